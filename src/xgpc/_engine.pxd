@@ -1,0 +1,26 @@
+from ._kernels cimport InducingKernel, KernelScratch, real
+
+
+cdef class Workspace:
+    cdef readonly Py_ssize_t rows, n_inducing, n_features
+    cdef double[:, ::1] a, b, term, x
+    cdef double[::1] x2, mean, variance, ell, precision, linear
+    cdef KernelScratch kernel
+
+
+cdef extern from "vmath.h" nogil:
+    void xg_squared_norms(Py_ssize_t rows, Py_ssize_t m, const double* a, double* out)
+    void xg_scale_by_root(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* s, double* out)
+
+
+cdef extern from "sites.h" nogil:
+    void xg_sites(int kind, Py_ssize_t n, const double* m, const double* v, const double* y, const double* weight,
+                  double* ell, double* precision, double* linear)
+    void xg_logistic_normal_mean_array(Py_ssize_t n, const double* m, const double* v, double* out)
+    enum:
+        XG_LOGIT_POLYA_GAMMA
+        XG_LOGIT_EXACT
+
+
+cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X, const Py_ssize_t* index,
+                  Py_ssize_t start, Py_ssize_t rows, KernelScratch* scratch, double* a) noexcept nogil

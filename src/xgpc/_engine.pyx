@@ -1,0 +1,218 @@
+"""From a block of rows to marginals, to the additive statistics of a natural step, and to gradients.
+
+Notation: K_mm = L L^T, a_i = L^{-1} k_m(x_i) (whitened), q(z) = N(w, P^{-1}), P = R R^T. Blocks are worked through in
+tiles of a workspace's rows, whose scratch is allocated once. Nothing here keeps state: a block's result depends on its
+rows alone, so that any number of threads adds up the same numbers in the same order.
+"""
+import numpy as np
+
+from libc.string cimport memcpy
+
+from . cimport _blas
+from ._kernels cimport InducingKernel, KernelScratch, cross_block, gradient_block, real
+
+cdef extern from "vmath.h" nogil:
+    void xg_exp_array(Py_ssize_t n, const double* x, double* out)
+    void xg_normal_array(Py_ssize_t n, const double* x, double* cdf, double* pdf)
+
+SITES = {("logit", "polya-gamma"): XG_LOGIT_POLYA_GAMMA, ("logit", "exact"): XG_LOGIT_EXACT}
+
+
+cdef class Workspace:
+    """Scratch of one thread: tiles of ``rows`` rows for m inducing points and d features."""
+
+    def __init__(self, Py_ssize_t rows, Py_ssize_t n_inducing, Py_ssize_t n_features):
+        self.rows, self.n_inducing, self.n_features = rows, n_inducing, n_features
+        self.a = np.empty((rows, n_inducing))
+        self.b = np.empty((rows, n_inducing))
+        self.term = np.empty((rows, n_inducing))
+        self.x = np.empty((rows, n_features))
+        self.x2, self.mean, self.variance = np.empty(rows), np.empty(rows), np.empty(rows)
+        self.ell, self.precision, self.linear = np.empty(rows), np.empty(rows), np.empty(rows)
+        self.kernel.x, self.kernel.x2, self.kernel.term = &self.x[0, 0], &self.x2[0], &self.term[0, 0]
+
+
+cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X, const Py_ssize_t* index,
+                  Py_ssize_t start, Py_ssize_t rows, KernelScratch* scratch, double* a) noexcept nogil:
+    # a (rows, m) = k(X, Z) L^{-T}
+    cross_block(kernel, X, index, start, rows, scratch, a)
+    _blas.trmm_lower_t(rows, kernel.n_inducing, Linv, a)
+
+
+cdef double* whitened(InducingKernel kernel, const double[:, ::1] Linv, const real[:, :] X, double[:, ::1] cache,
+                      bint cached, Py_ssize_t start, Py_ssize_t rows, Workspace work) noexcept nogil:
+    # The tile's a: in the cache (filled on the first pass, read on later ones) if there is one, else in scratch.
+    cdef double* a = &cache[start, 0] if cache.shape[0] else &work.a[0, 0]
+    if not cached:
+        project(kernel, &Linv[0, 0], X, NULL, start, rows, &work.kernel, a)
+    return a
+
+
+cdef void tile_marginals(double diagonal, Py_ssize_t m, Py_ssize_t rows, const double* a, const double* Rinv,
+                         const double* w, double* b, double* norms, double* mean, double* variance) noexcept nogil:
+    # mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2; b (rows, m) and norms (rows,) are scratch.
+    cdef Py_ssize_t i
+    _blas.gemv(rows, m, a, w, mean)
+    memcpy(b, a, rows * m * sizeof(double))
+    _blas.trmm_lower_t(rows, m, Rinv, b)
+    xg_squared_norms(rows, m, a, norms)
+    xg_squared_norms(rows, m, b, variance)
+    for i in range(rows):
+        variance[i] += max(diagonal - norms[i], 0.0)
+
+
+cdef void tile_statistics(Py_ssize_t m, Py_ssize_t rows, const double* a, const double* precision,
+                          const double* linear, bint first, double* b, double* P, double* h) noexcept nogil:
+    # P (lower) (+)= sum_i precision_i a_i a_i^T, h (+)= sum_i linear_i a_i
+    cdef double keep = 0.0 if first else 1.0
+    xg_scale_by_root(rows, m, a, precision, b)
+    _blas.syrk_lower_t(m, rows, b, keep, P)
+    _blas.gemv_t(rows, m, a, linear, keep, h)
+
+
+cdef inline Py_ssize_t tiles(Py_ssize_t start, Py_ssize_t stop, Workspace work) noexcept nogil:
+    return (stop - start + work.rows - 1) // work.rows
+
+
+def marginals_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t stop,
+                    const double[:, ::1] Linv, const double[:, ::1] Rinv, const double[::1] w, Workspace work,
+                    double[::1] mean, double[::1] variance):
+    """Latent means and variances of rows start..stop, written into ``mean`` and ``variance`` there."""
+    cdef Py_ssize_t tile, i, rows
+    with nogil:
+        for tile in range(tiles(start, stop, work)):
+            i = start + tile * work.rows
+            rows = min(work.rows, stop - i)
+            project(kernel, &Linv[0, 0], X, NULL, i, rows, &work.kernel, &work.a[0, 0])
+            tile_marginals(kernel.diagonal, kernel.n_inducing, rows, &work.a[0, 0], &Rinv[0, 0], &w[0],
+                           &work.b[0, 0], &work.x2[0], &mean[i], &variance[i])
+
+
+def update_block(InducingKernel kernel, const real[:, :] X, double[:, ::1] cache, bint cached,
+                 Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] Rinv,
+                 const double[::1] w, int site, const double[::1] y, const double[::1] weight, Workspace work,
+                 double[::1] mean, double[::1] variance, double[::1] precision, double[::1] linear,
+                 double[:, ::1] P, double[::1] h):
+    """Marginals and sites of rows start..stop under q, and the statistics of the step to the next q.
+
+    Writes mean, variance, precision and linear at those rows, P (lower triangle) and h whole; returns the rows' part of
+    the expected log-likelihood.
+    """
+    cdef Py_ssize_t tile, i, j, rows, m = kernel.n_inducing
+    cdef double* a = NULL
+    cdef double total = 0.0
+    with nogil:
+        for tile in range(tiles(start, stop, work)):
+            i = start + tile * work.rows
+            rows = min(work.rows, stop - i)
+            a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
+            tile_marginals(kernel.diagonal, m, rows, a, &Rinv[0, 0], &w[0], &work.b[0, 0], &work.x2[0],
+                           &mean[i], &variance[i])
+            xg_sites(site, rows, &mean[i], &variance[i], &y[i], &weight[i] if weight.shape[0] else NULL,
+                     &work.ell[0], &precision[i], &linear[i])
+            for j in range(rows):
+                total += work.ell[j]
+            tile_statistics(m, rows, a, &precision[i], &linear[i], i == start, &work.b[0, 0], &P[0, 0], &h[0])
+    return total
+
+
+def statistics_block(InducingKernel kernel, const real[:, :] X, double[:, ::1] cache, bint cached,
+                     Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[::1] precision,
+                     const double[::1] linear, Workspace work, double[:, ::1] P, double[::1] h):
+    """Statistics of given sites: after a change of hyperparameters q follows from the sites kept."""
+    cdef Py_ssize_t tile, i, rows
+    cdef double* a = NULL
+    with nogil:
+        for tile in range(tiles(start, stop, work)):
+            i = start + tile * work.rows
+            rows = min(work.rows, stop - i)
+            a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
+            tile_statistics(kernel.n_inducing, rows, a, &precision[i], &linear[i], i == start, &work.b[0, 0],
+                            &P[0, 0], &h[0])
+
+
+def gradient_of_block(InducingKernel kernel, const real[:, :] X, double[:, ::1] cache, bint cached,
+                      Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] M,
+                      const double[::1] alpha, const double[::1] mean, const double[::1] precision,
+                      const double[::1] linear, Workspace work, double[:, ::1] sums, double[:, :, ::1] products,
+                      double[:, ::1] squares):
+    """Contraction of dF / dK_nm = (r - lambda m) alpha^T + Lambda A M, M = (I - P^{-1}) L^{-1}, for rows start..stop.
+
+    Overwrites ``sums``, ``products`` and ``squares``, see ``_kernels.gradient_block``.
+    """
+    cdef Py_ssize_t tile, i, j, k, rows, m = kernel.n_inducing
+    cdef double residual
+    cdef double* a = NULL
+    cdef double* G = &work.b[0, 0]
+    with nogil:
+        sums[:, :] = 0.0
+        products[:, :, :] = 0.0
+        squares[:, :] = 0.0
+        for tile in range(tiles(start, stop, work)):
+            i = start + tile * work.rows
+            rows = min(work.rows, stop - i)
+            a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
+            _blas.gemm_nn(rows, m, m, 1.0, a, &M[0, 0], 0.0, G)
+            for j in range(rows):
+                residual = linear[i + j] - precision[i + j] * mean[i + j]
+                for k in range(m):
+                    G[j * m + k] = precision[i + j] * G[j * m + k] + residual * alpha[k]
+            gradient_block(kernel, X, i, rows, G, &work.kernel, &work.term[0, 0], &sums[0, 0], &products[0, 0, 0],
+                           &squares[0, 0])
+
+
+def gradient_of_gram(InducingKernel kernel, const double[:, :] Z, const double[:, ::1] G, double[:, ::1] sums,
+                     double[:, :, ::1] products, double[:, ::1] squares):
+    """The same contraction of G = dF / dK_mm (m, m) with k(Z, Z)."""
+    cdef Py_ssize_t m = kernel.n_inducing
+    work = Workspace(m, m, kernel.n_features)
+    cdef Workspace scratch = work
+    with nogil:
+        sums[:, :] = 0.0
+        products[:, :, :] = 0.0
+        squares[:, :] = 0.0
+        gradient_block(kernel, Z, 0, m, &G[0, 0], &scratch.kernel, &scratch.term[0, 0], &sums[0, 0],
+                       &products[0, 0, 0], &squares[0, 0])
+
+
+def sites(int site, const double[::1] mean, const double[::1] variance, const double[::1] y,
+          const double[::1] weight, double[::1] ell, double[::1] precision, double[::1] linear):
+    """Site function of n points: ell, precision and linear term (see sites.h); weight may be empty."""
+    cdef Py_ssize_t n = mean.shape[0]
+    if n:
+        with nogil:
+            xg_sites(site, n, &mean[0], &variance[0], &y[0], &weight[0] if weight.shape[0] else NULL,
+                     &ell[0], &precision[0], &linear[0])
+
+
+def logistic_normal_mean(const double[::1] mean, const double[::1] variance):
+    """E[sigma(f)], f ~ N(mean, variance), elementwise."""
+    cdef Py_ssize_t n = mean.shape[0]
+    out = np.empty(n)
+    cdef double[::1] result = out
+    if n:
+        with nogil:
+            xg_logistic_normal_mean_array(n, &mean[0], &variance[0], &result[0])
+    return out
+
+
+def exp(const double[::1] x):
+    """exp(x) for x <= 0, elementwise."""
+    cdef Py_ssize_t n = x.shape[0]
+    out = np.empty(n)
+    cdef double[::1] result = out
+    if n:
+        with nogil:
+            xg_exp_array(n, &x[0], &result[0])
+    return out
+
+
+def normal(const double[::1] x):
+    """Standard normal distribution function and density, elementwise."""
+    cdef Py_ssize_t n = x.shape[0]
+    out = np.empty((2, n))
+    cdef double[:, ::1] result = out
+    if n:
+        with nogil:
+            xg_normal_array(n, &x[0], &result[0, 0], &result[1, 0])
+    return out[0], out[1]

@@ -1,0 +1,13 @@
+from typing import Any
+
+import numpy as np
+
+SCHEDULES: dict[str, int]
+
+class NaturalGradient:
+    n_inducing: int
+    iteration: int
+    steps: int
+    average: np.ndarray
+    def __init__(self, n_inducing: int, eta: np.ndarray, schedule: int, a: float, b: float) -> None: ...
+    def run(self, *args: Any) -> int: ...

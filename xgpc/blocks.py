@@ -1,0 +1,106 @@
+"""Blocks of rows, and threads over them.
+
+A result that is a sum over points is formed block by block and added in the order of the blocks, whatever thread
+computed which block: the same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import TypeVar
+
+from joblib import effective_n_jobs
+from threadpoolctl import ThreadpoolController
+
+from ._engine import Workspace
+
+# Rows of a block: a unit of scheduling. Large against the m x m addition that ends it, small enough that twenty
+# thousand rows still balance over many threads.
+BLOCK_ROWS = 1024
+# Rows of a tile: what a thread works on at a time, so that (tile, m) scratch stays in the second-level cache.
+TILE_ROWS = 256
+# Below this many multiply-adds a pass is faster on the calling thread than handed to others.
+MIN_PARALLEL_WORK = 2e7
+
+Result = TypeVar("Result")
+
+_blas = ThreadpoolController()
+
+
+def single_threaded_blas():
+    """Context in which BLAS calls run on the thread that makes them: the threads over blocks are ours."""
+    return _blas.limit(limits=1, user_api="blas")
+
+
+class BlockMap:
+    """Ordered map over the blocks of ``n_rows`` rows.
+
+    Parameters
+    ----------
+    n_rows, n_inducing, n_features : int
+    n_jobs : int or None
+        As in scikit-learn: None means one unless in a ``joblib.parallel_config`` context, -1 all cores.
+
+    Notes
+    -----
+    Use as a context manager: threads and scratch live until its end.
+    """
+
+    def __init__(self, n_rows: int, n_inducing: int, n_features: int, n_jobs: int | None):
+        self.starts = range(0, n_rows, BLOCK_ROWS)
+        self.n_rows = n_rows
+        n_threads = min(effective_n_jobs(n_jobs), len(self.starts))
+        if n_rows * n_inducing * (n_inducing + n_features) < MIN_PARALLEL_WORK:
+            n_threads = 1
+        self.n_threads = n_threads
+        self._workspaces: SimpleQueue[Workspace] = SimpleQueue()
+        tile = min(TILE_ROWS, max(n_rows, 1))
+        for _ in range(n_threads):
+            self._workspaces.put(Workspace(tile, n_inducing, n_features))
+        self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix="xgpc") if n_threads > 1 else None
+
+    def __enter__(self) -> BlockMap:
+        self._blas = single_threaded_blas()
+        self._blas.__enter__()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        self._blas.__exit__(*exception)
+
+    def __call__(self, task: Callable[[int, int, Workspace], Result]) -> Iterator[Result]:
+        """``task(start, stop, workspace)`` of each block, in order.
+
+        A result may be consumed by the caller only until the next one is asked for: at most ``n_threads + 1``
+        results are alive at a time, so that a task may write into buffers that are used in rotation.
+        """
+        if self._pool is None:
+            work = self._workspaces.get()
+            try:
+                for start in self.starts:
+                    yield task(start, min(start + BLOCK_ROWS, self.n_rows), work)
+            finally:
+                self._workspaces.put(work)
+            return
+        pending: deque[Future[Result]] = deque()
+        try:
+            for start in self.starts:
+                pending.append(self._pool.submit(self._run, task, start))
+                if len(pending) > self.n_threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _run(self, task: Callable[[int, int, Workspace], Result], start: int) -> Result:
+        work = self._workspaces.get()
+        try:
+            return task(start, min(start + BLOCK_ROWS, self.n_rows), work)
+        finally:
+            self._workspaces.put(work)

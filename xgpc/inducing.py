@@ -1,0 +1,102 @@
+"""Inducing points: k-means, random rows, all rows, or given ones."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
+
+# n_inducing="auto" stands for this many, or the number of distinct rows if that is smaller.
+DEFAULT_INDUCING = 256
+# Rows looked at for start values and inducing points: this many, or so many for each inducing point.
+SAMPLE_ROWS = 10_000
+SAMPLE_ROWS_PER_POINT = 20
+METHODS = ("kmeans", "random", "all")
+
+
+class Sample:
+    """Distinct rows of a random sample of the data, with multiplicities.
+
+    A row of weight w counts as w rows, so that weights and repeated rows lead to the same start.
+
+    Attributes
+    ----------
+    rows : (r, d) float64, distinct, sorted
+    counts : (r,) float64
+    mean, scale : (d,) float64, of the sample; a constant feature has scale 1
+    """
+
+    def __init__(self, X: np.ndarray, weight: np.ndarray | None, size: int, random_state: np.random.RandomState):
+        chosen = slice(None) if len(X) <= size else random_state.choice(len(X), size, replace=False)
+        rows = np.asarray(X[chosen], dtype=np.float64)
+        counts = np.ones(len(rows)) if weight is None else weight[chosen]
+        self.rows, inverse = np.unique(rows, axis=0, return_inverse=True)
+        self.counts = np.bincount(inverse.ravel(), counts, minlength=len(self.rows))
+        self.mean = np.average(self.rows, axis=0, weights=self.counts)
+        deviation = self.rows - self.mean
+        # Divided by the largest before squaring: neither huge nor tiny features leave the range of a double.
+        largest = np.max(np.abs(deviation), axis=0)
+        varies = largest > np.finfo(np.float64).eps * np.maximum(np.abs(self.mean), np.finfo(np.float64).tiny / 1e-20)
+        relative = np.divide(deviation, largest, out=np.zeros_like(deviation), where=varies)
+        spread = largest * np.sqrt(np.average(relative**2, axis=0, weights=self.counts))
+        self.scale = np.where(varies, spread, 1.0)
+
+
+def sample_size(n_inducing: int | str) -> int:
+    """Rows to sample for a number of inducing points."""
+    m = n_inducing if isinstance(n_inducing, int) else DEFAULT_INDUCING
+    return max(SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT * m)
+
+
+def inducing_points(
+    sample: Sample,
+    method: str | ArrayLike,
+    n_inducing: int | str,
+    random_state: np.random.RandomState,
+) -> np.ndarray:
+    """Inducing points (m, d) for a sample of the data; never more than its distinct rows.
+
+    Raises
+    ------
+    ValueError
+        For an unknown method, a wrong number or an array of the wrong shape.
+    """
+    if not isinstance(method, str):
+        return _given(method, sample.rows.shape[1])
+    if method not in METHODS:
+        raise ValueError(f"inducing_points must be one of {list(METHODS)} or an array (m, d); got {method!r}.")
+    if isinstance(n_inducing, str):
+        if n_inducing != "auto":
+            raise ValueError(f"n_inducing must be a positive integer or 'auto'; got {n_inducing!r}.")
+        n_inducing = DEFAULT_INDUCING
+    m = min(int(n_inducing), len(sample.rows))
+    if method == "all" or m == len(sample.rows):
+        return sample.rows
+    if method == "random":
+        return sample.rows[np.sort(random_state.choice(len(sample.rows), m, replace=False))]
+    standardised = (sample.rows - sample.mean) / sample.scale
+    # One thread: with more, the order of its sums, and so the last bits, would vary from run to run.
+    with threadpool_limits(1):
+        centres = (
+            KMeans(m, n_init=1, max_iter=30, random_state=random_state)
+            .fit(standardised, sample_weight=sample.counts)
+            .cluster_centers_
+        )
+    return centres * sample.scale + sample.mean
+
+
+def _given(points: ArrayLike, n_features: int) -> np.ndarray:
+    try:
+        Z = np.array(points, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"inducing_points must be one of {list(METHODS)} or a numeric array (m, d); {error}."
+        ) from None
+    if Z.ndim != 2 or Z.shape[1] != n_features or not len(Z):
+        raise ValueError(
+            f"inducing_points must have shape (m, {n_features}) for data with {n_features} features; got {Z.shape}."
+        )
+    if not np.all(np.isfinite(Z)):
+        raise ValueError("inducing_points contains NaN or infinity.")
+    return Z

@@ -1,0 +1,336 @@
+"""Inference at given hyperparameters: full-batch coordinate ascent and mini-batch natural gradients."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from queue import SimpleQueue
+from types import TracebackType
+
+import numpy as np
+
+from . import _engine
+from ._svi import SCHEDULES, NaturalGradient
+from .blocks import BlockMap
+from .kernels import KernelGradient
+from .posterior import Prior, SparsePosterior
+
+# The whitened rows A (n, m) are kept between passes at the same hyperparameters while they take less than this: they
+# are 40 % of a pass. Beyond it memory stays O(n + m^2) and every pass projects again.
+CACHE_BYTES = 2**29
+# A fall of the bound below this share of it is round-off, not a step too long.
+ROUND_OFF = 1e-11
+# Halvings of a step before the natural gradient, an ascent direction, is taken to vanish to working precision.
+MAX_HALVINGS = 12
+# Failed steps after which a Polya-Gamma step is tried: its bound cannot fall.
+FALLBACK_AFTER = 3
+# Mini-batches averaged into the start of the adaptive rate.
+ADAPTIVE_START = 10
+# Iterations of the sliding window over the relative change of the natural parameters (XGPC section 5.2).
+WINDOW = 5
+# Mini-batches between two looks at signals: a keyboard interrupt is obeyed within some tens of milliseconds.
+STEPS_PER_CALL = 256
+
+
+class Passes:
+    """Passes over the training rows: each is a sum over blocks, added in the blocks' order.
+
+    Parameters
+    ----------
+    X : (n, d) float32 or float64, any strides
+    y : (n,) float64, -1 or +1
+    weight : (n,) float64, positive, or None for ones
+    n_inducing : int, m
+    n_jobs : int or None
+    cache_bytes : int, memory that the whitened rows may take
+
+    Attributes
+    ----------
+    mean, variance, precision, linear : (n,) float64
+        Marginals and sites of the latest pass.
+    target : (P, h)
+        Natural parameters that the sites of the latest pass make.
+    """
+
+    def __init__(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        weight: np.ndarray | None,
+        n_inducing: int,
+        n_jobs: int | None = None,
+        cache_bytes: int = CACHE_BYTES,
+    ):
+        n, d = X.shape
+        self.X, self.y = X, y
+        self.weight = np.empty(0) if weight is None else weight
+        self.mean, self.variance, self.precision, self.linear = np.zeros((4, n))
+        self._blocks = BlockMap(n, n_inducing, d, n_jobs)
+        self._cache = np.empty((n if 8 * n * n_inducing <= cache_bytes else 0, n_inducing))
+        self._cached_prior: Prior | None = None
+        self._free: SimpleQueue[tuple[np.ndarray, np.ndarray]] = SimpleQueue()
+        for _ in range(self._blocks.n_threads + 2):
+            self._free.put((np.zeros((n_inducing, n_inducing)), np.zeros(n_inducing)))
+
+    def __enter__(self) -> Passes:
+        self._blocks.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._blocks.__exit__(kind, error, trace)
+
+    def _is_cached(self, prior: Prior) -> bool:
+        return prior is self._cached_prior
+
+    def _remember(self, prior: Prior) -> None:
+        self._cached_prior = prior if len(self._cache) else None
+
+    def _sum(self, prior: Prior, block_statistics) -> tuple[float, np.ndarray, np.ndarray]:
+        """Sum of the blocks' (ell, P, h), plus the prior's precision I."""
+        m = len(prior.Z)
+        total, P, h = 0.0, np.eye(m), np.zeros(m)
+
+        def task(start, stop, work):
+            buffers = self._free.get()
+            return block_statistics(start, stop, work, *buffers), buffers
+
+        for ell, buffers in self._blocks(task):
+            total += ell
+            P += buffers[0]
+            h += buffers[1]
+            self._free.put(buffers)
+        self._remember(prior)
+        self.target = P, h
+        return total, P, h
+
+    def update(self, q: SparsePosterior, site: int) -> tuple[float, np.ndarray, np.ndarray]:
+        """Marginals and sites under q; returns sum of ell and the natural parameters (P, h) of the unit step.
+
+        O(n (m^2 + m d)); P is a lower triangle.
+        """
+        prior, cached = q.prior, self._is_cached(q.prior)
+        return self._sum(
+            prior,
+            lambda start, stop, work, P, h: _engine.update_block(
+                prior.core, self.X, self._cache, cached, start, stop, prior.Linv, q.Rinv, q.w, site, self.y,
+                self.weight, work, self.mean, self.variance, self.precision, self.linear, P, h,
+            ),
+        )  # fmt: skip
+
+    def statistics(self, prior: Prior) -> tuple[np.ndarray, np.ndarray]:
+        """Natural parameters (P, h) of the sites of the latest pass under a new prior."""
+        cached = self._is_cached(prior)
+
+        def block(start, stop, work, P, h):
+            _engine.statistics_block(
+                prior.core,
+                self.X,
+                self._cache,
+                cached,
+                start,
+                stop,
+                prior.Linv,
+                self.precision,
+                self.linear,
+                work,
+                P,
+                h,
+            )
+            return 0.0
+
+        return self._sum(prior, block)[1:]
+
+    def gradient(self, q: SparsePosterior, M: np.ndarray, alpha: np.ndarray) -> KernelGradient:
+        """Contraction of dF/dK_nm with the kernel's derivatives, for the sites and means of the latest pass."""
+        prior, cached = q.prior, self._is_cached(q.prior)
+        total = KernelGradient.empty(prior.core)
+
+        def task(start, stop, work):
+            part = KernelGradient.empty(prior.core)
+            _engine.gradient_of_block(
+                prior.core, self.X, self._cache, cached, start, stop, prior.Linv, M, alpha, self.mean,
+                self.precision, self.linear, work, part.sums, part.products, part.squares,
+            )  # fmt: skip
+            return part
+
+        for part in self._blocks(task):
+            total += part
+        self._remember(prior)
+        return total
+
+
+class History:
+    """Rows of named numbers, collected during a fit and handed out as a dict of arrays."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._rows: list[dict[str, float]] = []
+
+    def add(self, **row: float) -> None:
+        self._rows.append({"seconds": time.perf_counter() - self._start, **row})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """One array a column; NaN where a row lacks it."""
+        names = dict.fromkeys(name for row in self._rows for name in row)
+        return {name: np.array([row.get(name, np.nan) for row in self._rows]) for name in names}
+
+
+def is_small(gain: float, elbo: float, tol: float) -> bool:
+    """Whether a gain of the bound counts as none: ``tol`` nats, or a thousandth of ``tol`` relative to the bound."""
+    return gain < tol * max(1.0, 1e-3 * abs(elbo))
+
+
+def kl_divergence(q: SparsePosterior, p: SparsePosterior) -> float:
+    """KL(q || p) of two posteriors under the same prior, in nats; O(m^3)."""
+    log_det = 2.0 * np.sum(np.log(np.diag(p.R))) - 2.0 * np.sum(np.log(np.diag(q.R)))
+    distance = p.R.T @ (p.w - q.w)
+    return float(0.5 * (np.sum((q.Rinv @ p.R) ** 2) - len(q.w) + distance @ distance - log_det))
+
+
+def natural_step(q: SparsePosterior, target: tuple[np.ndarray, np.ndarray], rate: float) -> SparsePosterior | None:
+    """q with natural parameters (1 - rate) eta + rate target: an interpolation of the sites."""
+    P, h = target
+    if rate != 1.0:
+        P, h = q.P + rate * (P - q.P), q.h + rate * (h - q.h)
+    return SparsePosterior.from_natural(q.prior, P, h)
+
+
+def coordinate_ascent(
+    passes: Passes,
+    q: SparsePosterior,
+    site: int,
+    *,
+    tol: float,
+    max_iter: int,
+    history: History,
+    fallback: int = _engine.SITES["logit", "polya-gamma"],
+) -> tuple[SparsePosterior, float, int, bool]:
+    """Full-batch natural-gradient ascent with unit steps, safeguarded.
+
+    A step that lowers the bound is halved (the sites interpolated between old and new); after ``FALLBACK_AFTER``
+    failures one Polya-Gamma step is tried.
+
+    Returns
+    -------
+    q, elbo, n_iter, converged
+        ``passes`` holds the marginals and sites of the returned q.
+    """
+    elbo = passes.update(q, site)[0] - q.kl
+    target = passes.target
+    history.add(iteration=0, elbo=elbo, learning_rate=np.nan)
+    rate, failures = 1.0, 0
+    for iteration in range(1, max_iter + 1):
+        trial_target = target
+        if failures == FALLBACK_AFTER and site != fallback:
+            passes.update(q, fallback)
+            trial_target = passes.target
+        trial = natural_step(q, trial_target, 1.0 if failures == FALLBACK_AFTER else rate)
+        # What a conjugate bound would gain by the step; no pass over the data for less than the tolerance.
+        if failures == 0 and trial is not None and is_small(kl_divergence(q, trial), elbo, tol):
+            return q, elbo, iteration - 1, True
+        if trial is None:
+            gain = -np.inf
+        else:
+            trial_elbo = passes.update(trial, site)[0] - trial.kl
+            gain = trial_elbo - elbo
+        if trial is None or not gain >= 0.0:
+            if gain >= -ROUND_OFF * max(1.0, abs(elbo)) or failures == MAX_HALVINGS:
+                passes.update(q, site)
+                return q, elbo, iteration, True
+            failures += 1
+            rate *= 0.5
+            continue
+        q, elbo, target = trial, trial_elbo, passes.target
+        history.add(iteration=iteration, elbo=elbo, learning_rate=rate)
+        if is_small(gain, elbo, tol) and failures == 0:
+            return q, elbo, iteration, True
+        rate, failures = 1.0, 0
+    return q, elbo, max_iter, False
+
+
+def learning_rate_schedule(learning_rate: str | float | Sequence[float]) -> tuple[int, float, float]:
+    """The compiled schedule of a ``learning_rate`` parameter.
+
+    Raises
+    ------
+    ValueError
+        If it is none of "adaptive", a number in (0, 1], or a pair (delay, forgetting).
+    """
+    if isinstance(learning_rate, str):
+        if learning_rate == "adaptive":
+            return SCHEDULES["adaptive"], ADAPTIVE_START, 0.0
+    elif np.isscalar(learning_rate):
+        if 0.0 < float(learning_rate) <= 1.0:  # type: ignore[arg-type]
+            return SCHEDULES["constant"], float(learning_rate), 0.0  # type: ignore[arg-type]
+    elif len(learning_rate) == 2:  # type: ignore[arg-type]
+        delay, forgetting = (float(value) for value in learning_rate)  # type: ignore[union-attr]
+        if delay >= 1.0 and 0.5 < forgetting <= 1.0:
+            return SCHEDULES["decay"], delay, forgetting
+    raise ValueError(
+        "learning_rate must be 'adaptive', a constant in (0, 1], or a pair (delay, forgetting) with delay >= 1 and "
+        f"0.5 < forgetting <= 1 for the rate (t + delay)^-forgetting; got {learning_rate!r}."
+    )
+
+
+def stochastic(
+    passes: Passes,
+    q: SparsePosterior,
+    site: int,
+    *,
+    batch_size: int,
+    schedule: tuple[int, float, float],
+    tol: float,
+    max_iter: int,
+    random_state: np.random.RandomState,
+    history: History,
+) -> tuple[SparsePosterior, float, int, bool]:
+    """Mini-batch natural gradients: ``max_iter`` epochs at most, over freshly shuffled rows.
+
+    The estimate is an average of the iterates' natural parameters, see ``src/xgpc/_svi.pyx``. Stops when its relative
+    change, averaged over the last ``WINDOW`` iterations, is below
+    ``tol`` (XGPC section 5.2).
+
+    Returns
+    -------
+    q, elbo, n_epochs, converged
+        The bound is that of all rows; ``passes`` holds their marginals and sites under q.
+    """
+    prior, X = q.prior, passes.X
+    n, m = len(X), len(prior.Z)
+    batch = min(batch_size, n)
+    loop = NaturalGradient(m, np.concatenate([q.P.ravel(), q.h]), *schedule)
+    work = _engine.Workspace(batch, m, X.shape[1])
+    labels, weights = np.empty(batch), np.empty(batch)
+    window: list[float] = []
+    converged, epoch = False, 0
+    while epoch < max_iter and not converged:
+        order = random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
+        epoch += 1
+        for first in range(0, len(order) // batch, STEPS_PER_CALL):
+            steps = min(STEPS_PER_CALL, len(order) // batch - first)
+            rate, change, log_likelihood = np.empty((3, steps))
+            info = loop.run(
+                prior.core, X, order[first * batch : (first + steps) * batch], batch, prior.Linv, site, passes.y,
+                passes.weight, float(n), work, labels, weights, rate, change, log_likelihood,
+            )  # fmt: skip
+            if info:
+                raise ValueError(
+                    f"The posterior precision lost definiteness in iteration {loop.iteration} (Cholesky, row {info}); "
+                    "scale the features and the sample weights to moderate values."
+                )
+            for row in zip(rate, change, log_likelihood, strict=True):
+                history.add(epoch=epoch, learning_rate=row[0], change=row[1], log_likelihood=row[2])
+            window = (window + [c for c, r in zip(change, rate, strict=True) if r > 0.0])[-WINDOW:]
+            if len(window) == WINDOW and np.mean(window) < tol:
+                converged = True
+                break
+    final = SparsePosterior.from_natural(prior, loop.average[: m * m].reshape(m, m), loop.average[m * m :])
+    if final is None:
+        raise ValueError(
+            "The posterior precision is not positive definite; scale the sample weights to moderate values."
+        )
+    elbo = passes.update(final, site)[0] - final.kl
+    history.add(epoch=epoch, elbo=elbo)
+    return final, elbo, epoch, converged

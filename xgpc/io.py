@@ -1,0 +1,105 @@
+"""Models as one ``.npz`` file of plain arrays: nothing in it is ever executed."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from typing import Any
+
+import numpy as np
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Product, Sum, WhiteKernel
+
+from .kernels import KernelSpec
+from .posterior import Prior, SparsePosterior
+
+FORMAT = 1
+KERNELS = {kind.__name__: kind for kind in (ConstantKernel, RBF, WhiteKernel, Sum, Product)}
+# Constructor arguments that are kept; the rest of a fitted model is in its arrays.
+PARAMETERS = (
+    "likelihood", "bound", "n_inducing", "optimizer", "learn_inducing", "share", "batch_size", "learning_rate",
+    "max_iter", "tol", "warm_start", "n_jobs", "verbose",
+)  # fmt: skip
+
+
+def kernel_to_data(kernel: Kernel) -> dict[str, Any]:
+    """A kernel tree as JSON-ready data."""
+    data: dict[str, Any] = {"type": type(kernel).__name__}
+    for name, value in kernel.get_params(deep=False).items():
+        if isinstance(value, Kernel):
+            data[name] = kernel_to_data(value)
+        else:
+            data[name] = np.asarray(value).tolist() if not isinstance(value, str) else value
+    return data
+
+
+def kernel_from_data(data: dict[str, Any]) -> Kernel:
+    """The kernel that ``kernel_to_data`` described."""
+    parameters: dict[str, Any] = {}
+    for name, value in data.items():
+        if isinstance(value, dict):
+            parameters[name] = kernel_from_data(value)
+        elif name != "type":
+            parameters[name] = np.array(value) if isinstance(value, list) else value
+    return KERNELS[data["type"]](**parameters)
+
+
+def save(model: Any, path: str | os.PathLike) -> None:
+    """Write a fitted ``GPClassifier``."""
+    if model.classes_.dtype.kind == "O":
+        classes = model.classes_.astype(str)
+        if not np.array_equal(classes, model.classes_):
+            raise ValueError(
+                f"Only labels that are numbers, booleans or strings can be saved; got {model.classes_.tolist()}."
+            )
+    else:
+        classes = model.classes_
+    q = model.posterior_
+    header = {
+        "format": FORMAT,
+        "parameters": {name: getattr(model, name) for name in PARAMETERS},
+        "kernel": kernel_to_data(model.kernel_),
+        "object_labels": model.classes_.dtype.kind == "O",
+        "elbo": model.elbo_,
+        "n_iter": model.n_iter_,
+        "converged": model.converged_,
+    }
+    arrays = {f"history_{name}": column for name, column in model.history_.items()}
+    if hasattr(model, "feature_names_in_"):
+        arrays["feature_names"] = model.feature_names_in_.astype(str)
+    header_text = json.dumps(header, default=lambda value: np.asarray(value).tolist())
+    with open(path, "wb") as file:
+        np.savez(file, header=header_text, classes=classes, Z=q.prior.Z, P=np.tril(q.P), h=q.h, **arrays)
+
+
+def load(cls: type, path: str | os.PathLike) -> Any:
+    """Read a model of class ``cls``."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(str(arrays["header"]))
+        if header["format"] != FORMAT:
+            raise ValueError(f"its format is {header['format']}, this version reads {FORMAT}")
+        kernel = kernel_from_data(header["kernel"])
+        Z = arrays["Z"]
+        prior = Prior.build(KernelSpec(kernel, Z.shape[1]), Z)
+        q = SparsePosterior.from_natural(prior, arrays["P"], arrays["h"])
+        if q is None:
+            raise ValueError("its posterior precision is not positive definite")
+        parameters = header["parameters"]
+        if isinstance(parameters["learning_rate"], list):
+            parameters["learning_rate"] = tuple(parameters["learning_rate"])
+        model = cls(kernel, **parameters)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{os.fspath(path)!r} is not a model saved by GPClassifier.save: {error}.") from None
+    model.posterior_, model.kernel_, model.inducing_points_, model.jitter_ = q, kernel, Z, prior.jitter
+    model.classes_ = arrays["classes"].astype(object) if header["object_labels"] else arrays["classes"]
+    model.n_features_in_ = Z.shape[1]
+    if "feature_names" in arrays:
+        model.feature_names_in_ = arrays["feature_names"].astype(object)
+    model.elbo_, model.n_iter_, model.converged_ = header["elbo"], header["n_iter"], header["converged"]
+    prefix = "history_"
+    model.history_ = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+    return model

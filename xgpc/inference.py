@@ -259,15 +259,15 @@ def learning_rate_schedule(learning_rate: str | float | Sequence[float]) -> tupl
         If it is none of "adaptive", a number in (0, 1], or a pair (delay, forgetting).
     """
     if isinstance(learning_rate, str):
+        values = np.empty(0)
         if learning_rate == "adaptive":
             return SCHEDULES["adaptive"], ADAPTIVE_START, 0.0
-    elif np.isscalar(learning_rate):
-        if 0.0 < float(learning_rate) <= 1.0:  # type: ignore[arg-type]
-            return SCHEDULES["constant"], float(learning_rate), 0.0  # type: ignore[arg-type]
-    elif len(learning_rate) == 2:  # type: ignore[arg-type]
-        delay, forgetting = (float(value) for value in learning_rate)  # type: ignore[union-attr]
-        if delay >= 1.0 and 0.5 < forgetting <= 1.0:
-            return SCHEDULES["decay"], delay, forgetting
+    else:
+        values = np.asarray(learning_rate, dtype=np.float64)
+    if values.shape == () and 0.0 < values <= 1.0:
+        return SCHEDULES["constant"], float(values), 0.0
+    if values.shape == (2,) and values[0] >= 1.0 and 0.5 < values[1] <= 1.0:
+        return SCHEDULES["decay"], float(values[0]), float(values[1])
     raise ValueError(
         "learning_rate must be 'adaptive', a constant in (0, 1], or a pair (delay, forgetting) with delay >= 1 and "
         f"0.5 < forgetting <= 1 for the rate (t + delay)^-forgetting; got {learning_rate!r}."

@@ -1,0 +1,122 @@
+"""Dense NumPy implementations of the papers' unwhitened formulas, and data sets by their published definitions."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import norm
+
+MIXTURE = np.array(
+    [
+        [float(number) for number in term]
+        for term in re.findall(
+            r"TERM\(([\d.e-]+), ([\d.e-]+)\)",
+            (Path(__file__).parents[1] / "src" / "xgpc" / "coefficients.h").read_text(encoding="utf-8"),
+        )
+    ]
+)
+
+
+def polya_gamma_site(m, v, y):
+    """XGPC equations (10) to (12) with the constants, term by term as printed (signs corrected)."""
+    c = np.sqrt(m**2 + v)
+    theta = np.where(c > 0, np.tanh(c / 2) / (2 * np.where(c > 0, c, 1)), 0.25)
+    kl_omega = np.log(np.cosh(c / 2)) - c / 4 * np.tanh(c / 2)
+    ell = 0.5 * (y * m - theta * (v + m**2)) - np.log(2) - kl_omega
+    return ell, theta, 0.5 * y
+
+
+def exact_site(m, v, y):
+    """MATH of the normal scale mixture with SciPy's normal distribution."""
+    p, inverse_squared_scale = MIXTURE.T
+    q = np.sqrt(v[:, None] + inverse_squared_scale)
+    z = y[:, None] * m[:, None] / q
+    ell = -np.sum(p * (q * norm.pdf(z) - (y * m)[:, None] * norm.sf(z)), axis=1)
+    precision = np.sum(p * norm.pdf(z) / q, axis=1)
+    return ell, precision, y * np.sum(p * norm.sf(z), axis=1) + precision * m
+
+
+SITES = {"polya-gamma": polya_gamma_site, "exact": exact_site}
+
+
+class DenseModel:
+    """q(u) = N(mu, Sigma) as in the papers: kappa = K_nm K_mm^-1, eta_1 = Sigma^-1 mu, eta_2 = -Sigma^-1 / 2."""
+
+    def __init__(self, covariance, diagonal, jitter, X, Z, y, weight=None):
+        self.y = y
+        self.weight = np.ones(len(y)) if weight is None else weight
+        self.K_mm = covariance(Z, Z)
+        self.K_mm += jitter * np.mean(np.diag(self.K_mm)) * np.eye(len(Z))
+        self.K_inverse = np.linalg.inv(self.K_mm)
+        K_nm = covariance(X, Z)
+        self.kappa = K_nm @ self.K_inverse
+        self.K_tilde = diagonal(X) - np.sum(self.kappa * K_nm, axis=1)
+        self.L = np.linalg.cholesky(self.K_mm)
+        self.eta_1 = np.zeros(len(Z))
+        self.eta_2 = -0.5 * self.K_inverse
+
+    def marginals(self):
+        Sigma = np.linalg.inv(-2 * self.eta_2)
+        mu = Sigma @ self.eta_1
+        return self.kappa @ mu, self.K_tilde + np.sum(self.kappa @ Sigma * self.kappa, axis=1)
+
+    def elbo(self, site):
+        Sigma = np.linalg.inv(-2 * self.eta_2)
+        mu = Sigma @ self.eta_1
+        kl = 0.5 * (
+            np.trace(self.K_inverse @ Sigma)
+            + mu @ self.K_inverse @ mu
+            - len(mu)
+            + np.linalg.slogdet(self.K_mm)[1]
+            - np.linalg.slogdet(Sigma)[1]
+        )
+        return np.sum(self.weight * SITES[site](*self.marginals(), self.y)[0]) - kl
+
+    def step(self, site):
+        """Unit natural-gradient step: XGPC equation (12) with rate one."""
+        _, theta, r = SITES[site](*self.marginals(), self.y)
+        self.eta_1 = self.kappa.T @ (self.weight * r)
+        self.eta_2 = -0.5 * (self.K_inverse + self.kappa.T @ (self.weight[:, None] * theta[:, None] * self.kappa))
+
+    def whitened(self):
+        """P = L^T Sigma^-1 L and h = L^T eta_1."""
+        return -2 * self.L.T @ self.eta_2 @ self.L, self.L.T @ self.eta_1
+
+
+def jaakkola_jordan_bound(K_mm, K_nm, diagonal, y, xi):
+    """vi-JJ's collapsed bound, JJ equation (14) with lambda(xi) = tanh(xi / 2) / (4 xi); all constants are in it."""
+    lam = np.tanh(xi / 2) / (4 * xi)
+    B = 2 * K_nm.T @ (lam[:, None] * K_nm) + K_mm
+    K_tilde = diagonal - np.sum(K_nm * np.linalg.solve(K_mm, K_nm.T).T, axis=1)
+    Ky = K_nm.T @ y
+    return (
+        np.sum(-np.logaddexp(0, -xi) - xi / 2 + lam * xi**2)
+        + Ky @ np.linalg.solve(B, Ky) / 8
+        + 0.5 * np.linalg.slogdet(K_mm)[1]
+        - 0.5 * np.linalg.slogdet(B)[1]
+        - np.sum(lam * K_tilde)
+    )
+
+
+def twonorm(n, rng):
+    """Breiman 1996: N(+-a, I) in 20 dimensions, a = 2 / sqrt(20)."""
+    y = rng.integers(0, 2, n)
+    return rng.normal(size=(n, 20)) + np.where(y, 1, -1)[:, None] * 2 / np.sqrt(20), y
+
+
+def ringnorm(n, rng):
+    """Breiman 1996: N(0, 4 I) against N(a, I) in 20 dimensions, a = 2 / sqrt(20)."""
+    y = rng.integers(0, 2, n)
+    X = rng.normal(size=(n, 20))
+    return np.where(y[:, None], X + 2 / np.sqrt(20), 2 * X), y
+
+
+def waveform(n, rng):
+    """Breiman et al. 1984: noisy mixtures of two of three triangular waves on 21 points; class 0 against the rest."""
+    i = np.arange(1, 22)
+    waves = np.array([np.maximum(6 - np.abs(i - centre), 0) for centre in (11, 15, 7)])
+    pairs = np.array([(0, 1), (0, 2), (1, 2)])
+    y = rng.integers(0, 3, n)
+    u = rng.uniform(size=(n, 1))
+    X = u * waves[pairs[y, 0]] + (1 - u) * waves[pairs[y, 1]] + rng.normal(size=(n, 21))
+    return X, (y == 0).astype(int)

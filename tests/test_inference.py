@@ -1,0 +1,329 @@
+"""Inference at given hyperparameters against dense formulas, and its invariances."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import DenseModel, jaakkola_jordan_bound, ringnorm, twonorm, waveform
+from scipy.integrate import quad_vec
+from scipy.special import log_expit
+from sklearn.cluster import KMeans
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.preprocessing import StandardScaler
+
+from xgpc import _engine, inference
+from xgpc.blocks import BLOCK_ROWS
+from xgpc.inference import History, Passes, coordinate_ascent, learning_rate_schedule, natural_step, stochastic
+from xgpc.kernels import KernelSpec
+from xgpc.posterior import Prior, SparsePosterior
+
+EXACT, POLYA_GAMMA = _engine.SITES["logit", "exact"], _engine.SITES["logit", "polya-gamma"]
+BOUNDS = ("exact", "polya-gamma")
+
+
+def ascend(passes, q, site, tol=1e-10, max_iter=500):
+    return coordinate_ascent(passes, q, site, tol=tol, max_iter=max_iter, history=History())
+
+
+def problem(seed, n, m, d, length_scale=1.0, variance=2.0, white=0.1):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = np.where(np.sin(2 * X[:, 0]) + 0.5 * rng.normal(size=n) > 0, 1.0, -1.0)
+    Z = rng.uniform(-2, 2, size=(m, d))
+    kernel = ConstantKernel(variance) * RBF(np.full(d, length_scale)) + WhiteKernel(white)
+    return X, y, Z, KernelSpec(kernel, d)
+
+
+def dense(spec, prior, X, y, weight=None):
+    smooth = spec.kernel.k1
+    X = np.asarray(X, dtype=np.float64)
+    return DenseModel(smooth, spec.kernel.diag, prior.jitter, X, prior.Z, y, weight)
+
+
+LAYOUTS = {
+    "float64": lambda X: X,
+    "float32": lambda X: X.astype(np.float32),
+    "fortran": np.asfortranarray,
+    "strided": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+}
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 40),
+    m=st.integers(1, 8),
+    d=st.integers(1, 3),
+    length_scale=st.floats(0.3, 3.0),
+    variance=st.floats(0.05, 50.0),
+    white=st.floats(1e-3, 1.0),
+    layout=st.sampled_from(sorted(LAYOUTS)),
+    bound=st.sampled_from(BOUNDS),
+    weighted=st.booleans(),
+)
+def test_equals_dense_unwhitened_formulas(seed, n, m, d, length_scale, variance, white, layout, bound, weighted):
+    """ELBO, P, h and marginals to 1e-8 relative, through three unit steps from the prior."""
+    X, y, Z, spec = problem(seed, n, m, d, length_scale, variance, white)
+    X = LAYOUTS[layout](X)
+    X.setflags(write=False)
+    weight = np.random.default_rng(seed).uniform(0.1, 3.0, n) if weighted else None
+    prior = Prior.build(spec, Z)
+    model = dense(spec, prior, X, y, weight)
+    site = _engine.SITES["logit", bound]
+    with Passes(X, y, weight, m) as passes:
+        q = SparsePosterior.at_prior(prior)
+        for _ in range(4):
+            ell, P, h = passes.update(q, site)
+            mean, variances = model.marginals()
+            np.testing.assert_allclose(passes.mean, mean, rtol=1e-8, atol=1e-8 * np.sqrt(variance))
+            np.testing.assert_allclose(passes.variance, variances, rtol=1e-8, atol=1e-8 * variance)
+            np.testing.assert_allclose(ell - q.kl, model.elbo(bound), rtol=1e-8)
+            model.step(bound)
+            P_dense, h_dense = model.whitened()
+            np.testing.assert_allclose(P, np.tril(P_dense), rtol=1e-8, atol=1e-8 * np.abs(P_dense).max())
+            np.testing.assert_allclose(h, h_dense, rtol=1e-8, atol=1e-8 * np.abs(h_dense).max())
+            q = natural_step(q, (P, h), 1.0)
+
+
+@pytest.mark.parametrize("variance", [1.0, 100.0, 1e4])
+def test_polya_gamma_never_decreases_the_bound(variance):
+    X, y, Z, spec = problem(1, 600, 15, 2, variance=variance)
+    prior = Prior.build(spec, Z)
+    with Passes(X, y, None, len(Z)) as passes:
+        q = SparsePosterior.at_prior(prior)
+        bounds = []
+        for _ in range(100):
+            ell, *target = passes.update(q, POLYA_GAMMA)
+            bounds.append(ell - q.kl)
+            q = natural_step(q, tuple(target), 1.0)
+    assert np.all(np.diff(bounds) >= -1e-10 * np.abs(bounds[1:]))
+    assert bounds[-1] > bounds[0]
+
+
+def test_polya_gamma_fixed_point_is_jaakkola_jordans_collapsed_bound():
+    X, y, Z, spec = problem(2, 300, 12, 2)
+    prior = Prior.build(spec, Z)
+    with Passes(X, y, None, len(Z)) as passes:
+        _, elbo, _, converged = ascend(passes, SparsePosterior.at_prior(prior), POLYA_GAMMA, tol=1e-13, max_iter=2000)
+        xi = np.sqrt(passes.mean**2 + passes.variance)
+    assert converged
+    smooth = spec.kernel.k1
+    K_mm = smooth(Z) + prior.jitter * 2.0 * np.eye(len(Z))
+    collapsed = jaakkola_jordan_bound(K_mm, smooth(X, Z), spec.kernel.diag(X), y, xi)
+    assert elbo == pytest.approx(collapsed, rel=1e-9)
+
+
+def true_elbo(q, X, y, w, P):
+    """The bound with E[log sigma(y f)] by adaptive quadrature and q = N(w, P^-1)."""
+    prior = q.prior
+    a = np.linalg.solve(prior.L, prior.core.cross(X).T).T
+    covariance = np.linalg.inv(P)
+    mean = a @ w
+    sd = np.sqrt(prior.core.diagonal - np.sum(a**2, axis=1) + np.sum(a @ covariance * a, axis=1))
+    density = lambda t: np.exp(-0.5 * t**2) / np.sqrt(2 * np.pi)  # noqa: E731
+    ell, _ = quad_vec(lambda t: density(t) * log_expit(y * (mean + sd * t)), -12, 12, epsabs=1e-12, epsrel=1e-12)
+    kl = 0.5 * (np.trace(covariance) + w @ w - len(w) + np.linalg.slogdet(P)[1])
+    return np.sum(ell) - kl
+
+
+def test_exact_optimum_is_a_stationary_point_of_the_true_bound():
+    X, y, Z, spec = problem(3, 60, 4, 1, variance=4.0)
+    prior = Prior.build(spec, Z)
+    with Passes(X, y, None, len(Z)) as passes:
+        q, elbo, _, converged = ascend(passes, SparsePosterior.at_prior(prior), EXACT, tol=1e-12)
+    P = q.R @ q.R.T
+    assert converged
+    assert elbo == pytest.approx(true_elbo(q, X, y, q.w, P), abs=len(X) * 2e-8)
+    rng = np.random.default_rng(0)
+    step = 1e-3
+    for _ in range(6):
+        dw = rng.normal(size=len(q.w))
+        dP = rng.normal(size=P.shape)
+        dP = q.R @ (dP + dP.T) @ q.R.T / 4
+        forward, backward = (true_elbo(q, X, y, q.w + s * dw, P + s * dP) for s in (step, -step))
+        slope, curvature = (forward - backward) / (2 * step), (forward + backward - 2 * elbo) / step**2
+        assert abs(slope) < 1e-5 * abs(curvature)
+        assert curvature < 0
+
+
+@pytest.fixture(scope="module", params=[twonorm, ringnorm, waveform], ids=lambda f: f.__name__)
+def synthetic(request):
+    X, y = request.param(6660, np.random.default_rng(0))
+    X = StandardScaler().fit_transform(X)
+    Z = KMeans(100, n_init=1, random_state=0).fit(X[:2000]).cluster_centers_
+    return X, np.where(y, 1.0, -1.0), Z
+
+
+@pytest.mark.parametrize(("length_scale", "variance"), [(4.5, 4.0), (8.9, 100.0), (13.4, 5000.0)])
+def test_exact_needs_at_most_twelve_iterations_and_its_bound_is_above_polya_gammas(synthetic, length_scale, variance):
+    X, y, Z = synthetic
+    prior = Prior.build(KernelSpec(ConstantKernel(variance) * RBF(length_scale), X.shape[1]), Z)
+    history = History()
+    with Passes(X, y, None, len(Z)) as passes:
+        start = SparsePosterior.at_prior(prior)
+        _, best, _, converged = coordinate_ascent(passes, start, EXACT, tol=1e-9, max_iter=100, history=history)
+        _, polya_gamma, *_ = ascend(passes, start, POLYA_GAMMA, tol=1e-3, max_iter=60)
+    assert converged
+    assert np.argmax(history.arrays()["elbo"] > best - 0.01) <= 12
+    assert best >= polya_gamma
+
+
+def test_safeguard_recovers_from_sites_of_other_hyperparameters():
+    """Sites far from any optimum: unit steps alone overshoot, halved ones and the fallback bring the bound up."""
+    X, y, Z, spec = problem(4, 400, 20, 2, variance=1e4)
+    prior = Prior.build(spec, Z)
+    with Passes(X, y, None, len(Z)) as passes:
+        _, best, *_ = ascend(passes, SparsePosterior.at_prior(prior), EXACT)
+        passes.precision[:] = 1e-6
+        passes.linear[:] = 30.0 * np.random.default_rng(0).normal(size=len(X))
+        stale = SparsePosterior.from_natural(prior, *passes.statistics(prior))
+        history = History()
+        _, elbo, _, converged = coordinate_ascent(passes, stale, EXACT, tol=1e-10, max_iter=500, history=history)
+    assert converged
+    assert np.all(np.diff(history.arrays()["elbo"]) >= 0)
+    assert elbo == pytest.approx(best, rel=1e-9)
+
+
+def test_halved_steps_are_taken_when_unit_steps_fail(monkeypatch):
+    """A target that overshoots: the interpolated step is used and recorded, and the bound never falls."""
+    X, y, Z, spec = problem(5, 200, 8, 1)
+    prior = Prior.build(spec, Z)
+    honest = inference.natural_step
+    monkeypatch.setattr(
+        inference, "natural_step", lambda q, target, rate: honest(q, (target[0], q.h + 2.5 * (target[1] - q.h)), rate)
+    )
+    history = History()
+    with Passes(X, y, None, len(Z)) as passes:
+        coordinate_ascent(passes, SparsePosterior.at_prior(prior), EXACT, tol=1e-6, max_iter=100, history=history)
+    table = history.arrays()
+    assert np.nanmin(table["learning_rate"]) < 1.0
+    assert np.all(np.diff(table["elbo"]) >= 0)
+
+
+def threads_problem():
+    X, y, Z, spec = problem(6, 5000, 64, 3)
+    return X, y, Prior.build(spec, Z)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 2**29])
+def test_bitwise_equal_for_any_number_of_threads(cache_bytes):
+    X, y, prior = threads_problem()
+    results = []
+    for n_jobs in (1, 2, 3):
+        with Passes(X, y, None, len(prior.Z), n_jobs, cache_bytes) as passes:
+            assert passes._blocks.n_threads == n_jobs
+            q, elbo, *_ = ascend(passes, SparsePosterior.at_prior(prior), EXACT, tol=1e-6)
+            gradient = passes.gradient(q, np.ascontiguousarray(prior.Linv), q.w)
+        results.append((q.P, q.h, elbo, gradient.sums, gradient.products, gradient.squares, *q.marginals(X, n_jobs)))
+    for other in results[1:]:
+        for mine, theirs in zip(results[0], other, strict=True):
+            assert np.array_equal(mine, theirs)
+
+
+def test_cache_of_whitened_rows_does_not_change_a_bit():
+    X, y, prior = threads_problem()
+    results = []
+    for cache_bytes in (0, 2**29):
+        with Passes(X, y, None, len(prior.Z), cache_bytes=cache_bytes) as passes:
+            q, elbo, *_ = ascend(passes, SparsePosterior.at_prior(prior), EXACT, tol=1e-6)
+        results.append((q.P, q.h, elbo))
+    assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_row_block_aligned_splits_add_up_to_the_same_bits():
+    """A block's statistics depend on its rows alone: parts held elsewhere, added in order, give the whole."""
+    X, y, prior = threads_problem()
+    m = len(prior.Z)
+    with Passes(X, y, None, m) as whole:
+        q = SparsePosterior.at_prior(prior)
+        ell, P, h = whole.update(q, EXACT)
+    total, P_parts, h_parts = 0.0, np.eye(m), np.zeros(m)
+    for start in range(0, len(X), BLOCK_ROWS):
+        part = slice(start, start + BLOCK_ROWS)
+        with Passes(X[part].copy(), y[part].copy(), None, m) as passes:
+            ell_part, _, _ = passes.update(q, EXACT)
+            assert np.array_equal(passes.mean, whole.mean[part])
+            assert np.array_equal(passes.variance, whole.variance[part])
+            P_part, h_part = np.zeros((m, m)), np.zeros(m)
+            _engine.statistics_block(
+                prior.core, passes.X, passes._cache, True, 0, len(passes.X), prior.Linv, passes.precision,
+                passes.linear, _engine.Workspace(256, m, X.shape[1]), P_part, h_part,
+            )  # fmt: skip
+        total += ell_part
+        P_parts += P_part
+        h_parts += h_part
+    assert total == ell
+    assert np.array_equal(P_parts, P)
+    assert np.array_equal(h_parts, h)
+    mean, variance = q.marginals(X)
+    for start in (BLOCK_ROWS, 3 * BLOCK_ROWS):
+        parts = [q.marginals(X[:start]), q.marginals(X[start:])]
+        assert np.array_equal(np.concatenate([p[0] for p in parts]), mean)
+        assert np.array_equal(np.concatenate([p[1] for p in parts]), variance)
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize("rate", ["adaptive", 0.02, (2.0, 0.7)], ids=str)
+def test_mini_batches_come_close_to_the_full_batch_bound(bound, rate):
+    X, y = ringnorm(6000, np.random.default_rng(1))
+    y = np.where(y, 1.0, -1.0)
+    prior = Prior.build(KernelSpec(ConstantKernel(4.0) * RBF(8.0), X.shape[1]), X[:50])
+    site = _engine.SITES["logit", bound]
+    with Passes(X, y, None, 50) as passes:
+        start = SparsePosterior.at_prior(prior)
+        _, best, *_ = ascend(passes, start, site, tol=1e-6)
+        history = History()
+        _, elbo, epochs, _ = stochastic(
+            passes, start, site, batch_size=100, schedule=learning_rate_schedule(rate), tol=0.0, max_iter=10,
+            random_state=np.random.RandomState(0), history=history,
+        )  # fmt: skip
+    assert epochs == 10
+    assert best - elbo < 1e-3 * abs(best)
+    rates = history.arrays()["learning_rate"][:-1]
+    assert np.all((rates >= 0) & (rates <= 1))
+    if rate == 0.02:
+        assert np.all(rates == 0.02)
+    if rate == (2.0, 0.7):
+        np.testing.assert_allclose(rates, (np.arange(len(rates)) + 2.0) ** -0.7, rtol=1e-14)
+
+
+def test_a_batch_of_all_rows_takes_the_full_batch_steps():
+    """With s = n and rate one each iterate is a coordinate step; the estimate is their average."""
+    X, y, Z, spec = problem(7, 200, 6, 1)
+    prior = Prior.build(spec, Z)
+    with Passes(X, y, None, len(Z)) as passes:
+        q = SparsePosterior.at_prior(prior)
+        mean_P, mean_h, total = 0.0, 0.0, 0.0
+        for k in range(5):
+            _, P, h = passes.update(q, POLYA_GAMMA)
+            q = natural_step(q, (P, h), 1.0)
+            weight = 4.0 / (k + 4.0)
+            mean_P, mean_h, total = mean_P + weight * (P - mean_P), mean_h + weight * (h - mean_h), total + weight
+        start = SparsePosterior.at_prior(prior)
+        result, *_ = stochastic(
+            passes, start, POLYA_GAMMA, batch_size=10**6, schedule=learning_rate_schedule(1.0), tol=0.0, max_iter=5,
+            random_state=np.random.RandomState(0), history=History(),
+        )  # fmt: skip
+    np.testing.assert_allclose(np.tril(result.P), np.tril(mean_P), rtol=1e-10, atol=1e-10 * np.abs(mean_P).max())
+    np.testing.assert_allclose(result.h, mean_h, rtol=1e-10, atol=1e-10 * np.abs(mean_h).max())
+
+
+def test_sliding_window_stops_the_mini_batches():
+    X, y, Z, spec = problem(8, 2000, 10, 1)
+    prior = Prior.build(spec, Z)
+    history = History()
+    with Passes(X, y, None, len(Z)) as passes:
+        *_, converged = stochastic(
+            passes, SparsePosterior.at_prior(prior), EXACT, batch_size=50, schedule=learning_rate_schedule("adaptive"),
+            tol=1e-3, max_iter=100, random_state=np.random.RandomState(0), history=history,
+        )  # fmt: skip
+    change = history.arrays()["change"][:-1]
+    assert converged
+    assert len(change) < 100 * 40
+    assert np.mean(change[-inference.WINDOW :]) < 1e-3
+
+
+@pytest.mark.parametrize("rate", ["fast", 0.0, 1.5, -1, (0.0, 0.7), (2, 0.4), (1, 2, 3), None, np.nan])
+def test_learning_rates_that_are_none_are_refused(rate):
+    with pytest.raises(ValueError, match=r"'adaptive', a constant in \(0, 1\], or a pair"):
+        learning_rate_schedule(rate)

@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.preprocessing import StandardScaler
 
 from xgpc import _engine, inference
-from xgpc.blocks import BLOCK_ROWS
+from xgpc.blocks import BLOCK_ROWS, TILE_ROWS
 from xgpc.inference import History, Passes, coordinate_ascent, learning_rate_schedule, natural_step, stochastic
 from xgpc.kernels import KernelSpec
 from xgpc.posterior import Prior, SparsePosterior
@@ -247,7 +247,7 @@ def test_row_block_aligned_splits_add_up_to_the_same_bits():
             P_part, h_part = np.zeros((m, m)), np.zeros(m)
             _engine.statistics_block(
                 prior.core, passes.X, passes._cache, True, 0, len(passes.X), prior.Linv, passes.precision,
-                passes.linear, _engine.Workspace(256, m, X.shape[1]), P_part, h_part,
+                passes.linear, _engine.Workspace(TILE_ROWS, m, X.shape[1]), P_part, h_part,
             )  # fmt: skip
         total += ell_part
         P_parts += P_part

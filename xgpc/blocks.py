@@ -19,9 +19,10 @@ from ._engine import Workspace
 
 # Rows of a block: a unit of scheduling. Large against the m x m addition that ends it, small enough that twenty
 # thousand rows still balance over many threads.
-BLOCK_ROWS = 1024
-# Rows of a tile: what a thread works on at a time, so that (tile, m) scratch stays in the second-level cache.
-TILE_ROWS = 256
+BLOCK_ROWS = 1152
+# Rows of a tile: what a thread works on at a time. (tile, 100) scratch stays in a second-level cache of 1 MB; a
+# multiple of 8, 16 and 24, the rows that BLAS kernels take at once.
+TILE_ROWS = 384
 # Below this many multiply-adds a pass is faster on the calling thread than handed to others.
 MIN_PARALLEL_WORK = 2e7
 

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from . import _engine
+from .inducing import mean_and_scale
 from .inference import History, Passes, coordinate_ascent
 from .kernels import KernelGradient
 from .posterior import Prior, SparsePosterior
@@ -83,15 +84,14 @@ class ProfiledBound:
 
     Notes
     -----
-    Parameters are log kernel parameters and, if learned, the inducing points in units of the features' spread.
+    Parameters are log kernel parameters and, if learned, the inducing points in units of their standard deviation.
     """
 
     def __init__(self, passes: Passes, site: int, start: SparsePosterior, learn_inducing: bool, history: History):
         self.passes, self.site, self.history = passes, site, history
         self.spec, self.Z = start.prior.spec, start.prior.Z
         self.n_theta = self.spec.kernel.n_dims
-        spread = np.std(self.Z, axis=0)
-        self.unit = np.where(spread > 0.0, spread, 1.0)
+        self.unit = mean_and_scale(self.Z, np.ones(len(self.Z)))[1]
         self.learn_inducing = learn_inducing
         self.total_weight = float(np.sum(passes.weight)) if len(passes.weight) else float(len(passes.y))
         self.inner_tol = 1.0

@@ -33,14 +33,20 @@ class Sample:
         counts = np.ones(len(rows)) if weight is None else weight[chosen]
         self.rows, inverse = np.unique(rows, axis=0, return_inverse=True)
         self.counts = np.bincount(inverse.ravel(), counts, minlength=len(self.rows))
-        self.mean = np.average(self.rows, axis=0, weights=self.counts)
-        deviation = self.rows - self.mean
-        # Divided by the largest before squaring: neither huge nor tiny features leave the range of a double.
-        largest = np.max(np.abs(deviation), axis=0)
-        varies = largest > np.finfo(np.float64).eps * np.maximum(np.abs(self.mean), np.finfo(np.float64).tiny / 1e-20)
-        relative = np.divide(deviation, largest, out=np.zeros_like(deviation), where=varies)
-        spread = largest * np.sqrt(np.average(relative**2, axis=0, weights=self.counts))
-        self.scale = np.where(varies, spread, 1.0)
+        self.mean, self.scale = mean_and_scale(self.rows, self.counts)
+
+
+def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted mean and standard deviation (d,) of rows (r, d); 1 for a constant feature."""
+    mean = np.average(rows, axis=0, weights=counts)
+    deviation = rows - mean
+    # Divided by the largest before squaring: neither huge nor tiny features leave the range of a double.
+    largest = np.max(np.abs(deviation), axis=0)
+    double = np.finfo(np.float64)
+    varies = largest > np.maximum(double.eps * np.abs(mean), double.tiny / double.eps)
+    relative = np.divide(deviation, largest, out=np.zeros_like(deviation), where=varies)
+    scale = largest * np.sqrt(np.average(relative**2, axis=0, weights=counts))
+    return mean, np.where(varies, scale, 1.0)
 
 
 def sample_size(n_inducing: int | str) -> int:

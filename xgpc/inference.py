@@ -66,7 +66,7 @@ class Passes:
         self.weight = np.empty(0) if weight is None else weight
         self.mean, self.variance, self.precision, self.linear = np.zeros((4, n))
         self._blocks = BlockMap(n, n_inducing, d, n_jobs)
-        self._cache = np.empty((n if 8 * n * n_inducing <= cache_bytes else 0, n_inducing))
+        self._cache = np.empty(n * n_inducing if 8 * n * n_inducing <= cache_bytes else 0)
         self._cached_prior: Prior | None = None
         self._free: SimpleQueue[tuple[np.ndarray, np.ndarray]] = SimpleQueue()
         for _ in range(self._blocks.n_threads + 2):

@@ -127,7 +127,7 @@ class KernelSpec:
         inverse = [
             np.ones(self.n_features)
             if term.base is None
-            else np.broadcast_to(1 / term.base.kernel.length_scale, self.n_features)
+            else np.broadcast_to(1.0 / np.asarray(term.base.kernel.length_scale), self.n_features)
             for term in self.terms
         ]
         return InducingKernel(

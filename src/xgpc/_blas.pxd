@@ -1,14 +1,13 @@
-# Row-major views of the BLAS and LAPACK routines that the core uses. Every matrix is C-contiguous and full
-# (its row stride is its number of columns); "lower" refers to the row-major matrix.
-cdef void gemm_nt(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, double alpha, const double* a, const double* b,
-                  double beta, double* c) noexcept nogil
-cdef void gemm_nn(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, double alpha, const double* a, const double* b,
-                  double beta, double* c) noexcept nogil
-cdef void gemm_tn(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, double alpha, const double* a, const double* b,
-                  double beta, double* c) noexcept nogil
+# BLAS and LAPACK for two kinds of matrices. A tile (n, m) is column-major with leading dimension n: its n rows are data
+# points, and products with small matrices from the right run fastest that way. A square or small matrix is row-major;
+# "lower" refers to its row-major triangle.
+cdef void gemm_tile(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, const double* b, bint transposed,
+                    double* c) noexcept nogil
+cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, const double* x,
+                     double* c) noexcept nogil
 cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
 cdef void trsm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
-cdef void syrk_lower_t(Py_ssize_t m, Py_ssize_t n, const double* a, double beta, double* c) noexcept nogil
+cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, const double* a, double beta, double* c) noexcept nogil
 cdef void gemv(Py_ssize_t n, Py_ssize_t m, const double* a, const double* x, double* y) noexcept nogil
 cdef void gemv_t(Py_ssize_t n, Py_ssize_t m, const double* a, const double* x, double beta, double* y) noexcept nogil
 cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil

@@ -1,68 +1,62 @@
-"""The only door to scipy.linalg.cython_blas and cython_lapack, in row-major terms.
+"""The only door to scipy.linalg.cython_blas and cython_lapack, for tiles and small matrices (see the .pxd).
 
-A row-major (n, m) matrix is a column-major (m, n) one, so each wrapper passes the transposed problem. Sizes are
-Py_ssize_t outside and become the library's integer here; blocks of rows keep them far below its limit.
+A row-major matrix is its transpose in column-major order. Sizes are Py_ssize_t outside and become the library's integer
+here; tiles keep them far below its limit.
 """
 from scipy.linalg cimport cython_blas, cython_lapack
 
 
-cdef void gemm_nt(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, double alpha, const double* a, const double* b,
-                  double beta, double* c) noexcept nogil:
-    # c (n, m) = alpha a (n, k) b (m, k)^T + beta c
+cdef void gemm_tile(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, const double* b, bint transposed,
+                    double* c) noexcept nogil:
+    # tile c (n, m) = tile a (n, k) times b (k, m), or b^T with b (m, k) if transposed
     cdef int rows = <int>n, columns = <int>m, inner = <int>k
-    cython_blas.dgemm(b"T", b"N", &columns, &rows, &inner, &alpha, <double*>b, &inner, <double*>a, &inner,
-                      &beta, c, &columns)
+    cdef double one = 1.0, zero = 0.0
+    cython_blas.dgemm(b"N", b"N" if transposed else b"T", &rows, &columns, &inner, &one, <double*>a, &rows,
+                      <double*>b, &inner if transposed else &columns, &zero, c, &rows)
 
 
-cdef void gemm_nn(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, double alpha, const double* a, const double* b,
-                  double beta, double* c) noexcept nogil:
-    # c (n, m) = alpha a (n, k) b (k, m) + beta c
-    cdef int rows = <int>n, columns = <int>m, inner = <int>k
-    cython_blas.dgemm(b"N", b"N", &columns, &rows, &inner, &alpha, <double*>b, &columns, <double*>a, &inner,
-                      &beta, c, &columns)
-
-
-cdef void gemm_tn(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, double alpha, const double* a, const double* b,
-                  double beta, double* c) noexcept nogil:
-    # c (n, m) = alpha a (k, n)^T b (k, m) + beta c
-    cdef int rows = <int>n, columns = <int>m, inner = <int>k
-    cython_blas.dgemm(b"N", b"T", &columns, &rows, &inner, &alpha, <double*>b, &columns, <double*>a, &rows,
-                      &beta, c, &columns)
+cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, const double* x,
+                     double* c) noexcept nogil:
+    # c (m, d) += tile a (n, m)^T tile x (n, d)
+    cdef int rows = <int>n, columns = <int>m, features = <int>d
+    cdef double one = 1.0
+    cython_blas.dgemm(b"T", b"N", &features, &columns, &rows, &one, <double*>x, &rows, <double*>a, &rows,
+                      &one, c, &features)
 
 
 cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
-    # b (n, m) <- b lower^T
+    # tile b (n, m) <- b lower^T
     cdef int rows = <int>n, columns = <int>m
     cdef double one = 1.0
-    cython_blas.dtrmm(b"L", b"U", b"T", b"N", &columns, &rows, &one, <double*>lower, &columns, b, &columns)
+    cython_blas.dtrmm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
 
 
 cdef void trsm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
-    # b (n, m) <- b lower^{-T}
+    # tile b (n, m) <- b lower^{-T}
     cdef int rows = <int>n, columns = <int>m
     cdef double one = 1.0
-    cython_blas.dtrsm(b"L", b"U", b"T", b"N", &columns, &rows, &one, <double*>lower, &columns, b, &columns)
+    cython_blas.dtrsm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
 
 
-cdef void syrk_lower_t(Py_ssize_t m, Py_ssize_t n, const double* a, double beta, double* c) noexcept nogil:
-    # lower triangle of c (m, m) = a (n, m)^T a + beta c
+cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, const double* a, double beta, double* c) noexcept nogil:
+    # lower triangle of c (m, m) = a^T a + beta c, tile a (n, m)
     cdef int rows = <int>n, columns = <int>m
     cdef double one = 1.0
-    cython_blas.dsyrk(b"U", b"N", &columns, &rows, &one, <double*>a, &columns, &beta, c, &columns)
+    cython_blas.dsyrk(b"U", b"T", &columns, &rows, &one, <double*>a, &rows, &beta, c, &columns)
 
 
 cdef void gemv(Py_ssize_t n, Py_ssize_t m, const double* a, const double* x, double* y) noexcept nogil:
-    # y (n,) = a (n, m) x
+    # y (n,) = tile a (n, m) x
     cdef int rows = <int>n, columns = <int>m, step = 1
     cdef double one = 1.0, zero = 0.0
-    cython_blas.dgemv(b"T", &columns, &rows, &one, <double*>a, &columns, <double*>x, &step, &zero, y, &step)
+    cython_blas.dgemv(b"N", &rows, &columns, &one, <double*>a, &rows, <double*>x, &step, &zero, y, &step)
 
 
 cdef void gemv_t(Py_ssize_t n, Py_ssize_t m, const double* a, const double* x, double beta, double* y) noexcept nogil:
-    # y (m,) = a (n, m)^T x + beta y
+    # y (m,) = tile a (n, m)^T x + beta y
     cdef int rows = <int>n, columns = <int>m, step = 1
     cdef double one = 1.0
-    cython_blas.dgemv(b"N", &columns, &rows, &one, <double*>a, &columns, <double*>x, &step, &beta, y, &step)
+    cython_blas.dgemv(b"T", &rows, &columns, &one, <double*>a, &rows, <double*>x, &step, &beta, y, &step)
 
 
 cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil:

@@ -3,14 +3,14 @@ from ._kernels cimport InducingKernel, KernelScratch, real
 
 cdef class Workspace:
     cdef readonly Py_ssize_t rows, n_inducing, n_features
-    cdef double[:, ::1] a, b, term, x
-    cdef double[::1] x2, mean, variance, ell, precision, linear
+    cdef double[::1] a, b, term, x, x2, mean, variance, ell, precision, linear
     cdef KernelScratch kernel
 
 
 cdef extern from "vmath.h" nogil:
     void xg_squared_norms(Py_ssize_t rows, Py_ssize_t m, const double* a, double* out)
-    void xg_scale_by_root(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* s, double* out)
+    void xg_copy_and_norms(Py_ssize_t rows, Py_ssize_t m, const double* a, double* copy, double* norms)
+    void xg_scale_by_root(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* s, double* root, double* out)
 
 
 cdef extern from "sites.h" nogil:

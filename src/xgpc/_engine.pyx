@@ -1,12 +1,11 @@
 """From a block of rows to marginals, to the additive statistics of a natural step, and to gradients.
 
 Notation: K_mm = L L^T, a_i = L^{-1} k_m(x_i) (whitened), q(z) = N(w, P^{-1}), P = R R^T. Blocks are worked through in
-tiles of a workspace's rows, whose scratch is allocated once. Nothing here keeps state: a block's result depends on its
-rows alone, so that any number of threads adds up the same numbers in the same order.
+tiles of a workspace's rows, whose scratch is allocated once; the cache of whitened rows holds the same tiles. Nothing
+here keeps state: a block's result depends on its rows alone, so that any number of threads adds up the same numbers in
+the same order.
 """
 import numpy as np
-
-from libc.string cimport memcpy
 
 from . cimport _blas
 from ._kernels cimport InducingKernel, KernelScratch, cross_block, gradient_block, real
@@ -14,6 +13,8 @@ from ._kernels cimport InducingKernel, KernelScratch, cross_block, gradient_bloc
 cdef extern from "vmath.h" nogil:
     void xg_exp_array(Py_ssize_t n, const double* x, double* out)
     void xg_normal_array(Py_ssize_t n, const double* x, double* cdf, double* pdf)
+    void xg_gradient_tile(Py_ssize_t rows, Py_ssize_t m, const double* precision, const double* residual,
+                          const double* alpha, double* g)
 
 SITES = {("logit", "polya-gamma"): XG_LOGIT_POLYA_GAMMA, ("logit", "exact"): XG_LOGIT_EXACT}
 
@@ -23,26 +24,24 @@ cdef class Workspace:
 
     def __init__(self, Py_ssize_t rows, Py_ssize_t n_inducing, Py_ssize_t n_features):
         self.rows, self.n_inducing, self.n_features = rows, n_inducing, n_features
-        self.a = np.empty((rows, n_inducing))
-        self.b = np.empty((rows, n_inducing))
-        self.term = np.empty((rows, n_inducing))
-        self.x = np.empty((rows, n_features))
+        self.a, self.b, self.term = np.empty((3, rows * n_inducing))
+        self.x = np.empty(rows * n_features)
         self.x2, self.mean, self.variance = np.empty(rows), np.empty(rows), np.empty(rows)
         self.ell, self.precision, self.linear = np.empty(rows), np.empty(rows), np.empty(rows)
-        self.kernel.x, self.kernel.x2, self.kernel.term = &self.x[0, 0], &self.x2[0], &self.term[0, 0]
+        self.kernel.x, self.kernel.x2, self.kernel.term = &self.x[0], &self.x2[0], &self.term[0]
 
 
 cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X, const Py_ssize_t* index,
                   Py_ssize_t start, Py_ssize_t rows, KernelScratch* scratch, double* a) noexcept nogil:
-    # a (rows, m) = k(X, Z) L^{-T}
+    # tile a (rows, m) = k(X, Z) L^{-T}
     cross_block(kernel, X, index, start, rows, scratch, a)
     _blas.trmm_lower_t(rows, kernel.n_inducing, Linv, a)
 
 
-cdef double* whitened(InducingKernel kernel, const double[:, ::1] Linv, const real[:, :] X, double[:, ::1] cache,
+cdef double* whitened(InducingKernel kernel, const double[:, ::1] Linv, const real[:, :] X, double[::1] cache,
                       bint cached, Py_ssize_t start, Py_ssize_t rows, Workspace work) noexcept nogil:
     # The tile's a: in the cache (filled on the first pass, read on later ones) if there is one, else in scratch.
-    cdef double* a = &cache[start, 0] if cache.shape[0] else &work.a[0, 0]
+    cdef double* a = &cache[start * kernel.n_inducing] if cache.shape[0] else &work.a[0]
     if not cached:
         project(kernel, &Linv[0, 0], X, NULL, start, rows, &work.kernel, a)
     return a
@@ -50,23 +49,23 @@ cdef double* whitened(InducingKernel kernel, const double[:, ::1] Linv, const re
 
 cdef void tile_marginals(double diagonal, Py_ssize_t m, Py_ssize_t rows, const double* a, const double* Rinv,
                          const double* w, double* b, double* norms, double* mean, double* variance) noexcept nogil:
-    # mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2; b (rows, m) and norms (rows,) are scratch.
+    # mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2; tile b and norms (rows,) are scratch.
     cdef Py_ssize_t i
     _blas.gemv(rows, m, a, w, mean)
-    memcpy(b, a, rows * m * sizeof(double))
+    xg_copy_and_norms(rows, m, a, b, norms)
     _blas.trmm_lower_t(rows, m, Rinv, b)
-    xg_squared_norms(rows, m, a, norms)
     xg_squared_norms(rows, m, b, variance)
     for i in range(rows):
         variance[i] += max(diagonal - norms[i], 0.0)
 
 
 cdef void tile_statistics(Py_ssize_t m, Py_ssize_t rows, const double* a, const double* precision,
-                          const double* linear, bint first, double* b, double* P, double* h) noexcept nogil:
+                          const double* linear, bint first, double* root, double* b, double* P,
+                          double* h) noexcept nogil:
     # P (lower) (+)= sum_i precision_i a_i a_i^T, h (+)= sum_i linear_i a_i
     cdef double keep = 0.0 if first else 1.0
-    xg_scale_by_root(rows, m, a, precision, b)
-    _blas.syrk_lower_t(m, rows, b, keep, P)
+    xg_scale_by_root(rows, m, a, precision, root, b)
+    _blas.syrk_lower(rows, m, b, keep, P)
     _blas.gemv_t(rows, m, a, linear, keep, h)
 
 
@@ -83,12 +82,12 @@ def marginals_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start,
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
-            project(kernel, &Linv[0, 0], X, NULL, i, rows, &work.kernel, &work.a[0, 0])
-            tile_marginals(kernel.diagonal, kernel.n_inducing, rows, &work.a[0, 0], &Rinv[0, 0], &w[0],
-                           &work.b[0, 0], &work.x2[0], &mean[i], &variance[i])
+            project(kernel, &Linv[0, 0], X, NULL, i, rows, &work.kernel, &work.a[0])
+            tile_marginals(kernel.diagonal, kernel.n_inducing, rows, &work.a[0], &Rinv[0, 0], &w[0],
+                           &work.b[0], &work.x2[0], &mean[i], &variance[i])
 
 
-def update_block(InducingKernel kernel, const real[:, :] X, double[:, ::1] cache, bint cached,
+def update_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached,
                  Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] Rinv,
                  const double[::1] w, int site, const double[::1] y, const double[::1] weight, Workspace work,
                  double[::1] mean, double[::1] variance, double[::1] precision, double[::1] linear,
@@ -106,17 +105,18 @@ def update_block(InducingKernel kernel, const real[:, :] X, double[:, ::1] cache
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            tile_marginals(kernel.diagonal, m, rows, a, &Rinv[0, 0], &w[0], &work.b[0, 0], &work.x2[0],
+            tile_marginals(kernel.diagonal, m, rows, a, &Rinv[0, 0], &w[0], &work.b[0], &work.x2[0],
                            &mean[i], &variance[i])
             xg_sites(site, rows, &mean[i], &variance[i], &y[i], &weight[i] if weight.shape[0] else NULL,
                      &work.ell[0], &precision[i], &linear[i])
             for j in range(rows):
                 total += work.ell[j]
-            tile_statistics(m, rows, a, &precision[i], &linear[i], i == start, &work.b[0, 0], &P[0, 0], &h[0])
+            tile_statistics(m, rows, a, &precision[i], &linear[i], i == start, &work.x2[0], &work.b[0],
+                            &P[0, 0], &h[0])
     return total
 
 
-def statistics_block(InducingKernel kernel, const real[:, :] X, double[:, ::1] cache, bint cached,
+def statistics_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached,
                      Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[::1] precision,
                      const double[::1] linear, Workspace work, double[:, ::1] P, double[::1] h):
     """Statistics of given sites: after a change of hyperparameters q follows from the sites kept."""
@@ -127,11 +127,11 @@ def statistics_block(InducingKernel kernel, const real[:, :] X, double[:, ::1] c
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            tile_statistics(kernel.n_inducing, rows, a, &precision[i], &linear[i], i == start, &work.b[0, 0],
-                            &P[0, 0], &h[0])
+            tile_statistics(kernel.n_inducing, rows, a, &precision[i], &linear[i], i == start, &work.x2[0],
+                            &work.b[0], &P[0, 0], &h[0])
 
 
-def gradient_of_block(InducingKernel kernel, const real[:, :] X, double[:, ::1] cache, bint cached,
+def gradient_of_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached,
                       Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] M,
                       const double[::1] alpha, const double[::1] mean, const double[::1] precision,
                       const double[::1] linear, Workspace work, double[:, ::1] sums, double[:, :, ::1] products,
@@ -140,10 +140,9 @@ def gradient_of_block(InducingKernel kernel, const real[:, :] X, double[:, ::1] 
 
     Overwrites ``sums``, ``products`` and ``squares``, see ``_kernels.gradient_block``.
     """
-    cdef Py_ssize_t tile, i, j, k, rows, m = kernel.n_inducing
-    cdef double residual
+    cdef Py_ssize_t tile, i, j, rows, m = kernel.n_inducing
     cdef double* a = NULL
-    cdef double* G = &work.b[0, 0]
+    cdef double* G = &work.b[0]
     with nogil:
         sums[:, :] = 0.0
         products[:, :, :] = 0.0
@@ -152,12 +151,11 @@ def gradient_of_block(InducingKernel kernel, const real[:, :] X, double[:, ::1] 
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            _blas.gemm_nn(rows, m, m, 1.0, a, &M[0, 0], 0.0, G)
+            _blas.gemm_tile(rows, m, m, a, &M[0, 0], False, G)
             for j in range(rows):
-                residual = linear[i + j] - precision[i + j] * mean[i + j]
-                for k in range(m):
-                    G[j * m + k] = precision[i + j] * G[j * m + k] + residual * alpha[k]
-            gradient_block(kernel, X, i, rows, G, &work.kernel, &work.term[0, 0], &sums[0, 0], &products[0, 0, 0],
+                work.linear[j] = linear[i + j] - precision[i + j] * mean[i + j]
+            xg_gradient_tile(rows, m, &precision[i], &work.linear[0], &alpha[0], G)
+            gradient_block(kernel, X, i, rows, G, &work.kernel, &work.term[0], &sums[0, 0], &products[0, 0, 0],
                            &squares[0, 0])
 
 
@@ -171,7 +169,7 @@ def gradient_of_gram(InducingKernel kernel, const double[:, :] Z, const double[:
         sums[:, :] = 0.0
         products[:, :, :] = 0.0
         squares[:, :] = 0.0
-        gradient_block(kernel, Z, 0, m, &G[0, 0], &scratch.kernel, &scratch.term[0, 0], &sums[0, 0],
+        gradient_block(kernel, Z, 0, m, &G[0, 0], &scratch.kernel, &scratch.term[0], &sums[0, 0],
                        &products[0, 0, 0], &squares[0, 0])
 
 

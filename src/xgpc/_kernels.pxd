@@ -17,9 +17,9 @@ cdef class InducingKernel:
 
 
 cdef struct KernelScratch:
-    double* x       # (rows, n_features): scaled rows
+    double* x       # tile (rows, n_features): scaled rows
     double* x2      # (rows,): their squared norms
-    double* term    # (rows, n_inducing): products, or one term's values
+    double* term    # tile (rows, n_inducing): products, or one term's values
 
 
 ctypedef fused real:

@@ -13,8 +13,8 @@ cdef extern from "vmath.h" nogil:
                               const double* cross, bint accumulate, double* out)
     void xg_rbf_from_differences(Py_ssize_t rows, Py_ssize_t m, Py_ssize_t d, const double* x, const double* z,
                                  double variance, bint accumulate, double* out)
-    void xg_weight_block(Py_ssize_t rows, Py_ssize_t m, const double* g, double* w, double* row_sum,
-                         double* column_sum)
+    void xg_weight_tile(Py_ssize_t rows, Py_ssize_t m, const double* g, double* w, double* row_sum,
+                        double* column_sum)
 
 # |x|^2 + |z|^2 - 2 x.z loses eps (|x|^2 + |z|^2) of the squared distance. Above this squared norm (an error of
 # about 1e-10) the differences are formed instead.
@@ -67,40 +67,42 @@ cdef class InducingKernel:
 
 cdef _cross(InducingKernel kernel, const real[:, :] X):
     cdef Py_ssize_t n = X.shape[0]
-    cdef double[:, ::1] x = np.empty((n, kernel.n_features))
+    cdef double[:, ::1] x = np.empty((kernel.n_features, n))
     cdef double[::1] x2 = np.empty(n)
-    cdef double[:, ::1] term = np.empty((n, kernel.n_inducing))
-    out = np.empty((n, kernel.n_inducing))
+    cdef double[:, ::1] term = np.empty((kernel.n_inducing, n))
+    out = np.empty((kernel.n_inducing, n))
     cdef double[:, ::1] result = out
     cdef KernelScratch scratch
     if n:
         scratch.x, scratch.x2, scratch.term = &x[0, 0], &x2[0], &term[0, 0]
         with nogil:
             cross_block(kernel, X, NULL, 0, n, &scratch, &result[0, 0])
-    return out
+    return np.ascontiguousarray(out.T)
 
 
 cdef double scale_rows(InducingKernel kernel, Py_ssize_t t, const real[:, :] X, const Py_ssize_t* index,
                        Py_ssize_t start, Py_ssize_t rows, double* x, double* x2) noexcept nogil:
-    # x (rows, d) = (X - centre) / length scale, x2 (rows,) its squared norms; returns the largest of them.
-    cdef Py_ssize_t i, j, row, d = kernel.n_features
-    cdef double value, total, largest = 0.0
+    # tile x (rows, d) = (X - centre) / length scale, x2 (rows,) its squared norms; returns the largest of them.
+    cdef Py_ssize_t i, j
+    cdef double value, centre, scale, largest = 0.0
     for i in range(rows):
-        row = index[i] if index != NULL else start + i
-        total = 0.0
-        for j in range(d):
-            value = (X[row, j] - kernel._centre[j]) * kernel._scale[t, j]
-            x[i * d + j] = value
-            total += value * value
-        x2[i] = total
-        largest = max(largest, total)
+        x2[i] = 0.0
+    for j in range(kernel.n_features):
+        centre = kernel._centre[j]
+        scale = kernel._scale[t, j]
+        for i in range(rows):
+            value = (X[index[i] if index != NULL else start + i, j] - centre) * scale
+            x[j * rows + i] = value
+            x2[i] += value * value
+    for i in range(rows):
+        largest = max(largest, x2[i])
     return largest
 
 
 cdef void term_block(InducingKernel kernel, Py_ssize_t t, const real[:, :] X, const Py_ssize_t* index,
                      Py_ssize_t start, Py_ssize_t rows, bint accumulate, KernelScratch* scratch,
                      double* products, double* out) noexcept nogil:
-    # out (rows, m) (+)= term t; leaves the scaled rows in scratch. products (rows, m) may be out itself.
+    # tile out (rows, m) (+)= term t; leaves the scaled rows in scratch. The tile products may be out itself.
     cdef Py_ssize_t i, m = kernel.n_inducing, d = kernel.n_features
     cdef double largest
     if kernel._family[t] == CONSTANT:
@@ -111,13 +113,13 @@ cdef void term_block(InducingKernel kernel, Py_ssize_t t, const real[:, :] X, co
     if largest + kernel._z2_max[t] > CANCELLATION_LIMIT:
         xg_rbf_from_differences(rows, m, d, scratch.x, &kernel._z[t, 0, 0], kernel._variance[t], accumulate, out)
         return
-    _blas.gemm_nt(rows, m, d, 1.0, scratch.x, &kernel._z[t, 0, 0], 0.0, products)
+    _blas.gemm_tile(rows, m, d, scratch.x, &kernel._z[t, 0, 0], True, products)
     xg_rbf_from_products(rows, m, scratch.x2, &kernel._z2[t, 0], kernel._variance[t], products, accumulate, out)
 
 
 cdef void cross_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
                       Py_ssize_t rows, KernelScratch* scratch, double* out) noexcept nogil:
-    # out (rows, m) = k(X[index], Z), or k(X[start:start + rows], Z) without an index.
+    # tile out (rows, m) = k(X[index], Z), or k(X[start:start + rows], Z) without an index.
     cdef Py_ssize_t t
     for t in range(kernel.n_terms):
         term_block(kernel, t, X, index, start, rows, t > 0, scratch, out if t == 0 else scratch.term, out)
@@ -126,18 +128,18 @@ cdef void cross_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_
 cdef void gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
                          const double* G, KernelScratch* scratch, double* weighted, double* sums, double* products,
                          double* squares) noexcept nogil:
-    # Adds, for G = dF / dk(X, Z) (rows, m) and each term t with W = G * k_t (elementwise):
+    # Adds, for the tile G = dF / dk(X, Z) (rows, m) and each term t with W = G * k_t (elementwise):
     #   sums (n_terms, m)        sum_i W_ik
     #   products (n_terms, m, d) sum_i W_ik x_ij, x the scaled rows
     #   squares (n_terms, d)     sum_ik W_ik x_ij^2
-    # weighted (rows, m) is scratch. For the RBF, -2 d k / d r^2 = k, so that W serves variance and distances alike.
+    # The tile weighted is scratch. For the RBF, -2 d k / d r^2 = k, so that W serves variance and distances alike.
     cdef Py_ssize_t t, i, j, m = kernel.n_inducing, d = kernel.n_features
     for t in range(kernel.n_terms):
         term_block(kernel, t, X, NULL, start, rows, False, scratch, weighted, weighted)
         # The squared norms of the rows have served; their room takes the row sums of W.
-        xg_weight_block(rows, m, G, weighted, scratch.x2, sums + t * m)
+        xg_weight_tile(rows, m, G, weighted, scratch.x2, sums + t * m)
         if kernel._family[t] != CONSTANT:
-            for i in range(rows):
-                for j in range(d):
-                    squares[t * d + j] += scratch.x2[i] * scratch.x[i * d + j] * scratch.x[i * d + j]
-            _blas.gemm_tn(m, d, rows, 1.0, weighted, scratch.x, 1.0, products + t * m * d)
+            for j in range(d):
+                for i in range(rows):
+                    squares[t * d + j] += scratch.x2[i] * scratch.x[j * rows + i] * scratch.x[j * rows + i]
+            _blas.gemm_inner(rows, m, d, weighted, scratch.x, products + t * m * d)

@@ -9,7 +9,7 @@ from libc.math cimport pow, sqrt
 from libc.string cimport memcpy
 
 from . cimport _blas
-from ._engine cimport Workspace, project, xg_scale_by_root, xg_sites, xg_squared_norms
+from ._engine cimport Workspace, project, xg_copy_and_norms, xg_scale_by_root, xg_sites, xg_squared_norms
 from ._kernels cimport InducingKernel, real
 
 cdef extern from "vmath.h" nogil:
@@ -101,8 +101,8 @@ cdef class NaturalGradient:
         """
         cdef Py_ssize_t step, i, j, row, m = self.n_inducing, size = m * (m + 1)
         cdef double scale = n_total / batch, rho, total, distance, weight_of_step
-        cdef double* a = &work.a[0, 0]
-        cdef double* b = &work.b[0, 0]
+        cdef double* a = &work.a[0]
+        cdef double* b = &work.b[0]
         cdef const Py_ssize_t* index = NULL
         cdef int info = 0
         with nogil:
@@ -118,9 +118,8 @@ cdef class NaturalGradient:
 
                 project(kernel, &Linv[0, 0], X, index, 0, batch, &work.kernel, a)
                 _blas.gemv(batch, m, a, &self.w[0], &work.mean[0])
-                memcpy(b, a, batch * m * sizeof(double))
+                xg_copy_and_norms(batch, m, a, b, &work.x2[0])
                 _blas.trsm_lower_t(batch, m, &self.factor[0], b)
-                xg_squared_norms(batch, m, a, &work.x2[0])
                 xg_squared_norms(batch, m, b, &work.variance[0])
                 for i in range(batch):
                     row = index[i]
@@ -131,8 +130,8 @@ cdef class NaturalGradient:
                 xg_sites(site, batch, &work.mean[0], &work.variance[0], &labels[0],
                          &weights[0] if weight.shape[0] else NULL, &work.ell[0], &work.precision[0], &work.linear[0])
 
-                xg_scale_by_root(batch, m, a, &work.precision[0], b)
-                _blas.syrk_lower_t(m, batch, b, 0.0, &self.target[0])
+                xg_scale_by_root(batch, m, a, &work.precision[0], &work.x2[0], b)
+                _blas.syrk_lower(batch, m, b, 0.0, &self.target[0])
                 _blas.gemv_t(batch, m, a, &work.linear[0], 0.0, &self.target[m * m])
                 for j in range(m):
                     self.target[j * m + j] += 1.0 / scale

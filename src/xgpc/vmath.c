@@ -19,90 +19,107 @@ void xg_normal_array(ptrdiff_t n, const double *x, double *cdf, double *pdf)
 }
 
 XG_CLONES
-void xg_rbf_from_products(ptrdiff_t rows, ptrdiff_t m, const double *x2, const double *z2, double variance,
+void xg_rbf_from_products(ptrdiff_t n, ptrdiff_t m, const double *x2, const double *z2, double variance,
                           const double *cross, int accumulate, double *out)
 {
-    for (ptrdiff_t i = 0; i < rows; ++i) {
-        const double *c = cross + i * m;
-        double *o = out + i * m;
+    for (ptrdiff_t k = 0; k < m; ++k) {
+        const double *c = cross + k * n;
+        double *o = out + k * n;
+        double z = z2[k];
         if (accumulate)
-            for (ptrdiff_t k = 0; k < m; ++k)
-                o[k] += variance * xg_exp(xg_min(c[k] - 0.5 * (x2[i] + z2[k]), 0.0));
+            for (ptrdiff_t i = 0; i < n; ++i)
+                o[i] += variance * xg_exp(xg_min(c[i] - 0.5 * (x2[i] + z), 0.0));
         else
-            for (ptrdiff_t k = 0; k < m; ++k)
-                o[k] = variance * xg_exp(xg_min(c[k] - 0.5 * (x2[i] + z2[k]), 0.0));
+            for (ptrdiff_t i = 0; i < n; ++i)
+                o[i] = variance * xg_exp(xg_min(c[i] - 0.5 * (x2[i] + z), 0.0));
     }
 }
 
 XG_CLONES
-void xg_rbf_from_differences(ptrdiff_t rows, ptrdiff_t m, ptrdiff_t d, const double *x, const double *z,
-                             double variance, int accumulate, double *out)
+void xg_rbf_from_differences(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *x, const double *z, double variance,
+                             int accumulate, double *out)
 {
-    for (ptrdiff_t i = 0; i < rows; ++i)
-        for (ptrdiff_t k = 0; k < m; ++k) {
+    for (ptrdiff_t k = 0; k < m; ++k)
+        for (ptrdiff_t i = 0; i < n; ++i) {
             double squared = 0.0;
             for (ptrdiff_t j = 0; j < d; ++j) {
-                double difference = x[i * d + j] - z[k * d + j];
+                double difference = x[j * n + i] - z[k * d + j];
                 squared += difference * difference;
             }
             double value = variance * xg_exp(-0.5 * squared);
-            out[i * m + k] = accumulate ? out[i * m + k] + value : value;
+            out[k * n + i] = accumulate ? out[k * n + i] + value : value;
         }
 }
 
-/* Eight partial sums in a fixed order: vectorised without leave to reassociate. */
+XG_CLONES
+void xg_squared_norms(ptrdiff_t n, ptrdiff_t m, const double *restrict a, double *restrict out)
+{
+    memset(out, 0, (size_t)n * sizeof *out);
+    for (ptrdiff_t k = 0; k < m; ++k)
+        for (ptrdiff_t i = 0; i < n; ++i)
+            out[i] += a[k * n + i] * a[k * n + i];
+}
+
+XG_CLONES
+void xg_copy_and_norms(ptrdiff_t n, ptrdiff_t m, const double *restrict a, double *restrict copy,
+                       double *restrict norms)
+{
+    memset(norms, 0, (size_t)n * sizeof *norms);
+    for (ptrdiff_t k = 0; k < m; ++k)
+        for (ptrdiff_t i = 0; i < n; ++i) {
+            double value = a[k * n + i];
+            copy[k * n + i] = value;
+            norms[i] += value * value;
+        }
+}
+
+XG_CLONES
+void xg_scale_by_root(ptrdiff_t n, ptrdiff_t m, const double *restrict a, const double *restrict s,
+                      double *restrict root, double *restrict out)
+{
+    for (ptrdiff_t i = 0; i < n; ++i)
+        root[i] = sqrt(s[i]);
+    for (ptrdiff_t k = 0; k < m; ++k)
+        for (ptrdiff_t i = 0; i < n; ++i)
+            out[k * n + i] = root[i] * a[k * n + i];
+}
+
+XG_CLONES
+void xg_gradient_tile(ptrdiff_t n, ptrdiff_t m, const double *restrict precision, const double *restrict residual,
+                      const double *restrict alpha, double *restrict g)
+{
+    for (ptrdiff_t k = 0; k < m; ++k)
+        for (ptrdiff_t i = 0; i < n; ++i)
+            g[k * n + i] = precision[i] * g[k * n + i] + residual[i] * alpha[k];
+}
+
+/* Sums of a whole vector run in eight lanes in a fixed order: vectorised without leave to reassociate. */
 #define XG_LANES 8
 
 XG_CLONES
-void xg_squared_norms(ptrdiff_t rows, ptrdiff_t m, const double *a, double *out)
+void xg_weight_tile(ptrdiff_t n, ptrdiff_t m, const double *restrict g, double *restrict w, double *restrict row_sum,
+                    double *restrict column_sum)
 {
-    for (ptrdiff_t i = 0; i < rows; ++i) {
-        const double *row = a + i * m;
+    memset(row_sum, 0, (size_t)n * sizeof *row_sum);
+    for (ptrdiff_t k = 0; k < m; ++k) {
+        const double *gk = g + k * n;
+        double *wk = w + k * n;
         double lane[XG_LANES] = {0.0}, total = 0.0;
-        ptrdiff_t k = 0;
-        for (; k + XG_LANES <= m; k += XG_LANES)
-            for (int l = 0; l < XG_LANES; ++l)
-                lane[l] += row[k + l] * row[k + l];
-        for (; k < m; ++k)
-            total += row[k] * row[k];
-        for (int l = 0; l < XG_LANES; ++l)
-            total += lane[l];
-        out[i] = total;
-    }
-}
-
-XG_CLONES
-void xg_scale_by_root(ptrdiff_t rows, ptrdiff_t m, const double *a, const double *s, double *out)
-{
-    for (ptrdiff_t i = 0; i < rows; ++i) {
-        double root = sqrt(s[i]);
-        for (ptrdiff_t k = 0; k < m; ++k)
-            out[i * m + k] = root * a[i * m + k];
-    }
-}
-
-XG_CLONES
-void xg_weight_block(ptrdiff_t rows, ptrdiff_t m, const double *g, double *w, double *row_sum, double *column_sum)
-{
-    for (ptrdiff_t i = 0; i < rows; ++i) {
-        const double *grow = g + i * m;
-        double *row = w + i * m;
-        double lane[XG_LANES] = {0.0}, total = 0.0;
-        ptrdiff_t k = 0;
-        for (; k + XG_LANES <= m; k += XG_LANES)
+        ptrdiff_t i = 0;
+        for (; i + XG_LANES <= n; i += XG_LANES)
             for (int l = 0; l < XG_LANES; ++l) {
-                row[k + l] *= grow[k + l];
-                column_sum[k + l] += row[k + l];
-                lane[l] += row[k + l];
+                wk[i + l] *= gk[i + l];
+                row_sum[i + l] += wk[i + l];
+                lane[l] += wk[i + l];
             }
-        for (; k < m; ++k) {
-            row[k] *= grow[k];
-            column_sum[k] += row[k];
-            total += row[k];
+        for (; i < n; ++i) {
+            wk[i] *= gk[i];
+            row_sum[i] += wk[i];
+            total += wk[i];
         }
         for (int l = 0; l < XG_LANES; ++l)
             total += lane[l];
-        row_sum[i] = total;
+        column_sum[k] += total;
     }
 }
 

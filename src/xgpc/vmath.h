@@ -16,13 +16,6 @@
 #define XG_INLINE static inline __attribute__((always_inline))
 #else
 #define XG_INLINE static inline
-/* out[i] = sum_k a[i, k]^2 */
-void xg_squared_norms(ptrdiff_t rows, ptrdiff_t m, const double *a, double *out);
-/* out[i, k] = sqrt(s[i]) a[i, k] */
-void xg_scale_by_root(ptrdiff_t rows, ptrdiff_t m, const double *a, const double *s, double *out);
-/* w *= g elementwise; row_sum[i] = sum_k w[i, k]; column_sum[k] += sum_i w[i, k] */
-void xg_weight_block(ptrdiff_t rows, ptrdiff_t m, const double *g, double *w, double *row_sum, double *column_sum);
-
 #endif
 
 #include "coefficients.h"
@@ -32,13 +25,6 @@ void xg_weight_block(ptrdiff_t rows, ptrdiff_t m, const double *g, double *w, do
 #define XG_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define XG_CLONES
-/* out[i] = sum_k a[i, k]^2 */
-void xg_squared_norms(ptrdiff_t rows, ptrdiff_t m, const double *a, double *out);
-/* out[i, k] = sqrt(s[i]) a[i, k] */
-void xg_scale_by_root(ptrdiff_t rows, ptrdiff_t m, const double *a, const double *s, double *out);
-/* w *= g elementwise; row_sum[i] = sum_k w[i, k]; column_sum[k] += sum_i w[i, k] */
-void xg_weight_block(ptrdiff_t rows, ptrdiff_t m, const double *g, double *w, double *row_sum, double *column_sum);
-
 #endif
 
 #define XG_INV_SQRT_2PI 0.39894228040143267794
@@ -90,19 +76,27 @@ XG_INLINE double xg_pg_mean(double c, double e)
 void xg_exp_array(ptrdiff_t n, const double *x, double *out);
 void xg_normal_array(ptrdiff_t n, const double *x, double *cdf, double *pdf);
 
-/* out[i, k] (+)= variance * exp(-d2 / 2), d2 = x2[i] + z2[k] - 2 cross[i, k] clipped at 0. */
-void xg_rbf_from_products(ptrdiff_t rows, ptrdiff_t m, const double *x2, const double *z2, double variance,
-                          const double *cross, int accumulate, double *out);
-/* The same from differences of the scaled rows x (rows, d) and z (m, d): slower, free of cancellation. */
-void xg_rbf_from_differences(ptrdiff_t rows, ptrdiff_t m, ptrdiff_t d, const double *x, const double *z,
-                             double variance, int accumulate, double *out);
+/* Tiles: element (i, k) of an (n, m) tile, i < n a row of data, stands at [k * n + i]. */
 
+/* out (n, m) (+)= variance * exp(-d2 / 2), d2[i, k] = x2[i] + z2[k] - 2 cross[i, k] clipped at 0. */
+void xg_rbf_from_products(ptrdiff_t n, ptrdiff_t m, const double *x2, const double *z2, double variance,
+                          const double *cross, int accumulate, double *out);
+/* The same from differences of the scaled tile x (n, d) and row-major z (m, d): slower, free of cancellation. */
+void xg_rbf_from_differences(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *x, const double *z, double variance,
+                             int accumulate, double *out);
 /* out[i] = sum_k a[i, k]^2 */
-void xg_squared_norms(ptrdiff_t rows, ptrdiff_t m, const double *a, double *out);
-/* out[i, k] = sqrt(s[i]) a[i, k] */
-void xg_scale_by_root(ptrdiff_t rows, ptrdiff_t m, const double *a, const double *s, double *out);
+void xg_squared_norms(ptrdiff_t n, ptrdiff_t m, const double *a, double *out);
+/* copy = a, norms[i] = sum_k a[i, k]^2 */
+void xg_copy_and_norms(ptrdiff_t n, ptrdiff_t m, const double *a, double *copy, double *norms);
+/* out[i, k] = sqrt(s[i]) a[i, k]; root (n,) is scratch */
+void xg_scale_by_root(ptrdiff_t n, ptrdiff_t m, const double *a, const double *s, double *root, double *out);
+/* g[i, k] = precision[i] g[i, k] + residual[i] alpha[k] */
+void xg_gradient_tile(ptrdiff_t n, ptrdiff_t m, const double *precision, const double *residual, const double *alpha,
+                      double *g);
 /* w *= g elementwise; row_sum[i] = sum_k w[i, k]; column_sum[k] += sum_i w[i, k] */
-void xg_weight_block(ptrdiff_t rows, ptrdiff_t m, const double *g, double *w, double *row_sum, double *column_sum);
+void xg_weight_tile(ptrdiff_t n, ptrdiff_t m, const double *g, double *w, double *row_sum, double *column_sum);
+
+/* Vectors of natural parameters. */
 
 /* g = scale * target - current; returns |g|^2 */
 double xg_natural_gradient(ptrdiff_t n, double scale, const double *target, const double *current, double *g);

@@ -1,0 +1,154 @@
+"""Speed and memory of the core against its own BLAS calls, on synthetic data.
+
+    python bench/core.py
+
+Goals: mini-batch steps at most 2 x their BLAS/LAPACK calls; a full-batch pass at most 1.6 x its ideal time,
+(2 n m d + 3 n m^2) flops at the rate of a single-threaded dgemm; two threads at least 1.8 x one; memory beyond the
+inputs independent of n but for vectors of length n, unless the whitened rows are cached.
+"""
+
+import argparse
+import statistics
+import tracemalloc
+
+import numpy as np
+from common import gemm_call, median_ratio, side_by_side, write
+from scipy.linalg import blas, lapack
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from xgpc import _engine
+from xgpc._svi import NaturalGradient
+from xgpc.blocks import single_threaded_blas
+from xgpc.inference import Passes, learning_rate_schedule
+from xgpc.kernels import KernelSpec
+from xgpc.posterior import Prior, SparsePosterior
+
+EXACT = _engine.SITES["logit", "exact"]
+
+
+def problem(n, m, d, dtype=np.float64):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d)).astype(dtype)
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=n) > 0, 1.0, -1.0)
+    spec = KernelSpec(ConstantKernel(4.0) * RBF(np.full(d, np.sqrt(d))), d)
+    return X, y, Prior.build(spec, np.asarray(X[:m], dtype=np.float64))
+
+
+def mini_batches(repeats, steps=200, s=100, m=100, d=20):
+    """Steps per second against the step's BLAS and LAPACK calls alone."""
+    X, y, prior = problem(20_000, m, d)
+    start = SparsePosterior.at_prior(prior)
+    loop = NaturalGradient(m, np.concatenate([start.P.ravel(), start.h]), *learning_rate_schedule("adaptive"))
+    work = _engine.Workspace(s, m, d)
+    labels, weights = np.empty(s), np.empty(s)
+    record = np.empty((3, steps))
+    order = np.random.default_rng(1).permutation(len(X))[: steps * s].astype(np.intp)
+
+    def run():
+        loop.run(
+            prior.core, X, order, s, prior.Linv, EXACT, y, np.empty(0), float(len(X)), work, labels, weights, *record
+        )
+
+    rng = np.random.default_rng(2)
+    x, z = np.asfortranarray(rng.normal(size=(d, s))), np.asfortranarray(rng.normal(size=(d, m)))
+    k, b = np.asfortranarray(rng.normal(size=(m, s))), np.asfortranarray(rng.normal(size=(m, s)))
+    P = np.asfortranarray(np.eye(m) * 3.0)
+    R = np.asfortranarray(np.eye(m))
+    target = np.zeros((m, m), order="F")
+    w = np.zeros(m)
+
+    def calls():
+        for _ in range(steps):
+            lapack.dpotrf(P, lower=0, clean=0, overwrite_a=0)
+            blas.dtrsv(R, w, overwrite_x=1)
+            blas.dtrsv(R, w, trans=1, overwrite_x=1)
+            blas.dgemm(1.0, z, x, 0.0, k, trans_a=1, overwrite_c=1)
+            blas.dtrmm(1.0, R, b, trans_a=1, overwrite_b=1)
+            blas.dgemv(1.0, k, w, trans=1)
+            blas.dtrsm(1.0, R, b, trans_a=1, overwrite_b=1)
+            blas.dsyrk(1.0, k, 0.0, target, overwrite_c=1)
+            blas.dgemv(1.0, k, labels)
+
+    labels[:] = 1.0
+    times = side_by_side({"steps": run, "calls": calls}, repeats)
+    return {
+        "steps_per_second": steps / statistics.median(times["steps"]),
+        "ratio_to_blas_calls": median_ratio(times["steps"], times["calls"]),
+        "seconds": times,
+    }
+
+
+def full_pass(repeats, m, n=20_480, d=20):
+    """A pass without the cache, and with it filled, against the ideal time of a pass without it."""
+    X, y, prior = problem(n, m, d)
+    gemm, gemm_flops = gemm_call()
+    q = SparsePosterior.at_prior(prior)
+    with Passes(X, y, None, m, 1, cache_bytes=0) as passes, Passes(X, y, None, m, 1) as cached:
+        times = side_by_side(
+            {"pass": lambda: passes.update(q, EXACT), "cached": lambda: cached.update(q, EXACT), "gemm": gemm}, repeats
+        )
+    flops = 2.0 * n * m * d + 3.0 * n * m**2
+    ideal = [flops / gemm_flops * t for t in times["gemm"]]
+    return {
+        "m": m,
+        "ratio_to_ideal": median_ratio(times["pass"], ideal),
+        "cached_ratio_to_ideal": median_ratio(times["cached"], ideal),
+        "gflops_of_gemm": gemm_flops / statistics.median(times["gemm"]) / 1e9,
+        "seconds": times,
+    }
+
+
+def two_threads(repeats, m, n=40_960, d=20):
+    """Speed-up of a pass by a second thread."""
+    X, y, prior = problem(n, m, d)
+    q = SparsePosterior.at_prior(prior)
+    with Passes(X, y, None, m, 1, cache_bytes=0) as one, Passes(X, y, None, m, 2, cache_bytes=0) as two:
+        times = side_by_side({"one": lambda: one.update(q, EXACT), "two": lambda: two.update(q, EXACT)}, repeats)
+    return {"m": m, "speed_up": median_ratio(times["one"], times["two"]), "seconds": times}
+
+
+def memory(n, m, d, dtype, cache_bytes):
+    """Peak bytes allocated by a pass beyond X and y."""
+    X, y, prior = problem(n, m, d, dtype)
+    q = SparsePosterior.at_prior(prior)
+    tracemalloc.start()
+    with Passes(X, y, None, m, 2, cache_bytes=cache_bytes) as passes:
+        passes.update(q, EXACT)
+        peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=15)
+    repeats = parser.parse_args().repeats
+    results = {}
+    with single_threaded_blas():
+        results["mini_batches"] = mini_batches(repeats)
+        results["full_pass"] = [full_pass(repeats, m) for m in (100, 512)]
+        results["two_threads"] = [two_threads(repeats, m) for m in (100, 512)]
+    m, d = 100, 20
+    sizes = (20_000, 40_000, 80_000)
+    results["memory_bytes"] = {
+        f"{np.dtype(dtype).name}, {'cached' if cache else 'not cached'}": {
+            str(n): memory(n, m, d, dtype, cache) for n in sizes
+        }
+        for dtype in (np.float64, np.float32)
+        for cache in (0, 2**29)
+    }
+    plain = results["memory_bytes"]["float64, not cached"]
+    results["bytes_per_row"] = (plain["80000"] - plain["20000"]) / 60_000
+    print(f"mini-batch steps: {results['mini_batches']['steps_per_second']:.0f} /s, "
+          f"{results['mini_batches']['ratio_to_blas_calls']:.2f} x their BLAS calls")  # fmt: skip
+    for row in results["full_pass"]:
+        print(f"pass, m = {row['m']}: {row['ratio_to_ideal']:.2f} x ideal, "
+              f"{row['cached_ratio_to_ideal']:.2f} x with cached rows (dgemm {row['gflops_of_gemm']:.0f} GFlop/s)")  # fmt: skip
+    for row in results["two_threads"]:
+        print(f"two threads, m = {row['m']}: {row['speed_up']:.2f} x one")
+    print(f"memory beyond the inputs: {results['bytes_per_row']:.1f} bytes a row; {results['memory_bytes']}")
+    write("core", results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,434 @@
+"""The estimator: scikit-learn's contract, weights, warm starts, bad input, interrupts, saving."""
+
+import pickle
+import signal
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from reference import ringnorm, waveform
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, make_moons
+from sklearn.exceptions import ConvergenceWarning, NotFittedError, SkipTestWarning
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
+from sklearn.metrics import log_loss
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import xgpc.classifier
+import xgpc.posterior
+from xgpc import GPClassifier
+from xgpc.inducing import Sample
+
+
+def moons(n=200, seed=0):
+    X, y = make_moons(n, noise=0.25, random_state=seed)
+    return X, y
+
+
+def test_scikit_learns_own_checks():
+    with warnings.catch_warnings():
+        # Raised by scikit-learn where its array-API switch is off; the check says nothing of this estimator.
+        warnings.simplefilter("ignore", SkipTestWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        results = check_estimator(GPClassifier(), on_fail=None)
+    failed = [result["check_name"] for result in results if result["status"] not in ("passed", "skipped")]
+    assert failed == []
+    assert [r["check_name"] for r in results if r["status"] == "skipped"] in ([], ["check_array_api_input"])
+
+
+def test_as_good_as_scikit_learns_laplace_approximation_with_its_kernel():
+    X, y = load_breast_cancer(return_X_y=True)
+    X, X_test, y, y_test = train_test_split(StandardScaler().fit_transform(X), y, test_size=0.3, random_state=0)
+    kernel = 1.0 * RBF(5.0)
+    model = GPClassifier(kernel, random_state=0).fit(X, y)
+    laplace = GaussianProcessClassifier(kernel, random_state=0).fit(X, y)
+    assert log_loss(y_test, model.predict_proba(X_test)) <= log_loss(y_test, laplace.predict_proba(X_test))
+    assert model.score(X_test, y_test) >= laplace.score(X_test, y_test) - 1.5 / len(y_test)
+
+
+def test_learned_hyperparameters_raise_the_bound_and_the_accuracy():
+    X, y = ringnorm(3000, np.random.default_rng(0))
+    given = GPClassifier(n_inducing=50, optimizer=None, random_state=0).fit(X[:2000], y[:2000])
+    learned = GPClassifier(n_inducing=50, random_state=0, max_iter=1000).fit(X[:2000], y[:2000])
+    assert learned.elbo_ > given.elbo_ + 100
+    losses = [log_loss(y[2000:], model.predict_proba(X[2000:])) for model in (learned, given)]
+    assert losses[0] < losses[1]
+    bounds = learned.history_["elbo"]
+    assert learned.elbo_ >= np.nanmax(bounds) - 1e-6 * abs(learned.elbo_)
+    assert not np.allclose(learned.inducing_points_, given.inducing_points_)
+
+
+def test_bound_of_the_training_data_is_the_elbo():
+    X, y = moons()
+    for bound in ("exact", "polya-gamma"):
+        model = GPClassifier(bound=bound, n_inducing=20, random_state=0).fit(X, y)
+        assert model.elbo(X, y) == pytest.approx(model.elbo_, rel=1e-10)
+
+
+def test_float32_is_close_to_float64_and_stays_float32():
+    X, y = moons(500)
+    double = GPClassifier(n_inducing=30, random_state=0, optimizer=None).fit(X, y)
+    single = GPClassifier(n_inducing=30, random_state=0, optimizer=None).fit(X.astype(np.float32), y)
+    np.testing.assert_allclose(single.predict_proba(X.astype(np.float32)), double.predict_proba(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("params", [{}, {"batch_size": 50}, {"optimizer": None}, {"bound": "polya-gamma"}], ids=str)
+def test_n_jobs_does_not_change_a_bit(params):
+    X, y = waveform(4000, np.random.default_rng(0))
+    models = [GPClassifier(n_inducing=70, max_iter=5, random_state=0, n_jobs=n_jobs, **params) for n_jobs in (1, 2, 3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        results = [model.fit(X, y).predict_proba(X) for model in models]
+    assert np.array_equal(results[0], results[1])
+    assert np.array_equal(results[0], results[2])
+    assert models[0].elbo_ == models[1].elbo_ == models[2].elbo_
+
+
+@pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
+@pytest.mark.parametrize("optimizer", [None, "profile"])
+def test_integer_weights_are_repeated_rows(bound, optimizer):
+    X, y = moons(80)
+    weight = np.random.default_rng(0).integers(0, 4, len(X))
+    params = {"bound": bound, "optimizer": optimizer, "n_inducing": 100, "random_state": 0}
+    weighted = GPClassifier(**params).fit(X, y, sample_weight=weight)
+    repeated = GPClassifier(**params).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-6)
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-5)
+
+
+def test_class_weight_multiplies_sample_weight():
+    X, y = moons(150)
+    by_class = GPClassifier(class_weight={0: 2.0, 1: 0.5}, n_inducing=20, random_state=0).fit(X, y)
+    by_sample = GPClassifier(n_inducing=20, random_state=0).fit(X, y, sample_weight=np.where(y == 0, 2.0, 0.5))
+    np.testing.assert_array_equal(by_class.predict_proba(X), by_sample.predict_proba(X))
+    balanced = GPClassifier(class_weight="balanced", n_inducing=20, random_state=0).fit(X[30:], y[30:])
+    assert np.all(np.isfinite(balanced.predict_proba(X)))
+
+
+def test_warm_start_converges_at_once_and_to_the_same_posterior():
+    X, y = moons(300)
+    model = GPClassifier(n_inducing=25, optimizer=None, warm_start=True, tol=1e-8, random_state=0).fit(X, y)
+    first, steps = model.predict_proba(X), model.n_iter_
+    model.fit(X, y)
+    assert model.n_iter_ < steps
+    # A bound within 1e-8 nats of the optimum fixes the posterior to some 1e-4 of its standard deviations.
+    np.testing.assert_allclose(model.predict_proba(X), first, atol=1e-4)
+    model.set_params(optimizer="profile", max_iter=300).fit(X, y)
+    bound = model.elbo_
+    evaluations = len(model.history_["elbo"])
+    model.fit(X, y)
+    assert model.elbo_ >= bound - 1e-3
+    assert len(model.history_["elbo"]) < evaluations
+
+
+def test_warm_start_with_other_features_starts_afresh():
+    X, y = moons(100)
+    model = GPClassifier(n_inducing=10, optimizer=None, warm_start=True, random_state=0).fit(X, y)
+    model.fit(X[:, :1], y)
+    assert model.inducing_points_.shape == (10, 1)
+
+
+def test_predictions_agree_with_each_other():
+    X, y = moons()
+    y = np.array(["no", "yes"])[y]
+    model = GPClassifier(n_inducing=20, random_state=0).fit(X, y)
+    far = np.vstack([X, 50 * X])
+    proba = model.predict_proba(far)
+    mean, variance = model.predict_latent(far)
+    assert np.array_equal(model.predict(far), model.classes_[np.argmax(proba, axis=1)])
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-14)
+    np.testing.assert_allclose(np.log(proba), model.predict_log_proba(far), atol=1e-12)
+    np.testing.assert_allclose(expit(model.decision_function(far)), proba[:, 1], atol=1e-12)
+    clear = np.abs(mean) > 1e-12
+    assert np.array_equal(mean[clear] > 0, proba[clear, 1] > 0.5)
+    assert np.all(variance >= 0)
+
+
+def test_joint_covariance_of_the_latent_function():
+    X, y = moons()
+    kernel = ConstantKernel(2.0) * RBF(0.7) + WhiteKernel(0.1)
+    model = GPClassifier(kernel, n_inducing=15, optimizer=None, random_state=0).fit(X, y)
+    mean, covariance = model.predict_latent(X[:30], return_cov=True)
+    alone, variance = model.predict_latent(X[:30])
+    assert np.array_equal(mean, alone)
+    np.testing.assert_allclose(np.diag(covariance), variance, rtol=1e-9)
+    assert np.linalg.eigvalsh(covariance).min() > 0.09
+    q = model.posterior_
+    a = np.linalg.solve(q.prior.L, kernel.k1(q.prior.Z, X[:30])).T
+    expected = kernel(X[:30]) - a @ a.T + a @ np.linalg.inv(q.R @ q.R.T) @ a.T
+    np.testing.assert_allclose(covariance, expected, atol=1e-9)
+
+
+def test_far_from_the_data_the_prior_returns():
+    X, y = moons()
+    model = GPClassifier(ConstantKernel(3.0) * RBF(1.0), n_inducing=20, optimizer=None, random_state=0).fit(X, y)
+    mean, variance = model.predict_latent(X + 100)
+    np.testing.assert_allclose(mean, 0, atol=1e-12)
+    np.testing.assert_allclose(variance, 3.0, rtol=1e-12)
+    np.testing.assert_allclose(model.predict_proba(X + 100), 0.5, atol=1e-12)
+
+
+def test_full_gaussian_process_has_the_highest_bound():
+    X, y = moons(120)
+    kernel = ConstantKernel(3.0) * RBF(0.6)
+    params = {"optimizer": None, "random_state": 0}
+    bounds = [GPClassifier(kernel, n_inducing=m, **params).fit(X, y).elbo_ for m in (5, 20, 60)]
+    full = GPClassifier(kernel, inducing_points="all", **params).fit(X, y)
+    assert np.all(np.diff([*bounds, full.elbo_]) > 0)
+    assert full.inducing_points_.shape == X.shape
+
+
+@pytest.mark.parametrize("method", ["kmeans", "random", "all"])
+def test_mini_batches_through_the_estimator(method):
+    X, y = moons(400)
+    model = GPClassifier(
+        n_inducing=30, inducing_points=method, batch_size=40, max_iter=20, tol=1e-12, optimizer=None, random_state=0
+    )
+    with pytest.warns(ConvergenceWarning, match="max_iter=20 was reached"):
+        model.fit(X, y)
+    full = clone(model).set_params(batch_size=None, max_iter=200, tol=1e-6).fit(X, y)
+    assert full.elbo_ - model.elbo_ < 2e-3 * abs(full.elbo_)
+    assert not model.converged_
+    assert full.converged_
+    assert np.nanmax(model.history_["epoch"]) == 20
+
+
+def test_mini_batches_learn_hyperparameters_on_a_sample(monkeypatch):
+    monkeypatch.setattr(xgpc.classifier, "HYPERPARAMETER_ROWS", 500)
+    X, y = ringnorm(3000, np.random.default_rng(0))
+    given = GPClassifier(n_inducing=30, batch_size=100, optimizer=None, tol=1e-3, random_state=0).fit(X, y)
+    learned = GPClassifier(n_inducing=30, batch_size=100, tol=1e-3, random_state=0).fit(X, y)
+    assert learned.elbo_ > given.elbo_ + 100
+
+
+X_GOOD, Y_GOOD = moons(40)
+
+
+def replaced(value):
+    X = X_GOOD.copy()
+    X[3, 1] = value
+    return X
+
+
+BAD = {
+    "nan": (replaced(np.nan), Y_GOOD, {}, "NaN"),
+    "infinity": (replaced(np.inf), Y_GOOD, {}, "infinity"),
+    "huge": (replaced(1e200), Y_GOOD, {}, "scale the features"),
+    "one class": (X_GOOD, np.zeros(40), {}, "1 class"),
+    "three classes": (X_GOOD, np.arange(40) % 3, {}, "Only binary classification"),
+    "regression": (X_GOOD, X_GOOD[:, 0], {}, "Unknown label type"),
+    "empty": (np.empty((0, 2)), np.empty(0), {}, "minimum of 1 is required"),
+    "no features": (np.empty((40, 0)), Y_GOOD, {}, "0 feature"),
+    "1-D": (X_GOOD[:, 0], Y_GOOD, {}, "2D array"),
+    "complex": (X_GOOD + 1j, Y_GOOD, {}, "Complex data"),
+    "strings": (X_GOOD.astype(str).astype(object) + "x", Y_GOOD, {}, "convert string to float"),
+    "lengths": (X_GOOD, Y_GOOD[:-1], {}, "inconsistent numbers of samples"),
+    "weights negative": (X_GOOD, Y_GOOD, {"sample_weight": -np.ones(40)}, "sample_weight must not be negative"),
+    "weights nan": (X_GOOD, Y_GOOD, {"sample_weight": np.full(40, np.nan)}, "NaN"),
+    "weights of one class": (X_GOOD, Y_GOOD, {"sample_weight": Y_GOOD}, "rows of two classes"),
+    "weights short": (X_GOOD, Y_GOOD, {"sample_weight": np.ones(3)}, "sample_weight.shape"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_data_is_refused_and_leaves_the_estimator_as_it_was(case):
+    X, y, extra, message = BAD[case]
+    model = GPClassifier(n_inducing=10, random_state=0)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y, **extra)
+    assert vars(model) == vars(GPClassifier(n_inducing=10, random_state=0))
+    model.fit(X_GOOD, Y_GOOD)
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y, **extra)
+    assert vars(model) == before
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"kernel": Matern()}, "Matern.* is not supported. Supported: ConstantKernel"),
+        ({"kernel": RBF() * RBF()}, "is not supported. Supported"),
+        ({"kernel": RBF([1.0, 2.0, 3.0])}, "3 length scales but X has 2 features"),
+        ({"kernel": WhiteKernel()}, "white noise alone"),
+        ({"kernel": "rbf"}, "scikit-learn kernel object"),
+        ({"likelihood": "probit"}, r"likelihood must be one of \['logit'\]"),
+        ({"bound": "taylor"}, "'exact', 'polya-gamma'"),
+        ({"n_inducing": 0}, "positive integer or 'auto'"),
+        ({"n_inducing": 2.5}, "positive integer or 'auto'"),
+        ({"n_inducing": "many"}, "positive integer or 'auto'"),
+        ({"inducing_points": "grid"}, "'kmeans', 'random', 'all'"),
+        ({"inducing_points": np.ones((3, 5))}, r"shape \(m, 2\).*got \(3, 5\)"),
+        ({"inducing_points": [[np.nan, 1.0]]}, "NaN or infinity"),
+        ({"inducing_points": [["a", "b"]]}, "numeric array"),
+        ({"optimizer": "adam"}, "optimizer must be one of"),
+        ({"share": "some"}, "share must be"),
+        ({"batch_size": -5}, "batch_size must be a positive integer or None"),
+        ({"learning_rate": 2.0}, "learning_rate must be"),
+        ({"max_iter": 0}, "max_iter must be a positive integer"),
+        ({"tol": -1.0}, "tol must be"),
+        ({"class_weight": {0: -1.0, 1: 1.0}}, "class_weight must not be negative"),
+        ({"class_weight": "even"}, "class_weight"),
+    ],
+    ids=str,
+)
+def test_bad_parameters_are_refused(params, message):
+    with pytest.raises(ValueError, match=message):
+        GPClassifier(**params).fit(X_GOOD, Y_GOOD)
+
+
+def test_prediction_refuses_other_widths_and_unfitted_models():
+    model = GPClassifier(n_inducing=5, random_state=0)
+    for method in ("predict", "predict_proba", "decision_function", "predict_latent", "predict_log_proba"):
+        with pytest.raises(NotFittedError):
+            getattr(model, method)(X_GOOD)
+    model.fit(X_GOOD, Y_GOOD)
+    for method in ("predict", "predict_proba", "decision_function", "predict_latent", "predict_log_proba"):
+        with pytest.raises(ValueError, match="expecting 2 features"):
+            getattr(model, method)(np.ones((4, 3)))
+    with pytest.raises(ValueError, match="not in classes_"):
+        model.elbo(X_GOOD, Y_GOOD + 5)
+
+
+ODD = {
+    "more inducing points than rows": (X_GOOD, {"n_inducing": 1000}),
+    "duplicated inducing points": (X_GOOD, {"inducing_points": np.repeat(X_GOOD[:5], 4, axis=0)}),
+    "duplicated rows": (np.repeat(X_GOOD[:20], 2, axis=0), {}),
+    "one distinct row": (np.ones((40, 2)), {}),
+    "constant feature": (np.column_stack([X_GOOD, np.full(40, 7.0)]), {}),
+    "huge scale": (1e100 * X_GOOD, {}),
+    "tiny scale": (1e-200 * X_GOOD, {}),
+    "mixed scales": (X_GOOD * [1e-8, 1e8], {}),
+    "far from the origin": (X_GOOD + 1e8, {}),
+    "one row of each class": (X_GOOD[np.argsort(Y_GOOD)][[0, -1]], {}),
+    "kernel of another scale": (1e9 * X_GOOD, {"kernel": RBF(1.0), "optimizer": None}),
+    "separable": (np.column_stack([np.sort(X_GOOD[:, 0]) + 10 * np.arange(40), np.zeros(40)]), {}),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_but_valid_data_gives_probabilities(case):
+    X, params = ODD[case]
+    y = np.sort(Y_GOOD)[[0, -1]] if len(X) == 2 else Y_GOOD
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = GPClassifier(random_state=0, **params).fit(X, y)
+    proba = model.predict_proba(X)
+    assert np.all(np.isfinite(proba))
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    assert np.isfinite(model.elbo_)
+    assert len(model.inducing_points_) <= max(len(X), 20)
+
+
+def test_scale_of_the_features_does_not_matter():
+    expected = GPClassifier(random_state=0).fit(X_GOOD, Y_GOOD).predict_proba(X_GOOD)
+    for factor in (1e100, 1e-200):
+        scaled = GPClassifier(random_state=0).fit(factor * X_GOOD, Y_GOOD).predict_proba(factor * X_GOOD)
+        np.testing.assert_allclose(scaled, expected, atol=1e-4)
+
+
+def test_jitter_escalates_is_reported_and_ends_in_an_error(monkeypatch):
+    model = GPClassifier(random_state=0, optimizer=None)
+    assert model.fit(X_GOOD, Y_GOOD).jitter_ == 1e-6
+    honest, failures = xgpc.posterior.cholesky_and_inverse, [2]
+
+    def failing(matrix):
+        failures[0] -= 1
+        return None if failures[0] >= 0 else honest(matrix)
+
+    monkeypatch.setattr(xgpc.posterior, "cholesky_and_inverse", failing)
+    assert model.fit(X_GOOD, Y_GOOD).jitter_ == pytest.approx(1e-4)
+    failures[0] = 10**6
+    with pytest.raises(ValueError, match=r"not positive definite, even with a relative jitter of 0\.1"):
+        model.fit(X_GOOD, Y_GOOD)
+
+
+@pytest.mark.parametrize("phase", ["profile", "coordinate_ascent"])
+def test_interrupt_leaves_the_estimator_as_it_was(monkeypatch, phase):
+    model = GPClassifier(n_inducing=10, random_state=0).fit(X_GOOD, Y_GOOD)
+    before = dict(vars(model))
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(xgpc.classifier, phase, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X_GOOD[:, :1], Y_GOOD)
+    assert vars(model) == before
+
+
+@pytest.mark.parametrize(
+    "params", [{"batch_size": 100, "tol": 0.0, "max_iter": 10**6}, {"max_iter": 10**6, "tol": 0.0}]
+)
+def test_a_signal_stops_a_fit_that_would_not_end(params):
+    X, y = ringnorm(20_000, np.random.default_rng(0))
+    bound = {"bound": "polya-gamma", "kernel": ConstantKernel(5000.0) * RBF(13.4)}
+    model = GPClassifier(n_inducing=100, optimizer=None, random_state=0, n_jobs=2, **bound, **params)
+    timer = threading.Timer(1.0, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    start = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert time.perf_counter() - start < 60
+    assert "posterior_" not in vars(model)
+    assert threading.active_count() < 10
+
+
+def test_saved_models_predict_the_same_bits(tmp_path):
+    X, y = moons()
+    for labels in (y, y.astype(bool), np.array(["no", "yes"])[y], np.array(["no", "yes"], dtype=object)[y]):
+        kernel = ConstantKernel(2.0, (0.1, 10.0)) * RBF([1.0, 2.0]) + WhiteKernel(0.1, "fixed")
+        model = GPClassifier(kernel, n_inducing=15, learning_rate=(2.0, 0.7), random_state=0).fit(X, labels)
+        model.save(tmp_path / "model.npz")
+        loaded = GPClassifier.load(tmp_path / "model.npz")
+        assert np.array_equal(loaded.predict_proba(X), model.predict_proba(X))
+        assert np.array_equal(loaded.predict(X), model.predict(X))
+        assert loaded.predict(X).dtype == model.predict(X).dtype
+        assert loaded.kernel_ == model.kernel_
+        assert loaded.elbo_ == model.elbo_
+        assert loaded.learning_rate == (2.0, 0.7)
+        assert np.array_equal(loaded.history_["elbo"], model.history_["elbo"], equal_nan=True)
+        assert loaded.fit(X, labels).classes_.tolist() == model.classes_.tolist()
+
+
+def test_files_that_are_no_models_are_refused(tmp_path):
+    np.savez(tmp_path / "other.npz", a=np.ones(3))
+    (tmp_path / "text.npz").write_text("hello")
+    (tmp_path / "empty.npz").touch()
+    for name in ("other.npz", "text.npz", "empty.npz"):
+        with pytest.raises(ValueError, match="is not a model saved by"):
+            GPClassifier.load(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        GPClassifier.load(tmp_path / "none.npz")
+    with pytest.raises(NotFittedError):
+        GPClassifier().save(tmp_path / "unfitted.npz")
+    assert not (tmp_path / "unfitted.npz").exists()
+
+
+def test_pickle_round_trip():
+    X, y = moons()
+    model = GPClassifier(n_inducing=10, random_state=0).fit(X, y)
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), model.predict_proba(X))
+
+
+def test_verbose_reports_the_phases(capsys):
+    X, y = moons()
+    GPClassifier(n_inducing=10, random_state=0, verbose=1).fit(X, y)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[:2] for line in lines] == [["xgpc", " hyperparameters"], ["xgpc", " posterior"]]
+
+
+def test_sample_describes_weighted_rows_as_repeated_ones():
+    X, _ = moons(50)
+    weight = np.random.default_rng(0).integers(0, 3, 50)
+    keep = weight > 0
+    weighted = Sample(X[keep], weight[keep].astype(float), 1000, np.random.RandomState(0))
+    repeated = Sample(np.repeat(X, weight, axis=0), None, 1000, np.random.RandomState(0))
+    assert np.array_equal(weighted.rows, repeated.rows)
+    np.testing.assert_allclose(weighted.scale, repeated.scale, rtol=1e-14)

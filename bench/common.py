@@ -63,7 +63,8 @@ def write(name, results):
         "scipy": scipy.__version__,
         "libraries": [list(core) for core in cores],
     }
-    command = "python " + " ".join(["bench/" + Path(sys.argv[0]).name, *(a for a in sys.argv[1:])])
+    arguments = ["FOLDER" if before == "--data" else a for before, a in zip(sys.argv, sys.argv[1:], strict=False)]
+    command = " ".join(["python", f"bench/{Path(sys.argv[0]).name}", *arguments])
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"command": command, "machine": machine, **results}, indent=1) + "\n", encoding="utf-8")
     print(f"wrote {path.relative_to(RESULTS.parent.parent)}")

@@ -142,8 +142,8 @@ def main():
     print(f"mini-batch steps: {results['mini_batches']['steps_per_second']:.0f} /s, "
           f"{results['mini_batches']['ratio_to_blas_calls']:.2f} x their BLAS calls")  # fmt: skip
     for row in results["full_pass"]:
-        print(f"pass, m = {row['m']}: {row['ratio_to_ideal']:.2f} x ideal, "
-              f"{row['cached_ratio_to_ideal']:.2f} x with cached rows (dgemm {row['gflops_of_gemm']:.0f} GFlop/s)")  # fmt: skip
+        print(f"pass, m = {row['m']}: {row['ratio_to_ideal']:.2f} x ideal, {row['cached_ratio_to_ideal']:.2f} x with "
+              f"cached rows (dgemm {row['gflops_of_gemm']:.0f} GFlop/s)")  # fmt: skip
     for row in results["two_threads"]:
         print(f"two threads, m = {row['m']}: {row['speed_up']:.2f} x one")
     print(f"memory beyond the inputs: {results['bytes_per_row']:.1f} bytes a row; {results['memory_bytes']}")

@@ -21,7 +21,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from . import io
 from .hyperparameters import profile
 from .inducing import Sample, inducing_points, sample_size
-from .inference import History, Passes, coordinate_ascent, learning_rate_schedule, stochastic
+from .inference import CACHE_BYTES, History, Passes, coordinate_ascent, learning_rate_schedule, stochastic
 from .kernels import KernelSpec
 from .likelihoods import LIKELIHOODS, resolve
 from .posterior import Prior, SparsePosterior
@@ -206,7 +206,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
         spec, Z, previous = self._start(X, weight, random_state)
         prior = Prior.build(spec, Z)
-        with Passes(X, signs, weight, len(Z), self.n_jobs) as passes:
+        # Mini-batches pass over all rows once, at the end: nothing to cache for.
+        full_passes = self.batch_size is None or len(X) <= HYPERPARAMETER_ROWS
+        cache_bytes = CACHE_BYTES if full_passes else 0
+        with Passes(X, signs, weight, len(Z), self.n_jobs, cache_bytes) as passes:
             q = SparsePosterior.at_prior(prior)
             if previous is not None:
                 passes.update(previous, site)

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from . import _engine
 from .inducing import mean_and_scale
-from .inference import History, Passes, coordinate_ascent
+from .inference import History, Passes, coordinate_ascent, is_small
 from .kernels import KernelGradient
 from .posterior import Prior, SparsePosterior
 
@@ -19,6 +19,11 @@ INNER_SHARE = 0.02
 INNER_MAX_ITER = 30
 # Tenfold tighter inner solves after a line search that failed, at most so often.
 RESTARTS = 3
+# L-BFGS stops at a relative gain of the bound per row of ``tol`` times this (1e-6 by default: some hundredths of a nat
+# for ten thousand rows), or at a gradient that is round-off; twenty pairs serve the many inducing coordinates.
+FTOL_SHARE = 1e-2
+GTOL = 1e-8
+MEMORY = 20
 
 
 def bound_gradient(
@@ -131,7 +136,7 @@ class ProfiledBound:
         if elbo > best.elbo:
             self.inner_tol = float(np.clip(INNER_SHARE * (elbo - best.elbo), 1e-4, self.inner_tol))
             self.best = Evaluation(parameters.copy(), elbo, q, passes.precision.copy(), passes.linear.copy())
-        self.history.add(iteration=self.evaluations, elbo=elbo, inner_iterations=iterations)
+        self.history.add(evaluation=self.evaluations, elbo=elbo, inner_iterations=iterations)
         gradient = np.concatenate([d_theta, (d_Z * self.unit).ravel() if self.learn_inducing else np.empty(0)])
         return -elbo / n, -gradient / n
 
@@ -158,8 +163,9 @@ def profile(
     objective = ProfiledBound(passes, site, start, learn_inducing, history)
     if not len(objective.best.parameters):
         return objective.best.q, 0, True
-    n_iter, converged = 0, False
+    n_iter = 0
     for _ in range(RESTARTS + 1):
+        before = objective.best.elbo
         result = minimize(
             objective,
             objective.best.parameters,
@@ -169,14 +175,17 @@ def profile(
             options={
                 "maxiter": max_iter - n_iter,
                 "maxfun": 2 * max_iter,
-                "ftol": 1e-2 * tol,
-                "gtol": 1e-8,
-                "maxcor": 20,
+                "ftol": FTOL_SHARE * tol,
+                "gtol": GTOL,
+                "maxcor": MEMORY,
             },
         )
         n_iter += result.nit
-        converged = result.status == 0
-        if result.status != 2 or n_iter >= max_iter:
+        # A line search that fails where there is nothing left to gain has arrived, too.
+        arrived = is_small(objective.best.elbo - before, before, tol)
+        if result.status == 0 or (result.status == 2 and arrived):
+            return objective.best.q, n_iter, True
+        if n_iter >= max_iter or result.status == 1:
             break
         objective.inner_tol *= 0.1
-    return objective.best.q, n_iter, converged
+    return objective.best.q, n_iter, False

@@ -51,7 +51,7 @@ def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np
 
 def sample_size(n_inducing: int | str) -> int:
     """Rows to sample for a number of inducing points."""
-    m = n_inducing if isinstance(n_inducing, int) else DEFAULT_INDUCING
+    m = DEFAULT_INDUCING if isinstance(n_inducing, str) else int(n_inducing)
     return max(SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT * m)
 
 

@@ -22,8 +22,9 @@ CACHE_BYTES = 2**29
 ROUND_OFF = 1e-11
 # Halvings of a step before the natural gradient, an ascent direction, is taken to vanish to working precision.
 MAX_HALVINGS = 12
-# Failed steps after which a Polya-Gamma step is tried: its bound cannot fall.
+# Failed steps after which one of another site is tried: Polya-Gamma's own bound cannot fall by its unit step.
 FALLBACK_AFTER = 3
+FALLBACK = {_engine.SITES["logit", "exact"]: _engine.SITES["logit", "polya-gamma"]}
 # Mini-batches averaged into the start of the adaptive rate.
 ADAPTIVE_START = 10
 # Iterations of the sliding window over the relative change of the natural parameters (XGPC section 5.2).
@@ -205,12 +206,11 @@ def coordinate_ascent(
     tol: float,
     max_iter: int,
     history: History,
-    fallback: int = _engine.SITES["logit", "polya-gamma"],
 ) -> tuple[SparsePosterior, float, int, bool]:
     """Full-batch natural-gradient ascent with unit steps, safeguarded.
 
     A step that lowers the bound is halved (the sites interpolated between old and new); after ``FALLBACK_AFTER``
-    failures one Polya-Gamma step is tried.
+    failures one Polya-Gamma step is tried in its place.
 
     Returns
     -------
@@ -222,11 +222,11 @@ def coordinate_ascent(
     history.add(iteration=0, elbo=elbo, learning_rate=np.nan)
     rate, failures = 1.0, 0
     for iteration in range(1, max_iter + 1):
-        trial_target = target
-        if failures == FALLBACK_AFTER and site != fallback:
-            passes.update(q, fallback)
-            trial_target = passes.target
-        trial = natural_step(q, trial_target, 1.0 if failures == FALLBACK_AFTER else rate)
+        if failures == FALLBACK_AFTER and site in FALLBACK:
+            passes.update(q, FALLBACK[site])
+            trial = natural_step(q, passes.target, 1.0)
+        else:
+            trial = natural_step(q, target, rate)
         # What a conjugate bound would gain by the step; no pass over the data for less than the tolerance.
         if failures == 0 and trial is not None and is_small(kl_divergence(q, trial), elbo, tol):
             return q, elbo, iteration - 1, True
@@ -247,6 +247,8 @@ def coordinate_ascent(
         if is_small(gain, elbo, tol) and failures == 0:
             return q, elbo, iteration, True
         rate, failures = 1.0, 0
+    if failures:
+        passes.update(q, site)
     return q, elbo, max_iter, False
 
 

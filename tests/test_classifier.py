@@ -265,7 +265,7 @@ def test_bad_data_is_refused_and_leaves_the_estimator_as_it_was(case):
         ({"n_inducing": "many"}, "positive integer or 'auto'"),
         ({"inducing_points": "grid"}, "'kmeans', 'random', 'all'"),
         ({"inducing_points": np.ones((3, 5))}, r"shape \(m, 2\).*got \(3, 5\)"),
-        ({"inducing_points": [[np.nan, 1.0]]}, "NaN or infinity"),
+        ({"inducing_points": [[np.nan, 1.0]]}, "inducing points contain NaN"),
         ({"inducing_points": [["a", "b"]]}, "numeric array"),
         ({"optimizer": "adam"}, "optimizer must be one of"),
         ({"share": "some"}, "share must be"),
@@ -432,3 +432,18 @@ def test_sample_describes_weighted_rows_as_repeated_ones():
     repeated = Sample(np.repeat(X, weight, axis=0), None, 1000, np.random.RandomState(0))
     assert np.array_equal(weighted.rows, repeated.rows)
     np.testing.assert_allclose(weighted.scale, repeated.scale, rtol=1e-14)
+
+
+def test_models_with_damaged_arrays_are_refused(tmp_path):
+    X, y = moons(60)
+    path = tmp_path / "model.npz"
+    GPClassifier(n_inducing=5, optimizer=None, random_state=0).fit(X, y).save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    for damage in (
+        {"P": np.eye(4)}, {"P": -np.eye(5)}, {"Z": np.array(1.0)}, {"Z": np.full((5, 2), np.nan)}, {"h": np.zeros(3)},
+        {"classes": np.arange(3)}, {"feature_names": np.array(["a"])}, {"header": "{}"}, {"header": "["},
+    ):  # fmt: skip
+        np.savez(path, **(arrays | damage))
+        with pytest.raises(ValueError, match="is not a model saved by"):
+            GPClassifier.load(path)

@@ -1,0 +1,371 @@
+"""The command line: ``xgpc demo``, ``fit``, ``predict`` and ``evaluate``."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import NoReturn, TextIO
+
+import numpy as np
+
+from . import demo
+from .classifier import GPClassifier
+from .metrics import scores
+from .report import Rows, aligned, kernel_rows, score_rows
+from .tables import Table, encode_labels, listed, parse_labels, read_table
+
+EXIT_OK, EXIT_BAD_INPUT = 0, 2
+# What a shell reports for a program that a signal ended: 128 + SIGINT, 128 + SIGPIPE.
+EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 130, 141
+BOUNDS = ("auto", "exact", "polya-gamma")
+# NumPy's random states take no larger seeds.
+LARGEST_SEED = 2**32 - 1
+PICTURE_FORMATS = ("png", "pdf", "svg")
+# Rows that are turned into text at a time.
+WRITTEN_ROWS = 10_000
+
+EXAMPLE = """\
+example:
+  xgpc demo
+  xgpc fit train.csv --target diagnosis --model model.npz
+  xgpc predict model.npz new.csv --output predictions.csv
+  xgpc evaluate model.npz test.csv --target diagnosis
+
+Data are CSV files (comma, semicolon or tab; UTF-8) with a header line. Features are
+numbers; the target has two classes.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are like all others here: one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; see '{self.prog} --help'")
+
+
+def _integer(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Argument type: an integer in a range."""
+    allowed = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
+
+    def convert(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least or (most is not None and value > most):
+            raise argparse.ArgumentTypeError(f"must be {allowed}; got {text!r}")
+        return value
+
+    return convert
+
+
+def _inducing(text: str) -> int | str:
+    # argparse converts the default too, as it is text.
+    return text if text == "auto" else _integer(1)(text)
+
+
+def _jobs(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"must be a number of threads, or -1 for all cores; got {text!r}")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="xgpc",
+        description="Fast Gaussian process classification.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"xgpc {version('xgpc')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    seed = _integer(0, LARGEST_SEED)
+
+    command = commands.add_parser("demo", help="fit a classifier to real data, report on it and draw it")
+    command.add_argument(
+        "--output", default="xgpc-demo.png", metavar="FILE", help="picture, png, pdf or svg (default: %(default)s)"
+    )
+    command.add_argument("--seed", type=seed, default=0, metavar="N", help="of the split and the fit (default: 0)")
+    command.set_defaults(run=_demo)
+
+    command = commands.add_parser("fit", help="fit a classifier to a CSV file and save it")
+    command.add_argument("data", help="CSV file with a header line")
+    command.add_argument(
+        "--target", required=True, metavar="COLUMN", help="column of the classes; the others are features"
+    )
+    command.add_argument("--model", required=True, metavar="FILE.npz", help="where to save the model")
+    command.add_argument(
+        "--inducing",
+        type=_inducing,
+        default="auto",
+        metavar="M",
+        help="number of inducing points (default: auto, 256)",
+    )
+    command.add_argument("--bound", choices=BOUNDS, default="auto", help="bound on the evidence (default: auto)")
+    command.add_argument("--batch-size", type=_integer(1), metavar="S", help="rows of a mini-batch (default: all rows)")
+    command.add_argument(
+        "--optimizer",
+        choices=("profile", "none"),
+        default="profile",
+        help="how the kernel's parameters are learned (default: profile)",
+    )
+    command.add_argument(
+        "--max-iter", type=_integer(1), default=200, metavar="N", help="most iterations (default: 200)"
+    )
+    command.add_argument("--seed", type=seed, default=0, metavar="N", help="of the sampling in the fit (default: 0)")
+    command.add_argument("--jobs", type=_jobs, default=-1, metavar="N", help="threads; -1, the default: all cores")
+    command.set_defaults(run=_fit)
+
+    command = commands.add_parser("predict", help="predict the rows of a CSV file, as CSV")
+    command.add_argument("model", metavar="MODEL.npz", help="model that 'xgpc fit' saved")
+    command.add_argument("data", help="CSV file with the model's features; other columns are ignored")
+    command.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
+    command.set_defaults(run=_predict)
+
+    command = commands.add_parser("evaluate", help="compare predictions with the classes in a CSV file")
+    command.add_argument("model", metavar="MODEL.npz", help="model that 'xgpc fit' saved")
+    command.add_argument("data", help="CSV file with the model's features and the classes")
+    command.add_argument("--target", required=True, metavar="COLUMN", help="column of the classes")
+    command.set_defaults(run=_evaluate)
+    return parser
+
+
+def _check_output(path: str, inputs: Sequence[str] = ()) -> None:
+    """Refuse, before any work is done, an output that could not be written or that would replace an input."""
+    target = Path(path)
+    for given in inputs:
+        if target.exists() and os.path.exists(given) and os.path.samefile(target, given):
+            raise ValueError(f"the output {path!r} is also an input, which it would replace; give it another name.")
+    folder = Path(os.path.realpath(path)).parent
+    if target.is_dir():
+        raise ValueError(f"cannot write {path!r}: it is a directory; give the name of a file.")
+    if not target.exists() and not folder.is_dir():
+        raise ValueError(f"cannot write {path!r}: there is no directory {str(folder)!r}; create it first.")
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise ValueError(f"cannot write {path!r}: permission denied; give a file in a directory you may write to.")
+
+
+@contextmanager
+def _replacing(path: str) -> Iterator[Path]:
+    """A temporary file beside ``path`` that takes its place at the end, or is removed after an error."""
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".xgpc-{os.getpid()}.tmp")
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            # A device or a pipe is written to; replacing it would destroy it.
+            yield Path(path)
+            return
+        yield temporary
+        if target.exists():
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise ValueError(
+            f"cannot write {path!r}: {error.strerror or error}; free space or give another file."
+        ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _text_output(path: str | None) -> Iterator[TextIO]:
+    """A file for CSV, or standard output for None."""
+    if path is None:
+        if sys.stdout is None:
+            raise ValueError("standard output is closed; use --output FILE.")
+        yield sys.stdout
+        return
+    with _replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def _demo(arguments: argparse.Namespace) -> None:
+    picture_format = Path(arguments.output).suffix.lstrip(".").lower()
+    if picture_format not in PICTURE_FORMATS:
+        raise ValueError(f"the picture {arguments.output!r} must end in one of {listed(PICTURE_FORMATS)}, after a dot.")
+    _check_output(arguments.output)
+    result = demo.run(arguments.seed)
+    print(result.report())
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        print("No picture without matplotlib: pip install 'xgpc[plot]'")
+        return
+    with _replacing(arguments.output) as temporary:
+        result.draw(temporary, picture_format)
+    print(f"Picture: {arguments.output}")
+
+
+def _fit(arguments: argparse.Namespace) -> None:
+    _check_output(arguments.model, [arguments.data])
+    table = read_table(arguments.data, target=arguments.target)
+    y = parse_labels(table.target)
+    classes, counts = np.unique(y, return_counts=True)
+    if len(classes) != 2:
+        raise ValueError(
+            f"{table.path!r}, column {arguments.target!r}: {len(classes)} class{'es' if len(classes) > 1 else ''}, "
+            f"{listed(classes.tolist())}; the target must have two: name another column or select rows."
+        )
+    model = GPClassifier(
+        bound=arguments.bound,
+        n_inducing=arguments.inducing,
+        optimizer=None if arguments.optimizer == "none" else arguments.optimizer,
+        batch_size=arguments.batch_size,
+        max_iter=arguments.max_iter,
+        n_jobs=arguments.jobs,
+        random_state=arguments.seed,
+    )
+    start = perf_counter()
+    model.fit(table.X, y)
+    seconds = perf_counter() - start
+    # The names belong to the model, so that the columns of other files can be found by name.
+    model.feature_names_in_ = np.array(table.features, dtype=object)
+    with _replacing(arguments.model) as temporary:
+        model.save(temporary)
+    rows: Rows = [
+        ("rows", str(len(y))),
+        ("features", str(len(table.features))),
+        ("classes", ", ".join(f"{name} {share:.1%}" for name, share in zip(classes, counts / len(y), strict=True))),
+        *kernel_rows(model.kernel_, table.features, np.std(table.X, axis=0)),
+        ("inducing points", str(len(model.inducing_points_))),
+        ("bound (ELBO)", f"{model.elbo_:.2f} nats, {model.elbo_ / len(y):.4f} per row"),
+        ("fit", f"{seconds:.2f} s"),
+        ("model", arguments.model),
+    ]
+    print(aligned(rows))
+
+
+def _load(path: str) -> tuple[GPClassifier, list[str] | None]:
+    """A model, and the names of its features, if it has them.
+
+    The arrays that it is then given have their columns in the order of the names, but no names. scikit-learn would warn
+    of that; without the attribute it has no reason to.
+    """
+    try:
+        model = GPClassifier.load(path)
+    except FileNotFoundError:
+        raise ValueError(f"there is no model {path!r}; make one with 'xgpc fit'.") from None
+    except ValueError as error:
+        raise ValueError(f"{error} Give a file that 'xgpc fit' saved.") from None
+    except OSError as error:
+        raise ValueError(f"cannot read {path!r}: {error.strerror}; give a file that 'xgpc fit' saved.") from None
+    if not hasattr(model, "feature_names_in_"):
+        return model, None
+    names = model.feature_names_in_.tolist()
+    del model.feature_names_in_
+    return model, names
+
+
+def _features(model_path: str, data: str, target: str | None) -> tuple[GPClassifier, Table]:
+    """A model, and a table of its features."""
+    model, names = _load(model_path)
+    table = read_table(data, target=target, features=names)
+    if len(table.features) != model.n_features_in_:
+        raise ValueError(
+            f"{data!r} has {len(table.features)} feature columns, but the model {model_path!r} was fitted to "
+            f"{model.n_features_in_}, without names; give exactly those, in the same order."
+        )
+    return model, table
+
+
+def _predict(arguments: argparse.Namespace) -> None:
+    if arguments.output is not None:
+        _check_output(arguments.output, [arguments.model, arguments.data])
+    model, table = _features(arguments.model, arguments.data, None)
+    probability = model.predict_proba(table.X)
+    mean, variance = model.predict_latent(table.X)
+    predicted = model.classes_[np.argmax(probability, axis=1)]
+    names = [f"probability_{name}" for name in model.classes_]
+    with _text_output(arguments.output) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["prediction", *names, "latent_mean", "latent_variance"])
+        for start in range(0, len(predicted), WRITTEN_ROWS):
+            part = slice(start, start + WRITTEN_ROWS)
+            numbers = np.column_stack([probability[part], mean[part], variance[part]]).tolist()
+            writer.writerows([label, *row] for label, row in zip(predicted[part].tolist(), numbers, strict=True))
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    model, table = _features(arguments.model, arguments.data, arguments.target)
+    code = encode_labels(table, arguments.target, model.classes_)
+    print(aligned([("rows", str(len(code))), *score_rows(scores(code, model.predict_log_proba(table.X)))]))
+
+
+def _say(kind: str, message: object) -> None:
+    """One line on standard error."""
+    print(f"xgpc: {kind}: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+def _abandon_stdout() -> None:
+    """Let the interpreter's last flush of standard output, which failed once, go nowhere."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    """Parse and run a command, then show its warnings, each once."""
+    try:
+        arguments = _parser().parse_args(argv)
+    except SystemExit:
+        # After --help or --version; errors of the parser are ValueErrors.
+        return EXIT_OK
+    with warnings.catch_warnings(record=True) as caught:
+        # Others, of deprecation and the like, are for those who call from Python.
+        warnings.simplefilter("ignore")
+        for category in (UserWarning, RuntimeWarning):
+            warnings.simplefilter("always", category)
+        arguments.run(arguments)
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        _say("warning", message)
+    return EXIT_OK
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, default=None
+        Arguments; None: those of the process.
+
+    Returns
+    -------
+    int
+        Exit status: 0; 2 for bad input, explained in one line on standard error; 130 after an interrupt; 141 if
+        the reader of standard output has gone.
+    """
+    try:
+        status = _run(argv)
+        # Here rather than at the interpreter's end, where a failure could not be handled.
+        print(end="", flush=True)
+        return status
+    except BrokenPipeError:
+        _abandon_stdout()
+        return EXIT_BROKEN_PIPE
+    except KeyboardInterrupt:
+        print("xgpc: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except MemoryError:
+        _say("error", "not enough memory; use fewer inducing points (--inducing) or mini-batches (--batch-size).")
+        return EXIT_BAD_INPUT
+    except ValueError as error:
+        _say("error", error)
+        return EXIT_BAD_INPUT
+    except OSError as error:
+        _abandon_stdout()
+        _say("error", f"cannot write standard output: {error.strerror or error}; use --output FILE.")
+        return EXIT_BAD_INPUT

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from typing import Any
 
 import numpy as np
@@ -74,31 +73,39 @@ def save(model: Any, path: str | os.PathLike) -> None:
 
 def load(cls: type, path: str | os.PathLike) -> Any:
     """Read a model of class ``cls``."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = json.loads(str(arrays["header"]))
-        if header["format"] != FORMAT:
-            raise ValueError(f"its format is {header['format']}, this version reads {FORMAT}")
-        kernel = kernel_from_data(header["kernel"])
-        Z = arrays["Z"]
-        prior = Prior.build(KernelSpec(kernel, Z.shape[1]), Z)
-        q = SparsePosterior.from_natural(prior, arrays["P"], arrays["h"])
-        if q is None:
-            raise ValueError("its posterior precision is not positive definite")
-        parameters = header["parameters"]
-        if isinstance(parameters["learning_rate"], list):
-            parameters["learning_rate"] = tuple(parameters["learning_rate"])
-        model = cls(kernel, **parameters)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{os.fspath(path)!r} is not a model saved by GPClassifier.save: {error}.") from None
+    with open(path, "rb") as file:
+        # A damaged or foreign file can fail in any way that zip, NumPy, JSON or the estimator know.
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            return _rebuild(cls, arrays)
+        except Exception as error:
+            raise ValueError(f"{os.fspath(path)!r} is not a model saved by GPClassifier.save: {error}.") from error
+
+
+def _rebuild(cls: type, arrays: dict[str, np.ndarray]) -> Any:
+    header = json.loads(str(arrays["header"]))
+    if header["format"] != FORMAT:
+        raise ValueError(f"its format is {header['format']}, this version reads {FORMAT}")
+    Z, P, h, classes = (arrays[name] for name in ("Z", "P", "h", "classes"))
+    m, d = Z.shape
+    names = arrays.get("feature_names", np.empty(d))
+    if (P.shape, h.shape, classes.shape, names.shape) != ((m, m), (m,), (2,), (d,)):
+        raise ValueError("its arrays do not fit each other")
+    parameters = header["parameters"]
+    if isinstance(parameters["learning_rate"], list):
+        parameters["learning_rate"] = tuple(parameters["learning_rate"])
+    kernel = kernel_from_data(header["kernel"])
+    prior = Prior.build(KernelSpec(kernel, d), Z)
+    q = SparsePosterior.from_natural(prior, P, h)
+    if q is None:
+        raise ValueError("its posterior precision is not positive definite")
+    model = cls(kernel, **parameters)
     model.posterior_, model.kernel_, model.inducing_points_, model.jitter_ = q, kernel, Z, prior.jitter
-    model.classes_ = arrays["classes"].astype(object) if header["object_labels"] else arrays["classes"]
-    model.n_features_in_ = Z.shape[1]
+    model.classes_ = classes.astype(object) if header["object_labels"] else classes
+    model.n_features_in_ = d
     if "feature_names" in arrays:
-        model.feature_names_in_ = arrays["feature_names"].astype(object)
+        model.feature_names_in_ = names.astype(object)
     model.elbo_, model.n_iter_, model.converged_ = header["elbo"], header["n_iter"], header["converged"]
     prefix = "history_"
     model.history_ = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}

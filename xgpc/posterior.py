@@ -59,8 +59,10 @@ class Prior:
         Raises
         ------
         ValueError
-            If K_mm is not positive definite even with the largest jitter.
+            If Z is not finite, or K_mm not positive definite even with the largest jitter.
         """
+        if not np.all(np.isfinite(Z)):
+            raise ValueError("The inducing points contain NaN or infinity.")
         core = spec.at(Z)
         gram = core.cross(Z)
         gram = 0.5 * (gram + gram.T)

@@ -1,0 +1,114 @@
+"""Calibration error, scores and pictures."""
+
+import copy
+import io
+import sys
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+from xgpc import GPClassifier
+from xgpc.metrics import expected_calibration_error, scores
+from xgpc.plotting import decision_contours, reliability_diagram
+
+FEATURES = ["mean radius", "mean texture", "mean perimeter"]
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Three features (n, 3) and the names of the classes."""
+    bunch = load_breast_cancer()
+    return bunch.data[:200, :3], bunch.target_names[bunch.target[:200]]
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    return GPClassifier(n_inducing=12, random_state=3).fit(*data)
+
+
+def test_expected_calibration_error_by_hand():
+    # Confidence 0.9 0.9 | 0.8 | 0.7 | 0.95, of which the third and fourth are wrong:
+    # (|2 - 1.8| + |0 - 0.8| + |0 - 0.7| + |1 - 0.95|) / 5.
+    assert expected_calibration_error([1, 0, 0, 1, 1], [0.9, 0.1, 0.8, 0.3, 0.95]) == pytest.approx(0.35)
+    # In one bin, errors of opposite signs cancel: |3 - 4.25| / 5.
+    assert expected_calibration_error([1, 0, 0, 1, 1], [0.9, 0.1, 0.8, 0.3, 0.95], n_bins=1) == pytest.approx(0.25)
+    assert expected_calibration_error([True, False], [1.0, 0.0]) == 0.0
+    assert expected_calibration_error([0, 1], [1.0, 0.0]) == 1.0
+
+
+def test_expected_calibration_error_does_not_depend_on_which_class_is_called_1():
+    rng = np.random.default_rng(0)
+    p = rng.random(500)
+    outcome = rng.random(500) < p**2
+    assert expected_calibration_error(outcome, p) == pytest.approx(expected_calibration_error(~outcome, 1.0 - p))
+
+
+@pytest.mark.parametrize(
+    ("y", "p", "n_bins"),
+    [([0, 1], [0.5], 10), ([], [], 10), ([0, 2], [0.5, 0.5], 10), ([0, 1], [0.5, 1.1], 10), ([0, 1], [0.5, np.nan], 10),
+     ([[0, 1]], [[0.5, 0.5]], 10), ([0, 1], [0.5, 0.5], 0)],
+)  # fmt: skip
+def test_expected_calibration_error_refuses_bad_input(y, p, n_bins):
+    with pytest.raises(ValueError, match="must be"):
+        expected_calibration_error(y, p, n_bins)
+
+
+def test_scores_are_finite_where_probabilities_underflow():
+    log_p = np.array([[-1000.0, 0.0], [0.0, -900.0], [-800.0, 0.0]])
+    result = scores([0, 1, 1], log_p)
+    assert result["nll"] == pytest.approx(1900.0 / 3.0)
+    assert result["error"] == pytest.approx(2.0 / 3.0)
+    # Of the pairs (0, 1): log odds 1000 against -900 and 800.
+    assert result["auc"] == 0.0
+
+
+def test_reliability_diagram_draws_the_bins():
+    y, p = [0, 1, 0, 1, 1, 1], [0.01, 0.05, 0.33, 0.95, 0.97, 1.0]
+    ax = reliability_diagram(y, p)
+    points = ax.containers[0].lines[0].get_xydata()
+    np.testing.assert_allclose(points, [[0.03, 0.5], [0.33, 0.0], [0.97333333, 1.0]])
+    labels = [text.get_text() for text in ax.child_axes[0].texts]
+    assert labels == ["2", "", "", "1", "", "", "", "", "", "3"]
+    assert ax.get_xlabel()
+    assert ax.get_ylabel()
+    ax.figure.savefig(io.BytesIO())
+    assert reliability_diagram(y, p, ax=ax) is ax
+
+
+def test_decision_contours_draw_data_boundary_and_inducing_points(data, model):
+    X, names = data
+    model = copy.copy(model)
+    model.feature_names_in_ = np.array(FEATURES, dtype=object)
+    ax = decision_contours(model, X, names, features=(2, 0))
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["benign", "malignant", "Inducing points"]
+    drawn = {c.get_label(): np.asarray(c.get_offsets()) for c in ax.collections if not c.get_label().startswith("_")}
+    np.testing.assert_array_equal(drawn["benign"], X[names == "benign"][:, [2, 0]])
+    np.testing.assert_array_equal(drawn["Inducing points"], model.inducing_points_[:, [2, 0]])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == (FEATURES[2], FEATURES[0])
+    assert model.feature_names_in_.tolist() == FEATURES
+    ax.figure.savefig(io.BytesIO())
+
+
+def test_decision_contours_of_probabilities_on_one_side_of_a_half():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 2))
+    y = (rng.random(60) < 0.05).astype(int)
+    y[0] = 1
+    model = GPClassifier(n_inducing=10, optimizer=None).fit(X, y)
+    ax = decision_contours(model, X, y)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Feature 0", "Feature 1")
+    ax.figure.savefig(io.BytesIO())
+
+
+@pytest.mark.parametrize("features", [(0, 0), (0, 3), (-1, 1)])
+def test_decision_contours_refuse_bad_features(features, data, model):
+    with pytest.raises(ValueError, match="two different columns among 0 to 2"):
+        decision_contours(model, *data, features=features)
+
+
+def test_plotting_without_matplotlib_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install 'xgpc\[plot\]'"):
+        reliability_diagram([0, 1], [0.2, 0.8])

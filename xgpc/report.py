@@ -1,0 +1,62 @@
+"""Aligned text about models and scores, for the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Product
+
+Rows = list[tuple[str, str]]
+
+SCORE_NAMES = {
+    "error": "error",
+    "nll": "mean NLL (nats)",
+    "brier": "Brier score",
+    "auc": "AUC",
+    "ece": "calibration error (ECE)",
+}
+# Wide enough for every name above, so that blocks printed after one another line up.
+NAME_WIDTH = max(map(len, SCORE_NAMES.values()))
+# Features listed by name, and the most length scales that are listed one by one.
+LISTED = 5
+
+
+def aligned(rows: Sequence[tuple[str, str]]) -> str:
+    """One line for each (name, value), values starting in the same column."""
+    return "\n".join(f"  {name:<{NAME_WIDTH}}  {value}" for name, value in rows)
+
+
+def score_rows(scores: dict[str, float]) -> Rows:
+    """The result of ``metrics.scores``, four decimals each."""
+    undefined = "undefined: the rows are of one class"
+    return [(name, undefined if np.isnan(scores[key]) else f"{scores[key]:.4f}") for key, name in SCORE_NAMES.items()]
+
+
+def length_scales(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
+    """Length scales (d,) of ``ConstantKernel * RBF`` in units of the features' standard deviations (d,)."""
+    return np.asarray(kernel.k2.length_scale) / np.where(spread > 0.0, spread, 1.0)
+
+
+def kernel_rows(kernel: Kernel, names: Sequence[str], spread: np.ndarray) -> Rows:
+    """A kernel in few lines, however many features it has.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    names : d feature names
+    spread : (d,) array
+        Standard deviations of the features.
+    """
+    is_default = isinstance(kernel, Product) and isinstance(kernel.k1, ConstantKernel) and isinstance(kernel.k2, RBF)
+    if not is_default or not kernel.k2.anisotropic:
+        return [("kernel", str(kernel))]
+    relative = length_scales(kernel, spread)
+    order = np.argsort(relative, kind="stable")[:LISTED]
+    least, median, most = np.quantile(relative, (0.0, 0.5, 1.0))
+    rows = [("kernel", f"{kernel.k1} * RBF, {len(names)} length scale{'s' if len(names) > 1 else ''}")]
+    if len(names) > LISTED:
+        rows.append(("length scales (sd)", f"min {least:.3g}, median {median:.3g}, max {most:.3g}"))
+    label = "most relevant (sd)" if len(names) > LISTED else "length scales (sd)"
+    rows.append((label, ", ".join(f"{names[i]} {relative[i]:.3g}" for i in order)))
+    return rows

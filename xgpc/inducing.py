@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 # n_inducing="auto" stands for this many, or the number of distinct rows if that is smaller.
@@ -43,7 +46,8 @@ def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np
     # Divided by the largest before squaring: neither huge nor tiny features leave the range of a double.
     largest = np.max(np.abs(deviation), axis=0)
     double = np.finfo(np.float64)
-    varies = largest > np.maximum(double.eps * np.abs(mean), double.tiny / double.eps)
+    # A constant feature has equal values, though the rounding of the mean may leave it deviations.
+    varies = np.ptp(rows, axis=0) > np.maximum(double.eps * np.abs(mean), double.tiny / double.eps)
     relative = np.divide(deviation, largest, out=np.zeros_like(deviation), where=varies)
     scale = largest * np.sqrt(np.average(relative**2, axis=0, weights=counts))
     return mean, np.where(varies, scale, 1.0)
@@ -82,8 +86,10 @@ def inducing_points(
     if method == "random":
         return sample.rows[np.sort(random_state.choice(len(sample.rows), m, replace=False))]
     standardised = (sample.rows - sample.mean) / sample.scale
-    # One thread: with more, the order of its sums, and so the last bits, would vary from run to run.
-    with threadpool_limits(1):
+    # One thread: with more, the order of its sums, and so the last bits, would vary from run to run. A warning that
+    # rows coincide once standardised is none of the user's business: coinciding inducing points do no harm.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
         centres = (
             KMeans(m, n_init=1, max_iter=30, random_state=random_state)
             .fit(standardised, sample_weight=sample.counts)

@@ -51,6 +51,12 @@ def _terms(kernel: Kernel, offset: int) -> tuple[list[Term], int]:
         return products, offset
     if type(kernel) not in (ConstantKernel, RBF, WhiteKernel):
         raise ValueError(f"The kernel {kernel} ({type(kernel).__name__}) is not supported. Supported: {SUPPORTED}.")
+    for parameter in kernel.hyperparameters:
+        value = np.asarray(getattr(kernel, parameter.name), dtype=np.float64)
+        if not np.all((value > 0.0) & np.isfinite(value)):
+            raise ValueError(
+                f"{type(kernel).__name__} must have {parameter.name} positive and finite; got {value.tolist()}."
+            )
     leaf = Leaf(kernel, slice(offset, offset + kernel.n_dims))
     term = Term((leaf,), None) if isinstance(kernel, ConstantKernel) else Term((), leaf)
     return [term], leaf.theta.stop
@@ -110,8 +116,6 @@ class KernelSpec:
                     f"The kernel {kernel} has {size} length scales but X has {n_features} features; "
                     "give one length scale, or one per feature."
                 )
-        if not np.all(np.isfinite(kernel.theta)):
-            raise ValueError(f"The kernel {kernel} has parameters that are not positive and finite.")
 
     def with_theta(self, theta: np.ndarray) -> KernelSpec:
         """The same kernel with other values of its free log-parameters."""
@@ -127,7 +131,7 @@ class KernelSpec:
         inverse = [
             np.ones(self.n_features)
             if term.base is None
-            else np.broadcast_to(1.0 / np.asarray(term.base.kernel.length_scale), self.n_features)
+            else np.broadcast_to(1.0 / np.asarray(term.base.kernel.length_scale, dtype=np.float64), self.n_features)
             for term in self.terms
         ]
         return InducingKernel(
@@ -170,8 +174,9 @@ class KernelSpec:
                 toward = part.products[t] - part.sums[t][:, None] * z[t]
                 d_log_scale += part.squares[t] - np.sum(z[t] * (part.products[t] + toward), axis=0)
                 d_Z += sides * toward * core.inverse_length_scale[t]
-            anisotropic = np.size(term.base.kernel.length_scale) > 1
-            d_theta[term.base.theta] += d_log_scale if anisotropic or self.n_features == 1 else d_log_scale.sum()
+            if term.base.kernel.n_dims:
+                anisotropic = np.size(term.base.kernel.length_scale) > 1
+                d_theta[term.base.theta] += d_log_scale if anisotropic else d_log_scale.sum()
         for term in self.white:
             assert term.base is not None
             share = diagonal * term.scale * term.base.kernel.noise_level

@@ -1,0 +1,302 @@
+"""Compiled kernels against scikit-learn's."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    CompoundKernel,
+    DotProduct,
+    ExpSineSquared,
+    Matern,
+    RationalQuadratic,
+)
+from sklearn.gaussian_process.kernels import ConstantKernel as C
+from sklearn.gaussian_process.kernels import WhiteKernel as White
+
+from xgpc._kernels import InducingKernel
+from xgpc.kernels import KernelSpec
+
+EPS = np.finfo(np.float64).eps
+ARD = np.array([0.7, 2.0, 1.3])
+
+KERNELS = {
+    "isotropic": RBF(1.3),
+    "isotropic in an array": RBF(np.array([1.3])),
+    "ard": RBF(ARD),
+    "scaled": C(2.0) * RBF(ARD),
+    "scaled from the right": RBF(ARD) * C(2.0),
+    "scaled twice": C(2.0) * (C(0.25) * RBF(0.8)),
+    "constant": C(1.5),
+    "constant and white": White(0.1) + C(1.5),
+    "sum": C(0.5) + C(2.0) * RBF(ARD) + C(0.3) * RBF(1.7) + White(0.1),
+    "scaled white": RBF(1.0) + C(3.0) * White(0.1),
+    "several whites": White(0.2) + RBF(1.0) + White(0.3),
+    "distributed": C(2.0) * (C(3.0) * RBF(1.0) + RBF(ARD) + White(0.3)) * C(0.4),
+    "both sides distributed": (C(1.0) + C(2.0)) * (RBF(1.0) + RBF(ARD) + White(0.5)),
+    "fixed": C(2.0, "fixed") * RBF(ARD, "fixed") + White(0.1, "fixed"),
+    "long": C(1e4) * RBF(1e3) + C(1e-4),
+}
+every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+repeatable = settings(deadline=None, derandomize=True, max_examples=100)
+
+
+@pytest.fixture(scope="module")
+def X():
+    return np.random.default_rng(0).normal(size=(300, 3))
+
+
+@pytest.fixture(scope="module")
+def Z():
+    return np.random.default_rng(1).normal(size=(17, 3))
+
+
+def assert_equals_scikit_learn(kernel, X, Z, rtol=1e-12):
+    """Relative to each entry, with room for what |x|^2 + |z|^2 - 2 x.z loses of a small covariance."""
+    expected = kernel(np.asarray(X, dtype=np.float64), np.asarray(Z, dtype=np.float64))
+    np.testing.assert_allclose(KernelSpec(kernel, Z.shape[1]).at(Z).cross(X), expected, rtol=rtol, atol=1e-300)
+
+
+@every_kernel
+def test_cross_covariance(kernel, X, Z):
+    assert_equals_scikit_learn(kernel, X, Z)
+
+
+@every_kernel
+def test_diagonal_includes_white_noise(kernel, X, Z):
+    core = KernelSpec(kernel, 3).at(Z)
+    np.testing.assert_allclose(np.full(len(X), core.diagonal), kernel.diag(X), rtol=4 * EPS)
+
+
+@every_kernel
+def test_white_noise_is_not_between_points(kernel, Z):
+    """As in scikit-learn, k(Z, Z) with Z given twice has none even where rows coincide."""
+    np.testing.assert_allclose(KernelSpec(kernel, 3).at(Z).cross(Z), kernel(Z, Z), rtol=1e-12)
+
+
+@pytest.mark.parametrize("length_scale", [[0.7, 2.0, 1.3], (0.7, 2.0, 1.3), [1.3], np.float32(1.3), 2], ids=repr)
+def test_length_scales_of_any_type(length_scale, X, Z):
+    assert_equals_scikit_learn(RBF(length_scale), X, Z)
+
+
+@every_kernel
+def test_float32_rows_are_taken_as_they_are(kernel, X, Z):
+    """Converted one by one: the same bits as from a converted copy."""
+    single = X.astype(np.float32)
+    core = KernelSpec(kernel, 3).at(Z)
+    assert np.array_equal(core.cross(single), core.cross(single.astype(np.float64)))
+    assert_equals_scikit_learn(kernel, single, Z)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_memory_layout_does_not_matter(X, Z, dtype):
+    rows = X.astype(dtype)
+    wide = np.zeros((600, 9), dtype=dtype)
+    wide[::2, 1::3] = rows
+    read_only = rows.copy()
+    read_only.flags.writeable = False
+    core = KernelSpec(KERNELS["sum"], 3).at(Z)
+    expected = core.cross(rows)
+    for view in (np.asfortranarray(rows), wide[::2, 1::3], read_only, rows[::-1].copy()[::-1]):
+        assert np.array_equal(core.cross(view), expected)
+
+
+@pytest.mark.parametrize("order", ["F", "strided", "read-only", "float32", "list"])
+def test_inducing_points_of_any_layout(X, Z, order):
+    points = {
+        "F": np.asfortranarray(Z),
+        "strided": np.repeat(Z, 2, axis=1)[:, ::2],
+        "read-only": np.frombuffer(Z.tobytes()).reshape(Z.shape),
+        "float32": Z.astype(np.float32),
+        "list": Z.tolist(),
+    }[order]
+    spec = KernelSpec(KERNELS["sum"], 3)
+    assert np.array_equal(spec.at(points).cross(X), spec.at(np.array(points, dtype=np.float64)).cross(X))
+
+
+def test_a_row_does_not_depend_on_the_others(X, Z):
+    core = KernelSpec(KERNELS["sum"], 3).at(Z)
+    np.testing.assert_allclose(np.vstack([core.cross(row[None]) for row in X]), core.cross(X), rtol=1e-14)
+
+
+def test_no_rows_one_row_and_one_inducing_point(X, Z):
+    spec = KernelSpec(KERNELS["sum"], 3)
+    assert spec.at(Z).cross(X[:0]).shape == (0, 17)
+    assert_equals_scikit_learn(KERNELS["sum"], X[:1], Z)
+    assert_equals_scikit_learn(KERNELS["sum"], X, Z[:1])
+
+
+@pytest.mark.parametrize("offset", [1e3, -1e6, 1e9])
+def test_an_offset_costs_no_digits(offset, X, Z):
+    """The origin is moved to the inducing points; scikit-learn is given the differences, which are exact."""
+    rows, points = X + offset, Z + offset
+    covariance = KernelSpec(KERNELS["sum"], 3).at(points).cross(rows)
+    np.testing.assert_allclose(covariance, KERNELS["sum"](rows - offset, points - offset), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-9, 1e5, 1e9, 1e120])
+def test_scaled_data_with_scaled_length_scales(scale, X, Z):
+    assert_equals_scikit_learn(RBF(ARD * scale), X * scale, Z * scale, rtol=1e-11)
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e9, 1e100])
+@pytest.mark.parametrize("kernel", [RBF(1.0), C(2.5) * RBF(ARD)], ids=str)
+def test_distances_of_huge_rows_do_not_cancel(scale, kernel, X):
+    """Equal rows have exactly the variance, all others none; a close pair has its true covariance."""
+    rows = X * scale
+    Z = rows[:17]
+    covariance = KernelSpec(kernel, 3).at(Z).cross(rows)
+    assert np.array_equal(covariance, kernel.diag(rows)[:, None] * np.eye(300, 17))
+
+
+def test_close_pairs_among_huge_rows(X):
+    """Neighbours at distance 1 in coordinates of 1e7 keep what rounding the coordinates leaves, 1e-9."""
+    rows = X * 1e7
+    Z = np.vstack([rows[:8] + np.array([0.5, -0.5, 0.5]), rows[100:]])
+    assert_equals_scikit_learn(RBF(1.0), rows[:8], Z, rtol=1e-7)
+
+
+def test_covariance_never_exceeds_the_variance(X):
+    """Squared distances that rounding makes negative are clipped."""
+    for scale in 10.0 ** np.arange(-3.0, 3.0):
+        covariance = KernelSpec(C(2.0) * RBF(1.0), 3).at(scale * X).cross(scale * X)
+        assert covariance.max() <= 2.0
+        np.testing.assert_allclose(np.diag(covariance), 2.0, rtol=4 * EPS * (1.0 + 20.0 * scale**2))
+
+
+@st.composite
+def problems(draw):
+    """Rows, inducing points and length scales of one to four features."""
+    d = draw(st.integers(1, 4))
+    coordinates = st.floats(-20.0, 20.0, width=32)
+    X = draw(arrays(np.float64, st.tuples(st.integers(1, 12), st.just(d)), elements=coordinates))
+    Z = draw(arrays(np.float64, st.tuples(st.integers(1, 9), st.just(d)), elements=coordinates))
+    length_scale = draw(arrays(np.float64, d, elements=st.floats(0.5, 100.0)))
+    return X, Z, length_scale, draw(st.floats(1e-3, 1e3)), draw(st.floats(1e-3, 1e3))
+
+
+@repeatable
+@given(problems())
+def test_any_rows_and_inducing_points(problem):
+    """Rounding |x|^2 + |z|^2 moves the exponent by eps times their size in length scales."""
+    X, Z, length_scale, variance, constant = problem
+    kernel = C(variance) * RBF(length_scale) + C(constant) + C(constant) * RBF(length_scale[0])
+    spread = np.sum((np.ptp(np.vstack([X, Z]), axis=0) / min(length_scale)) ** 2)
+    assert_equals_scikit_learn(kernel, X, Z, rtol=1e-13 + 8 * EPS * spread)
+
+
+@repeatable
+@given(problems())
+def test_gram_matrix_is_symmetric_and_positive(problem):
+    """Up to rounding: the least eigenvalue is not below -m eps times the trace."""
+    _, Z, length_scale, variance, _ = problem
+    gram = KernelSpec(C(variance) * RBF(length_scale), len(length_scale)).at(Z).cross(Z)
+    spread = 1.0 + np.sum((np.ptp(Z, axis=0) / length_scale) ** 2)
+    np.testing.assert_allclose(gram, gram.T, rtol=8 * EPS * spread)
+    assert np.linalg.eigvalsh(gram).min() >= -16 * EPS * spread * np.trace(gram)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Matern(),
+        RBF(1.0) * RBF(2.0),
+        DotProduct(),
+        RBF(1.0) ** 2,
+        RationalQuadratic() + RBF(1.0),
+        C(2.0) * ExpSineSquared(),
+        CompoundKernel([RBF(1.0), RBF(2.0)]),
+        White(1.0) * White(2.0),
+        White(1.0) * RBF(1.0),
+        (RBF(1.0) + C(1.0)) * (RBF(1.0) + C(1.0)),
+    ],
+    ids=str,
+)
+def test_unsupported_kernels_are_refused_with_the_supported_ones(kernel):
+    with pytest.raises(ValueError, match=r"not supported\. Supported: ConstantKernel, RBF .* and WhiteKernel"):
+        KernelSpec(kernel, 2)
+
+
+@pytest.mark.parametrize("kernel", [None, "rbf", 3.0, RBF, {"rbf": 1.0}], ids=repr)
+def test_other_objects_are_refused(kernel):
+    with pytest.raises(ValueError, match="kernel must be a scikit-learn kernel object or None; got"):
+        KernelSpec(kernel, 2)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_wrong_number_of_length_scales(size):
+    with pytest.raises(ValueError, match=rf"has {size} length scales but X has 3 features; give one length scale"):
+        KernelSpec(C(1.0) * RBF(np.ones(size)) + C(1.0), 3)
+
+
+@pytest.mark.parametrize("kernel", [White(1.0), C(2.0) * White(1.0), White(1.0) + White(2.0)], ids=str)
+def test_white_noise_alone_is_refused(kernel):
+    with pytest.raises(ValueError, match=r"white noise alone; add a covariance such as RBF"):
+        KernelSpec(kernel, 2)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda value: C(value) * RBF(1.0),
+        lambda value: RBF(value) + C(1.0),
+        lambda value: RBF(np.array([1.0, value])),
+        lambda value: RBF(1.0) + White(value),
+    ],
+    ids=["constant", "length scale", "length scales", "white"],
+)
+def test_parameters_without_a_finite_logarithm_are_refused(make, value):
+    with pytest.raises(ValueError, match="must have .* positive and finite"):
+        KernelSpec(make(value), 2)
+
+
+@pytest.mark.parametrize("value", [-1.0, np.nan])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda value: C(value, "fixed") * RBF(1.0),
+        lambda value: RBF(value, "fixed") + C(1.0),
+        lambda value: RBF(np.array([1.0, value]), "fixed"),
+        lambda value: RBF(1.0) + White(value, "fixed"),
+    ],
+    ids=["constant", "length scale", "length scales", "white"],
+)
+def test_fixed_parameters_are_checked_too(make, value):
+    """They are not in theta."""
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match="positive"):
+        KernelSpec(make(value), 2)
+
+
+@every_kernel
+def test_pickle(kernel, X, Z):
+    core = KernelSpec(kernel, 3).at(Z)
+    copy = pickle.loads(pickle.dumps(core))
+    assert isinstance(copy, InducingKernel)
+    assert np.array_equal(copy.cross(X), core.cross(X))
+    assert copy.diagonal == core.diagonal
+    assert (copy.n_terms, copy.n_inducing, copy.n_features) == (core.n_terms, core.n_inducing, core.n_features)
+
+
+@every_kernel
+def test_with_theta_moves_the_free_parameters_alone(kernel, X, Z):
+    spec = KernelSpec(kernel, 3)
+    theta = kernel.theta + np.linspace(-0.3, 0.4, kernel.n_dims)
+    moved = spec.with_theta(theta)
+    np.testing.assert_allclose(moved.kernel.theta, theta, rtol=1e-14)
+    assert_equals_scikit_learn(kernel.clone_with_theta(theta), X, Z)
+    np.testing.assert_allclose(moved.at(Z).cross(X), kernel.clone_with_theta(theta)(X, Z), rtol=1e-12, atol=1e-300)
+    assert np.array_equal(spec.at(Z).cross(X), KernelSpec(kernel, 3).at(Z).cross(X))
+
+
+def test_with_theta_keeps_fixed_parameters(X, Z):
+    kernel = C(2.0, "fixed") * RBF(ARD) + C(0.5) * RBF(1.5, "fixed") + White(0.1, "fixed")
+    moved = KernelSpec(kernel, 3).with_theta(np.log([1.0, 3.0, 2.0, 0.25]))
+    expected = C(2.0) * RBF(np.array([1.0, 3.0, 2.0])) + C(0.25) * RBF(1.5) + White(0.1)
+    np.testing.assert_allclose(moved.at(Z).cross(X), expected(X, Z), rtol=1e-12)
+    assert moved.at(Z).diagonal == pytest.approx(2.35, rel=1e-14)
+    assert moved.kernel.n_dims == 4

@@ -1,0 +1,187 @@
+"""Elementary functions against mpmath.
+
+The bounds hold with and without fused multiply-add, whose presence decides the last digit: the largest errors found
+over 10^7 arguments are named beside each.
+"""
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xgpc import _engine
+
+EPS = np.finfo(np.float64).eps
+
+repeatable = settings(deadline=None, derandomize=True, max_examples=200)
+
+
+def ulps(values, references):
+    """Largest distance in units in the last place of the reference."""
+    return max(
+        abs(float((mp.mpf(float(value)) - reference) / mp.mpf(float(np.spacing(abs(float(reference)))))))
+        for value, reference in zip(values, references, strict=True)
+    )
+
+
+def relative_errors(values, references):
+    return np.array([abs(float(mp.mpf(float(v)) / r - 1)) for v, r in zip(values, references, strict=True)])
+
+
+def normal_tail(x):
+    return mp.erfc(mp.mpf(float(x)) / mp.sqrt(2)) / 2
+
+
+def polya_gamma(m, v, y):
+    """ell and lambda of the polya-gamma site."""
+    m, v, y = (np.array(a, dtype=np.float64) for a in np.broadcast_arrays(*np.atleast_1d(m, v, y)))
+    ell, precision, linear = np.empty((3, len(m)))
+    _engine.sites(_engine.SITES["logit", "polya-gamma"], m, v, y, np.empty(0), ell, precision, linear)
+    return ell, precision
+
+
+def polya_gamma_mean(c):
+    return mp.mpf(1) / 4 - c**2 / 48 if c < mp.mpf("1e-12") else mp.tanh(c / 2) / (2 * c)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forty_digits():
+    with mp.workdps(40):
+        yield
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(0)
+
+
+# exp: 1.22 ulp without and 0.94 ulp with fused multiply-add.
+
+
+@pytest.mark.parametrize("width", [1e-10, 0.4, 5.0, 100.0, 708.0])
+def test_exp_is_within_one_and_a_third_ulp(random, width):
+    x = -random.uniform(0.0, width, 2000)
+    assert ulps(_engine.exp(x), [mp.exp(mp.mpf(float(t))) for t in x]) < 1.33
+
+
+@repeatable
+@given(st.floats(-708.0, 0.0))
+def test_exp_of_any_argument(x):
+    assert ulps(_engine.exp(np.array([x])), [mp.exp(mp.mpf(x))]) < 1.33
+
+
+def test_exp_at_the_ends():
+    x = np.array([0.0, -0.0, -5e-324, -1e-300, -EPS / 8])
+    assert np.array_equal(_engine.exp(x), np.ones(5))
+    assert _engine.exp(np.array([-708.0]))[0] == pytest.approx(float(mp.exp(-708)), rel=2 * EPS, abs=0.0)
+    below = np.array([np.nextafter(-708.0, -np.inf), -709.0, -745.0, -746.0, -1e300, -np.inf])
+    assert np.array_equal(_engine.exp(below), np.zeros(6))
+
+
+def test_exp_never_returns_a_denormal():
+    """Arguments around that of the smallest normal double, -708.396: zero or a normal number."""
+    value = _engine.exp(np.linspace(-709.0, -707.9, 10_001))
+    assert np.all((value == 0.0) | (value >= np.finfo(np.float64).tiny))
+
+
+def test_exp_is_monotone(random):
+    """Also across the ends of the intervals [(k - 1/2) log 2, (k + 1/2) log 2] of its polynomial."""
+    x = np.sort(np.concatenate([-random.uniform(0.0, 709.0, 20_000), np.log(2) * (np.arange(-1000, 0) + 0.5)]))
+    assert np.all(np.diff(_engine.exp(x)) >= 0.0)
+
+
+# Phi: 5.0e-16 in the scaled tail; rounding x^2 / 2 before exp adds x^2 eps / 4 at most.
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (1.0, 4.0), (4.0, 10.0), (10.0, 25.0), (25.0, 37.6)])
+def test_lower_tail_and_density_are_relatively_accurate(random, low, high):
+    x = random.uniform(low, high, 1500)
+    cdf, pdf = _engine.normal(-x)
+    allowed = 3.0 * EPS + x**2 * EPS / 4
+    assert np.all(relative_errors(cdf, [normal_tail(t) for t in x]) < allowed)
+    assert np.all(relative_errors(pdf, [mp.npdf(mp.mpf(float(t))) for t in x]) < allowed)
+
+
+def test_scaled_tail_is_accurate_to_four_epsilon(random):
+    """cdf / pdf is Mills' ratio: the error of the exponential cancels."""
+    x = np.concatenate([random.uniform(0.0, 37.0, 3000), 10.0 ** random.uniform(-12, 0, 500), [0.0]])
+    cdf, pdf = _engine.normal(-x)
+    mills = [normal_tail(t) / mp.npdf(mp.mpf(float(t))) for t in x]
+    assert relative_errors(cdf / pdf, mills).max() < 4 * EPS
+
+
+@repeatable
+@given(st.floats(-37.6, 0.0))
+def test_lower_tail_of_any_argument(x):
+    cdf, _ = _engine.normal(np.array([x]))
+    assert relative_errors(cdf, [normal_tail(-x)])[0] < 3.0 * EPS + x**2 * EPS / 4
+
+
+@repeatable
+@given(st.floats(-40.0, 40.0))
+def test_distribution_function_and_density_are_symmetric(x):
+    cdf, pdf = _engine.normal(np.array([x, -x]))
+    assert abs(cdf.sum() - 1.0) <= EPS / 2
+    assert pdf[0] == pdf[1]
+
+
+def test_upper_half_is_accurate(random):
+    x = random.uniform(0.0, 40.0, 2000)
+    cdf, _ = _engine.normal(x)
+    assert relative_errors(cdf, [1 - normal_tail(t) for t in x]).max() < 3 * EPS
+
+
+def test_distribution_function_is_monotone_up_to_its_error():
+    x = np.linspace(-40.0, 40.0, 80_001)
+    cdf, _ = _engine.normal(x)
+    assert np.all(np.diff(cdf) >= -6 * EPS * cdf[1:])
+    assert np.all(np.diff(cdf[x < -1.0]) >= 0.0)
+    assert cdf[0] == 0.0
+    assert cdf[-1] == 1.0
+
+
+def test_normal_underflows_to_zero_and_one():
+    cdf, pdf = _engine.normal(np.array([-1e300, -np.inf, -38.0, 38.0, np.inf, 1e300]))
+    assert np.array_equal(cdf, [0.0, 0.0, 0.0, 1.0, 1.0, 1.0])
+    assert np.array_equal(pdf, np.zeros(6))
+
+
+# m = c, v = 0 and y = 1 leave ell = -log(1 + exp(-c)), and sqrt(m^2) is exact: the private functions themselves.
+# log(1 + e): 2.83 ulp, with the error of e 3.56 ulp; tanh(c / 2) / (2 c): 3.54 ulp.
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.5), (0.5, 1.0), (1.0, 4.0), (4.0, 40.0), (40.0, 700.0)])
+def test_polya_gamma_site_is_within_four_ulp(random, low, high):
+    c = random.uniform(low, high, 2000)
+    ell, precision = polya_gamma(c, 0.0, 1.0)
+    exact = [mp.mpf(float(t)) for t in c]
+    assert ulps(-ell, [mp.log1p(mp.exp(-t)) for t in exact]) < 4.0
+    assert ulps(precision, [polya_gamma_mean(t) for t in exact]) < 4.0
+
+
+@pytest.mark.parametrize("y", [-1.0, 1.0])
+def test_polya_gamma_site_at_zero(y):
+    ell, precision = polya_gamma(0.0, 0.0, y)
+    assert ell[0] == pytest.approx(-float(mp.log(2)), rel=4 * EPS)
+    assert precision[0] == 0.25
+
+
+@pytest.mark.parametrize("v", [5e-324, 1e-300, 1e-100, 1e-30, 1e-16, 1e-8, 1e-3, 1.0, 1e8, 1e100, 1e300])
+def test_polya_gamma_site_for_tiny_and_huge_variances(v):
+    """The root of v adds half an ulp to c: one more ulp here."""
+    ell, precision = polya_gamma(0.0, v, 1.0)
+    c = mp.sqrt(mp.mpf(v))
+    assert ulps(ell, [-c / 2 - mp.log1p(mp.exp(-c))]) < 5.0
+    assert ulps(precision, [polya_gamma_mean(c)]) < 5.0
+
+
+@repeatable
+@given(st.floats(-60.0, 60.0), st.floats(0.0, 1e4), st.sampled_from([-1.0, 1.0]))
+def test_polya_gamma_site_of_any_argument(m, v, y):
+    """ell is a difference of y m / 2 and c / 2: its absolute error is a few ulp of these."""
+    ell, precision = polya_gamma(m, v, y)
+    c = mp.sqrt(mp.mpf(m) ** 2 + mp.mpf(v))
+    reference = y * mp.mpf(m) / 2 - c / 2 - mp.log1p(mp.exp(-c))
+    assert abs(float(mp.mpf(float(ell[0])) - reference)) < 4 * EPS * float(1 + c)
+    assert ulps(precision, [polya_gamma_mean(c)]) < 5.0

@@ -10,6 +10,8 @@ inputs independent of n but for vectors of length n, unless the whitened rows ar
 import argparse
 import statistics
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 from common import gemm_call, median_ratio, side_by_side, write
@@ -50,8 +52,8 @@ def mini_batches(repeats, steps=200, s=100, m=100, d=20):
         )
 
     rng = np.random.default_rng(2)
-    x, z = np.asfortranarray(rng.normal(size=(d, s))), np.asfortranarray(rng.normal(size=(d, m)))
-    k, b = np.asfortranarray(rng.normal(size=(m, s))), np.asfortranarray(rng.normal(size=(m, s)))
+    x, z = np.asfortranarray(rng.normal(size=(s, d))), np.asfortranarray(rng.normal(size=(d, m)))
+    k, b = np.asfortranarray(rng.normal(size=(s, m))), np.asfortranarray(rng.normal(size=(s, m)))
     P = np.asfortranarray(np.eye(m) * 3.0)
     R = np.asfortranarray(np.eye(m))
     target = np.zeros((m, m), order="F")
@@ -60,16 +62,13 @@ def mini_batches(repeats, steps=200, s=100, m=100, d=20):
     def calls():
         for _ in range(steps):
             lapack.dpotrf(P, lower=0, clean=0, overwrite_a=0)
-            blas.dtrsv(R, w, overwrite_x=1)
             blas.dtrsv(R, w, trans=1, overwrite_x=1)
-            blas.dgemm(1.0, z, x, 0.0, k, trans_a=1, overwrite_c=1)
-            blas.dtrmm(1.0, R, b, trans_a=1, overwrite_b=1)
-            blas.dgemv(1.0, k, w, trans=1)
-            blas.dtrsm(1.0, R, b, trans_a=1, overwrite_b=1)
-            blas.dsyrk(1.0, k, 0.0, target, overwrite_c=1)
-            blas.dgemv(1.0, k, labels)
+            blas.dtrsv(R, w, overwrite_x=1)
+            blas.dgemm(1.0, x, z, 0.0, k, overwrite_c=1)
+            blas.dtrmm(1.0, R, b, side=1, overwrite_b=1)
+            blas.dtrsm(1.0, R, b, side=1, overwrite_b=1)
+            blas.dsyrk(1.0, k, 0.0, target, trans=1, overwrite_c=1)
 
-    labels[:] = 1.0
     times = side_by_side({"steps": run, "calls": calls}, repeats)
     return {
         "steps_per_second": steps / statistics.median(times["steps"]),
@@ -98,13 +97,31 @@ def full_pass(repeats, m, n=20_480, d=20):
     }
 
 
-def two_threads(repeats, m, n=40_960, d=20):
-    """Speed-up of a pass by a second thread."""
+def two_threads(repeats, m, n=41_472, d=20):
+    """Speed-up of a pass by a second thread, and of two threads that share nothing, half of the rows each."""
     X, y, prior = problem(n, m, d)
     q = SparsePosterior.at_prior(prior)
-    with Passes(X, y, None, m, 1, cache_bytes=0) as one, Passes(X, y, None, m, 2, cache_bytes=0) as two:
-        times = side_by_side({"one": lambda: one.update(q, EXACT), "two": lambda: two.update(q, EXACT)}, repeats)
-    return {"m": m, "speed_up": median_ratio(times["one"], times["two"]), "seconds": times}
+    with ExitStack() as stack:
+        one, two = (stack.enter_context(Passes(X, y, None, m, n_jobs, cache_bytes=0)) for n_jobs in (1, 2))
+        halves = [
+            stack.enter_context(Passes(X[part], y[part], None, m, 1, cache_bytes=0))
+            for part in (slice(n // 2), slice(n // 2, n))
+        ]
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        times = side_by_side(
+            {
+                "one": lambda: one.update(q, EXACT),
+                "two": lambda: two.update(q, EXACT),
+                "apart": lambda: list(pool.map(lambda half: half.update(q, EXACT), halves)),
+            },
+            repeats,
+        )
+    return {
+        "m": m,
+        "speed_up": median_ratio(times["one"], times["two"]),
+        "speed_up_of_threads_apart": median_ratio(times["one"], times["apart"]),
+        "seconds": times,
+    }
 
 
 def memory(n, m, d, dtype, cache_bytes):
@@ -119,34 +136,43 @@ def memory(n, m, d, dtype, cache_bytes):
     return peak
 
 
+def rounds_of(measure, rounds):
+    """Several rounds of a measurement, apart in time; the numbers are medians over rounds, the times are all kept."""
+    results = [measure() for _ in range(rounds)]
+    numbers = {name: statistics.median(result[name] for result in results) for name in results[0] if name != "seconds"}
+    return numbers | {"rounds": results}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=15)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--repeats", type=int, default=9, help="of each call in a round (default: 9)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
+    arguments = parser.parse_args()
+    repeats, rounds = arguments.repeats, arguments.rounds
     results = {}
     with single_threaded_blas():
-        results["mini_batches"] = mini_batches(repeats)
-        results["full_pass"] = [full_pass(repeats, m) for m in (100, 512)]
-        results["two_threads"] = [two_threads(repeats, m) for m in (100, 512)]
-    m, d = 100, 20
+        row = results["mini_batches"] = rounds_of(lambda: mini_batches(repeats), rounds)
+        print(
+            f"mini-batches: {row['steps_per_second']:.0f} steps/s, {row['ratio_to_blas_calls']:.2f} x their BLAS calls"
+        )
+        for m in (100, 512):
+            row = results[f"full_pass_{m}"] = rounds_of(lambda m=m: full_pass(repeats, m), rounds)
+            print(f"pass, m = {m}: {row['ratio_to_ideal']:.2f} x ideal, {row['cached_ratio_to_ideal']:.2f} x with "
+                  f"cached rows (dgemm {row['gflops_of_gemm']:.0f} GFlop/s)")  # fmt: skip
+        for m in (100, 512):
+            row = results[f"two_threads_{m}"] = rounds_of(lambda m=m: two_threads(repeats, m), rounds)
+            print(f"two threads, m = {m}: {row['speed_up']:.2f} x one, "
+                  f"{row['speed_up_of_threads_apart']:.2f} x if they share nothing")  # fmt: skip
     sizes = (20_000, 40_000, 80_000)
-    results["memory_bytes"] = {
-        f"{np.dtype(dtype).name}, {'cached' if cache else 'not cached'}": {
-            str(n): memory(n, m, d, dtype, cache) for n in sizes
-        }
-        for dtype in (np.float64, np.float32)
-        for cache in (0, 2**29)
-    }
-    plain = results["memory_bytes"]["float64, not cached"]
-    results["bytes_per_row"] = (plain["80000"] - plain["20000"]) / 60_000
-    print(f"mini-batch steps: {results['mini_batches']['steps_per_second']:.0f} /s, "
-          f"{results['mini_batches']['ratio_to_blas_calls']:.2f} x their BLAS calls")  # fmt: skip
-    for row in results["full_pass"]:
-        print(f"pass, m = {row['m']}: {row['ratio_to_ideal']:.2f} x ideal, {row['cached_ratio_to_ideal']:.2f} x with "
-              f"cached rows (dgemm {row['gflops_of_gemm']:.0f} GFlop/s)")  # fmt: skip
-    for row in results["two_threads"]:
-        print(f"two threads, m = {row['m']}: {row['speed_up']:.2f} x one")
-    print(f"memory beyond the inputs: {results['bytes_per_row']:.1f} bytes a row; {results['memory_bytes']}")
+    for dtype in (np.float64, np.float32):
+        for cache_bytes in (0, 2**29):
+            peaks = [memory(n, 100, 20, dtype, cache_bytes) for n in sizes]
+            slope = (peaks[-1] - peaks[0]) / (sizes[-1] - sizes[0])
+            name = f"{np.dtype(dtype).name}, {'rows cached' if cache_bytes else 'not cached'}"
+            results[f"memory: {name}"] = {"rows": sizes, "peak_bytes": peaks, "bytes_per_row": slope}
+            print(
+                f"memory beyond the inputs, {name}: {peaks[0] / 1e6:.1f} MB at {sizes[0]} rows, {slope:.0f} bytes a row"
+            )
     write("core", results)
 
 

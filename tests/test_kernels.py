@@ -251,7 +251,7 @@ def test_white_noise_alone_is_refused(kernel):
     ids=["constant", "length scale", "length scales", "white"],
 )
 def test_parameters_without_a_finite_logarithm_are_refused(make, value):
-    with pytest.raises(ValueError, match="must have .* positive and finite"):
+    with pytest.raises(ValueError, match=r"must have .* positive and finite"):
         KernelSpec(make(value), 2)
 
 

@@ -23,6 +23,10 @@ BLOCK_ROWS = 1152
 # Rows of a tile: what a thread works on at a time. (tile, 100) scratch stays in a second-level cache of 1 MB; a
 # multiple of 8, 16 and 24, the rows that BLAS kernels take at once.
 TILE_ROWS = 384
+# Blocks that the calling thread takes up at a time: waking for each costs the workers some percent. Fewer if their
+# results, (m, m) each, would take more memory than this.
+GROUP = 8
+GROUP_BYTES = 2**23
 # Below this many multiply-adds a pass is faster on the calling thread than handed to others.
 MIN_PARALLEL_WORK = 2e7
 
@@ -57,6 +61,9 @@ class BlockMap:
         if n_rows * n_inducing * (n_inducing + n_features) < MIN_PARALLEL_WORK:
             n_threads = 1
         self.n_threads = n_threads
+        self._group = max(1, min(GROUP, GROUP_BYTES // (8 * n_inducing**2)))
+        # Results that can be alive at a time: a group taken up, and one for each thread meanwhile.
+        self.n_alive = 1 if n_threads == 1 else n_threads + self._group
         self._workspaces: SimpleQueue[Workspace] = SimpleQueue()
         tile = min(TILE_ROWS, max(n_rows, 1))
         for _ in range(n_threads):
@@ -76,8 +83,8 @@ class BlockMap:
     def __call__(self, task: Callable[[int, int, Workspace], Result]) -> Iterator[Result]:
         """``task(start, stop, workspace)`` of each block, in order.
 
-        A result may be consumed by the caller only until the next one is asked for: at most ``n_threads + 1``
-        results are alive at a time, so that a task may write into buffers that are used in rotation.
+        A result may be consumed by the caller only until the next one is asked for: at most ``n_alive`` results are
+        alive at a time, so that a task may write into buffers that are used in rotation.
         """
         if self._pool is None:
             work = self._workspaces.get()
@@ -91,8 +98,10 @@ class BlockMap:
         try:
             for start in self.starts:
                 pending.append(self._pool.submit(self._run, task, start))
-                if len(pending) > self.n_threads:
-                    yield pending.popleft().result()
+                if len(pending) == self.n_alive:
+                    pending[self._group - 1].exception()
+                    for _ in range(self._group):
+                        yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
         finally:

@@ -70,7 +70,7 @@ class Passes:
         self._cache = np.empty(n * n_inducing if 8 * n * n_inducing <= cache_bytes else 0)
         self._cached_prior: Prior | None = None
         self._free: SimpleQueue[tuple[np.ndarray, np.ndarray]] = SimpleQueue()
-        for _ in range(self._blocks.n_threads + 2):
+        for _ in range(self._blocks.n_alive):
             self._free.put((np.zeros((n_inducing, n_inducing)), np.zeros(n_inducing)))
 
     def __enter__(self) -> Passes:

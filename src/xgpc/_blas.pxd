@@ -8,7 +8,5 @@ cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, 
 cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
 cdef void trsm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
 cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, const double* a, double beta, double* c) noexcept nogil
-cdef void gemv(Py_ssize_t n, Py_ssize_t m, const double* a, const double* x, double* y) noexcept nogil
-cdef void gemv_t(Py_ssize_t n, Py_ssize_t m, const double* a, const double* x, double beta, double* y) noexcept nogil
 cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil
 cdef int potrf_lower(Py_ssize_t m, double* a) noexcept nogil

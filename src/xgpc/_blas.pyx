@@ -45,20 +45,6 @@ cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, const double* a, double beta, d
     cython_blas.dsyrk(b"U", b"T", &columns, &rows, &one, <double*>a, &rows, &beta, c, &columns)
 
 
-cdef void gemv(Py_ssize_t n, Py_ssize_t m, const double* a, const double* x, double* y) noexcept nogil:
-    # y (n,) = tile a (n, m) x
-    cdef int rows = <int>n, columns = <int>m, step = 1
-    cdef double one = 1.0, zero = 0.0
-    cython_blas.dgemv(b"N", &rows, &columns, &one, <double*>a, &rows, <double*>x, &step, &zero, y, &step)
-
-
-cdef void gemv_t(Py_ssize_t n, Py_ssize_t m, const double* a, const double* x, double beta, double* y) noexcept nogil:
-    # y (m,) = tile a (n, m)^T x + beta y
-    cdef int rows = <int>n, columns = <int>m, step = 1
-    cdef double one = 1.0
-    cython_blas.dgemv(b"T", &rows, &columns, &one, <double*>a, &rows, <double*>x, &step, &beta, y, &step)
-
-
 cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil:
     # x <- lower^{-1} x, or lower^{-T} x
     cdef int size = <int>m, step = 1

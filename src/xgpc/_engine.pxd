@@ -9,8 +9,10 @@ cdef class Workspace:
 
 cdef extern from "vmath.h" nogil:
     void xg_squared_norms(Py_ssize_t rows, Py_ssize_t m, const double* a, double* out)
-    void xg_copy_and_norms(Py_ssize_t rows, Py_ssize_t m, const double* a, double* copy, double* norms)
-    void xg_scale_by_root(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* s, double* root, double* out)
+    void xg_norms_and_means(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* w, double* copy,
+                            double* norms, double* mean)
+    void xg_scale_and_sum(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* s, const double* r,
+                          bint accumulate, double* root, double* out, double* sum)
 
 
 cdef extern from "sites.h" nogil:

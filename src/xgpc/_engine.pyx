@@ -51,8 +51,7 @@ cdef void tile_marginals(double diagonal, Py_ssize_t m, Py_ssize_t rows, const d
                          const double* w, double* b, double* norms, double* mean, double* variance) noexcept nogil:
     # mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2; tile b and norms (rows,) are scratch.
     cdef Py_ssize_t i
-    _blas.gemv(rows, m, a, w, mean)
-    xg_copy_and_norms(rows, m, a, b, norms)
+    xg_norms_and_means(rows, m, a, w, b, norms, mean)
     _blas.trmm_lower_t(rows, m, Rinv, b)
     xg_squared_norms(rows, m, b, variance)
     for i in range(rows):
@@ -63,10 +62,8 @@ cdef void tile_statistics(Py_ssize_t m, Py_ssize_t rows, const double* a, const 
                           const double* linear, bint first, double* root, double* b, double* P,
                           double* h) noexcept nogil:
     # P (lower) (+)= sum_i precision_i a_i a_i^T, h (+)= sum_i linear_i a_i
-    cdef double keep = 0.0 if first else 1.0
-    xg_scale_by_root(rows, m, a, precision, root, b)
-    _blas.syrk_lower(rows, m, b, keep, P)
-    _blas.gemv_t(rows, m, a, linear, keep, h)
+    xg_scale_and_sum(rows, m, a, precision, linear, not first, root, b, h)
+    _blas.syrk_lower(rows, m, b, 0.0 if first else 1.0, P)
 
 
 cdef inline Py_ssize_t tiles(Py_ssize_t start, Py_ssize_t stop, Workspace work) noexcept nogil:

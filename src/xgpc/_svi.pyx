@@ -9,7 +9,9 @@ from libc.math cimport pow, sqrt
 from libc.string cimport memcpy
 
 from . cimport _blas
-from ._engine cimport Workspace, project, xg_copy_and_norms, xg_scale_by_root, xg_sites, xg_squared_norms
+from ._engine cimport (
+    Workspace, project, xg_norms_and_means, xg_scale_and_sum, xg_sites, xg_squared_norms,
+)
 from ._kernels cimport InducingKernel, real
 
 cdef extern from "vmath.h" nogil:
@@ -117,8 +119,7 @@ cdef class NaturalGradient:
                 _blas.trsv_lower(m, True, &self.factor[0], &self.w[0])
 
                 project(kernel, &Linv[0, 0], X, index, 0, batch, &work.kernel, a)
-                _blas.gemv(batch, m, a, &self.w[0], &work.mean[0])
-                xg_copy_and_norms(batch, m, a, b, &work.x2[0])
+                xg_norms_and_means(batch, m, a, &self.w[0], b, &work.x2[0], &work.mean[0])
                 _blas.trsm_lower_t(batch, m, &self.factor[0], b)
                 xg_squared_norms(batch, m, b, &work.variance[0])
                 for i in range(batch):
@@ -130,9 +131,9 @@ cdef class NaturalGradient:
                 xg_sites(site, batch, &work.mean[0], &work.variance[0], &labels[0],
                          &weights[0] if weight.shape[0] else NULL, &work.ell[0], &work.precision[0], &work.linear[0])
 
-                xg_scale_by_root(batch, m, a, &work.precision[0], &work.x2[0], b)
+                xg_scale_and_sum(batch, m, a, &work.precision[0], &work.linear[0], False, &work.x2[0], b,
+                                 &self.target[m * m])
                 _blas.syrk_lower(batch, m, b, 0.0, &self.target[0])
-                _blas.gemv_t(batch, m, a, &work.linear[0], 0.0, &self.target[m * m])
                 for j in range(m):
                     self.target[j * m + j] += 1.0 / scale
                 rho = self.next_rate(size, xg_natural_gradient(size, scale, &self.target[0], &self.eta[0],

@@ -61,27 +61,48 @@ void xg_squared_norms(ptrdiff_t n, ptrdiff_t m, const double *restrict a, double
 }
 
 XG_CLONES
-void xg_copy_and_norms(ptrdiff_t n, ptrdiff_t m, const double *restrict a, double *restrict copy,
-                       double *restrict norms)
+void xg_norms_and_means(ptrdiff_t n, ptrdiff_t m, const double *restrict a, const double *restrict w,
+                        double *restrict copy, double *restrict norms, double *restrict mean)
 {
     memset(norms, 0, (size_t)n * sizeof *norms);
+    memset(mean, 0, (size_t)n * sizeof *mean);
     for (ptrdiff_t k = 0; k < m; ++k)
         for (ptrdiff_t i = 0; i < n; ++i) {
             double value = a[k * n + i];
             copy[k * n + i] = value;
             norms[i] += value * value;
+            mean[i] += value * w[k];
         }
 }
 
+/* Sums of a whole vector run in eight lanes in a fixed order: vectorised without leave to reassociate. */
+#define XG_LANES 8
+
 XG_CLONES
-void xg_scale_by_root(ptrdiff_t n, ptrdiff_t m, const double *restrict a, const double *restrict s,
-                      double *restrict root, double *restrict out)
+void xg_scale_and_sum(ptrdiff_t n, ptrdiff_t m, const double *restrict a, const double *restrict s,
+                      const double *restrict r, int accumulate, double *restrict root, double *restrict out,
+                      double *restrict sum)
 {
     for (ptrdiff_t i = 0; i < n; ++i)
         root[i] = sqrt(s[i]);
-    for (ptrdiff_t k = 0; k < m; ++k)
-        for (ptrdiff_t i = 0; i < n; ++i)
-            out[k * n + i] = root[i] * a[k * n + i];
+    for (ptrdiff_t k = 0; k < m; ++k) {
+        const double *ak = a + k * n;
+        double *ok = out + k * n;
+        double lane[XG_LANES] = {0.0}, total = 0.0;
+        ptrdiff_t i = 0;
+        for (; i + XG_LANES <= n; i += XG_LANES)
+            for (int l = 0; l < XG_LANES; ++l) {
+                ok[i + l] = root[i + l] * ak[i + l];
+                lane[l] += r[i + l] * ak[i + l];
+            }
+        for (; i < n; ++i) {
+            ok[i] = root[i] * ak[i];
+            total += r[i] * ak[i];
+        }
+        for (int l = 0; l < XG_LANES; ++l)
+            total += lane[l];
+        sum[k] = accumulate ? sum[k] + total : total;
+    }
 }
 
 XG_CLONES
@@ -92,9 +113,6 @@ void xg_gradient_tile(ptrdiff_t n, ptrdiff_t m, const double *restrict precision
         for (ptrdiff_t i = 0; i < n; ++i)
             g[k * n + i] = precision[i] * g[k * n + i] + residual[i] * alpha[k];
 }
-
-/* Sums of a whole vector run in eight lanes in a fixed order: vectorised without leave to reassociate. */
-#define XG_LANES 8
 
 XG_CLONES
 void xg_weight_tile(ptrdiff_t n, ptrdiff_t m, const double *restrict g, double *restrict w, double *restrict row_sum,

@@ -85,10 +85,12 @@ void xg_rbf_from_differences(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double
                              int accumulate, double *out);
 /* out[i] = sum_k a[i, k]^2 */
 void xg_squared_norms(ptrdiff_t n, ptrdiff_t m, const double *a, double *out);
-/* copy = a, norms[i] = sum_k a[i, k]^2 */
-void xg_copy_and_norms(ptrdiff_t n, ptrdiff_t m, const double *a, double *copy, double *norms);
-/* out[i, k] = sqrt(s[i]) a[i, k]; root (n,) is scratch */
-void xg_scale_by_root(ptrdiff_t n, ptrdiff_t m, const double *a, const double *s, double *root, double *out);
+/* copy = a, norms[i] = sum_k a[i, k]^2, mean[i] = sum_k a[i, k] w[k] */
+void xg_norms_and_means(ptrdiff_t n, ptrdiff_t m, const double *a, const double *w, double *copy, double *norms,
+                        double *mean);
+/* out[i, k] = sqrt(s[i]) a[i, k], sum[k] = sum_i r[i] a[i, k], added to sum if accumulate; root (n,) is scratch */
+void xg_scale_and_sum(ptrdiff_t n, ptrdiff_t m, const double *a, const double *s, const double *r, int accumulate,
+                      double *root, double *out, double *sum);
 /* g[i, k] = precision[i] g[i, k] + residual[i] alpha[k] */
 void xg_gradient_tile(ptrdiff_t n, ptrdiff_t m, const double *precision, const double *residual, const double *alpha,
                       double *g);

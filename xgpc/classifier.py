@@ -319,29 +319,35 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         largest = max(float(np.max(X)), -float(np.min(X)))
         if largest > LARGEST_FEATURE:
             raise ValueError(f"X has a value of size {largest:.3g}; scale the features to at most {LARGEST_FEATURE:g}.")
-        signs = np.where(codes == 1, 1.0, -1.0)
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
             if np.any(weight < 0):
                 raise ValueError(f"sample_weight must not be negative; its least value is {np.min(weight):g}.")
-        if self.class_weight is not None:
-            factors = compute_class_weight(self.class_weight, classes=classes, y=y, sample_weight=weight)
-            if np.any(factors < 0):
-                raise ValueError(f"class_weight must not be negative; got {self.class_weight!r}.")
-            weight = factors[codes] * (1.0 if weight is None else weight)
-        if weight is not None:
             keep = weight > 0.0
             if not np.all(keep):
-                X, signs, weight = X[keep], signs[keep], weight[keep]
-        if len(np.unique(signs)) < 2:
-            present = classes if weight is None else classes[np.unique(signs > 0).astype(int)]
+                X, codes, weight = X[keep], codes[keep], weight[keep]
+        present = classes[np.unique(codes)]
+        if len(present) < 2:
             raise ValueError(
                 f"Classification needs rows of two classes; the rows (of positive weight) are of {len(present)} class: "
                 f"{present.tolist()}."
             )
+        if self.class_weight is not None:
+            factors = self._class_factors(classes, codes, weight)
+            weight = factors[codes] * (1.0 if weight is None else weight)
         self.classes_ = classes
-        return X, signs, weight
+        return X, np.where(codes == 1, 1.0, -1.0), weight
+
+    def _class_factors(self, classes, codes, weight) -> np.ndarray:
+        """Weights (2,) of the classes; "balanced" ones make the classes' total weights equal."""
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            totals = np.bincount(codes, weight, minlength=2)
+            return np.sum(totals) / (2.0 * totals)
+        factors = compute_class_weight(self.class_weight, classes=classes, y=classes[codes])
+        if not np.all(factors > 0.0):
+            raise ValueError(f"class_weight must be positive; got {self.class_weight!r}.")
+        return factors
 
     def _latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)

@@ -77,7 +77,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Most iterations: of the posterior (passes over the data, or epochs of mini-batches) and of L-BFGS.
     tol : float, default=1e-4
         Full batch: stop when a step raises the bound by less than ``tol * max(1, |bound| / 1000)`` nats. Mini-batch:
-        stop when the relative change of the natural parameters, averaged over five iterations, is below ``tol``.
+        stop, after two epochs or more, when the relative change of the averaged natural parameters is below ``tol``,
+        on average over five iterations.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights.
     warm_start : bool, default=False

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import xgpc.classifier
 import xgpc.posterior
@@ -235,6 +237,8 @@ BAD = {
     "weights negative": (X_GOOD, Y_GOOD, {"sample_weight": -np.ones(40)}, "sample_weight must not be negative"),
     "weights nan": (X_GOOD, Y_GOOD, {"sample_weight": np.full(40, np.nan)}, "NaN"),
     "weights of one class": (X_GOOD, Y_GOOD, {"sample_weight": Y_GOOD}, "rows of two classes"),
+    "weights huge": (X_GOOD, Y_GOOD, {"sample_weight": np.full(40, 1e300)}, "Weights .* between 1e-100 and 1e"),
+    "weights tiny": (X_GOOD, Y_GOOD, {"sample_weight": np.full(40, 1e-310)}, "Weights .* between 1e-100 and 1e"),
     "weights short": (X_GOOD, Y_GOOD, {"sample_weight": np.ones(3)}, "sample_weight.shape"),
 }
 
@@ -277,7 +281,12 @@ def test_bad_data_is_refused_and_leaves_the_estimator_as_it_was(case):
         ({"max_iter": 0}, "max_iter must be a positive integer"),
         ({"tol": -1.0}, "tol must be"),
         ({"class_weight": {0: -1.0, 1: 1.0}}, "class_weight must be positive"),
+        ({"class_weight": {0: np.nan, 1: 1.0}}, "class_weight must be positive and finite"),
+        ({"class_weight": {0: np.inf, 1: 1.0}}, "class_weight must be positive and finite"),
         ({"class_weight": "even"}, "class_weight"),
+        ({"n_jobs": 0}, "n_jobs must be a number of threads"),
+        ({"n_jobs": "2"}, "n_jobs must be a number of threads"),
+        ({"learn_inducing": "no"}, "learn_inducing must be True or False"),
     ],
     ids=str,
 )
@@ -387,7 +396,10 @@ def test_saved_models_predict_the_same_bits(tmp_path):
     X, y = moons()
     for labels in (y, y.astype(bool), np.array(["no", "yes"])[y], np.array(["no", "yes"], dtype=object)[y]):
         kernel = ConstantKernel(2.0, (0.1, 10.0)) * RBF([1.0, 2.0]) + WhiteKernel(0.1, "fixed")
-        model = GPClassifier(kernel, n_inducing=15, learning_rate=(2.0, 0.7), random_state=0).fit(X, labels)
+        weights = dict(zip(np.unique(labels).tolist(), (1.0, 2.0), strict=True))
+        model = GPClassifier(kernel, n_inducing=15, learning_rate=(2.0, 0.7), class_weight=weights, random_state=3).fit(
+            X, labels
+        )
         model.save(tmp_path / "model.npz")
         loaded = GPClassifier.load(tmp_path / "model.npz")
         assert np.array_equal(loaded.predict_proba(X), model.predict_proba(X))
@@ -395,9 +407,45 @@ def test_saved_models_predict_the_same_bits(tmp_path):
         assert loaded.predict(X).dtype == model.predict(X).dtype
         assert loaded.kernel_ == model.kernel_
         assert loaded.elbo_ == model.elbo_
-        assert loaded.learning_rate == (2.0, 0.7)
+        assert loaded.__repr__(N_CHAR_MAX=10**6) == model.__repr__(N_CHAR_MAX=10**6)
+        assert loaded.class_weight == model.class_weight
         assert np.array_equal(loaded.history_["elbo"], model.history_["elbo"], equal_nan=True)
         assert loaded.fit(X, labels).classes_.tolist() == model.classes_.tolist()
+
+
+@pytest.mark.parametrize("params", [{"optimizer": None}, {"max_iter": 3}, {"batch_size": 100}], ids=str)
+def test_bits_do_not_depend_on_the_threads_of_blas(tmp_path, params):
+    """With m where LAPACK takes threads of its own: fits, loaded models and covariances under any limit."""
+    X, y = waveform(1500, np.random.default_rng(0))
+    results = []
+    for limit in (1, 2):
+        with threadpool_limits(limit), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = GPClassifier(n_inducing=200, random_state=0, **params).fit(X, y)
+            model.save(tmp_path / "model.npz")
+            loaded = GPClassifier.load(tmp_path / "model.npz")
+            results += [(m.predict_proba(X), m.predict_latent(X[:200], return_cov=True)[1]) for m in (model, loaded)]
+    for proba, covariance in results[1:]:
+        assert np.array_equal(proba, results[0][0])
+        assert np.array_equal(covariance, results[0][1])
+
+
+def test_threads_at_the_same_time_leave_blas_as_it_was():
+    X, y = moons()
+    model = GPClassifier(n_inducing=10, optimizer=None, random_state=0).fit(X, y)
+
+    def threads_of_blas():
+        return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
+
+    with threadpool_limits(2, user_api="blas"):
+        before = threads_of_blas()
+        expected = model.predict_proba(X)
+        with ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(lambda _: model.predict_proba(X), range(100)))
+            fits = list(pool.map(lambda _: clone(model).fit(X, y).elbo_, range(10)))
+        assert threads_of_blas() == before
+    assert all(np.array_equal(result, expected) for result in results)
+    assert set(fits) == {model.elbo_}
 
 
 def test_files_that_are_no_models_are_refused(tmp_path):

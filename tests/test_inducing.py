@@ -224,11 +224,11 @@ def test_given_points_are_copied(X):
 @pytest.mark.parametrize(
     ("points", "message"),
     [
-        (np.ones((3, 3)), r"must have shape \(m, 2\) for data with 2 features; got \(3, 3\)"),
-        (np.ones(2), r"must have shape \(m, 2\)"),
-        (np.ones((1, 3, 2)), r"must have shape \(m, 2\)"),
-        (np.empty((0, 2)), r"must have shape \(m, 2\)"),
-        (None, r"must have shape \(m, 2\)"),
+        (np.ones((3, 3)), r"here of shape \(m, 2\) for data with 2 features; got \(3, 3\)"),
+        (np.ones(2), r"array \(m, d\), here of shape \(m, 2\)"),
+        (np.ones((1, 3, 2)), r"array \(m, d\), here of shape \(m, 2\)"),
+        (np.empty((0, 2)), r"array \(m, d\), here of shape \(m, 2\)"),
+        (None, r"'kmeans', 'random', 'all'.* or a numeric array \(m, d\)"),
         ([["a", "b"]], r"or a numeric array \(m, d\)"),
         ([[1.0, 2.0], [3.0]], r"or a numeric array \(m, d\)"),
         ([[1j, 2.0]], r"or a numeric array \(m, d\)"),

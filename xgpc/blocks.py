@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
+from threading import Lock
 from typing import TypeVar
 
 from joblib import effective_n_jobs
@@ -32,12 +33,31 @@ MIN_PARALLEL_WORK = 2e7
 
 Result = TypeVar("Result")
 
-_blas = ThreadpoolController()
+
+class _SingleThreadedBlas:
+    """The limit is one of the whole process: the first to enter sets it, the last to leave restores what was before."""
+
+    def __init__(self) -> None:
+        self._controller = ThreadpoolController()
+        self._lock = Lock()
+        self._users = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._limiter = self._controller.limit(limits=1, user_api="blas")
+            self._users += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._limiter.restore_original_limits()
 
 
-def single_threaded_blas():
-    """Context in which BLAS calls run on the thread that makes them: the threads over blocks are ours."""
-    return _blas.limit(limits=1, user_api="blas")
+# Context in which BLAS calls run on the thread that makes them: the threads over blocks are ours, and no bit of a
+# result depends on how many threads BLAS would take.
+single_threaded_blas = _SingleThreadedBlas()
 
 
 class BlockMap:
@@ -71,14 +91,15 @@ class BlockMap:
         self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix="xgpc") if n_threads > 1 else None
 
     def __enter__(self) -> BlockMap:
-        self._blas = single_threaded_blas()
-        self._blas.__enter__()
+        single_threaded_blas.__enter__()
         return self
 
     def __exit__(self, *exception) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-        self._blas.__exit__(*exception)
+        try:
+            if self._pool is not None:
+                self._pool.shutdown(cancel_futures=True)
+        finally:
+            single_threaded_blas.__exit__(*exception)
 
     def __call__(self, task: Callable[[int, int, Workspace], Result]) -> Iterator[Result]:
         """``task(start, stop, workspace)`` of each block, in order.

@@ -19,16 +19,19 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from . import io
+from .blocks import single_threaded_blas
 from .hyperparameters import profile
 from .inducing import Sample, inducing_points, sample_size
 from .inference import CACHE_BYTES, History, Passes, coordinate_ascent, learning_rate_schedule, stochastic
 from .kernels import KernelSpec
-from .likelihoods import LIKELIHOODS, resolve
+from .likelihoods import resolve
 from .posterior import Prior, SparsePosterior
 
 OPTIMIZERS = ("profile", None)
 # Features beyond this overflow when squared distances are formed in units of small length scales.
 LARGEST_FEATURE = 1e140
+# Weights beyond these leave the range of a double in sums and squares.
+WEIGHT_RANGE = (1e-100, 1e100)
 # With mini-batches, hyperparameters are learned on a random sample of so many rows: passes over all of them are what
 # mini-batches are there to avoid.
 HYPERPARAMETER_ROWS = 10_000
@@ -63,8 +66,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         "profile": L-BFGS on the bound maximised over the posterior. None: the kernel's parameters and the inducing
         points stay as given.
     learn_inducing : bool, default=True
-        Whether the optimizer also moves the inducing points; an array or "all" given with ``optimizer=None`` stays put
-        anyway.
+        Whether the optimizer also moves the inducing points, those given or "all" included.
     share : {"kernel", "none"}, default="kernel"
         Whether classes share one kernel; without effect for two classes.
     batch_size : int or None, default=None
@@ -82,9 +84,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights.
     warm_start : bool, default=False
-        Start from the previous fit's kernel (if it is learned), inducing points and posterior.
+        Start from the previous fit's kernel (if it is learned), inducing points and posterior, whatever ``kernel``,
+        ``n_inducing`` and ``inducing_points`` say now.
     n_jobs : int or None, default=None
-        Threads over blocks of rows. Results do not depend on it, bit for bit.
+        Threads over blocks of rows, in passes over all of them; the steps of mini-batches take one. Results do not
+        depend on it, bit for bit.
     random_state : int, RandomState or None, default=None
         Sampling of rows for start values, inducing points and mini-batches.
     verbose : int, default=0
@@ -193,7 +197,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             If ``max_iter`` was reached.
         """
         fitted = copy.copy(self)
-        fitted._fit(X, y, sample_weight)
+        with single_threaded_blas:
+            fitted._fit(X, y, sample_weight)
         self.__dict__ = fitted.__dict__
         return self
 
@@ -238,8 +243,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"The bound is {elbo}: scale the features and the sample weights to moderate values.")
         if not (learned and converged):
             warnings.warn(
-                f"max_iter={self.max_iter} was reached before tol={self.tol:g}, "
-                f"{'by the optimizer' if not learned else 'by the posterior'}; raise max_iter or tol.",
+                f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the "
+                f"{'posterior' if learned else 'optimizer'}. The fit can be used; raise max_iter for a higher "
+                "bound, or tol.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -293,15 +299,21 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return spec, inducing_points(sample, self.inducing_points, self.n_inducing, random_state), None
 
     def _check_parameters(self) -> None:
-        if self.optimizer not in OPTIMIZERS:
+        if not (self.optimizer is None or (isinstance(self.optimizer, str) and self.optimizer in OPTIMIZERS)):
             raise ValueError(f"optimizer must be one of {list(OPTIMIZERS)}; got {self.optimizer!r}.")
         if self.share not in ("kernel", "none"):
             raise ValueError(f"share must be 'kernel' or 'none'; got {self.share!r}.")
-        for name, other in (("n_inducing", ["auto"]), ("batch_size", [None]), ("max_iter", [])):
+        for name, other in (("n_inducing", "auto"), ("batch_size", None), ("max_iter", ...)):
             value = getattr(self, name)
-            if not _is_positive_integer(value) and not any(value is o or value == o for o in other):
-                also = "".join(f" or {o!r}" for o in other)
+            is_other = value is None if other is None else isinstance(value, str) and value == other
+            if not is_other and not (_is_integer(value) and value >= 1):
+                also = "" if other is ... else f" or {other!r}"
                 raise ValueError(f"{name} must be a positive integer{also}; got {value!r}.")
+        if self.n_jobs is not None and (not _is_integer(self.n_jobs) or self.n_jobs == 0):
+            raise ValueError(f"n_jobs must be a number of threads, -1 for all cores, or None; got {self.n_jobs!r}.")
+        for name in ("learn_inducing", "warm_start"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}.")
         if not isinstance(self.tol, numbers.Real) or not float(self.tol) >= 0.0:
             raise ValueError(f"tol must be a number that is not negative; got {self.tol!r}.")
         learning_rate_schedule(self.learning_rate)
@@ -315,7 +327,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         if target_type != "binary" or len(classes) > 2:
             raise ValueError(
                 f"Only binary classification is supported. The type of the target is {target_type} "
-                f"({len(classes)} classes)."
+                f"({len(classes)} classes); sklearn.multiclass.OneVsRestClassifier fits one classifier for each class."
             )
         largest = max(float(np.max(X)), -float(np.min(X)))
         if largest > LARGEST_FEATURE:
@@ -328,6 +340,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             keep = weight > 0.0
             if not np.all(keep):
                 X, codes, weight = X[keep], codes[keep], weight[keep]
+            _check_weight_range(weight)
         present = classes[np.unique(codes)]
         if len(present) < 2:
             raise ValueError(
@@ -337,6 +350,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         if self.class_weight is not None:
             factors = self._class_factors(classes, codes, weight)
             weight = factors[codes] * (1.0 if weight is None else weight)
+            _check_weight_range(weight)
         self.classes_ = classes
         return X, np.where(codes == 1, 1.0, -1.0), weight
 
@@ -346,8 +360,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             totals = np.bincount(codes, weight, minlength=2)
             return np.sum(totals) / (2.0 * totals)
         factors = compute_class_weight(self.class_weight, classes=classes, y=classes[codes])
-        if not np.all(factors > 0.0):
-            raise ValueError(f"class_weight must be positive; got {self.class_weight!r}.")
+        if not np.all((factors > 0.0) & np.isfinite(factors)):
+            raise ValueError(f"class_weight must be positive and finite; got {self.class_weight!r}.")
         return factors
 
     def _latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -370,7 +384,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Log probabilities (n, 2); finite and accurate where the probabilities underflow."""
         mean, variance = self._latent(X)
-        return LIKELIHOODS[self.likelihood].log_probabilities(mean, variance)
+        return resolve(self.likelihood, "auto")[0].log_probabilities(mean, variance)
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Log odds (n,) of ``classes_[1]``: the same order as its probability, positive where it is the more probable.
@@ -388,10 +402,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         mean, variance = self._latent(X)
         if not return_cov:
             return mean, variance
-        return mean, self.posterior_.covariance(validate_data(self, X, dtype=(np.float64, np.float32), reset=False))
+        rows = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        with single_threaded_blas:
+            return mean, self.posterior_.covariance(rows)
 
     def elbo(self, X: ArrayLike, y: ArrayLike) -> float:
-        """The bound on the log evidence of (X, y), in nats, with the fitted posterior."""
+        """The bound on the log evidence of (X, y), in nats, with the fitted posterior; every row counts once."""
         check_is_fitted(self)
         rows, y = validate_data(self, X, y, dtype=(np.float64, np.float32), reset=False)
         unknown = np.setdiff1d(y, self.classes_)
@@ -403,7 +419,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return likelihood.expected_log_likelihood(bound, mean, variance, signs) - self.posterior_.kl
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write the fitted model to one ``.npz`` file without pickled objects."""
+        """Write the fitted model to one ``.npz`` file without pickled objects.
+
+        All parameters are kept but a ``random_state`` that is not an integer: the loaded model then has None.
+        """
         check_is_fitted(self)
         io.save(self, path)
 
@@ -429,8 +448,17 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def _is_positive_integer(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
+def _check_weight_range(weight: np.ndarray) -> None:
+    low, high = WEIGHT_RANGE
+    if len(weight) and not (np.min(weight) >= low and np.max(weight) <= high):
+        raise ValueError(
+            f"Weights (sample_weight times class_weight) must be 0 or between {low:g} and {high:g}; got "
+            f"{np.min(weight):g} to {np.max(weight):g}. Divide them by their mean."
+        )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def default_kernel(scale: np.ndarray) -> Kernel:

@@ -88,7 +88,7 @@ def inducing_points(
     standardised = (sample.rows - sample.mean) / sample.scale
     # One thread: with more, the order of its sums, and so the last bits, would vary from run to run. A warning that
     # rows coincide once standardised is none of the user's business: coinciding inducing points do no harm.
-    with threadpool_limits(1), warnings.catch_warnings():
+    with threadpool_limits(1, user_api="openmp"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         centres = (
             KMeans(m, n_init=1, max_iter=30, random_state=random_state)
@@ -99,14 +99,16 @@ def inducing_points(
 
 
 def _given(points: ArrayLike, n_features: int) -> np.ndarray:
+    allowed = f"inducing_points must be one of {list(METHODS)} or a numeric array (m, d)"
     try:
-        Z = np.array(points, dtype=np.float64, order="C")
+        Z = np.array(points)
+        if Z.dtype.kind not in "biuf":
+            raise ValueError(f"got an array of {Z.dtype}")
+        Z = np.ascontiguousarray(Z, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"inducing_points must be one of {list(METHODS)} or a numeric array (m, d); {error}."
-        ) from None
+        raise ValueError(f"{allowed}; {error}.") from None
     if Z.ndim != 2 or Z.shape[1] != n_features or not len(Z):
         raise ValueError(
-            f"inducing_points must have shape (m, {n_features}) for data with {n_features} features; got {Z.shape}."
+            f"{allowed}, here of shape (m, {n_features}) for data with {n_features} features; got {Z.shape}."
         )
     return Z

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import numbers
 import os
 from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Product, Sum, WhiteKernel
 
+from .blocks import single_threaded_blas
 from .kernels import KernelSpec
 from .posterior import Prior, SparsePosterior
 
 FORMAT = 1
 KERNELS = {kind.__name__: kind for kind in (ConstantKernel, RBF, WhiteKernel, Sum, Product)}
-# Constructor arguments that are kept; the rest of a fitted model is in its arrays.
+# Constructor arguments kept as they are; kernel, inducing points, class weights and random state have forms of their
+# own.
 PARAMETERS = (
     "likelihood", "bound", "n_inducing", "optimizer", "learn_inducing", "share", "batch_size", "learning_rate",
     "max_iter", "tol", "warm_start", "n_jobs", "verbose",
@@ -54,9 +57,17 @@ def save(model: Any, path: str | os.PathLike) -> None:
     else:
         classes = model.classes_
     q = model.posterior_
+    parameters = {name: getattr(model, name) for name in PARAMETERS}
+    weights = model.class_weight
+    parameters["class_weight"] = list(weights.items()) if isinstance(weights, dict) else weights
+    seed = model.random_state
+    parameters["random_state"] = seed if isinstance(seed, numbers.Integral) else None
+    points = model.inducing_points
+    parameters["inducing_points"] = points if isinstance(points, str) else np.asarray(points, dtype=np.float64)
+    parameters["kernel"] = None if model.kernel is None else kernel_to_data(model.kernel)
     header = {
         "format": FORMAT,
-        "parameters": {name: getattr(model, name) for name in PARAMETERS},
+        "parameters": parameters,
         "kernel": kernel_to_data(model.kernel_),
         "object_labels": model.classes_.dtype.kind == "O",
         "elbo": model.elbo_,
@@ -76,11 +87,13 @@ def load(cls: type, path: str | os.PathLike) -> Any:
     with open(path, "rb") as file:
         # A damaged or foreign file can fail in any way that zip, NumPy, JSON or the estimator know.
         try:
-            with np.load(file, allow_pickle=False) as archive:
+            with np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-            return _rebuild(cls, arrays)
+            with single_threaded_blas:
+                return _rebuild(cls, arrays)
         except Exception as error:
-            raise ValueError(f"{os.fspath(path)!r} is not a model saved by GPClassifier.save: {error}.") from error
+            reason = str(error).rstrip(".")
+            raise ValueError(f"{os.fspath(path)!r} is not a model saved by GPClassifier.save: {reason}.") from error
 
 
 def _rebuild(cls: type, arrays: dict[str, np.ndarray]) -> Any:
@@ -95,12 +108,18 @@ def _rebuild(cls: type, arrays: dict[str, np.ndarray]) -> Any:
     parameters = header["parameters"]
     if isinstance(parameters["learning_rate"], list):
         parameters["learning_rate"] = tuple(parameters["learning_rate"])
+    if isinstance(parameters["class_weight"], list):
+        parameters["class_weight"] = dict(parameters["class_weight"])
+    if isinstance(parameters["inducing_points"], list):
+        parameters["inducing_points"] = np.array(parameters["inducing_points"])
+    if parameters["kernel"] is not None:
+        parameters["kernel"] = kernel_from_data(parameters["kernel"])
     kernel = kernel_from_data(header["kernel"])
     prior = Prior.build(KernelSpec(kernel, d), Z)
     q = SparsePosterior.from_natural(prior, P, h)
     if q is None:
         raise ValueError("its posterior precision is not positive definite")
-    model = cls(kernel, **parameters)
+    model = cls(**parameters)
     model.posterior_, model.kernel_, model.inducing_points_, model.jitter_ = q, kernel, Z, prior.jitter
     model.classes_ = classes.astype(object) if header["object_labels"] else classes
     model.n_features_in_ = d

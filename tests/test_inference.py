@@ -308,6 +308,21 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
     np.testing.assert_allclose(result.h, mean_h, rtol=1e-10, atol=1e-10 * np.abs(mean_h).max())
 
 
+@pytest.mark.parametrize("batch_size", [30, 60, 200])
+def test_one_epoch_of_few_batches_takes_a_step(batch_size):
+    X, y, Z, spec = problem(9, 100, 6, 1)
+    prior = Prior.build(spec, Z)
+    with Passes(X, y, None, len(Z)) as passes:
+        start = SparsePosterior.at_prior(prior)
+        before = passes.update(start, EXACT)[0] - start.kl
+        _, elbo, epochs, _ = stochastic(
+            passes, start, EXACT, batch_size=batch_size, schedule=learning_rate_schedule("adaptive"), tol=0.0,
+            max_iter=1, random_state=np.random.RandomState(0), history=History(),
+        )  # fmt: skip
+    assert epochs == 1
+    assert elbo > before
+
+
 def test_sliding_window_stops_the_mini_batches():
     X, y, Z, spec = problem(8, 2000, 10, 1)
     prior = Prior.build(spec, Z)

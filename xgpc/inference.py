@@ -307,7 +307,10 @@ def stochastic(
     prior, X = q.prior, passes.X
     n, m = len(X), len(prior.Z)
     batch = min(batch_size, n)
-    loop = NaturalGradient(m, np.concatenate([q.P.ravel(), q.h]), *schedule)
+    kind, a, b = schedule
+    if kind == SCHEDULES["adaptive"]:
+        a = min(a, n // batch)  # The first epoch takes a step, however few its batches.
+    loop = NaturalGradient(m, np.concatenate([q.P.ravel(), q.h]), kind, a, b)
     work = _engine.Workspace(batch, m, X.shape[1])
     labels, weights = np.empty(batch), np.empty(batch)
     steps_per_call = max(1, int(WORK_PER_CALL / (m * (m**2 + 3 * batch * m + batch * X.shape[1]))))

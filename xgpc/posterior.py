@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import lapack
 
 from . import _engine
 from ._kernels import InducingKernel
@@ -146,7 +146,3 @@ class SparsePosterior:
         covariance = 0.5 * (covariance + covariance.T)
         np.fill_diagonal(covariance, np.maximum(np.diag(covariance), np.sum(b**2, axis=1)))
         return covariance
-
-    def mean_weights(self) -> np.ndarray:
-        """L^{-T} w (m,): the mean at x is k(x, Z) times this."""
-        return solve_triangular(self.prior.L, self.w, lower=True, trans="T")

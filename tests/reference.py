@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.stats import norm
+from sklearn.datasets import make_moons
 
 MIXTURE = np.array(
     [
@@ -96,6 +97,11 @@ def jaakkola_jordan_bound(K_mm, K_nm, diagonal, y, xi):
         - 0.5 * np.linalg.slogdet(B)[1]
         - np.sum(lam * K_tilde)
     )
+
+
+def moons(n=200, seed=0):
+    """Two noisy half circles in the plane."""
+    return make_moons(n, noise=0.25, random_state=seed)
 
 
 def twonorm(n, rng):

@@ -6,6 +6,7 @@ computed which block: the same bits for any number of threads.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -41,6 +42,15 @@ class _SingleThreadedBlas:
         self._controller = ThreadpoolController()
         self._lock = Lock()
         self._users = 0
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """In a forked child the threads that were inside are gone, and with them whoever held the lock."""
+        self._lock = Lock()
+        if self._users:
+            self._users = 0
+            self._limiter.restore_original_limits()
 
     def __enter__(self) -> None:
         with self._lock:

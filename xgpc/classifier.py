@@ -24,12 +24,14 @@ from .hyperparameters import profile
 from .inducing import Sample, inducing_points, sample_size
 from .inference import CACHE_BYTES, History, Passes, coordinate_ascent, learning_rate_schedule, stochastic
 from .kernels import KernelSpec
-from .likelihoods import resolve
+from .likelihoods import LIKELIHOODS, resolve
 from .posterior import Prior, SparsePosterior
 
 OPTIMIZERS = ("profile", None)
 # Features beyond this overflow when squared distances are formed in units of small length scales.
 LARGEST_FEATURE = 1e140
+# Rows that become probabilities at a time.
+LINK_ROWS = 8192
 # Weights beyond these leave the range of a double in sums and squares.
 WEIGHT_RANGE = (1e-100, 1e100)
 # With mini-batches, hyperparameters are learned on a random sample of so many rows: passes over all of them are what
@@ -220,9 +222,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             if previous is not None:
                 passes.update(previous, site)
                 q = SparsePosterior.from_natural(prior, *passes.statistics(prior)) or q
-            n_iter, learned = 0, True
+            n_iter, problem = 0, None
             if self.optimizer == "profile":
-                q, n_iter, learned = self._learn(passes, q, site, random_state, history)
+                q, n_iter, problem = self._learn(passes, q, site, random_state, history)
             if self.batch_size is None:
                 q, elbo, n_steps, converged = coordinate_ascent(
                     passes, q, site, tol=self.tol, max_iter=self.max_iter, history=history
@@ -241,25 +243,26 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 )
         if not np.isfinite(elbo):
             raise ValueError(f"The bound is {elbo}: scale the features and the sample weights to moderate values.")
-        if not (learned and converged):
+        if problem is None and not converged:
+            problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"
+        if problem is not None:
             warnings.warn(
-                f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the "
-                f"{'posterior' if learned else 'optimizer'}. The fit can be used; raise max_iter for a higher "
-                "bound, or tol.",
+                f"{problem}. The fit can be used; raise max_iter for a higher bound, or tol.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
         self._report(f"posterior: bound {elbo:.2f} after {n_steps} iterations")
         self.posterior_ = q
         self.kernel_ = q.prior.spec.kernel
-        self.inducing_points_ = q.prior.Z
+        self.inducing_points_ = q.prior.Z.copy()
+        self._resolved = likelihood.name, bound
         self.jitter_ = q.prior.jitter
         self.elbo_ = elbo
         self.n_iter_ = max(1, n_iter or n_steps)
-        self.converged_ = bool(learned and converged)
+        self.converged_ = problem is None
         self.history_ = history.arrays()
 
-    def _learn(self, passes, q, site, random_state, history) -> tuple[SparsePosterior, int, bool]:
+    def _learn(self, passes, q, site, random_state, history) -> tuple[SparsePosterior, int, str | None]:
         """Hyperparameters on all rows, or on a sample of them if the posterior is fitted by mini-batches."""
         options: dict[str, Any] = {
             "learn_inducing": self.learn_inducing,
@@ -269,15 +272,15 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         }
         n = len(passes.y)
         if self.batch_size is None or n <= HYPERPARAMETER_ROWS:
-            q, n_iter, learned = profile(passes, q, site, **options)
+            q, n_iter, problem = profile(passes, q, site, **options)
         else:
             rows = np.sort(random_state.choice(n, HYPERPARAMETER_ROWS, replace=False))
             weight = passes.weight[rows] if len(passes.weight) else None
             with Passes(passes.X[rows], passes.y[rows], weight, len(q.w), self.n_jobs) as part:
-                q, n_iter, learned = profile(part, q, site, **options)
+                q, n_iter, problem = profile(part, q, site, **options)
             q = SparsePosterior.at_prior(q.prior)
         self._report(f"hyperparameters: {q.prior.spec.kernel} after {n_iter} iterations")
-        return q, n_iter, learned
+        return q, n_iter, problem
 
     def _start(self, X, weight, random_state) -> tuple[KernelSpec, np.ndarray, SparsePosterior | None]:
         """Kernel, inducing points and, if there is one, the posterior to start from."""
@@ -379,12 +382,19 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
         The latent function is integrated out in closed form; absolute error below 4e-9.
         """
-        return np.exp(self.predict_log_proba(X))
+        log_proba = self.predict_log_proba(X)
+        return np.exp(log_proba, out=log_proba)
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Log probabilities (n, 2); finite and accurate where the probabilities underflow."""
         mean, variance = self._latent(X)
-        return resolve(self.likelihood, "auto")[0].log_probabilities(mean, variance)
+        link = LIKELIHOODS[self._resolved[0]].log_probabilities
+        log_proba = np.empty((len(mean), 2))
+        # In parts: its temporaries are many times the result.
+        for start in range(0, len(mean), LINK_ROWS):
+            part = slice(start, start + LINK_ROWS)
+            log_proba[part] = link(mean[part], variance[part])
+        return log_proba
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Log odds (n,) of ``classes_[1]``: the same order as its probability, positive where it is the more probable.
@@ -413,10 +423,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(f"y has labels {unknown.tolist()} that are not in classes_ {self.classes_.tolist()}.")
-        likelihood, bound = resolve(self.likelihood, self.bound)
+        likelihood, bound = self._resolved
         signs = np.where(y == self.classes_[1], 1.0, -1.0)
         mean, variance = self.posterior_.marginals(rows, self.n_jobs)
-        return likelihood.expected_log_likelihood(bound, mean, variance, signs) - self.posterior_.kl
+        return LIKELIHOODS[likelihood].expected_log_likelihood(bound, mean, variance, signs) - self.posterior_.kl
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects.

@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import NoReturn, TextIO
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from . import demo
 from .classifier import GPClassifier
@@ -326,8 +327,7 @@ def _run(argv: Sequence[str] | None) -> int:
     with warnings.catch_warnings(record=True) as caught:
         # Others, of deprecation and the like, are for those who call from Python.
         warnings.simplefilter("ignore")
-        for category in (UserWarning, RuntimeWarning):
-            warnings.simplefilter("always", category)
+        warnings.simplefilter("always", ConvergenceWarning)
         arguments.run(arguments)
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         _say("warning", message)

@@ -9,13 +9,14 @@ from scipy.optimize import minimize
 
 from . import _engine
 from .inducing import mean_and_scale
-from .inference import History, Passes, coordinate_ascent, is_small
+from .inference import History, Passes, coordinate_ascent, is_small, tolerance_unit
 from .kernels import KernelGradient
 from .posterior import Prior, SparsePosterior
 
 # Inner solves stop at this share of the latest outer gain: the objective's noise then stays below what the line search
 # looks at. Bounded so that first steps are not wasted on precision and last ones not on round-off.
 INNER_SHARE = 0.02
+INNER_RANGE = (1e-4, 1.0)
 INNER_MAX_ITER = 30
 # Tenfold tighter inner solves after a line search that failed, at most so often.
 RESTARTS = 3
@@ -99,9 +100,10 @@ class ProfiledBound:
         self.unit = mean_and_scale(self.Z, np.ones(len(self.Z)))[1]
         self.learn_inducing = learn_inducing
         self.total_weight = float(np.sum(passes.weight)) if len(passes.weight) else float(len(passes.y))
-        self.inner_tol = 1.0
+        # Nats that an inner solve may leave, and what failed line searches have tightened them by.
+        self.inner_gain, self.tightening = INNER_RANGE[1], 1.0
         q, elbo, *_ = coordinate_ascent(
-            passes, start, site, tol=self.inner_tol, max_iter=INNER_MAX_ITER, history=History()
+            passes, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER, history=History()
         )
         self.best = Evaluation(self.pack(start.prior), elbo, q, passes.precision.copy(), passes.linear.copy())
         self.evaluations = 0
@@ -128,13 +130,15 @@ class ProfiledBound:
         q = SparsePosterior.from_natural(prior, *passes.statistics(prior))
         if q is None:
             return refused
+        inner_tol = self.inner_gain * self.tightening / tolerance_unit(best.elbo)
         q, elbo, iterations, _ = coordinate_ascent(
-            passes, q, self.site, tol=self.inner_tol, max_iter=INNER_MAX_ITER, history=History()
+            passes, q, self.site, tol=inner_tol, max_iter=INNER_MAX_ITER, history=History()
         )
         d_theta, d_Z = bound_gradient(passes, q, passes.target)
         self.evaluations += 1
         if elbo > best.elbo:
-            self.inner_tol = float(np.clip(INNER_SHARE * (elbo - best.elbo), 1e-4, self.inner_tol))
+            if not np.array_equal(parameters, best.parameters):
+                self.inner_gain = float(np.clip(INNER_SHARE * (elbo - best.elbo), *INNER_RANGE))
             self.best = Evaluation(parameters.copy(), elbo, q, passes.precision.copy(), passes.linear.copy())
         self.history.add(evaluation=self.evaluations, elbo=elbo, inner_iterations=iterations)
         gradient = np.concatenate([d_theta, (d_Z * self.unit).ravel() if self.learn_inducing else np.empty(0)])
@@ -150,19 +154,19 @@ def profile(
     tol: float,
     max_iter: int,
     history: History,
-) -> tuple[SparsePosterior, int, bool]:
+) -> tuple[SparsePosterior, int, str | None]:
     """Maximise the profiled bound over kernel parameters and inducing points by L-BFGS.
 
     The inner tolerance follows the outer progress; a failed line search tightens it and restarts.
 
     Returns
     -------
-    q, n_iter, converged
-        q at the best parameters found; ``n_iter`` counts L-BFGS iterations.
+    q, n_iter, problem
+        q at the best parameters found; ``n_iter`` counts L-BFGS iterations; None, or why it stopped short.
     """
     objective = ProfiledBound(passes, site, start, learn_inducing, history)
     if not len(objective.best.parameters):
-        return objective.best.q, 0, True
+        return objective.best.q, 0, None
     n_iter = 0
     for _ in range(RESTARTS + 1):
         before = objective.best.elbo
@@ -184,8 +188,9 @@ def profile(
         # A line search that fails where there is nothing left to gain has arrived, too.
         arrived = is_small(objective.best.elbo - before, before, tol)
         if result.status == 0 or (result.status == 2 and arrived):
-            return objective.best.q, n_iter, True
+            return objective.best.q, n_iter, None
         if n_iter >= max_iter or result.status == 1:
-            break
-        objective.inner_tol *= 0.1
-    return objective.best.q, n_iter, False
+            limit = f"max_iter={max_iter} was" if n_iter >= max_iter else "twice max_iter evaluations were"
+            return objective.best.q, n_iter, f"{limit} reached before tol={tol:g} by the optimizer"
+        objective.tightening *= 0.1
+    return objective.best.q, n_iter, f"the optimizer's line search failed after {n_iter} iterations"

@@ -169,20 +169,32 @@ class History:
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
-        self._rows: list[dict[str, float]] = []
+        self._parts: list[dict[str, float | np.ndarray]] = []
 
-    def add(self, **row: float) -> None:
-        self._rows.append({"seconds": time.perf_counter() - self._start, **row})
+    def add(self, **columns: float | np.ndarray) -> None:
+        """One row of numbers, or several at once: columns of the same length, numbers repeated."""
+        self._parts.append({"seconds": time.perf_counter() - self._start, **columns})
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One array a column; NaN where a row lacks it."""
-        names = dict.fromkeys(name for row in self._rows for name in row)
-        return {name: np.array([row.get(name, np.nan) for row in self._rows]) for name in names}
+        names = dict.fromkeys(name for part in self._parts for name in part)
+        lengths = [max(np.size(value) for value in part.values()) for part in self._parts]
+        return {
+            name: np.concatenate(
+                [np.broadcast_to(p.get(name, np.nan), n) for p, n in zip(self._parts, lengths, strict=True)]
+            )
+            for name in names
+        }
+
+
+def tolerance_unit(elbo: float) -> float:
+    """What a tolerance of one means: a nat, or a thousandth of the bound if that is more."""
+    return max(1.0, 1e-3 * abs(elbo))
 
 
 def is_small(gain: float, elbo: float, tol: float) -> bool:
-    """Whether a gain of the bound counts as none: ``tol`` nats, or a thousandth of ``tol`` relative to the bound."""
-    return gain < tol * max(1.0, 1e-3 * abs(elbo))
+    """Whether a gain of the bound, in nats, counts as none."""
+    return gain < tol * tolerance_unit(elbo)
 
 
 def kl_divergence(q: SparsePosterior, p: SparsePosterior) -> float:
@@ -331,8 +343,7 @@ def stochastic(
                     f"The posterior precision lost definiteness in iteration {loop.iteration} (Cholesky, row {info}); "
                     "scale the features and the sample weights to moderate values."
                 )
-            for row in zip(rate, change, log_likelihood, strict=True):
-                history.add(epoch=epoch, learning_rate=row[0], change=row[1], log_likelihood=row[2])
+            history.add(epoch=epoch, learning_rate=rate, change=change, log_likelihood=log_likelihood)
             window = (window + [c for c, r in zip(change, rate, strict=True) if r > 0.0])[-WINDOW:]
             if epoch > MIN_EPOCHS and len(window) == WINDOW and np.mean(window) < tol:
                 converged = True

@@ -12,6 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Produc
 
 from .blocks import single_threaded_blas
 from .kernels import KernelSpec
+from .likelihoods import resolve
 from .posterior import Prior, SparsePosterior
 
 FORMAT = 1
@@ -69,6 +70,7 @@ def save(model: Any, path: str | os.PathLike) -> None:
         "format": FORMAT,
         "parameters": parameters,
         "kernel": kernel_to_data(model.kernel_),
+        "resolved": model._resolved,
         "object_labels": model.classes_.dtype.kind == "O",
         "elbo": model.elbo_,
         "n_iter": model.n_iter_,
@@ -120,7 +122,9 @@ def _rebuild(cls: type, arrays: dict[str, np.ndarray]) -> Any:
     if q is None:
         raise ValueError("its posterior precision is not positive definite")
     model = cls(**parameters)
-    model.posterior_, model.kernel_, model.inducing_points_, model.jitter_ = q, kernel, Z, prior.jitter
+    model.posterior_, model.kernel_, model.inducing_points_, model.jitter_ = q, kernel, Z.copy(), prior.jitter
+    likelihood, bound = header["resolved"]
+    model._resolved = resolve(likelihood, bound)[0].name, bound
     model.classes_ = classes.astype(object) if header["object_labels"] else classes
     model.n_features_in_ = d
     if "feature_names" in arrays:

@@ -62,7 +62,7 @@ def _terms(kernel: Kernel, offset: int) -> tuple[list[Term], int]:
     return [term], leaf.theta.stop
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelGradient:
     """Contractions of a gradient dF/dk(X, Z) with every term, additive over blocks of rows.
 

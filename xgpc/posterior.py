@@ -32,7 +32,14 @@ def cholesky_and_inverse(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray] | 
     return upper.T, inverse.T
 
 
-@dataclass(frozen=True)
+def _freeze(record: object) -> None:
+    """Make the arrays of a record read-only: a posterior is a value."""
+    for value in vars(record).values():
+        if isinstance(value, np.ndarray):
+            value.setflags(write=False)
+
+
+@dataclass(frozen=True, eq=False)
 class Prior:
     """p(u) = N(0, K_mm) at the inducing points, K_mm = k(Z, Z) + jitter I = L L^T.
 
@@ -51,6 +58,9 @@ class Prior:
     L: np.ndarray
     Linv: np.ndarray
     jitter: float
+
+    def __post_init__(self) -> None:
+        _freeze(self)
 
     @classmethod
     def build(cls, spec: KernelSpec, Z: np.ndarray) -> Prior:
@@ -80,14 +90,14 @@ class Prior:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SparsePosterior:
     """q(z) = N(w, P^{-1}) over whitened inducing values u = L z.
 
     Attributes
     ----------
     prior : Prior
-    P : (m, m) precision, symmetric
+    P : (m, m) precision, its lower triangle
     h : (m,) linear natural parameter, P w = h
     R, Rinv : (m, m) lower Cholesky factor of P and its inverse
     w : (m,) mean
@@ -99,6 +109,9 @@ class SparsePosterior:
     R: np.ndarray = field(repr=False)
     Rinv: np.ndarray = field(repr=False)
     w: np.ndarray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _freeze(self)
 
     @classmethod
     def from_natural(cls, prior: Prior, P: np.ndarray, h: np.ndarray) -> SparsePosterior | None:

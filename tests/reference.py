@@ -28,7 +28,7 @@ def polya_gamma_site(m, v, y):
 
 
 def exact_site(m, v, y):
-    """MATH of the normal scale mixture with SciPy's normal distribution."""
+    """The normal scale mixture's closed forms, with SciPy's normal distribution."""
     p, inverse_squared_scale = MIXTURE.T
     q = np.sqrt(v[:, None] + inverse_squared_scale)
     z = y[:, None] * m[:, None] / q

@@ -37,7 +37,9 @@ WEIGHT_RANGE = (1e-100, 1e100)
 # With mini-batches, hyperparameters are learned on a random sample of so many rows: passes over all of them are what
 # mini-batches are there to avoid.
 HYPERPARAMETER_ROWS = 10_000
-# The smallest and largest factors by which a length scale and the variance may leave their start values.
+# The default kernel. Length scales start at sqrt(d) standard deviations, where the scaled squared distance of two rows is
+# 2 on average; a thousand times as long, one has switched its feature off, and a hundredth tells apart any two rows. The
+# latent standard deviation starts at 1.4, probabilities of .06 to .94 within two of them; at 100 it says certainty.
 LENGTH_SCALE_RANGE = (1e-2, 1e3)
 VARIANCE_BOUNDS = (1e-2, 1e4)
 START_VARIANCE = 2.0
@@ -380,7 +382,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probabilities (n, 2) of the classes, in the order of ``classes_``, for X (n, d).
 
-        The latent function is integrated out in closed form; absolute error below 4e-9.
+        The latent function is integrated out in closed form; absolute error below 1e-8.
         """
         log_proba = self.predict_log_proba(X)
         return np.exp(log_proba, out=log_proba)
@@ -472,7 +474,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def default_kernel(scale: np.ndarray) -> Kernel:
-    """ConstantKernel * RBF with a length scale sqrt(d) * ``scale`` for each of the d features (MATH: start values)."""
+    """ConstantKernel * RBF with a length scale sqrt(d) * ``scale`` for each of the d features."""
     length_scale = np.sqrt(len(scale)) * scale
     low, high = LENGTH_SCALE_RANGE
     bounds = np.column_stack([low * length_scale, high * length_scale])

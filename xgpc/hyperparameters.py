@@ -17,6 +17,7 @@ from .posterior import Prior, SparsePosterior
 # looks at. Bounded so that first steps are not wasted on precision and last ones not on round-off.
 INNER_SHARE = 0.02
 INNER_RANGE = (1e-4, 1.0)
+# More than the exact bound needs from cold; Polya-Gamma's slow tail is left to the next evaluation's warm start.
 INNER_MAX_ITER = 30
 # Tenfold tighter inner solves after a line search that failed, at most so often.
 RESTARTS = 3

@@ -10,8 +10,11 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-# n_inducing="auto" stands for this many, or the number of distinct rows if that is smaller.
+# n_inducing="auto" stands for this many, or the number of distinct rows if that is smaller: a compromise, as the cost of
+# a pass grows with its square.
 DEFAULT_INDUCING = 256
+# Lloyd iterations: the optimizer moves the points on, the last changes of k-means are not worth waiting for.
+KMEANS_ITERATIONS = 30
 # Rows looked at for start values and inducing points: this many, or so many for each inducing point.
 SAMPLE_ROWS = 10_000
 SAMPLE_ROWS_PER_POINT = 20
@@ -91,7 +94,7 @@ def inducing_points(
     with threadpool_limits(1, user_api="openmp"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         centres = (
-            KMeans(m, n_init=1, max_iter=30, random_state=random_state)
+            KMeans(m, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=random_state)
             .fit(standardised, sample_weight=sample.counts)
             .cluster_centers_
         )

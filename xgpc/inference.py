@@ -27,7 +27,7 @@ FALLBACK_AFTER = 3
 FALLBACK = {_engine.SITES["logit", "exact"]: _engine.SITES["logit", "polya-gamma"]}
 # Mini-batches averaged into the start of the adaptive rate.
 ADAPTIVE_START = 10
-# Iterations of the sliding window over the relative change of the natural parameters (XGPC section 5.2).
+# Iterations of the sliding window over the relative change of the natural parameters (Wenzel et al. 2018, section 5.2).
 WINDOW = 5
 # Epochs before convergence is looked for: with fewer, a slow fixed point (Polya-Gamma on cod-rna, .7 % off) can pass.
 MIN_EPOCHS = 2
@@ -309,7 +309,7 @@ def stochastic(
 
     The estimate is an average of the iterates' natural parameters, see ``src/xgpc/_svi.pyx``. Stops when its relative
     change, averaged over the last ``WINDOW`` iterations, is below
-    ``tol`` (XGPC section 5.2).
+    ``tol`` (Wenzel et al. 2018, section 5.2).
 
     Returns
     -------

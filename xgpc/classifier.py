@@ -37,9 +37,9 @@ WEIGHT_RANGE = (1e-100, 1e100)
 # With mini-batches, hyperparameters are learned on a random sample of so many rows: passes over all of them are what
 # mini-batches are there to avoid.
 HYPERPARAMETER_ROWS = 10_000
-# The default kernel. Length scales start at sqrt(d) standard deviations, where the scaled squared distance of two rows is
-# 2 on average; a thousand times as long, one has switched its feature off, and a hundredth tells apart any two rows. The
-# latent standard deviation starts at 1.4, probabilities of .06 to .94 within two of them; at 100 it says certainty.
+# The default kernel. Length scales start at sqrt(d) standard deviations, where the scaled squared distance of two rows
+# is 2 on average; a thousand times as long, one has switched its feature off, and a hundredth tells apart any two rows.
+# The latent standard deviation starts at 1.4, probabilities of .06 to .94 within two; at 100 it says certainty.
 LENGTH_SCALE_RANGE = (1e-2, 1e3)
 VARIANCE_BOUNDS = (1e-2, 1e4)
 START_VARIANCE = 2.0

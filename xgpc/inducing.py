@@ -10,8 +10,8 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-# n_inducing="auto" stands for this many, or the number of distinct rows if that is smaller: a compromise, as the cost of
-# a pass grows with its square.
+# n_inducing="auto" stands for this many, or the number of distinct rows if that is smaller: a compromise, as the cost
+# of a pass grows with its square.
 DEFAULT_INDUCING = 256
 # Lloyd iterations: the optimizer moves the points on, the last changes of k-means are not worth waiting for.
 KMEANS_ITERATIONS = 30

@@ -1,15 +1,20 @@
 """What the benchmarks share: timing, single-threaded BLAS, and the file a result goes to."""
 
+import importlib
 import json
+import os
 import platform
 import statistics
 import sys
 import time
+import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 from scipy.linalg import blas
+from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_info
 
 RESULTS = Path(__file__).parent / "results"
@@ -68,3 +73,70 @@ def write(name, results):
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"command": command, "machine": machine, **results}, indent=1) + "\n", encoding="utf-8")
     print(f"wrote {path.relative_to(RESULTS.parent.parent)}")
+
+
+class Split(NamedTuple):
+    """Training and test rows in float64, and labels 0 or 1."""
+
+    X: np.ndarray
+    y: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+
+
+def load(folder, name):
+    """Features (n, d) in float64 and labels (n,), 0 or 1, of ``folder/name.npz``."""
+    with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
+        return file["X"].astype(np.float64), file["y"].astype(int)
+
+
+def split(X, y, seed):
+    """The first tenth of a random permutation is for testing; features in units of the training rows' deviations."""
+    order = np.random.default_rng(seed).permutation(len(X))
+    test, train = np.split(order, [len(X) // 10])
+    # A constant feature may have a deviation of rounding errors: leave it alone.
+    varies = np.ptp(X[train], axis=0) > 0
+    mean = np.where(varies, X[train].mean(axis=0), 0.0)
+    scale = np.where(varies, X[train].std(axis=0), 1.0)
+    return Split((X[train] - mean) / scale, y[train], (X[test] - mean) / scale, y[test])
+
+
+def hold_out(data):
+    """The training rows of a split, which are in random order, as nine tenths to fit and one tenth to choose by."""
+    size = len(data.y) // 10
+    return Split(data.X[size:], data.y[size:], data.X[:size], data.y[:size])
+
+
+def scores(probabilities, y):
+    """Mean negative log likelihood (nats) and error rate of probabilities (n, 2) at labels 0 or 1."""
+    # Certainty that is wrong would cost infinitely much.
+    true = np.maximum(probabilities[np.arange(len(y)), y], 1e-15)
+    return {"nll": float(-np.mean(np.log(true))), "error": float(np.mean(probabilities.argmax(axis=1) != y))}
+
+
+def timed_fit(model, X, y, **options):
+    """Seconds that ``model.fit`` takes, its warnings about iterations silenced."""
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y, **options)
+    return time.perf_counter() - start
+
+
+def require(module, install):
+    """Import a module that the package does without."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise SystemExit(f"This benchmark compares with {module}: pip install {install}") from None
+
+
+def processor_seconds_of_others():
+    """Processor seconds that all other processes have taken so far; NaN where the system does not tell."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            user, nice, system, _, _, interrupts, soft_interrupts, stolen = map(int, file.readline().split()[1:9])
+    except OSError:
+        return float("nan")
+    busy = user + nice + system + interrupts + soft_interrupts + stolen
+    return busy / os.sysconf("SC_CLK_TCK") - time.process_time()

@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import RBF, DotProduct, Kernel, Matern, RationalQuadratic
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
+from test_kernel_algebra import kernel_trees, magnitude
 
 from xgpc import _engine
 from xgpc.blocks import BLOCK_ROWS
 from xgpc.hyperparameters import bound_gradient
 from xgpc.inference import History, Passes, coordinate_ascent
-from xgpc.kernels import KernelSpec
+from xgpc.kernels import KernelGradient, KernelSpec
 from xgpc.posterior import Prior, SparsePosterior
 
 # Each takes a length scale (d,), a variance and a white variance.
@@ -30,24 +31,60 @@ KERNELS = {
     "fixed white": lambda length, s, w: White(w, "fixed") + C(s) * RBF(length) + C(0.5, "fixed"),
     "fixed ard": lambda length, s, w: C(s) * RBF(length, "fixed") + C(0.3) * RBF(length),
     "nothing free": lambda length, s, w: C(s, "fixed") * RBF(length, "fixed"),
+    "matern 1/2": lambda length, s, w: C(s) * Matern(length, nu=0.5) + White(w),
+    "matern 1/2 isotropic": lambda length, s, w: Matern(length[0], nu=0.5),
+    "matern 3/2": lambda length, s, w: C(s) * Matern(length, nu=1.5) + White(w),
+    "matern 5/2": lambda length, s, w: C(s) * Matern(length, nu=2.5) + White(w),
+    "matern infinity": lambda length, s, w: C(s) * Matern(length, nu=np.inf),
+    "rational quadratic": lambda length, s, w: C(s) * RationalQuadratic(length[0], w + 0.2) + White(w),
+    "rational quadratic, fixed alpha": lambda length, s, w: RationalQuadratic(length[0], s, alpha_bounds="fixed"),
+    "rational quadratic, fixed length": lambda length, s, w: RationalQuadratic(
+        length[0], s, length_scale_bounds="fixed"
+    ),
+    "dot product": lambda length, s, w: C(s) * DotProduct(length[0]) + Matern(length),
+    "dot product, fixed": lambda length, s, w: C(s) * DotProduct(length[0], "fixed") + C(0.5) * RBF(length),
+    "product": lambda length, s, w: C(s) * Matern(length, nu=0.5) * RationalQuadratic(1.3, w + 0.5) * DotProduct(s),
+    "product of sums": lambda length, s, w: (Matern(length) + C(w)) * (RBF(length[0]) + C(s) * DotProduct(0.6)),
+    "power": lambda length, s, w: C(s) ** -0.5 * Matern(length, nu=2.5) ** 3 + C(w) ** 2,
+    "power of a sum": lambda length, s, w: (C(w) + DotProduct(s)) ** 2 + Matern(length, nu=0.5),
+    "power with noise": lambda length, s, w: (C(s) + RBF(length) + White(w)) ** 2,
+    "noise by dot product": lambda length, s, w: White(w) * DotProduct(s) ** 2 + Matern(length) + C(0.3) * White(w),
+    "noise by everything": lambda length, s, w: (
+        C(s) * Matern(length, nu=0.5) + White(w) * RationalQuadratic(1.3, s) * RBF(length) * DotProduct(0.7, "fixed")
+    ),
 }
+SOME_KERNELS = ["isotropic", "ard", "sum", "distributed", "fixed white", "matern 1/2", "rational quadratic", "product"]
+SOME_KERNELS += ["dot product", "power of a sum", "noise by dot product"]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 every_bound = pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
 STENCIL = [(-2, 1 / 12), (-1, -8 / 12), (1, 8 / 12), (2, -1 / 12)]
 
 
+def points_apart(random, m, d):
+    """Inducing points (m, d) at distances that no step of a finite difference comes near."""
+    Z = random.uniform(-2.0, 2.0, size=(m, d))
+    Z[:, 0] = np.linspace(-2.0, 2.0, m) + random.uniform(-0.1, 0.1, m)
+    return Z
+
+
 class Problem:
-    """Overlapping classes, inducing points that are well apart, and a kernel of moderate length scales."""
+    """Overlapping classes, inducing points that are well apart from each other and, for Matern 1/2, from the rows.
+
+    The kernel is one of ``KERNELS``, with moderate length scales, or an object.
+    """
 
     def __init__(self, kernel, bound, seed=0, n=30, m=5, d=2, weighted=False):
         self.random = random = np.random.default_rng(seed)
-        self.X = random.normal(size=(n, d))
+        self.Z = points_apart(random, m, d)
+        rows = random.normal(size=(8 * n + 40, d))
+        self.X = rows[np.min(np.linalg.norm(rows[:, None] - self.Z, axis=2), axis=1) > 0.1][:n]
+        assert len(self.X) == n
         self.y = np.where(np.sin(2.0 * self.X[:, 0]) + 0.5 * random.normal(size=n) > 0.0, 1.0, -1.0)
         self.weight = random.uniform(0.2, 3.0, n) if weighted else None
-        self.Z = random.uniform(-2.0, 2.0, size=(m, d))
-        self.Z[:, 0] = np.linspace(-2.0, 2.0, m) + random.uniform(-0.1, 0.1, m)
         length, variance, white = random.uniform(0.5, 1.5, d), random.uniform(0.5, 4.0), random.uniform(0.05, 0.5)
-        self.spec = KernelSpec(KERNELS[kernel](length, variance, white), d)
+        if not isinstance(kernel, Kernel):
+            kernel = KERNELS[kernel](length, variance, white)
+        self.spec = KernelSpec(kernel, d)
         self.site = _engine.SITES["logit", bound]
 
     def passes(self):
@@ -141,7 +178,7 @@ def test_gradient_of_the_profiled_bound(kernel, bound):
 
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(
-    kernel=st.sampled_from(["isotropic", "ard", "sum", "distributed", "fixed white"]),
+    kernel=st.sampled_from(SOME_KERNELS),
     bound=st.sampled_from(["exact", "polya-gamma"]),
     seed=st.integers(0, 2**20),
     n=st.integers(10, 40),
@@ -162,7 +199,7 @@ def test_gradient_at_a_fixed_posterior(kernel, weighted, bound):
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(
-    kernel=st.sampled_from(["isotropic", "ard", "sum", "distributed", "fixed white"]),
+    kernel=st.sampled_from(SOME_KERNELS),
     bound=st.sampled_from(["exact", "polya-gamma"]),
     seed=st.integers(0, 2**20),
     n=st.integers(1, 40),
@@ -174,15 +211,66 @@ def test_gradient_at_any_fixed_posterior(kernel, bound, seed, n, m, d, weighted)
     check_gradient_at_fixed_q(Problem(kernel, bound, seed, n, m, d, weighted))
 
 
-@every_bound
-def test_gradient_adds_up_over_blocks_and_tiles(bound):
-    check_gradient_at_fixed_q(Problem("sum", bound, n=BLOCK_ROWS + 300, m=4, weighted=True))
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(
+    tree=st.integers(1, 3).flatmap(lambda d: st.tuples(kernel_trees(d, depth=2), st.just(d))),
+    bound=st.sampled_from(["exact", "polya-gamma"]),
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 20),
+    m=st.integers(1, 4),
+    weighted=st.booleans(),
+)
+def test_gradient_of_any_tree_at_a_fixed_posterior(tree, bound, seed, n, m, weighted):
+    """The Matern kernel makes k(Z, Z) invertible, which differences of the bound depend on, whatever the tree."""
+    kernel, d = tree
+    check_gradient_at_fixed_q(Problem(kernel + Matern(0.7, nu=0.5), bound, seed, n, m, d, weighted))
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(
+    tree=st.integers(1, 3).flatmap(lambda d: st.tuples(kernel_trees(d), st.just(d))),
+    seed=st.integers(0, 2**20),
+    m=st.integers(1, 6),
+)
+def test_contractions_with_any_tree(tree, seed, m):
+    """sum_kl G_kl k(z_k, z_l): by theta as scikit-learn has it, by Z as differences of its values have it.
+
+    White noise counts on the diagonal, where G is zero.
+    """
+    kernel, d = tree
+    random = np.random.default_rng(seed)
+    Z = 0.5 * points_apart(random, m, d)
+    G = random.normal(size=(m, m))
+    G += G.T
+    np.fill_diagonal(G, 0.0)
+    spec = KernelSpec(kernel, d)
+    core = spec.at(Z)
+    gram = KernelGradient.empty(core)
+    _engine.gradient_of_gram(core, Z, G, *gram.arrays)
+    by_theta, by_Z = spec.gradient(core, KernelGradient.empty(core), gram)
+    size = np.sum(np.abs(G) * magnitude(kernel, Z, Z)) + 1e-300
+    expected = np.einsum("kl,klt->t", G, kernel(Z, eval_gradient=True)[1]) if len(by_theta) else []
+    np.testing.assert_allclose(by_theta, expected, rtol=0.0, atol=1e-13 * size)
+
+    def contraction(Z):
+        return np.sum(G * kernel(Z, Z))
+
+    units = np.eye(Z.size).reshape(-1, *Z.shape)
+    expected = [derivative(lambda h, unit=unit: contraction(Z + h * unit), 2e-4) for unit in units]
+    np.testing.assert_allclose(by_Z.ravel(), expected, rtol=0.0, atol=1e-7 * size)
 
 
 @every_bound
-def test_gradient_without_the_cache_of_whitened_rows(bound):
+@pytest.mark.parametrize("kernel", ["sum", "product of sums"])
+def test_gradient_adds_up_over_blocks_and_tiles(kernel, bound):
+    check_gradient_at_fixed_q(Problem(kernel, bound, n=BLOCK_ROWS + 300, m=4, weighted=True))
+
+
+@every_bound
+@pytest.mark.parametrize("kernel", ["sum", "product of sums"])
+def test_gradient_without_the_cache_of_whitened_rows(kernel, bound):
     """The same bits whether the whitened rows are kept or formed anew."""
-    problem = Problem("sum", bound, n=700)
+    problem = Problem(kernel, bound, n=700)
     q = problem.arbitrary_posterior()
     gradients = []
     for cache_bytes in (2**29, 0):

@@ -119,7 +119,7 @@ def true_elbo(q, X, y, w, P):
     a = np.linalg.solve(prior.L, prior.core.cross(X).T).T
     covariance = np.linalg.inv(P)
     mean = a @ w
-    sd = np.sqrt(prior.core.diagonal - np.sum(a**2, axis=1) + np.sum(a @ covariance * a, axis=1))
+    sd = np.sqrt(prior.core.diagonals(X) - np.sum(a**2, axis=1) + np.sum(a @ covariance * a, axis=1))
     density = lambda t: np.exp(-0.5 * t**2) / np.sqrt(2 * np.pi)  # noqa: E731
     ell, _ = quad_vec(lambda t: density(t) * log_expit(y * (mean + sd * t)), -12, 12, epsabs=1e-12, epsrel=1e-12)
     kl = 0.5 * (np.trace(covariance) + w @ w - len(w) + np.linalg.slogdet(P)[1])

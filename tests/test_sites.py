@@ -5,13 +5,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit, logsumexp
+from scipy.special import expit, log_expit, logsumexp
 
 from xgpc import _engine
 from xgpc.likelihoods import LIKELIHOODS, logit_log_probabilities, resolve
 
 REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
+# What ell is of E[log p(y | f)]: itself, a lower bound, or the expectation of an expansion about m, which is neither,
+# and whose lambda and r belong to the expansion with its place fixed.
+KINDS = {("logit", "exact"): "exact", ("logit", "polya-gamma"): "lower bound", ("logit", "taylor"): "local"}
+BOUNDING = [site for site in REGISTERED if KINDS.get(site) != "local"]
 every_site = pytest.mark.parametrize(("likelihood", "bound"), REGISTERED)
+every_bounding_site = pytest.mark.parametrize(("likelihood", "bound"), BOUNDING)
 repeatable = settings(deadline=None, derandomize=True, max_examples=100)
 
 # The largest errors of the mixture that stands for the logistic function, see coefficients.h.
@@ -89,27 +94,36 @@ def test_reference_quadrature_agrees_with_mpmath(m, v):
 
 
 def test_registries_agree():
-    assert set(REGISTERED) == set(_engine.SITES)
+    assert set(REGISTERED) == set(_engine.SITES) == set(KINDS)
     for name, likelihood in LIKELIHOODS.items():
         assert resolve(name, "auto") == (likelihood, likelihood.bounds[0])
+
+
+STEPS = 1e-3 * np.array([-2.0, -1.0, 1.0, 2.0])
+# Five-point differences, exact to about 1e-9.
+STENCIL = np.array([1.0, -8.0, 8.0, -1.0]) / (12.0 * 1e-3)
 
 
 @every_site
 @repeatable
 @given(m=st.floats(-30.0, 30.0), v=st.floats(0.5, 1e3), y=labels)
-def test_precision_and_linear_term_are_natural_gradients(likelihood, bound, m, v, y):
-    """lambda = -2 d ell / dv and r = d ell / dm + lambda m; five-point differences are exact to about 1e-9."""
-    h = 1e-3
-    steps = h * np.array([-2.0, -1.0, 1.0, 2.0])
-    stencil = np.array([1.0, -8.0, 8.0, -1.0]) / (12.0 * h)
-    by_mean = stencil @ evaluate(likelihood, bound, m + steps, v, y)[0]
-    by_variance = stencil @ evaluate(likelihood, bound, m, v + steps, y)[0]
+def test_precision_is_a_derivative_by_the_variance(likelihood, bound, m, v, y):
+    """lambda = -2 d ell / dv."""
+    by_variance = STENCIL @ evaluate(likelihood, bound, m, v + STEPS, y)[0]
+    assert evaluate(likelihood, bound, m, v, y)[1, 0] == pytest.approx(-2.0 * by_variance, abs=1e-8)
+
+
+@every_bounding_site
+@repeatable
+@given(m=st.floats(-30.0, 30.0), v=st.floats(0.5, 1e3), y=labels)
+def test_linear_term_is_a_natural_gradient(likelihood, bound, m, v, y):
+    """r = d ell / dm + lambda m."""
+    by_mean = STENCIL @ evaluate(likelihood, bound, m + STEPS, v, y)[0]
     _, precision, linear = evaluate(likelihood, bound, m, v, y)[:, 0]
-    assert precision == pytest.approx(-2.0 * by_variance, abs=1e-8)
     assert linear == pytest.approx(by_mean + precision * m, abs=1e-8)
 
 
-@every_site
+@every_bounding_site
 @repeatable
 @given(m=means, v=variances, y=labels)
 def test_expected_log_likelihood_is_not_exceeded(likelihood, bound, m, v, y):
@@ -118,7 +132,7 @@ def test_expected_log_likelihood_is_not_exceeded(likelihood, bound, m, v, y):
     expected = expectation(log_likelihood(likelihood, y), m, v)
     round_off = 1e-14 * (abs(m) + np.sqrt(v))
     assert ell <= expected + 2.5e-8 + round_off
-    if bound == "exact":
+    if KINDS[likelihood, bound] == "exact":
         assert ell == pytest.approx(expected, abs=1e-6)
 
 
@@ -230,6 +244,55 @@ def test_polya_gamma_site_is_its_closed_form(m, v, y):
     assert ell == pytest.approx(0.5 * y * m - np.logaddexp(0.5 * c, -0.5 * c), abs=1e-13 * (1.0 + c))
     assert precision == pytest.approx(0.25 if c < 1e-8 else np.tanh(0.5 * c) / (2.0 * c), rel=1e-14)
     assert linear == 0.5 * y
+
+
+@repeatable
+@given(m=st.one_of(means, st.floats(-700.0, 700.0)), v=variances, y=labels)
+def test_taylor_site_is_its_closed_form(m, v, y):
+    """Izmailov & Kropotov 2016, section 4.2, in forty digits; no terms here nearly cancel."""
+    ell, precision, linear = evaluate("logit", "taylor", m, v, y)[:, 0]
+    with mp.workdps(40):
+        mean = mp.mpf(m)
+        wrong = 1 / (1 + mp.exp(y * mean))
+        slope = wrong * (1 - wrong) if y * mean > 0 else mp.exp(y * mean) * wrong**2
+        expansion = -mp.log1p(mp.exp(-y * mean)) - slope * mp.mpf(v) / 2
+        assert precision == pytest.approx(float(slope), rel=1e-14, abs=0.0)
+        assert linear == pytest.approx(float(y * wrong + slope * mean), rel=1e-14, abs=0.0)
+        assert ell == pytest.approx(float(expansion), rel=1e-14, abs=0.0)
+
+
+@repeatable
+@given(m=means, v=variances, y=labels)
+def test_taylor_site_is_the_papers_formula(m, v, y):
+    """As printed, with sigma in double precision."""
+    ell, precision, linear = evaluate("logit", "taylor", m, v, y)[:, 0]
+    slope = expit(m) * expit(-m)
+    assert precision == pytest.approx(slope, rel=1e-14)
+    assert linear == pytest.approx(0.5 * (y + 1.0) - expit(m) + slope * m, abs=1e-14)
+    assert ell == pytest.approx(log_expit(y * m) - 0.5 * slope * v, rel=1e-14)
+
+
+@repeatable
+@given(m=st.floats(-20.0, 20.0), v=st.floats(0.0, 1e4), y=labels)
+def test_taylor_site_is_the_expectation_of_the_expansion(m, v, y):
+    """log sigma(y f) = c_0 + c_1 (f - m) + c_2 (f - m)^2 + ... has lambda, r as its coefficients of -f^2 / 2 and f."""
+    ell, precision, linear = evaluate("logit", "taylor", m, v, y)[:, 0]
+    with mp.workdps(30):
+        c = [float(value) for value in mp.taylor(lambda f: -mp.log1p(mp.exp(-y * f)), mp.mpf(m), 2)]
+    expanded = expectation(lambda f: c[0] + c[1] * (f - m) + c[2] * (f - m) ** 2, m, v)
+    assert ell == pytest.approx(expanded, rel=1e-11, abs=1e-11)
+    assert precision == pytest.approx(-2.0 * c[2], rel=1e-8, abs=1e-14)
+    assert linear == pytest.approx(c[1] - 2.0 * c[2] * m, rel=1e-8, abs=1e-14)
+
+
+@pytest.mark.parametrize("y", [-1.0, 1.0])
+def test_taylor_site_of_means_whose_exponential_underflows(y):
+    """Precision vanishes, so that even the largest variance counts for nothing."""
+    m = np.array([-1e300, -1e8, -709.0, 709.0, 1e8, 1e300])
+    ell, precision, linear = evaluate("logit", "taylor", m, 1e300, y)
+    assert np.array_equal(ell, np.minimum(y * m, 0.0))
+    assert np.array_equal(precision, np.zeros(6))
+    assert np.array_equal(linear, np.where(y * m < 0.0, y, 0.0))
 
 
 # Predictive log probabilities.

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.gaussian_process.kernels import RationalQuadratic
 
 from xgpc import _engine
+from xgpc.kernels import KernelSpec
 
 EPS = np.finfo(np.float64).eps
 
@@ -185,3 +187,56 @@ def test_polya_gamma_site_of_any_argument(m, v, y):
     reference = y * mp.mpf(m) / 2 - c / 2 - mp.log1p(mp.exp(-c))
     assert abs(float(mp.mpf(float(ell[0])) - reference)) < 4 * EPS * float(1 + c)
     assert ulps(precision, [polya_gamma_mean(c)]) < 5.0
+
+
+# log(1 + u), 2.5 ulp, in the rational quadratic (1 + u)^-alpha, u = r^2 / (2 alpha).
+
+
+def rational_quadratic(alpha, distance):
+    """k(r, 0); a single inducing point leaves the distances exact."""
+    core = KernelSpec(RationalQuadratic(1.0, alpha), 1).at(np.zeros((1, 1)))
+    return core.cross(np.reshape(distance, (-1, 1)))[:, 0]
+
+
+@pytest.mark.parametrize("k", [0, 4, 6, 7, 8, 9, 10, 11, 13, 16, 24, 45])
+def test_log1p_is_within_three_ulp(random, k):
+    """alpha = 2^k and r of 26 bits make u exact; the exponent, 350 to 690, magnifies the logarithm's errors."""
+    alpha = 2.0**k
+    mantissa, exponent = np.frexp(np.sqrt(2.0 * alpha * np.expm1(random.uniform(350.0, 690.0, 1500) / alpha)))
+    distance = np.ldexp(np.round(mantissa * 2.0**26), exponent - 26)
+    logarithms = [-mp.log(mp.mpf(float(value))) / alpha for value in rational_quadratic(alpha, distance)]
+    references = [mp.log1p(mp.mpf(float(r)) ** 2 / (2 * alpha)) for r in distance]
+    error = [abs(a - b) / mp.mpf(float(np.spacing(float(b)))) for a, b in zip(logarithms, references, strict=True)]
+    assert max(error) < 3.0
+
+
+def check_rational_quadratic(alpha, distance):
+    """Rounding r^2, u and the product alpha log(1 + u) adds half an ulp each to the logarithm's three, exp the rest."""
+    for value, r in zip(rational_quadratic(alpha, distance), np.atleast_1d(distance), strict=True):
+        exponent = mp.mpf(alpha) * mp.log1p(mp.mpf(float(r)) ** 2 / (2 * mp.mpf(alpha)))
+        if exponent < 708.0:
+            error = mp.mpf(float(value)) * mp.exp(exponent) - 1
+            assert abs(float(error)) < (4.5 * float(exponent) + 1.5) * EPS
+        else:
+            assert 0.0 <= value < 1e-307
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.1, 0.7, 1.0, 3.0, 100.0, 1e3, 1e5])
+def test_rational_quadratic_of_any_distance(random, alpha):
+    spread = np.concatenate([10.0 ** random.uniform(-12.0, 6.0, 800), random.uniform(0.0, 40.0, 400)])
+    # Where u passes 1, 3, 7 ... the exponent of 1 + u changes, at 1 the branch of small arguments.
+    ends = np.sqrt(2.0 * alpha * (2.0 ** np.arange(20) - 1.0))
+    check_rational_quadratic(alpha, np.concatenate([spread, ends, np.nextafter(ends, np.inf), np.nextafter(ends, 0.0)]))
+
+
+@repeatable
+@given(st.floats(1e-3, 1e5), st.floats(0.0, 1e6))
+def test_rational_quadratic_of_any_argument(alpha, distance):
+    check_rational_quadratic(alpha, distance)
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 1.0, 1e5])
+def test_rational_quadratic_at_zero_and_monotone(alpha):
+    assert np.array_equal(rational_quadratic(alpha, [0.0, 5e-324, 1e-200, 1e-18]), np.ones(4))
+    values = rational_quadratic(alpha, np.geomspace(1e-9, 1e6, 20_000))
+    assert np.all(np.diff(values) <= 4 * EPS * values[:-1])

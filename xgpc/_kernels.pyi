@@ -6,13 +6,20 @@ class InducingKernel:
     n_features: int
     n_inducing: int
     n_terms: int
-    diagonal: float
-    white: float
-    family: np.ndarray
+    n_factors: int
     variance: np.ndarray
     inverse_length_scale: np.ndarray
     inducing_points: np.ndarray
+    scaled_inducing_points: np.ndarray
     def __init__(
-        self, family: object, variance: object, inverse_length_scale: object, white: float, inducing_points: object
+        self,
+        variance: object,
+        noise: object,
+        term: object,
+        family: object,
+        shape: object,
+        inverse_length_scale: object,
+        inducing_points: object,
     ) -> None: ...
     def cross(self, X: np.ndarray) -> np.ndarray: ...
+    def diagonals(self, X: np.ndarray) -> np.ndarray: ...

@@ -20,28 +20,28 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from . import io
 from .blocks import single_threaded_blas
-from .hyperparameters import profile
+from .hyperparameters import Options
 from .inducing import Sample, inducing_points, sample_size
-from .inference import CACHE_BYTES, History, Passes, coordinate_ascent, learning_rate_schedule, stochastic
+from .inference import CACHE_BYTES, History, coordinate_ascent, learning_rate_schedule, stochastic
 from .kernels import KernelSpec
+from .learning import Data, Learner, parameters_at_bounds
 from .likelihoods import LIKELIHOODS, resolve
 from .posterior import Prior, SparsePosterior
+from .schemes import SCHEMES
 
-OPTIMIZERS = ("profile", None)
 # Features beyond this overflow when squared distances are formed in units of small length scales.
 LARGEST_FEATURE = 1e140
 # Rows that become probabilities at a time.
 LINK_ROWS = 8192
 # Weights beyond these leave the range of a double in sums and squares.
 WEIGHT_RANGE = (1e-100, 1e100)
-# With mini-batches, hyperparameters are learned on a random sample of so many rows: passes over all of them are what
-# mini-batches are there to avoid.
-HYPERPARAMETER_ROWS = 10_000
+# Parameters at their bounds that a warning names.
+LISTED = 5
 # The default kernel. Length scales start at sqrt(d) standard deviations, where the scaled squared distance of two rows
 # is 2 on average; a thousand times as long, one has switched its feature off, and a hundredth tells apart any two rows.
 # The latent standard deviation starts at 1.4, probabilities of .06 to .94 within two; at 100 it says certainty.
 LENGTH_SCALE_RANGE = (1e-2, 1e3)
-VARIANCE_BOUNDS = (1e-2, 1e4)
+VARIANCE_BOUNDS = (1e-2, 1e5)
 START_VARIANCE = 2.0
 
 
@@ -147,6 +147,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         inducing_points="kmeans",
         optimizer="profile",
         learn_inducing=True,
+        n_restarts_optimizer=0,
+        subset_sizes="auto",
         share="kernel",
         batch_size=None,
         learning_rate="adaptive",
@@ -165,6 +167,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.inducing_points = inducing_points
         self.optimizer = optimizer
         self.learn_inducing = learn_inducing
+        self.n_restarts_optimizer = n_restarts_optimizer
+        self.subset_sizes = subset_sizes
         self.share = share
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -214,19 +218,16 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         X, signs, weight = self._check_training_data(X, y, sample_weight)
         history = History()
 
-        spec, Z, previous = self._start(X, weight, random_state)
-        prior = Prior.build(spec, Z)
+        data = Data(X, signs, weight, self.n_jobs)
+        prior, previous, grow = self._start(X, weight, random_state)
+        q, n_iter, problems = previous, 0, []
+        if self.optimizer is not None or grow:
+            q, n_iter, problems = self._learn(data, prior, previous, grow, site, random_state, history)
+            prior = q.prior
+        history.context.update(n_rows=len(X), n_inducing=len(prior.Z))
         # Mini-batches pass over all rows once, at the end: nothing to cache for.
-        full_passes = self.batch_size is None or len(X) <= HYPERPARAMETER_ROWS
-        cache_bytes = CACHE_BYTES if full_passes else 0
-        with Passes(X, signs, weight, len(Z), self.n_jobs, cache_bytes) as passes:
-            q = SparsePosterior.at_prior(prior)
-            if previous is not None:
-                passes.update(previous, site)
-                q = SparsePosterior.from_natural(prior, *passes.statistics(prior)) or q
-            n_iter, problem = 0, None
-            if self.optimizer == "profile":
-                q, n_iter, problem = self._learn(passes, q, site, random_state, history)
+        with data.passes(len(prior.Z), CACHE_BYTES if self.batch_size is None else 0) as passes:
+            q = SparsePosterior.at_prior(prior) if q is None else passes.carry_over(q, prior, site)
             if self.batch_size is None:
                 q, elbo, n_steps, converged = coordinate_ascent(
                     passes, q, site, tol=self.tol, max_iter=self.max_iter, history=history
@@ -234,7 +235,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             else:
                 q, elbo, n_steps, converged = stochastic(
                     passes,
-                    q,
+                    q if self.optimizer is None else SparsePosterior.at_prior(prior),
                     site,
                     batch_size=int(self.batch_size),
                     schedule=learning_rate_schedule(self.learning_rate),
@@ -245,14 +246,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 )
         if not np.isfinite(elbo):
             raise ValueError(f"The bound is {elbo}: scale the features and the sample weights to moderate values.")
-        if problem is None and not converged:
-            problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"
-        if problem is not None:
-            warnings.warn(
-                f"{problem}. The fit can be used; raise max_iter for a higher bound, or tol.",
-                ConvergenceWarning,
-                stacklevel=3,
+        if not converged:
+            problems.append(
+                f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior. The fit can be used; "
+                "raise max_iter for a higher bound, or tol."
             )
+        for problem in problems:
+            warnings.warn(problem, ConvergenceWarning, stacklevel=3)
         self._report(f"posterior: bound {elbo:.2f} after {n_steps} iterations")
         self.posterior_ = q
         self.kernel_ = q.prior.spec.kernel
@@ -261,37 +261,49 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.jitter_ = q.prior.jitter
         self.elbo_ = elbo
         self.n_iter_ = max(1, n_iter or n_steps)
-        self.converged_ = problem is None
+        self.converged_ = not problems
         self.history_ = history.arrays()
 
-    def _learn(self, passes, q, site, random_state, history) -> tuple[SparsePosterior, int, str | None]:
-        """Hyperparameters on all rows, or on a sample of them if the posterior is fitted by mini-batches."""
-        options: dict[str, Any] = {
-            "learn_inducing": self.learn_inducing,
-            "tol": self.tol,
-            "max_iter": self.max_iter,
-            "history": history,
-        }
-        n = len(passes.y)
-        if self.batch_size is None or n <= HYPERPARAMETER_ROWS:
-            q, n_iter, problem = profile(passes, q, site, **options)
-        else:
-            rows = np.sort(random_state.choice(n, HYPERPARAMETER_ROWS, replace=False))
-            weight = passes.weight[rows] if len(passes.weight) else None
-            with Passes(passes.X[rows], passes.y[rows], weight, len(q.w), self.n_jobs) as part:
-                q, n_iter, problem = profile(part, q, site, **options)
-            q = SparsePosterior.at_prior(q.prior)
-        self._report(f"hyperparameters: {q.prior.spec.kernel} after {n_iter} iterations")
-        return q, n_iter, problem
+    def _learn(
+        self, data, prior, previous, grow, site, random_state, history
+    ) -> tuple[SparsePosterior, int, list[str]]:
+        """Hyperparameters and inducing points; q on the last subset, iterations, and what there is to warn of."""
+        scheme = None
+        if self.optimizer is not None:
+            scheme = SCHEMES[self.optimizer].bind(self.batch_size, random_state)
+        options = Options(bool(self.learn_inducing), float(self.tol), int(self.max_iter), history)
+        # Adam's mini-batches need no subsets.
+        sizes = None if self.optimizer == "adam" else self.subset_sizes
+        learner = Learner(data, site, scheme, options, sizes, random_state)
+        outcome = learner.learn(prior, previous, grow)
+        for _ in range(self.n_restarts_optimizer if scheme is not None else 0):
+            spec = prior.spec.with_theta(random_state.uniform(*prior.spec.bounds.T))
+            other = learner.learn(Prior.build(spec, prior.Z), None, grow)
+            if other.elbo > outcome.elbo:
+                outcome = other
+        spec = outcome.q.prior.spec
+        problems = []
+        if outcome.problem is not None:
+            problems.append(f"{outcome.problem}. The fit can be used; raise max_iter for a higher bound, or tol.")
+        at_bounds = parameters_at_bounds(spec) if scheme is not None else []
+        if at_bounds:
+            problems.append(
+                f"Kernel parameters have run to their bounds: {'; '.join(at_bounds[:LISTED])}"
+                f"{f'; and {len(at_bounds) - LISTED} more' if len(at_bounds) > LISTED else ''}. The data may not "
+                "determine them: widen their bounds, or fix them. A length scale at its upper bound belongs to a "
+                "feature that could be dropped; a variance there tells of classes that separate."
+            )
+        self._report(f"hyperparameters: {spec.kernel} after {learner.n_iter} iterations")
+        return outcome.q, learner.n_iter, problems
 
-    def _start(self, X, weight, random_state) -> tuple[KernelSpec, np.ndarray, SparsePosterior | None]:
-        """Kernel, inducing points and, if there is one, the posterior to start from."""
+    def _start(self, X, weight, random_state) -> tuple[Prior, SparsePosterior | None, bool]:
+        """Kernel and inducing points to start from, the posterior if there is one, whether to add inducing points."""
         d = X.shape[1]
         previous = getattr(self, "posterior_", None) if self.warm_start else None
         if previous is not None and previous.prior.spec.n_features != d:
             previous = None
-        all_rows = isinstance(self.inducing_points, str) and self.inducing_points == "all"
-        sample = Sample(X, weight, len(X) if all_rows else sample_size(self.n_inducing), random_state)
+        method = self.inducing_points if isinstance(self.inducing_points, str) else None
+        sample = Sample(X, weight, len(X) if method == "all" else sample_size(self.n_inducing), random_state)
         if previous is not None and (self.optimizer is not None or self.kernel is None):
             kernel = previous.prior.spec.kernel
         elif self.kernel is not None:
@@ -299,13 +311,30 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         else:
             kernel = default_kernel(sample.scale)
         spec = KernelSpec(kernel, d)
+        if self.optimizer is not None and self.n_restarts_optimizer and not np.all(np.isfinite(spec.bounds)):
+            raise ValueError(f"n_restarts_optimizer needs finite bounds of all free kernel parameters; got {kernel}.")
         if previous is not None:
-            return spec, previous.prior.Z, previous
-        return spec, inducing_points(sample, self.inducing_points, self.n_inducing, random_state), None
+            return Prior.build(spec, previous.prior.Z), previous, False
+        Z = inducing_points(sample, self.inducing_points, self.n_inducing, random_state, spec)
+        grow = isinstance(self.n_inducing, str) and method is not None and method != "all"
+        return Prior.build(spec, Z), None, grow
 
     def _check_parameters(self) -> None:
-        if not (self.optimizer is None or (isinstance(self.optimizer, str) and self.optimizer in OPTIMIZERS)):
-            raise ValueError(f"optimizer must be one of {list(OPTIMIZERS)}; got {self.optimizer!r}.")
+        if not (self.optimizer is None or (isinstance(self.optimizer, str) and self.optimizer in SCHEMES)):
+            raise ValueError(f"optimizer must be one of {list(SCHEMES)} or None; got {self.optimizer!r}.")
+        if self.optimizer is not None:
+            _, bound = resolve(self.likelihood, self.bound)
+            bounds = SCHEMES[self.optimizer].bounds
+            if bound not in bounds:
+                raise ValueError(
+                    f"optimizer={self.optimizer!r} needs bound={' or '.join(map(repr, bounds))}; got {self.bound!r}"
+                    f"{f', which means {bound!r}' if self.bound == 'auto' else ''}."
+                )
+        _check_subset_sizes(self.subset_sizes)
+        if not _is_integer(self.n_restarts_optimizer) or self.n_restarts_optimizer < 0:
+            raise ValueError(
+                f"n_restarts_optimizer must be an integer that is not negative; got {self.n_restarts_optimizer!r}."
+            )
         if self.share not in ("kernel", "none"):
             raise ValueError(f"share must be 'kernel' or 'none'; got {self.share!r}.")
         for name, other in (("n_inducing", "auto"), ("batch_size", None), ("max_iter", ...)):
@@ -467,6 +496,20 @@ def _check_weight_range(weight: np.ndarray) -> None:
             f"Weights (sample_weight times class_weight) must be 0 or between {low:g} and {high:g}; got "
             f"{np.min(weight):g} to {np.max(weight):g}. Divide them by their mean."
         )
+
+
+def _check_subset_sizes(sizes: Any) -> None:
+    if sizes is None or (isinstance(sizes, str) and sizes == "auto"):
+        return
+    values = np.asarray(sizes) if isinstance(sizes, list | tuple | np.ndarray) else np.empty(0)
+    if (
+        values.ndim != 1
+        or not len(values)
+        or values.dtype.kind not in "iu"
+        or values[0] < 1
+        or np.any(np.diff(values) <= 0)
+    ):
+        raise ValueError(f"subset_sizes must be 'auto', None, or increasing positive integers; got {sizes!r}.")
 
 
 def _is_integer(value: Any) -> bool:

@@ -8,17 +8,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
-# n_inducing="auto" stands for this many, or the number of distinct rows if that is smaller: a compromise, as the cost
-# of a pass grows with its square.
-DEFAULT_INDUCING = 256
+from .kernels import KernelSpec
+from .posterior import Prior
+
+# n_inducing="auto" starts with this many.
+FIRST_INDUCING = 32
 # Lloyd iterations: the optimizer moves the points on, the last changes of k-means are not worth waiting for.
 KMEANS_ITERATIONS = 30
 # Rows looked at for start values and inducing points: this many, or so many for each inducing point.
 SAMPLE_ROWS = 10_000
 SAMPLE_ROWS_PER_POINT = 20
-METHODS = ("kmeans", "random", "all")
+# Looking for the process's thread pools takes milliseconds: once. scikit-learn has loaded its own by now.
+OPENMP = ThreadpoolController()
+METHODS = ("kmeans", "random", "greedy", "all")
+# Candidates of the greedy choice: at most this many of the sample's rows, or so many for each inducing point. It takes
+# memory for an (m, candidates) factor.
+GREEDY_ROWS = 5000
+GREEDY_ROWS_PER_POINT = 5
+# It stops early once the conditional variances of all candidates have fallen to this share of their variances: what is
+# left is the jitter.
+GREEDY_TRACE = 1e-6
 
 
 class Sample:
@@ -30,7 +41,10 @@ class Sample:
     ----------
     rows : (r, d) float64, distinct, sorted
     counts : (r,) float64
-    mean, scale : (d,) float64, of the sample; a constant feature has scale 1
+    mean : (d,) float64
+    scale : (d,) float64
+        Standard deviation; half the difference for a feature of two values, of which a rare one would else be very far
+        from the other; 1 for a constant feature.
     """
 
     def __init__(self, X: np.ndarray, weight: np.ndarray | None, size: int, random_state: np.random.RandomState):
@@ -40,6 +54,9 @@ class Sample:
         self.rows, inverse = np.unique(rows, axis=0, return_inverse=True)
         self.counts = np.bincount(inverse.ravel(), counts, minlength=len(self.rows))
         self.mean, self.scale = mean_and_scale(self.rows, self.counts)
+        low, high = np.min(self.rows, axis=0), np.max(self.rows, axis=0)
+        two_valued = (low < high) & np.all((self.rows == low) | (self.rows == high), axis=0)
+        self.scale[two_valued] = 0.5 * (high - low)[two_valued]
 
 
 def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -58,7 +75,7 @@ def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np
 
 def sample_size(n_inducing: int | str) -> int:
     """Rows to sample for a number of inducing points."""
-    m = DEFAULT_INDUCING if isinstance(n_inducing, str) else int(n_inducing)
+    m = FIRST_INDUCING if isinstance(n_inducing, str) else int(n_inducing)
     return max(SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT * m)
 
 
@@ -67,8 +84,11 @@ def inducing_points(
     method: str | ArrayLike,
     n_inducing: int | str,
     random_state: np.random.RandomState,
+    spec: KernelSpec,
 ) -> np.ndarray:
     """Inducing points (m, d) for a sample of the data; never more than its distinct rows.
+
+    The greedy choice depends on the kernel ``spec``, at its values.
 
     Raises
     ------
@@ -82,16 +102,20 @@ def inducing_points(
     if isinstance(n_inducing, str):
         if n_inducing != "auto":
             raise ValueError(f"n_inducing must be a positive integer or 'auto'; got {n_inducing!r}.")
-        n_inducing = DEFAULT_INDUCING
+        n_inducing = FIRST_INDUCING
     m = min(int(n_inducing), len(sample.rows))
     if method == "all" or m == len(sample.rows):
         return sample.rows
     if method == "random":
         return sample.rows[np.sort(random_state.choice(len(sample.rows), m, replace=False))]
+    if method == "greedy":
+        size = max(GREEDY_ROWS, GREEDY_ROWS_PER_POINT * m)
+        chosen = slice(None) if len(sample.rows) <= size else random_state.choice(len(sample.rows), size, replace=False)
+        return greedy_conditional_variance(spec, sample.rows[chosen], m)
     standardised = (sample.rows - sample.mean) / sample.scale
     # One thread: with more, the order of its sums, and so the last bits, would vary from run to run. A warning that
     # rows coincide once standardised is none of the user's business: coinciding inducing points do no harm.
-    with threadpool_limits(1, user_api="openmp"), warnings.catch_warnings():
+    with OPENMP.limit(limits=1, user_api="openmp"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         centres = (
             KMeans(m, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=random_state)
@@ -99,6 +123,49 @@ def inducing_points(
             .cluster_centers_
         )
     return centres * sample.scale + sample.mean
+
+
+def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: int) -> np.ndarray:
+    """The rows (n, d) of largest variance given those chosen before: a pivoted Cholesky factorisation.
+
+    At most ``n_inducing`` of them; fewer once the conditional variances sum to ``GREEDY_TRACE`` of the variances.
+    O(n m^2) time and O(n m) memory.
+
+    References
+    ----------
+    Fine, Scheinberg. Efficient SVM training using low-rank kernel representations. JMLR 2001, figure 1.
+    """
+    spec = spec.without_noise()
+    variances = spec.at(rows[:1]).diagonals(rows)
+    remaining = variances.copy()
+    factor = np.empty((n_inducing, len(rows)))
+    chosen: list[int] = []
+    for j in range(n_inducing):
+        pivot = int(np.argmax(remaining))
+        if np.sum(remaining) <= GREEDY_TRACE * np.sum(variances):
+            break
+        column = spec.at(rows[pivot : pivot + 1]).cross(rows)[:, 0] - factor[:j].T @ factor[:j, pivot]
+        factor[j] = column / np.sqrt(remaining[pivot])
+        remaining = np.maximum(remaining - factor[j] ** 2, 0.0)
+        remaining[pivot] = 0.0
+        chosen.append(pivot)
+    return rows[chosen]
+
+
+def conditional_variance_sample(
+    prior: Prior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState
+) -> np.ndarray:
+    """At most ``n_more`` distinct rows drawn in proportion to their variance given the inducing points of ``prior``."""
+    rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
+    whitened = prior.core.cross(rows) @ prior.Linv.T
+    diagonal = prior.spec.without_noise().at(prior.Z).diagonals(rows)
+    variance = diagonal - np.einsum("ij,ij->i", whitened, whitened)
+    # Rows that the inducing points explain up to the jitter would add nothing.
+    variance[variance <= 2.0 * prior.jitter * diagonal] = 0.0
+    n_more = min(n_more, np.count_nonzero(variance))
+    if not n_more:
+        return rows[:0]
+    return rows[np.sort(random_state.choice(len(rows), n_more, replace=False, p=variance / variance.sum()))]
 
 
 def _given(points: ArrayLike, n_features: int) -> np.ndarray:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from queue import SimpleQueue
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -65,7 +66,7 @@ class Passes:
         cache_bytes: int = CACHE_BYTES,
     ):
         n, d = X.shape
-        self.X, self.y = X, y
+        self.X, self.y, self.n_jobs = X, y, n_jobs
         self.weight = np.empty(0) if weight is None else weight
         self.mean, self.variance, self.precision, self.linear = np.zeros((4, n))
         self._blocks = BlockMap(n, n_inducing, d, n_jobs)
@@ -145,16 +146,23 @@ class Passes:
 
         return self._sum(prior, block)[1:]
 
+    def carry_over(self, q: SparsePosterior, prior: Prior, site: int) -> SparsePosterior:
+        """The posterior under ``prior`` that the sites under q make; q may have other inducing points."""
+        self.mean[:], self.variance[:] = q.marginals(self.X, self.n_jobs)
+        ell = np.empty(len(self.mean))
+        _engine.sites(site, self.mean, self.variance, self.y, self.weight, ell, self.precision, self.linear)
+        return SparsePosterior.from_natural(prior, *self.statistics(prior)) or SparsePosterior.at_prior(prior)
+
     def gradient(self, q: SparsePosterior, M: np.ndarray, alpha: np.ndarray) -> KernelGradient:
-        """Contraction of dF/dK_nm with the kernel's derivatives, for the sites and means of the latest pass."""
+        """Contraction of dF/dK_nm and dF/dk_ii with the kernel's derivatives, under q and the latest sites."""
         prior, cached = q.prior, self._is_cached(q.prior)
         total = KernelGradient.empty(prior.core)
 
         def task(start, stop, work):
             part = KernelGradient.empty(prior.core)
             _engine.gradient_of_block(
-                prior.core, self.X, self._cache, cached, start, stop, prior.Linv, M, alpha, self.mean,
-                self.precision, self.linear, work, part.sums, part.products, part.squares,
+                prior.core, self.X, self._cache, cached, start, stop, prior.Linv, M, alpha, q.w,
+                self.precision, self.linear, work, *part.arrays,
             )  # fmt: skip
             return part
 
@@ -165,26 +173,37 @@ class Passes:
 
 
 class History:
-    """Rows of named numbers, collected during a fit and handed out as a dict of arrays."""
+    """Rows of named values, collected during a fit and handed out as a dict of arrays.
+
+    Attributes
+    ----------
+    context : dict
+        Values that every row gets until they are changed.
+    """
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
-        self._parts: list[dict[str, float | np.ndarray]] = []
+        self._parts: list[dict[str, Any]] = []
+        self.context: dict[str, Any] = {}
 
-    def add(self, **columns: float | np.ndarray) -> None:
-        """One row of numbers, or several at once: columns of the same length, numbers repeated."""
-        self._parts.append({"seconds": time.perf_counter() - self._start, **columns})
+    def add(self, **columns: Any) -> None:
+        """One row, or several at once: arrays with a row for each, other values repeated."""
+        self._parts.append({"seconds": time.perf_counter() - self._start, **self.context, **columns})
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """One array a column; NaN where a row lacks it."""
-        names = dict.fromkeys(name for part in self._parts for name in part)
-        lengths = [max(np.size(value) for value in part.values()) for part in self._parts]
-        return {
-            name: np.concatenate(
-                [np.broadcast_to(p.get(name, np.nan), n) for p, n in zip(self._parts, lengths, strict=True)]
+        """One array a column, its first axis the rows; NaN, or an empty string, where a row lacks it."""
+        example = {name: np.asarray(value) for part in self._parts for name, value in part.items()}
+        lengths = [max(len(np.atleast_1d(value)) for value in part.values()) for part in self._parts]
+        columns = {}
+        for name, value in example.items():
+            missing = np.full(value.shape[1:], "" if value.dtype.kind == "U" else np.nan)
+            columns[name] = np.concatenate(
+                [
+                    np.broadcast_to(part.get(name, missing), (length, *missing.shape))
+                    for part, length in zip(self._parts, lengths, strict=True)
+                ]
             )
-            for name in names
-        }
+        return columns
 
 
 def tolerance_unit(elbo: float) -> float:
@@ -202,6 +221,18 @@ def kl_divergence(q: SparsePosterior, p: SparsePosterior) -> float:
     log_det = 2.0 * np.sum(np.log(np.diag(p.R))) - 2.0 * np.sum(np.log(np.diag(q.R)))
     distance = p.R.T @ (p.w - q.w)
     return float(0.5 * (np.sum((q.Rinv @ p.R) ** 2) - len(q.w) + distance @ distance - log_det))
+
+
+def objective(passes: Passes, q: SparsePosterior, site: int, log_likelihood: float) -> tuple[float, float]:
+    """The bound, and what the updates of the site ascend, under q after a pass that summed ``log_likelihood``.
+
+    Both are the same but for the Taylor expansion, which is no bound: its updates are Newton steps on the log joint
+    density at the mean.
+    """
+    elbo = log_likelihood - q.kl
+    if site != _engine.SITES["logit", "taylor"]:
+        return elbo, elbo
+    return elbo, log_likelihood + 0.5 * float(passes.precision @ passes.variance) - 0.5 * float(q.w @ q.w)
 
 
 def natural_step(q: SparsePosterior, target: tuple[np.ndarray, np.ndarray], rate: float) -> SparsePosterior | None:
@@ -231,7 +262,7 @@ def coordinate_ascent(
     q, elbo, n_iter, converged
         ``passes`` holds the marginals and sites of the returned q.
     """
-    elbo = passes.update(q, site)[0] - q.kl
+    elbo, value = objective(passes, q, site, passes.update(q, site)[0])
     target = passes.target
     history.add(iteration=0, elbo=elbo, learning_rate=np.nan)
     rate, failures = 1.0, 0
@@ -244,19 +275,18 @@ def coordinate_ascent(
         # What a conjugate bound would gain by the step; no pass over the data for less than the tolerance.
         if failures == 0 and trial is not None and is_small(kl_divergence(q, trial), elbo, tol):
             return q, elbo, iteration - 1, True
-        if trial is None:
-            gain = -np.inf
-        else:
-            trial_elbo = passes.update(trial, site)[0] - trial.kl
-            gain = trial_elbo - elbo
+        gain = -np.inf
+        if trial is not None:
+            trial_elbo, trial_value = objective(passes, trial, site, passes.update(trial, site)[0])
+            gain = trial_value - value
         if trial is None or not gain >= 0.0:
-            if gain >= -ROUND_OFF * max(1.0, abs(elbo)) or failures == MAX_HALVINGS:
+            if gain >= -ROUND_OFF * max(1.0, abs(value)) or failures == MAX_HALVINGS:
                 passes.update(q, site)
                 return q, elbo, iteration, True
             failures += 1
             rate *= 0.5
             continue
-        q, elbo, target = trial, trial_elbo, passes.target
+        q, elbo, value, target = trial, trial_elbo, trial_value, passes.target
         history.add(iteration=iteration, elbo=elbo, learning_rate=rate)
         if is_small(gain, elbo, tol) and failures == 0:
             return q, elbo, iteration, True

@@ -8,19 +8,19 @@ import os
 from typing import Any
 
 import numpy as np
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Product, Sum, WhiteKernel
+from sklearn.gaussian_process.kernels import Kernel
 
 from .blocks import single_threaded_blas
-from .kernels import KernelSpec
+from .kernels import KERNELS, KernelSpec
 from .likelihoods import resolve
 from .posterior import Prior, SparsePosterior
 
 FORMAT = 1
-KERNELS = {kind.__name__: kind for kind in (ConstantKernel, RBF, WhiteKernel, Sum, Product)}
 # Constructor arguments kept as they are; kernel, inducing points, class weights and random state have forms of their
 # own.
 PARAMETERS = (
-    "likelihood", "bound", "n_inducing", "optimizer", "learn_inducing", "share", "batch_size", "learning_rate",
+    "likelihood", "bound", "n_inducing", "optimizer", "learn_inducing", "n_restarts_optimizer",
+    "subset_sizes", "share", "batch_size", "learning_rate",
     "max_iter", "tol", "warm_start", "n_jobs", "verbose",
 )  # fmt: skip
 

@@ -2,17 +2,63 @@
 
 from __future__ import annotations
 
+import copy
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Product, Sum, WhiteKernel
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    Exponentiation,
+    Kernel,
+    Matern,
+    Product,
+    RationalQuadratic,
+    Sum,
+    WhiteKernel,
+)
 
 from ._kernels import FAMILIES, InducingKernel
 
+MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
+
+
+@dataclass(frozen=True)
+class Factor:
+    """How a scikit-learn kernel maps to a family of ``src/xgpc/profiles.h``.
+
+    Attributes
+    ----------
+    family : kernel -> name, a key of ``FAMILIES``
+    shape : name of the parameter whose ``power`` is the family's shape, if it has one
+    has_length_scale : bool
+    """
+
+    family: Callable[[Kernel], str | None]
+    shape: str | None = None
+    power: float = 1.0
+    has_length_scale: bool = True
+
+
+FACTORS = {
+    RBF: Factor(lambda kernel: "rbf"),
+    Matern: Factor(lambda kernel: MATERN_FAMILIES.get(float(kernel.nu))),
+    RationalQuadratic: Factor(lambda kernel: "rational-quadratic", "alpha"),
+    DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, has_length_scale=False),
+}
+COMPOSITIONS = (Sum, Product, Exponentiation)
+# Every kernel class there is support for, by name: what saved models may contain.
+KERNELS = {kind.__name__: kind for kind in (ConstantKernel, WhiteKernel, *FACTORS, *COMPOSITIONS)}
 SUPPORTED = (
-    "ConstantKernel, RBF (isotropic or with one length scale per feature) and WhiteKernel, summed with +, "
-    "each multiplied by any number of ConstantKernels"
+    "ConstantKernel, RBF, Matern (nu = 0.5, 1.5, 2.5 or inf), RationalQuadratic, DotProduct and WhiteKernel, their "
+    "sums and products, and their powers with a positive integer exponent (any exponent for constants)"
 )
+# Factors of all terms of a kernel together: every one costs an exponential per row and inducing point, and a power of
+# a sum has many.
+MAX_FACTORS = 64
 
 
 @dataclass(frozen=True)
@@ -20,66 +66,112 @@ class Leaf:
     """One elementary kernel of the tree and where its free parameters stand in ``theta``."""
 
     kernel: Kernel
-    theta: slice
+    theta: dict[str, slice]
+
+    def value(self, name: str, theta: np.ndarray | None) -> np.ndarray:
+        """A parameter (1,) or (d,), by the free log-parameters, or the tree's own where there are none."""
+        if theta is None or name not in self.theta:
+            return np.atleast_1d(np.asarray(getattr(self.kernel, name), dtype=np.float64))
+        return np.exp(theta[self.theta[name]])
 
 
 @dataclass(frozen=True)
 class Term:
-    """A product of constants and at most one other kernel; ``base`` is None for constants alone."""
+    """A product of powers of constants, of noise, and of factors that depend on the rows."""
 
-    constants: tuple[Leaf, ...]
-    base: Leaf | None
+    constants: tuple[tuple[Leaf, float], ...] = ()
+    noise: tuple[Leaf, ...] = ()
+    factors: tuple[Leaf, ...] = ()
 
-    @property
-    def scale(self) -> float:
-        return float(np.prod([leaf.kernel.constant_value for leaf in self.constants]))
+    def __mul__(self, other: Term) -> Term:
+        return Term(self.constants + other.constants, self.noise + other.noise, self.factors + other.factors)
+
+    def variance(self, theta: np.ndarray | None) -> float:
+        constants = [leaf.value("constant_value", theta)[0] for leaf, _ in self.constants]
+        noise = [leaf.value("noise_level", theta)[0] for leaf in self.noise]
+        # Infinite where it overflows, which no covariance matrix survives.
+        with np.errstate(over="ignore"):
+            return float(np.prod(np.power(constants, [power for _, power in self.constants])) * np.prod(noise))
 
 
-def _terms(kernel: Kernel, offset: int) -> tuple[list[Term], int]:
-    """The kernel as a sum of products; ``offset`` counts the entries of ``theta`` read so far."""
-    if isinstance(kernel, Sum | Product):
-        left, offset = _terms(kernel.k1, offset)
-        right, offset = _terms(kernel.k2, offset)
-        if isinstance(kernel, Sum):
-            return left + right, offset
-        products = []
-        for a in left:
-            for b in right:
-                if a.base is not None and b.base is not None:
-                    raise ValueError(f"The product {kernel} is not supported. Supported: {SUPPORTED}.")
-                products.append(Term(a.constants + b.constants, a.base or b.base))
-        return products, offset
-    if type(kernel) not in (ConstantKernel, RBF, WhiteKernel):
-        raise ValueError(f"The kernel {kernel} ({type(kernel).__name__}) is not supported. Supported: {SUPPORTED}.")
+def _leaf(kernel: Kernel, offset: int) -> Leaf:
+    """An elementary kernel whose free parameters begin at ``offset``."""
+    theta = {}
     for parameter in kernel.hyperparameters:
         value = np.asarray(getattr(kernel, parameter.name), dtype=np.float64)
-        if not np.all((value > 0.0) & np.isfinite(value)):
+        # A dot product without its constant is linear through the origin.
+        zero = parameter.fixed and parameter.name == "sigma_0"
+        if not np.all(((value > 0.0) | (zero & (value == 0.0))) & np.isfinite(value)):
             raise ValueError(
                 f"{type(kernel).__name__} must have {parameter.name} positive and finite; got {value.tolist()}."
             )
-    leaf = Leaf(kernel, slice(offset, offset + kernel.n_dims))
-    term = Term((leaf,), None) if isinstance(kernel, ConstantKernel) else Term((), leaf)
-    return [term], leaf.theta.stop
+        if value.size != parameter.n_elements:
+            raise ValueError(f"{type(kernel).__name__} must have one {parameter.name}; got {value.tolist()}.")
+        if not parameter.fixed:
+            theta[parameter.name] = slice(offset, offset + parameter.n_elements)
+            offset += parameter.n_elements
+    return Leaf(kernel, theta)
+
+
+def _terms(kernel: Kernel, offset: int) -> list[Term]:
+    """The kernel as a sum of products; its free parameters begin at ``offset`` in theta."""
+    if type(kernel) in (Sum, Product):
+        left = _terms(kernel.k1, offset)
+        right = _terms(kernel.k2, offset + kernel.k1.n_dims)
+        terms = left + right if type(kernel) is Sum else [a * b for a in left for b in right]
+    elif type(kernel) is Exponentiation:
+        terms = _power(_terms(kernel.kernel, offset), kernel)
+    elif type(kernel) is ConstantKernel:
+        terms = [Term(constants=((_leaf(kernel, offset), 1.0),))]
+    elif type(kernel) is WhiteKernel:
+        terms = [Term(noise=(_leaf(kernel, offset),))]
+    elif type(kernel) in FACTORS and FACTORS[type(kernel)].family(kernel) is not None:
+        terms = [Term(factors=(_leaf(kernel, offset),))]
+    else:
+        raise ValueError(f"The kernel {kernel} ({type(kernel).__name__}) is not supported. Supported: {SUPPORTED}.")
+    if sum(max(1, len(term.factors)) for term in terms) > MAX_FACTORS:
+        raise ValueError(f"The kernel {kernel} multiplies out to more than {MAX_FACTORS} factors; simplify it.")
+    return terms
+
+
+def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
+    exponent = float(kernel.exponent)
+    if len(terms) == 1 and not terms[0].factors and not terms[0].noise and math.isfinite(exponent):
+        return [Term(constants=tuple((leaf, power * exponent) for leaf, power in terms[0].constants))]
+    if not (exponent.is_integer() and exponent >= 1.0):
+        raise ValueError(f"The exponent {kernel.exponent} of {kernel} is not supported. Supported: {SUPPORTED}.")
+    product = terms
+    for _ in range(int(exponent) - 1):
+        product = [a * b for a in product for b in terms]
+        if len(product) > MAX_FACTORS:
+            break
+    return product
 
 
 @dataclass(frozen=True, eq=False)
 class KernelGradient:
-    """Contractions of a gradient dF/dk(X, Z) with every term, additive over blocks of rows.
+    """Contractions of a gradient dF/dk(X, Z) with every term and factor, additive over blocks of rows.
 
-    See ``gradient_block`` in ``src/xgpc/_kernels.pyx`` for the three arrays.
+    See ``gradient_block`` in ``src/xgpc/_kernels.pyx`` for the arrays.
     """
 
+    terms: np.ndarray
+    shapes: np.ndarray
     sums: np.ndarray
     products: np.ndarray
     squares: np.ndarray
 
     @classmethod
     def empty(cls, core: InducingKernel) -> KernelGradient:
-        t, m, d = core.n_terms, core.n_inducing, core.n_features
-        return cls(np.zeros((t, m)), np.zeros((t, m, d)), np.zeros((t, d)))
+        t, f, m, d = core.n_terms, core.n_factors, core.n_inducing, core.n_features
+        return cls(np.zeros(t), np.zeros(f), np.zeros((f, m)), np.zeros((f, m, d)), np.zeros((f, d)))
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return self.terms, self.shapes, self.sums, self.products, self.squares
 
     def __iadd__(self, other: KernelGradient) -> KernelGradient:
-        for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True):
+        for mine, theirs in zip(self.arrays, other.arrays, strict=True):
             mine += theirs
         return self
 
@@ -93,6 +185,12 @@ class KernelSpec:
         Not modified; its hyperparameters, bounds and fixed parameters are the specification.
     n_features : int
 
+    Attributes
+    ----------
+    theta : (n_theta,) logarithms of the free parameters, as in scikit-learn
+    bounds : (n_theta, 2) their bounds
+    names : n_theta names, those of several elements with an index
+
     Raises
     ------
     ValueError
@@ -102,84 +200,116 @@ class KernelSpec:
     def __init__(self, kernel: Kernel, n_features: int):
         if not isinstance(kernel, Kernel):
             raise ValueError(f"kernel must be a scikit-learn kernel object or None; got {kernel!r}.")
-        self.kernel = kernel
         self.n_features = n_features
-        terms, _ = _terms(kernel, 0)
-        self.white = [term for term in terms if term.base is not None and isinstance(term.base.kernel, WhiteKernel)]
-        self.terms = [term for term in terms if term not in self.white]
-        if not self.terms:
+        self._template = kernel
+        self._values: np.ndarray | None = None
+        self.terms = _terms(kernel, 0)
+        if all(term.noise for term in self.terms):
             raise ValueError(f"The kernel {kernel} is white noise alone; add a covariance such as RBF().")
-        for term in self.terms:
-            size = 1 if term.base is None else np.size(term.base.kernel.length_scale)
+        for _, leaf in self.factors:
+            size = np.size(getattr(leaf.kernel, "length_scale", 1.0))
             if size not in (1, n_features):
                 raise ValueError(
                     f"The kernel {kernel} has {size} length scales but X has {n_features} features; "
                     "give one length scale, or one per feature."
                 )
+        self.theta = np.asarray(kernel.theta, dtype=np.float64)
+        # Not kernel.bounds: its time doubles with every summand.
+        free = [parameter for parameter in kernel.hyperparameters if not parameter.fixed]
+        self.bounds = np.log(np.vstack([p.bounds for p in free])) if free else np.empty((0, 2))
+        self.names = [f"{p.name}[{i}]" if p.n_elements > 1 else p.name for p in free for i in range(p.n_elements)]
+
+    @property
+    def factors(self) -> list[tuple[int, Leaf]]:
+        """Every factor with the number of its term."""
+        return [(t, leaf) for t, term in enumerate(self.terms) for leaf in term.factors]
+
+    @property
+    def kernel(self) -> Kernel:
+        """The scikit-learn kernel with this specification's parameters."""
+        return self._template if self._values is None else self._template.clone_with_theta(self._values)
 
     def with_theta(self, theta: np.ndarray) -> KernelSpec:
         """The same kernel with other values of its free log-parameters."""
-        return KernelSpec(self.kernel.clone_with_theta(theta), self.n_features)
+        values = np.array(theta, dtype=np.float64)
+        if values.shape != self.theta.shape or not np.all(np.isfinite(values)):
+            raise ValueError(f"theta must be {len(self.theta)} finite numbers; got {theta!r}.")
+        other = copy.copy(self)
+        other.theta = other._values = values
+        return other
 
-    @property
-    def white_variance(self) -> float:
-        return float(sum(term.scale * term.base.kernel.noise_level for term in self.white if term.base))
+    def least_length_scales(self, otherwise: np.ndarray) -> np.ndarray:
+        """The least length scale of any factor (d,); ``otherwise`` if no factor has one."""
+        scales = [
+            np.broadcast_to(leaf.value("length_scale", self._values), self.n_features)
+            for _, leaf in self.factors
+            if FACTORS[type(leaf.kernel)].has_length_scale
+        ]
+        return np.min(scales, axis=0) if scales else otherwise
+
+    def without_noise(self) -> KernelSpec:
+        """The covariance of the latent function alone."""
+        other = copy.copy(self)
+        other.terms = [term for term in self.terms if not term.noise]
+        return other
 
     def at(self, inducing_points: np.ndarray) -> InducingKernel:
         """The compiled kernel between any rows and the inducing points (m, d)."""
-        family = [FAMILIES["constant" if term.base is None else "rbf"] for term in self.terms]
-        inverse = [
-            np.ones(self.n_features)
-            if term.base is None
-            else np.broadcast_to(1.0 / np.asarray(term.base.kernel.length_scale, dtype=np.float64), self.n_features)
-            for term in self.terms
-        ]
+        values = self._values
+        family, shape, scale = [], [], np.ones((len(self.factors), self.n_features))
+        for f, (_, leaf) in enumerate(self.factors):
+            factor = FACTORS[type(leaf.kernel)]
+            family.append(FAMILIES[factor.family(leaf.kernel)])
+            shape.append(1.0 if factor.shape is None else leaf.value(factor.shape, values)[0] ** factor.power)
+            if factor.has_length_scale:
+                scale[f] = 1.0 / leaf.value("length_scale", values)
         return InducingKernel(
-            family, [t.scale for t in self.terms], np.array(inverse), self.white_variance, inducing_points
+            [term.variance(values) for term in self.terms],
+            [bool(term.noise) for term in self.terms],
+            [t for t, _ in self.factors],
+            family,
+            shape,
+            scale,
+            inducing_points,
         )
 
     def gradient(
-        self,
-        core: InducingKernel,
-        Z: np.ndarray,
-        cross: KernelGradient,
-        gram: KernelGradient,
-        diagonal: float,
-        jitter: float,
+        self, core: InducingKernel, cross: KernelGradient, gram: KernelGradient
     ) -> tuple[np.ndarray, np.ndarray]:
         """Gradient of F with respect to ``theta`` and to the inducing points.
 
         Parameters
         ----------
-        core : the compiled kernel at ``Z`` (m, d)
-        cross, gram : contractions of dF/dk(X, Z) and of dF/dk(Z, Z)
-        diagonal : sum_i dF/dk_ii
-        jitter : relative jitter times the trace of dF/dk(Z, Z)
+        core : the compiled kernel at inducing points (m, d)
+        cross, gram : contractions of dF/dk(X, Z) and dF/dk_ii, and of dF/dk(Z, Z)
 
         Returns
         -------
         (n_theta,) and (m, d) arrays
         """
-        d_theta = np.zeros(self.kernel.n_dims)
-        d_Z = np.zeros_like(Z)
-        z = (Z - Z.mean(axis=0)) * core.inverse_length_scale[:, None, :]
+        d_theta = np.zeros(len(self.theta))
+        d_Z = np.zeros((core.n_inducing, core.n_features))
         for t, term in enumerate(self.terms):
-            d_log_variance = cross.sums[t].sum() + gram.sums[t].sum() + (diagonal + jitter) * core.variance[t]
-            for leaf in term.constants:
-                d_theta[leaf.theta] += d_log_variance
-            if term.base is None:
+            d_log_variance = cross.terms[t] + gram.terms[t]
+            for leaf, power in (*term.constants, *((leaf, 1.0) for leaf in term.noise)):
+                for free in leaf.theta.values():
+                    d_theta[free] += power * d_log_variance
+        points = core.scaled_inducing_points
+        for f, (t, leaf) in enumerate(self.factors):
+            factor = FACTORS[type(leaf.kernel)]
+            if factor.shape in leaf.theta:
+                d_theta[leaf.theta[factor.shape]] += factor.power * (cross.shapes[f] + gram.shapes[f])
+            if self.terms[t].noise:
                 continue
             d_log_scale = np.zeros(self.n_features)
             for part, sides in ((cross, 1.0), (gram, 2.0)):
-                toward = part.products[t] - part.sums[t][:, None] * z[t]
-                d_log_scale += part.squares[t] - np.sum(z[t] * (part.products[t] + toward), axis=0)
-                d_Z += sides * toward * core.inverse_length_scale[t]
-            if term.base.kernel.n_dims:
-                anisotropic = np.size(term.base.kernel.length_scale) > 1
-                d_theta[term.base.theta] += d_log_scale if anisotropic else d_log_scale.sum()
-        for term in self.white:
-            assert term.base is not None
-            share = diagonal * term.scale * term.base.kernel.noise_level
-            for leaf in (*term.constants, term.base):
-                d_theta[leaf.theta] += share
+                # By z of h = x.z, or of h = -|x - z|^2 / 2.
+                toward = part.products[f]
+                if factor.has_length_scale:
+                    toward = toward - part.sums[f][:, None] * points[f]
+                    d_log_scale += part.squares[f] - np.sum(points[f] * (part.products[f] + toward), axis=0)
+                d_Z += sides * toward * core.inverse_length_scale[f]
+            if "length_scale" in leaf.theta:
+                free = leaf.theta["length_scale"]
+                d_theta[free] += d_log_scale if free.stop - free.start > 1 else d_log_scale.sum()
         return d_theta, d_Z

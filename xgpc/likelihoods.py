@@ -86,7 +86,7 @@ class Likelihood:
 
 
 # The exact bound is closer to the posterior and needs fewer iterations than Polya-Gamma's at the same cost each.
-LIKELIHOODS = {"logit": Likelihood("logit", ("exact", "polya-gamma"), logit_log_probabilities)}
+LIKELIHOODS = {"logit": Likelihood("logit", ("exact", "polya-gamma", "taylor"), logit_log_probabilities)}
 
 
 def resolve(likelihood: str, bound: str) -> tuple[Likelihood, str]:

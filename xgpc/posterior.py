@@ -76,10 +76,10 @@ class Prior:
         core = spec.at(Z)
         gram = core.cross(Z)
         gram = 0.5 * (gram + gram.T)
-        variance = float(core.variance.sum())
+        diagonal = np.diag(gram).copy()
         for escalation in range(JITTER_ESCALATIONS + 1):
             jitter = JITTER * 10.0**escalation
-            np.fill_diagonal(gram, variance * (1.0 + jitter))
+            np.fill_diagonal(gram, diagonal + jitter * np.mean(diagonal))
             factors = cholesky_and_inverse(gram)
             if factors is not None:
                 return cls(spec, Z, core, *factors, jitter)
@@ -154,7 +154,7 @@ class SparsePosterior:
         a = prior.core.cross(X) @ prior.Linv.T
         b = a @ self.Rinv.T
         here = prior.spec.at(np.asarray(X, dtype=np.float64)).cross(X)
-        np.fill_diagonal(here, prior.core.diagonal)
+        np.fill_diagonal(here, prior.core.diagonals(X))
         covariance = here - a @ a.T + b @ b.T
         covariance = 0.5 * (covariance + covariance.T)
         np.fill_diagonal(covariance, np.maximum(np.diag(covariance), np.sum(b**2, axis=1)))

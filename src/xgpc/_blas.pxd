@@ -10,3 +10,8 @@ cdef void trsm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* 
 cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, const double* a, double beta, double* c) noexcept nogil
 cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil
 cdef int potrf_lower(Py_ssize_t m, double* a) noexcept nogil
+cdef void symm(Py_ssize_t m, const double* a, const double* b, double* c) noexcept nogil
+cdef void trmm_upper_left(Py_ssize_t m, const double* lower, double* b) noexcept nogil
+cdef void trmm_lower_right(Py_ssize_t m, const double* lower, double* b) noexcept nogil
+cdef void trmv_upper(Py_ssize_t m, const double* lower, double* x) noexcept nogil
+cdef int lauum_lower(Py_ssize_t m, double* a) noexcept nogil

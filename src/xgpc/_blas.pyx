@@ -56,3 +56,37 @@ cdef int potrf_lower(Py_ssize_t m, double* a) noexcept nogil:
     cdef int size = <int>m, info = 0
     cython_lapack.dpotrf(b"U", &size, a, &size, &info)
     return info
+
+
+cdef void symm(Py_ssize_t m, const double* a, const double* b, double* c) noexcept nogil:
+    # c (m, m) = b a, of which only the lower triangle of the symmetric a is read
+    cdef int size = <int>m
+    cdef double one = 1.0, zero = 0.0
+    cython_blas.dsymm(b"L", b"U", &size, &size, &one, <double*>a, &size, <double*>b, &size, &zero, c, &size)
+
+
+cdef void trmm_upper_left(Py_ssize_t m, const double* lower, double* b) noexcept nogil:
+    # b (m, m) <- lower^T b
+    cdef int size = <int>m
+    cdef double one = 1.0
+    cython_blas.dtrmm(b"R", b"U", b"T", b"N", &size, &size, &one, <double*>lower, &size, b, &size)
+
+
+cdef void trmm_lower_right(Py_ssize_t m, const double* lower, double* b) noexcept nogil:
+    # b (m, m) <- b lower
+    cdef int size = <int>m
+    cdef double one = 1.0
+    cython_blas.dtrmm(b"L", b"U", b"N", b"N", &size, &size, &one, <double*>lower, &size, b, &size)
+
+
+cdef void trmv_upper(Py_ssize_t m, const double* lower, double* x) noexcept nogil:
+    # x <- lower^T x
+    cdef int size = <int>m, step = 1
+    cython_blas.dtrmv(b"U", b"N", b"N", &size, <double*>lower, &size, x, &step)
+
+
+cdef int lauum_lower(Py_ssize_t m, double* a) noexcept nogil:
+    # lower triangle of a <- a^T a for a lower triangular a; returns LAPACK's info
+    cdef int size = <int>m, info = 0
+    cython_lapack.dlauum(b"U", &size, a, &size, &info)
+    return info

@@ -3,11 +3,12 @@ from ._kernels cimport InducingKernel, KernelScratch, real
 
 cdef class Workspace:
     cdef readonly Py_ssize_t rows, n_inducing, n_features
-    cdef double[::1] a, b, term, x, x2, mean, variance, ell, precision, linear
+    cdef double[::1] a, b, term, factor, rest, x, x2, row_sum, diagonal, mean, variance, ell, precision, linear
     cdef KernelScratch kernel
 
 
 cdef extern from "vmath.h" nogil:
+    void xg_means(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* w, double* mean)
     void xg_squared_norms(Py_ssize_t rows, Py_ssize_t m, const double* a, double* out)
     void xg_norms_and_means(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* w, double* copy,
                             double* norms, double* mean)
@@ -22,6 +23,7 @@ cdef extern from "sites.h" nogil:
     enum:
         XG_LOGIT_POLYA_GAMMA
         XG_LOGIT_EXACT
+        XG_LOGIT_TAYLOR
 
 
 cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X, const Py_ssize_t* index,

@@ -8,7 +8,9 @@ the same order.
 import numpy as np
 
 from . cimport _blas
-from ._kernels cimport InducingKernel, KernelScratch, cross_block, gradient_block, real
+from ._kernels cimport (
+    InducingKernel, KernelScratch, cross_block, diagonal_block, diagonal_gradient_block, gradient_block, real,
+)
 
 cdef extern from "vmath.h" nogil:
     void xg_exp_array(Py_ssize_t n, const double* x, double* out)
@@ -16,7 +18,8 @@ cdef extern from "vmath.h" nogil:
     void xg_gradient_tile(Py_ssize_t rows, Py_ssize_t m, const double* precision, const double* residual,
                           const double* alpha, double* g)
 
-SITES = {("logit", "polya-gamma"): XG_LOGIT_POLYA_GAMMA, ("logit", "exact"): XG_LOGIT_EXACT}
+SITES = {("logit", "polya-gamma"): XG_LOGIT_POLYA_GAMMA, ("logit", "exact"): XG_LOGIT_EXACT,
+         ("logit", "taylor"): XG_LOGIT_TAYLOR}
 
 
 cdef class Workspace:
@@ -24,11 +27,13 @@ cdef class Workspace:
 
     def __init__(self, Py_ssize_t rows, Py_ssize_t n_inducing, Py_ssize_t n_features):
         self.rows, self.n_inducing, self.n_features = rows, n_inducing, n_features
-        self.a, self.b, self.term = np.empty((3, rows * n_inducing))
+        # Pages that a kernel has no use for (products of factors) are never touched, and so never taken.
+        self.a, self.b, self.term, self.factor, self.rest = np.empty((5, rows * n_inducing))
         self.x = np.empty(rows * n_features)
-        self.x2, self.mean, self.variance = np.empty(rows), np.empty(rows), np.empty(rows)
-        self.ell, self.precision, self.linear = np.empty(rows), np.empty(rows), np.empty(rows)
-        self.kernel.x, self.kernel.x2, self.kernel.term = &self.x[0], &self.x2[0], &self.term[0]
+        self.x2, self.row_sum, self.diagonal, self.mean, self.variance = np.empty((5, rows))
+        self.ell, self.precision, self.linear = np.empty((3, rows))
+        self.kernel.x, self.kernel.x2, self.kernel.row_sum = &self.x[0], &self.x2[0], &self.row_sum[0]
+        self.kernel.term, self.kernel.factor, self.kernel.rest = &self.term[0], &self.factor[0], &self.rest[0]
 
 
 cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X, const Py_ssize_t* index,
@@ -47,7 +52,7 @@ cdef double* whitened(InducingKernel kernel, const double[:, ::1] Linv, const re
     return a
 
 
-cdef void tile_marginals(double diagonal, Py_ssize_t m, Py_ssize_t rows, const double* a, const double* Rinv,
+cdef void tile_marginals(const double* diagonal, Py_ssize_t m, Py_ssize_t rows, const double* a, const double* Rinv,
                          const double* w, double* b, double* norms, double* mean, double* variance) noexcept nogil:
     # mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2; tile b and norms (rows,) are scratch.
     cdef Py_ssize_t i
@@ -55,7 +60,7 @@ cdef void tile_marginals(double diagonal, Py_ssize_t m, Py_ssize_t rows, const d
     _blas.trmm_lower_t(rows, m, Rinv, b)
     xg_squared_norms(rows, m, b, variance)
     for i in range(rows):
-        variance[i] += max(diagonal - norms[i], 0.0)
+        variance[i] += max(diagonal[i] - norms[i], 0.0)
 
 
 cdef void tile_statistics(Py_ssize_t m, Py_ssize_t rows, const double* a, const double* precision,
@@ -80,7 +85,8 @@ def marginals_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start,
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             project(kernel, &Linv[0, 0], X, NULL, i, rows, &work.kernel, &work.a[0])
-            tile_marginals(kernel.diagonal, kernel.n_inducing, rows, &work.a[0], &Rinv[0, 0], &w[0],
+            diagonal_block(kernel, X, NULL, i, rows, &work.kernel, &work.diagonal[0])
+            tile_marginals(&work.diagonal[0], kernel.n_inducing, rows, &work.a[0], &Rinv[0, 0], &w[0],
                            &work.b[0], &work.x2[0], &mean[i], &variance[i])
 
 
@@ -102,7 +108,8 @@ def update_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, b
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            tile_marginals(kernel.diagonal, m, rows, a, &Rinv[0, 0], &w[0], &work.b[0], &work.x2[0],
+            diagonal_block(kernel, X, NULL, i, rows, &work.kernel, &work.diagonal[0])
+            tile_marginals(&work.diagonal[0], m, rows, a, &Rinv[0, 0], &w[0], &work.b[0], &work.x2[0],
                            &mean[i], &variance[i])
             xg_sites(site, rows, &mean[i], &variance[i], &y[i], &weight[i] if weight.shape[0] else NULL,
                      &work.ell[0], &precision[i], &linear[i])
@@ -130,44 +137,84 @@ def statistics_block(InducingKernel kernel, const real[:, :] X, double[::1] cach
 
 def gradient_of_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached,
                       Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] M,
-                      const double[::1] alpha, const double[::1] mean, const double[::1] precision,
-                      const double[::1] linear, Workspace work, double[:, ::1] sums, double[:, :, ::1] products,
-                      double[:, ::1] squares):
-    """Contraction of dF / dK_nm = (r - lambda m) alpha^T + Lambda A M, M = (I - P^{-1}) L^{-1}, for rows start..stop.
+                      const double[::1] alpha, const double[::1] w, const double[::1] precision,
+                      const double[::1] linear, Workspace work, double[::1] terms, double[::1] shapes,
+                      double[:, ::1] sums, double[:, :, ::1] products, double[:, ::1] squares):
+    """Contraction of dF / dK_nm = (r - lambda m) alpha^T + Lambda A M, M = (I - P^{-1}) L^{-1}, and of
+    dF / dk_ii = -lambda / 2, for rows start..stop; m = A w.
 
-    Overwrites ``sums``, ``products`` and ``squares``, see ``_kernels.gradient_block``.
+    Adds to ``terms`` and the arrays after it, see ``_kernels.gradient_block``.
     """
     cdef Py_ssize_t tile, i, j, rows, m = kernel.n_inducing
     cdef double* a = NULL
     cdef double* G = &work.b[0]
     with nogil:
-        sums[:, :] = 0.0
-        products[:, :, :] = 0.0
-        squares[:, :] = 0.0
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
             _blas.gemm_tile(rows, m, m, a, &M[0, 0], False, G)
+            xg_means(rows, m, a, &w[0], &work.mean[0])
             for j in range(rows):
-                work.linear[j] = linear[i + j] - precision[i + j] * mean[i + j]
+                work.linear[j] = linear[i + j] - precision[i + j] * work.mean[j]
+                work.ell[j] = -0.5 * precision[i + j]
             xg_gradient_tile(rows, m, &precision[i], &work.linear[0], &alpha[0], G)
-            gradient_block(kernel, X, i, rows, G, &work.kernel, &work.term[0], &sums[0, 0], &products[0, 0, 0],
-                           &squares[0, 0])
+            gradient_block(kernel, X, i, rows, G, &work.kernel, &work.a[0], &terms[0], &shapes[0], &sums[0, 0],
+                           &products[0, 0, 0], &squares[0, 0])
+            diagonal_gradient_block(kernel, X, i, rows, &work.ell[0], &work.kernel, &terms[0], &shapes[0])
 
 
-def gradient_of_gram(InducingKernel kernel, const double[:, :] Z, const double[:, ::1] G, double[:, ::1] sums,
-                     double[:, :, ::1] products, double[:, ::1] squares):
-    """The same contraction of G = dF / dK_mm (m, m) with k(Z, Z)."""
+def gradient_of_gram(InducingKernel kernel, const double[:, :] Z, const double[:, ::1] G, double[::1] terms,
+                     double[::1] shapes, double[:, ::1] sums, double[:, :, ::1] products, double[:, ::1] squares):
+    """The same contraction of a symmetric G = dF / dK_mm (m, m) with k(Z, Z)."""
     cdef Py_ssize_t m = kernel.n_inducing
     work = Workspace(m, m, kernel.n_features)
     cdef Workspace scratch = work
     with nogil:
-        sums[:, :] = 0.0
-        products[:, :, :] = 0.0
-        squares[:, :] = 0.0
-        gradient_block(kernel, Z, 0, m, &G[0, 0], &scratch.kernel, &scratch.term[0], &sums[0, 0],
+        gradient_block(kernel, Z, 0, m, &G[0, 0], &scratch.kernel, &scratch.a[0], &terms[0], &shapes[0], &sums[0, 0],
                        &products[0, 0, 0], &squares[0, 0])
+
+
+def matrix_gradients(const double[:, ::1] Linv, const double[:, ::1] Rinv, const double[:, ::1] P,
+                     const double[::1] h, const double[::1] w, double jitter):
+    """What the gradient of the bound at fixed q(u) needs of small matrices, for sites that make P (lower) and h.
+
+    Returns G = dF/dK_mm, M = (I - P_q^{-1}) L^{-1} and alpha = L^{-T} w. With S = P - I and e = h - S w,
+    G = -L^{-T} [e w^T + w e^T - w w^T + S - P_q^{-1} S - S P_q^{-1} - P_q^{-1} + I] L^{-1} / 2. The jitter, relative to
+    the mean diagonal, is in G. O(m^3).
+    """
+    cdef Py_ssize_t i, j, m = w.shape[0]
+    gram, rows, vector = np.empty((m, m)), np.empty((m, m)), np.array(w)
+    cdef double[:, ::1] G = gram, M = rows, S = np.empty((m, m)), product = np.empty((m, m))
+    cdef double[::1] alpha = vector, e = np.array(h)
+    cdef double trace = 0.0
+    with nogil:
+        for i in range(m):
+            for j in range(i + 1):
+                S[i, j] = S[j, i] = P[i, j] - (1.0 if i == j else 0.0)
+                M[i, j] = Rinv[i, j]
+                M[j, i] = 0.0 if i != j else M[j, i]
+        _blas.lauum_lower(m, &M[0, 0])
+        _blas.symm(m, &M[0, 0], &S[0, 0], &product[0, 0])
+        for i in range(m):
+            for j in range(m):
+                e[i] -= S[i, j] * w[j]
+        for i in range(m):
+            for j in range(i + 1):
+                G[i, j] = -0.5 * (e[i] * w[j] + w[i] * e[j] - w[i] * w[j] + S[i, j] - product[i, j] - product[j, i]
+                                  - M[i, j] + (1.0 if i == j else 0.0))
+                G[j, i] = G[i, j]
+                M[i, j] = (1.0 if i == j else 0.0) - M[i, j]
+                M[j, i] = M[i, j]
+        _blas.trmm_upper_left(m, &Linv[0, 0], &G[0, 0])
+        _blas.trmm_lower_right(m, &Linv[0, 0], &G[0, 0])
+        _blas.trmm_lower_right(m, &Linv[0, 0], &M[0, 0])
+        _blas.trmv_upper(m, &Linv[0, 0], &alpha[0])
+        for i in range(m):
+            trace += G[i, i]
+        for i in range(m):
+            G[i, i] += jitter * trace / m
+    return gram, rows, vector
 
 
 def sites(int site, const double[::1] mean, const double[::1] variance, const double[::1] y,

@@ -1,26 +1,38 @@
-"""Covariance blocks k(X, Z) of sums of terms, and the contractions of a gradient with their derivatives.
+"""Covariance blocks k(X, Z) of sums of products, and the contractions of a gradient with their derivatives.
 
-A kernel is a list of terms variance_t * profile_t(r_t), r_t^2 = sum_j ((x_j - z_j) s_tj)^2, plus a white variance
-on the diagonal. A family is one profile: adding one means a value here, its gradient weight, and a parser entry
-in xgpc/kernels.py.
+A kernel is a sum of terms variance_t * prod_f factor_f; a term of noise counts on the diagonal of k(X, X) alone. A
+factor is a stationary profile p(r), r^2 = sum_j ((x_j - z_j) s_fj)^2, or the dot product shape + x.z. Adding a family
+means its function and a line in profiles.h and .c, its number here, and an entry in the table of xgpc/kernels.py.
 """
 import numpy as np
 
 from . cimport _blas
 
-cdef extern from "vmath.h" nogil:
-    void xg_rbf_from_products(Py_ssize_t rows, Py_ssize_t m, const double* x2, const double* z2, double variance,
-                              const double* cross, bint accumulate, double* out)
-    void xg_rbf_from_differences(Py_ssize_t rows, Py_ssize_t m, Py_ssize_t d, const double* x, const double* z,
-                                 double variance, bint accumulate, double* out)
-    void xg_weight_tile(Py_ssize_t rows, Py_ssize_t m, const double* g, double* w, double* row_sum,
-                        double* column_sum)
+cdef extern from "profiles.h" nogil:
+    enum:
+        XG_RBF
+        XG_MATERN_12
+        XG_MATERN_32
+        XG_MATERN_52
+        XG_RATIONAL_QUADRATIC
+        XG_DOT_PRODUCT
+        XG_SET
+        XG_ADD
+        XG_MULTIPLY
+    void xg_profile_values(int family, double shape, int mode, Py_ssize_t rows, Py_ssize_t m, const double* x2,
+                           const double* z2, double scale, const double* cross, double* out)
+    void xg_profile_slopes(int family, double shape, Py_ssize_t rows, Py_ssize_t m, const double* x2,
+                           const double* z2, double scale, const double* g, const double* cross, double* out,
+                           double* row_sum, double* column_sum, double* sums)
+    void xg_half_distances(Py_ssize_t rows, Py_ssize_t m, Py_ssize_t d, const double* x, const double* z, double* out)
+    void xg_multiply(Py_ssize_t size, const double* g, double* out)
 
 # |x|^2 + |z|^2 - 2 x.z loses eps (|x|^2 + |z|^2) of the squared distance. Above this squared norm (an error of
-# about 1e-10) the differences are formed instead.
+# about 1e-10) the differences are formed instead; Matern 1/2, which takes the root of what is lost, always needs them.
 cdef double CANCELLATION_LIMIT = 1e6
 
-FAMILIES = {"constant": CONSTANT, "rbf": RBF}
+FAMILIES = {"rbf": XG_RBF, "matern-1/2": XG_MATERN_12, "matern-3/2": XG_MATERN_32, "matern-5/2": XG_MATERN_52,
+            "rational-quadratic": XG_RATIONAL_QUADRATIC, "dot-product": XG_DOT_PRODUCT}
 
 
 cdef class InducingKernel:
@@ -28,35 +40,50 @@ cdef class InducingKernel:
 
     Parameters
     ----------
-    family : (n_terms,) int32, values of ``FAMILIES``
     variance : (n_terms,) float64, positive
-    inverse_length_scale : (n_terms, d) float64; ignored for constant terms
-    white : float, variance of the white noise, on the diagonal of k(X, X) only
+    noise : (n_terms,) of bool, whether the term counts on the diagonal alone
+    term : (n_factors,) of int, ascending: the term that a factor belongs to
+    family : (n_factors,) of int, values of ``FAMILIES``
+    shape : (n_factors,) float64; alpha of the rational quadratic, sigma_0^2 of the dot product
+    inverse_length_scale : (n_factors, d) float64; ones for the dot product
     inducing_points : (m, d) float64
     """
 
-    def __init__(self, family, variance, inverse_length_scale, double white, inducing_points):
-        self.family = np.ascontiguousarray(family, dtype=np.int32)
-        self.variance = np.ascontiguousarray(variance, dtype=np.float64)
-        self.inverse_length_scale = np.ascontiguousarray(inverse_length_scale, dtype=np.float64)
+    def __init__(self, variance, noise, term, family, shape, inverse_length_scale, inducing_points):
         Z = np.ascontiguousarray(inducing_points, dtype=np.float64)
-        self._family, self._variance, self._scale = self.family, self.variance, self.inverse_length_scale
-        self.n_terms = self._family.shape[0]
         self.n_inducing, self.n_features = Z.shape
+        self.variance = np.ascontiguousarray(variance, dtype=np.float64)
+        self.noise = np.ascontiguousarray(noise, dtype=np.intc)
+        self.term = np.ascontiguousarray(term, dtype=np.intp)
+        self.family = np.ascontiguousarray(family, dtype=np.intc)
+        self.shape = np.ascontiguousarray(shape, dtype=np.float64)
+        self.inverse_length_scale = np.ascontiguousarray(inverse_length_scale, dtype=np.float64).reshape(
+            -1, self.n_features)
         self.inducing_points = Z
-        self.white = white
-        self.diagonal = float(self.variance.sum()) + white
+        self.n_terms, self.n_factors = len(self.variance), len(self.family)
+        self._variance, self._noise, self._family, self._shape = self.variance, self.noise, self.family, self.shape
+        self._first = np.searchsorted(self.term, np.arange(self.n_terms + 1)).astype(np.intp)
+        self._scale = self.inverse_length_scale
+        is_dot = self.family == XG_DOT_PRODUCT
         # Distances do not depend on the origin; near the data's middle they lose the fewest digits.
-        centre = Z.mean(axis=0)
-        scaled = (Z - centre) * self.inverse_length_scale[:, None, :]
+        centre = np.where(is_dot[:, None], 0.0, Z.mean(axis=0))
+        scaled = (Z - centre[:, None, :]) * self.inverse_length_scale[:, None, :]
         self._centre = centre
         self._z = scaled
-        self._z2 = np.einsum("tkj,tkj->tk", scaled, scaled)
+        self._z2 = np.einsum("fkj,fkj->fk", scaled, scaled)
         self._z2_max = np.max(self._z2, axis=1)
+        self._zeros = np.zeros(self.n_inducing)
+        self._stationary = not np.any(is_dot)
+        self._diagonal = float(self.variance.sum())
 
     def __reduce__(self):
-        return InducingKernel, (self.family, self.variance, self.inverse_length_scale, self.white,
-                                self.inducing_points)
+        return InducingKernel, (self.variance, self.noise, self.term, self.family, self.shape,
+                                self.inverse_length_scale, self.inducing_points)
+
+    @property
+    def scaled_inducing_points(self):
+        """(n_factors, m, d): (z - centre) / length scale, the coordinates of the contractions."""
+        return np.asarray(self._z)
 
     def cross(self, X):
         """k(X, Z), (n, m) float64, for X (n, d) float32 or float64."""
@@ -64,23 +91,42 @@ cdef class InducingKernel:
             return _cross[float](self, X)
         return _cross[double](self, X)
 
+    def diagonals(self, X):
+        """k(x, x), noise included, (n,) float64, for X (n, d) float32 or float64."""
+        if X.dtype == np.float32:
+            return _diagonals[float](self, X)
+        return _diagonals[double](self, X)
+
 
 cdef _cross(InducingKernel kernel, const real[:, :] X):
     cdef Py_ssize_t n = X.shape[0]
     cdef double[:, ::1] x = np.empty((kernel.n_features, n))
     cdef double[::1] x2 = np.empty(n)
-    cdef double[:, ::1] term = np.empty((kernel.n_inducing, n))
+    cdef double[:, ::1] term = np.empty((kernel.n_inducing, n)), factor = np.empty((kernel.n_inducing, n))
     out = np.empty((kernel.n_inducing, n))
     cdef double[:, ::1] result = out
     cdef KernelScratch scratch
     if n:
-        scratch.x, scratch.x2, scratch.term = &x[0, 0], &x2[0], &term[0, 0]
+        scratch.x, scratch.x2, scratch.term, scratch.factor = &x[0, 0], &x2[0], &term[0, 0], &factor[0, 0]
         with nogil:
             cross_block(kernel, X, NULL, 0, n, &scratch, &result[0, 0])
     return np.ascontiguousarray(out.T)
 
 
-cdef double scale_rows(InducingKernel kernel, Py_ssize_t t, const real[:, :] X, const Py_ssize_t* index,
+cdef _diagonals(InducingKernel kernel, const real[:, :] X):
+    cdef Py_ssize_t n = X.shape[0]
+    cdef double[::1] x2 = np.empty(n)
+    out = np.empty(n)
+    cdef double[::1] result = out
+    cdef KernelScratch scratch
+    if n:
+        scratch.x2 = &x2[0]
+        with nogil:
+            diagonal_block(kernel, X, NULL, 0, n, &scratch, &result[0])
+    return out
+
+
+cdef double scale_rows(InducingKernel kernel, Py_ssize_t f, const real[:, :] X, const Py_ssize_t* index,
                        Py_ssize_t start, Py_ssize_t rows, double* x, double* x2) noexcept nogil:
     # tile x (rows, d) = (X - centre) / length scale, x2 (rows,) its squared norms; returns the largest of them.
     cdef Py_ssize_t i, j
@@ -88,8 +134,8 @@ cdef double scale_rows(InducingKernel kernel, Py_ssize_t t, const real[:, :] X, 
     for i in range(rows):
         x2[i] = 0.0
     for j in range(kernel.n_features):
-        centre = kernel._centre[j]
-        scale = kernel._scale[t, j]
+        centre = kernel._centre[f, j]
+        scale = kernel._scale[f, j]
         for i in range(rows):
             value = (X[index[i] if index != NULL else start + i, j] - centre) * scale
             x[j * rows + i] = value
@@ -99,47 +145,158 @@ cdef double scale_rows(InducingKernel kernel, Py_ssize_t t, const real[:, :] X, 
     return largest
 
 
-cdef void term_block(InducingKernel kernel, Py_ssize_t t, const real[:, :] X, const Py_ssize_t* index,
-                     Py_ssize_t start, Py_ssize_t rows, bint accumulate, KernelScratch* scratch,
-                     double* products, double* out) noexcept nogil:
-    # tile out (rows, m) (+)= term t; leaves the scaled rows in scratch. The tile products may be out itself.
+cdef const double* factor_arguments(InducingKernel kernel, Py_ssize_t f, const real[:, :] X, const Py_ssize_t* index,
+                                    Py_ssize_t start, Py_ssize_t rows, KernelScratch* scratch,
+                                    double* products) noexcept nogil:
+    # The scaled rows and the tile products from which profiles.h forms its argument; returns the norms z2 to use.
     cdef Py_ssize_t i, m = kernel.n_inducing, d = kernel.n_features
-    cdef double largest
-    if kernel._family[t] == CONSTANT:
-        for i in range(rows * m):
-            out[i] = (out[i] if accumulate else 0.0) + kernel._variance[t]
-        return
-    largest = scale_rows(kernel, t, X, index, start, rows, scratch.x, scratch.x2)
-    if largest + kernel._z2_max[t] > CANCELLATION_LIMIT:
-        xg_rbf_from_differences(rows, m, d, scratch.x, &kernel._z[t, 0, 0], kernel._variance[t], accumulate, out)
-        return
-    _blas.gemm_tile(rows, m, d, scratch.x, &kernel._z[t, 0, 0], True, products)
-    xg_rbf_from_products(rows, m, scratch.x2, &kernel._z2[t, 0], kernel._variance[t], products, accumulate, out)
+    cdef double largest = scale_rows(kernel, f, X, index, start, rows, scratch.x, scratch.x2)
+    cdef int family = kernel._family[f]
+    if family == XG_MATERN_12 or (family != XG_DOT_PRODUCT and largest + kernel._z2_max[f] > CANCELLATION_LIMIT):
+        xg_half_distances(rows, m, d, scratch.x, &kernel._z[f, 0, 0], products)
+        for i in range(rows):
+            scratch.x2[i] = 0.0
+        return &kernel._zeros[0]
+    _blas.gemm_tile(rows, m, d, scratch.x, &kernel._z[f, 0, 0], True, products)
+    return &kernel._z2[f, 0]
+
+
+cdef void factor_block(InducingKernel kernel, Py_ssize_t f, const real[:, :] X, const Py_ssize_t* index,
+                       Py_ssize_t start, Py_ssize_t rows, int mode, double scale, KernelScratch* scratch,
+                       double* products, double* out) noexcept nogil:
+    # tile out (rows, m) =, += or *= scale * factor f. The tile products may be out itself to set it.
+    cdef const double* z2 = factor_arguments(kernel, f, X, index, start, rows, scratch, products)
+    xg_profile_values(kernel._family[f], kernel._shape[f], mode, rows, kernel.n_inducing, scratch.x2, z2, scale,
+                      products, out)
 
 
 cdef void cross_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
                       Py_ssize_t rows, KernelScratch* scratch, double* out) noexcept nogil:
     # tile out (rows, m) = k(X[index], Z), or k(X[start:start + rows], Z) without an index.
-    cdef Py_ssize_t t
+    cdef Py_ssize_t t, f, i, first, last, size = rows * kernel.n_inducing
+    cdef bint empty = True
+    cdef double* term
     for t in range(kernel.n_terms):
-        term_block(kernel, t, X, index, start, rows, t > 0, scratch, out if t == 0 else scratch.term, out)
+        if kernel._noise[t]:
+            continue
+        first, last = kernel._first[t], kernel._first[t + 1]
+        if first == last:
+            for i in range(size):
+                out[i] = kernel._variance[t] + (0.0 if empty else out[i])
+        elif last - first == 1:
+            factor_block(kernel, first, X, index, start, rows, XG_SET if empty else XG_ADD, kernel._variance[t],
+                         scratch, out if empty else scratch.factor, out)
+        else:
+            term = out if empty else scratch.term
+            factor_block(kernel, first, X, index, start, rows, XG_SET, kernel._variance[t], scratch, term, term)
+            for f in range(first + 1, last):
+                factor_block(kernel, f, X, index, start, rows, XG_MULTIPLY, 1.0, scratch, scratch.factor, term)
+            if not empty:
+                for i in range(size):
+                    out[i] += term[i]
+        empty = False
+
+
+cdef double term_diagonal(InducingKernel kernel, Py_ssize_t t, double x2) noexcept nogil:
+    # Term t of k(x, x) for a row of squared norm x2.
+    cdef Py_ssize_t f
+    cdef double value = kernel._variance[t]
+    for f in range(kernel._first[t], kernel._first[t + 1]):
+        if kernel._family[f] == XG_DOT_PRODUCT:
+            value *= kernel._shape[f] + x2
+    return value
+
+
+cdef void squared_norms(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
+                        Py_ssize_t rows, double* x2) noexcept nogil:
+    cdef Py_ssize_t i, j
+    cdef double value
+    for i in range(rows):
+        x2[i] = 0.0
+    for j in range(kernel.n_features):
+        for i in range(rows):
+            value = X[index[i] if index != NULL else start + i, j]
+            x2[i] += value * value
+
+
+cdef void diagonal_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
+                         Py_ssize_t rows, KernelScratch* scratch, double* out) noexcept nogil:
+    # out (rows,) = k(x, x), noise included
+    cdef Py_ssize_t t, i
+    for i in range(rows):
+        out[i] = kernel._diagonal if kernel._stationary else 0.0
+    if kernel._stationary:
+        return
+    squared_norms(kernel, X, index, start, rows, scratch.x2)
+    for t in range(kernel.n_terms):
+        for i in range(rows):
+            out[i] += term_diagonal(kernel, t, scratch.x2[i])
 
 
 cdef void gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
-                         const double* G, KernelScratch* scratch, double* weighted, double* sums, double* products,
-                         double* squares) noexcept nogil:
-    # Adds, for the tile G = dF / dk(X, Z) (rows, m) and each term t with W = G * k_t (elementwise):
-    #   sums (n_terms, m)        sum_i W_ik
-    #   products (n_terms, m, d) sum_i W_ik x_ij, x the scaled rows
-    #   squares (n_terms, d)     sum_ik W_ik x_ij^2
-    # The tile weighted is scratch. For the RBF, -2 d k / d r^2 = k, so that W serves variance and distances alike.
-    cdef Py_ssize_t t, i, j, m = kernel.n_inducing, d = kernel.n_features
+                         const double* G, KernelScratch* scratch, double* weighted, double* terms, double* shapes,
+                         double* sums, double* products, double* squares) noexcept nogil:
+    # Adds, for the tile G = dF / dk(X, Z) (rows, m), with W = G * k_t / factor_f * d factor_f / dh (elementwise):
+    #   terms (n_terms,)           sum_ik G_ik k_t(x_i, z_k)
+    #   shapes (n_factors,)        derivative by the logarithm of the factor's shape
+    #   sums (n_factors, m)        sum_i W_ik
+    #   products (n_factors, m, d) sum_i W_ik x_ij, x the scaled rows
+    #   squares (n_factors, d)     sum_ik W_ik x_ij^2
+    # h is -r^2 / 2 or x.z. The tile weighted is scratch.
+    cdef Py_ssize_t t, f, other, i, j, first, last, m = kernel.n_inducing, d = kernel.n_features
+    cdef double total
+    cdef double[2] totals
+    cdef const double* z2
+    cdef const double* rest
     for t in range(kernel.n_terms):
-        term_block(kernel, t, X, NULL, start, rows, False, scratch, weighted, weighted)
-        # The squared norms of the rows have served; their room takes the row sums of W.
-        xg_weight_tile(rows, m, G, weighted, scratch.x2, sums + t * m)
-        if kernel._family[t] != CONSTANT:
-            for j in range(d):
-                for i in range(rows):
-                    squares[t * d + j] += scratch.x2[i] * scratch.x[j * rows + i] * scratch.x[j * rows + i]
-            _blas.gemm_inner(rows, m, d, weighted, scratch.x, products + t * m * d)
+        if kernel._noise[t]:
+            continue
+        first, last = kernel._first[t], kernel._first[t + 1]
+        if first == last:
+            total = 0.0
+            for i in range(rows * m):
+                total += G[i]
+            terms[t] += kernel._variance[t] * total
+        for f in range(first, last):
+            rest = G
+            if last - first > 1:
+                for i in range(rows * m):
+                    scratch.rest[i] = G[i]
+                for other in range(first, last):
+                    if other != f:
+                        factor_block(kernel, other, X, NULL, start, rows, XG_MULTIPLY, 1.0, scratch, scratch.factor,
+                                     scratch.rest)
+                rest = scratch.rest
+            z2 = factor_arguments(kernel, f, X, NULL, start, rows, scratch, scratch.factor)
+            totals[0] = totals[1] = 0.0
+            xg_profile_slopes(kernel._family[f], kernel._shape[f], rows, m, scratch.x2, z2, kernel._variance[t], rest,
+                              scratch.factor, weighted, scratch.row_sum, sums + f * m, totals)
+            if f == first:
+                terms[t] += totals[0]
+            shapes[f] += totals[1]
+            if kernel._family[f] != XG_DOT_PRODUCT:
+                for j in range(d):
+                    for i in range(rows):
+                        squares[f * d + j] += scratch.row_sum[i] * scratch.x[j * rows + i] * scratch.x[j * rows + i]
+            _blas.gemm_inner(rows, m, d, weighted, scratch.x, products + f * m * d)
+
+
+cdef void diagonal_gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
+                                  const double* g, KernelScratch* scratch, double* terms, double* shapes) noexcept nogil:
+    # The same for the diagonal, g = dF / dk(x, x) (rows,): adds to terms and, for dot products, to shapes.
+    cdef Py_ssize_t t, f, i
+    cdef double total = 0.0, share
+    if kernel._stationary:
+        for i in range(rows):
+            total += g[i]
+        for t in range(kernel.n_terms):
+            terms[t] += total * kernel._variance[t]
+        return
+    squared_norms(kernel, X, NULL, start, rows, scratch.x2)
+    for t in range(kernel.n_terms):
+        for i in range(rows):
+            share = g[i] * term_diagonal(kernel, t, scratch.x2[i])
+            terms[t] += share
+            for f in range(kernel._first[t], kernel._first[t + 1]):
+                if kernel._family[f] == XG_DOT_PRODUCT and kernel._shape[f] > 0.0:
+                    shapes[f] += share * kernel._shape[f] / (kernel._shape[f] + scratch.x2[i])

@@ -12,7 +12,7 @@ from . cimport _blas
 from ._engine cimport (
     Workspace, project, xg_norms_and_means, xg_scale_and_sum, xg_sites, xg_squared_norms,
 )
-from ._kernels cimport InducingKernel, real
+from ._kernels cimport InducingKernel, diagonal_block, real
 
 cdef extern from "vmath.h" nogil:
     double xg_natural_gradient(Py_ssize_t n, double scale, const double* target, const double* current, double* g)
@@ -119,12 +119,13 @@ cdef class NaturalGradient:
                 _blas.trsv_lower(m, True, &self.factor[0], &self.w[0])
 
                 project(kernel, &Linv[0, 0], X, index, 0, batch, &work.kernel, a)
+                diagonal_block(kernel, X, index, 0, batch, &work.kernel, &work.diagonal[0])
                 xg_norms_and_means(batch, m, a, &self.w[0], b, &work.x2[0], &work.mean[0])
                 _blas.trsm_lower_t(batch, m, &self.factor[0], b)
                 xg_squared_norms(batch, m, b, &work.variance[0])
                 for i in range(batch):
                     row = index[i]
-                    work.variance[i] += max(kernel.diagonal - work.x2[i], 0.0)
+                    work.variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)
                     labels[i] = y[row]
                     if weight.shape[0]:
                         weights[i] = weight[row]

@@ -15,14 +15,17 @@
 
 XG_SITE_LOOP(xg_logit_polya_gamma_loop, xg_logit_polya_gamma)
 XG_SITE_LOOP(xg_logit_exact_loop, xg_logit_exact)
+XG_SITE_LOOP(xg_logit_taylor_loop, xg_logit_taylor)
 
 void xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, const double *weight,
               double *ell, double *lambda, double *r)
 {
     if (kind == XG_LOGIT_POLYA_GAMMA)
         xg_logit_polya_gamma_loop(n, m, v, y, ell, lambda, r);
-    else
+    else if (kind == XG_LOGIT_EXACT)
         xg_logit_exact_loop(n, m, v, y, ell, lambda, r);
+    else
+        xg_logit_taylor_loop(n, m, v, y, ell, lambda, r);
     if (weight)
         for (ptrdiff_t i = 0; i < n; ++i) {
             ell[i] *= weight[i];

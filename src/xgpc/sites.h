@@ -50,6 +50,19 @@ XG_INLINE xg_site xg_logit_exact(double m, double v, double y)
     return site;
 }
 
+/* Izmailov & Kropotov 2016, section 4.2: log sigma(y f) to second order about xi = m, their equation (16). lambda and r
+ * are those of the expansion with xi fixed, as that method has them; ell is not a bound. */
+XG_INLINE xg_site xg_logit_taylor(double m, double v, double y)
+{
+    xg_site site;
+    double e = xg_exp(-fabs(m));
+    double small = e / (1.0 + e), wrong = y * m < 0.0 ? 1.0 - small : small; /* sigma(-|m|), sigma(-y m) */
+    site.lambda = small * (1.0 - small);
+    site.ell = xg_min(y * m, 0.0) - xg_log1p_unit(e) - 0.5 * site.lambda * v;
+    site.r = y * wrong + site.lambda * m;
+    return site;
+}
+
 /* E[sigma(f)], f ~ N(m, v). */
 XG_INLINE double xg_logistic_normal_mean(double m, double v)
 {
@@ -65,7 +78,7 @@ XG_INLINE double xg_logistic_normal_mean(double m, double v)
     return value;
 }
 
-enum { XG_LOGIT_POLYA_GAMMA = 0, XG_LOGIT_EXACT = 1 };
+enum { XG_LOGIT_POLYA_GAMMA = 0, XG_LOGIT_EXACT = 1, XG_LOGIT_TAYLOR = 2 };
 
 /* Sites of n points; weight may be NULL, else it multiplies ell, lambda and r. */
 void xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, const double *weight,

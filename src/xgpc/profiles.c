@@ -1,0 +1,114 @@
+#include "profiles.h"
+
+#define XG_STATIONARY(i) xg_min(c[i] - 0.5 * (x2[i] + z), 0.0)
+#define XG_BILINEAR(i) c[i]
+#define XG_SLOPE(function, argument, at, lane)                                                                       \
+    {                                                                                                                \
+        xg_profile p = function(argument(at), shape);                                                                \
+        double weight = scale * gk[at], slope = weight * p.slope;                                                    \
+        o[at] = slope;                                                                                               \
+        row_sum[at] += slope;                                                                                        \
+        column[lane] += slope;                                                                                       \
+        value[lane] += weight * p.value;                                                                             \
+        shapes[lane] += weight * p.shape;                                                                            \
+    }
+
+/* A family's loops; argument is how h follows from the cross products. */
+#define XG_FAMILY(function, argument)                                                                                \
+    void function##_values(int, double, ptrdiff_t, ptrdiff_t, const double *, const double *, double,                \
+                           const double *, double *);                                                                \
+    XG_CLONES void function##_values(int mode, double shape, ptrdiff_t n, ptrdiff_t m, const double *x2,             \
+                                     const double *z2, double scale, const double *cross, double *out)               \
+    {                                                                                                                \
+        for (ptrdiff_t k = 0; k < m; ++k) {                                                                          \
+            const double *c = cross + k * n;                                                                         \
+            double *o = out + k * n;                                                                                 \
+            double z = z2[k];                                                                                        \
+            (void)z;                                                                                                 \
+            if (mode == XG_SET)                                                                                      \
+                for (ptrdiff_t i = 0; i < n; ++i)                                                                    \
+                    o[i] = scale * function(argument(i), shape).value;                                               \
+            else if (mode == XG_ADD)                                                                                 \
+                for (ptrdiff_t i = 0; i < n; ++i)                                                                    \
+                    o[i] += scale * function(argument(i), shape).value;                                              \
+            else                                                                                                     \
+                for (ptrdiff_t i = 0; i < n; ++i)                                                                    \
+                    o[i] *= scale * function(argument(i), shape).value;                                              \
+        }                                                                                                            \
+    }                                                                                                                \
+    void function##_slopes(double, ptrdiff_t, ptrdiff_t, const double *, const double *, double, const double *,     \
+                           const double *, double *, double *, double *, double *);                                  \
+    XG_CLONES void function##_slopes(double shape, ptrdiff_t n, ptrdiff_t m, const double *x2, const double *z2,     \
+                                     double scale, const double *g, const double *cross, double *out,                \
+                                     double *restrict row_sum, double *restrict column_sum, double *restrict sums)   \
+    {                                                                                                                \
+        for (ptrdiff_t k = 0; k < m; ++k) {                                                                          \
+            const double *c = cross + k * n, *gk = g + k * n;                                                        \
+            double *o = out + k * n;                                                                                 \
+            double z = z2[k];                                                                                        \
+            (void)z;                                                                                                 \
+            double column[XG_LANES] = {0.0}, value[XG_LANES] = {0.0}, shapes[XG_LANES] = {0.0};                      \
+            ptrdiff_t i = 0;                                                                                         \
+            for (; i + XG_LANES <= n; i += XG_LANES)                                                                 \
+                for (int l = 0; l < XG_LANES; ++l)                                                                   \
+                    XG_SLOPE(function, argument, i + l, l)                                                           \
+            for (; i < n; ++i)                                                                                       \
+                XG_SLOPE(function, argument, i, 0)                                                                   \
+            for (int l = 0; l < XG_LANES; ++l) {                                                                     \
+                column_sum[k] += column[l];                                                                          \
+                sums[0] += value[l];                                                                                 \
+                sums[1] += shapes[l];                                                                                \
+            }                                                                                                        \
+        }                                                                                                            \
+    }
+
+XG_FAMILY(xg_rbf, XG_STATIONARY)
+XG_FAMILY(xg_matern_12, XG_STATIONARY)
+XG_FAMILY(xg_matern_32, XG_STATIONARY)
+XG_FAMILY(xg_matern_52, XG_STATIONARY)
+XG_FAMILY(xg_rational_quadratic, XG_STATIONARY)
+XG_FAMILY(xg_dot_product, XG_BILINEAR)
+
+#define XG_DISPATCH(suffix, ...)                                                                                     \
+    switch (family) {                                                                                                \
+    case XG_RBF: xg_rbf_##suffix(__VA_ARGS__); break;                                                                \
+    case XG_MATERN_12: xg_matern_12_##suffix(__VA_ARGS__); break;                                                    \
+    case XG_MATERN_32: xg_matern_32_##suffix(__VA_ARGS__); break;                                                    \
+    case XG_MATERN_52: xg_matern_52_##suffix(__VA_ARGS__); break;                                                    \
+    case XG_RATIONAL_QUADRATIC: xg_rational_quadratic_##suffix(__VA_ARGS__); break;                                  \
+    default: xg_dot_product_##suffix(__VA_ARGS__);                                                                   \
+    }
+
+void xg_profile_values(int family, double shape, int mode, ptrdiff_t n, ptrdiff_t m, const double *x2,
+                       const double *z2, double scale, const double *cross, double *out)
+{
+    XG_DISPATCH(values, mode, shape, n, m, x2, z2, scale, cross, out)
+}
+
+void xg_profile_slopes(int family, double shape, ptrdiff_t n, ptrdiff_t m, const double *x2, const double *z2,
+                       double scale, const double *g, const double *cross, double *out, double *row_sum,
+                       double *column_sum, double *sums)
+{
+    memset(row_sum, 0, (size_t)n * sizeof *row_sum);
+    XG_DISPATCH(slopes, shape, n, m, x2, z2, scale, g, cross, out, row_sum, column_sum, sums)
+}
+
+XG_CLONES
+void xg_half_distances(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *restrict x, const double *restrict z,
+                       double *restrict out)
+{
+    memset(out, 0, (size_t)(n * m) * sizeof *out);
+    for (ptrdiff_t k = 0; k < m; ++k)
+        for (ptrdiff_t j = 0; j < d; ++j)
+            for (ptrdiff_t i = 0; i < n; ++i) {
+                double difference = x[j * n + i] - z[k * d + j];
+                out[k * n + i] -= 0.5 * (difference * difference);
+            }
+}
+
+XG_CLONES
+void xg_multiply(ptrdiff_t size, const double *restrict g, double *restrict out)
+{
+    for (ptrdiff_t i = 0; i < size; ++i)
+        out[i] *= g[i];
+}

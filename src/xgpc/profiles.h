@@ -1,0 +1,84 @@
+/* Factors of a kernel: stationary profiles p(h) of h = -r^2 / 2, r the scaled distance, and the dot product.
+ *
+ * A profile gives its value, its slope d p / d h and the derivative of p by the logarithm of its shape parameter. */
+#ifndef XGPC_PROFILES_H
+#define XGPC_PROFILES_H
+
+#include "vmath.h"
+
+enum {
+    XG_RBF = 0,
+    XG_MATERN_12 = 1,
+    XG_MATERN_32 = 2,
+    XG_MATERN_52 = 3,
+    XG_RATIONAL_QUADRATIC = 4,
+    XG_DOT_PRODUCT = 5
+};
+
+typedef struct {
+    double value, slope, shape;
+} xg_profile;
+
+XG_INLINE xg_profile xg_rbf(double h, double shape)
+{
+    (void)shape;
+    double e = xg_exp(h);
+    return (xg_profile){e, e, 0.0};
+}
+
+/* The slope has a pole at h = 0, where the distance by which every derivative multiplies it vanishes faster. */
+XG_INLINE xg_profile xg_matern_12(double h, double shape)
+{
+    (void)shape;
+    double r = sqrt(-2.0 * h), e = xg_exp(-r);
+    return (xg_profile){e, r < 1e-7 ? 0.0 : e / r, 0.0};
+}
+
+XG_INLINE xg_profile xg_matern_32(double h, double shape)
+{
+    (void)shape;
+    double a = sqrt(-6.0 * h), e = xg_exp(-a);
+    return (xg_profile){(1.0 + a) * e, 3.0 * e, 0.0};
+}
+
+XG_INLINE xg_profile xg_matern_52(double h, double shape)
+{
+    (void)shape;
+    double a = sqrt(-10.0 * h), e = xg_exp(-a);
+    return (xg_profile){(1.0 + a * (1.0 + a * (1.0 / 3.0))) * e, 5.0 / 3.0 * (1.0 + a) * e, 0.0};
+}
+
+/* (1 + u)^-shape, u = r^2 / (2 shape) */
+XG_INLINE xg_profile xg_rational_quadratic(double h, double shape)
+{
+    double u = -h / shape, log_base = xg_log1p(u), base = 1.0 + u;
+    double value = xg_exp(-shape * log_base);
+    return (xg_profile){value, value / base, shape * value * (u / base - log_base)};
+}
+
+/* shape + x.z; here h is the product x.z itself */
+XG_INLINE xg_profile xg_dot_product(double h, double shape)
+{
+    return (xg_profile){shape + h, 1.0, shape};
+}
+
+/* Tiles: element (i, k) of an (n, m) tile, i < n a row of data, stands at [k * n + i]. For a stationary profile
+ * h[i, k] = cross[i, k] - (x2[i] + z2[k]) / 2, clipped at 0; for the dot product h = cross. */
+
+enum { XG_SET = 0, XG_ADD = 1, XG_MULTIPLY = 2 };
+
+/* out = scale p, out += scale p, or out *= scale p */
+void xg_profile_values(int family, double shape, int mode, ptrdiff_t n, ptrdiff_t m, const double *x2,
+                       const double *z2, double scale, const double *cross, double *out);
+/* With G (n, m), for the profile p: out = scale G dp/dh; row_sum[i] = sum_k out[i, k]; column_sum[k] += sum_i out[i, k];
+ * sums[0] += sum scale G p; sums[1] += sum scale G dp/dlog(shape). out may be cross. */
+void xg_profile_slopes(int family, double shape, ptrdiff_t n, ptrdiff_t m, const double *x2, const double *z2,
+                       double scale, const double *g, const double *cross, double *out, double *row_sum,
+                       double *column_sum, double *sums);
+/* out[i, k] = -|x_i - z_k|^2 / 2 from the differences of a tile x (n, d) and row-major z (m, d): slower than by
+ * products, free of cancellation. */
+void xg_half_distances(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *x, const double *z, double *out);
+/* out *= g, elementwise */
+void xg_multiply(ptrdiff_t size, const double *g, double *out);
+
+#endif

@@ -1,0 +1,281 @@
+"""Sums, products and powers of kernels against scikit-learn's: chosen ones, their limits, and random trees."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    CompoundKernel,
+    DotProduct,
+    Exponentiation,
+    ExpSineSquared,
+    Matern,
+    PairwiseKernel,
+    Product,
+    RationalQuadratic,
+    Sum,
+)
+from sklearn.gaussian_process.kernels import ConstantKernel as C
+from sklearn.gaussian_process.kernels import WhiteKernel as White
+
+from xgpc.kernels import MAX_FACTORS, KernelSpec
+
+ARD = np.array([0.7, 2.0, 1.3])
+MATERN = {"1/2": 0.5, "3/2": 1.5, "5/2": 2.5, "infinity": np.inf}
+repeatable = settings(deadline=None, derandomize=True, max_examples=250)
+
+
+def magnitude(kernel, X, Z):
+    """The kernel with |x|.|z| for x.z: a sum of absolute values wherever terms of opposite sign may cancel."""
+    if isinstance(kernel, Sum):
+        return magnitude(kernel.k1, X, Z) + magnitude(kernel.k2, X, Z)
+    if isinstance(kernel, Product):
+        return magnitude(kernel.k1, X, Z) * magnitude(kernel.k2, X, Z)
+    if isinstance(kernel, Exponentiation):
+        return magnitude(kernel.kernel, X, Z) ** kernel.exponent
+    return kernel(np.abs(X), np.abs(Z)) if isinstance(kernel, DotProduct) else kernel(X, Z)
+
+
+def assert_equals_scikit_learn(kernel, X, Z, spec=None, rtol=1e-12):
+    """Values and diagonals, each relative to its magnitude."""
+    core = (spec or KernelSpec(kernel, Z.shape[1])).at(Z)
+    rows, points = np.asarray(X, dtype=np.float64), np.asarray(Z, dtype=np.float64)
+    error = np.abs(core.cross(X) - kernel(rows, points))
+    assert np.all(error <= rtol * magnitude(kernel, rows, points) + 1e-300)
+    np.testing.assert_allclose(core.diagonals(X), kernel.diag(rows), rtol=1e-13)
+
+
+def elementary_kernels(d):
+    """Any leaf of d features, free or fixed, with values at which rows a few units apart still have covariances."""
+    value, scale = st.floats(0.25, 3.0), st.floats(0.7, 4.0)
+    length = st.one_of(scale, arrays(np.float64, d, elements=scale))
+    limits = st.sampled_from([(1e-5, 1e5), (1e-2, 1e3), "fixed"])
+    return st.one_of(
+        st.builds(RBF, length, limits),
+        st.builds(Matern, length, limits, nu=st.sampled_from(list(MATERN.values()))),
+        st.builds(RationalQuadratic, scale, value, limits, limits),
+        st.builds(DotProduct, value, limits),
+        st.builds(C, value, limits),
+        st.builds(White, value, limits),
+        st.builds(Exponentiation, st.builds(C, value, limits), st.floats(-2.0, 2.0)),
+    )
+
+
+@st.composite
+def trees(draw, d, depth):
+    """Compositions at most ``depth`` deep; at three they multiply out to no more factors than are allowed."""
+    composition = draw(st.sampled_from([None, Sum, Sum, Product, Exponentiation])) if depth else None
+    if composition is None:
+        return draw(elementary_kernels(d))
+    first = draw(trees(d, depth - 1))
+    if composition is Exponentiation:
+        return first ** draw(st.integers(1, 2 if isinstance(first, Sum | Product | Exponentiation) else 3))
+    return composition(first, draw(trees(d, depth - 1)))
+
+
+def kernel_trees(d, depth=3):
+    """Trees that are not white noise alone, whose covariance of different rows is nothing."""
+    return trees(d, depth).filter(lambda kernel: np.any(kernel(np.zeros((1, d)), np.ones((1, d)))))
+
+
+@st.composite
+def problems(draw):
+    """A kernel, rows, and inducing points of one to four features, some of which are rows or close to one."""
+    d = draw(st.integers(1, 4))
+    X, Z = (draw(arrays(np.float64, (draw(st.integers(1, 9)), d), elements=st.floats(-2.0, 2.0))) for _ in range(2))
+    shared = draw(st.integers(0, min(len(X), len(Z))))
+    Z[:shared] = X[:shared] + draw(st.sampled_from([0.0, 1e-12, 1e-8, 1e-4]))
+    return draw(kernel_trees(d)), X, Z
+
+
+@repeatable
+@given(problems(), st.floats(-0.3, 0.3))
+def test_any_tree(problem, step):
+    """Before and after moving its free parameters, each by another amount; the largest error found is 1e-14."""
+    kernel, X, Z = problem
+    spec = KernelSpec(kernel, X.shape[1])
+    assert_equals_scikit_learn(kernel, X, Z, spec, rtol=1e-13)
+    theta = kernel.theta + step * np.cos(np.arange(kernel.n_dims))
+    moved = spec.with_theta(theta)
+    assert_equals_scikit_learn(kernel.clone_with_theta(theta), X, Z, moved, rtol=1e-13)
+    assert moved.kernel == kernel.clone_with_theta(theta)
+
+
+@settings(repeatable, max_examples=80)
+@given(kernel_trees(3))
+def test_parameters_of_any_tree_are_in_scikit_learns_order(kernel):
+    spec = KernelSpec(kernel, 3)
+    assert spec.kernel is kernel
+    assert np.array_equal(spec.theta, kernel.theta)
+    assert np.array_equal(spec.bounds, np.reshape(kernel.bounds, (-1, 2)))
+    free = [parameter for parameter in kernel.hyperparameters if not parameter.fixed]
+    assert [re.sub(r"\[\d+\]$", "", name) for name in spec.names] == [p.name for p in free for _ in range(p.n_elements)]
+
+
+def test_names_bounds_and_values_of_parameters():
+    kernel = C(2.0, (0.1, 10.0)) * RBF(ARD, (0.2, 20.0)) + (
+        C(0.5, "fixed") + RationalQuadratic(1.5, 0.3, (0.3, 30.0), (0.4, 40.0))
+    ) ** 2 * (DotProduct(0.6, (0.5, 50.0)) + White(0.1, (0.05, 5.0)))
+    spec = KernelSpec(kernel, 3)
+    assert spec.names == [
+        "k1__k1__constant_value",
+        *(f"k1__k2__length_scale[{j}]" for j in range(3)),
+        "k2__k1__kernel__k2__alpha",
+        "k2__k1__kernel__k2__length_scale",
+        "k2__k2__k1__sigma_0",
+        "k2__k2__k2__noise_level",
+    ]
+    np.testing.assert_allclose(np.exp(spec.theta), [2.0, *ARD, 0.3, 1.5, 0.6, 0.1], rtol=1e-14)
+    lowest = [0.1, 0.2, 0.2, 0.2, 0.4, 0.3, 0.5, 0.05]
+    np.testing.assert_allclose(np.exp(spec.bounds), np.outer(lowest, [1.0, 100.0]), rtol=1e-14)
+
+
+def test_a_kernel_without_free_parameters():
+    spec = KernelSpec((C(0.3, "fixed") + DotProduct(0.5, "fixed")) ** 2 + Matern(1.0, "fixed"), 2)
+    assert spec.theta.shape == (0,)
+    assert spec.bounds.shape == (0, 2)
+    assert spec.names == []
+    assert spec.with_theta(np.empty(0)).kernel == spec.kernel
+
+
+# Matern's profiles have their kink, or a higher derivative's, where rows coincide.
+
+
+@pytest.mark.parametrize("nu", MATERN.values(), ids=MATERN)
+@pytest.mark.parametrize("length_scale", [1.3, ARD], ids=["isotropic", "ard"])
+def test_matern_of_coincident_and_nearly_coincident_rows(nu, length_scale):
+    Z = np.random.default_rng(1).normal(size=(17, 3))
+    kernel = C(2.5) * Matern(length_scale, nu=nu)
+    core = KernelSpec(kernel, 3).at(Z)
+    np.testing.assert_allclose(np.diag(core.cross(Z)), 2.5, rtol=1e-12)
+    assert core.cross(Z).max() <= 2.5
+    for distance in (0.0, 1e-300, 1e-16, 1e-12, 1e-9, 1e-8, 1e-7, 1e-5, 1e-3):
+        assert_equals_scikit_learn(kernel, np.vstack([Z + distance, Z - distance]), Z)
+
+
+def test_matern_12_keeps_distances_far_from_the_origin():
+    """A root would turn cancellation of 1e-10 into errors of 1e-5: differences of coordinates are exact here."""
+    offset = np.array([512.0, -1024.0, 256.0])
+    Z = np.round(np.random.default_rng(1).normal(size=(17, 3)) * 2**20) * 2.0**-20
+    X = Z + 2.0**-20
+    kernel = Matern(ARD, nu=0.5)
+    covariance = KernelSpec(kernel, 3).at(np.vstack([Z + offset, -Z - offset])).cross(X + offset)[:, :17]
+    np.testing.assert_allclose(covariance, kernel(X, Z), rtol=1e-12)
+
+
+# Constants and noise.
+
+
+@pytest.mark.parametrize("exponent", [-3, -1.5, -1, 0, 0.5, 1, np.float32(2.5), np.int64(3), 40])
+def test_constants_to_any_power(exponent):
+    X, Z = np.random.default_rng(2).normal(size=(2, 9, 3))
+    for constant in (C(1.7), C(1.7, "fixed"), C(0.3) * C(2.0), (C(0.3) * C(2.0) ** 1.5) ** 0.5):
+        assert_equals_scikit_learn(constant**exponent * RBF(ARD) + constant**exponent, X, Z)
+
+
+@pytest.mark.parametrize(
+    ("noise", "expected"),
+    [
+        (White(0.1) * White(0.3), 0.03),
+        (White(0.1) ** 3, 0.001),
+        (C(4.0) ** 0.5 * White(0.1), 0.2),
+        (White(0.1) * RBF(2.0), 0.1),
+        (RBF(ARD) * (White(0.1) + White(0.2)), 0.3),
+        (Matern(ARD, nu=0.5) * RationalQuadratic(0.5, 2.0) ** 2 * White(0.1), 0.1),
+        ((C(2.0) + White(0.1)) ** 2, 4.41),
+        (DotProduct(0.5) * White(0.1), 1.425),
+        (White(2.0) * DotProduct(0.5) ** 2, 406.125),
+        ((DotProduct(0.5) + White(2.0)) ** 2, 16.25**2),
+    ],
+    ids=str,
+)
+def test_noise_of_a_row_by_itself(noise, expected):
+    """Noise counts on the diagonal of k(X, X) alone, times the other factors there."""
+    x = np.array([[1.0, 2.0, 3.0]])
+    kernel = RBF(ARD) + noise
+    core = KernelSpec(kernel, 3).at(x)
+    assert core.diagonals(x)[0] == pytest.approx(1.0 + expected, rel=1e-14)
+    np.testing.assert_allclose(core.cross(x), kernel(x, x), rtol=1e-13)
+    assert_equals_scikit_learn(kernel, np.random.default_rng(3).normal(size=(20, 3)), x)
+
+
+# What is refused.
+
+
+class Doubled(RBF):
+    """A user's kernel, which is no RBF for having been made from it."""
+
+    def __call__(self, X, Y=None, eval_gradient=False):
+        return 2.0 * super().__call__(X, Y, eval_gradient)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Matern(nu=1.0),
+        RBF(1.0) + Matern(nu=3.5),
+        C(2.0) * ExpSineSquared(),
+        CompoundKernel([RBF(1.0), RBF(2.0)]),
+        PairwiseKernel(),
+        Doubled(1.0),
+        C(2.0) * (Doubled(1.0) + C(1.0)) ** 2,
+    ],
+    ids=str,
+)
+def test_unsupported_kernels_are_refused_with_the_supported_ones(kernel):
+    with pytest.raises(ValueError, match=r"not supported\. Supported: ConstantKernel, RBF, Matern .* and WhiteKernel"):
+        KernelSpec(kernel, 2)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        RBF(1.0) ** 0.5,
+        RBF(1.0) ** -1,
+        RBF(1.0) ** 0,
+        DotProduct() ** np.inf,
+        Matern() ** np.nan,
+        White(1.0) ** 0.5 + RBF(1.0),
+        (RBF(1.0) + C(1.0)) ** 1.5,
+        (C(1.0) + C(2.0)) ** 0.5,
+        C(2.0) ** np.nan * RBF(1.0),
+    ],
+    ids=str,
+)
+def test_powers_that_are_no_sum_of_products_are_refused(kernel):
+    with pytest.raises(ValueError, match=r"The exponent \S+ of .* is not supported\. Supported: .* integer exponent"):
+        KernelSpec(kernel, 2)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        (RBF(1.0) + C(1.0)) ** 5,
+        (RBF(1.0) + C(1.0)) ** 64,
+        ((RBF(1.0) + C(1.0)) ** 3) ** 2,
+        (RBF(1.0) + Matern()) ** 3 * (DotProduct() + C(1.0)) ** 3,
+        RBF(1.0) ** 40 + RBF(2.0) ** 25,
+        (RBF(1.0) ** 8) ** 9,
+        ((C(1.0) + C(2.0)) ** 6) + RBF(1.0),
+    ],
+    ids=str,
+)
+def test_kernels_of_too_many_factors_are_refused(kernel):
+    with pytest.raises(ValueError, match=rf"multiplies out to more than {MAX_FACTORS} factors; simplify it"):
+        KernelSpec(kernel, 2)
+
+
+@pytest.mark.parametrize("kernel", [(RBF(1.0) + C(1.0)) ** 65, RBF(1.0) ** 65, White(1.0) ** 65 + RBF(1.0)], ids=str)
+def test_exponents_above_the_number_of_factors_are_refused(kernel):
+    with pytest.raises(ValueError, match=rf"The exponent 65 of .*|more than {MAX_FACTORS} factors"):
+        KernelSpec(kernel, 2)
+
+
+@pytest.mark.parametrize("kernel", [RBF(4.0) ** 64, (Matern(ARD) + DotProduct()) ** 4], ids=str)
+def test_as_many_factors_as_are_allowed(kernel):
+    X, Z = np.random.default_rng(4).normal(size=(2, 9, 3))
+    assert_equals_scikit_learn(kernel, X, Z)

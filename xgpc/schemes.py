@@ -1,0 +1,325 @@
+"""The papers' own ways to learn hyperparameters: vi-JJ, vi-JJ-full, vi-JJ-hybrid (Izmailov & Kropotov 2016) and X-GPC's
+Adam (Wenzel et al. 2018)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from . import _engine
+from ._svi import SCHEDULES, NaturalGradient
+from .hyperparameters import PATIENCE, Coordinates, Options, Outcome, bound_gradient, lbfgs, profile
+from .inference import ADAPTIVE_START, History, Passes, coordinate_ascent, natural_step, objective
+from .posterior import Prior, SparsePosterior
+
+POLYA_GAMMA = _engine.SITES["logit", "polya-gamma"]
+TAYLOR = _engine.SITES["logit", "taylor"]
+# Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
+SITE_UPDATES = 3
+EVALUATIONS = 5
+# Halvings of a step of theta and Z that lowered the bound: only Polya-Gamma's sites promise that none does.
+MAX_HALVINGS = 6
+# Adam (Kingma & Ba 2015) with its usual constants, and the natural-gradient steps between two of its own.
+ADAM_RATE, ADAM_BETA_1, ADAM_BETA_2, ADAM_EPSILON = 0.01, 0.9, 0.999, 1e-8
+NATURAL_STEPS = 10
+
+
+class FixedSites:
+    """theta, Z -> max_q of the bound with every point's term the quadratic that its site makes.
+
+    With Polya-Gamma's sites a lower bound of the evidence, equation (14) of Izmailov & Kropotov 2016; with Taylor's,
+    their equation (19), all constants included. ``passes`` must hold the marginals and sites of q.
+
+    Parameters
+    ----------
+    passes : Passes
+    q : SparsePosterior
+    log_likelihood : float, sum of the points' terms under q
+    learn_inducing : bool
+    """
+
+    def __init__(self, passes: Passes, q: SparsePosterior, log_likelihood: float, learn_inducing: bool):
+        self.passes = passes
+        self.coordinates = Coordinates(q.prior, learn_inducing)
+        self.start = self.vector = self.coordinates.pack(q.prior)
+        self.value, self.q = -np.inf, q
+        second_moment = passes.mean**2 + passes.variance
+        self.constant = log_likelihood - float(passes.linear @ passes.mean - 0.5 * passes.precision @ second_moment)
+
+    limits = property(lambda self: self.coordinates.limits)
+
+    def evaluate(self, vector: np.ndarray, constant: float) -> tuple[float, SparsePosterior, np.ndarray] | None:
+        """Value, q and the gradient by theta and Z with the sites in ``passes``; None where a factorisation fails."""
+        try:
+            prior = self.coordinates.prior(vector)
+        except ValueError:
+            return None
+        P, h = self.passes.statistics(prior)
+        q = SparsePosterior.from_natural(prior, P, h)
+        if q is None:
+            return None
+        residual_variance = float(self.passes.precision @ prior.core.diagonals(self.passes.X)) - np.trace(P) + len(h)
+        value = constant + 0.5 * float(h @ q.w) - float(np.sum(np.log(np.diag(q.R)))) - 0.5 * residual_variance
+        return value, q, self.coordinates.pack_gradient(*bound_gradient(self.passes, q, (P, h)))
+
+    def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        found = self.evaluate(vector, self.constant)
+        if found is None:
+            return 1e3 + 3.0 * abs(self.value), np.zeros_like(vector)
+        value, q, gradient = found
+        if value > self.value:
+            self.value, self.q, self.vector = value, q, vector.copy()
+        return -value, -gradient
+
+
+class JointBound(FixedSites):
+    """theta, Z, xi -> equation (14) of Izmailov & Kropotov 2016; the sites' parameters xi are the vector's last n."""
+
+    def __init__(self, passes: Passes, q: SparsePosterior, log_likelihood: float, learn_inducing: bool):
+        super().__init__(passes, q, log_likelihood, learn_inducing)
+        self.n_rows = len(passes.y)
+        xi = np.sqrt(passes.mean**2 + passes.variance)
+        self.start = self.vector = np.concatenate([self.start, xi])
+
+    @property
+    def limits(self) -> list[tuple[float | None, float | None]]:
+        return self.coordinates.limits + [(None, None)] * self.n_rows
+
+    def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        passes, xi = self.passes, vector[-self.n_rows :]
+        weight = passes.weight if len(passes.weight) else np.ones(self.n_rows)
+        # At m = xi, v = 0 and y = +1 the site's terms are log sigma(|xi|) and tanh(xi / 2) / (2 xi).
+        log_sigma, linear = np.empty((2, self.n_rows))
+        at = np.abs(xi), np.zeros(self.n_rows), np.ones(self.n_rows)
+        _engine.sites(POLYA_GAMMA, *at, passes.weight, log_sigma, passes.precision, linear)
+        passes.linear[:] = 0.5 * weight * passes.y
+        precision, linear = passes.precision.copy(), passes.linear.copy()
+        constant = float(np.sum(log_sigma - 0.5 * weight * np.abs(xi) + 0.5 * precision * xi**2))
+        found = self.evaluate(vector[: -self.n_rows], constant)
+        if found is None:
+            return 1e3 + 3.0 * abs(self.value), np.zeros_like(vector)
+        value, q, gradient = found
+        passes.update(q, POLYA_GAMMA)
+        by_xi = 0.5 * weight * _slope_of_precision(xi) * (xi**2 - passes.mean**2 - passes.variance)
+        passes.precision[:], passes.linear[:] = precision, linear
+        if value > self.value:
+            self.value, self.q, self.vector = value, q, vector.copy()
+        return -value, -np.concatenate([gradient, by_xi])
+
+
+def _slope_of_precision(xi: np.ndarray) -> np.ndarray:
+    """Derivative of tanh(xi / 2) / (2 xi); its series near 0, where the closed form cancels."""
+    small = np.abs(xi) < 0.05
+    x = np.where(small, 1.0, xi)
+    t = np.tanh(0.5 * x)
+    return np.where(small, -xi / 24.0 + xi**3 / 120.0, (0.5 * x * (1.0 - t**2) - t) / (2.0 * x**2))
+
+
+def _alternate(passes: Passes, start: SparsePosterior, site: int, options: Options, kind: type[FixedSites]) -> Outcome:
+    """Algorithm 1 of Izmailov & Kropotov 2016: site updates, then a few evaluations of L-BFGS, in turn."""
+
+    def site_updates(q: SparsePosterior) -> tuple[SparsePosterior, float]:
+        # Tolerance 0: exactly so many updates, unless one gains nothing.
+        q, elbo, *_ = coordinate_ascent(passes, q, site, tol=0.0, max_iter=SITE_UPDATES, history=History())
+        return q, elbo
+
+    q, elbo = site_updates(start)
+    recent = deque([elbo], maxlen=PATIENCE + 1)
+    problem = f"max_iter={options.max_iter} was reached before tol={options.tol:g} by the optimizer"
+    n_iter = 0
+    if not len(Coordinates(q.prior, options.learn_inducing).pack(q.prior)):
+        return Outcome(q, elbo, n_iter)
+    for n_iter in range(1, options.max_iter + 1):
+        log_likelihood = passes.update(q, site)[0]
+        function = kind(passes, q, log_likelihood, options.learn_inducing)
+        lbfgs(function, function.start, function.limits, tol=0.0, max_iter=EVALUATIONS, max_evaluations=EVALUATIONS)
+        trial, trial_elbo = site_updates(function.q)
+        if site not in (POLYA_GAMMA, TAYLOR):
+            # Its sites' quadratics are no bounds: go back toward where they were made until the bound has risen.
+            size = len(function.coordinates.pack(q.prior))
+            here, there = function.start[:size], function.vector[:size]
+            for _ in range(MAX_HALVINGS):
+                if trial_elbo >= elbo:
+                    break
+                there = 0.5 * (here + there)
+                prior = function.coordinates.prior(there)
+                trial, trial_elbo = site_updates(passes.carry_over(q, prior, site))
+            if trial_elbo < elbo:
+                return Outcome(q, elbo, n_iter)
+        q, elbo = trial, trial_elbo
+        options.history.add(evaluation=n_iter, elbo=elbo, theta=q.prior.spec.theta[None])
+        recent.append(elbo)
+        gain = abs(recent[-1] - recent[0])
+        if len(recent) > PATIENCE and gain < PATIENCE * options.tol * max(1.0, abs(elbo)):
+            return Outcome(q, elbo, n_iter)
+    return Outcome(q, elbo, n_iter, problem)
+
+
+def alternate(passes: Passes, start: SparsePosterior, site: int, options: Options) -> Outcome:
+    """vi-JJ; with the Taylor site vi-Taylor."""
+    return _alternate(passes, start, site, options, FixedSites)
+
+
+def hybrid(passes: Passes, start: SparsePosterior, site: int, options: Options) -> Outcome:
+    """vi-JJ-hybrid: as vi-JJ, but L-BFGS moves xi, too."""
+    return _alternate(passes, start, site, options, JointBound)
+
+
+def joint(passes: Passes, start: SparsePosterior, site: int, options: Options) -> Outcome:
+    """vi-JJ-full: L-BFGS on theta, Z and xi together."""
+    function = JointBound(passes, start, passes.update(start, site)[0], options.learn_inducing)
+    evaluations = 0
+
+    def recorded(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal evaluations
+        value, gradient = function(vector)
+        evaluations += 1
+        options.history.add(evaluation=evaluations, elbo=-value, theta=vector[None, : len(start.prior.spec.theta)])
+        return value, gradient
+
+    n_iter, status = lbfgs(
+        recorded,
+        function.start,
+        function.limits,
+        tol=options.tol,
+        max_iter=options.max_iter,
+        max_evaluations=2 * options.max_iter,
+    )
+    problem = None
+    if status == "max_iter":
+        problem = f"max_iter={options.max_iter} was reached before tol={options.tol:g} by the optimizer"
+    elif status == "line search":
+        problem = f"the optimizer's line search failed after {n_iter} iterations"
+    return Outcome(function.q, function.value, n_iter, problem)
+
+
+class Adam:
+    """Ascent of Kingma & Ba 2015 on the coordinates of theta and Z, within their limits."""
+
+    def __init__(self, coordinates: Coordinates, prior: Prior):
+        self.coordinates = coordinates
+        self.vector = coordinates.pack(prior)
+        self.mean, self.square, self.steps = np.zeros_like(self.vector), np.zeros_like(self.vector), 0
+        free = np.full(len(self.vector) - coordinates.n_theta, np.inf)
+        self.low = np.concatenate([coordinates.spec.bounds[:, 0], -free])
+        self.high = np.concatenate([coordinates.spec.bounds[:, 1], free])
+
+    def step(self, prior: Prior, gradient: np.ndarray) -> Prior:
+        """The prior after one step; the old one where the new one's covariance matrix cannot be factorised."""
+        self.steps += 1
+        self.mean += (1.0 - ADAM_BETA_1) * (gradient - self.mean)
+        self.square += (1.0 - ADAM_BETA_2) * (gradient**2 - self.square)
+        mean = self.mean / (1.0 - ADAM_BETA_1**self.steps)
+        square = self.square / (1.0 - ADAM_BETA_2**self.steps)
+        vector = np.clip(self.vector + ADAM_RATE * mean / (np.sqrt(square) + ADAM_EPSILON), self.low, self.high)
+        try:
+            prior = self.coordinates.prior(vector)
+        except ValueError:
+            return prior
+        self.vector = vector
+        return prior
+
+
+def adam(
+    passes: Passes,
+    start: SparsePosterior,
+    site: int,
+    options: Options,
+    batch_size: int | None,
+    random_state: np.random.RandomState,
+) -> Outcome:
+    """X-GPC's scheme: natural-gradient steps, and steps of Adam on theta and Z between them.
+
+    All rows: one of each in turn. Mini-batches: an Adam step, on the gradient that the latest batch gives, every
+    ``NATURAL_STEPS`` steps; ``max_iter`` counts epochs. The whitened posterior is kept when theta and Z move.
+    """
+    coordinates = Coordinates(start.prior, options.learn_inducing)
+    optimiser = Adam(coordinates, start.prior)
+    if not len(optimiser.vector):
+        return Outcome(start, passes.update(start, site)[0] - start.kl, 0)
+    if batch_size is None or batch_size >= len(passes.y):
+        epochs = _full_batch_epochs(passes, start, site, optimiser)
+    else:
+        epochs = _mini_batch_epochs(passes, start, site, optimiser, batch_size, random_state)
+    q, elbo = start, -np.inf
+    recent: deque[float] = deque(maxlen=2 * PATIENCE)
+    for n_iter, (q, elbo) in zip(range(1, options.max_iter + 1), epochs, strict=False):
+        options.history.add(evaluation=n_iter, elbo=elbo, theta=q.prior.spec.theta[None])
+        recent.append(elbo)
+        if len(recent) == 2 * PATIENCE:
+            # Means of the last and of the earlier iterations: the estimates from mini-batches are noisy.
+            earlier, later = np.mean(list(recent)[:PATIENCE]), np.mean(list(recent)[PATIENCE:])
+            if later - earlier < PATIENCE * options.tol * max(1.0, abs(later)):
+                return Outcome(q, elbo, n_iter)
+    problem = f"max_iter={options.max_iter} was reached before tol={options.tol:g} by the optimizer"
+    return Outcome(q, elbo, options.max_iter, problem)
+
+
+def _full_batch_epochs(passes, q, site, optimiser):
+    """Endless (q, bound) after each pair of steps."""
+    while True:
+        elbo, _ = objective(passes, q, site, passes.update(q, site)[0])
+        gradient = optimiser.coordinates.pack_gradient(*bound_gradient(passes, q, passes.target))
+        updated = natural_step(q, passes.target, 1.0) or q
+        yield q, elbo
+        q = SparsePosterior.from_natural(optimiser.step(q.prior, gradient), updated.P, updated.h) or updated
+
+
+def _mini_batch_epochs(passes, q, site, optimiser, batch, random_state):
+    """Endless (q, estimate of the bound) after each epoch."""
+    X, y, n = passes.X, passes.y, len(passes.y)
+    m = len(q.w)
+    weight = passes.weight if len(passes.weight) else np.ones(n)
+    eta = np.concatenate([np.tril(q.P).ravel(), q.h])  # updated in place
+    loop = NaturalGradient(m, eta, SCHEDULES["adaptive"], min(ADAPTIVE_START, n // batch), 0.0)
+    work = _engine.Workspace(batch, m, X.shape[1])
+    labels, weights = np.empty(batch), np.empty(batch)
+    while True:
+        order = random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
+        estimates = []
+        for first in range(0, len(order), NATURAL_STEPS * batch):
+            rows = order[first : first + NATURAL_STEPS * batch]
+            rate, change, log_likelihood = np.empty((3, len(rows) // batch))
+            prior = q.prior
+            info = loop.run(
+                prior.core, X, rows, batch, prior.Linv, site, y, passes.weight, float(n), work, labels, weights,
+                rate, change, log_likelihood,
+            )  # fmt: skip
+            updated = SparsePosterior.from_natural(prior, eta[: m * m].reshape(m, m).copy(), eta[m * m :].copy())
+            if info or updated is None:
+                raise ValueError("The posterior precision lost definiteness; scale the features and sample weights.")
+            estimates.append(np.mean(log_likelihood) - updated.kl)
+            last = np.sort(rows[-batch:])
+            with Passes(X[last], y[last], weight[last] * (n / batch), m) as part:
+                part.update(updated, site)
+                gradient = optimiser.coordinates.pack_gradient(*bound_gradient(part, updated, part.target))
+            q = SparsePosterior.from_natural(optimiser.step(prior, gradient), updated.P, updated.h) or updated
+        yield q, float(np.mean(estimates))
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A way to learn: its function and the bounds it is for; Adam's also takes mini-batches."""
+
+    function: Callable[..., Outcome]
+    bounds: tuple[str, ...]
+    takes_batches: bool = False
+
+    def bind(self, batch_size: int | None, random_state: np.random.RandomState) -> Callable[..., Outcome]:
+        """The function of (passes, start, site, options)."""
+        if not self.takes_batches:
+            return self.function
+        return partial(self.function, batch_size=batch_size, random_state=random_state)
+
+
+SCHEMES = {
+    "profile": Scheme(profile, ("exact", "polya-gamma")),
+    "alternate": Scheme(alternate, ("exact", "polya-gamma", "taylor")),
+    "joint": Scheme(joint, ("polya-gamma",)),
+    "hybrid": Scheme(hybrid, ("polya-gamma",)),
+    "adam": Scheme(adam, ("exact", "polya-gamma"), takes_batches=True),
+}

@@ -14,7 +14,7 @@ from xgpc import GPClassifier
 def test_saved_models_predict_the_same_bits(tmp_path):
     X, y = moons()
     for labels in (y, y.astype(bool), np.array(["no", "yes"])[y], np.array(["no", "yes"], dtype=object)[y]):
-        kernel = ConstantKernel(2.0, (0.1, 10.0)) * RBF([1.0, 2.0]) + WhiteKernel(0.1, "fixed")
+        kernel = ConstantKernel(2.0, (0.1, 1e4)) * RBF([1.0, 2.0]) + WhiteKernel(0.1, "fixed")
         weights = dict(zip(np.unique(labels).tolist(), (1.0, 2.0), strict=True))
         model = GPClassifier(kernel, n_inducing=15, learning_rate=(2.0, 0.7), class_weight=weights, random_state=3).fit(
             X, labels

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import numbers
 import os
 import warnings
 from typing import Any
@@ -28,13 +27,12 @@ from .learning import Data, Learner, parameters_at_bounds
 from .likelihoods import LIKELIHOODS, resolve
 from .posterior import Prior, SparsePosterior
 from .schemes import SCHEMES
+from .validation import check_parameters, check_weight_range
 
 # Features beyond this overflow when squared distances are formed in units of small length scales.
 LARGEST_FEATURE = 1e140
 # Rows that become probabilities at a time.
 LINK_ROWS = 8192
-# Weights beyond these leave the range of a double in sums and squares.
-WEIGHT_RANGE = (1e-100, 1e100)
 # Parameters at their bounds that a warning names.
 LISTED = 5
 # The default kernel. Length scales start at sqrt(d) standard deviations, where the scaled squared distance of two rows
@@ -55,36 +53,50 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel, default=None
-        Covariance of the latent function: sums of constant, RBF and white kernels, each multiplied by constants. None
-        stands for ``ConstantKernel() * RBF()`` with one length scale per feature, started at sqrt(d) times the
-        feature's standard deviation.
+        Covariance of the latent function, of scikit-learn's ConstantKernel, RBF, Matern (nu 0.5, 1.5, 2.5, inf),
+        RationalQuadratic, DotProduct and WhiteKernel, their sums, products and integer powers; bounds and fixed
+        parameters are honoured. None stands for ``ConstantKernel() * RBF()`` with one length scale per feature, started
+        at sqrt(d) times the feature's standard deviation (half the difference, if it has two values).
     likelihood : {"logit"}, default="logit"
-    bound : {"auto", "exact", "polya-gamma"}, default="auto"
+    bound : {"auto", "exact", "polya-gamma", "taylor"}, default="auto"
         "exact" (what "auto" means): expectations of the logistic likelihood in closed form through a normal scale
-        mixture, absolute error below 2e-8. "polya-gamma": the bound of [1]_.
+        mixture, absolute error below 2e-8. "polya-gamma": the bound of [1]_. "taylor": the expansion about the latent
+        mean of [3]_, section 4.2, with which ``elbo_`` is an approximation and no bound.
     n_inducing : int or "auto", default="auto"
-        Number m of inducing points, at most the number of distinct rows. "auto" means 256.
-    inducing_points : {"kmeans", "random", "all"} or array of shape (m, d), default="kmeans"
-        Where the inducing points start. "all" takes every distinct row: a full Gaussian process, O(n^3).
-    optimizer : {"profile"} or None, default="profile"
-        "profile": L-BFGS on the bound maximised over the posterior. None: the kernel's parameters and the inducing
-        points stay as given.
+        Number m of inducing points, at most the number of distinct rows. "auto" doubles them from 32 to 2048 at most,
+        while the bound gains 0.2 nats or more by each added point: judged on a subset of the rows, before anything is
+        learned with the new points, and counted for all rows. ``history_["decision"]`` tells each step.
+    inducing_points : {"kmeans", "random", "greedy", "all"} or array of shape (m, d), default="kmeans"
+        Where the inducing points start. "greedy": rows of largest variance given those before, under the start kernel.
+        "all" takes every distinct row: a full Gaussian process, O(n^3). More points ("auto") are rows drawn in
+        proportion to their variance given the points so far.
+    optimizer : {"profile", "alternate", "joint", "hybrid", "adam"} or None, default="profile"
+        "profile": L-BFGS on the bound maximised over the posterior. "alternate": vi-JJ of [3]_, with the Taylor bound
+        vi-Taylor; "joint" and "hybrid": vi-JJ-full and vi-JJ-hybrid, for the Polya-Gamma bound; "adam": that of X-GPC
+        [1]_, also in mini-batches. None: the kernel's parameters and the inducing points stay as given.
     learn_inducing : bool, default=True
         Whether the optimizer also moves the inducing points, those given or "all" included.
+    n_restarts_optimizer : int, default=0
+        Further starts of the kernel parameters, drawn log-uniformly within their bounds; the highest bound is kept.
+    subset_sizes : "auto", None or increasing integers, default="auto"
+        Rows that kernel parameters and inducing points are learned from, stage by stage, in random subsets with the
+        classes in proportion. "auto": from 4000, or 40 for each inducing point, fourfold to all rows, 131 072 at most;
+        None: all rows at once. The posterior is fitted to all rows in any case.
     share : {"kernel", "none"}, default="kernel"
         Whether classes share one kernel; without effect for two classes.
     batch_size : int or None, default=None
-        Rows of a mini-batch; None: every iteration passes over all rows. With mini-batches, hyperparameters are
-        learned on a random sample of 10 000 rows at most.
+        Rows of a mini-batch; None: every iteration passes over all rows.
     learning_rate : "adaptive", float, or (delay, forgetting), default="adaptive"
         Rate of the mini-batch steps: that of Ranganath et al. [2]_, kept above t^-0.6; a constant in (0, 1]; or
         (t + delay)^-forgetting. The estimate is an average of the iterates.
     max_iter : int, default=200
-        Most iterations: of the posterior (passes over the data, or epochs of mini-batches) and of L-BFGS.
+        Most iterations: of the posterior (passes over the data, or epochs of mini-batches), and of the optimizer in its
+        last stage; earlier ones have 50 at most.
     tol : float, default=1e-4
-        Full batch: stop when a step raises the bound by less than ``tol * max(1, |bound| / 1000)`` nats. Mini-batch:
-        stop, after two epochs or more, when the relative change of the averaged natural parameters is below ``tol``,
-        on average over five iterations.
+        Optimizer: stop when five iterations raise the bound by less than ``tol * max(|bound|, 500)`` nats on average.
+        Posterior, full batch: stop when a step raises it by less than ``tol * max(1, |bound| / 1000)`` nats.
+        Mini-batch: stop, after two epochs or more, when the relative change of the averaged natural parameters is below
+        ``tol``, on average over five iterations.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights.
     warm_start : bool, default=False
@@ -109,9 +121,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, all constants included.
     history_ : dict of arrays
-        A row for each iteration: seconds since the start, bound, learning rate and so on; NaN where one has no value.
+        A row for each evaluation of the optimizer, each decision on the number of inducing points and each iteration of
+        the posterior: seconds since the start, n_rows and n_inducing in use, elbo, theta (as scikit-learn has it),
+        learning rate and so on; NaN where one has no value.
     n_iter_ : int
-        Iterations of L-BFGS, or of the posterior without an optimizer.
+        Iterations of the optimizer in all stages, or of the posterior without one.
     converged_ : bool
     jitter_ : float
         Added to the diagonal of the inducing points' covariance matrix, relative to its mean diagonal.
@@ -126,6 +140,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     .. [1] Wenzel, Galy-Fajou, Donner, Kloft, Opper. Efficient Gaussian process classification using Polya-Gamma data
        augmentation. AAAI 2019. Equations (10) to (12), corrected signs.
     .. [2] Ranganath, Wang, Blei, Xing. An adaptive learning rate for stochastic variational inference. ICML 2013.
+    .. [3] Izmailov, Kropotov. Faster variational inducing input Gaussian process classification. 2016,
+       arXiv 1611.06132. Equations (14), (16) and (19), algorithm 1.
 
     Examples
     --------
@@ -202,7 +218,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Warns
         -----
         ConvergenceWarning
-            If ``max_iter`` was reached.
+            If ``max_iter`` was reached, or kernel parameters have run to their bounds.
         """
         fitted = copy.copy(self)
         with single_threaded_blas:
@@ -211,7 +227,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _fit(self, X, y, sample_weight) -> None:
-        self._check_parameters()
+        check_parameters(self)
         likelihood, bound = resolve(self.likelihood, self.bound)
         site = likelihood.site(bound)
         random_state = check_random_state(self.random_state)
@@ -220,14 +236,18 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
         data = Data(X, signs, weight, self.n_jobs)
         prior, previous, grow = self._start(X, weight, random_state)
-        q, n_iter, problems = previous, 0, []
+        q, n_iter = previous, 0
+        problems: list[str] = []
         if self.optimizer is not None or grow:
             q, n_iter, problems = self._learn(data, prior, previous, grow, site, random_state, history)
             prior = q.prior
         history.context.update(n_rows=len(X), n_inducing=len(prior.Z))
         # Mini-batches pass over all rows once, at the end: nothing to cache for.
         with data.passes(len(prior.Z), CACHE_BYTES if self.batch_size is None else 0) as passes:
-            q = SparsePosterior.at_prior(prior) if q is None else passes.carry_over(q, prior, site)
+            if q is None or (self.batch_size is not None and self.optimizer is not None):
+                q = SparsePosterior.at_prior(prior)
+            else:
+                q = passes.carry_over(q, prior, site)
             if self.batch_size is None:
                 q, elbo, n_steps, converged = coordinate_ascent(
                     passes, q, site, tol=self.tol, max_iter=self.max_iter, history=history
@@ -235,7 +255,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             else:
                 q, elbo, n_steps, converged = stochastic(
                     passes,
-                    q if self.optimizer is None else SparsePosterior.at_prior(prior),
+                    q,
                     site,
                     batch_size=int(self.batch_size),
                     schedule=learning_rate_schedule(self.learning_rate),
@@ -319,39 +339,6 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         grow = isinstance(self.n_inducing, str) and method is not None and method != "all"
         return Prior.build(spec, Z), None, grow
 
-    def _check_parameters(self) -> None:
-        if not (self.optimizer is None or (isinstance(self.optimizer, str) and self.optimizer in SCHEMES)):
-            raise ValueError(f"optimizer must be one of {list(SCHEMES)} or None; got {self.optimizer!r}.")
-        if self.optimizer is not None:
-            _, bound = resolve(self.likelihood, self.bound)
-            bounds = SCHEMES[self.optimizer].bounds
-            if bound not in bounds:
-                raise ValueError(
-                    f"optimizer={self.optimizer!r} needs bound={' or '.join(map(repr, bounds))}; got {self.bound!r}"
-                    f"{f', which means {bound!r}' if self.bound == 'auto' else ''}."
-                )
-        _check_subset_sizes(self.subset_sizes)
-        if not _is_integer(self.n_restarts_optimizer) or self.n_restarts_optimizer < 0:
-            raise ValueError(
-                f"n_restarts_optimizer must be an integer that is not negative; got {self.n_restarts_optimizer!r}."
-            )
-        if self.share not in ("kernel", "none"):
-            raise ValueError(f"share must be 'kernel' or 'none'; got {self.share!r}.")
-        for name, other in (("n_inducing", "auto"), ("batch_size", None), ("max_iter", ...)):
-            value = getattr(self, name)
-            is_other = value is None if other is None else isinstance(value, str) and value == other
-            if not is_other and not (_is_integer(value) and value >= 1):
-                also = "" if other is ... else f" or {other!r}"
-                raise ValueError(f"{name} must be a positive integer{also}; got {value!r}.")
-        if self.n_jobs is not None and (not _is_integer(self.n_jobs) or self.n_jobs == 0):
-            raise ValueError(f"n_jobs must be a number of threads, -1 for all cores, or None; got {self.n_jobs!r}.")
-        for name in ("learn_inducing", "warm_start"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}.")
-        if not isinstance(self.tol, numbers.Real) or not float(self.tol) >= 0.0:
-            raise ValueError(f"tol must be a number that is not negative; got {self.tol!r}.")
-        learning_rate_schedule(self.learning_rate)
-
     def _check_training_data(self, X, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Rows of positive weight, their labels as -1 or +1, and their weights (None for all ones)."""
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), ensure_min_samples=1)
@@ -374,7 +361,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             keep = weight > 0.0
             if not np.all(keep):
                 X, codes, weight = X[keep], codes[keep], weight[keep]
-            _check_weight_range(weight)
+            check_weight_range(weight)
         present = classes[np.unique(codes)]
         if len(present) < 2:
             raise ValueError(
@@ -384,7 +371,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         if self.class_weight is not None:
             factors = self._class_factors(classes, codes, weight)
             weight = factors[codes] * (1.0 if weight is None else weight)
-            _check_weight_range(weight)
+            check_weight_range(weight)
         self.classes_ = classes
         return X, np.where(codes == 1, 1.0, -1.0), weight
 
@@ -487,33 +474,6 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = False
         return tags
-
-
-def _check_weight_range(weight: np.ndarray) -> None:
-    low, high = WEIGHT_RANGE
-    if len(weight) and not (np.min(weight) >= low and np.max(weight) <= high):
-        raise ValueError(
-            f"Weights (sample_weight times class_weight) must be 0 or between {low:g} and {high:g}; got "
-            f"{np.min(weight):g} to {np.max(weight):g}. Divide them by their mean."
-        )
-
-
-def _check_subset_sizes(sizes: Any) -> None:
-    if sizes is None or (isinstance(sizes, str) and sizes == "auto"):
-        return
-    values = np.asarray(sizes) if isinstance(sizes, list | tuple | np.ndarray) else np.empty(0)
-    if (
-        values.ndim != 1
-        or not len(values)
-        or values.dtype.kind not in "iu"
-        or values[0] < 1
-        or np.any(np.diff(values) <= 0)
-    ):
-        raise ValueError(f"subset_sizes must be 'auto', None, or increasing positive integers; got {sizes!r}.")
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def default_kernel(scale: np.ndarray) -> Kernel:

@@ -162,7 +162,7 @@ def conditional_variance_sample(
     variance = diagonal - np.einsum("ij,ij->i", whitened, whitened)
     # Rows that the inducing points explain up to the jitter would add nothing.
     variance[variance <= 2.0 * prior.jitter * diagonal] = 0.0
-    n_more = min(n_more, np.count_nonzero(variance))
+    n_more = min(n_more, int(np.count_nonzero(variance)))
     if not n_more:
         return rows[:0]
     return rows[np.sort(random_state.choice(len(rows), n_more, replace=False, p=variance / variance.sum()))]

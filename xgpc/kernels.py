@@ -32,12 +32,12 @@ class Factor:
 
     Attributes
     ----------
-    family : kernel -> name, a key of ``FAMILIES``
+    family : kernel -> name, a key of ``FAMILIES``; empty for parameters that there is no family for
     shape : name of the parameter whose ``power`` is the family's shape, if it has one
     has_length_scale : bool
     """
 
-    family: Callable[[Kernel], str | None]
+    family: Callable[[Kernel], str]
     shape: str | None = None
     power: float = 1.0
     has_length_scale: bool = True
@@ -45,7 +45,7 @@ class Factor:
 
 FACTORS = {
     RBF: Factor(lambda kernel: "rbf"),
-    Matern: Factor(lambda kernel: MATERN_FAMILIES.get(float(kernel.nu))),
+    Matern: Factor(lambda kernel: MATERN_FAMILIES.get(float(kernel.nu), "")),
     RationalQuadratic: Factor(lambda kernel: "rational-quadratic", "alpha"),
     DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, has_length_scale=False),
 }
@@ -125,7 +125,7 @@ def _terms(kernel: Kernel, offset: int) -> list[Term]:
         terms = [Term(constants=((_leaf(kernel, offset), 1.0),))]
     elif type(kernel) is WhiteKernel:
         terms = [Term(noise=(_leaf(kernel, offset),))]
-    elif type(kernel) in FACTORS and FACTORS[type(kernel)].family(kernel) is not None:
+    elif type(kernel) in FACTORS and FACTORS[type(kernel)].family(kernel):
         terms = [Term(factors=(_leaf(kernel, offset),))]
     else:
         raise ValueError(f"The kernel {kernel} ({type(kernel).__name__}) is not supported. Supported: {SUPPORTED}.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from .hyperparameters import Options, Outcome
 from .inducing import conditional_variance_sample
-from .inference import CACHE_BYTES, History, Passes, coordinate_ascent
+from .inference import CACHE_BYTES, History, Passes, coordinate_ascent, tolerance_unit
 from .kernels import KernelSpec
 from .posterior import Prior, SparsePosterior
 
@@ -24,13 +24,18 @@ LAST_ROWS = 131_072
 SUBSET_ITERATIONS = 50
 SUBSET_LOOSENING = 5.0
 
-# n_inducing="auto" doubles them while the bound gains this many nats for each added point, up to the cap.
+# n_inducing="auto" doubles them while the bound on the subset for so many gains this many nats for each added point,
+# before anything is learned with these (learning then gains two to four times as much), up to the cap.
 MAX_INDUCING = 2048
-MIN_GAIN = 0.2
-# Iterations at a number of inducing points on the way, and the most points that move: beyond, kernel parameters alone
-# are learned on the way, as evaluations cost their cube.
+MIN_GAIN = 0.05
+# The posterior with more points is fitted to this share of the gain that is asked for.
+TRIAL_SHARE = 0.1
+# Iterations at a number of inducing points on the way. With more points than MAX_MOVING, kernel parameters alone are
+# learned, in fewer iterations and on fewer rows for each point: a kernel has few parameters to fit to a sample.
 GROWING_ITERATIONS = 30
 MAX_MOVING = 256
+ROWS_PER_FIXED_POINT = 10
+MIN_ITERATIONS = 4
 
 # A kernel parameter this near to the logarithm of a bound has run to it.
 AT_BOUND = 1e-3
@@ -104,6 +109,14 @@ def parameters_at_bounds(spec: KernelSpec) -> list[str]:
     return found
 
 
+def growing_size(n_rows: int, n_inducing: int, sizes: Sizes) -> int:
+    """Rows to judge a number of inducing points on; arguments as for ``subset_sizes``."""
+    if sizes is None or not isinstance(sizes, str):
+        return subset_sizes(n_rows, n_inducing, sizes)[0]
+    rows = max(FIRST_ROWS, ROWS_PER_POINT * min(n_inducing, MAX_MOVING), ROWS_PER_FIXED_POINT * n_inducing)
+    return min(n_rows, LAST_ROWS, rows)
+
+
 @dataclass
 class Learner:
     """Learns hyperparameters and inducing points, and how many of these, on subsets of the rows.
@@ -150,18 +163,18 @@ class Learner:
         -------
         Outcome of the last stage
         """
-        outcome = Outcome(previous or SparsePosterior.at_prior(prior), -np.inf, 0)
-        if grow:
-            outcome, prior = self._grow(prior, previous)
-        # The number of points was chosen on the first subset.
-        for size in self._sizes(prior)[grow:]:
-            options = self.options if size == self._sizes(prior)[-1] else self.early
-            outcome = self._stage(size, prior, outcome.q, options)
+        if not grow:
+            outcome = Outcome(previous or SparsePosterior.at_prior(prior), -np.inf, 0)
+            sizes = subset_sizes(len(self.data), len(prior.Z), self.sizes)
+        else:
+            outcome, prior, size = self._grow(prior, previous)
+            # Many points have had what iterations they can afford.
+            few = len(prior.Z) <= MAX_MOVING
+            sizes = [s for s in subset_sizes(len(self.data), len(prior.Z), self.sizes) if s > size and few]
+        for size in sizes:
+            outcome = self._stage(size, prior, outcome.q, self.options if size == sizes[-1] else self.early)
             prior = outcome.q.prior
         return outcome
-
-    def _sizes(self, prior: Prior) -> list[int]:
-        return subset_sizes(len(self.data), len(prior.Z), self.sizes)
 
     def _stage(self, size: int, prior: Prior, q: SparsePosterior | None, options: Options) -> Outcome:
         """The scheme on a subset, from the sites that q makes there."""
@@ -175,39 +188,38 @@ class Learner:
         self.n_iter += outcome.n_iter
         return outcome
 
-    def _posterior(self, size: int, prior: Prior, q: SparsePosterior | None) -> Outcome:
-        """The posterior alone on a subset."""
+    def _posterior(self, size: int, prior: Prior, q: SparsePosterior | None, nats: float | None = None) -> Outcome:
+        """The posterior alone on a subset, to within so many nats."""
         data = self.data.part(self.subsets.rows(size))
         with data.passes(len(prior.Z)) as passes:
             start = SparsePosterior.at_prior(prior) if q is None else passes.carry_over(q, prior, self.site)
+            tol = self.options.tol
+            if nats is not None:
+                tol = nats / tolerance_unit(passes.update(start, self.site)[0])
             q, elbo, *_ = coordinate_ascent(
-                passes, start, self.site, tol=self.options.tol, max_iter=self.options.max_iter, history=History()
+                passes, start, self.site, tol=tol, max_iter=self.options.max_iter, history=History()
             )
         return Outcome(q, elbo, 0)
 
-    def _grow(self, prior: Prior, q: SparsePosterior | None) -> tuple[Outcome, Prior]:
-        """Double the inducing points until the bound, on the first subset for so many, gains too little by it."""
+    def _grow(self, prior: Prior, q: SparsePosterior | None) -> tuple[Outcome, Prior, int]:
+        """Double the inducing points until the bound, on a subset for so many, gains too little by it.
+
+        Returns the outcome for the last number of points, its prior and the size of its subset.
+        """
         while True:
-            m, sizes = len(prior.Z), self._sizes(prior)
-            size, options = sizes[0], self.options
-            if len(sizes) > 1:
-                options = replace(
-                    self.early,
-                    max_iter=min(GROWING_ITERATIONS, self.options.max_iter),
-                    learn_inducing=self.options.learn_inducing and m <= MAX_MOVING,
-                )
-            outcome = self._stage(size, prior, q, options)
+            m = len(prior.Z)
+            size = growing_size(len(self.data), m, self.sizes)
+            outcome = self._stage(size, prior, q, self._growing_options(m, size))
             prior, q = outcome.q.prior, outcome.q
             candidates = self.data.X[self.subsets.rows(size)]
             points = conditional_variance_sample(prior, candidates, min(m, MAX_INDUCING - m), self.random_state)
             if not len(points):
                 reason = f"{m} inducing points are the most there can be"
                 self.history.add(elbo=outcome.elbo, decision=reason)
-                return outcome, prior
+                return outcome, prior, size
             larger = Prior.build(prior.spec, np.vstack([prior.Z, points]))
-            trial = self._posterior(size, larger, q)
-            # As many times as much as all rows are more than the subset.
-            gain = (trial.elbo - outcome.elbo) / len(points) * max(1.0, len(self.data) / size)
+            trial = self._posterior(size, larger, q, TRIAL_SHARE * MIN_GAIN * len(points))
+            gain = (trial.elbo - outcome.elbo) / len(points)
             enough = gain >= MIN_GAIN
             reason = (
                 f"{len(points)} more than {m} inducing points raise the bound by {gain:.3g} nats each, "
@@ -215,5 +227,15 @@ class Learner:
             )
             self.history.add(elbo=trial.elbo, gain_per_point=gain, decision=reason)
             if not enough:
-                return outcome, prior
+                return outcome, prior, size
             prior, q = larger, trial.q
+
+    def _growing_options(self, m: int, size: int) -> Options:
+        """Options with m points on a subset of ``size`` rows, if their number is not the user's choice."""
+        if m > MAX_MOVING:
+            iterations = min(self.options.max_iter, max(MIN_ITERATIONS, GROWING_ITERATIONS * MAX_MOVING // m))
+            return replace(self.early, learn_inducing=False, max_iter=iterations)
+        # No stage is to come after one on all rows.
+        if size == len(self.data):
+            return self.options
+        return replace(self.early, max_iter=min(GROWING_ITERATIONS, self.options.max_iter))

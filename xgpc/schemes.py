@@ -252,7 +252,7 @@ def adam(
         recent.append(elbo)
         if len(recent) == 2 * PATIENCE:
             # Means of the last and of the earlier iterations: the estimates from mini-batches are noisy.
-            earlier, later = np.mean(list(recent)[:PATIENCE]), np.mean(list(recent)[PATIENCE:])
+            earlier, later = (float(half) for half in np.mean(np.reshape(recent, (2, PATIENCE)), axis=1))
             if later - earlier < PATIENCE * options.tol * max(1.0, abs(later)):
                 return Outcome(q, elbo, n_iter)
     problem = f"max_iter={options.max_iter} was reached before tol={options.tol:g} by the optimizer"

@@ -1,0 +1,409 @@
+"""The papers' ways to learn hyperparameters: their bounds and gradients, what they converge to, what they are for."""
+
+import warnings
+
+import mpmath
+import numpy as np
+import pytest
+from reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, moons, ringnorm, twonorm
+from scipy.special import expit, log_expit
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_breast_cancer
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
+from sklearn.gaussian_process.kernels import ConstantKernel as C
+from sklearn.gaussian_process.kernels import WhiteKernel as White
+from test_gradients import Problem, derivative
+
+from xgpc import GPClassifier, schemes
+from xgpc.hyperparameters import Coordinates, Options
+from xgpc.inference import History, coordinate_ascent, objective
+from xgpc.likelihoods import LIKELIHOODS
+from xgpc.posterior import Prior, SparsePosterior
+from xgpc.schemes import POLYA_GAMMA, SCHEMES, TAYLOR, Adam, FixedSites, JointBound, _slope_of_precision
+
+KERNELS = {
+    "ard": C(2.0) * RBF([0.8, 1.3]),
+    "matern": C(1.5) * Matern([1.1, 0.7], nu=1.5) + White(0.2),
+    "dot product": C(0.5) * DotProduct(0.9) + Matern(0.8, nu=2.5),
+}
+every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+weighted_or_not = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+every_site = pytest.mark.parametrize("bound", ["polya-gamma", "taylor"])
+
+
+def fixed_sites(problem, passes, kind=FixedSites):
+    """The function at the sites of a posterior far from the optimum."""
+    q = problem.arbitrary_posterior()
+    return kind(passes, q, passes.update(q, problem.site)[0], learn_inducing=True)
+
+
+def somewhere_else(problem, function):
+    """The start moved, but for the xi, which are anything of either sign."""
+    vector = function.start + 0.1 * problem.random.normal(size=len(function.start))
+    size = len(function.coordinates.pack(problem.arbitrary_posterior().prior))
+    xi = problem.random.uniform(0.02, 6.0, len(vector) - size) * problem.random.choice([-1, 1], len(vector) - size)
+    return np.concatenate([vector[:size], xi])
+
+
+def matrices(problem, prior):
+    """K_mm with the jitter, K_nm and k_ii by scikit-learn's kernel."""
+    kernel = prior.spec.kernel
+    K_mm = kernel(prior.Z, np.array(prior.Z))
+    K_mm += prior.jitter * np.mean(np.diag(K_mm)) * np.eye(len(K_mm))
+    return K_mm, kernel(problem.X, prior.Z), kernel.diag(problem.X)
+
+
+def check_gradient(function, vector):
+    """Every entry to 1e-6 of the gradient's size."""
+    gradient = function(vector)[1]
+    units = np.eye(len(vector))
+    expected = [derivative(lambda h, unit=unit: function(vector + h * unit)[0], 1e-3) for unit in units]
+    np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=1e-6 * max(1.0, np.abs(gradient).max()))
+
+
+# The bounds that L-BFGS sees.
+
+
+@every_kernel
+def test_joint_bound_is_jaakkola_jordans_equation_14(kernel):
+    problem = Problem(kernel, "polya-gamma")
+    with problem.passes() as passes:
+        function = fixed_sites(problem, passes, JointBound)
+        for _ in range(5):
+            vector = somewhere_else(problem, function)
+            prior = function.coordinates.prior(vector[: -len(problem.y)])
+            expected = jaakkola_jordan_bound(*matrices(problem, prior), problem.y, vector[-len(problem.y) :])
+            assert -function(vector)[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_joint_bound_of_weighted_rows_is_that_of_repeated_rows():
+    problem = Problem(KERNELS["ard"], "polya-gamma", n=12)
+    repeats = problem.random.integers(1, 4, 12)
+    problem.weight = repeats.astype(np.float64)
+    with problem.passes() as passes:
+        function = fixed_sites(problem, passes, JointBound)
+        vector = somewhere_else(problem, function)
+        value = -function(vector)[0]
+        K_mm, K_nm, diagonal = matrices(problem, function.coordinates.prior(vector[:-12]))
+    rows = np.repeat(np.arange(12), repeats)
+    expected = jaakkola_jordan_bound(K_mm, K_nm[rows], diagonal[rows], problem.y[rows], vector[-12:][rows])
+    assert value == pytest.approx(expected, rel=1e-9)
+
+
+@every_site
+@weighted_or_not
+@every_kernel
+def test_fixed_sites_give_the_collapsed_bound_of_their_quadratics(kernel, weighted, bound):
+    """sum_i c_i + log of the integral of exp(r.f - f.Lambda f / 2) over the sparse prior, - tr(Lambda K_tilde) / 2."""
+    problem = Problem(kernel, bound, weighted=weighted)
+    with problem.passes() as passes:
+        function = fixed_sites(problem, passes)
+        m, v = passes.mean, passes.variance
+        weight = np.ones(len(m)) if problem.weight is None else problem.weight
+        if bound == "taylor":
+            ell = log_expit(problem.y * m) - 0.5 * expit(m) * expit(-m) * v
+        else:
+            ell = 0.5 * problem.y * m - np.log(2.0 * np.cosh(0.5 * np.sqrt(m**2 + v)))
+        precision, linear = passes.precision.copy(), passes.linear.copy()
+        constants = weight * ell - linear * m + 0.5 * precision * (m**2 + v)
+        vector = somewhere_else(problem, function)
+        value = -function(vector)[0]
+        K_mm, K_nm, diagonal = matrices(problem, function.coordinates.prior(vector))
+    B = K_mm + K_nm.T @ (precision[:, None] * K_nm)
+    left = diagonal - np.sum(K_nm * np.linalg.solve(K_mm, K_nm.T).T, axis=1)
+    h = K_nm.T @ linear
+    log_integral = 0.5 * (h @ np.linalg.solve(B, h) + np.linalg.slogdet(K_mm)[1] - np.linalg.slogdet(B)[1])
+    assert value == pytest.approx(np.sum(constants) + log_integral - 0.5 * precision @ left, rel=1e-9)
+
+
+@every_site
+def test_at_the_optimum_of_q_fixed_sites_give_its_own_bound(bound):
+    """Where the quadratics touch: the bound that the updates of the sites reach at the start's hyperparameters."""
+    problem = Problem(KERNELS["ard"], bound)
+    with problem.passes() as passes:
+        start = SparsePosterior.at_prior(Prior.build(problem.spec, problem.Z))
+        q, elbo, *_ = coordinate_ascent(passes, start, problem.site, tol=1e-13, max_iter=2000, history=History())
+        function = FixedSites(passes, q, passes.update(q, problem.site)[0], learn_inducing=True)
+        assert -function(function.start)[0] == pytest.approx(elbo, rel=1e-9)
+
+
+@every_site
+@weighted_or_not
+@every_kernel
+def test_gradient_with_fixed_sites(kernel, weighted, bound):
+    problem = Problem(kernel, bound, weighted=weighted)
+    with problem.passes() as passes:
+        function = fixed_sites(problem, passes)
+        check_gradient(function, somewhere_else(problem, function))
+
+
+@weighted_or_not
+@every_kernel
+def test_gradient_of_the_joint_bound(kernel, weighted):
+    problem = Problem(kernel, "polya-gamma", weighted=weighted, n=20)
+    with problem.passes() as passes:
+        function = fixed_sites(problem, passes, JointBound)
+        check_gradient(function, somewhere_else(problem, function))
+
+
+def test_joint_bound_starts_where_its_xi_are_best():
+    problem = Problem(KERNELS["ard"], "polya-gamma")
+    with problem.passes() as passes:
+        start = SparsePosterior.at_prior(Prior.build(problem.spec, problem.Z))
+        q, elbo, *_ = coordinate_ascent(passes, start, POLYA_GAMMA, tol=1e-13, max_iter=2000, history=History())
+        function = JointBound(passes, q, passes.update(q, POLYA_GAMMA)[0], learn_inducing=True)
+        value, gradient = function(function.start)
+    assert -value == pytest.approx(elbo, rel=1e-9)
+    np.testing.assert_allclose(gradient[-len(problem.y) :], 0.0, atol=1e-6)
+
+
+def test_slope_of_the_sites_precision():
+    """Near zero, where it is a series, about the change to the closed form, and far: to 3e-7, where the series ends."""
+    xi = np.concatenate([[1e-300, 1e-12, 1e-6], np.geomspace(1e-3, 0.06, 40), [0.0499999, 0.05, 0.3, 1, 7, 40, 900]])
+    slope = _slope_of_precision(np.concatenate([xi, -xi, [0.0]]))
+    with mpmath.workdps(60):
+        f = [
+            mpmath.diff(lambda t: mpmath.tanh(t / 2) / (2 * t), x) if x > 1e-5 else -x / 24 for x in map(mpmath.mpf, xi)
+        ]
+    expected = np.array([float(value) for value in f])
+    np.testing.assert_allclose(slope, np.concatenate([expected, -expected, [0.0]]), rtol=3e-7)
+
+
+# vi-Taylor.
+
+
+@weighted_or_not
+def test_taylors_fixed_point_is_the_mode_of_the_posterior(weighted):
+    """At it the gradient of sum_i log sigma(y_i a_i.w) - w.w / 2 vanishes; on the way to it every iterate raises it."""
+    problem = Problem(C(400.0) * RBF(0.7), "taylor", n=60, m=12, weighted=weighted)
+    weight = np.ones(60) if problem.weight is None else problem.weight
+    prior = Prior.build(problem.spec, problem.Z)
+    A = np.linalg.solve(prior.L, prior.core.cross(problem.X).T).T
+    far = SparsePosterior.from_natural(prior, np.eye(12), 30.0 * problem.random.normal(size=12))
+
+    def log_joint(w):
+        return np.sum(weight * log_expit(problem.y * (A @ w))) - 0.5 * w @ w
+
+    with problem.passes() as passes:
+        for start in (SparsePosterior.at_prior(prior), far):
+            values = [log_joint(start.w)]
+            for steps in range(1, 60):
+                # Each from the same start: the iterates of one ascent.
+                q, *_ = coordinate_ascent(passes, start, TAYLOR, tol=0.0, max_iter=steps, history=History())
+                values.append(log_joint(q.w))
+                value = objective(passes, q, TAYLOR, passes.update(q, TAYLOR)[0])[1]
+                assert value == pytest.approx(values[-1], rel=1e-9)
+            assert np.all(np.diff(values) >= -1e-10 * abs(values[-1]))
+            gradient = A.T @ (weight * problem.y * expit(-problem.y * (A @ q.w))) - q.w
+            np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
+            curvature = weight * expit(A @ q.w) * expit(-A @ q.w)
+            expected = np.tril(np.eye(12) + A.T @ (curvature[:, None] * A))
+            np.testing.assert_allclose(passes.target[0], expected, rtol=1e-9, atol=1e-12)
+
+
+# Where the schemes end.
+
+
+def fit(X, y, optimizer, bound="polya-gamma", kernel=None, Z=None, **params):
+    """With inducing points that stay, and silence about bounds of the kernel."""
+    Z = KMeans(15, n_init=1, random_state=0).fit(X).cluster_centers_ if Z is None else Z
+    defaults = {"tol": 1e-8, "max_iter": 2000, "learn_inducing": False, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return GPClassifier(kernel, optimizer=optimizer, bound=bound, inducing_points=Z, **{**defaults, **params}).fit(
+            X, y
+        )
+
+
+SMALL = {"moons": moons(200), "twonorm": twonorm(200, np.random.default_rng(0))}
+SMALL_KERNELS = {"moons": C(2.0) * RBF([1.0, 1.0]), "twonorm": C(2.0) * RBF(5.0)}
+
+
+@pytest.fixture(scope="module", params=SMALL)
+def small(request):
+    """Data, a kernel, and the maximum that the profile scheme finds."""
+    X, y = SMALL[request.param]
+    kernel = SMALL_KERNELS[request.param]
+    return X, y, kernel, fit(X, y, "profile", kernel=kernel)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "nats"), [("alternate", 1e-3), ("hybrid", 1e-3), ("joint", 1e-2), ("adam", 1e-2)], ids=str
+)
+def test_all_schemes_reach_the_same_maximum(small, optimizer, nats):
+    X, y, kernel, profile = small
+    model = fit(X, y, optimizer, kernel=kernel, tol=1e-6 if optimizer == "adam" else 1e-8)
+    assert model.elbo_ == pytest.approx(profile.elbo_, abs=nats)
+    start = fit(X, y, None, kernel=kernel)
+    assert model.elbo_ > start.elbo_ + 1.0
+    np.testing.assert_allclose(model.predict_proba(X), profile.predict_proba(X), atol=0.02)
+
+
+def test_exact_alternate_ends_where_profile_does(small):
+    X, y, kernel, _ = small
+    models = [fit(X, y, optimizer, "exact", kernel) for optimizer in ("alternate", "profile")]
+    assert models[0].elbo_ == pytest.approx(models[1].elbo_, abs=0.1)
+
+
+@pytest.mark.parametrize("optimizer", ["alternate", "hybrid"])
+@pytest.mark.parametrize("learn_inducing", [False, True])
+def test_polya_gamma_alternation_never_lowers_the_bound(small, optimizer, learn_inducing):
+    """Site updates maximise over the sites, L-BFGS keeps the best of what it saw."""
+    X, y, kernel, _ = small
+    model = fit(X, y, optimizer, kernel=kernel, learn_inducing=learn_inducing, max_iter=40)
+    bounds = model.history_["elbo"][np.isfinite(model.history_["evaluation"])]
+    assert len(bounds) >= 5
+    assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[1:]))
+
+
+@pytest.mark.parametrize("optimizer", ["profile", "alternate"])
+def test_exact_learning_never_ends_below_its_start(optimizer):
+    X, y = ringnorm(600, np.random.default_rng(0))
+    kernel = C(2.0) * RBF(np.full(20, 6.0))
+    params = {"Z": X[:20], "learn_inducing": True, "max_iter": 15, "tol": 1e-4}
+    assert fit(X, y, optimizer, "exact", kernel, **params).elbo_ > fit(X, y, None, "exact", kernel, Z=X[:20]).elbo_ + 50
+
+
+def test_taylor_learns_with_the_alternate_scheme():
+    """Its approximate evidence rises from the start, and its predictions are like those of the exact bound."""
+    X, y = SMALL["moons"]
+    taylor, exact = (fit(X, y, "alternate", bound, tol=1e-6) for bound in ("taylor", "exact"))
+    start = fit(X, y, None, "taylor")
+    assert taylor.elbo_ > start.elbo_ + 10.0
+    assert np.mean(np.abs(taylor.predict_proba(X) - exact.predict_proba(X))) < 0.03
+
+
+def test_equation_14_and_the_profiled_bound_have_the_same_maximum():
+    """JJ's bound is maximised over theta and xi by dense formulas, this library's over the posterior."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X = X[:200, :5]
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    y = np.where(y[:200], 1.0, -1.0)
+    Z = KMeans(20, n_init=1, random_state=0).fit(X).cluster_centers_
+    kernel = C(2.0, (1e-2, 1e5)) * RBF(np.full(5, 5**0.5), (1e-2, 1e3))
+    model = fit(X, y, "profile", kernel=kernel, Z=Z)
+    value, theta = maximise_jaakkola_jordan(X, y, Z, kernel.theta, kernel.bounds, model.jitter_)
+    assert model.elbo_ == pytest.approx(value, abs=1e-4)
+    # The variance and those length scales that are not at their bounds, where the bound is flat.
+    inside = theta < kernel.bounds[:, 1] - 1.0
+    assert np.count_nonzero(inside) >= 3
+    np.testing.assert_allclose(model.kernel_.theta[inside], theta[inside], atol=0.02)
+
+
+# Adam.
+
+
+def test_adam_keeps_to_the_kernels_bounds():
+    X, y = SMALL["moons"]
+    kernel = C(2.0, (1.8, 2.2)) * RBF([1.0, 1.0], (0.9, 1.1))
+    model = fit(X, y, "adam", "exact", kernel, max_iter=60)
+    theta = model.history_["theta"][np.isfinite(model.history_["evaluation"])]
+    assert np.all((theta >= kernel.bounds[:, 0]) & (theta <= kernel.bounds[:, 1]))
+    np.testing.assert_allclose(np.exp(model.kernel_.theta)[0], 2.2, rtol=1e-12)
+
+
+def test_adam_keeps_a_prior_where_the_next_one_cannot_be_factorised(monkeypatch):
+    problem = Problem(KERNELS["ard"], "exact")
+    prior = Prior.build(problem.spec, problem.Z)
+    optimiser = Adam(Coordinates(prior, learn_inducing=True), prior)
+    moved = optimiser.step(prior, np.ones(len(optimiser.vector)))
+    np.testing.assert_allclose(moved.spec.theta - prior.spec.theta, schemes.ADAM_RATE, rtol=1e-6)
+    vector = optimiser.vector.copy()
+
+    def failing(spec, Z):
+        raise ValueError("not positive definite")
+
+    monkeypatch.setattr(Prior, "build", failing)
+    assert optimiser.step(moved, np.ones(len(vector))) is moved
+    assert np.array_equal(optimiser.vector, vector)
+
+
+def test_adam_with_mini_batches_learns_and_is_determined_by_the_seed():
+    X, y = ringnorm(2000, np.random.default_rng(0))
+    kernel, Z = C(2.0) * RBF(np.full(20, 6.0)), X[:30]
+    given = fit(X, y, None, "exact", kernel, Z=Z)
+    params = {"batch_size": 100, "max_iter": 30, "tol": 1e-3, "learn_inducing": True}
+    models = [fit(X, y, "adam", "exact", kernel, Z, **params, random_state=seed) for seed in (0, 0, 1)]
+    assert min(model.elbo_ for model in models) > given.elbo_ + 50.0
+    assert models[0].elbo_ == models[1].elbo_
+    assert np.array_equal(models[0].inducing_points_, models[1].inducing_points_)
+    assert models[0].elbo_ != models[2].elbo_
+
+
+def test_adams_full_batch_steps_are_kingmas_and_bas():
+    """Three steps by the formulas of Kingma & Ba 2015, algorithm 1, within the limits."""
+    problem = Problem(KERNELS["ard"], "exact")
+    prior = Prior.build(problem.spec, problem.Z)
+    coordinates = Coordinates(prior, learn_inducing=True)
+    optimiser = Adam(coordinates, prior)
+    expected, mean, square = coordinates.pack(prior), 0.0, 0.0
+    for t in range(1, 4):
+        gradient = problem.random.normal(size=len(expected))
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        expected = expected + schemes.ADAM_RATE * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + 1e-8)
+        prior = optimiser.step(prior, gradient)
+        np.testing.assert_allclose(coordinates.pack(prior), expected, rtol=1e-10)
+
+
+# What they are for.
+
+
+PAIRS = [(optimizer, bound) for optimizer in SCHEMES for bound in LIKELIHOODS["logit"].bounds]
+
+
+@pytest.mark.parametrize(("optimizer", "bound"), PAIRS, ids="-".join)
+def test_a_scheme_takes_its_bounds_and_names_them_when_given_another(optimizer, bound):
+    X, y = SMALL["moons"]
+    model = GPClassifier(optimizer=optimizer, bound=bound, n_inducing=5, max_iter=2, random_state=0)
+    if bound in SCHEMES[optimizer].bounds:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            assert np.isfinite(model.fit(X, y).elbo_)
+    else:
+        with pytest.raises(ValueError, match=f"optimizer='{optimizer}' needs bound=") as error:
+            model.fit(X, y)
+        assert all(repr(name) in str(error.value) for name in (*SCHEMES[optimizer].bounds, bound))
+
+
+@pytest.mark.parametrize("optimizer", ["joint", "hybrid"])
+def test_the_message_says_what_auto_means(optimizer):
+    with pytest.raises(ValueError, match=r"needs bound='polya-gamma'; got 'auto', which means 'exact'"):
+        GPClassifier(optimizer=optimizer).fit(*SMALL["moons"])
+
+
+@pytest.mark.parametrize("optimizer", SCHEMES)
+def test_nothing_to_learn_is_no_error(optimizer):
+    """A kernel without free parameters, and inducing points that stay."""
+    X, y = SMALL["moons"]
+    kernel = C(2.0, "fixed") * RBF(1.0, "fixed")
+    bound = SCHEMES[optimizer].bounds[0]
+    model, given = (fit(X, y, name, bound, kernel) for name in (optimizer, None))
+    assert model.kernel_ == kernel
+    assert model.elbo_ == pytest.approx(given.elbo_, rel=1e-9)
+
+
+@pytest.mark.parametrize("optimizer", SCHEMES)
+def test_fixed_parameters_stay(optimizer):
+    X, y = SMALL["moons"]
+    kernel = C(2.0, "fixed") * RBF([1.0, 0.5])
+    model = fit(X, y, optimizer, SCHEMES[optimizer].bounds[0], kernel, max_iter=5)
+    assert model.kernel_.k1 == kernel.k1
+    assert model.kernel_.n_dims == 2
+    assert not np.allclose(model.kernel_.theta, kernel.theta)
+
+
+@pytest.mark.parametrize("optimizer", SCHEMES)
+def test_an_outcome_is_the_best_posterior_and_its_bound(optimizer):
+    """What a scheme returns is worth what it says, under the site, at the kernel that it returns."""
+    problem = Problem(KERNELS["ard"], SCHEMES[optimizer].bounds[0], n=40)
+    with problem.passes() as passes:
+        start = SparsePosterior.at_prior(Prior.build(problem.spec, problem.Z))
+        scheme = SCHEMES[optimizer].bind(None, np.random.RandomState(0))
+        outcome = scheme(passes, start, problem.site, Options(True, 1e-5, 30, History()))
+        elbo = passes.update(outcome.q, problem.site)[0] - outcome.q.kl
+        first = passes.update(start, problem.site)[0] - start.kl
+    # With xi among its coordinates a scheme's value is a bound of the bound.
+    assert elbo >= outcome.elbo - 1e-9 * abs(elbo)
+    assert elbo == pytest.approx(outcome.elbo, abs=0.5)
+    assert outcome.elbo > first + 1.0

@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -415,10 +414,8 @@ def test_a_signal_stops_a_fit_that_would_not_end(params):
     model = GPClassifier(n_inducing=100, optimizer=None, random_state=0, n_jobs=2, **bound, **params)
     timer = threading.Timer(1.0, signal.raise_signal, [signal.SIGINT])
     timer.start()
-    start = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
-    assert time.perf_counter() - start < 60
     assert "posterior_" not in vars(model)
     assert threading.active_count() < 10
 

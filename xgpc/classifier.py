@@ -91,7 +91,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         (t + delay)^-forgetting. The estimate is an average of the iterates.
     max_iter : int, default=200
         Most iterations: of the posterior (passes over the data, or epochs of mini-batches), and of the optimizer in its
-        last stage; earlier ones have 50 at most.
+        last stage; earlier ones have three times as many, but 50 at most.
     tol : float, default=1e-4
         Optimizer: stop when five iterations raise the bound by less than ``tol * max(|bound|, 500)`` nats on average.
         Posterior, full batch: stop when a step raises it by less than ``tol * max(1, |bound| / 1000)`` nats.
@@ -271,8 +271,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior. The fit can be used; "
                 "raise max_iter for a higher bound, or tol."
             )
-        for problem in problems:
-            warnings.warn(problem, ConvergenceWarning, stacklevel=3)
+        if problems:
+            warnings.warn("\n".join(problems), ConvergenceWarning, stacklevel=3)
         self._report(f"posterior: bound {elbo:.2f} after {n_steps} iterations")
         self.posterior_ = q
         self.kernel_ = q.prior.spec.kernel
@@ -299,7 +299,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         for _ in range(self.n_restarts_optimizer if scheme is not None else 0):
             spec = prior.spec.with_theta(random_state.uniform(*prior.spec.bounds.T))
             other = learner.learn(Prior.build(spec, prior.Z), None, grow)
-            if other.elbo > outcome.elbo:
+            if learner.comparable(other) > learner.comparable(outcome):
                 outcome = other
         spec = outcome.q.prior.spec
         problems = []

@@ -19,6 +19,8 @@ from .posterior import Prior, SparsePosterior
 # looks at. Bounded so that first steps are not wasted on precision and last ones not on round-off.
 INNER_SHARE = 0.02
 INNER_RANGE = (1e-4, 1.0)
+# The first inner solve leaves so many nats a row.
+START_SHARE = 1e-3
 # More than the exact bound needs from cold; Polya-Gamma's slow tail is left to the next evaluation's warm start.
 INNER_MAX_ITER = 30
 # Tenfold tighter inner solves after a line search that failed, at most so often.
@@ -175,12 +177,15 @@ class ProfiledBound:
         self.passes, self.site, self.history = passes, site, options.history
         self.coordinates = Coordinates(start.prior, options.learn_inducing)
         # Nats that an inner solve may leave, and what failed line searches have tightened them by.
-        self.inner_gain, self.tightening = INNER_RANGE[1], 1.0
+        n = float(np.sum(passes.weight)) if len(passes.weight) else len(passes.y)
+        self.inner_gain, self.tightening = float(np.clip(START_SHARE * n, *INNER_RANGE)), 1.0
         q, elbo, *_ = coordinate_ascent(
             passes, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER, history=History()
         )
         self._keep(self.coordinates.pack(start.prior), q, elbo)
         self.evaluations = 0
+        # The optimiser's first evaluation is where it starts, of which all but the gradient is known.
+        self._is_start = True
 
     def _keep(self, vector: np.ndarray, q: SparsePosterior, elbo: float) -> None:
         self.vector, self.q, self.elbo = vector.copy(), q, elbo
@@ -189,6 +194,10 @@ class ProfiledBound:
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         """Negative bound in nats and its gradient, for a minimiser."""
         passes = self.passes
+        if self._is_start and np.array_equal(vector, self.vector):
+            self._is_start = False
+            return self._evaluated(vector, self.q, self.elbo, 0)
+        self._is_start = False
         # A step so long that the kernel matrix fails is answered by a value the line search turns back from.
         refused = 1e3 + 3.0 * abs(self.elbo), np.zeros_like(vector)
         try:
@@ -203,14 +212,20 @@ class ProfiledBound:
         q, elbo, iterations, _ = coordinate_ascent(
             passes, q, self.site, tol=inner_tol, max_iter=INNER_MAX_ITER, history=History()
         )
-        gradient = self.coordinates.pack_gradient(*bound_gradient(passes, q, passes.target))
-        self.evaluations += 1
         if elbo > self.elbo:
             if not np.array_equal(vector, self.vector):
                 self.inner_gain = float(np.clip(INNER_SHARE * (elbo - self.elbo), *INNER_RANGE))
             self._keep(vector, q, elbo)
+        return self._evaluated(vector, q, elbo, iterations)
+
+    def _evaluated(
+        self, vector: np.ndarray, q: SparsePosterior, elbo: float, iterations: int
+    ) -> tuple[float, np.ndarray]:
+        """Record an evaluation, at whose q ``passes`` stands, and form its gradient."""
+        gradient = self.coordinates.pack_gradient(*bound_gradient(self.passes, q, self.passes.target))
+        self.evaluations += 1
         self.history.add(
-            evaluation=self.evaluations, elbo=elbo, inner_iterations=iterations, theta=prior.spec.theta[None]
+            evaluation=self.evaluations, elbo=elbo, inner_iterations=iterations, theta=q.prior.spec.theta[None]
         )
         return -elbo, -gradient
 

@@ -158,12 +158,12 @@ def conditional_variance_sample(
     """At most ``n_more`` distinct rows drawn in proportion to their variance given the inducing points of ``prior``."""
     rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
     whitened = prior.core.cross(rows) @ prior.Linv.T
-    diagonal = prior.spec.without_noise().at(prior.Z).diagonals(rows)
-    variance = diagonal - np.einsum("ij,ij->i", whitened, whitened)
+    core = prior.spec.without_noise().at(prior.Z)
+    variance = core.diagonals(rows) - np.einsum("ij,ij->i", whitened, whitened)
     # Rows that the inducing points explain up to the jitter would add nothing.
-    variance[variance <= 2.0 * prior.jitter * diagonal] = 0.0
-    n_more = min(n_more, int(np.count_nonzero(variance)))
-    if not n_more:
+    variance[variance <= 2.0 * prior.jitter * np.mean(core.diagonals(prior.Z))] = 0.0
+    n_more = min(n_more, len(rows) - len(prior.Z), int(np.count_nonzero(variance)))
+    if n_more <= 0:
         return rows[:0]
     return rows[np.sort(random_state.choice(len(rows), n_more, replace=False, p=variance / variance.sum()))]
 

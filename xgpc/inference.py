@@ -147,7 +147,12 @@ class Passes:
         return self._sum(prior, block)[1:]
 
     def carry_over(self, q: SparsePosterior, prior: Prior, site: int) -> SparsePosterior:
-        """The posterior under ``prior`` that the sites under q make; q may have other inducing points."""
+        """Where to start under ``prior`` from q, of whatever rows: the posterior that the sites under q make here.
+
+        q itself if it has that prior, as the first update makes the same sites of it.
+        """
+        if q.prior is prior:
+            return q
         self.mean[:], self.variance[:] = q.marginals(self.X, self.n_jobs)
         ell = np.empty(len(self.mean))
         _engine.sites(site, self.mean, self.variance, self.y, self.weight, ell, self.precision, self.linear)

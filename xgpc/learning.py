@@ -20,8 +20,10 @@ ROWS_PER_POINT = 40
 # Each subset is so many times the one before; the last is all rows, or about so many.
 GROWTH = 4
 LAST_ROWS = 131_072
-# Iterations on a subset that is not the last, and how much earlier than the last it may stop.
+# Iterations on a subset that is not the last: so many times those on the last, being cheaper, but no more than these.
+# And how much earlier it may stop.
 SUBSET_ITERATIONS = 50
+SUBSET_FACTOR = 3
 SUBSET_LOOSENING = 5.0
 
 # n_inducing="auto" doubles them while the bound on the subset for so many gains this many nats for each added point,
@@ -89,7 +91,7 @@ def subset_sizes(n_rows: int, n_inducing: int, sizes: Sizes) -> list[int]:
     if sizes is None:
         return [n_rows]
     if not isinstance(sizes, str):
-        return [min(int(size), n_rows) for size in sizes]
+        return sorted({min(int(size), n_rows) for size in sizes})
     schedule = []
     size = max(FIRST_ROWS, ROWS_PER_POINT * n_inducing)
     # Half the data or more is not worth a stage of its own.
@@ -147,7 +149,7 @@ class Learner:
         self.early = replace(
             self.options,
             tol=SUBSET_LOOSENING * self.options.tol,
-            max_iter=min(SUBSET_ITERATIONS, self.options.max_iter),
+            max_iter=min(SUBSET_ITERATIONS, SUBSET_FACTOR * self.options.max_iter),
         )
 
     def learn(self, prior: Prior, previous: SparsePosterior | None, grow: bool) -> Outcome:
@@ -163,18 +165,29 @@ class Learner:
         -------
         Outcome of the last stage
         """
-        if not grow:
+        if grow:
+            outcome, size = self._grow(prior, previous)
+            prior = outcome.q.prior
+            sizes = self._sizes_after(size, prior)
+        else:
             outcome = Outcome(previous or SparsePosterior.at_prior(prior), -np.inf, 0)
             sizes = subset_sizes(len(self.data), len(prior.Z), self.sizes)
-        else:
-            outcome, prior, size = self._grow(prior, previous)
-            # Many points have had what iterations they can afford.
-            few = len(prior.Z) <= MAX_MOVING
-            sizes = [s for s in subset_sizes(len(self.data), len(prior.Z), self.sizes) if s > size and few]
         for size in sizes:
             outcome = self._stage(size, prior, outcome.q, self.options if size == sizes[-1] else self.early)
             prior = outcome.q.prior
         return outcome
+
+    def comparable(self, outcome: Outcome) -> float:
+        """The bound for what was learned on the same rows whatever the stages: all, or the largest subset."""
+        size = min(len(self.data), LAST_ROWS)
+        return self._posterior(size, outcome.q.prior, outcome.q).elbo
+
+    def _sizes_after(self, size: int, prior: Prior) -> list[int]:
+        """Subsets to go on with after the number of points was chosen on one of ``size`` rows."""
+        # Many points have had what iterations they can afford.
+        if len(prior.Z) > MAX_MOVING:
+            return []
+        return [larger for larger in subset_sizes(len(self.data), len(prior.Z), self.sizes) if larger > size]
 
     def _stage(self, size: int, prior: Prior, q: SparsePosterior | None, options: Options) -> Outcome:
         """The scheme on a subset, from the sites that q makes there."""
@@ -201,25 +214,31 @@ class Learner:
             )
         return Outcome(q, elbo, 0)
 
-    def _grow(self, prior: Prior, q: SparsePosterior | None) -> tuple[Outcome, Prior, int]:
+    def _grow(self, prior: Prior, q: SparsePosterior | None) -> tuple[Outcome, int]:
         """Double the inducing points until the bound, on a subset for so many, gains too little by it.
 
-        Returns the outcome for the last number of points, its prior and the size of its subset.
+        Returns the outcome for the last number of points and the size of its subset.
         """
         while True:
             m = len(prior.Z)
             size = growing_size(len(self.data), m, self.sizes)
-            outcome = self._stage(size, prior, q, self._growing_options(m, size))
+            outcome = self._stage(size, prior, q, self._growing_options(prior, size))
+            if m > MAX_MOVING:
+                # That they were not more was no limit of the user's.
+                outcome = replace(outcome, problem=None)
             prior, q = outcome.q.prior, outcome.q
+            self.history.context.update(n_rows=size, n_inducing=m)
             candidates = self.data.X[self.subsets.rows(size)]
             points = conditional_variance_sample(prior, candidates, min(m, MAX_INDUCING - m), self.random_state)
             if not len(points):
                 reason = f"{m} inducing points are the most there can be"
                 self.history.add(elbo=outcome.elbo, decision=reason)
-                return outcome, prior, size
-            larger = Prior.build(prior.spec, np.vstack([prior.Z, points]))
-            trial = self._posterior(size, larger, q, TRIAL_SHARE * MIN_GAIN * len(points))
-            gain = (trial.elbo - outcome.elbo) / len(points)
+                return outcome, size
+            nats = TRIAL_SHARE * MIN_GAIN * len(points)
+            # What the scheme has left of the bound at these points is not for others to gain.
+            before = self._posterior(size, prior, q, nats)
+            trial = self._posterior(size, Prior.build(prior.spec, np.vstack([prior.Z, points])), before.q, nats)
+            gain = (trial.elbo - before.elbo) / len(points)
             enough = gain >= MIN_GAIN
             reason = (
                 f"{len(points)} more than {m} inducing points raise the bound by {gain:.3g} nats each, "
@@ -227,15 +246,15 @@ class Learner:
             )
             self.history.add(elbo=trial.elbo, gain_per_point=gain, decision=reason)
             if not enough:
-                return outcome, prior, size
-            prior, q = larger, trial.q
+                return outcome, size
+            prior, q = trial.q.prior, trial.q
 
-    def _growing_options(self, m: int, size: int) -> Options:
-        """Options with m points on a subset of ``size`` rows, if their number is not the user's choice."""
+    def _growing_options(self, prior: Prior, size: int) -> Options:
+        """Options for a subset of ``size`` rows while the number of points is not settled."""
+        m = len(prior.Z)
         if m > MAX_MOVING:
             iterations = min(self.options.max_iter, max(MIN_ITERATIONS, GROWING_ITERATIONS * MAX_MOVING // m))
             return replace(self.early, learn_inducing=False, max_iter=iterations)
-        # No stage is to come after one on all rows.
-        if size == len(self.data):
+        if not self._sizes_after(size, prior):
             return self.options
         return replace(self.early, max_iter=min(GROWING_ITERATIONS, self.options.max_iter))

@@ -1,0 +1,60 @@
+"""Weights of rows and classes through whole fits."""
+
+import numpy as np
+import pytest
+from reference import moons
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from test_learning import quietly
+
+from xgpc import GPClassifier
+
+
+def weighted_moons():
+    X, y = moons(90)
+    Z = KMeans(8, n_init=1, random_state=0).fit(X).cluster_centers_
+    return X, y, Z, np.random.default_rng(3).integers(0, 4, len(X))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "bound", "tolerance"),
+    [
+        ("profile", "exact", 1e-5),
+        # Its inner solves end early on Polya-Gamma's slow tail: the maximum is found to some 1e-4 nats.
+        ("profile", "polya-gamma", 1e-3),
+        ("alternate", "exact", 1e-9),
+        ("alternate", "polya-gamma", 1e-9),
+    ],
+)
+def test_integer_weights_are_repeated_rows_in_learning(optimizer, bound, tolerance):
+    X, y, Z, weight = weighted_moons()
+    kernel = ConstantKernel(2.0) * RBF([1.0, 1.0])
+    model = GPClassifier(kernel, inducing_points=Z, optimizer=optimizer, bound=bound, tol=1e-8, max_iter=1000)
+    weighted = quietly(clone(model), X, y, sample_weight=weight)
+    repeated = quietly(clone(model), np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=0.1 * tolerance)
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=tolerance)
+    np.testing.assert_allclose(weighted.kernel_.theta, repeated.kernel_.theta, atol=10.0 * tolerance)
+
+
+@pytest.mark.parametrize("bound", ["exact", "polya-gamma", "taylor"])
+def test_integer_weights_are_repeated_rows_at_given_hyperparameters(bound):
+    X, y, Z, weight = weighted_moons()
+    kernel = ConstantKernel(2.0) * RBF([1.0, 1.0])
+    model = GPClassifier(kernel, inducing_points=Z, optimizer=None, bound=bound, tol=1e-12, max_iter=2000)
+    weighted = clone(model).fit(X, y, sample_weight=weight)
+    repeated = clone(model).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-8)
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=0.0, atol=1e-8)
+
+
+@pytest.mark.parametrize("optimizer", ["profile", "alternate", "adam"])
+def test_class_weights_are_the_rows_weights_in_learning(optimizer):
+    X, y, Z, weight = weighted_moons()
+    model = GPClassifier(inducing_points=Z, optimizer=optimizer, max_iter=20, random_state=0)
+    by_class = quietly(clone(model).set_params(class_weight={0: 2.0, 1: 0.5}), X, y, sample_weight=1.0 + weight)
+    by_row = quietly(clone(model), X, y, sample_weight=(1.0 + weight) * np.where(y == 0, 2.0, 0.5))
+    assert by_class.elbo_ == by_row.elbo_
+    assert by_class.kernel_ == by_row.kernel_
+    assert np.array_equal(by_class.predict_proba(X), by_row.predict_proba(X))

@@ -186,20 +186,12 @@ def warm_up(methods, threads):
 
 
 def side_by_side(data, arguments):
-    """The curve of each method, a point of each in turn so that a slow moment of the machine meets them all.
+    """The curves of the methods, one after the other, and the number of cores that other processes kept busy meanwhile.
 
-    Also the number of cores that other processes kept busy meanwhile.
+    Not a point of each in turn: the first milliseconds after another library's threads are slow.
     """
     start, others = time.perf_counter(), processor_seconds_of_others()
-    running = {method: METHODS[method](data, arguments) for method in arguments.methods}
-    curves = {method: [] for method in running}
-    while running:
-        for method in list(running):
-            point = next(running[method], None)
-            if point is None:
-                del running[method]
-            else:
-                curves[method].append(point)
+    curves = {method: list(METHODS[method](data, arguments)) for method in arguments.methods}
     return curves, (processor_seconds_of_others() - others) / (time.perf_counter() - start)
 
 

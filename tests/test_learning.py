@@ -337,11 +337,11 @@ def test_parameters_at_their_bounds_are_named():
     kernel = ConstantKernel(2.0, (0.5, 2.0)) * RBF(
         [1.0, 1.5, 3.0, 7.0], [(0.1, 9.0), (0.1, 9.0), (3.0, 9.0), (0.1, 7.0)]
     )
-    assert parameters_at_bounds(KernelSpec(kernel, 4)) == [
-        "k1__constant_value = 2 is at its upper bound",
-        "k2__length_scale[2] = 3 is at its lower bound",
-        "k2__length_scale[3] = 7 is at its upper bound",
-    ]
+    (message,) = parameters_at_bounds(KernelSpec(kernel, 4))
+    assert message.startswith(
+        "Kernel parameters have run to their bounds: k1__constant_value = 2 is at its upper bound; "
+        "k2__length_scale[2] = 3 is at its lower bound; k2__length_scale[3] = 7 is at its upper bound. "
+    )
     # Not free, or where its bounds leave no choice.
     assert parameters_at_bounds(KernelSpec(ConstantKernel(2.0, "fixed") * RBF(1.0, (1.0, 1.0)), 4)) == []
 
@@ -475,3 +475,18 @@ def test_hyperparameters_whose_matrix_cannot_be_factorised_are_turned_back_from(
     assert refused
     assert model.kernel_.k1.constant_value <= 4.0
     assert model.elbo_ > given.elbo_ + 1.0
+
+
+def test_a_weak_start_is_left():
+    """From a variance so small that the first posterior is the prior, where the gradient vanishes."""
+    X, y = moons(1000)
+    weak = ConstantKernel(1e-4, (1e-5, 1e5)) * RBF([2.0, 2.0], (1e-5, 1e5))
+    usual = ConstantKernel(2.0, (1e-5, 1e5)) * RBF([2.0, 2.0], (1e-5, 1e5))
+    bounds = [quietly(GPClassifier(kernel, n_inducing=20, random_state=0), X, y).elbo_ for kernel in (weak, usual)]
+    assert bounds[0] > bounds[1] - 10.0
+
+
+def test_a_parameter_at_its_bound_is_no_want_of_convergence():
+    X, y = moons()
+    model = quietly(GPClassifier(ConstantKernel(2.0, (1.9, 2.1)) * RBF(1.0), n_inducing=15, random_state=0), X, y)
+    assert model.converged_

@@ -19,7 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from . import io
 from .blocks import single_threaded_blas
-from .hyperparameters import Options
+from .hyperparameters import Options, Outcome
 from .inducing import Sample, inducing_points, sample_size
 from .inference import CACHE_BYTES, History, coordinate_ascent, learning_rate_schedule, stochastic
 from .kernels import KernelSpec
@@ -33,8 +33,6 @@ from .validation import check_parameters, check_weight_range
 LARGEST_FEATURE = 1e140
 # Rows that become probabilities at a time.
 LINK_ROWS = 8192
-# Parameters at their bounds that a warning names.
-LISTED = 5
 # The default kernel. Length scales start at sqrt(d) standard deviations, where the scaled squared distance of two rows
 # is 2 on average; a thousand times as long, one has switched its feature off, and a hundredth tells apart any two rows.
 # The latent standard deviation starts at 1.4, probabilities of .06 to .94 within two; at 100 it says certainty.
@@ -91,7 +89,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         (t + delay)^-forgetting. The estimate is an average of the iterates.
     max_iter : int, default=200
         Most iterations: of the posterior (passes over the data, or epochs of mini-batches), and of the optimizer in its
-        last stage; earlier ones have three times as many, but 50 at most.
+        last stage; earlier ones have ten times as many, but 50 at most.
     tol : float, default=1e-4
         Optimizer: stop when five iterations raise the bound by less than ``tol * max(|bound|, 500)`` nats on average.
         Posterior, full batch: stop when a step raises it by less than ``tol * max(1, |bound| / 1000)`` nats.
@@ -127,6 +125,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     n_iter_ : int
         Iterations of the optimizer in all stages, or of the posterior without one.
     converged_ : bool
+        Whether optimizer and posterior ended by ``tol`` and not by ``max_iter``.
     jitter_ : float
         Added to the diagonal of the inducing points' covariance matrix, relative to its mean diagonal.
 
@@ -237,10 +236,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         data = Data(X, signs, weight, self.n_jobs)
         prior, previous, grow = self._start(X, weight, random_state)
         q, n_iter = previous, 0
-        problems: list[str] = []
+        unfinished: list[str] = []
         if self.optimizer is not None or grow:
-            q, n_iter, problems = self._learn(data, prior, previous, grow, site, random_state, history)
-            prior = q.prior
+            outcome, n_iter = self._learn(data, prior, previous, grow, site, random_state, history)
+            q, prior = outcome.q, outcome.q.prior
+            unfinished += [outcome.problem] if outcome.problem else []
         history.context.update(n_rows=len(X), n_inducing=len(prior.Z))
         # Mini-batches pass over all rows once, at the end: nothing to cache for.
         with data.passes(len(prior.Z), CACHE_BYTES if self.batch_size is None else 0) as passes:
@@ -267,12 +267,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         if not np.isfinite(elbo):
             raise ValueError(f"The bound is {elbo}: scale the features and the sample weights to moderate values.")
         if not converged:
-            problems.append(
-                f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior. The fit can be used; "
-                "raise max_iter for a higher bound, or tol."
-            )
-        if problems:
-            warnings.warn("\n".join(problems), ConvergenceWarning, stacklevel=3)
+            unfinished.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior")
+        messages = [f"{what}. The fit can be used; raise max_iter for a higher bound, or tol." for what in unfinished]
+        if self.optimizer is not None:
+            messages += parameters_at_bounds(prior.spec)
+        if messages:
+            warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=3)
         self._report(f"posterior: bound {elbo:.2f} after {n_steps} iterations")
         self.posterior_ = q
         self.kernel_ = q.prior.spec.kernel
@@ -281,13 +281,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.jitter_ = q.prior.jitter
         self.elbo_ = elbo
         self.n_iter_ = max(1, n_iter or n_steps)
-        self.converged_ = not problems
+        self.converged_ = not unfinished
         self.history_ = history.arrays()
 
-    def _learn(
-        self, data, prior, previous, grow, site, random_state, history
-    ) -> tuple[SparsePosterior, int, list[str]]:
-        """Hyperparameters and inducing points; q on the last subset, iterations, and what there is to warn of."""
+    def _learn(self, data, prior, previous, grow, site, random_state, history) -> tuple[Outcome, int]:
+        """Hyperparameters and inducing points: the outcome of the last stage, and the iterations of all."""
         scheme = None
         if self.optimizer is not None:
             scheme = SCHEMES[self.optimizer].bind(self.batch_size, random_state)
@@ -302,19 +300,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             if learner.comparable(other) > learner.comparable(outcome):
                 outcome = other
         spec = outcome.q.prior.spec
-        problems = []
-        if outcome.problem is not None:
-            problems.append(f"{outcome.problem}. The fit can be used; raise max_iter for a higher bound, or tol.")
-        at_bounds = parameters_at_bounds(spec) if scheme is not None else []
-        if at_bounds:
-            problems.append(
-                f"Kernel parameters have run to their bounds: {'; '.join(at_bounds[:LISTED])}"
-                f"{f'; and {len(at_bounds) - LISTED} more' if len(at_bounds) > LISTED else ''}. The data may not "
-                "determine them: widen their bounds, or fix them. A length scale at its upper bound belongs to a "
-                "feature that could be dropped; a variance there tells of classes that separate."
-            )
         self._report(f"hyperparameters: {spec.kernel} after {learner.n_iter} iterations")
-        return outcome.q, learner.n_iter, problems
+        return outcome, learner.n_iter
 
     def _start(self, X, weight, random_state) -> tuple[Prior, SparsePosterior | None, bool]:
         """Kernel and inducing points to start from, the posterior if there is one, whether to add inducing points."""

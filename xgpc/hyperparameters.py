@@ -179,13 +179,14 @@ class ProfiledBound:
         # Nats that an inner solve may leave, and what failed line searches have tightened them by.
         n = float(np.sum(passes.weight)) if len(passes.weight) else len(passes.y)
         self.inner_gain, self.tightening = float(np.clip(START_SHARE * n, *INNER_RANGE)), 1.0
-        q, elbo, *_ = coordinate_ascent(
+        q, elbo, iterations, _ = coordinate_ascent(
             passes, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER, history=History()
         )
         self._keep(self.coordinates.pack(start.prior), q, elbo)
         self.evaluations = 0
-        # The optimiser's first evaluation is where it starts, of which all but the gradient is known.
-        self._is_start = True
+        # The optimiser's first evaluation is where it starts, of which all but the gradient is known; not so after no
+        # step at all, as the gradient vanishes at the prior.
+        self._is_start = iterations > 0
 
     def _keep(self, vector: np.ndarray, q: SparsePosterior, elbo: float) -> None:
         self.vector, self.q, self.elbo = vector.copy(), q, elbo

@@ -18,13 +18,13 @@ FIRST_INDUCING = 32
 # Lloyd iterations: the optimizer moves the points on, the last changes of k-means are not worth waiting for.
 KMEANS_ITERATIONS = 30
 # Rows looked at for start values and inducing points: this many, or so many for each inducing point.
-SAMPLE_ROWS = 10_000
+SAMPLE_ROWS = 5_000
 SAMPLE_ROWS_PER_POINT = 20
 # Looking for the process's thread pools takes milliseconds: once. scikit-learn has loaded its own by now.
 OPENMP = ThreadpoolController()
 METHODS = ("kmeans", "random", "greedy", "all")
-# Candidates of the greedy choice: at most this many of the sample's rows, or so many for each inducing point. It takes
-# memory for an (m, candidates) factor.
+# Candidates of a choice by conditional variances: at most this many rows, or so many for each point to choose. It takes
+# memory for (m, candidates) matrices.
 GREEDY_ROWS = 5000
 GREEDY_ROWS_PER_POINT = 5
 # It stops early once the conditional variances of all candidates have fallen to this share of their variances: what is
@@ -156,6 +156,11 @@ def conditional_variance_sample(
     prior: Prior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState
 ) -> np.ndarray:
     """At most ``n_more`` distinct rows drawn in proportion to their variance given the inducing points of ``prior``."""
+    if n_more <= 0:
+        return np.empty((0, rows.shape[1]))
+    size = max(GREEDY_ROWS, GREEDY_ROWS_PER_POINT * n_more)
+    if len(rows) > size:
+        rows = rows[np.sort(random_state.choice(len(rows), size, replace=False))]
     rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
     whitened = prior.core.cross(rows) @ prior.Linv.T
     core = prior.spec.without_noise().at(prior.Z)

@@ -23,7 +23,7 @@ LAST_ROWS = 131_072
 # Iterations on a subset that is not the last: so many times those on the last, being cheaper, but no more than these.
 # And how much earlier it may stop.
 SUBSET_ITERATIONS = 50
-SUBSET_FACTOR = 3
+SUBSET_FACTOR = 10
 SUBSET_LOOSENING = 5.0
 
 # n_inducing="auto" doubles them while the bound on the subset for so many gains this many nats for each added point,
@@ -41,6 +41,8 @@ MIN_ITERATIONS = 4
 
 # A kernel parameter this near to the logarithm of a bound has run to it.
 AT_BOUND = 1e-3
+# Parameters at their bounds that a warning names.
+LISTED = 5
 
 Scheme = Callable[[Passes, SparsePosterior, int, Options], Outcome]
 Sizes = str | None | Sequence[int]
@@ -102,13 +104,20 @@ def subset_sizes(n_rows: int, n_inducing: int, sizes: Sizes) -> list[int]:
 
 
 def parameters_at_bounds(spec: KernelSpec) -> list[str]:
-    """What there is to say of each kernel parameter that has run to one of its bounds."""
+    """One message on the kernel parameters that have run to their bounds, if any have."""
     found = []
     for name, value, (low, high) in zip(spec.names, spec.theta, spec.bounds, strict=True):
         for side, bound in (("lower", low), ("upper", high)):
             if low < high and abs(value - bound) < AT_BOUND:
                 found.append(f"{name} = {np.exp(value):.4g} is at its {side} bound")
-    return found
+    if not found:
+        return []
+    more = f"; and {len(found) - LISTED} more" if len(found) > LISTED else ""
+    return [
+        f"Kernel parameters have run to their bounds: {'; '.join(found[:LISTED])}{more}. The data may not determine "
+        "them: widen their bounds, or fix them. A length scale at its upper bound belongs to a feature that could be "
+        "dropped; a variance there tells of classes that separate."
+    ]
 
 
 def growing_size(n_rows: int, n_inducing: int, sizes: Sizes) -> int:

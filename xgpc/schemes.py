@@ -116,7 +116,9 @@ def _slope_of_precision(xi: np.ndarray) -> np.ndarray:
     small = np.abs(xi) < 0.05
     x = np.where(small, 1.0, xi)
     t = np.tanh(0.5 * x)
-    return np.where(small, -xi / 24.0 + xi**3 / 120.0, (0.5 * x * (1.0 - t**2) - t) / (2.0 * x**2))
+    return np.where(
+        small, -xi / 24.0 + xi**3 / 120.0 - 17.0 * xi**5 / 13440.0, (0.5 * x * (1.0 - t**2) - t) / (2.0 * x**2)
+    )
 
 
 def _alternate(passes: Passes, start: SparsePosterior, site: int, options: Options, kind: type[FixedSites]) -> Outcome:
@@ -178,7 +180,9 @@ def joint(passes: Passes, start: SparsePosterior, site: int, options: Options) -
         nonlocal evaluations
         value, gradient = function(vector)
         evaluations += 1
-        options.history.add(evaluation=evaluations, elbo=-value, theta=vector[None, : len(start.prior.spec.theta)])
+        options.history.add(
+            evaluation=evaluations, elbo=function.value, theta=vector[None, : len(start.prior.spec.theta)]
+        )
         return value, gradient
 
     n_iter, status = lbfgs(

@@ -62,8 +62,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         mean of [3]_, section 4.2, with which ``elbo_`` is an approximation and no bound.
     n_inducing : int or "auto", default="auto"
         Number m of inducing points, at most the number of distinct rows. "auto" doubles them from 32 to 2048 at most,
-        while the bound gains 0.2 nats or more by each added point: judged on a subset of the rows, before anything is
-        learned with the new points, and counted for all rows. ``history_["decision"]`` tells each step.
+        while the bound gains 0.05 nats or more by each added point: judged on a subset of the rows (40 for each point,
+        or 10 beyond 256 points; 4000 at least) before anything is learned with the new points. Beyond 256 points,
+        kernel parameters alone are learned. ``history_["decision"]`` tells each step.
     inducing_points : {"kmeans", "random", "greedy", "all"} or array of shape (m, d), default="kmeans"
         Where the inducing points start. "greedy": rows of largest variance given those before, under the start kernel.
         "all" takes every distinct row: a full Gaussian process, O(n^3). More points ("auto") are rows drawn in

@@ -193,8 +193,8 @@ class Learner:
 
     def _sizes_after(self, size: int, prior: Prior) -> list[int]:
         """Subsets to go on with after the number of points was chosen on one of ``size`` rows."""
-        # Many points have had what iterations they can afford.
-        if len(prior.Z) > MAX_MOVING:
+        # Without a scheme there is nothing to learn; many points have had what iterations they can afford.
+        if self.scheme is None or len(prior.Z) > MAX_MOVING:
             return []
         return [larger for larger in subset_sizes(len(self.data), len(prior.Z), self.sizes) if larger > size]
 
@@ -233,7 +233,7 @@ class Learner:
             size = growing_size(len(self.data), m, self.sizes)
             outcome = self._stage(size, prior, q, self._growing_options(prior, size))
             if m > MAX_MOVING:
-                # That they were not more was no limit of the user's.
+                # Its few iterations were no limit of the user's.
                 outcome = replace(outcome, problem=None)
             prior, q = outcome.q.prior, outcome.q
             self.history.context.update(n_rows=size, n_inducing=m)

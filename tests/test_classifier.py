@@ -472,3 +472,20 @@ def test_sample_describes_weighted_rows_as_repeated_ones():
     repeated = Sample(np.repeat(X, weight, axis=0), None, 1000, np.random.RandomState(0))
     assert np.array_equal(weighted.rows, repeated.rows)
     np.testing.assert_allclose(weighted.scale, repeated.scale, rtol=1e-14)
+
+
+def test_a_bound_no_better_than_a_coin_is_told():
+    """Length scales of 1 on raw features: no row is near another, the model finds nothing."""
+    X, y = moons(60)
+    with pytest.warns(ConvergenceWarning, match="no better than that of tossing a coin"):
+        GPClassifier(ConstantKernel() * RBF(1.0, (1e-3, 2.0)), random_state=0).fit(1e4 * X, y)
+
+
+@pytest.mark.parametrize("optimizer", ["profile", "alternate", "adam"])
+def test_a_start_outside_the_bounds_is_learned_within_them(optimizer):
+    X, y = moons()
+    kernel = ConstantKernel(1.0, (2.0, 3.0)) * RBF(1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = GPClassifier(kernel, n_inducing=10, optimizer=optimizer, max_iter=5, random_state=0).fit(X, y)
+    assert 2.0 * (1 - 1e-12) <= model.kernel_.k1.constant_value <= 3.0 * (1 + 1e-12)

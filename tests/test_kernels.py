@@ -367,3 +367,28 @@ def test_with_theta_keeps_fixed_parameters(X, Z):
     expected += RationalQuadratic(0.7, 0.6) * DotProduct(0.9)
     assert_equals_scikit_learn(expected, X, Z, moved)
     assert moved.kernel.n_dims == 5
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [(0.0, 1.0), (-1.0, 1.0), (1.0, 0.1), (np.nan, 1.0), "free", [(1.0, 2.0), (3.0, 4.0)]],
+    ids=str,
+)
+def test_bounds_without_an_interval_of_logarithms_are_refused(bounds):
+    with pytest.raises(ValueError, match=r"RBF must have length_scale_bounds 'fixed', or a pair .* got \["):
+        KernelSpec(C(1.0) * RBF(1.0, bounds), 2)
+
+
+@pytest.mark.parametrize("kernel", [RBF("long"), RBF(1e-320), RBF(1.0) ** "two"], ids=["text", "tiny", "exponent"])
+def test_parameters_that_are_no_numbers_of_a_double_are_refused(kernel):
+    with pytest.raises(
+        ValueError, match=r"must have length_scale positive and finite; got|exponent two .* not supported"
+    ):
+        KernelSpec(kernel, 2)
+
+
+def test_a_start_outside_the_bounds_moves_to_them():
+    spec = KernelSpec(C(1.0, (2.0, 3.0)) * RBF([0.5, 7.0], [(1.0, 2.0), (1.0, 9.0)]), 2)
+    np.testing.assert_allclose(np.exp(spec.within_bounds().theta), [2.0, 1.0, 7.0], rtol=1e-14)
+    inside = KernelSpec(C(2.5, (2.0, 3.0)) * RBF([1.5, 7.0], [(1.0, 2.0), (1.0, 9.0)]), 2)
+    assert inside.within_bounds() is inside

@@ -33,6 +33,8 @@ from .validation import check_parameters, check_weight_range
 LARGEST_FEATURE = 1e140
 # Rows that become probabilities at a time.
 LINK_ROWS = 8192
+# A learned bound this near to n log(1 / 2) has found nothing.
+NO_GAIN = 0.999
 # The default kernel. Length scales start at sqrt(d) standard deviations, where the scaled squared distance of two rows
 # is 2 on average; a thousand times as long, one has switched its feature off, and a hundredth tells apart any two rows.
 # The latent standard deviation starts at 1.4, probabilities of .06 to .94 within two; at 100 it says certainty.
@@ -120,9 +122,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, all constants included.
     history_ : dict of arrays
-        A row for each evaluation of the optimizer, each decision on the number of inducing points and each iteration of
-        the posterior: seconds since the start, n_rows and n_inducing in use, elbo, theta (as scikit-learn has it),
-        learning rate and so on; NaN where one has no value.
+        A row for each evaluation of the optimizer (``evaluation``, from 1 in every stage; ``theta`` as scikit-learn has
+        it; ``inner_iterations`` of the posterior), each decision on the number of inducing points (``decision``,
+        ``gain_per_point``) and each iteration of the posterior (``iteration`` or ``epoch``, ``learning_rate``,
+        mini-batches' ``change`` and ``log_likelihood``). All rows have ``seconds`` since the start and most ``elbo``,
+        the bound on the ``n_rows`` rows in use, with ``n_inducing`` points: compare it at the same ``n_rows`` only.
+        NaN where a row has no value; columns that no row has are missing.
     n_iter_ : int
         Iterations of the optimizer in all stages, or of the posterior without one.
     converged_ : bool
@@ -272,6 +277,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         messages = [f"{what}. The fit can be used; raise max_iter for a higher bound, or tol." for what in unfinished]
         if self.optimizer is not None:
             messages += parameters_at_bounds(prior.spec)
+            coin = -np.log(2.0) * (len(signs) if weight is None else float(np.sum(weight)))
+            if self.kernel is not None and elbo <= NO_GAIN * coin:
+                messages.append(
+                    f"The bound, {elbo:.5g}, is no better than that of tossing a coin, {coin:.5g}. Where the features "
+                    "tell the classes apart, start the kernel's length scales near the features' spread, or scale the "
+                    "features."
+                )
         if messages:
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=3)
         self._report(f"posterior: bound {elbo:.2f} after {n_steps} iterations")
@@ -321,6 +333,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         spec = KernelSpec(kernel, d)
         if self.optimizer is not None and self.n_restarts_optimizer and not np.all(np.isfinite(spec.bounds)):
             raise ValueError(f"n_restarts_optimizer needs finite bounds of all free kernel parameters; got {kernel}.")
+        if self.optimizer is not None:
+            spec = spec.within_bounds()
         if previous is not None:
             return Prior.build(spec, previous.prior.Z), previous, False
         Z = inducing_points(sample, self.inducing_points, self.n_inducing, random_state, spec)

@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import (
     ConstantKernel,
     DotProduct,
     Exponentiation,
+    Hyperparameter,
     Kernel,
     Matern,
     Product,
@@ -56,6 +57,8 @@ SUPPORTED = (
     "ConstantKernel, RBF, Matern (nu = 0.5, 1.5, 2.5 or inf), RationalQuadratic, DotProduct and WhiteKernel, their "
     "sums and products, and their powers with a positive integer exponent (any exponent for constants)"
 )
+# Below this a reciprocal leaves the range of a double.
+LEAST_PARAMETER = 1e-300
 # Factors of all terms of a kernel together: every one costs an exponential per row and inducing point, and a power of
 # a sum has many.
 MAX_FACTORS = 64
@@ -94,19 +97,36 @@ class Term:
             return float(np.prod(np.power(constants, [power for _, power in self.constants])) * np.prod(noise))
 
 
+def _check_parameter(kernel: Kernel, parameter: Hyperparameter) -> None:
+    """ValueError unless values and bounds of a parameter have finite logarithms and reciprocals."""
+    name = f"{type(kernel).__name__} must have {parameter.name}"
+    given = getattr(kernel, parameter.name)
+    try:
+        value = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} positive and finite; got {given!r}.") from None
+    # A dot product without its constant is linear through the origin.
+    zero = parameter.fixed and parameter.name == "sigma_0"
+    if not np.all(((value >= LEAST_PARAMETER) | (zero & (value == 0.0))) & np.isfinite(value)):
+        raise ValueError(f"{name} positive and finite; got {value.tolist()}.")
+    if value.size != parameter.n_elements:
+        raise ValueError(f"{type(kernel).__name__} must have one {parameter.name}; got {value.tolist()}.")
+    if parameter.fixed:
+        return
+    bounds = np.asarray(parameter.bounds)
+    numbers = bounds.dtype.kind in "iuf" and bounds.shape == (parameter.n_elements, 2)
+    if not numbers or not np.all((bounds[:, 0] >= LEAST_PARAMETER) & (bounds[:, 0] <= bounds[:, 1])):
+        raise ValueError(
+            f"{name}_bounds 'fixed', or a pair (low, high) of positive numbers, low <= high, or one for each element; "
+            f"got {bounds.tolist()}."
+        )
+
+
 def _leaf(kernel: Kernel, offset: int) -> Leaf:
     """An elementary kernel whose free parameters begin at ``offset``."""
     theta = {}
     for parameter in kernel.hyperparameters:
-        value = np.asarray(getattr(kernel, parameter.name), dtype=np.float64)
-        # A dot product without its constant is linear through the origin.
-        zero = parameter.fixed and parameter.name == "sigma_0"
-        if not np.all(((value > 0.0) | (zero & (value == 0.0))) & np.isfinite(value)):
-            raise ValueError(
-                f"{type(kernel).__name__} must have {parameter.name} positive and finite; got {value.tolist()}."
-            )
-        if value.size != parameter.n_elements:
-            raise ValueError(f"{type(kernel).__name__} must have one {parameter.name}; got {value.tolist()}.")
+        _check_parameter(kernel, parameter)
         if not parameter.fixed:
             theta[parameter.name] = slice(offset, offset + parameter.n_elements)
             offset += parameter.n_elements
@@ -135,7 +155,10 @@ def _terms(kernel: Kernel, offset: int) -> list[Term]:
 
 
 def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
-    exponent = float(kernel.exponent)
+    try:
+        exponent = float(kernel.exponent)
+    except (TypeError, ValueError):
+        exponent = math.nan
     if len(terms) == 1 and not terms[0].factors and not terms[0].noise and math.isfinite(exponent):
         return [Term(constants=tuple((leaf, power * exponent) for leaf, power in terms[0].constants))]
     if not (exponent.is_integer() and exponent >= 1.0):
@@ -237,6 +260,11 @@ class KernelSpec:
         other = copy.copy(self)
         other.theta = other._values = values
         return other
+
+    def within_bounds(self) -> KernelSpec:
+        """The same kernel with its free parameters moved into their bounds."""
+        inside = np.clip(self.theta, *self.bounds.T)
+        return self if np.array_equal(inside, self.theta) else self.with_theta(inside)
 
     def least_length_scales(self, otherwise: np.ndarray) -> np.ndarray:
         """The least length scale of any factor (d,); ``otherwise`` if no factor has one."""

@@ -282,7 +282,8 @@ cdef void gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t s
 
 
 cdef void diagonal_gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
-                                  const double* g, KernelScratch* scratch, double* terms, double* shapes) noexcept nogil:
+                                  const double* g, KernelScratch* scratch, double* terms,
+                                  double* shapes) noexcept nogil:
     # The same for the diagonal, g = dF / dk(x, x) (rows,): adds to terms and, for dot products, to shapes.
     cdef Py_ssize_t t, f, i
     cdef double total = 0.0, share

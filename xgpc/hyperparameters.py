@@ -34,8 +34,8 @@ LEAST_BOUND = 500.0
 FTOL = 1e-12
 GTOL = 1e-6
 # The bound bends with inducing points on the scale of the length scale, and they have their standard deviation to go.
-# In units of the mean of both, bounds after 100 iterations were the highest on five of five data sets, by 10 to 1700
-# nats (electricity, covtype, magic, higgs, ringnorm; m = 100; units of .5 to 2 are alike).
+# In units of the mean of both, bounds after 100 iterations were higher than in standard deviations on five of five data
+# sets, by 9 to 1900 nats (electricity, covtype, magic, higgs, ringnorm; m = 100); 1 and 2 are alike.
 UNIT = 2.0
 # Pairs of steps and gradients kept: inducing points make many coordinates.
 MEMORY = 20

@@ -1,4 +1,4 @@
-"""Inducing points: k-means, random rows, all rows, or given ones."""
+"""Inducing points: k-means, random rows, greedy conditional variance, all rows, or given ones."""
 
 from __future__ import annotations
 

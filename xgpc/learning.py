@@ -27,7 +27,7 @@ SUBSET_FACTOR = 10
 SUBSET_LOOSENING = 5.0
 
 # n_inducing="auto" doubles them while the bound on the subset for so many gains this many nats for each added point,
-# before anything is learned with these (learning then gains two to four times as much), up to the cap.
+# before anything is learned with these (on magic, learning then gained four times as much), up to the cap.
 MAX_INDUCING = 2048
 MIN_GAIN = 0.05
 # The posterior with more points is fitted to this share of the gain that is asked for.

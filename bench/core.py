@@ -21,9 +21,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from xgpc import _engine
 from xgpc._svi import NaturalGradient
 from xgpc.blocks import single_threaded_blas
-from xgpc.inference import Passes, learning_rate_schedule
 from xgpc.kernels import KernelSpec
+from xgpc.passes import Passes
 from xgpc.posterior import Prior, SparsePosterior
+from xgpc.stochastic import learning_rate_schedule
 
 EXACT = _engine.SITES["logit", "exact"]
 

@@ -12,8 +12,9 @@ from test_kernel_algebra import kernel_trees, magnitude
 from xgpc import _engine
 from xgpc.blocks import BLOCK_ROWS
 from xgpc.hyperparameters import bound_gradient
-from xgpc.inference import History, Passes, coordinate_ascent
+from xgpc.inference import History, coordinate_ascent
 from xgpc.kernels import KernelGradient, KernelSpec
+from xgpc.passes import Passes
 from xgpc.posterior import Prior, SparsePosterior
 
 # Each takes a length scale (d,), a variance and a white variance.

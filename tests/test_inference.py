@@ -12,10 +12,13 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.preprocessing import StandardScaler
 
 from xgpc import _engine, inference
+from xgpc import stochastic as stochastic_module
 from xgpc.blocks import BLOCK_ROWS, TILE_ROWS
-from xgpc.inference import History, Passes, coordinate_ascent, learning_rate_schedule, natural_step, stochastic
+from xgpc.inference import History, coordinate_ascent, natural_step
 from xgpc.kernels import KernelSpec
+from xgpc.passes import Passes
 from xgpc.posterior import Prior, SparsePosterior
+from xgpc.stochastic import learning_rate_schedule, stochastic
 
 EXACT, POLYA_GAMMA = _engine.SITES["logit", "exact"], _engine.SITES["logit", "polya-gamma"]
 BOUNDS = ("exact", "polya-gamma")
@@ -213,7 +216,7 @@ def test_bitwise_equal_for_any_number_of_threads(cache_bytes):
         with Passes(X, y, None, len(prior.Z), n_jobs, cache_bytes) as passes:
             assert passes._blocks.n_threads == n_jobs
             q, elbo, *_ = ascend(passes, SparsePosterior.at_prior(prior), EXACT, tol=1e-6)
-            gradient = passes.gradient(q, np.ascontiguousarray(prior.Linv), q.w)
+            (gradient,) = passes.gradient(q, prior.Linv[None].copy(), q.w[None])
         results.append((q.P, q.h, elbo, gradient.sums, gradient.products, gradient.squares, *q.marginals(X, n_jobs)))
     for other in results[1:]:
         for mine, theirs in zip(results[0], other, strict=True):
@@ -244,14 +247,14 @@ def test_row_block_aligned_splits_add_up_to_the_same_bits():
             ell_part, _, _ = passes.update(q, EXACT)
             assert np.array_equal(passes.mean, whole.mean[part])
             assert np.array_equal(passes.variance, whole.variance[part])
-            P_part, h_part = np.zeros((m, m)), np.zeros(m)
+            P_part, h_part = np.zeros((1, m, m)), np.zeros((1, m))
             _engine.statistics_block(
-                prior.core, passes.X, passes._cache, True, 0, len(passes.X), prior.Linv, passes.precision,
-                passes.linear, _engine.Workspace(TILE_ROWS, m, X.shape[1]), P_part, h_part,
+                prior.core, passes.X, passes._cache[0], True, 0, len(passes.X), prior.Linv, passes.precision[None],
+                passes.linear[None], _engine.Workspace(TILE_ROWS, m, X.shape[1]), P_part, h_part,
             )  # fmt: skip
         total += ell_part
-        P_parts += P_part
-        h_parts += h_part
+        P_parts += P_part[0]
+        h_parts += h_part[0]
     assert total == ell
     assert np.array_equal(P_parts, P)
     assert np.array_equal(h_parts, h)
@@ -335,7 +338,7 @@ def test_sliding_window_stops_the_mini_batches():
     change = history.arrays()["change"][:-1]
     assert converged
     assert len(change) < 100 * 40
-    assert np.mean(change[-inference.WINDOW :]) < 1e-3
+    assert np.mean(change[-stochastic_module.WINDOW :]) < 1e-3
 
 
 @pytest.mark.parametrize("rate", ["fast", 0.0, 1.5, -1, (0.0, 0.7), (2, 0.4), (1, 2, 3), None, np.nan])

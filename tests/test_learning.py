@@ -337,13 +337,13 @@ def test_parameters_at_their_bounds_are_named():
     kernel = ConstantKernel(2.0, (0.5, 2.0)) * RBF(
         [1.0, 1.5, 3.0, 7.0], [(0.1, 9.0), (0.1, 9.0), (3.0, 9.0), (0.1, 7.0)]
     )
-    (message,) = parameters_at_bounds(KernelSpec(kernel, 4))
+    (message,) = parameters_at_bounds([KernelSpec(kernel, 4)])
     assert message.startswith(
         "Kernel parameters have run to their bounds: k1__constant_value = 2 is at its upper bound; "
         "k2__length_scale[2] = 3 is at its lower bound; k2__length_scale[3] = 7 is at its upper bound. "
     )
     # Not free, or where its bounds leave no choice.
-    assert parameters_at_bounds(KernelSpec(ConstantKernel(2.0, "fixed") * RBF(1.0, (1.0, 1.0)), 4)) == []
+    assert parameters_at_bounds([KernelSpec(ConstantKernel(2.0, "fixed") * RBF(1.0, (1.0, 1.0)), 4)]) == []
 
 
 def test_one_warning_names_the_parameters_that_ran_to_their_bounds_and_what_to_do():

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from scipy.special import expit, log_expit, logsumexp
 
 from xgpc import _engine
-from xgpc.likelihoods import LIKELIHOODS, logit_log_probabilities, resolve
+from xgpc.likelihoods import LIKELIHOODS, resolve
+from xgpc.links import logit_log_probabilities
 
 REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
 # What ell is of E[log p(y | f)]: itself, a lower bound, or the expectation of an expansion about m, which is neither,

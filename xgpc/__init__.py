@@ -2,7 +2,9 @@
 
 from importlib.metadata import version
 
+from .catalogue import SYSTEMS as systems
 from .classifier import GPClassifier
+from .linear import BayesianLinearClassifier
 
 __version__ = version("xgpc")
-__all__ = ["GPClassifier", "__version__"]
+__all__ = ["BayesianLinearClassifier", "GPClassifier", "__version__", "systems"]

@@ -2,24 +2,45 @@ from typing import Any
 
 import numpy as np
 
-SITES: dict[tuple[str, str], int]
+KINDS: dict[tuple[str, str], int]
+SITES: dict[tuple[str, str], Site]
+
+class Site:
+    likelihood: str
+    bound: str
+    kind: int
+    n_latents: int
+    parameter: float
+    learned: bool
+    def __init__(
+        self,
+        likelihood: str,
+        bound: str,
+        n_latents: int = 1,
+        parameter: float = 0.01,
+        learned: bool = False,
+        nodes: np.ndarray | None = None,
+    ) -> None: ...
 
 class Workspace:
     rows: int
     n_inducing: int
     n_features: int
-    def __init__(self, rows: int, n_inducing: int, n_features: int) -> None: ...
+    def __init__(self, rows: int, n_inducing: int, n_features: int, n_latents: int = 1, n_tiles: int = 1) -> None: ...
 
 def marginals_block(*args: Any) -> None: ...
 def update_block(*args: Any) -> float: ...
+def sites_block(*args: Any) -> float: ...
 def statistics_block(*args: Any) -> None: ...
+def products_block(*args: Any) -> None: ...
+def sums_block(*args: Any) -> None: ...
 def gradient_of_block(*args: Any) -> None: ...
 def gradient_of_gram(*args: Any) -> None: ...
 def matrix_gradients(
     Linv: np.ndarray, Rinv: np.ndarray, P: np.ndarray, h: np.ndarray, w: np.ndarray, jitter: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
 def sites(
-    site: int,
+    site: Site,
     mean: np.ndarray,
     variance: np.ndarray,
     y: np.ndarray,

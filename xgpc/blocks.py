@@ -26,7 +26,7 @@ BLOCK_ROWS = 1152
 # multiple of 8, 16 and 24, the rows that BLAS kernels take at once.
 TILE_ROWS = 384
 # Blocks that the calling thread takes up at a time: waking for each costs the workers some percent. Fewer if their
-# results, (m, m) each, would take more memory than this.
+# results, (C, m, m) each, would take more memory than this.
 GROUP = 8
 GROUP_BYTES = 2**23
 # Below this many multiply-adds, half a millisecond, a pass stays on the calling thread: starting others costs as much.
@@ -77,6 +77,7 @@ class BlockMap:
     Parameters
     ----------
     n_rows, n_inducing, n_features : int
+    n_latents : int, latent functions that share the rows' covariances
     n_jobs : int or None
         As in scikit-learn: None means one unless in a ``joblib.parallel_config`` context, -1 all cores.
 
@@ -85,20 +86,20 @@ class BlockMap:
     Use as a context manager: threads and scratch live until its end.
     """
 
-    def __init__(self, n_rows: int, n_inducing: int, n_features: int, n_jobs: int | None):
+    def __init__(self, n_rows: int, n_inducing: int, n_features: int, n_jobs: int | None, n_latents: int = 1):
         self.starts = range(0, n_rows, BLOCK_ROWS)
         self.n_rows = n_rows
         n_threads = min(effective_n_jobs(n_jobs), len(self.starts))
-        if n_rows * n_inducing * (n_inducing + n_features) < MIN_PARALLEL_WORK:
+        if n_rows * n_inducing * (n_latents * n_inducing + n_features) < MIN_PARALLEL_WORK:
             n_threads = 1
         self.n_threads = n_threads
-        self._group = max(1, min(GROUP, GROUP_BYTES // (8 * n_inducing**2)))
+        self._group = max(1, min(GROUP, GROUP_BYTES // (8 * n_latents * n_inducing**2)))
         # Results that can be alive at a time: a group taken up, and one for each thread meanwhile.
         self.n_alive = 1 if n_threads == 1 else n_threads + self._group
         self._workspaces: SimpleQueue[Workspace] = SimpleQueue()
         tile = min(TILE_ROWS, max(n_rows, 1))
         for _ in range(n_threads):
-            self._workspaces.put(Workspace(tile, n_inducing, n_features))
+            self._workspaces.put(Workspace(tile, n_inducing, n_features, n_latents))
         self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix="xgpc") if n_threads > 1 else None
 
     def __enter__(self) -> BlockMap:

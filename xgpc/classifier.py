@@ -13,24 +13,22 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 from sklearn.utils import check_random_state
-from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import io
 from .blocks import single_threaded_blas
 from .hyperparameters import Options, Outcome
 from .inducing import Sample, inducing_points, sample_size
-from .inference import CACHE_BYTES, History, coordinate_ascent, learning_rate_schedule, stochastic
+from .inference import History, coordinate_ascent, starting_posterior
 from .kernels import KernelSpec
 from .learning import Data, Learner, parameters_at_bounds
-from .likelihoods import LIKELIHOODS, resolve
-from .posterior import Prior, SparsePosterior
+from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise, resolve
+from .passes import CACHE_BYTES
+from .posterior import AnyPrior, Prior, SeparatePriors, SparsePosterior
 from .schemes import SCHEMES
-from .validation import check_parameters, check_weight_range
+from .stochastic import learning_rate_schedule, stochastic
+from .validation import check_optimizer, check_parameters, training_data
 
-# Features beyond this overflow when squared distances are formed in units of small length scales.
-LARGEST_FEATURE = 1e140
 # Rows that become probabilities at a time.
 LINK_ROWS = 8192
 # A learned bound this near to n log(1 / 2) has found nothing.
@@ -46,9 +44,9 @@ START_VARIANCE = 2.0
 class GPClassifier(ClassifierMixin, BaseEstimator):
     """Sparse variational Gaussian process classifier.
 
-    A Gaussian process prior on a latent function, a logistic link, and a normal approximation of the posterior at
-    ``m`` inducing points, fitted by natural gradients in closed form: no learning rate to choose, linear in the number
-    of rows.
+    A Gaussian process prior on a latent function, or on one for each of several classes, a likelihood, and a normal
+    approximation of the posterior at ``m`` inducing points, fitted by natural gradients: no learning rate to choose,
+    linear in the number of rows.
 
     Parameters
     ----------
@@ -57,11 +55,17 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         RationalQuadratic, DotProduct and WhiteKernel, their sums, products and integer powers; bounds and fixed
         parameters are honoured. None stands for ``ConstantKernel() * RBF()`` with one length scale per feature, started
         at sqrt(d) times the feature's standard deviation (half the difference, if it has two values).
-    likelihood : {"logit"}, default="logit"
-    bound : {"auto", "exact", "polya-gamma", "taylor"}, default="auto"
-        "exact" (what "auto" means): expectations of the logistic likelihood in closed form through a normal scale
-        mixture, absolute error below 2e-8. "polya-gamma": the bound of [1]_. "taylor": the expansion about the latent
-        mean of [3]_, section 4.2, with which ``elbo_`` is an approximation and no bound.
+    likelihood : str, default="logit"
+        Two classes: "logit", "probit", "step" (the sign of the latent value), "svm" (that of the Bayesian support
+        vector machine [4]_). Any number: "softmax", "logistic-softmax", "multinomial-logit", "multinomial-probit" and
+        "multinomial-step" (the class of the largest latent value, with logistic, normal or no noise). With more than
+        two classes "logit" means "softmax".
+    bound : {"auto", "exact", "polya-gamma", "taylor", "augmented", "additive-noise"}, default="auto"
+        "auto" means the first of those that the likelihood has. "exact" (logit, probit, svm, softmax): the expected log
+        likelihood itself, in closed form or, for softmax, by a fixed set of nodes. "polya-gamma": the bound of [1]_ for
+        logit, of [5]_ for logistic-softmax. "taylor" (logit): the expansion about the latent mean of [3]_, section 4.2,
+        with which ``elbo_`` is an approximation and no bound. "augmented" (svm): the bound of [4]_. "additive-noise":
+        those of [6]_ for logit, probit, step, softmax and the multinomial likelihoods.
     n_inducing : int or "auto", default="auto"
         Number m of inducing points, at most the number of distinct rows. "auto" doubles them from 32 to 2048 at most,
         while the bound gains 0.05 nats or more by each added point: judged on a subset of the rows (40 for each point,
@@ -84,7 +88,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         classes in proportion. "auto": from 4000, or 40 for each inducing point, fourfold to all rows, 131 072 at most;
         None: all rows at once. The posterior is fitted to all rows in any case.
     share : {"kernel", "none"}, default="kernel"
-        Whether classes share one kernel; without effect for two classes.
+        Whether the latent functions of several classes share one kernel and its inducing points, or have their own.
+    label_noise : "learn" or float, default="learn"
+        Of the bounds "additive-noise" but softmax's: probability delta that a label is another than the likelihood
+        says, 0 < delta < 1/2. "learn": the one that gives the highest bound.
     batch_size : int or None, default=None
         Rows of a mini-batch; None: every iteration passes over all rows.
     learning_rate : "adaptive", float, or (delay, forgetting), default="adaptive"
@@ -113,11 +120,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    classes_ : (2,) array
+    classes_ : (C,) array
     n_features_in_ : int
     feature_names_in_ : array of str, if X had names
-    kernel_ : Kernel, with the learned parameters
-    inducing_points_ : (m, d) array
+    kernel_ : Kernel, with the learned parameters; a list of one for each class with ``share="none"``
+    inducing_points_ : (m, d) array; (C, m, d) with ``share="none"``
+    label_noise_ : float, delta, where there is one
     posterior_ : xgpc.posterior.SparsePosterior
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, all constants included.
@@ -138,7 +146,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     Notes
     -----
     A pass over n rows costs O(n (m^2 + m d)) time, and memory O(n + m^2) beyond the inputs, plus 8 n m bytes while that
-    is below 512 MB. Inputs in float32 stay in float32.
+    is below 512 MB; O(n (C m^2 + m d)) and O(C (n + m^2)) for C > 2 classes that share a kernel. Inputs in float32 stay
+    in float32.
 
     References
     ----------
@@ -147,6 +156,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     .. [2] Ranganath, Wang, Blei, Xing. An adaptive learning rate for stochastic variational inference. ICML 2013.
     .. [3] Izmailov, Kropotov. Faster variational inducing input Gaussian process classification. 2016,
        arXiv 1611.06132. Equations (14), (16) and (19), algorithm 1.
+    .. [4] Wenzel, Galy-Fajou, Deutsch, Kloft. Bayesian nonlinear support vector machines for big data. ECML 2017.
+    .. [5] Galy-Fajou, Wenzel, Donner, Opper. Multi-class Gaussian process classification made conjugate. UAI 2019.
+    .. [6] Liu, Ong, Yu, Cai, Shen. Scalable Gaussian process classification with additive noise for various
+       likelihoods. 2019, arXiv 1909.06541. Equations (8), (18) and (25).
 
     Examples
     --------
@@ -171,6 +184,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         n_restarts_optimizer=0,
         subset_sizes="auto",
         share="kernel",
+        label_noise="learn",
         batch_size=None,
         learning_rate="adaptive",
         max_iter=200,
@@ -191,6 +205,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.n_restarts_optimizer = n_restarts_optimizer
         self.subset_sizes = subset_sizes
         self.share = share
+        self.label_noise = label_noise
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.max_iter = max_iter
@@ -207,7 +222,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : (n, d) array, float32 or float64 as given, other numbers converted to float64
-        y : (n,) array of labels, two classes
+        y : (n,) array of labels
         sample_weight : (n,) array, default=None
             Not negative. A row of weight w counts as w rows.
 
@@ -233,35 +248,42 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
     def _fit(self, X, y, sample_weight) -> None:
         check_parameters(self)
-        likelihood, bound = resolve(self.likelihood, self.bound)
-        site = likelihood.site(bound)
         random_state = check_random_state(self.random_state)
-        X, signs, weight = self._check_training_data(X, y, sample_weight)
+        X, codes, classes, weight = training_data(self, X, y, sample_weight)
+        likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
+        check_optimizer(self.optimizer, likelihood.name, bound)
+        noise = None if self.label_noise == "learn" else float(self.label_noise)
+        site = likelihood.site(bound, len(classes), noise)
+        n_latents = likelihood.n_latents(len(classes))
+        labels = np.where(codes == 1, 1.0, -1.0) if n_latents is None else codes.astype(np.float64)
+        data = Data(X, labels, weight, self.n_jobs, n_latents)
         history = History()
 
-        data = Data(X, signs, weight, self.n_jobs)
-        prior, previous, grow = self._start(X, weight, random_state)
+        prior, previous, grow = self._start(data, classes, random_state)
         q, n_iter = previous, 0
         unfinished: list[str] = []
         if self.optimizer is not None or grow:
             outcome, n_iter = self._learn(data, prior, previous, grow, site, random_state, history)
             q, prior = outcome.q, outcome.q.prior
             unfinished += [outcome.problem] if outcome.problem else []
-        history.context.update(n_rows=len(X), n_inducing=len(prior.Z))
+        history.context.update(n_rows=len(X), n_inducing=prior.n_inducing)
         # Mini-batches pass over all rows once, at the end: nothing to cache for.
-        with data.passes(len(prior.Z), CACHE_BYTES if self.batch_size is None else 0) as passes:
-            if q is None or (self.batch_size is not None and self.optimizer is not None):
-                q = SparsePosterior.at_prior(prior)
-            else:
-                q = passes.carry_over(q, prior, site)
+        with data.passes(prior, CACHE_BYTES if self.batch_size is None else 0) as passes:
             if self.batch_size is None:
                 q, elbo, n_steps, converged = coordinate_ascent(
-                    passes, q, site, tol=self.tol, max_iter=self.max_iter, history=history
+                    passes,
+                    starting_posterior(passes, q, prior, site),
+                    site,
+                    tol=self.tol,
+                    max_iter=self.max_iter,
+                    history=history,
                 )
             else:
+                if q is None or self.optimizer is not None:
+                    q = passes.at_prior(prior)
                 q, elbo, n_steps, converged = stochastic(
                     passes,
-                    q,
+                    passes.carry_over(q, prior, site),
                     site,
                     batch_size=int(self.batch_size),
                     schedule=learning_rate_schedule(self.learning_rate),
@@ -270,32 +292,42 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                     random_state=random_state,
                     history=history,
                 )
+            coin = -np.log(len(classes)) * passes.total_weight
         if not np.isfinite(elbo):
             raise ValueError(f"The bound is {elbo}: scale the features and the sample weights to moderate values.")
         if not converged:
             unfinished.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior")
         messages = [f"{what}. The fit can be used; raise max_iter for a higher bound, or tol." for what in unfinished]
         if self.optimizer is not None:
-            messages += parameters_at_bounds(prior.spec)
-            coin = -np.log(2.0) * (len(signs) if weight is None else float(np.sum(weight)))
+            messages += parameters_at_bounds([group.spec for group in prior.groups])
             if self.kernel is not None and elbo <= NO_GAIN * coin:
                 messages.append(
-                    f"The bound, {elbo:.5g}, is no better than that of tossing a coin, {coin:.5g}. Where the features "
+                    f"The bound, {elbo:.5g}, is no better than that of guessing, {coin:.5g}. Where the features "
                     "tell the classes apart, start the kernel's length scales near the features' spread, or scale the "
                     "features."
                 )
         if messages:
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=3)
         self._report(f"posterior: bound {elbo:.2f} after {n_steps} iterations")
-        self.posterior_ = q
-        self.kernel_ = q.prior.spec.kernel
-        self.inducing_points_ = q.prior.Z.copy()
-        self._resolved = likelihood.name, bound
-        self.jitter_ = q.prior.jitter
+        self.classes_ = classes
+        self._set_fit(q, likelihood.name, bound, site.parameter)
         self.elbo_ = elbo
         self.n_iter_ = max(1, n_iter or n_steps)
         self.converged_ = not unfinished
         self.history_ = history.arrays()
+
+    def _set_fit(self, q: SparsePosterior, likelihood: str, bound: str, label_noise: float) -> None:
+        """Attributes that follow from the posterior."""
+        kernels = [prior.spec.kernel for prior in q.prior.groups]
+        self.posterior_ = q
+        self.kernel_ = kernels[0] if isinstance(q.prior, Prior) else kernels
+        self.inducing_points_ = np.array(q.prior.Z)
+        self.jitter_ = q.prior.jitter
+        self._resolved = likelihood, bound
+        if has_label_noise(likelihood, bound):
+            self.label_noise_ = label_noise
+        elif hasattr(self, "label_noise_"):
+            del self.label_noise_
 
     def _learn(self, data, prior, previous, grow, site, random_state, history) -> tuple[Outcome, int]:
         """Hyperparameters and inducing points: the outcome of the last stage, and the iterations of all."""
@@ -308,84 +340,48 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         learner = Learner(data, site, scheme, options, sizes, random_state)
         outcome = learner.learn(prior, previous, grow)
         for _ in range(self.n_restarts_optimizer if scheme is not None else 0):
-            spec = prior.spec.with_theta(random_state.uniform(*prior.spec.bounds.T))
-            other = learner.learn(Prior.build(spec, prior.Z), None, grow)
+            specs = [group.spec.with_theta(random_state.uniform(*group.spec.bounds.T)) for group in prior.groups]
+            other = learner.learn(prior.rebuilt(specs, prior.Z), None, grow)
             if learner.comparable(other) > learner.comparable(outcome):
                 outcome = other
-        spec = outcome.q.prior.spec
-        self._report(f"hyperparameters: {spec.kernel} after {learner.n_iter} iterations")
+        kernels = ", ".join(str(group.spec.kernel) for group in outcome.q.prior.groups)
+        self._report(f"hyperparameters: {kernels} after {learner.n_iter} iterations")
         return outcome, learner.n_iter
 
-    def _start(self, X, weight, random_state) -> tuple[Prior, SparsePosterior | None, bool]:
+    def _start(self, data: Data, classes, random_state) -> tuple[AnyPrior, SparsePosterior | None, bool]:
         """Kernel and inducing points to start from, the posterior if there is one, whether to add inducing points."""
-        d = X.shape[1]
-        previous = getattr(self, "posterior_", None) if self.warm_start else None
-        if previous is not None and previous.prior.spec.n_features != d:
-            previous = None
+        X, weight, d = data.X, data.weight, data.X.shape[1]
+        n_kernels = data.n_latents if self.share == "none" and data.n_latents is not None else 1
+        previous = self._previous(d, data.n_latents, n_kernels, classes)
         method = self.inducing_points if isinstance(self.inducing_points, str) else None
         sample = Sample(X, weight, len(X) if method == "all" else sample_size(self.n_inducing), random_state)
         if previous is not None and (self.optimizer is not None or self.kernel is None):
-            kernel = previous.prior.spec.kernel
+            kernels = [group.spec.kernel for group in previous.prior.groups]
         elif self.kernel is not None:
-            kernel = self.kernel
+            kernels = [self.kernel] * n_kernels
         else:
-            kernel = default_kernel(sample.scale)
-        spec = KernelSpec(kernel, d)
-        if self.optimizer is not None and self.n_restarts_optimizer and not np.all(np.isfinite(spec.bounds)):
-            raise ValueError(f"n_restarts_optimizer needs finite bounds of all free kernel parameters; got {kernel}.")
+            kernels = [default_kernel(sample.scale)] * n_kernels
+        specs = [KernelSpec(kernel, d) for kernel in kernels]
         if self.optimizer is not None:
-            spec = spec.within_bounds()
+            if self.n_restarts_optimizer and not all(np.all(np.isfinite(spec.bounds)) for spec in specs):
+                raise ValueError(
+                    f"n_restarts_optimizer needs finite bounds of all free kernel parameters; got {kernels[0]}."
+                )
+            specs = [spec.within_bounds() for spec in specs]
         if previous is not None:
-            return Prior.build(spec, previous.prior.Z), previous, False
-        Z = inducing_points(sample, self.inducing_points, self.n_inducing, random_state, spec)
+            return previous.prior.rebuilt(specs, previous.prior.Z), previous, False
+        Z = inducing_points(sample, self.inducing_points, self.n_inducing, random_state, specs[0])
         grow = isinstance(self.n_inducing, str) and method is not None and method != "all"
-        return Prior.build(spec, Z), None, grow
+        start = Prior.build(specs[0], Z)
+        return start if n_kernels == 1 else SeparatePriors((start,) * n_kernels), None, grow
 
-    def _check_training_data(self, X, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Rows of positive weight, their labels as -1 or +1, and their weights (None for all ones)."""
-        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), ensure_min_samples=1)
-        check_classification_targets(y)
-        target_type = type_of_target(y, input_name="y")
-        classes, codes = np.unique(y, return_inverse=True)
-        if target_type != "binary" or len(classes) > 2:
-            raise ValueError(
-                f"Only binary classification is supported. The type of the target is {target_type} "
-                f"({len(classes)} classes); sklearn.multiclass.OneVsRestClassifier fits one classifier for each class."
-            )
-        largest = max(float(np.max(X)), -float(np.min(X)))
-        if largest > LARGEST_FEATURE:
-            raise ValueError(f"X has a value of size {largest:.3g}; scale the features to at most {LARGEST_FEATURE:g}.")
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
-            if np.any(weight < 0):
-                raise ValueError(f"sample_weight must not be negative; its least value is {np.min(weight):g}.")
-            keep = weight > 0.0
-            if not np.all(keep):
-                X, codes, weight = X[keep], codes[keep], weight[keep]
-            check_weight_range(weight)
-        present = classes[np.unique(codes)]
-        if len(present) < 2:
-            raise ValueError(
-                f"Classification needs rows of two classes; the rows (of positive weight) are of {len(present)} class: "
-                f"{present.tolist()}."
-            )
-        if self.class_weight is not None:
-            factors = self._class_factors(classes, codes, weight)
-            weight = factors[codes] * (1.0 if weight is None else weight)
-            check_weight_range(weight)
-        self.classes_ = classes
-        return X, np.where(codes == 1, 1.0, -1.0), weight
-
-    def _class_factors(self, classes, codes, weight) -> np.ndarray:
-        """Weights (2,) of the classes; "balanced" ones make the classes' total weights equal."""
-        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            totals = np.bincount(codes, weight, minlength=2)
-            return np.sum(totals) / (2.0 * totals)
-        factors = compute_class_weight(self.class_weight, classes=classes, y=classes[codes])
-        if not np.all((factors > 0.0) & np.isfinite(factors)):
-            raise ValueError(f"class_weight must be positive and finite; got {self.class_weight!r}.")
-        return factors
+    def _previous(self, d: int, n_latents: int | None, n_kernels: int, classes: np.ndarray) -> SparsePosterior | None:
+        """The posterior to start from, if this is a warm start and it fits the data."""
+        previous = getattr(self, "posterior_", None) if self.warm_start else None
+        if previous is None or not np.array_equal(self.classes_, classes):
+            return None
+        fits = (previous.n_latents, len(previous.prior.groups), previous.prior.groups[0].spec.n_features)
+        return previous if fits == (n_latents, n_kernels, d) else None
 
     def _latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
@@ -398,43 +394,50 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[np.argmax(probabilities, axis=1)]
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Probabilities (n, 2) of the classes, in the order of ``classes_``, for X (n, d).
+        """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d).
 
-        The latent function is integrated out in closed form; absolute error below 1e-8.
+        The latent functions are integrated out, without random numbers; see ``xgpc.links`` for the errors.
         """
         log_proba = self.predict_log_proba(X)
         return np.exp(log_proba, out=log_proba)
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
-        """Log probabilities (n, 2); finite and accurate where the probabilities underflow."""
+        """Log probabilities (n, C); finite and accurate where the probabilities underflow."""
         mean, variance = self._latent(X)
-        link = LIKELIHOODS[self._resolved[0]].log_probabilities
-        log_proba = np.empty((len(mean), 2))
+        likelihood, bound = self._resolved
+        delta = getattr(self, "label_noise_", None)
+        log_proba = np.empty((mean.shape[-1], len(self.classes_)))
         # In parts: its temporaries are many times the result.
-        for start in range(0, len(mean), LINK_ROWS):
+        for start in range(0, len(log_proba), LINK_ROWS):
             part = slice(start, start + LINK_ROWS)
-            log_proba[part] = link(mean[part], variance[part])
+            log_proba[part] = LIKELIHOODS[likelihood].log_probabilities(
+                bound, mean[..., part].T, variance[..., part].T, delta
+            )
         return log_proba
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """Log odds (n,) of ``classes_[1]``: the same order as its probability, positive where it is the more probable.
+        """What ``predict`` decides by: log odds (n,) of ``classes_[1]``; log probabilities (n, C) of several classes.
 
-        The mean of the latent function, whose order differs where its variance does, is ``predict_latent(X)[0]``.
+        The log odds have the same order as the probability and are positive where that is the more probable class. The
+        mean of the latent function, whose order differs where its variance does, is ``predict_latent(X)[0]``.
         """
         log_proba = self.predict_log_proba(X)
-        return log_proba[:, 1] - log_proba[:, 0]
+        return log_proba[:, 1] - log_proba[:, 0] if len(self.classes_) == 2 else log_proba
 
     def predict_latent(self, X: ArrayLike, return_cov: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean (n,) and variance (n,), or joint covariance (n, n), of the latent function.
 
-        A white kernel's variance is part of both.
+        (n, C) and (n, n, C) of the latent functions of C classes, which are independent. A white kernel's variance is
+        part of both.
         """
         mean, variance = self._latent(X)
         if not return_cov:
-            return mean, variance
+            return mean.T, variance.T
         rows = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         with single_threaded_blas:
-            return mean, self.posterior_.covariance(rows)
+            return mean.T, np.moveaxis(self.posterior_.covariance(rows), 0, -1) if mean.ndim == 2 else (
+                self.posterior_.covariance(rows)
+            )
 
     def elbo(self, X: ArrayLike, y: ArrayLike) -> float:
         """The bound on the log evidence of (X, y), in nats, with the fitted posterior; every row counts once."""
@@ -444,9 +447,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         if len(unknown):
             raise ValueError(f"y has labels {unknown.tolist()} that are not in classes_ {self.classes_.tolist()}.")
         likelihood, bound = self._resolved
-        signs = np.where(y == self.classes_[1], 1.0, -1.0)
-        mean, variance = self.posterior_.marginals(rows, self.n_jobs)
-        return LIKELIHOODS[likelihood].expected_log_likelihood(bound, mean, variance, signs) - self.posterior_.kl
+        q = self.posterior_
+        site = LIKELIHOODS[likelihood].site(bound, len(self.classes_), getattr(self, "label_noise_", None))
+        codes = np.searchsorted(self.classes_, y).astype(np.float64)
+        labels = 2.0 * codes - 1.0 if q.n_latents is None else codes
+        return expected_log_likelihood(site, *q.marginals(rows, self.n_jobs), labels) - q.kl
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects.
@@ -473,7 +478,6 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = False
         return tags
 

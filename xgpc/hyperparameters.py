@@ -10,10 +10,12 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from . import _engine
+from ._engine import Site
 from .inducing import mean_and_scale
-from .inference import History, Passes, coordinate_ascent, is_small, tolerance_unit
+from .inference import History, coordinate_ascent, is_small, tolerance_unit
 from .kernels import KernelGradient
-from .posterior import Prior, SparsePosterior
+from .passes import Passes
+from .posterior import AnyPrior, SparsePosterior
 
 # Inner solves stop at this share of the latest outer gain: the objective's noise then stays below what the line search
 # looks at. Bounded so that first steps are not wasted on precision and last ones not on round-off.
@@ -53,51 +55,78 @@ def bound_gradient(
 
     Returns
     -------
-    (n_theta,) and (m, d) arrays, the gradients by the kernel's ``theta`` and by the inducing points
+    Gradients by the kernel's ``theta``, (n_theta,), those of several kernels one after the other, and by the inducing
+    points, (m, d) or (C, m, d).
 
     Notes
     -----
     dF/dK_nm = (r - lambda m) alpha^T + Lambda A (I - P^-1) L^-1; dF/dK_mm: see ``matrix_gradients`` in
-    ``src/xgpc/_engine.pyx``, at the optimum the textbook form. O(n m^2 + n m d + m^3).
+    ``src/xgpc/_engine.pyx``, at the optimum the textbook form. O(C n m^2 + n m d + C m^3).
     """
-    prior = q.prior
-    G, M, alpha = _engine.matrix_gradients(prior.Linv, q.Rinv, *target, q.w, prior.jitter)
-    cross = passes.gradient(q, M, alpha)
-    gram = KernelGradient.empty(prior.core)
-    _engine.gradient_of_gram(prior.core, prior.Z, G, *gram.arrays)
-    return prior.spec.gradient(prior.core, cross, gram)
+    Rinv, w = q.stacked()
+    P, h = target[0].reshape(Rinv.shape), target[1].reshape(w.shape)
+    M, alpha = np.empty_like(Rinv), np.empty_like(w)
+    grams = []
+    for prior, part in q.parts:
+        G = np.zeros(Rinv.shape[1:])
+        for c in range(len(w))[part]:
+            G_c, M[c], alpha[c] = _engine.matrix_gradients(prior.Linv, Rinv[c], P[c], h[c], w[c], prior.jitter)
+            G += G_c
+        gram = KernelGradient.empty(prior.core)
+        _engine.gradient_of_gram(prior.core, prior.Z, G, *gram.arrays)
+        grams.append(gram)
+    crosses = passes.gradient(q, M, alpha)
+    d_theta, d_Z = zip(
+        *(prior.spec.gradient(prior.core, *sums) for prior, *sums in zip(q.prior.groups, crosses, grams, strict=True)),
+        strict=True,
+    )
+    return np.concatenate(d_theta), np.reshape(d_Z, q.prior.Z.shape)
 
 
 class Coordinates:
     """Kernel parameters and, if they are learned, inducing points as one vector for an optimiser.
 
-    Log kernel parameters as scikit-learn has them; inducing points in units of ``UNIT`` times the geometric mean
-    of their standard deviation and the length scale at the start.
+    Log kernel parameters as scikit-learn has them, kernel by kernel; inducing points in units of ``UNIT`` times the
+    geometric mean of their standard deviation and the length scale at the start.
     """
 
-    def __init__(self, prior: Prior, learn_inducing: bool):
-        self.spec, self.Z = prior.spec, prior.Z
-        self.n_theta = len(prior.spec.theta)
-        self.learn_inducing = learn_inducing
-        spread = mean_and_scale(prior.Z, np.ones(len(prior.Z)))[1]
-        self.unit = UNIT * np.sqrt(spread) * np.sqrt(prior.spec.least_length_scales(spread))
+    def __init__(self, start: AnyPrior, learn_inducing: bool):
+        self.start, self.learn_inducing = start, learn_inducing
+        self._ends = np.cumsum([len(prior.spec.theta) for prior in start.groups])
+        self.n_theta = int(self._ends[-1])
+        units = []
+        for prior in start.groups:
+            spread = mean_and_scale(prior.Z, np.ones(len(prior.Z)))[1]
+            units.append(np.sqrt(spread) * np.sqrt(prior.spec.least_length_scales(spread)))
+        # Broadcasts against (m, d), or (C, m, d) of several kernels.
+        self.unit = UNIT * (units[0] if start.Z.ndim == 2 else np.array(units)[:, None])
 
-    def pack(self, prior: Prior) -> np.ndarray:
+    def pack(self, prior: AnyPrior) -> np.ndarray:
         Z = (prior.Z / self.unit).ravel() if self.learn_inducing else np.empty(0)
-        return np.concatenate([prior.spec.theta, Z])
+        return np.concatenate([thetas(prior), Z])
 
     def pack_gradient(self, d_theta: np.ndarray, d_Z: np.ndarray) -> np.ndarray:
         return np.concatenate([d_theta, (d_Z * self.unit).ravel() if self.learn_inducing else np.empty(0)])
 
-    def prior(self, vector: np.ndarray) -> Prior:
+    def prior(self, vector: np.ndarray) -> AnyPrior:
         """The prior at a vector; ValueError if its covariance matrix cannot be factorised."""
-        Z = vector[self.n_theta :].reshape(self.Z.shape) * self.unit if self.learn_inducing else self.Z
-        return Prior.build(self.spec.with_theta(vector[: self.n_theta]), Z)
+        Z = self.start.Z
+        if self.learn_inducing:
+            Z = vector[self.n_theta :].reshape(Z.shape) * self.unit
+        values = np.split(vector[: self.n_theta], self._ends[:-1])
+        specs = [prior.spec.with_theta(theta) for prior, theta in zip(self.start.groups, values, strict=True)]
+        return self.start.rebuilt(specs, Z)
 
     @property
     def limits(self) -> list[tuple[float | None, float | None]]:
-        limits: list[tuple[float | None, float | None]] = [(float(low), float(high)) for low, high in self.spec.bounds]
-        return limits + [(None, None)] * (self.Z.size if self.learn_inducing else 0)
+        bounds = np.concatenate([prior.spec.bounds for prior in self.start.groups])
+        limits: list[tuple[float | None, float | None]] = [(float(low), float(high)) for low, high in bounds]
+        return limits + [(None, None)] * (self.start.Z.size if self.learn_inducing else 0)
+
+
+def thetas(prior: AnyPrior) -> np.ndarray:
+    """Log-parameters of every kernel, one after the other."""
+    return np.concatenate([group.spec.theta for group in prior.groups])
 
 
 @dataclass(frozen=True)
@@ -173,12 +202,11 @@ class ProfiledBound:
     vector, q, elbo : the best evaluation; its sites are kept, too, for the next to start from
     """
 
-    def __init__(self, passes: Passes, site: int, start: SparsePosterior, options: Options):
+    def __init__(self, passes: Passes, site: Site, start: SparsePosterior, options: Options):
         self.passes, self.site, self.history = passes, site, options.history
         self.coordinates = Coordinates(start.prior, options.learn_inducing)
         # Nats that an inner solve may leave, and what failed line searches have tightened them by.
-        n = float(np.sum(passes.weight)) if len(passes.weight) else len(passes.y)
-        self.inner_gain, self.tightening = float(np.clip(START_SHARE * n, *INNER_RANGE)), 1.0
+        self.inner_gain, self.tightening = float(np.clip(START_SHARE * passes.total_weight, *INNER_RANGE)), 1.0
         q, elbo, iterations, _ = coordinate_ascent(
             passes, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER, history=History()
         )
@@ -226,12 +254,12 @@ class ProfiledBound:
         gradient = self.coordinates.pack_gradient(*bound_gradient(self.passes, q, self.passes.target))
         self.evaluations += 1
         self.history.add(
-            evaluation=self.evaluations, elbo=elbo, inner_iterations=iterations, theta=q.prior.spec.theta[None]
+            evaluation=self.evaluations, elbo=elbo, inner_iterations=iterations, theta=thetas(q.prior)[None]
         )
         return -elbo, -gradient
 
 
-def profile(passes: Passes, start: SparsePosterior, site: int, options: Options) -> Outcome:
+def profile(passes: Passes, start: SparsePosterior, site: Site, options: Options) -> Outcome:
     """Maximise the profiled bound over kernel parameters and inducing points by L-BFGS.
 
     The inner tolerance follows the outer progress; a failed line search tightens it and restarts.

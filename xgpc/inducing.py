@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import ThreadpoolController
 
 from .kernels import KernelSpec
-from .posterior import Prior
+from .posterior import AnyPrior, Prior
 
 # n_inducing="auto" starts with this many.
 FIRST_INDUCING = 32
@@ -171,6 +171,20 @@ def conditional_variance_sample(
     if n_more <= 0:
         return rows[:0]
     return rows[np.sort(random_state.choice(len(rows), n_more, replace=False, p=variance / variance.sum()))]
+
+
+def with_more_points(prior: AnyPrior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState) -> AnyPrior:
+    """The prior with at most ``n_more`` inducing points added to those of every kernel, drawn as above."""
+    while True:
+        points = [conditional_variance_sample(group, rows, n_more, random_state) for group in prior.groups]
+        least = min(len(more) for more in points)
+        if all(len(more) == least for more in points):
+            break
+        n_more = least
+    if not least:
+        return prior
+    Z = np.stack([np.vstack([group.Z, more]) for group, more in zip(prior.groups, points, strict=True)])
+    return prior.rebuilt([group.spec for group in prior.groups], Z.reshape(*prior.Z.shape[:-2], *Z.shape[1:]))
 
 
 def _given(points: ArrayLike, n_features: int) -> np.ndarray:

@@ -13,14 +13,14 @@ from sklearn.gaussian_process.kernels import Kernel
 from .blocks import single_threaded_blas
 from .kernels import KERNELS, KernelSpec
 from .likelihoods import resolve
-from .posterior import Prior, SparsePosterior
+from .posterior import Prior, SeparatePriors, SparsePosterior
 
-FORMAT = 1
+FORMAT = 2
 # Constructor arguments kept as they are; kernel, inducing points, class weights and random state have forms of their
 # own.
 PARAMETERS = (
     "likelihood", "bound", "n_inducing", "optimizer", "learn_inducing", "n_restarts_optimizer",
-    "subset_sizes", "share", "batch_size", "learning_rate",
+    "subset_sizes", "share", "label_noise", "batch_size", "learning_rate",
     "max_iter", "tol", "warm_start", "n_jobs", "verbose",
 )  # fmt: skip
 
@@ -69,8 +69,9 @@ def save(model: Any, path: str | os.PathLike) -> None:
     header = {
         "format": FORMAT,
         "parameters": parameters,
-        "kernel": kernel_to_data(model.kernel_),
+        "kernels": [kernel_to_data(prior.spec.kernel) for prior in q.prior.groups],
         "resolved": model._resolved,
+        "label_noise": getattr(model, "label_noise_", None),
         "object_labels": model.classes_.dtype.kind == "O",
         "elbo": model.elbo_,
         "n_iter": model.n_iter_,
@@ -103,9 +104,16 @@ def _rebuild(cls: type, arrays: dict[str, np.ndarray]) -> Any:
     if header["format"] != FORMAT:
         raise ValueError(f"its format is {header['format']}, this version reads {FORMAT}")
     Z, P, h, classes = (arrays[name] for name in ("Z", "P", "h", "classes"))
-    m, d = Z.shape
+    m, d = Z.shape[-2:]
     names = arrays.get("feature_names", np.empty(d))
-    if (P.shape, h.shape, classes.shape, names.shape) != ((m, m), (m,), (2,), (d,)):
+    likelihood, bound = header["resolved"]
+    n_latents = resolve(likelihood, bound, len(classes))[0].n_latents(len(classes))
+    shape = () if n_latents is None else (n_latents,)
+    kernels = header["kernels"]
+    if (P.shape, h.shape, names.shape) != ((*shape, m, m), (*shape, m), (d,)) or (Z.ndim, len(kernels)) not in (
+        (2, 1),
+        (3, n_latents),
+    ):
         raise ValueError("its arrays do not fit each other")
     parameters = header["parameters"]
     if isinstance(parameters["learning_rate"], list):
@@ -116,15 +124,15 @@ def _rebuild(cls: type, arrays: dict[str, np.ndarray]) -> Any:
         parameters["inducing_points"] = np.array(parameters["inducing_points"])
     if parameters["kernel"] is not None:
         parameters["kernel"] = kernel_from_data(parameters["kernel"])
-    kernel = kernel_from_data(header["kernel"])
-    prior = Prior.build(KernelSpec(kernel, d), Z)
-    q = SparsePosterior.from_natural(prior, P, h)
+    priors = tuple(
+        Prior.build(KernelSpec(kernel_from_data(kernel), d), points)
+        for kernel, points in zip(kernels, Z.reshape(-1, m, d), strict=True)
+    )
+    q = SparsePosterior.from_natural(priors[0] if Z.ndim == 2 else SeparatePriors(priors), P, h)
     if q is None:
         raise ValueError("its posterior precision is not positive definite")
     model = cls(**parameters)
-    model.posterior_, model.kernel_, model.inducing_points_, model.jitter_ = q, kernel, Z.copy(), prior.jitter
-    likelihood, bound = header["resolved"]
-    model._resolved = resolve(likelihood, bound)[0].name, bound
+    model._set_fit(q, likelihood, bound, header["label_noise"])
     model.classes_ = classes.astype(object) if header["object_labels"] else classes
     model.n_features_in_ = d
     if "feature_names" in arrays:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ._engine import Site
 from .hyperparameters import Options, Outcome
-from .inducing import conditional_variance_sample
-from .inference import CACHE_BYTES, History, Passes, coordinate_ascent, tolerance_unit
+from .inducing import with_more_points
+from .inference import History, coordinate_ascent, starting_posterior, tolerance_unit
 from .kernels import KernelSpec
-from .posterior import Prior, SparsePosterior
+from .passes import CACHE_BYTES, Passes
+from .posterior import AnyPrior, SparsePosterior
 
 # Rows of the first subset: this many, or so many for each inducing point. With fewer, kernel parameters and inducing
 # points fit the sample: on ringnorm, 2000 rows at m = 100 lead to an optimum that all rows do not lead away from.
@@ -44,27 +46,31 @@ AT_BOUND = 1e-3
 # Parameters at their bounds that a warning names.
 LISTED = 5
 
-Scheme = Callable[[Passes, SparsePosterior, int, Options], Outcome]
+Scheme = Callable[[Passes, SparsePosterior, Site, Options], Outcome]
 Sizes = str | None | Sequence[int]
 
 
 @dataclass(frozen=True)
 class Data:
-    """Training rows: X (n, d), y (n,) of -1 or +1, weight (n,) or None; and the threads to use."""
+    """Training rows: X (n, d), y (n,), weight (n,) or None; the threads to use; and, as ``Passes`` has them, the number
+    of latent functions."""
 
     X: np.ndarray
     y: np.ndarray
     weight: np.ndarray | None
     n_jobs: int | None
+    n_latents: int | None = None
 
     def __len__(self) -> int:
         return len(self.y)
 
     def part(self, rows: np.ndarray | slice) -> Data:
-        return Data(self.X[rows], self.y[rows], None if self.weight is None else self.weight[rows], self.n_jobs)
+        return replace(self, X=self.X[rows], y=self.y[rows], weight=None if self.weight is None else self.weight[rows])
 
-    def passes(self, n_inducing: int, cache_bytes: int = CACHE_BYTES) -> Passes:
-        return Passes(self.X, self.y, self.weight, n_inducing, self.n_jobs, cache_bytes)
+    def passes(self, prior: AnyPrior, cache_bytes: int = CACHE_BYTES) -> Passes:
+        return Passes(
+            self.X, self.y, self.weight, prior.n_inducing, self.n_jobs, cache_bytes, self.n_latents, len(prior.groups)
+        )  # fmt: skip
 
 
 class Subsets:
@@ -103,13 +109,15 @@ def subset_sizes(n_rows: int, n_inducing: int, sizes: Sizes) -> list[int]:
     return [*schedule, min(n_rows, LAST_ROWS)]
 
 
-def parameters_at_bounds(spec: KernelSpec) -> list[str]:
-    """One message on the kernel parameters that have run to their bounds, if any have."""
+def parameters_at_bounds(specs: Sequence[KernelSpec]) -> list[str]:
+    """One message on the kernel parameters, of each latent function, that have run to their bounds, if any have."""
     found = []
-    for name, value, (low, high) in zip(spec.names, spec.theta, spec.bounds, strict=True):
-        for side, bound in (("lower", low), ("upper", high)):
-            if low < high and abs(value - bound) < AT_BOUND:
-                found.append(f"{name} = {np.exp(value):.4g} is at its {side} bound")
+    for c, spec in enumerate(specs):
+        whose = f"class {c}: " if len(specs) > 1 else ""
+        for name, value, (low, high) in zip(spec.names, spec.theta, spec.bounds, strict=True):
+            for side, bound in (("lower", low), ("upper", high)):
+                if low < high and abs(value - bound) < AT_BOUND:
+                    found.append(f"{whose}{name} = {np.exp(value):.4g} is at its {side} bound")
     if not found:
         return []
     more = f"; and {len(found) - LISTED} more" if len(found) > LISTED else ""
@@ -135,7 +143,7 @@ class Learner:
     Attributes
     ----------
     data : Data
-    site : int
+    site : Site
     scheme : Scheme, or None: kernel and inducing points stay, posteriors alone are fitted
     options : Options of the last stage
     sizes : as for ``subset_sizes``
@@ -144,7 +152,7 @@ class Learner:
     """
 
     data: Data
-    site: int
+    site: Site
     scheme: Scheme | None
     options: Options
     sizes: Sizes
@@ -161,7 +169,7 @@ class Learner:
             max_iter=min(SUBSET_ITERATIONS, SUBSET_FACTOR * self.options.max_iter),
         )
 
-    def learn(self, prior: Prior, previous: SparsePosterior | None, grow: bool) -> Outcome:
+    def learn(self, prior: AnyPrior, previous: SparsePosterior | None, grow: bool) -> Outcome:
         """Stages on growing subsets, each from where the one before ended.
 
         Parameters
@@ -174,16 +182,16 @@ class Learner:
         -------
         Outcome of the last stage
         """
+        q = previous
         if grow:
             outcome, size = self._grow(prior, previous)
-            prior = outcome.q.prior
+            prior, q = outcome.q.prior, outcome.q
             sizes = self._sizes_after(size, prior)
         else:
-            outcome = Outcome(previous or SparsePosterior.at_prior(prior), -np.inf, 0)
-            sizes = subset_sizes(len(self.data), len(prior.Z), self.sizes)
+            sizes = subset_sizes(len(self.data), prior.n_inducing, self.sizes)
         for size in sizes:
-            outcome = self._stage(size, prior, outcome.q, self.options if size == sizes[-1] else self.early)
-            prior = outcome.q.prior
+            outcome = self._stage(size, prior, q, self.options if size == sizes[-1] else self.early)
+            prior, q = outcome.q.prior, outcome.q
         return outcome
 
     def comparable(self, outcome: Outcome) -> float:
@@ -191,30 +199,30 @@ class Learner:
         size = min(len(self.data), LAST_ROWS)
         return self._posterior(size, outcome.q.prior, outcome.q).elbo
 
-    def _sizes_after(self, size: int, prior: Prior) -> list[int]:
+    def _sizes_after(self, size: int, prior: AnyPrior) -> list[int]:
         """Subsets to go on with after the number of points was chosen on one of ``size`` rows."""
         # Without a scheme there is nothing to learn; many points have had what iterations they can afford.
-        if self.scheme is None or len(prior.Z) > MAX_MOVING:
+        if self.scheme is None or prior.n_inducing > MAX_MOVING:
             return []
-        return [larger for larger in subset_sizes(len(self.data), len(prior.Z), self.sizes) if larger > size]
+        return [larger for larger in subset_sizes(len(self.data), prior.n_inducing, self.sizes) if larger > size]
 
-    def _stage(self, size: int, prior: Prior, q: SparsePosterior | None, options: Options) -> Outcome:
+    def _stage(self, size: int, prior: AnyPrior, q: SparsePosterior | None, options: Options) -> Outcome:
         """The scheme on a subset, from the sites that q makes there."""
         if self.scheme is None:
             return self._posterior(size, prior, q)
         data = self.data.part(self.subsets.rows(size))
-        self.history.context.update(n_rows=len(data), n_inducing=len(prior.Z))
-        with data.passes(len(prior.Z)) as passes:
-            start = SparsePosterior.at_prior(prior) if q is None else passes.carry_over(q, prior, self.site)
+        self.history.context.update(n_rows=len(data), n_inducing=prior.n_inducing)
+        with data.passes(prior) as passes:
+            start = starting_posterior(passes, q, prior, self.site)
             outcome = self.scheme(passes, start, self.site, options)
         self.n_iter += outcome.n_iter
         return outcome
 
-    def _posterior(self, size: int, prior: Prior, q: SparsePosterior | None, nats: float | None = None) -> Outcome:
+    def _posterior(self, size: int, prior: AnyPrior, q: SparsePosterior | None, nats: float | None = None) -> Outcome:
         """The posterior alone on a subset, to within so many nats."""
         data = self.data.part(self.subsets.rows(size))
-        with data.passes(len(prior.Z)) as passes:
-            start = SparsePosterior.at_prior(prior) if q is None else passes.carry_over(q, prior, self.site)
+        with data.passes(prior) as passes:
+            start = starting_posterior(passes, q, prior, self.site)
             tol = self.options.tol
             if nats is not None:
                 tol = nats / tolerance_unit(passes.update(start, self.site)[0])
@@ -223,13 +231,13 @@ class Learner:
             )
         return Outcome(q, elbo, 0)
 
-    def _grow(self, prior: Prior, q: SparsePosterior | None) -> tuple[Outcome, int]:
+    def _grow(self, prior: AnyPrior, q: SparsePosterior | None) -> tuple[Outcome, int]:
         """Double the inducing points until the bound, on a subset for so many, gains too little by it.
 
         Returns the outcome for the last number of points and the size of its subset.
         """
         while True:
-            m = len(prior.Z)
+            m = prior.n_inducing
             size = growing_size(len(self.data), m, self.sizes)
             outcome = self._stage(size, prior, q, self._growing_options(prior, size))
             if m > MAX_MOVING:
@@ -238,19 +246,20 @@ class Learner:
             prior, q = outcome.q.prior, outcome.q
             self.history.context.update(n_rows=size, n_inducing=m)
             candidates = self.data.X[self.subsets.rows(size)]
-            points = conditional_variance_sample(prior, candidates, min(m, MAX_INDUCING - m), self.random_state)
-            if not len(points):
+            larger = with_more_points(prior, candidates, min(m, MAX_INDUCING - m), self.random_state)
+            more = larger.n_inducing - m
+            if not more:
                 reason = f"{m} inducing points are the most there can be"
                 self.history.add(elbo=outcome.elbo, decision=reason)
                 return outcome, size
-            nats = TRIAL_SHARE * MIN_GAIN * len(points)
+            nats = TRIAL_SHARE * MIN_GAIN * more * len(prior.groups)
             # What the scheme has left of the bound at these points is not for others to gain.
             before = self._posterior(size, prior, q, nats)
-            trial = self._posterior(size, Prior.build(prior.spec, np.vstack([prior.Z, points])), before.q, nats)
-            gain = (trial.elbo - before.elbo) / len(points)
+            trial = self._posterior(size, larger, before.q, nats)
+            gain = (trial.elbo - before.elbo) / (more * len(prior.groups))
             enough = gain >= MIN_GAIN
             reason = (
-                f"{len(points)} more than {m} inducing points raise the bound by {gain:.3g} nats each, "
+                f"{more} more than {m} inducing points raise the bound by {gain:.3g} nats each, "
                 f"{'more' if enough else 'less'} than {MIN_GAIN:g}: {'taken' if enough else 'left'}"
             )
             self.history.add(elbo=trial.elbo, gain_per_point=gain, decision=reason)
@@ -258,9 +267,9 @@ class Learner:
                 return outcome, size
             prior, q = trial.q.prior, trial.q
 
-    def _growing_options(self, prior: Prior, size: int) -> Options:
+    def _growing_options(self, prior: AnyPrior, size: int) -> Options:
         """Options for a subset of ``size`` rows while the number of points is not settled."""
-        m = len(prior.Z)
+        m = prior.n_inducing
         if m > MAX_MOVING:
             iterations = min(self.options.max_iter, max(MIN_ITERATIONS, GROWING_ITERATIONS * MAX_MOVING // m))
             return replace(self.early, learn_inducing=False, max_iter=iterations)

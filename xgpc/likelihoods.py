@@ -4,106 +4,145 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from scipy.special import erfcx
 
 from . import _engine
+from ._engine import Site
+from .links import (
+    logistic_softmax_log_probabilities,
+    logit_log_probabilities,
+    multinomial_log_probabilities,
+    noisy_log_probabilities,
+    probit_log_probabilities,
+    softmax_log_probabilities,
+)
+from .quasi_random import normal_nodes
 
+# Variance of the noise that makes each likelihood of the step's; the normal distribution nearest to the logistic one.
+NOISE_VARIANCES = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
+# What a learned label noise starts from.
+START_NOISE = 0.01
 
-def _alternating_weights(terms: int) -> np.ndarray:
-    """Weights that sum an alternating series from its first terms (Cohen, Rodriguez Villegas & Zagier 2000, alg. 1)."""
-    d = (3.0 + np.sqrt(8.0)) ** terms
-    d = 0.5 * (d + 1.0 / d)
-    b, c, weights = -1.0, -d, []
-    for k in range(terms):
-        c = b - c
-        weights.append(c / d)
-        b *= (k + terms) * (k - terms) / ((k + 0.5) * (k + 1.0))
-    return np.array(weights)
-
-
-# Their relative error is 5.8^-terms: 14 stay below that of the normal scale mixture, 4e-9.
-SERIES_WEIGHTS = _alternating_weights(14)
-# Probabilities below this lose digits in the mixture, whose error is absolute.
-SERIES_BELOW = 0.05
-
-
-def logit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """log p(y = -1) and log p(y = +1), (n, 2), for latent values N(mean, variance) under the logistic link.
-
-    Absolute error below 1e-8, in either tail (tests/test_sites.py).
-
-    Notes
-    -----
-    Evaluated for the less probable class, a = |mean|, v = variance, f ~ N(-a, v). The normal scale mixture alone is too
-    thin in the tail. For a > v, E[sigma(f)] = exp(v/2 - a) E[sigma(g)], g ~ N(a - v, v), an identity, has its second
-    factor above one half. Else, where the mixture's value is small, the geometric series of sigma on each side of zero
-    gives, with x = a / sqrt(2 v) and t = sqrt(v / 2),
-
-        E[sigma(f)] = exp(-x^2) / 2 * (erfcx(x) + sum_{j >= 1} (-1)^(j-1) (erfcx(j t - x) - erfcx(j t + x))).
-    """
-    a = np.abs(mean)
-    tilted = a > variance
-    small = _engine.logistic_normal_mean(np.where(tilted, a - variance, -a), variance)
-    thin = ~tilted & (small < SERIES_BELOW)
-    small = np.log(np.where(thin, 1.0, small)) + np.where(tilted, 0.5 * variance - a, 0.0)
-    if np.any(thin):
-        root = np.sqrt(2.0 * variance[thin])
-        x = a[thin] / root
-        steps = np.outer(np.arange(1.0, len(SERIES_WEIGHTS) + 1.0), variance[thin] / root)
-        series = erfcx(x) + SERIES_WEIGHTS @ (erfcx(steps - x) - erfcx(steps + x))
-        small[thin] = np.log(0.5 * series) - x * x
-    large = np.log1p(-np.exp(small))
-    positive = mean > 0.0
-    return np.column_stack([np.where(positive, small, large), np.where(positive, large, small)])
+# (mean, variance) and, with additive noise, delta -> (n, classes) predictive log probabilities
+Link = Callable[..., np.ndarray]
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """One likelihood p(y | f), y in {-1, +1}.
+    """One likelihood p(y | f): y in {-1, +1} and one latent function, or C classes and as many latent functions.
 
     Attributes
     ----------
     name : str
-    bounds : names of its sites, the best first ("auto" means that one)
-    log_probabilities : (mean, variance) -> (n, 2) predictive log probabilities of -1 and +1
+    links : dict, the predictive log probabilities of each bound, the best bound first ("auto" means that one)
+    multi_class : bool
     """
 
     name: str
-    bounds: tuple[str, ...]
-    log_probabilities: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    links: dict[str, Link]
+    multi_class: bool = False
 
-    def site(self, bound: str) -> int:
-        """Number of the compiled site function of a bound."""
-        return _engine.SITES[self.name, bound]
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        return tuple(self.links)
 
-    def expected_log_likelihood(self, bound: str, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> float:
-        """Sum over points of the bound's term, in nats; y is -1 or +1."""
-        ell, precision, linear = np.empty((3, len(y)))
-        _engine.sites(self.site(bound), mean, variance, y, np.empty(0), ell, precision, linear)
-        return float(np.sum(ell))
+    def n_latents(self, n_classes: int) -> int | None:
+        """Latent functions for so many classes; None stands for one."""
+        return n_classes if self.multi_class else None
+
+    def site(self, bound: str, n_classes: int = 2, label_noise: float | None = None) -> Site:
+        """The compiled site function of a bound.
+
+        Parameters
+        ----------
+        label_noise : float or None
+            delta of additive noise; None: learned.
+        """
+        if self.multi_class:
+            nodes = normal_nodes(n_classes) if (self.name, bound) == ("softmax", "exact") else None
+            latents = n_classes
+        elif not has_label_noise(self.name, bound):
+            return _engine.SITES[self.name, bound]
+        else:
+            nodes, latents = None, 1
+        learned = label_noise is None and has_label_noise(self.name, bound)
+        delta = START_NOISE if label_noise is None else label_noise
+        return Site(self.name, bound, n_latents=latents, parameter=delta, learned=learned, nodes=nodes)
+
+    def log_probabilities(self, bound: str, mean: np.ndarray, variance: np.ndarray, delta: float | None) -> np.ndarray:
+        """Predictive log probabilities (n, classes) for latent values N(mean, variance), (n,) or (n, C)."""
+        link = self.links[bound]
+        return link(mean, variance, delta=delta) if has_label_noise(self.name, bound) else link(mean, variance)
 
 
-# The exact bound is closer to the posterior and needs fewer iterations than Polya-Gamma's at the same cost each.
-LIKELIHOODS = {"logit": Likelihood("logit", ("exact", "polya-gamma", "taylor"), logit_log_probabilities)}
+def has_label_noise(likelihood: str, bound: str) -> bool:
+    """Whether a bound has the parameter delta: labels that are not those of the largest latent value."""
+    return bound == "additive-noise" and likelihood != "softmax"
 
 
-def resolve(likelihood: str, bound: str) -> tuple[Likelihood, str]:
-    """Look up a likelihood and one of its bounds by name.
+def expected_log_likelihood(site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> float:
+    """Sum over points of the bound's term, in nats, for marginals (n,) or (C, n)."""
+    ell = np.empty(len(y))
+    _engine.sites(site, mean, variance, y, np.empty(0), ell, np.empty_like(mean), np.empty_like(mean))
+    return float(np.sum(ell))
+
+
+# The exact bounds are closer to the posterior and need fewer iterations than others at about the same cost each.
+_noisy = {name: partial(noisy_log_probabilities, noise_variance=nu) for name, nu in NOISE_VARIANCES.items()}
+_multinomial = {name: partial(multinomial_log_probabilities, noise_variance=nu) for name, nu in NOISE_VARIANCES.items()}
+LIKELIHOODS = {
+    likelihood.name: likelihood
+    for likelihood in (
+        Likelihood(
+            "logit",
+            {
+                "exact": logit_log_probabilities,
+                "polya-gamma": logit_log_probabilities,
+                "taylor": logit_log_probabilities,
+                "additive-noise": _noisy["logit"],
+            },
+        ),
+        Likelihood("probit", {"exact": probit_log_probabilities, "additive-noise": _noisy["probit"]}),
+        Likelihood("step", {"additive-noise": _noisy["step"]}),
+        # The probit link of Wenzel et al. 2017, equation (13), with the square root that it lacks there.
+        Likelihood("svm", {"exact": probit_log_probabilities, "augmented": probit_log_probabilities}),
+        Likelihood(
+            "softmax",
+            {"exact": softmax_log_probabilities, "additive-noise": softmax_log_probabilities},
+            multi_class=True,
+        ),
+        *(
+            Likelihood(f"multinomial-{name}", {"additive-noise": _multinomial[name]}, multi_class=True)
+            for name in NOISE_VARIANCES
+        ),
+        Likelihood("logistic-softmax", {"polya-gamma": logistic_softmax_log_probabilities}, multi_class=True),
+    )
+}
+
+
+def resolve(likelihood: str, bound: str, n_classes: int = 2) -> tuple[Likelihood, str]:
+    """Look up a likelihood and one of its bounds by name; "logit" stands for softmax with more than two classes.
 
     Raises
     ------
     ValueError
-        For an unknown name; the message lists the known ones.
+        For an unknown name, or a likelihood of two classes with more; the message lists what there is.
     """
-    if likelihood not in LIKELIHOODS:
-        raise ValueError(f"likelihood must be one of {sorted(LIKELIHOODS)}; got {likelihood!r}.")
-    found = LIKELIHOODS[likelihood]
+    if not isinstance(likelihood, str) or likelihood not in LIKELIHOODS:
+        raise ValueError(f"likelihood must be one of {list(LIKELIHOODS)}; got {likelihood!r}.")
+    name = "softmax" if likelihood == "logit" and n_classes > 2 else likelihood
+    found = LIKELIHOODS[name]
+    if n_classes > 2 and not found.multi_class:
+        several = [name for name, other in LIKELIHOODS.items() if other.multi_class]
+        raise ValueError(f"likelihood={likelihood!r} is for two classes; for {n_classes} take one of {several}.")
     if bound == "auto":
         return found, found.bounds[0]
-    if bound not in found.bounds:
+    if not isinstance(bound, str) or bound not in found.bounds:
+        meaning = f" (for {n_classes} classes {name!r})" if name != likelihood else ""
         raise ValueError(
-            f"bound must be 'auto' or, with likelihood {likelihood!r}, one of {list(found.bounds)}; got {bound!r}."
+            f"bound must be 'auto' or, with likelihood {likelihood!r}{meaning}, one of {list(found.bounds)}; "
+            f"got {bound!r}."
         )
     return found, bound

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,7 +42,7 @@ def _freeze(record: object) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """p(u) = N(0, K_mm) at the inducing points, K_mm = k(Z, Z) + jitter I = L L^T.
+    """p(u) = N(0, K_mm) at the inducing points, K_mm = k(Z, Z) + jitter I = L L^T; of one latent function or several.
 
     Attributes
     ----------
@@ -89,21 +90,66 @@ class Prior:
             "parameters, or take fewer inducing points."
         )
 
+    @property
+    def groups(self) -> tuple[Prior, ...]:
+        """The priors of the latent functions: one for all."""
+        return (self,)
+
+    @property
+    def n_inducing(self) -> int:
+        return len(self.Z)
+
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> Prior:
+        """The same with another kernel, the one of ``specs``, and other inducing points."""
+        return Prior.build(specs[0], Z)
+
 
 @dataclass(frozen=True, eq=False)
-class SparsePosterior:
-    """q(z) = N(w, P^{-1}) over whitened inducing values u = L z.
+class SeparatePriors:
+    """A kernel and inducing points, as many, for each latent function.
 
     Attributes
     ----------
-    prior : Prior
-    P : (m, m) precision, its lower triangle
+    groups : tuple of C priors
+    """
+
+    groups: tuple[Prior, ...]
+
+    @property
+    def Z(self) -> np.ndarray:
+        """Inducing points (C, m, d)."""
+        return np.stack([prior.Z for prior in self.groups])
+
+    @property
+    def n_inducing(self) -> int:
+        return self.groups[0].n_inducing
+
+    @property
+    def jitter(self) -> float:
+        """The largest of any."""
+        return max(prior.jitter for prior in self.groups)
+
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SeparatePriors:
+        return SeparatePriors(tuple(Prior.build(spec, points) for spec, points in zip(specs, Z, strict=True)))
+
+
+AnyPrior = Prior | SeparatePriors
+
+
+@dataclass(frozen=True, eq=False)
+class SparsePosterior:
+    """q(z) = N(w, P^{-1}) over whitened inducing values u = L z, of one latent function or of C independent ones.
+
+    Attributes
+    ----------
+    prior : Prior or SeparatePriors
+    P : (m, m) precision, its lower triangle; (C, m, m) for C latent functions, and so on
     h : (m,) linear natural parameter, P w = h
     R, Rinv : (m, m) lower Cholesky factor of P and its inverse
     w : (m,) mean
     """
 
-    prior: Prior
+    prior: AnyPrior
     P: np.ndarray
     h: np.ndarray
     R: np.ndarray = field(repr=False)
@@ -114,48 +160,92 @@ class SparsePosterior:
         _freeze(self)
 
     @classmethod
-    def from_natural(cls, prior: Prior, P: np.ndarray, h: np.ndarray) -> SparsePosterior | None:
-        """q from its natural parameters (lower triangle of P), or None if P is not positive definite; O(m^3)."""
-        factors = cholesky_and_inverse(P)
-        if factors is None:
-            return None
-        R, Rinv = factors
-        return cls(prior, P, h, R, Rinv, Rinv.T @ (Rinv @ h))
+    def from_natural(cls, prior: AnyPrior, P: np.ndarray, h: np.ndarray) -> SparsePosterior | None:
+        """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
+        if P.ndim == 2:
+            factors = cholesky_and_inverse(P)
+            if factors is None:
+                return None
+            R, Rinv = factors
+            return cls(prior, P, h, R, Rinv, Rinv.T @ (Rinv @ h))
+        R, Rinv, w = np.empty_like(P), np.empty_like(P), np.empty_like(h)
+        for c in range(len(P)):
+            factors = cholesky_and_inverse(P[c])
+            if factors is None:
+                return None
+            R[c], Rinv[c] = factors
+            w[c] = Rinv[c].T @ (Rinv[c] @ h[c])
+        return cls(prior, P, h, R, Rinv, w)
 
     @classmethod
-    def at_prior(cls, prior: Prior) -> SparsePosterior:
-        """q = p: P = I, h = 0."""
-        m = len(prior.Z)
-        identity = np.eye(m)
-        return cls(prior, identity, np.zeros(m), identity, identity, np.zeros(m))
+    def at_prior(cls, prior: AnyPrior, n_latents: int | None = None) -> SparsePosterior:
+        """q = p: P = I, h = 0; of one latent function if their number is None."""
+        m = prior.n_inducing
+        shape = () if n_latents is None else (n_latents,)
+        identity = np.broadcast_to(np.eye(m), (*shape, m, m)).copy()
+        return cls(prior, identity, np.zeros((*shape, m)), identity, identity, np.zeros((*shape, m)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """() for one latent function, else their number."""
+        return self.w.shape[:-1]
+
+    @property
+    def n_latents(self) -> int | None:
+        return len(self.w) if self.w.ndim == 2 else None
+
+    @property
+    def parts(self) -> list[tuple[Prior, slice]]:
+        """Each prior with the latent functions that have it, as a slice of the first of ``(-1, m)`` axes."""
+        groups = self.prior.groups
+        if len(groups) == 1:
+            return [(groups[0], slice(None))]
+        return [(prior, slice(c, c + 1)) for c, prior in enumerate(groups)]
+
+    def stacked(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rinv (C, m, m) and w (C, m), whatever the number of latent functions."""
+        m = self.w.shape[-1]
+        return self.Rinv.reshape(-1, m, m), self.w.reshape(-1, m)
 
     @property
     def kl(self) -> float:
-        """KL(q || p) = (tr P^{-1} + w.w - m + log |P|) / 2, in nats."""
-        log_det = 2.0 * np.sum(np.log(np.diag(self.R)))
-        return float(0.5 * (np.sum(self.Rinv**2) + self.w @ self.w - len(self.w) + log_det))
+        """KL(q || p) = (tr P^{-1} + w.w - m + log |P|) / 2 of all latent functions, in nats."""
+        log_det = 2.0 * np.sum(np.log(np.diagonal(self.R, axis1=-2, axis2=-1)))
+        return float(0.5 * (np.sum(self.Rinv**2) + np.sum(self.w**2) - self.w.size + log_det))
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (n,) of the latent function at the rows of X (n, d); O(n (m^2 + m d))."""
-        mean, variance = np.empty(len(X)), np.empty(len(X))
-        prior = self.prior
-        with BlockMap(len(X), len(prior.Z), X.shape[1], n_jobs) as blocks:
-            for _ in blocks(
-                lambda start, stop, work: _engine.marginals_block(
-                    prior.core, X, start, stop, prior.Linv, self.Rinv, self.w, work, mean, variance
-                )
-            ):
-                pass
-        return mean, variance
+        """Mean and variance (n,) or (C, n) of the latent functions at the rows of X (n, d); O(n (C m^2 + m d))."""
+        Rinv, w = self.stacked()
+        mean, variance = np.empty((2, len(w), len(X)))
+        no_cache = np.empty(0)
+        with BlockMap(len(X), w.shape[1], X.shape[1], n_jobs, len(w)) as blocks:
+            for prior, c in self.parts:
+
+                def task(start, stop, work, prior=prior, c=c):
+                    _engine.marginals_block(
+                        prior.core, X, no_cache, False, start, stop, prior.Linv, Rinv[c], w[c], work, mean[c],
+                        variance[c],
+                    )  # fmt: skip
+
+                for _ in blocks(task):
+                    pass
+        return mean.reshape(*self.shape, -1), variance.reshape(*self.shape, -1)
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
-        """Joint covariance (n, n) of the latent function at the rows of X; O(n^2 (m + d)) time, O(n^2) memory."""
-        prior = self.prior
-        a = prior.core.cross(X) @ prior.Linv.T
-        b = a @ self.Rinv.T
-        here = prior.spec.at(np.asarray(X, dtype=np.float64)).cross(X)
-        np.fill_diagonal(here, prior.core.diagonals(X))
-        covariance = here - a @ a.T + b @ b.T
-        covariance = 0.5 * (covariance + covariance.T)
-        np.fill_diagonal(covariance, np.maximum(np.diag(covariance), np.sum(b**2, axis=1)))
-        return covariance
+        """Joint covariance (n, n) or (C, n, n) of a latent function at the rows of X.
+
+        O(C n^2 (m + d)) time, O(C n^2) memory.
+        """
+        Rinv, _ = self.stacked()
+        covariance = np.empty((len(Rinv), len(X), len(X)))
+        for prior, part in self.parts:
+            a = prior.core.cross(X) @ prior.Linv.T
+            here = prior.spec.at(np.asarray(X, dtype=np.float64)).cross(X)
+            np.fill_diagonal(here, prior.core.diagonals(X))
+            for c in range(len(Rinv))[part]:
+                b = a @ Rinv[c].T
+                joint = here - a @ a.T + b @ b.T
+                joint = 0.5 * (joint + joint.T)
+                np.fill_diagonal(joint, np.maximum(np.diag(joint), np.sum(b**2, axis=1)))
+                covariance[c] = joint
+        return covariance.reshape(*self.shape, len(X), len(X))

@@ -11,13 +11,17 @@ from functools import partial
 import numpy as np
 
 from . import _engine
-from ._svi import SCHEDULES, NaturalGradient
-from .hyperparameters import PATIENCE, Coordinates, Options, Outcome, bound_gradient, lbfgs, profile
-from .inference import ADAPTIVE_START, History, Passes, coordinate_ascent, natural_step, objective
-from .posterior import Prior, SparsePosterior
+from ._engine import Site
+from ._svi import SCHEDULES
+from .hyperparameters import PATIENCE, Coordinates, Options, Outcome, bound_gradient, lbfgs, profile, thetas
+from .inference import History, coordinate_ascent, natural_step, objective
+from .passes import Passes, best_parameter
+from .posterior import AnyPrior, SparsePosterior
+from .stochastic import ADAPTIVE_START, MiniBatches
 
 POLYA_GAMMA = _engine.SITES["logit", "polya-gamma"]
-TAYLOR = _engine.SITES["logit", "taylor"]
+# Bounds whose quadratics never exceed them, so that no step needs a second look; the expansion has none to look at.
+SAFE_BOUNDS = ("polya-gamma", "augmented", "taylor")
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
 SITE_UPDATES = 3
 EVALUATIONS = 5
@@ -62,7 +66,8 @@ class FixedSites:
         q = SparsePosterior.from_natural(prior, P, h)
         if q is None:
             return None
-        residual_variance = float(self.passes.precision @ prior.core.diagonals(self.passes.X)) - np.trace(P) + len(h)
+        (one,) = prior.groups
+        residual_variance = float(self.passes.precision @ one.core.diagonals(self.passes.X)) - np.trace(P) + len(h)
         value = constant + 0.5 * float(h @ q.w) - float(np.sum(np.log(np.diag(q.R)))) - 0.5 * residual_variance
         return value, q, self.coordinates.pack_gradient(*bound_gradient(self.passes, q, (P, h)))
 
@@ -121,7 +126,7 @@ def _slope_of_precision(xi: np.ndarray) -> np.ndarray:
     )
 
 
-def _alternate(passes: Passes, start: SparsePosterior, site: int, options: Options, kind: type[FixedSites]) -> Outcome:
+def _alternate(passes: Passes, start: SparsePosterior, site: Site, options: Options, kind: type[FixedSites]) -> Outcome:
     """Algorithm 1 of Izmailov & Kropotov 2016: site updates, then a few evaluations of L-BFGS, in turn."""
 
     def site_updates(q: SparsePosterior) -> tuple[SparsePosterior, float]:
@@ -140,7 +145,7 @@ def _alternate(passes: Passes, start: SparsePosterior, site: int, options: Optio
         function = kind(passes, q, log_likelihood, options.learn_inducing)
         lbfgs(function, function.start, function.limits, tol=0.0, max_iter=EVALUATIONS, max_evaluations=EVALUATIONS)
         trial, trial_elbo = site_updates(function.q)
-        if site not in (POLYA_GAMMA, TAYLOR):
+        if site.bound not in SAFE_BOUNDS:
             # Its sites' quadratics are no bounds: go back toward where they were made until the bound has risen.
             size = len(function.coordinates.pack(q.prior))
             here, there = function.start[:size], function.vector[:size]
@@ -153,7 +158,7 @@ def _alternate(passes: Passes, start: SparsePosterior, site: int, options: Optio
             if trial_elbo < elbo:
                 return Outcome(q, elbo, n_iter)
         q, elbo = trial, trial_elbo
-        options.history.add(evaluation=n_iter, elbo=elbo, theta=q.prior.spec.theta[None])
+        options.history.add(evaluation=n_iter, elbo=elbo, theta=thetas(q.prior)[None])
         recent.append(elbo)
         gain = abs(recent[-1] - recent[0])
         if len(recent) > PATIENCE and gain < PATIENCE * options.tol * max(1.0, abs(elbo)):
@@ -161,17 +166,17 @@ def _alternate(passes: Passes, start: SparsePosterior, site: int, options: Optio
     return Outcome(q, elbo, n_iter, problem)
 
 
-def alternate(passes: Passes, start: SparsePosterior, site: int, options: Options) -> Outcome:
+def alternate(passes: Passes, start: SparsePosterior, site: Site, options: Options) -> Outcome:
     """vi-JJ; with the Taylor site vi-Taylor."""
     return _alternate(passes, start, site, options, FixedSites)
 
 
-def hybrid(passes: Passes, start: SparsePosterior, site: int, options: Options) -> Outcome:
+def hybrid(passes: Passes, start: SparsePosterior, site: Site, options: Options) -> Outcome:
     """vi-JJ-hybrid: as vi-JJ, but L-BFGS moves xi, too."""
     return _alternate(passes, start, site, options, JointBound)
 
 
-def joint(passes: Passes, start: SparsePosterior, site: int, options: Options) -> Outcome:
+def joint(passes: Passes, start: SparsePosterior, site: Site, options: Options) -> Outcome:
     """vi-JJ-full: L-BFGS on theta, Z and xi together."""
     function = JointBound(passes, start, passes.update(start, site)[0], options.learn_inducing)
     evaluations = 0
@@ -181,7 +186,7 @@ def joint(passes: Passes, start: SparsePosterior, site: int, options: Options) -
         value, gradient = function(vector)
         evaluations += 1
         options.history.add(
-            evaluation=evaluations, elbo=function.value, theta=vector[None, : len(start.prior.spec.theta)]
+            evaluation=evaluations, elbo=function.value, theta=vector[: function.coordinates.n_theta][None]
         )
         return value, gradient
 
@@ -204,15 +209,15 @@ def joint(passes: Passes, start: SparsePosterior, site: int, options: Options) -
 class Adam:
     """Ascent of Kingma & Ba 2015 on the coordinates of theta and Z, within their limits."""
 
-    def __init__(self, coordinates: Coordinates, prior: Prior):
+    def __init__(self, coordinates: Coordinates, prior: AnyPrior):
         self.coordinates = coordinates
         self.vector = coordinates.pack(prior)
         self.mean, self.square, self.steps = np.zeros_like(self.vector), np.zeros_like(self.vector), 0
-        free = np.full(len(self.vector) - coordinates.n_theta, np.inf)
-        self.low = np.concatenate([coordinates.spec.bounds[:, 0], -free])
-        self.high = np.concatenate([coordinates.spec.bounds[:, 1], free])
+        limits = coordinates.limits
+        self.low = np.array([-np.inf if low is None else low for low, _ in limits])
+        self.high = np.array([np.inf if high is None else high for _, high in limits])
 
-    def step(self, prior: Prior, gradient: np.ndarray) -> Prior:
+    def step(self, prior: AnyPrior, gradient: np.ndarray) -> AnyPrior:
         """The prior after one step; the old one where the new one's covariance matrix cannot be factorised."""
         self.steps += 1
         self.mean += (1.0 - ADAM_BETA_1) * (gradient - self.mean)
@@ -231,7 +236,7 @@ class Adam:
 def adam(
     passes: Passes,
     start: SparsePosterior,
-    site: int,
+    site: Site,
     options: Options,
     batch_size: int | None,
     random_state: np.random.RandomState,
@@ -252,7 +257,7 @@ def adam(
     q, elbo = start, -np.inf
     recent: deque[float] = deque(maxlen=2 * PATIENCE)
     for n_iter, (q, elbo) in zip(range(1, options.max_iter + 1), epochs, strict=False):
-        options.history.add(evaluation=n_iter, elbo=elbo, theta=q.prior.spec.theta[None])
+        options.history.add(evaluation=n_iter, elbo=elbo, theta=thetas(q.prior)[None])
         recent.append(elbo)
         if len(recent) == 2 * PATIENCE:
             # Means of the last and of the earlier iterations: the estimates from mini-batches are noisy.
@@ -276,41 +281,45 @@ def _full_batch_epochs(passes, q, site, optimiser):
 def _mini_batch_epochs(passes, q, site, optimiser, batch, random_state):
     """Endless (q, estimate of the bound) after each epoch."""
     X, y, n = passes.X, passes.y, len(passes.y)
-    m = len(q.w)
+    m, n_groups = q.prior.n_inducing, len(q.prior.groups)
     weight = passes.weight if len(passes.weight) else np.ones(n)
-    eta = np.concatenate([np.tril(q.P).ravel(), q.h])  # updated in place
-    loop = NaturalGradient(m, eta, SCHEDULES["adaptive"], min(ADAPTIVE_START, n // batch), 0.0)
-    work = _engine.Workspace(batch, m, X.shape[1])
-    labels, weights = np.empty(batch), np.empty(batch)
+    loop = MiniBatches(passes, q, batch, SCHEDULES["adaptive"], min(ADAPTIVE_START, n // batch), 0.0)
     while True:
         order = random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
-        estimates = []
+        estimates, log_likelihoods = [], []
         for first in range(0, len(order), NATURAL_STEPS * batch):
             rows = order[first : first + NATURAL_STEPS * batch]
             rate, change, log_likelihood = np.empty((3, len(rows) // batch))
             prior = q.prior
-            info = loop.run(
-                prior.core, X, rows, batch, prior.Linv, site, y, passes.weight, float(n), work, labels, weights,
-                rate, change, log_likelihood,
-            )  # fmt: skip
-            updated = SparsePosterior.from_natural(prior, eta[: m * m].reshape(m, m).copy(), eta[m * m :].copy())
-            if info or updated is None:
-                raise ValueError("The posterior precision lost definiteness; scale the features and sample weights.")
-            estimates.append(np.mean(log_likelihood) - updated.kl)
+            loop.run(prior, rows, site, rate, change, log_likelihood)
+            updated = loop.posterior(prior, loop.eta)
+            log_likelihoods.append(np.mean(log_likelihood))
+            estimates.append(log_likelihoods[-1] - updated.kl)
             last = np.sort(rows[-batch:])
-            with Passes(X[last], y[last], weight[last] * (n / batch), m) as part:
+            scaled = weight[last] * (n / batch)
+            with Passes(X[last], y[last], scaled, m, n_latents=passes.n_latents, n_groups=n_groups) as part:
                 part.update(updated, site)
                 gradient = optimiser.coordinates.pack_gradient(*bound_gradient(part, updated, part.target))
             q = SparsePosterior.from_natural(optimiser.step(prior, gradient), updated.P, updated.h) or updated
+        if site.learned:
+            best_parameter(site, float(np.mean(log_likelihoods)), passes.total_weight)
         yield q, float(np.mean(estimates))
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """A way to learn: its function and the bounds it is for; Adam's also takes mini-batches."""
+    """A way to learn.
+
+    Attributes
+    ----------
+    function : of passes, start, site, options; Adam's also takes mini-batches
+    allows : of a likelihood's name and a bound's
+    needs : what the others are told to take
+    """
 
     function: Callable[..., Outcome]
-    bounds: tuple[str, ...]
+    allows: Callable[[str, str], bool]
+    needs: str
     takes_batches: bool = False
 
     def bind(self, batch_size: int | None, random_state: np.random.RandomState) -> Callable[..., Outcome]:
@@ -320,10 +329,23 @@ class Scheme:
         return partial(self.function, batch_size=batch_size, random_state=random_state)
 
 
+def _is_bound(likelihood: str, bound: str) -> bool:
+    return bound != "taylor"
+
+
+def _has_quadratics(likelihood: str, bound: str) -> bool:
+    # Of one latent function, and of positive precision.
+    return likelihood in ("logit", "probit", "svm") and bound != "additive-noise"
+
+
+def _is_polya_gamma(likelihood: str, bound: str) -> bool:
+    return (likelihood, bound) == ("logit", "polya-gamma")
+
+
 SCHEMES = {
-    "profile": Scheme(profile, ("exact", "polya-gamma")),
-    "alternate": Scheme(alternate, ("exact", "polya-gamma", "taylor")),
-    "joint": Scheme(joint, ("polya-gamma",)),
-    "hybrid": Scheme(hybrid, ("polya-gamma",)),
-    "adam": Scheme(adam, ("exact", "polya-gamma"), takes_batches=True),
+    "profile": Scheme(profile, _is_bound, "another bound than 'taylor'"),
+    "alternate": Scheme(alternate, _has_quadratics, "likelihood 'logit', 'probit' or 'svm' without additive noise"),
+    "joint": Scheme(joint, _is_polya_gamma, "likelihood='logit' with bound='polya-gamma'"),
+    "hybrid": Scheme(hybrid, _is_polya_gamma, "likelihood='logit' with bound='polya-gamma'"),
+    "adam": Scheme(adam, _is_bound, "another bound than 'taylor'", takes_batches=True),
 }

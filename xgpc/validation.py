@@ -6,10 +6,17 @@ import numbers
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from .inference import learning_rate_schedule
 from .likelihoods import resolve
 from .schemes import SCHEMES
+from .stochastic import learning_rate_schedule
+
+# Features beyond this overflow when squared distances are formed in units of small length scales.
+LARGEST_FEATURE = 1e140
 
 # Weights beyond these leave the range of a double in sums and squares.
 WEIGHT_RANGE = (1e-100, 1e100)
@@ -19,14 +26,12 @@ def check_parameters(model: Any) -> None:
     """Raise ValueError for a constructor argument of a classifier that is not allowed."""
     if not (model.optimizer is None or (isinstance(model.optimizer, str) and model.optimizer in SCHEMES)):
         raise ValueError(f"optimizer must be one of {list(SCHEMES)} or None; got {model.optimizer!r}.")
-    if model.optimizer is not None:
-        _, bound = resolve(model.likelihood, model.bound)
-        bounds = SCHEMES[model.optimizer].bounds
-        if bound not in bounds:
-            raise ValueError(
-                f"optimizer={model.optimizer!r} needs bound={' or '.join(map(repr, bounds))}; got {model.bound!r}"
-                f"{f', which means {bound!r}' if model.bound == 'auto' else ''}."
-            )
+    resolve(model.likelihood, model.bound)
+    noise = model.label_noise
+    if not (isinstance(noise, str) and noise == "learn") and not (
+        isinstance(noise, numbers.Real) and not isinstance(noise, bool) and 0.0 < float(noise) < 0.5
+    ):
+        raise ValueError(f"label_noise must be 'learn' or a number between 0 and 0.5; got {noise!r}.")
     _check_subset_sizes(model.subset_sizes)
     if not is_integer(model.n_restarts_optimizer) or model.n_restarts_optimizer < 0:
         raise ValueError(
@@ -48,6 +53,72 @@ def check_parameters(model: Any) -> None:
     if not isinstance(model.tol, numbers.Real) or not float(model.tol) >= 0.0:
         raise ValueError(f"tol must be a number that is not negative; got {model.tol!r}.")
     learning_rate_schedule(model.learning_rate)
+
+
+def check_optimizer(optimizer: str | None, likelihood: str, bound: str) -> None:
+    """Raise ValueError for an optimizer that is not for a likelihood's bound."""
+    if optimizer is None or SCHEMES[optimizer].allows(likelihood, bound):
+        return
+    others = [name for name, scheme in SCHEMES.items() if scheme.allows(likelihood, bound)]
+    raise ValueError(
+        f"optimizer={optimizer!r} is not for the bound {bound!r} of likelihood {likelihood!r}; take one of {others}, "
+        f"or {SCHEMES[optimizer].needs}."
+    )
+
+
+def training_data(
+    model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Checked training data of a classifier; sets what ``validate_data`` sets of it.
+
+    Returns
+    -------
+    X : (n, d) rows of positive weight
+    codes : (n,) numbers of their classes
+    classes : the distinct labels
+    weight : (n,) or None for all ones, class weights included
+    """
+    rows, y = validate_data(model, X, y, dtype=(np.float64, np.float32), ensure_min_samples=1)
+    check_classification_targets(y)
+    target_type = type_of_target(y, input_name="y")
+    if target_type not in ("binary", "multiclass"):
+        raise ValueError(f"y must have one label for each row; its type is {target_type}.")
+    classes, codes = np.unique(y, return_inverse=True)
+    largest = max(float(np.max(rows)), -float(np.min(rows)))
+    if largest > LARGEST_FEATURE:
+        raise ValueError(f"X has a value of size {largest:.3g}; scale the features to at most {LARGEST_FEATURE:g}.")
+    weight = None
+    if sample_weight is not None:
+        weight = _check_sample_weight(sample_weight, rows, dtype=np.float64)
+        if np.any(weight < 0):
+            raise ValueError(f"sample_weight must not be negative; its least value is {np.min(weight):g}.")
+        keep = weight > 0.0
+        if not np.all(keep):
+            rows, codes, weight = rows[keep], codes[keep], weight[keep]
+        check_weight_range(weight)
+    present = classes[np.unique(codes)]
+    if len(present) < 2:
+        raise ValueError(
+            f"Classification needs rows of two classes; the rows (of positive weight) are of {len(present)} class: "
+            f"{present.tolist()}."
+        )
+    if model.class_weight is not None:
+        factors = _class_factors(model.class_weight, classes, codes, weight)
+        weight = factors[codes] * (1.0 if weight is None else weight)
+        check_weight_range(weight)
+    return rows, codes, classes, weight
+
+
+def _class_factors(class_weight, classes, codes, weight) -> np.ndarray:
+    """Weight of each class; "balanced" ones make the total weights of the classes that have rows equal."""
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        totals = np.bincount(codes, weight, minlength=len(classes))
+        present = totals > 0.0
+        return np.sum(totals) / (np.count_nonzero(present) * np.where(present, totals, 1.0))
+    factors = compute_class_weight(class_weight, classes=classes, y=classes[codes])
+    if not np.all((factors > 0.0) & np.isfinite(factors)):
+        raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")
+    return factors
 
 
 def check_weight_range(weight: np.ndarray) -> None:

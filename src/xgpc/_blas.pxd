@@ -3,11 +3,12 @@
 # "lower" refers to its row-major triangle.
 cdef void gemm_tile(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, const double* b, bint transposed,
                     double* c) noexcept nogil
+cdef void gemv_add(Py_ssize_t n, Py_ssize_t m, const double* a, const double* x, double* y) noexcept nogil
 cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, const double* x,
                      double* c) noexcept nogil
 cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
 cdef void trsm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
-cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, const double* a, double beta, double* c) noexcept nogil
+cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, double alpha, const double* a, double beta, double* c) noexcept nogil
 cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil
 cdef int potrf_lower(Py_ssize_t m, double* a) noexcept nogil
 cdef void symm(Py_ssize_t m, const double* a, const double* b, double* c) noexcept nogil

@@ -15,6 +15,13 @@ cdef void gemm_tile(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, c
                       <double*>b, &inner if transposed else &columns, &zero, c, &rows)
 
 
+cdef void gemv_add(Py_ssize_t n, Py_ssize_t m, const double* a, const double* x, double* y) noexcept nogil:
+    # y (m,) += tile a (n, m)^T x (n,)
+    cdef int rows = <int>n, columns = <int>m, step = 1
+    cdef double one = 1.0
+    cython_blas.dgemv(b"T", &rows, &columns, &one, <double*>a, &rows, <double*>x, &step, &one, y, &step)
+
+
 cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, const double* x,
                      double* c) noexcept nogil:
     # c (m, d) += tile a (n, m)^T tile x (n, d)
@@ -38,11 +45,11 @@ cdef void trsm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* 
     cython_blas.dtrsm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
 
 
-cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, const double* a, double beta, double* c) noexcept nogil:
-    # lower triangle of c (m, m) = a^T a + beta c, tile a (n, m)
+cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, double alpha, const double* a, double beta,
+                     double* c) noexcept nogil:
+    # lower triangle of c (m, m) = alpha a^T a + beta c, tile a (n, m)
     cdef int rows = <int>n, columns = <int>m
-    cdef double one = 1.0
-    cython_blas.dsyrk(b"U", b"T", &columns, &rows, &one, <double*>a, &rows, &beta, c, &columns)
+    cython_blas.dsyrk(b"U", b"T", &columns, &rows, &alpha, <double*>a, &rows, &beta, c, &columns)
 
 
 cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil:

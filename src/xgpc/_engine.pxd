@@ -1,9 +1,20 @@
 from ._kernels cimport InducingKernel, KernelScratch, real
 
 
+cdef class Site:
+    cdef readonly object likelihood, bound
+    cdef readonly int kind
+    cdef readonly Py_ssize_t n_latents
+    cdef public double parameter
+    cdef readonly bint learned
+    cdef const double[:, ::1] _nodes
+
+
 cdef class Workspace:
-    cdef readonly Py_ssize_t rows, n_inducing, n_features
-    cdef double[::1] a, b, term, factor, rest, x, x2, row_sum, diagonal, mean, variance, ell, precision, linear
+    cdef readonly Py_ssize_t rows, n_inducing, n_features, n_latents
+    cdef double[::1] a, b, term, factor, rest, x, x2, row_sum, diagonal, residual
+    cdef double[::1] mean, variance, ell, precision, linear, site
+    cdef Py_ssize_t[::1] index
     cdef KernelScratch kernel
 
 
@@ -16,15 +27,8 @@ cdef extern from "vmath.h" nogil:
                           bint accumulate, double* root, double* out, double* sum)
 
 
-cdef extern from "sites.h" nogil:
-    void xg_sites(int kind, Py_ssize_t n, const double* m, const double* v, const double* y, const double* weight,
-                  double* ell, double* precision, double* linear)
-    void xg_logistic_normal_mean_array(Py_ssize_t n, const double* m, const double* v, double* out)
-    enum:
-        XG_LOGIT_POLYA_GAMMA
-        XG_LOGIT_EXACT
-        XG_LOGIT_TAYLOR
-
-
 cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X, const Py_ssize_t* index,
                   Py_ssize_t start, Py_ssize_t rows, KernelScratch* scratch, double* a) noexcept nogil
+cdef void evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
+                   const double* y, const double* weight, double* scratch, double* ell, double* precision,
+                   double* linear) noexcept nogil

@@ -1,11 +1,14 @@
 """From a block of rows to marginals, to the additive statistics of a natural step, and to gradients.
 
 Notation: K_mm = L L^T, a_i = L^{-1} k_m(x_i) (whitened), q(z) = N(w, P^{-1}), P = R R^T. Blocks are worked through in
-tiles of a workspace's rows, whose scratch is allocated once; the cache of whitened rows holds the same tiles. Nothing
-here keeps state: a block's result depends on its rows alone, so that any number of threads adds up the same numbers in
+tiles of a workspace's rows, whose scratch is allocated once; the cache of whitened rows holds the same tiles. There
+are C latent functions, one for two classes; those of one call share a kernel, and so the whitened rows. Nothing here
+keeps state: a block's result depends on its rows alone, so that any number of threads adds up the same numbers in
 the same order.
 """
 import numpy as np
+
+from libc.math cimport log, log1p
 
 from . cimport _blas
 from ._kernels cimport (
@@ -15,23 +18,113 @@ from ._kernels cimport (
 cdef extern from "vmath.h" nogil:
     void xg_exp_array(Py_ssize_t n, const double* x, double* out)
     void xg_normal_array(Py_ssize_t n, const double* x, double* cdf, double* pdf)
+    Py_ssize_t xg_negative_rows(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* s, Py_ssize_t* index,
+                                double* out)
     void xg_gradient_tile(Py_ssize_t rows, Py_ssize_t m, const double* precision, const double* residual,
-                          const double* alpha, double* g)
+                          const double* alpha, const double* product, bint accumulate, double* g)
+    void xg_scale(Py_ssize_t n, const double* factor, double* x)
 
-SITES = {("logit", "polya-gamma"): XG_LOGIT_POLYA_GAMMA, ("logit", "exact"): XG_LOGIT_EXACT,
-         ("logit", "taylor"): XG_LOGIT_TAYLOR}
+cdef extern from "sites.h" nogil:
+    void xg_sites(int kind, Py_ssize_t n, const double* m, const double* v, const double* y, double log_right,
+                  double log_wrong, double* ell, double* precision, double* linear)
+    void xg_logistic_normal_mean_array(Py_ssize_t n, const double* m, const double* v, double* out)
+    enum:
+        XG_LOGIT_POLYA_GAMMA
+        XG_LOGIT_EXACT
+        XG_LOGIT_TAYLOR
+        XG_PROBIT_EXACT
+        XG_SVM_AUGMENTED
+        XG_SVM_EXACT
+        XG_STEP_ADDITIVE_NOISE
+        XG_PROBIT_ADDITIVE_NOISE
+        XG_LOGIT_ADDITIVE_NOISE
+
+cdef extern from "multiclass.h" nogil:
+    Py_ssize_t xg_multiclass_scratch(Py_ssize_t classes)
+    void xg_multiclass_sites(int kind, Py_ssize_t classes, Py_ssize_t n, Py_ssize_t stride, const double* m,
+                             const double* v, const double* y, double delta, Py_ssize_t n_nodes, const double* nodes,
+                             double* scratch, double* ell, double* precision, double* linear)
+    enum:
+        XG_SOFTMAX_EXACT
+        XG_SOFTMAX_ADDITIVE_NOISE
+        XG_MULTINOMIAL_STEP
+        XG_MULTINOMIAL_PROBIT
+        XG_MULTINOMIAL_LOGIT
+        XG_LOGISTIC_SOFTMAX
+
+KINDS = {
+    ("logit", "polya-gamma"): XG_LOGIT_POLYA_GAMMA, ("logit", "exact"): XG_LOGIT_EXACT,
+    ("logit", "taylor"): XG_LOGIT_TAYLOR, ("probit", "exact"): XG_PROBIT_EXACT,
+    ("svm", "augmented"): XG_SVM_AUGMENTED, ("svm", "exact"): XG_SVM_EXACT,
+    ("step", "additive-noise"): XG_STEP_ADDITIVE_NOISE, ("probit", "additive-noise"): XG_PROBIT_ADDITIVE_NOISE,
+    ("logit", "additive-noise"): XG_LOGIT_ADDITIVE_NOISE,
+    ("softmax", "exact"): XG_SOFTMAX_EXACT, ("softmax", "additive-noise"): XG_SOFTMAX_ADDITIVE_NOISE,
+    ("multinomial-step", "additive-noise"): XG_MULTINOMIAL_STEP,
+    ("multinomial-probit", "additive-noise"): XG_MULTINOMIAL_PROBIT,
+    ("multinomial-logit", "additive-noise"): XG_MULTINOMIAL_LOGIT,
+    ("logistic-softmax", "polya-gamma"): XG_LOGISTIC_SOFTMAX,
+}
+
+
+cdef class Site:
+    """A likelihood's bound: the site function of its points.
+
+    Parameters
+    ----------
+    likelihood, bound : str, a key of ``KINDS``
+    n_latents : int, latent functions: 1, or the number of classes
+    parameter : float, delta of additive-noise bounds: the probability that a label is not that of the largest latent
+        value; may be set anew
+    learned : bool, whether to
+    nodes : (s, n_latents) float64, of exact softmax: normal numbers, used with both signs
+    """
+
+    def __init__(self, likelihood, bound, Py_ssize_t n_latents=1, double parameter=0.01, bint learned=False,
+                 nodes=None):
+        self.likelihood, self.bound, self.kind = likelihood, bound, KINDS[likelihood, bound]
+        self.n_latents, self.parameter, self.learned = n_latents, parameter, learned
+        self._nodes = np.zeros((1, n_latents)) if nodes is None else nodes
+
+
+# Those that need nothing but their names.
+SITES = {key: Site(*key) for key in KINDS if KINDS[key] < XG_STEP_ADDITIVE_NOISE}
+
+
+cdef void evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
+                   const double* y, const double* weight, double* scratch, double* ell, double* precision,
+                   double* linear) noexcept nogil:
+    # Sites of n points; latent function c has its mean, variance, precision and linear term at [c * stride]. weight may
+    # be NULL.
+    cdef Py_ssize_t c
+    if site.n_latents == 1:
+        xg_sites(site.kind, n, mean, variance, y, log1p(-site.parameter), log(site.parameter), ell, precision, linear)
+    else:
+        xg_multiclass_sites(site.kind, site.n_latents, n, stride, mean, variance, y, site.parameter,
+                            site._nodes.shape[0], &site._nodes[0, 0], scratch, ell, precision, linear)
+    if weight:
+        xg_scale(n, weight, ell)
+        for c in range(site.n_latents):
+            xg_scale(n, weight, precision + c * stride)
+            xg_scale(n, weight, linear + c * stride)
 
 
 cdef class Workspace:
-    """Scratch of one thread: tiles of ``rows`` rows for m inducing points and d features."""
+    """Scratch of one thread: tiles of ``rows`` rows for m inducing points, d features and C latent functions.
 
-    def __init__(self, Py_ssize_t rows, Py_ssize_t n_inducing, Py_ssize_t n_features):
-        self.rows, self.n_inducing, self.n_features = rows, n_inducing, n_features
+    Whitened rows have room for ``n_tiles`` tiles.
+    """
+
+    def __init__(self, Py_ssize_t rows, Py_ssize_t n_inducing, Py_ssize_t n_features, Py_ssize_t n_latents=1,
+                 Py_ssize_t n_tiles=1):
+        self.rows, self.n_inducing, self.n_features, self.n_latents = rows, n_inducing, n_features, n_latents
         # Pages that a kernel has no use for (products of factors) are never touched, and so never taken.
-        self.a, self.b, self.term, self.factor, self.rest = np.empty((5, rows * n_inducing))
+        self.b, self.term, self.factor, self.rest = np.empty((4, rows * n_inducing))
+        self.a = np.empty(n_tiles * rows * n_inducing)
         self.x = np.empty(rows * n_features)
-        self.x2, self.row_sum, self.diagonal, self.mean, self.variance = np.empty((5, rows))
-        self.ell, self.precision, self.linear = np.empty((3, rows))
+        self.x2, self.row_sum, self.diagonal, self.residual, self.ell = np.empty((5, rows))
+        self.mean, self.variance, self.precision, self.linear = np.empty((4, rows * n_latents))
+        self.site = np.empty(xg_multiclass_scratch(n_latents))
+        self.index = np.empty(rows, dtype=np.intp)
         self.kernel.x, self.kernel.x2, self.kernel.row_sum = &self.x[0], &self.x2[0], &self.row_sum[0]
         self.kernel.term, self.kernel.factor, self.kernel.rest = &self.term[0], &self.factor[0], &self.rest[0]
 
@@ -64,43 +157,54 @@ cdef void tile_marginals(const double* diagonal, Py_ssize_t m, Py_ssize_t rows, 
 
 
 cdef void tile_statistics(Py_ssize_t m, Py_ssize_t rows, const double* a, const double* precision,
-                          const double* linear, bint first, double* root, double* b, double* P,
-                          double* h) noexcept nogil:
+                          const double* linear, bint first, Workspace work, double* P, double* h) noexcept nogil:
     # P (lower) (+)= sum_i precision_i a_i a_i^T, h (+)= sum_i linear_i a_i
-    xg_scale_and_sum(rows, m, a, precision, linear, not first, root, b, h)
-    _blas.syrk_lower(rows, m, b, 0.0 if first else 1.0, P)
+    cdef Py_ssize_t negative
+    cdef double* b = &work.b[0]
+    xg_scale_and_sum(rows, m, a, precision, linear, not first, &work.x2[0], b, h)
+    _blas.syrk_lower(rows, m, 1.0, b, 0.0 if first else 1.0, P)
+    negative = xg_negative_rows(rows, m, a, precision, &work.index[0], b)
+    if negative:
+        _blas.syrk_lower(negative, m, -1.0, b, 1.0, P)
 
 
 cdef inline Py_ssize_t tiles(Py_ssize_t start, Py_ssize_t stop, Workspace work) noexcept nogil:
     return (stop - start + work.rows - 1) // work.rows
 
 
-def marginals_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t stop,
-                    const double[:, ::1] Linv, const double[:, ::1] Rinv, const double[::1] w, Workspace work,
-                    double[::1] mean, double[::1] variance):
-    """Latent means and variances of rows start..stop, written into ``mean`` and ``variance`` there."""
-    cdef Py_ssize_t tile, i, rows
+cdef inline const double* entry(const double[::1] values, Py_ssize_t i) noexcept nogil:
+    # Address of element i, NULL of an empty array.
+    return &values[i] if values.shape[0] else NULL
+
+
+def marginals_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached, Py_ssize_t start,
+                    Py_ssize_t stop, const double[:, ::1] Linv, const double[:, :, ::1] Rinv, const double[:, ::1] w,
+                    Workspace work, double[:, ::1] mean, double[:, ::1] variance):
+    """Latent means and variances (C, n) of rows start..stop, written into ``mean`` and ``variance`` there."""
+    cdef Py_ssize_t tile, i, c, rows, m = kernel.n_inducing
+    cdef double* a = NULL
     with nogil:
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
-            project(kernel, &Linv[0, 0], X, NULL, i, rows, &work.kernel, &work.a[0])
+            a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
             diagonal_block(kernel, X, NULL, i, rows, &work.kernel, &work.diagonal[0])
-            tile_marginals(&work.diagonal[0], kernel.n_inducing, rows, &work.a[0], &Rinv[0, 0], &w[0],
-                           &work.b[0], &work.x2[0], &mean[i], &variance[i])
+            for c in range(w.shape[0]):
+                tile_marginals(&work.diagonal[0], m, rows, a, &Rinv[c, 0, 0], &w[c, 0], &work.b[0], &work.x2[0],
+                               &mean[c, i], &variance[c, i])
 
 
 def update_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached,
-                 Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] Rinv,
-                 const double[::1] w, int site, const double[::1] y, const double[::1] weight, Workspace work,
-                 double[::1] mean, double[::1] variance, double[::1] precision, double[::1] linear,
-                 double[:, ::1] P, double[::1] h):
+                 Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, :, ::1] Rinv,
+                 const double[:, ::1] w, Site site, const double[::1] y, const double[::1] weight, Workspace work,
+                 double[:, ::1] mean, double[:, ::1] variance, double[:, ::1] precision, double[:, ::1] linear,
+                 double[:, :, ::1] P, double[:, ::1] h):
     """Marginals and sites of rows start..stop under q, and the statistics of the step to the next q.
 
-    Writes mean, variance, precision and linear at those rows, P (lower triangle) and h whole; returns the rows' part of
-    the expected log-likelihood.
+    Writes mean, variance, precision and linear (C, n) at those rows, P (C, m, m; lower triangles) and h (C, m) whole;
+    returns the rows' part of the expected log-likelihood.
     """
-    cdef Py_ssize_t tile, i, j, rows, m = kernel.n_inducing
+    cdef Py_ssize_t tile, i, j, c, rows, m = kernel.n_inducing
     cdef double* a = NULL
     cdef double total = 0.0
     with nogil:
@@ -109,43 +213,92 @@ def update_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, b
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
             diagonal_block(kernel, X, NULL, i, rows, &work.kernel, &work.diagonal[0])
-            tile_marginals(&work.diagonal[0], m, rows, a, &Rinv[0, 0], &w[0], &work.b[0], &work.x2[0],
-                           &mean[i], &variance[i])
-            xg_sites(site, rows, &mean[i], &variance[i], &y[i], &weight[i] if weight.shape[0] else NULL,
-                     &work.ell[0], &precision[i], &linear[i])
+            for c in range(w.shape[0]):
+                tile_marginals(&work.diagonal[0], m, rows, a, &Rinv[c, 0, 0], &w[c, 0], &work.b[0], &work.x2[0],
+                               &mean[c, i], &variance[c, i])
+            evaluate(site, rows, mean.shape[1], &mean[0, i], &variance[0, i], &y[i], entry(weight, i), &work.site[0],
+                     &work.ell[0], &precision[0, i], &linear[0, i])
             for j in range(rows):
                 total += work.ell[j]
-            tile_statistics(m, rows, a, &precision[i], &linear[i], i == start, &work.x2[0], &work.b[0],
-                            &P[0, 0], &h[0])
+            for c in range(w.shape[0]):
+                tile_statistics(m, rows, a, &precision[c, i], &linear[c, i], i == start, work, &P[c, 0, 0], &h[c, 0])
+    return total
+
+
+def sites_block(Site site, Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] mean,
+                const double[:, ::1] variance, const double[::1] y, const double[::1] weight, Workspace work,
+                double[:, ::1] precision, double[:, ::1] linear):
+    """Sites of rows start..stop from their marginals; returns the rows' part of the expected log-likelihood."""
+    cdef Py_ssize_t tile, i, j, rows
+    cdef double total = 0.0
+    with nogil:
+        for tile in range(tiles(start, stop, work)):
+            i = start + tile * work.rows
+            rows = min(work.rows, stop - i)
+            evaluate(site, rows, mean.shape[1], &mean[0, i], &variance[0, i], &y[i], entry(weight, i), &work.site[0],
+                     &work.ell[0], &precision[0, i], &linear[0, i])
+            for j in range(rows):
+                total += work.ell[j]
     return total
 
 
 def statistics_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached,
-                     Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[::1] precision,
-                     const double[::1] linear, Workspace work, double[:, ::1] P, double[::1] h):
+                     Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] precision,
+                     const double[:, ::1] linear, Workspace work, double[:, :, ::1] P, double[:, ::1] h):
     """Statistics of given sites: after a change of hyperparameters q follows from the sites kept."""
-    cdef Py_ssize_t tile, i, rows
+    cdef Py_ssize_t tile, i, c, rows
     cdef double* a = NULL
     with nogil:
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            tile_statistics(kernel.n_inducing, rows, a, &precision[i], &linear[i], i == start, &work.x2[0],
-                            &work.b[0], &P[0, 0], &h[0])
+            for c in range(h.shape[0]):
+                tile_statistics(kernel.n_inducing, rows, a, &precision[c, i], &linear[c, i], i == start, work,
+                                &P[c, 0, 0], &h[c, 0])
+
+
+def products_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached, Py_ssize_t start,
+                   Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] w, Workspace work,
+                   double[:, ::1] products):
+    """Products w A^T of rows start..stop for w (C, m), written into ``products`` (C, stop - start)."""
+    cdef Py_ssize_t tile, i, c, rows, m = kernel.n_inducing
+    cdef double* a = NULL
+    with nogil:
+        for tile in range(tiles(start, stop, work)):
+            i = start + tile * work.rows
+            rows = min(work.rows, stop - i)
+            a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
+            for c in range(w.shape[0]):
+                xg_means(rows, m, a, &w[c, 0], &products[c, i - start])
+
+
+def sums_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached, Py_ssize_t start,
+               Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] values, Workspace work,
+               double[:, ::1] sums):
+    """Adds values A of rows start..stop, for ``values`` (C, stop - start), to ``sums`` (C, m)."""
+    cdef Py_ssize_t tile, i, c, rows, m = kernel.n_inducing
+    cdef double* a = NULL
+    with nogil:
+        for tile in range(tiles(start, stop, work)):
+            i = start + tile * work.rows
+            rows = min(work.rows, stop - i)
+            a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
+            for c in range(sums.shape[0]):
+                _blas.gemv_add(rows, m, a, &values[c, i - start], &sums[c, 0])
 
 
 def gradient_of_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached,
-                      Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] M,
-                      const double[::1] alpha, const double[::1] w, const double[::1] precision,
-                      const double[::1] linear, Workspace work, double[::1] terms, double[::1] shapes,
+                      Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, :, ::1] M,
+                      const double[:, ::1] alpha, const double[:, ::1] w, const double[:, ::1] precision,
+                      const double[:, ::1] linear, Workspace work, double[::1] terms, double[::1] shapes,
                       double[:, ::1] sums, double[:, :, ::1] products, double[:, ::1] squares):
-    """Contraction of dF / dK_nm = (r - lambda m) alpha^T + Lambda A M, M = (I - P^{-1}) L^{-1}, and of
-    dF / dk_ii = -lambda / 2, for rows start..stop; m = A w.
+    """Contraction of dF / dK_nm = sum_c (r - lambda m) alpha^T + Lambda A M, M = (I - P^{-1}) L^{-1}, and of
+    dF / dk_ii = -sum_c lambda / 2, for rows start..stop; m = A w.
 
     Adds to ``terms`` and the arrays after it, see ``_kernels.gradient_block``.
     """
-    cdef Py_ssize_t tile, i, j, rows, m = kernel.n_inducing
+    cdef Py_ssize_t tile, i, j, c, rows, m = kernel.n_inducing
     cdef double* a = NULL
     cdef double* G = &work.b[0]
     with nogil:
@@ -153,15 +306,16 @@ def gradient_of_block(InducingKernel kernel, const real[:, :] X, double[::1] cac
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            _blas.gemm_tile(rows, m, m, a, &M[0, 0], False, G)
-            xg_means(rows, m, a, &w[0], &work.mean[0])
-            for j in range(rows):
-                work.linear[j] = linear[i + j] - precision[i + j] * work.mean[j]
-                work.ell[j] = -0.5 * precision[i + j]
-            xg_gradient_tile(rows, m, &precision[i], &work.linear[0], &alpha[0], G)
+            for c in range(w.shape[0]):
+                _blas.gemm_tile(rows, m, m, a, &M[c, 0, 0], False, &work.term[0])
+                xg_means(rows, m, a, &w[c, 0], &work.mean[0])
+                for j in range(rows):
+                    work.linear[j] = linear[c, i + j] - precision[c, i + j] * work.mean[j]
+                    work.residual[j] = (0.0 if c == 0 else work.residual[j]) - 0.5 * precision[c, i + j]
+                xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], &work.term[0], c > 0, G)
             gradient_block(kernel, X, i, rows, G, &work.kernel, &work.a[0], &terms[0], &shapes[0], &sums[0, 0],
                            &products[0, 0, 0], &squares[0, 0])
-            diagonal_gradient_block(kernel, X, i, rows, &work.ell[0], &work.kernel, &terms[0], &shapes[0])
+            diagonal_gradient_block(kernel, X, i, rows, &work.residual[0], &work.kernel, &terms[0], &shapes[0])
 
 
 def gradient_of_gram(InducingKernel kernel, const double[:, :] Z, const double[:, ::1] G, double[::1] terms,
@@ -217,14 +371,18 @@ def matrix_gradients(const double[:, ::1] Linv, const double[:, ::1] Rinv, const
     return gram, rows, vector
 
 
-def sites(int site, const double[::1] mean, const double[::1] variance, const double[::1] y,
-          const double[::1] weight, double[::1] ell, double[::1] precision, double[::1] linear):
-    """Site function of n points: ell, precision and linear term (see sites.h); weight may be empty."""
-    cdef Py_ssize_t n = mean.shape[0]
+def sites(Site site, mean, variance, const double[::1] y, const double[::1] weight, double[::1] ell, precision, linear):
+    """Site function of n points: ell (n,), precision and linear term (n,) or (C, n); weight may be empty."""
+    cdef Py_ssize_t n = y.shape[0]
+    cdef const double[:, ::1] means = np.reshape(mean, (site.n_latents, n))
+    cdef const double[:, ::1] variances = np.reshape(variance, (site.n_latents, n))
+    cdef double[:, ::1] precisions = precision.reshape(site.n_latents, n)
+    cdef double[:, ::1] linears = linear.reshape(site.n_latents, n)
+    cdef double[::1] scratch = np.empty(xg_multiclass_scratch(site.n_latents))
     if n:
         with nogil:
-            xg_sites(site, n, &mean[0], &variance[0], &y[0], &weight[0] if weight.shape[0] else NULL,
-                     &ell[0], &precision[0], &linear[0])
+            evaluate(site, n, n, &means[0, 0], &variances[0, 0], &y[0], entry(weight, 0), &scratch[0], &ell[0],
+                     &precisions[0, 0], &linears[0, 0])
 
 
 def logistic_normal_mean(const double[::1] mean, const double[::1] variance):

@@ -1,7 +1,8 @@
 """Stochastic natural-gradient steps on mini-batches (Wenzel et al. 2018, equation 12), without the GIL.
 
-The natural parameters live in one vector eta = (P, h) of m^2 + m numbers, P as its lower triangle with zeros above, so
-that a step, an average or a norm is one loop. P stays >= I for every rate in [0, 1].
+The natural parameters live in one vector eta, (P, h) of m^2 + m numbers for each latent function, P as its lower
+triangle with zeros above, so that a step, an average or a norm is one loop. Negative site precisions count as zero,
+with the gradient by the mean kept: P stays >= I for every rate in [0, 1].
 """
 import numpy as np
 
@@ -10,7 +11,7 @@ from libc.string cimport memcpy
 
 from . cimport _blas
 from ._engine cimport (
-    Workspace, project, xg_norms_and_means, xg_scale_and_sum, xg_sites, xg_squared_norms,
+    Site, Workspace, evaluate, project, xg_norms_and_means, xg_scale_and_sum, xg_squared_norms,
 )
 from ._kernels cimport InducingKernel, diagonal_block, real
 
@@ -18,6 +19,7 @@ cdef extern from "vmath.h" nogil:
     double xg_natural_gradient(Py_ssize_t n, double scale, const double* target, const double* current, double* g)
     double xg_move_average(Py_ssize_t n, double weight, const double* g, double* mean)
     double xg_distance(Py_ssize_t n, const double* x, const double* y)
+    void xg_clip_precision(Py_ssize_t n, const double* mean, double* precision, double* linear)
     void xg_step(Py_ssize_t n, double rate, const double* g, double* current)
 
 cdef enum Schedule:
@@ -43,7 +45,8 @@ cdef class NaturalGradient:
     Parameters
     ----------
     n_inducing : int, m
-    eta : (m * m + m,) float64, natural parameters at the start; updated in place
+    n_latents : int, C
+    eta : (C (m * m + m),) float64, natural parameters at the start; updated in place
     schedule : value of ``SCHEDULES``
     a, b : float
         adaptive: ``a`` batches are averaged, at the starting point, into the running averages of the gradient and of
@@ -52,21 +55,21 @@ cdef class NaturalGradient:
 
     Attributes
     ----------
-    average : (m * m + m,) float64, average of the iterates: the estimate
+    average : (C (m * m + m),) float64, average of the iterates: the estimate
     """
-    cdef readonly Py_ssize_t n_inducing, iteration, steps
+    cdef readonly Py_ssize_t n_inducing, n_latents, iteration, steps
     cdef readonly object average
     cdef double[::1] eta, mean_eta, target, gradient, mean_gradient, factor, w
     cdef double squared_norm, memory, a, b
     cdef int schedule
 
-    def __init__(self, Py_ssize_t n_inducing, eta, int schedule, double a, double b):
-        cdef Py_ssize_t size = n_inducing * (n_inducing + 1)
-        self.n_inducing, self.schedule, self.a, self.b = n_inducing, schedule, a, b
+    def __init__(self, Py_ssize_t n_inducing, Py_ssize_t n_latents, eta, int schedule, double a, double b):
+        cdef Py_ssize_t size = n_latents * n_inducing * (n_inducing + 1)
+        self.n_inducing, self.n_latents, self.schedule, self.a, self.b = n_inducing, n_latents, schedule, a, b
         self.eta = eta
         self.average = self.mean_eta = np.zeros(size)
         self.target, self.gradient, self.mean_gradient = np.zeros(size), np.empty(size), np.zeros(size)
-        self.factor, self.w = np.empty(n_inducing * n_inducing), np.empty(n_inducing)
+        self.factor, self.w = np.empty(n_latents * n_inducing * n_inducing), np.empty(n_latents * n_inducing)
         self.squared_norm = self.memory = 0.0
         self.iteration = self.steps = 0
 
@@ -92,51 +95,72 @@ cdef class NaturalGradient:
         self.memory = self.memory * (1.0 - ratio) + 1.0
         return ratio
 
-    def run(self, InducingKernel kernel, const real[:, :] X, const Py_ssize_t[::1] order, Py_ssize_t batch,
-            const double[:, ::1] Linv, int site, const double[::1] y, const double[::1] weight, double n_total,
+    def run(self, kernels, const real[:, :] X, const Py_ssize_t[::1] order, Py_ssize_t batch,
+            const double[:, :, ::1] Linv, Site site, const double[::1] y, const double[::1] weight, double n_total,
             Workspace work, double[::1] labels, double[::1] weights, double[::1] rate, double[::1] change,
             double[::1] log_likelihood):
         """One step for each ``batch`` consecutive entries of ``order``.
 
+        ``kernels`` and ``Linv`` hold one kernel for all latent functions, or one for each; ``work`` has as many tiles.
         Writes each step's rate, relative change of the averaged natural parameters and estimate of the expected
         log-likelihood. Returns 0, or LAPACK's info of the Cholesky factorisation that failed.
         """
-        cdef Py_ssize_t step, i, j, row, m = self.n_inducing, size = m * (m + 1)
+        cdef Py_ssize_t step, i, j, c, g, row, m = self.n_inducing, part = m * (m + 1), size = self.n_latents * part
+        cdef Py_ssize_t n_groups = len(kernels)
         cdef double scale = n_total / batch, rho, total, distance, weight_of_step
-        cdef double* a = &work.a[0]
+        cdef double* a = NULL
         cdef double* b = &work.b[0]
+        cdef double* R = NULL
+        cdef double* w = NULL
+        cdef double* variance = NULL
         cdef const Py_ssize_t* index = NULL
         cdef int info = 0
+        cdef InducingKernel kernel = kernels[0]
         with nogil:
             for step in range(rate.shape[0]):
                 index = &order[step * batch]
-                memcpy(&self.factor[0], &self.eta[0], m * m * sizeof(double))
-                info = _blas.potrf_lower(m, &self.factor[0])
+                for c in range(self.n_latents):
+                    a, R, w = &work.a[0], &self.factor[c * m * m], &self.w[c * m]
+                    memcpy(R, &self.eta[c * part], m * m * sizeof(double))
+                    info = _blas.potrf_lower(m, R)
+                    if info:
+                        break
+                    memcpy(w, &self.eta[c * part + m * m], m * sizeof(double))
+                    _blas.trsv_lower(m, False, R, w)
+                    _blas.trsv_lower(m, True, R, w)
+
+                    if c < n_groups:
+                        if n_groups > 1:
+                            with gil:
+                                kernel = kernels[c]
+                        a = &work.a[c * batch * m]
+                        project(kernel, &Linv[c, 0, 0], X, index, 0, batch, &work.kernel, a)
+                        diagonal_block(kernel, X, index, 0, batch, &work.kernel, &work.diagonal[0])
+                    variance = &work.variance[c * batch]
+                    xg_norms_and_means(batch, m, a, w, b, &work.x2[0], &work.mean[c * batch])
+                    _blas.trsm_lower_t(batch, m, R, b)
+                    xg_squared_norms(batch, m, b, variance)
+                    for i in range(batch):
+                        variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)
                 if info:
                     break
-                memcpy(&self.w[0], &self.eta[m * m], m * sizeof(double))
-                _blas.trsv_lower(m, False, &self.factor[0], &self.w[0])
-                _blas.trsv_lower(m, True, &self.factor[0], &self.w[0])
-
-                project(kernel, &Linv[0, 0], X, index, 0, batch, &work.kernel, a)
-                diagonal_block(kernel, X, index, 0, batch, &work.kernel, &work.diagonal[0])
-                xg_norms_and_means(batch, m, a, &self.w[0], b, &work.x2[0], &work.mean[0])
-                _blas.trsm_lower_t(batch, m, &self.factor[0], b)
-                xg_squared_norms(batch, m, b, &work.variance[0])
                 for i in range(batch):
                     row = index[i]
-                    work.variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)
                     labels[i] = y[row]
                     if weight.shape[0]:
                         weights[i] = weight[row]
-                xg_sites(site, batch, &work.mean[0], &work.variance[0], &labels[0],
-                         &weights[0] if weight.shape[0] else NULL, &work.ell[0], &work.precision[0], &work.linear[0])
+                evaluate(site, batch, batch, &work.mean[0], &work.variance[0], &labels[0],
+                         &weights[0] if weight.shape[0] else NULL, &work.site[0], &work.ell[0], &work.precision[0],
+                         &work.linear[0])
+                xg_clip_precision(self.n_latents * batch, &work.mean[0], &work.precision[0], &work.linear[0])
 
-                xg_scale_and_sum(batch, m, a, &work.precision[0], &work.linear[0], False, &work.x2[0], b,
-                                 &self.target[m * m])
-                _blas.syrk_lower(batch, m, b, 0.0, &self.target[0])
-                for j in range(m):
-                    self.target[j * m + j] += 1.0 / scale
+                for c in range(self.n_latents):
+                    g = c if n_groups > 1 else 0
+                    xg_scale_and_sum(batch, m, &work.a[g * batch * m], &work.precision[c * batch],
+                                     &work.linear[c * batch], False, &work.x2[0], b, &self.target[c * part + m * m])
+                    _blas.syrk_lower(batch, m, 1.0, b, 0.0, &self.target[c * part])
+                    for j in range(m):
+                        self.target[c * part + j * m + j] += 1.0 / scale
                 rho = self.next_rate(size, xg_natural_gradient(size, scale, &self.target[0], &self.eta[0],
                                                                &self.gradient[0]))
                 rate[step] = rho

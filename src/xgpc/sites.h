@@ -63,6 +63,81 @@ XG_INLINE xg_site xg_logit_taylor(double m, double v, double y)
     return site;
 }
 
+/* log Phi(y f) with -(log Phi)'' as a mixture of normal distribution functions sum_k p_k Phi((mu_k - x) / s_k): closed
+ * form for every m and v. */
+XG_INLINE xg_site xg_probit_exact(double m, double v, double y)
+{
+    xg_site site;
+    double mean = y * m;
+    double loss = 0.0, linear = 0.0, slope = 0.0;
+#define TERM(p, location, squared_scale)                                                                             \
+    {                                                                                                                \
+        double square = v + squared_scale, scale = sqrt(square), gauss;                                              \
+        double gap = location - mean, z = gap / scale;                                                               \
+        double tail = xg_normal_tail(fabs(z), &gauss);                                                               \
+        double cdf = z < 0.0 ? tail : 1.0 - tail;                                                                    \
+        double peak = XG_INV_SQRT_2PI * gauss * scale;                                                               \
+        loss += p * ((gap * gap + square) * cdf + gap * peak);                                                       \
+        linear += p * (location * cdf + peak);                                                                       \
+        slope += p * cdf;                                                                                            \
+    }
+    XG_PROBIT_MIXTURE(TERM)
+#undef TERM
+    site.ell = -0.5 * loss;
+    site.lambda = slope;
+    site.r = y * linear;
+    return site;
+}
+
+/* Below this a variance counts as this: sites stay finite at the hinge. */
+#define XG_SVM_SMALLEST_VARIANCE 1e-24
+
+/* Wenzel et al. 2017, equation (11): a lower bound of the exact site. */
+XG_INLINE xg_site xg_svm_augmented(double m, double v, double y)
+{
+    xg_site site;
+    double gap = 1.0 - y * m;
+    double root = sqrt(xg_max(gap * gap + v, XG_SVM_SMALLEST_VARIANCE)); /* lambda is infinite at zero */
+    site.lambda = 1.0 / root;
+    site.ell = -(gap + root);
+    site.r = y * (1.0 + site.lambda);
+    return site;
+}
+
+/* -2 E[max(1 - y f, 0)], the pseudo log likelihood of the support vector machine. */
+XG_INLINE xg_site xg_svm_exact(double m, double v, double y)
+{
+    xg_site site;
+    double gap = 1.0 - y * m, gauss;
+    double scale = sqrt(xg_max(v, XG_SVM_SMALLEST_VARIANCE)); /* lambda at the hinge grows as 1 / scale */
+    double z = gap / scale;
+    double tail = xg_normal_tail(fabs(z), &gauss);
+    double cdf = z < 0.0 ? tail : 1.0 - tail;
+    double pdf = XG_INV_SQRT_2PI * gauss;
+    site.ell = -2.0 * (gap * cdf + scale * pdf);
+    site.lambda = 2.0 * (pdf / scale);
+    site.r = y * (2.0 * cdf) + site.lambda * m;
+    return site;
+}
+
+/* Liu et al. 2019, equation (8): E[log p(y | g)], g ~ N(m, v + nu), with p the probability 1 - delta of the right label
+ * where y g > 0 and delta of the wrong one elsewhere; nu = 0, 1 and 2.897 for step, probit and logit. log_right is
+ * log(1 - delta) and log_wrong log(delta). lambda is negative where y m is. */
+XG_INLINE xg_site xg_additive_noise(double m, double v, double y, double nu, double log_right, double log_wrong)
+{
+    xg_site site;
+    double square = xg_max(v + nu, 1e-12); /* a step has no derivatives without variance */
+    double scale = sqrt(square), gauss;
+    double t = y * m / scale;
+    double tail = xg_normal_tail(fabs(t), &gauss);
+    double below = t < 0.0 ? tail : 1.0 - tail, above = t < 0.0 ? 1.0 - tail : tail; /* Phi(t), Phi(-t) */
+    double slope = (log_right - log_wrong) * XG_INV_SQRT_2PI * gauss;
+    site.ell = log_right * below + log_wrong * above;
+    site.lambda = slope * t / square;
+    site.r = y * (slope * (1.0 + t * t) / scale);
+    return site;
+}
+
 /* E[sigma(f)], f ~ N(m, v). */
 XG_INLINE double xg_logistic_normal_mean(double m, double v)
 {
@@ -78,11 +153,26 @@ XG_INLINE double xg_logistic_normal_mean(double m, double v)
     return value;
 }
 
-enum { XG_LOGIT_POLYA_GAMMA = 0, XG_LOGIT_EXACT = 1, XG_LOGIT_TAYLOR = 2 };
+enum {
+    XG_LOGIT_POLYA_GAMMA,
+    XG_LOGIT_EXACT,
+    XG_LOGIT_TAYLOR,
+    XG_PROBIT_EXACT,
+    XG_SVM_AUGMENTED,
+    XG_SVM_EXACT,
+    XG_STEP_ADDITIVE_NOISE,
+    XG_PROBIT_ADDITIVE_NOISE,
+    XG_LOGIT_ADDITIVE_NOISE
+};
 
-/* Sites of n points; weight may be NULL, else it multiplies ell, lambda and r. */
-void xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, const double *weight,
-              double *ell, double *lambda, double *r);
+/* Variances of the normal noise that stands for each likelihood's; the logistic one's is the nearest by its largest
+ * difference (Liu et al. 2019, section II-A). */
+#define XG_PROBIT_NOISE 1.0
+#define XG_LOGIT_NOISE (1.702 * 1.702)
+
+/* Sites of n points. log_right and log_wrong, log(1 - delta) and log(delta), are read by additive noise alone. */
+void xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, double log_right,
+              double log_wrong, double *ell, double *lambda, double *r);
 void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v, double *out);
 
 #endif

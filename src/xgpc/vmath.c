@@ -58,7 +58,7 @@ void xg_scale_and_sum(ptrdiff_t n, ptrdiff_t m, const double *restrict a, const 
                       double *restrict sum)
 {
     for (ptrdiff_t i = 0; i < n; ++i)
-        root[i] = sqrt(s[i]);
+        root[i] = sqrt(xg_max(s[i], 0.0));
     for (ptrdiff_t k = 0; k < m; ++k) {
         const double *ak = a + k * n;
         double *ok = out + k * n;
@@ -79,13 +79,49 @@ void xg_scale_and_sum(ptrdiff_t n, ptrdiff_t m, const double *restrict a, const 
     }
 }
 
+ptrdiff_t xg_negative_rows(ptrdiff_t n, ptrdiff_t m, const double *restrict a, const double *restrict s,
+                           ptrdiff_t *restrict index, double *restrict out)
+{
+    ptrdiff_t count = 0;
+    for (ptrdiff_t i = 0; i < n; ++i) {
+        index[count] = i;
+        count += s[i] < 0.0;
+    }
+    for (ptrdiff_t k = 0; count && k < m; ++k)
+        for (ptrdiff_t j = 0; j < count; ++j)
+            out[k * count + j] = sqrt(-s[index[j]]) * a[k * n + index[j]];
+    return count;
+}
+
 XG_CLONES
 void xg_gradient_tile(ptrdiff_t n, ptrdiff_t m, const double *restrict precision, const double *restrict residual,
-                      const double *restrict alpha, double *restrict g)
+                      const double *restrict alpha, const double *restrict product, int accumulate,
+                      double *restrict g)
 {
     for (ptrdiff_t k = 0; k < m; ++k)
-        for (ptrdiff_t i = 0; i < n; ++i)
-            g[k * n + i] = precision[i] * g[k * n + i] + residual[i] * alpha[k];
+        if (accumulate)
+            for (ptrdiff_t i = 0; i < n; ++i)
+                g[k * n + i] += precision[i] * product[k * n + i] + residual[i] * alpha[k];
+        else
+            for (ptrdiff_t i = 0; i < n; ++i)
+                g[k * n + i] = precision[i] * product[k * n + i] + residual[i] * alpha[k];
+}
+
+XG_CLONES
+void xg_scale(ptrdiff_t n, const double *restrict factor, double *restrict x)
+{
+    for (ptrdiff_t i = 0; i < n; ++i)
+        x[i] *= factor[i];
+}
+
+XG_CLONES
+void xg_clip_precision(ptrdiff_t n, const double *restrict mean, double *restrict precision, double *restrict linear)
+{
+    for (ptrdiff_t i = 0; i < n; ++i) {
+        double negative = xg_min(precision[i], 0.0);
+        precision[i] -= negative;
+        linear[i] -= negative * mean[i];
+    }
 }
 
 XG_CLONES

@@ -102,12 +102,23 @@ void xg_means(ptrdiff_t n, ptrdiff_t m, const double *a, const double *w, double
 /* copy = a, norms[i] = sum_k a[i, k]^2, mean[i] = sum_k a[i, k] w[k] */
 void xg_norms_and_means(ptrdiff_t n, ptrdiff_t m, const double *a, const double *w, double *copy, double *norms,
                         double *mean);
-/* out[i, k] = sqrt(s[i]) a[i, k], sum[k] = sum_i r[i] a[i, k], added to sum if accumulate; root (n,) is scratch */
+/* out[i, k] = sqrt(s[i]) a[i, k], 0 where s[i] < 0; sum[k] = sum_i r[i] a[i, k], added to sum if accumulate; root (n,)
+ * is scratch */
 void xg_scale_and_sum(ptrdiff_t n, ptrdiff_t m, const double *a, const double *s, const double *r, int accumulate,
                       double *root, double *out, double *sum);
-/* g[i, k] = precision[i] g[i, k] + residual[i] alpha[k] */
+/* The rows with s[i] < 0, sqrt(-s[i]) a[i, k], as a tile of as many rows; returns their number. index (n,) is scratch */
+ptrdiff_t xg_negative_rows(ptrdiff_t n, ptrdiff_t m, const double *a, const double *s, ptrdiff_t *index, double *out);
+/* g[i, k] = precision[i] product[i, k] + residual[i] alpha[k], added to g if accumulate */
 void xg_gradient_tile(ptrdiff_t n, ptrdiff_t m, const double *precision, const double *residual, const double *alpha,
-                      double *g);
+                      const double *product, int accumulate, double *g);
+
+/* Sites of n points. */
+
+/* x *= factor */
+void xg_scale(ptrdiff_t n, const double *factor, double *x);
+/* Negative precisions become 0; the linear terms then keep the gradient by the mean, r - lambda m */
+void xg_clip_precision(ptrdiff_t n, const double *mean, double *precision, double *linear);
+
 /* Vectors of natural parameters. */
 
 /* g = scale * target - current; returns |g|^2 */

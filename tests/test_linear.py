@@ -1,0 +1,320 @@
+"""The linear classifier: published formulas, the prior variance, sparse rows, scikit-learn's contract."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
+from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
+from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import xgpc.linear
+from xgpc import GPClassifier
+from xgpc.likelihoods import LIKELIHOODS
+from xgpc.linear import LIKELIHOOD_NAMES, SITES, BayesianLinearClassifier, LinearPrior
+
+NAMES = [name for name in LIKELIHOOD_NAMES if name in LIKELIHOODS]
+BOUNDS = [(name, bound) for name in NAMES for bound in LIKELIHOODS[name].bounds if (name, bound) in SITES]
+X, Y = load_breast_cancer(return_X_y=True)
+X = StandardScaler().fit_transform(X)
+SIGNS = 2.0 * Y - 1.0
+
+
+def fit(X=X, y=Y, sample_weight=None, **params):
+    params = {"random_state": 0, "max_iter": 3000, **params}
+    return BayesianLinearClassifier(**params).fit(X, y, sample_weight)
+
+
+def sparse_problem(density, n=2600, d=40, seed=0):
+    """Rows of more than two blocks; logistic labels."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < density)
+    f = 2.0 * X @ rng.normal(size=d) / np.sqrt(d * density)
+    return X, (rng.random(n) < expit(f)).astype(int)
+
+
+@pytest.mark.parametrize("params", [{}, {"prior_variance": 1.0}], ids=str)
+def test_scikit_learns_own_checks(params):
+    with warnings.catch_warnings():
+        # Raised by scikit-learn where its array-API switch is off; the check says nothing of this estimator.
+        warnings.simplefilter("ignore", SkipTestWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        results = check_estimator(BayesianLinearClassifier(**params), on_fail=None)
+    failed = [result["check_name"] for result in results if result["status"] not in ("passed", "skipped")]
+    assert failed == []
+    assert "check_estimator_sparse_array" in [r["check_name"] for r in results if r["status"] == "passed"]
+
+
+def test_fixed_point_of_polya_gamma():
+    """Jaakkola & Jordan's updates, dense: xi^2 = E[f^2], Sigma^-1 = I/s^2 + sum theta(xi) x x^T, mu = Sigma X^T y/2."""
+    s2 = 0.3
+    mu, Sigma = np.zeros(30), s2 * np.eye(30)
+    for _ in range(2000):
+        xi = np.sqrt((X @ mu) ** 2 + np.einsum("ij,jk,ik->i", X, Sigma, X))
+        Sigma = np.linalg.inv(np.eye(30) / s2 + X.T @ (X * (np.tanh(xi / 2) / (2 * xi))[:, None]))
+        mu = Sigma @ X.T @ SIGNS / 2
+    model = fit(bound="polya-gamma", prior_variance=s2, fit_intercept=False, tol=1e-13)
+    np.testing.assert_allclose(model.coef_[0], mu, atol=1e-5)
+    np.testing.assert_allclose(model.coef_covariance_, Sigma, atol=1e-5)
+    m, v = X @ mu, np.einsum("ij,jk,ik->i", X, Sigma, X)
+    c = np.sqrt(m**2 + v)
+    kl = 0.5 * (np.trace(Sigma) / s2 + mu @ mu / s2 - 30 + 30 * np.log(s2) - np.linalg.slogdet(Sigma)[1])
+    assert model.elbo_ == pytest.approx(np.sum(SIGNS * m / 2 - np.log(2 * np.cosh(c / 2))) - kl, rel=1e-9)
+    mean, variance = model.predict_latent(X)
+    np.testing.assert_allclose(mean, m, atol=1e-4)
+    np.testing.assert_allclose(variance, v, atol=1e-4)
+
+
+@pytest.mark.skipif(("svm", "augmented") not in BOUNDS, reason="the svm likelihood is not registered")
+def test_linear_bayesian_svm_by_equation_14():
+    """Wenzel et al. 2017, equation (14), dense, with Z = Y X: alpha, zeta and mu in turn."""
+    s2, Z = 0.3, SIGNS[:, None] * X
+    mu, zeta = np.zeros(30), s2 * np.eye(30)
+    for _ in range(2000):
+        alpha = (1 - Z @ mu) ** 2 + np.einsum("ij,jk,ik->i", Z, zeta, Z)
+        zeta = np.linalg.inv(Z.T @ (Z / np.sqrt(alpha)[:, None]) + np.eye(30) / s2)
+        mu = zeta @ Z.T @ (alpha**-0.5 + 1)
+    model = fit(likelihood="svm", bound="augmented", prior_variance=s2, fit_intercept=False, tol=1e-13)
+    np.testing.assert_allclose(model.coef_[0], mu, atol=1e-5)
+    np.testing.assert_allclose(model.coef_covariance_, zeta, atol=1e-5)
+
+
+@pytest.mark.parametrize(("likelihood", "bound"), BOUNDS)
+def test_is_the_gaussian_process_of_a_linear_kernel(likelihood, bound):
+    """Also that an intercept is a constant feature of variance 100."""
+    s2 = 0.05
+    both = {"likelihood": likelihood, "bound": bound, "max_iter": 3000, "tol": 1e-9}
+    kernel = ConstantKernel(s2, "fixed") * DotProduct(0.0, "fixed")
+    process = GPClassifier(kernel, inducing_points=np.eye(X.shape[1]), optimizer=None, **both).fit(X, Y)
+    model = fit(prior_variance=s2, fit_intercept=False, **both)
+    # The process has a jitter of 1e-6 at its inducing points.
+    assert model.elbo_ == pytest.approx(process.elbo_, abs=1e-2)
+    np.testing.assert_allclose(model.predict_proba(X), process.predict_proba(X), atol=1e-4)
+    np.testing.assert_allclose(model.decision_function(X), process.decision_function(X), atol=1e-3)
+
+    rows = np.column_stack([X, np.full(len(X), np.sqrt(100.0 / s2))])
+    by_hand, model = fit(rows, prior_variance=s2, fit_intercept=False, **both), fit(prior_variance=s2, **both)
+    assert model.elbo_ == pytest.approx(by_hand.elbo_, rel=1e-9)
+    np.testing.assert_allclose(model.predict_proba(X), by_hand.predict_proba(rows), atol=1e-9)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(("likelihood", "bound"), [key for key in BOUNDS if key[1] != "taylor"])
+def test_learned_prior_variance_is_a_maximum_of_the_bound(likelihood, bound, intercept):
+    params = {"likelihood": likelihood, "bound": bound, "fit_intercept": intercept, "tol": 1e-10}
+    model = fit(**params)
+    assert model.converged_
+    s2, step = model.prior_variance_, 0.01
+    lower, upper = (fit(prior_variance=s2 * np.exp(h), **params).elbo_ for h in (-step, step))
+    assert max(lower, upper) < model.elbo_
+    assert (upper - lower) / (2 * step) == pytest.approx(0.0, abs=2e-3)
+    far = [fit(prior_variance=s2 * factor, **params).elbo_ for factor in (0.2, 5.0)]
+    assert max(far) < min(lower, upper)
+    assert fit(**{**params, "tol": 1e-4}).elbo_ == pytest.approx(model.elbo_, abs=0.05)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_derivative_of_the_bound_by_the_prior_variance(intercept):
+    """(|w|^2 + tr P^-1 - d) / 2, of the profile bound as of the evidence with fixed sites that the search maximises."""
+    params = {"bound": "exact", "fit_intercept": intercept, "tol": 1e-12}
+    s2, step, d = 0.2, 1e-3, X.shape[1]
+    q = fit(prior_variance=s2, **params).posterior_
+    formula = 0.5 * (q.w[:d] @ q.w[:d] + np.trace((q.Rinv.T @ q.Rinv)[:d, :d]) - d)
+    lower, upper = (fit(prior_variance=s2 * np.exp(h), **params).elbo_ for h in (-step, step))
+    assert (upper - lower) / (2 * step) == pytest.approx(formula, rel=1e-3)
+
+    prior, D = q.prior, len(q.w)
+    evidence = []
+    for h in (-step, step):
+        factors = prior.moved(h)[1]
+        P, linear = np.eye(D) + factors[:-1] * (q.P - np.eye(D)), factors[-1] * q.h
+        evidence.append(0.5 * linear @ np.linalg.solve(P, linear) - 0.5 * np.linalg.slogdet(P)[1])
+    assert (evidence[1] - evidence[0]) / (2 * step) == pytest.approx(formula, rel=1e-5)
+    free = LinearPrior(prior.scale, d, np.log(s2) - step, np.log(s2) + step)
+    log_t, gain = free.best_move(q.P - np.eye(D), q.h)
+    assert log_t == pytest.approx(np.copysign(step, formula), rel=1e-3)
+    assert gain == pytest.approx(evidence[1 if formula > 0 else 0] - 0.5 * sum(evidence), rel=1e-2)
+
+
+@pytest.mark.parametrize("density", [0.02, 0.3])
+@pytest.mark.parametrize("params", [{}, {"prior_variance": 0.5, "batch_size": 100, "tol": 1e-2}], ids=str)
+def test_sparse_rows_give_what_dense_ones_give(density, params):
+    rows, y = sparse_problem(density)
+    dense = fit(rows, y, **params)
+    for kind in (sparse.csr_matrix, sparse.csr_array, sparse.csc_array, sparse.coo_matrix):
+        model = fit(kind(rows), y, **params)
+        np.testing.assert_allclose(model.coef_, dense.coef_, atol=1e-10)
+        np.testing.assert_allclose(model.coef_covariance_, dense.coef_covariance_, atol=1e-10)
+        assert model.elbo_ == pytest.approx(dense.elbo_, rel=1e-12)
+        np.testing.assert_allclose(model.predict_proba(kind(rows)), dense.predict_proba(rows), atol=1e-10)
+
+
+@pytest.mark.parametrize("density", [None, 0.02, 0.3])
+@pytest.mark.parametrize("params", [{}, {"batch_size": 200, "tol": 1e-2}], ids=str)
+def test_n_jobs_does_not_change_a_bit(density, params):
+    rows, y = sparse_problem(density or 1.0, n=5000)
+    rows = rows if density is None else sparse.csr_array(rows)
+    models = [fit(rows, y, n_jobs=n_jobs, **params) for n_jobs in (1, 2, 3)]
+    for model in models[1:]:
+        assert np.array_equal(model.coef_, models[0].coef_)
+        assert np.array_equal(model.predict_log_proba(rows), models[0].predict_log_proba(rows))
+        assert (model.elbo_, model.prior_variance_) == (models[0].elbo_, models[0].prior_variance_)
+
+
+def test_float32_is_close_to_float64():
+    np.testing.assert_allclose(fit(X.astype(np.float32)).predict_proba(X), fit().predict_proba(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("likelihood", NAMES)
+@pytest.mark.parametrize("learning_rate", ["adaptive", 0.05, (10.0, 0.7)])
+@pytest.mark.parametrize("prior_variance", ["auto", 0.3])
+def test_mini_batches_come_close_to_the_batch_bound(likelihood, learning_rate, prior_variance):
+    params = {"likelihood": likelihood, "prior_variance": prior_variance}
+    full = fit(**params)
+    model = fit(batch_size=50, learning_rate=learning_rate, **params)
+    assert model.converged_
+    assert full.elbo_ - 0.01 * abs(full.elbo_) < model.elbo_ < full.elbo_ + 1e-2
+    assert model.prior_variance_ == pytest.approx(full.prior_variance_, rel=0.25)
+    assert np.sum(np.isfinite(model.history_["learning_rate"])) >= 11 * (model.n_iter_ - 1)
+
+
+def test_mini_batch_of_all_rows_at_rate_one_is_a_full_step():
+    with pytest.warns(ConvergenceWarning, match="max_iter=1 was reached"):
+        model = fit(batch_size=10**6, learning_rate=1.0, max_iter=1, prior_variance=0.01)
+    site = SITES["logit", "exact"]
+    start = model.posterior_.prior.posterior(np.zeros((31, 31)), np.zeros(31))
+    P, h = xgpc.linear.LinearPasses(X, SIGNS, None, None).update(start, site)[1:]
+    np.testing.assert_allclose(np.tril(model.posterior_.P), np.tril(P), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(model.posterior_.h, h, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("likelihood", NAMES)
+def test_integer_weights_are_repeated_rows(likelihood):
+    weight = np.random.default_rng(0).integers(0, 4, len(X))
+    weighted = fit(likelihood=likelihood, sample_weight=weight, tol=1e-8)
+    repeated = fit(np.repeat(X, weight, axis=0), np.repeat(Y, weight), likelihood=likelihood, tol=1e-8)
+    assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-9)
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-6)
+
+
+def test_class_weight_multiplies_sample_weight():
+    by_class = fit(class_weight={0: 2.0, 1: 0.5})
+    by_sample = fit(sample_weight=np.where(Y == 0, 2.0, 0.5))
+    np.testing.assert_array_equal(by_class.coef_, by_sample.coef_)
+    weight = np.where(X[:, 0] > 0, 3.0, 1.0)
+    totals = np.bincount(Y, weight)
+    balanced = fit(class_weight="balanced", sample_weight=weight)
+    np.testing.assert_array_equal(balanced.coef_, fit(sample_weight=weight * (totals.sum() / (2 * totals))[Y]).coef_)
+
+
+@pytest.mark.parametrize("likelihood", NAMES)
+def test_predictions_agree_with_each_other(likelihood):
+    model = fit(y=np.array(["no", "yes"])[Y], likelihood=likelihood)
+    far = np.vstack([X, 50 * X])
+    proba, log_odds = model.predict_proba(far), model.decision_function(far)
+    mean, variance = model.predict_latent(far)
+    assert model.score(X, np.array(["no", "yes"])[Y]) > 0.97
+    assert np.array_equal(model.predict(far), model.classes_[(log_odds > 0).astype(int)])
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-14)
+    np.testing.assert_allclose(expit(log_odds), proba[:, 1], atol=1e-12)
+    np.testing.assert_allclose(mean, far @ model.coef_[0] + model.intercept_, rtol=1e-9, atol=1e-9)
+    rows = np.column_stack([far, np.ones(len(far))])
+    np.testing.assert_allclose(variance, np.einsum("ij,jk,ik->i", rows, model.coef_covariance_, rows), rtol=1e-8)
+
+
+def test_intercept_takes_the_base_rate_and_no_intercept_is_zero():
+    y = (np.random.default_rng(0).random(len(X)) < 0.9).astype(int)
+    assert fit(y=y, prior_variance=1e-6).predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), abs=0.01)
+    assert fit(fit_intercept=False).intercept_ == [0.0]
+
+
+@pytest.mark.parametrize("factor", [1e-130, 1e-3, 1e130])
+def test_scale_of_all_features_does_not_matter(factor):
+    np.testing.assert_allclose(fit(factor * X).predict_proba(factor * X), fit().predict_proba(X), atol=1e-5)
+
+
+def test_prior_variance_at_the_end_of_its_range_is_told():
+    with pytest.warns(ConvergenceWarning, match="where its range ends"):
+        model = fit(np.repeat(X, 2, axis=0), np.arange(2 * len(X)) % 2)
+    assert np.ptp(model.predict_proba(X)) < 0.01
+    zeros = fit(np.zeros((20, 3)), np.arange(20) % 2)
+    np.testing.assert_allclose(zeros.predict_proba(np.zeros((1, 3))), 0.5)
+
+
+def replaced(value):
+    rows = X.copy()
+    rows[3, 1] = value
+    return rows
+
+
+BAD = {
+    "nan": (replaced(np.nan), Y, {}, "NaN"),
+    "sparse nan": (sparse.csr_array(replaced(np.nan)), Y, {}, "NaN"),
+    "huge": (replaced(1e200), Y, {}, "scale them"),
+    "tiny": (1e-200 * X, Y, {}, "scale them"),
+    "one class": (X, np.zeros(len(X)), {}, "1 class"),
+    "three classes": (X, np.arange(len(X)) % 3, {}, "3 classes.*OneVsRestClassifier"),
+    "regression": (X, X[:, 0], {}, "Unknown label type"),
+    "empty": (np.empty((0, 2)), np.empty(0), {}, "minimum of 1 is required"),
+    "lengths": (X, Y[:-1], {}, "inconsistent numbers of samples"),
+    "weights negative": (X, Y, {"sample_weight": -np.ones(len(X))}, "sample_weight must not be negative"),
+    "weights of one class": (X, Y, {"sample_weight": Y}, "rows of two classes"),
+    "weights huge": (X, Y, {"sample_weight": np.full(len(X), 1e300)}, "Weights .* between 1e-100 and 1e"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_data_is_refused_and_leaves_the_estimator_as_it_was(case):
+    rows, y, extra, message = BAD[case]
+    model = BayesianLinearClassifier()
+    with pytest.raises(ValueError, match=message):
+        model.fit(rows, y, **extra)
+    assert vars(model) == vars(BayesianLinearClassifier())
+    model.fit(X, Y)
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=message):
+        model.fit(rows, y, **extra)
+    assert vars(model) == before
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"likelihood": "poisson"}, r"likelihood must be one of \['logit'.*got 'poisson'"),
+        ({"bound": "laplace"}, "bound must be 'auto' or one of .*'exact', 'polya-gamma'.*got 'laplace'"),
+        ({"prior_variance": 0.0}, "prior_variance must be 'auto' or a positive number; got 0.0"),
+        ({"prior_variance": np.inf}, "prior_variance must be"),
+        ({"prior_variance": "learn"}, "prior_variance must be"),
+        ({"fit_intercept": "yes"}, "fit_intercept must be True or False"),
+        ({"batch_size": 0}, "batch_size must be a positive integer or None"),
+        ({"learning_rate": 2.0}, "learning_rate must be 'adaptive'"),
+        ({"max_iter": 1.5}, "max_iter must be a positive integer"),
+        ({"tol": -1.0}, "tol must be a number that is not negative"),
+        ({"n_jobs": 0}, "n_jobs must be a number of threads"),
+        ({"class_weight": {0: -1.0, 1: 1.0}}, "class_weight must be positive"),
+    ],
+    ids=str,
+)
+def test_bad_parameters_are_refused(params, message):
+    model = BayesianLinearClassifier(**params)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, Y)
+    assert vars(model) == vars(clone(model))
+
+
+def test_interrupt_leaves_the_estimator_as_it_was(monkeypatch):
+    model = fit()
+    before = dict(vars(model))
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(xgpc.linear, "coordinate_ascent", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X[:, :2], Y)
+    assert vars(model) == before

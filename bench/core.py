@@ -3,8 +3,9 @@
     python bench/core.py
 
 Goals: mini-batch steps at most 2 x their BLAS/LAPACK calls; a full-batch pass at most 1.6 x its ideal time,
-(2 n m d + 3 n m^2) flops at the rate of a single-threaded dgemm; two threads at least 1.8 x one; memory beyond the
-inputs independent of n but for vectors of length n, unless the whitened rows are cached.
+(2 n m d + 3 n m^2) flops at the rate of a single-threaded dgemm, with C classes that share a kernel
+(2 n m d + n m^2 + 2 C n m^2); two threads at least 1.8 x one; memory beyond the inputs independent of n but for vectors
+of length n, C of them with C classes, unless the whitened rows are cached.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from xgpc import _engine
 from xgpc._svi import NaturalGradient
 from xgpc.blocks import single_threaded_blas
 from xgpc.kernels import KernelSpec
+from xgpc.likelihoods import LIKELIHOODS
 from xgpc.passes import Passes
 from xgpc.posterior import Prior, SparsePosterior
 from xgpc.stochastic import learning_rate_schedule
@@ -41,7 +43,7 @@ def mini_batches(repeats, steps=200, s=100, m=100, d=20):
     """Steps per second against the step's BLAS and LAPACK calls alone."""
     X, y, prior = problem(20_000, m, d)
     start = SparsePosterior.at_prior(prior)
-    loop = NaturalGradient(m, np.concatenate([start.P.ravel(), start.h]), *learning_rate_schedule("adaptive"))
+    loop = NaturalGradient(m, 1, np.concatenate([start.P.ravel(), start.h]), *learning_rate_schedule("adaptive"))
     work = _engine.Workspace(s, m, d)
     labels, weights = np.empty(s), np.empty(s)
     record = np.empty((3, steps))
@@ -49,7 +51,19 @@ def mini_batches(repeats, steps=200, s=100, m=100, d=20):
 
     def run():
         loop.run(
-            prior.core, X, order, s, prior.Linv, EXACT, y, np.empty(0), float(len(X)), work, labels, weights, *record
+            [prior.core],
+            X,
+            order,
+            s,
+            prior.Linv[None],
+            EXACT,
+            y,
+            np.empty(0),
+            float(len(X)),
+            work,
+            labels,
+            weights,
+            *record,
         )
 
     rng = np.random.default_rng(2)
@@ -98,6 +112,24 @@ def full_pass(repeats, m, n=20_480, d=20):
     }
 
 
+CLASS_SITES = [("softmax", "exact"), ("softmax", "additive-noise"), ("multinomial-probit", "additive-noise"),
+               ("logistic-softmax", "polya-gamma")]  # fmt: skip
+
+
+def class_pass(repeats, likelihood, bound, classes, m, n=20_480, d=20):
+    """A pass of several classes that share a kernel, without the cache, against its ideal time."""
+    X, _, prior = problem(n, m, d)
+    y = np.random.default_rng(1).integers(classes, size=n).astype(float)
+    gemm, gemm_flops = gemm_call()
+    site = LIKELIHOODS[likelihood].site(bound, classes)
+    q = SparsePosterior.at_prior(prior, classes)
+    with Passes(X, y, None, m, 1, cache_bytes=0, n_latents=classes) as passes:
+        times = side_by_side({"pass": lambda: passes.update(q, site), "gemm": gemm}, repeats)
+    ideal = (2.0 * n * m * d + (1.0 + 2.0 * classes) * n * m**2) / gemm_flops
+    ratio = median_ratio(times["pass"], [ideal * t for t in times["gemm"]])
+    return {"classes": classes, "m": m, "ratio_to_ideal": ratio, "seconds": times}
+
+
 def two_threads(repeats, m, n=41_472, d=20):
     """Speed-up of a pass by a second thread, and of two threads that share nothing, half of the rows each."""
     X, y, prior = problem(n, m, d)
@@ -125,13 +157,15 @@ def two_threads(repeats, m, n=41_472, d=20):
     }
 
 
-def memory(n, m, d, dtype, cache_bytes):
+def memory(n, m, d, dtype, cache_bytes, classes=None):
     """Peak bytes allocated by a pass beyond X and y."""
     X, y, prior = problem(n, m, d, dtype)
-    q = SparsePosterior.at_prior(prior)
+    site = EXACT if classes is None else LIKELIHOODS["softmax"].site("exact", classes)
+    q = SparsePosterior.at_prior(prior, classes)
+    y = y if classes is None else np.arange(n) % float(classes)
     tracemalloc.start()
-    with Passes(X, y, None, m, 2, cache_bytes=cache_bytes) as passes:
-        passes.update(q, EXACT)
+    with Passes(X, y, None, m, 2, cache_bytes=cache_bytes, n_latents=classes) as passes:
+        passes.update(q, site)
         peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak
@@ -160,6 +194,13 @@ def main():
             row = results[f"full_pass_{m}"] = rounds_of(lambda m=m: full_pass(repeats, m), rounds)
             print(f"pass, m = {m}: {row['ratio_to_ideal']:.2f} x ideal, {row['cached_ratio_to_ideal']:.2f} x with "
                   f"cached rows (dgemm {row['gflops_of_gemm']:.0f} GFlop/s)")  # fmt: skip
+        for likelihood, bound in CLASS_SITES:
+            for classes, m in ((3, 100), (10, 100), (10, 256)):
+                name = f"class_pass: {likelihood}, {bound}, {classes} classes, m = {m}"
+                row = results[name] = rounds_of(
+                    lambda of=(likelihood, bound, classes, m): class_pass(repeats, *of), rounds
+                )
+                print(f"{name}: {row['ratio_to_ideal']:.2f} x ideal", flush=True)
         for m in (100, 512):
             row = results[f"two_threads_{m}"] = rounds_of(lambda m=m: two_threads(repeats, m), rounds)
             print(f"two threads, m = {m}: {row['speed_up']:.2f} x one, "
@@ -174,6 +215,11 @@ def main():
             print(
                 f"memory beyond the inputs, {name}: {peaks[0] / 1e6:.1f} MB at {sizes[0]} rows, {slope:.0f} bytes a row"
             )
+    for classes in (3, 10):
+        peaks = [memory(n, 100, 20, np.float64, 0, classes) for n in sizes]
+        slope = (peaks[-1] - peaks[0]) / (sizes[-1] - sizes[0])
+        results[f"memory: {classes} classes"] = {"rows": sizes, "peak_bytes": peaks, "bytes_per_row": slope}
+        print(f"memory, {classes} classes, rows not cached: {peaks[0] / 1e6:.1f} MB, {slope:.0f} bytes a row")
     write("core", results)
 
 

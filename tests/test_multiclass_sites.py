@@ -1,41 +1,28 @@
-"""Sites of several classes: derivatives, closed forms, bounds and symmetries; the nodes of the exact softmax."""
-
-from functools import cache
+"""Closed forms of the sites of several classes, their reductions to two, and the nodes of the exact softmax."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.special import digamma, gammaln, log_expit, log_softmax, logsumexp, ndtr, softmax
+from scipy.special import digamma, gammaln, log_expit, logsumexp, ndtr, softmax
+from test_sites import DELTA, build, evaluate_one
+from test_sites import evaluate as evaluate_site
 
 from xgpc import _engine
 from xgpc.quasi_random import normal_nodes
 
 NOISE = {"multinomial-step": 0.0, "multinomial-probit": 1.0, "multinomial-logit": 1.702**2}
-SITES = [("softmax", "exact"), ("softmax", "additive-noise"), ("logistic-softmax", "polya-gamma")]
-SITES += [(likelihood, "additive-noise") for likelihood in NOISE]
-every_site = pytest.mark.parametrize(("likelihood", "bound"), SITES)
-# The nodes of the exact softmax differ from class to class, so that permuting classes changes it by their error.
-every_symmetric_site = pytest.mark.parametrize(("likelihood", "bound"), SITES[1:])
-# The step's likelihood is no smooth function of f: test_label_probabilities has it.
-every_smooth_site = pytest.mark.parametrize(("likelihood", "bound"), [s for s in SITES if s[0] != "multinomial-step"])
 repeatable = settings(deadline=None, derandomize=True, max_examples=40)
 seeds = st.integers(0, 2**32 - 1)
 class_numbers = st.sampled_from([2, 3, 5, 11, 40])
-DELTA = 0.02
-shared_nodes = cache(normal_nodes)
 
 
-def evaluate(likelihood, bound, m, v, y, nodes=None, weight=None):
-    """ell (n,), lambda (C, n) and r (C, n); m and v (C, n)."""
-    m, v = (np.array(a, dtype=np.float64) for a in np.broadcast_arrays(m, v))
-    y = np.array(np.broadcast_to(y, m.shape[1:]), dtype=np.float64)
-    nodes = shared_nodes(len(m)) if nodes is None else nodes
-    site = _engine.Site(likelihood, bound, n_latents=len(m), parameter=DELTA, nodes=nodes)
-    ell, precision, linear = np.empty(len(y)), np.empty_like(m), np.empty_like(m)
-    _engine.sites(site, m, v, y, np.empty(0) if weight is None else weight, ell, precision, linear)
-    return ell, precision, linear
+def evaluate(likelihood, bound, m, v, y, nodes=None):
+    """ell (n,), lambda (C, n) and r (C, n); m (C, n)."""
+    own_nodes = nodes is None
+    site = build(likelihood, bound, len(m)) if own_nodes else _engine.Site(likelihood, bound, len(m), nodes=nodes)
+    return evaluate_site(site, m, v, y)
 
 
 def problem(seed, n_classes, n=25, spread=3.0, least=0.3, most=10.0):
@@ -51,85 +38,15 @@ def label_probability(likelihood, m, v, y):
     return (evaluate(likelihood, "additive-noise", m, v, y)[0] - wrong) / (np.log1p(-DELTA) - wrong)
 
 
-STEPS = 1e-3 * np.array([-2.0, -1.0, 1.0, 2.0])
-# Five-point differences, exact to about 1e-9.
-STENCIL = np.array([1.0, -8.0, 8.0, -1.0]) / (12.0 * 1e-3)
-
-
-@every_site
-@repeatable
-@given(seed=seeds, n_classes=class_numbers)
-def test_natural_gradients(likelihood, bound, seed, n_classes):
-    """lambda_c = -2 d ell / d v_c, r_c = d ell / d m_c + lambda_c m_c."""
-    m, v, y = problem(seed, n_classes, n=1, most=100.0)
-    shifts = np.kron(np.eye(n_classes), STEPS)
-    by_mean = evaluate(likelihood, bound, m + shifts, v, y)[0].reshape(n_classes, 4) @ STENCIL
-    by_variance = evaluate(likelihood, bound, m, v + shifts, y)[0].reshape(n_classes, 4) @ STENCIL
-    _, precision, linear = evaluate(likelihood, bound, m, v, y)
-    assert_allclose(precision[:, 0], -2.0 * by_variance, rtol=0.0, atol=1e-8)
-    assert_allclose(linear[:, 0], by_mean + precision[:, 0] * m[:, 0], rtol=0.0, atol=1e-8)
-
-
-@every_site
-@pytest.mark.parametrize("n_classes", [2, 3, 100])
-def test_extreme_arguments_give_finite_sites(likelihood, bound, n_classes):
-    random = np.random.default_rng(n_classes)
-    size = np.concatenate([[0.0], 10.0 ** np.arange(-320.0, 9.0)])
-    m, v = random.choice(np.concatenate([-size, size]), (n_classes, 5000)), random.choice(size, (n_classes, 5000))
-    m[:, :2000], v[:, :1000] = m[0, :2000], v[0, :1000]
-    ell, precision, linear = evaluate(likelihood, bound, m, v, random.integers(n_classes, size=5000))
-    assert np.all(np.isfinite(np.vstack([ell, precision, linear])))
-    assert np.all(ell <= 1e-7)
-
-
-@every_site
-@pytest.mark.parametrize("n_classes", [2, 7, 60])
-def test_a_site_depends_on_its_point_alone(likelihood, bound, n_classes):
-    """Over several chunks of points; weights multiply."""
-    m, v, y = problem(0, n_classes, n=150)
-    weight = np.random.default_rng(0).gamma(1.0, size=150)
-    together = evaluate(likelihood, bound, m, v, y, weight=weight)
-    alone = [evaluate(likelihood, bound, m[:, [i]], v[:, [i]], y[i]) for i in range(150)]
-    for value, values in zip(together, zip(*alone, strict=True), strict=True):
-        assert_allclose(value, weight * np.concatenate(values, axis=-1), rtol=1e-13, atol=1e-13)
-
-
-@every_symmetric_site
-@repeatable
-@given(seed=seeds, n_classes=class_numbers)
-def test_classes_are_exchangeable(likelihood, bound, seed, n_classes):
-    m, v, y = problem(seed, n_classes, most=1e3)
-    order = np.random.default_rng(seed).permutation(n_classes)
-    ell, precision, linear = evaluate(likelihood, bound, m, v, y)
-    permuted = evaluate(likelihood, bound, m[order], v[order], np.argsort(order)[y])
-    for value, expected in zip(permuted, (ell, precision[order], linear[order]), strict=True):
-        assert_allclose(value, expected, rtol=1e-12, atol=1e-12)
-
-
-@every_smooth_site
-@repeatable
-@given(seed=seeds, n_classes=st.sampled_from([2, 3]))
-def test_expected_log_likelihood_is_not_exceeded(likelihood, bound, seed, n_classes):
-    """By tensor quadrature; the exact softmax equals it up to the error of its nodes."""
-    m, v, y = problem(seed, n_classes, n=1, spread=1.0, most=2.0)
-    y = y[0]
-
-    def log_likelihood(f):
-        if likelihood == "softmax":
-            return log_softmax(f, axis=0)[y]
-        if likelihood == "logistic-softmax":
-            return log_expit(f[y]) - logsumexp(log_expit(f), axis=0)
-        probability = label_probability(likelihood, f, 0.0, y)
-        return np.log(DELTA / (n_classes - 1) * (1.0 - probability) + (1.0 - DELTA) * probability)
-
-    z, weights = np.polynomial.hermite_e.hermegauss(24)
-    f = m + np.sqrt(v) * np.reshape(np.meshgrid(*[z] * n_classes), (n_classes, -1))
-    weights = np.prod(np.meshgrid(*[weights / weights.sum()] * n_classes), axis=0).ravel()
-    expected = log_likelihood(f) @ weights
-    ell = evaluate(likelihood, bound, m, v, y)[0][0]
-    assert ell <= expected + (0.02 if bound == "exact" else 1e-4)
-    if bound == "exact":
-        assert ell == pytest.approx(expected, abs=0.02)
+def assert_is_site_of_difference(value, site, m, v, y, limits):
+    """Of two classes: ell, lambda and d ell / dm of a site of one latent value f_1 - f_0, whose variance is v."""
+    ell, precision, linear = value
+    difference = m[1] - m[0]
+    expected = evaluate_one(site, difference, v, 2.0 * y - 1.0)
+    by_mean = expected[2] - expected[1] * difference
+    assert_allclose(ell, expected[0], rtol=0.0, atol=limits[0])
+    assert_allclose(precision, np.stack([expected[1]] * 2), rtol=0.0, atol=limits[1])
+    assert_allclose(linear - precision * m, np.stack([-by_mean, by_mean]), rtol=0.0, atol=limits[2])
 
 
 @repeatable
@@ -149,15 +66,34 @@ def test_additive_noise_softmax_is_its_closed_form(seed, n_classes):
 
 @pytest.mark.parametrize(("n_rows", "limit"), [(None, 0.02), (4096, 5e-4)])
 def test_softmax_of_two_classes_is_a_logit(n_rows, limit):
-    """E[log sigma(f)] and E[sigma'(f)] with f ~ N(m_y - m_o, v_y + v_o)."""
+    """log softmax_y(f) = log sigma(f_y - f_o), up to the error of the nodes."""
     m, v, y = problem(2, 2, n=200, most=5.0)
-    points, (z, weights) = np.arange(200), np.polynomial.hermite_e.hermegauss(100)
-    f = (m[y, points] - m[1 - y, points])[:, None] + np.sqrt(v.sum(axis=0))[:, None] * z
-    weights /= weights.sum()
-    ell, precision, linear = evaluate("softmax", "exact", m, v, y, normal_nodes(2, n_rows))
-    assert np.abs(ell - log_expit(f) @ weights).max() < limit
-    assert np.abs((linear - precision * m)[y, points] - np.exp(log_expit(-f)) @ weights).max() < limit
-    assert np.abs(precision - np.exp(log_expit(f) + log_expit(-f)) @ weights).max() < 3.0 * limit
+    value = evaluate("softmax", "exact", m, v, y, normal_nodes(2, n_rows))
+    limits = limit, 3.0 * limit, limit
+    assert_is_site_of_difference(value, build("logit", "exact", 2), m, v.sum(axis=0), y, limits)
+
+
+def test_additive_noise_softmax_of_two_classes_is_its_formula():
+    """log sigma(m_y - m_o - (v_y + v_o) / 2)."""
+    m, v, y = problem(5, 2, n=200)
+    x = (2 * y - 1) * (m[1] - m[0]) - 0.5 * v.sum(axis=0)
+    ell, precision, _ = evaluate("softmax", "additive-noise", m, v, y)
+    assert_allclose(ell, log_expit(x), rtol=1e-13)
+    assert_allclose(precision, np.exp(log_expit(-x)) * np.ones((2, 1)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("likelihood", NOISE)
+def test_multinomial_of_two_classes_is_binary_with_the_noise_of_both(likelihood):
+    """The one likelihood's noise is in v, so that the other's is the step. Variances within a factor of four have the
+    quadrature's error at 1e-10 in p_y, and ell multiplies it by four."""
+    m, v, y = problem(6, 2, n=200, least=0.5, most=2.0)
+    step = build("step", "additive-noise", 2)
+    both = v.sum(axis=0) + 2.0 * NOISE[likelihood]
+    value = evaluate(likelihood, "additive-noise", m, v, y)
+    assert_is_site_of_difference(value, step, m, both, y, (1e-9, 1e-8, 1e-8))
+    if likelihood == "multinomial-probit":
+        probit = build("probit", "additive-noise", 2)
+        assert_is_site_of_difference(value, probit, m, both - 1.0, y, (1e-9, 1e-8, 1e-8))
 
 
 @pytest.mark.parametrize("n_classes", [2, 10, 30])

@@ -138,8 +138,9 @@ def coordinate_ascent(
 ) -> tuple[SparsePosterior, float, int, bool]:
     """Full-batch natural-gradient ascent with unit steps, safeguarded.
 
-    A step that lowers the bound is halved (the sites interpolated between old and new); after ``FALLBACK_AFTER``
-    failures one Polya-Gamma step is tried in its place.
+    A step that lowers the bound is halved (the sites interpolated between old and new), the next one starts at twice
+    its rate; after ``FALLBACK_AFTER`` failures one step of a bound that cannot fail is tried in its place, if there is
+    one.
 
     Returns
     -------
@@ -158,7 +159,7 @@ def coordinate_ascent(
         else:
             trial = natural_step(q, target, rate)
         # What a conjugate bound would gain by the step; no pass over the data for less than the tolerance.
-        if failures == 0 and trial is not None and is_small(kl_divergence(q, trial), elbo, tol):
+        if rate == 1.0 and trial is not None and is_small(kl_divergence(q, trial), elbo, tol):
             return q, elbo, iteration - 1, True
         gain = -np.inf
         if trial is not None:
@@ -173,10 +174,10 @@ def coordinate_ascent(
             continue
         q, elbo, value = trial, trial_elbo, trial_value
         history.add(iteration=iteration, elbo=elbo, learning_rate=rate)
-        if is_small(gain, elbo, tol) and failures == 0:
+        if is_small(gain / rate, elbo, tol):
             return q, elbo, iteration, True
         target = passes.coupled_target(q, site) if site.n_latents > 1 else passes.target
-        rate, failures = 1.0, 0
+        rate, failures = min(1.0, 2.0 * rate), 0
     if failures:
         passes.update(q, site)
     return q, elbo, max_iter, False

@@ -20,8 +20,12 @@ CACHE_BYTES = 2**29
 # Range of the learned delta of additive noise: below it rounding makes the logarithm, and at that share of what
 # guessing would give no label tells anything any more, whatever the latent functions.
 LEAST_DELTA, LARGEST_DELTA = 1e-7, 0.9
-# Conjugate gradients for the mean of all classes: until the residual is this share of the first, or so many.
-CG_TOL, CG_MAX_ITER = 0.03, 20
+# Softmax's steps. Conjugate gradients for the mean of all classes: until the residual is this share of the first, or so
+# many. The classes' variances are coupled, too: the precision goes this share of the way, as a full step of all at once
+# can overshoot by as much as was missing. (Passes to within .01 nats of the optimum, landsat, m = 100, exact bound: 75
+# without and 27 with it; half the way, 28.)
+CG_TOL, CG_MAX_ITER = 0.02, 30
+PRECISION_RATE = 2.0 / 3.0
 # Least probability of another class than one's own that a curvature is divided by.
 LEAST_COMPLEMENT = 1e-3
 
@@ -177,10 +181,12 @@ class Passes:
         (1 - p_c), which has the sites' diagonal and none along (1, ..., 1): conjugate gradients, preconditioned by the
         sites' precision. O(n C m) each. Other sites' steps are their own.
         """
-        P, h = self.target
-        trial = SparsePosterior.from_natural(q.prior, P, h)
-        if site.likelihood != "softmax" or trial is None:
-            return P, h
+        if site.likelihood != "softmax":
+            return self.target
+        P = np.tril(q.P + PRECISION_RATE * (self.target[0] - q.P))
+        trial = SparsePosterior.from_natural(q.prior, P, self.target[1])
+        if trial is None:
+            return self.target
         gradient = self.linear - self.precision * self.mean
         # Of the label the gradient is weight * (1 - p), of others -weight * p.
         weight = self.weight if len(self.weight) else 1.0

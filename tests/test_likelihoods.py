@@ -1,0 +1,317 @@
+"""Every likelihood, bound and system of the papers through the estimator; the label noise."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize_scalar
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.preprocessing import StandardScaler
+from test_learning import quietly, rows_of
+from test_multiclass import CASES, NOISY, NOISY_CASES, SEVERAL, Problem, assert_near, cases, repeatable, seeds
+
+from xgpc import BayesianLinearClassifier, GPClassifier, systems
+from xgpc.likelihoods import LIKELIHOODS, expected_log_likelihood
+from xgpc.passes import LARGEST_DELTA, LEAST_DELTA, best_parameter
+
+NAMES = ["X-GPC", "X-GPC-batch", "SVGPC", "vi-JJ", "vi-JJ-full", "vi-JJ-hybrid", "vi-Taylor", "GPC-I", "GPC-II"]
+NAMES += ["GPC-III", "GPC-I-mc", "GPC-II-mc", "GPC-III-mc", "GPCsm", "GPCaug-mc", "S-BSVM", "B-BSVM", "linear-BSVM"]
+SEVERAL_NAMES = ["GPC-I-mc", "GPC-II-mc", "GPC-III-mc", "GPCsm", "GPCaug-mc"]
+TWO = [name for name, likelihood in LIKELIHOODS.items() if not likelihood.multi_class]
+
+
+def standardised(load, n=None):
+    X, y = load(return_X_y=True)
+    return StandardScaler().fit_transform(X)[:n], y[:n]
+
+
+CANCER, IRIS, WINE = standardised(load_breast_cancer, 200), standardised(load_iris), standardised(load_wine)
+
+
+def kernel_for(X):
+    return ConstantKernel(3.0) * RBF(np.sqrt(X.shape[1])) + WhiteKernel(0.05)
+
+
+def data_of(likelihood):
+    return CANCER if likelihood in TWO else IRIS
+
+
+def fixed(likelihood, bound, share="kernel", **params):
+    """A model with kernel and inducing points as given."""
+    X, _ = data_of(likelihood)
+    params = {"inducing_points": X[:: len(X) // 12], "tol": 1e-6, "max_iter": 3000, "random_state": 0, **params}
+    return GPClassifier(kernel_for(X), likelihood=likelihood, bound=bound, share=share, optimizer=None, **params)
+
+
+def learned(X, y, **params):
+    return quietly(GPClassifier(**{"n_inducing": 10, "max_iter": 15, "random_state": 0, **params}), X, y)
+
+
+# The systems.
+
+
+@pytest.mark.parametrize(
+    ("name", "share"), [(name, "kernel") for name in NAMES] + [(name, "none") for name in SEVERAL_NAMES]
+)
+def test_systems_of_the_papers(name, share):
+    params = systems[name]
+    several = name in SEVERAL_NAMES
+    for X, y in (IRIS, WINE) if several else (CANCER,):
+        if name == "linear-BSVM":
+            model = quietly(BayesianLinearClassifier(random_state=0, **params), X, y)
+        else:
+            model = learned(X, y, share=share, **params)
+        assert model.score(X, y) > 0.93
+        assert model.classes_.tolist() == list(range(3 if several else 2))
+        proba, decision = model.predict_proba(X), model.decision_function(X)
+        assert_allclose(proba.sum(axis=1), 1.0, rtol=0.0, atol=1e-12)
+        assert np.array_equal(model.predict(X), np.argmax(proba, axis=1))
+        assert decision.shape == ((len(X), 3) if several else (len(X),))
+        assert np.array_equal(model.predict(X), np.argmax(decision, axis=1) if several else decision > 0.0)
+        assert hasattr(model, "label_noise_") == ((params["likelihood"], params["bound"]) in NOISY)
+        assert np.isfinite(model.elbo_)
+        assert model.n_iter_ >= 1
+        assert isinstance(getattr(model, "kernel_", None), list) == (several and share == "none")
+
+
+def test_systems_are_those_of_the_papers():
+    assert sorted(systems) == sorted(NAMES)
+
+
+# Sharing.
+
+
+def test_logit_of_three_classes_is_softmax():
+    assert learned(*IRIS, likelihood="logit").elbo_ == learned(*IRIS, likelihood="softmax").elbo_
+    with pytest.raises(ValueError, match=r"likelihood 'logit' \(for 3 classes 'softmax'\), one of \['exact', 'add"):
+        GPClassifier(likelihood="logit", bound="polya-gamma").fit(*IRIS)
+
+
+@pytest.mark.parametrize("share", ["kernel", "none"])
+def test_attributes_and_latent_functions_of_several_classes(share):
+    X, y = IRIS
+    model = learned(X, y, share=share, kernel=kernel_for(X))
+    one = share == "kernel"
+    assert model.inducing_points_.shape == ((10, 4) if one else (3, 10, 4))
+    kernels = [model.kernel_] * 3 if one else model.kernel_
+    assert len({str(kernel) for kernel in kernels}) == (1 if one else 3)
+    mean, variance = model.predict_latent(X[::2])
+    mean_too, covariance = model.predict_latent(X[::2], return_cov=True)
+    assert mean.shape == variance.shape == (75, 3)
+    assert covariance.shape == (75, 75, 3)
+    assert np.array_equal(mean_too, mean)
+    assert_allclose(np.einsum("iic->ic", covariance), variance, rtol=1e-9)
+    for c, kernel in enumerate(kernels):
+        assert np.all(np.linalg.eigvalsh(covariance[..., c]) > 0.0)
+        # Far from all rows the prior returns.
+        assert_allclose(model.predict_latent(np.full((1, 4), 1e4))[1][0, c], kernel.diag(X[:1])[0], rtol=1e-12)
+
+
+@cases(CASES)
+def test_saved_models_say_the_same(likelihood, bound, share, tmp_path):
+    X, y = data_of(likelihood)
+    labels = np.array(["first", "second", "third"])[y]
+    model = quietly(fixed(likelihood, bound, share, max_iter=5), X, labels)
+    model.save(tmp_path / "model.npz")
+    other = GPClassifier.load(tmp_path / "model.npz")
+    assert np.array_equal(other.predict_log_proba(X), model.predict_log_proba(X))
+    assert np.array_equal(other.predict_latent(X, return_cov=True)[1], model.predict_latent(X, return_cov=True)[1])
+    assert np.array_equal(other.predict(X), model.predict(X))
+    assert np.array_equal(other.inducing_points_, model.inducing_points_)
+    assert other.kernel_ == model.kernel_
+    assert getattr(other, "label_noise_", None) == getattr(model, "label_noise_", None)
+    assert other.elbo(X, labels) == model.elbo(X, labels)
+    assert other.get_params()["share"] == share
+    # Labels are names: numbers give the same bits.
+    assert np.array_equal(quietly(clone(model), X, y).predict_proba(X), model.predict_proba(X))
+
+
+@cases(CASES)
+def test_bound_of_the_training_data_is_the_elbo(likelihood, bound, share):
+    X, y = data_of(likelihood)
+    model = quietly(fixed(likelihood, bound, share, max_iter=20), X, y)
+    assert model.elbo(X, y) == pytest.approx(model.elbo_, rel=1e-10)
+
+
+# Weights and classes.
+
+
+@cases(CASES)
+def test_integer_weights_are_repeated_rows(likelihood, bound, share):
+    X, y = data_of(likelihood)
+    weight = np.random.default_rng(0).integers(0, 4, len(X))
+    model = fixed(likelihood, bound, share, tol=1e-9)
+    weighted = quietly(clone(model), X, y, sample_weight=weight)
+    repeated = quietly(clone(model), np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-6)
+    assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-4)
+    if hasattr(weighted, "label_noise_"):
+        assert weighted.label_noise_ == pytest.approx(repeated.label_noise_, rel=1e-3)
+
+
+@pytest.mark.parametrize("share", ["kernel", "none"])
+@pytest.mark.parametrize(("likelihood", "bound"), SEVERAL)
+def test_a_class_without_weight_stays_a_class(likelihood, bound, share):
+    """It is less probable where there are rows than for a guess, and where its rows are does not matter."""
+    X, y = IRIS
+    present = y != 1
+    models = [
+        quietly(fixed(likelihood, bound, share), np.where(present[:, None], X, rows), y, sample_weight=1.0 * present)
+        for rows in (X, 7.0 - X)
+    ]
+    proba = models[0].predict_proba(X)
+    assert models[0].classes_.tolist() == [0, 1, 2]
+    assert np.array_equal(models[1].predict_proba(X), proba)
+    assert proba[present, 1].max() < 1.0 / 3.0
+    assert np.array_equal(models[0].predict(X)[present], y[present])
+
+
+@pytest.mark.parametrize("order", [(1, 2, 0), (2, 1, 0)])
+@pytest.mark.parametrize(("likelihood", "bound"), [site for site in SEVERAL if site != ("softmax", "exact")])
+def test_permuted_classes_permute_the_probabilities(likelihood, bound, order):
+    """But for the nodes of the exact softmax, another set then; those of the links are fine enough for 1e-3."""
+    X, y = IRIS
+    names = np.array(order)
+    model, other = (quietly(fixed(likelihood, bound, tol=1e-12), X, labels) for labels in (y, names[y]))
+    assert other.elbo_ == pytest.approx(model.elbo_, rel=1e-7)
+    for value, expected in zip(other.predict_latent(X), model.predict_latent(X), strict=True):
+        assert_allclose(value[:, names], expected, atol=1e-4)
+    assert_allclose(other.predict_proba(X)[:, names], model.predict_proba(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("likelihood", [name for name in TWO if name != "logit"])
+def test_likelihoods_of_two_classes_refuse_three(likelihood):
+    with pytest.raises(ValueError, match=rf"likelihood='{likelihood}' is for two classes; for 3 take one of \['softm"):
+        GPClassifier(likelihood=likelihood).fit(*IRIS)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "likelihood", "bound", "advice"),
+    [
+        ("profile", "logit", "taylor", r"one of \['alternate'\], or another bound than 'taylor'"),
+        ("adam", "logit", "taylor", r"one of \['alternate'\], or another bound than 'taylor'"),
+        (
+            "joint",
+            "logit",
+            "exact",
+            r"one of \['profile', 'alternate', 'adam'\], or likelihood='logit' with bound='pol",
+        ),
+        ("hybrid", "svm", "augmented", r"one of \['profile', 'alternate', 'adam'\], or likelihood='logit' with bound"),
+        ("alternate", "step", "additive-noise", r"one of \['profile', 'adam'\], or likelihood 'logit', 'probit' or"),
+        ("alternate", "softmax", "exact", r"one of \['profile', 'adam'\], or likelihood 'logit', 'probit' or"),
+        ("joint", "logistic-softmax", "polya-gamma", r"one of \['profile', 'adam'\], or likelihood='logit' with"),
+    ],
+)
+def test_optimizers_that_are_not_for_a_bound_are_refused(optimizer, likelihood, bound, advice):
+    with pytest.raises(ValueError, match=rf"optimizer='{optimizer}' is not for the bound '{bound}'.*{advice}"):
+        GPClassifier(likelihood=likelihood, bound=bound, optimizer=optimizer).fit(*data_of(likelihood))
+
+
+# Learning with several classes.
+
+
+@pytest.mark.parametrize("share", ["kernel", "none"])
+def test_warm_start_with_other_classes_starts_anew(share):
+    (X, y), params = IRIS, {"share": share, "likelihood": "softmax"}
+    model = learned(X, y, warm_start=True, **params)
+    first = model.elbo_
+    assert quietly(model, X, y).elbo_ > first
+    for labels in (np.array(["a", "b", "c"])[y], (y == 2).astype(int)):
+        assert quietly(model, X, labels).elbo_ == learned(X, labels, **params).elbo_
+        assert model.classes_.tolist() == np.unique(labels).tolist()
+    # Nor is a kernel of one sharing a start for the other.
+    model.set_params(share="none" if share == "kernel" else "kernel")
+    expected = learned(X, labels, **params | {"share": model.share})
+    assert quietly(model, X, labels).elbo_ == expected.elbo_
+
+
+def test_restarts_of_separate_kernels():
+    bounds = (0.1, 30.0)
+    kernel = ConstantKernel(0.2, bounds) * RBF(20.0, bounds)
+    params = {"share": "none", "kernel": kernel, "likelihood": "softmax", "max_iter": 3}
+    one, several = (learned(*IRIS, n_restarts_optimizer=n, **params) for n in (0, 3))
+    assert several.elbo_ > one.elbo_ + 1.0
+    assert len(several.kernel_) == 3
+    with pytest.raises(ValueError, match="n_restarts_optimizer needs finite bounds"):
+        GPClassifier(RBF(1.0, (1e-3, np.inf)), share="none", n_restarts_optimizer=1).fit(*IRIS)
+
+
+@pytest.mark.parametrize("share", ["kernel", "none"])
+def test_number_of_inducing_points_grows_with_several_classes(share):
+    X = np.random.default_rng(0).uniform(-2.0, 2.0, (600, 2))
+    model = learned(X, np.floor(1.5 * np.hypot(*X.T)) % 3, n_inducing="auto", share=share, max_iter=10)
+    m, table = model.posterior_.w.shape[1], rows_of(model, "decision")
+    assert np.array_equal(table["n_inducing"], 32 * 2 ** np.arange(len(table["n_inducing"])))
+    assert m == table["n_inducing"][-1] > 32
+    assert model.inducing_points_.shape == ((m, 2) if share == "kernel" else (3, m, 2))
+    assert model.posterior_.P.shape == (3, m, m)
+
+
+@cases([case for case in CASES if case[:2] in SEVERAL])
+@pytest.mark.parametrize("optimizer", [None, "profile", "adam"])
+def test_mini_batches_of_several_classes(likelihood, bound, share, optimizer):
+    """About as good as all rows at a time: some per cent of the bound of guessing."""
+    X, y = IRIS
+    params = {"likelihood": likelihood, "bound": bound, "share": share, "optimizer": optimizer, "max_iter": 50}
+    full, batches = (learned(X, y, batch_size=size, **params) for size in (None, 15))
+    assert batches.score(X, y) > max(0.85, full.score(X, y) - 0.04)
+    assert batches.elbo_ > full.elbo_ - 0.1 * len(X) * np.log(3.0)
+
+
+# The label noise delta.
+
+
+@cases(NOISY_CASES)
+def test_label_noise_is_what_was_given_or_the_best(likelihood, bound, share):
+    """No other delta has a higher bound, with the same posterior or with one of its own; none for other bounds."""
+    X, y = data_of(likelihood)
+    y = np.where(np.arange(len(y)) % 9, y, (y + 1) % (y.max() + 1))
+    model = quietly(fixed(likelihood, bound, share, tol=1e-10), X, y)
+    delta, q = model.label_noise_, model.posterior_
+    labels = y.astype(np.float64) if q.n_latents else np.where(y > 0, 1.0, -1.0)
+    for factor in (0.99, 1.01):
+        site = LIKELIHOODS[likelihood].site(bound, len(model.classes_), factor * delta)
+        assert expected_log_likelihood(site, *q.marginals(X), labels) - q.kl < model.elbo_
+        other = quietly(clone(model).set_params(label_noise=factor * delta), X, y)
+        assert other.label_noise_ == factor * delta
+        assert other.elbo_ < model.elbo_
+    model.set_params(likelihood="softmax", bound="exact")
+    assert not hasattr(quietly(model, X, y), "label_noise_")
+
+
+@cases(NOISY_CASES)
+@repeatable
+@given(seed=seeds, delta=st.floats(1e-6, 0.3), weighted=st.booleans())
+def test_label_noise_is_the_maximiser(likelihood, bound, share, seed, delta, weighted):
+    """Of the sum of ell at given marginals; a new pass with it makes the same natural parameters."""
+    problem = Problem(likelihood, bound, share, seed=seed, weighted=weighted)
+    q, site = problem.arbitrary_posterior(), problem.site(None)
+    site.parameter = delta
+    with problem.passes() as passes:
+        updated = passes.update(q, site)
+        sites = passes.precision.copy(), passes.linear.copy()
+        again = passes.update(q, problem.site(site.parameter))
+    for value, expected in zip((*updated, *sites), (*again, passes.precision, passes.linear), strict=True):
+        assert_near(value, expected, 1e-9)
+
+    def loss(log_delta):
+        return -problem.evaluate(problem.site(np.exp(log_delta)), passes.mean, passes.variance)[0]
+
+    limits = np.log([LEAST_DELTA, LARGEST_DELTA * (site.n_latents - 1) / site.n_latents if problem.n_latents else 0.45])
+    best = minimize_scalar(loss, bounds=limits, method="bounded", options={"xatol": 1e-9})
+    assert np.log(site.parameter) == pytest.approx(best.x, abs=1e-5)
+    assert loss(np.log(site.parameter)) <= best.fun + 1e-9
+
+
+@cases(NOISY_CASES)
+def test_label_noise_keeps_within_its_range(likelihood, bound, share):
+    """Where every label is as said, and where none is."""
+    site = Problem(likelihood, bound, share).site(0.1)
+    n_wrong = max(1, site.n_latents - 1)
+    for total, expected in ((np.log(0.9), LEAST_DELTA), (np.log(0.1 / n_wrong), 0.9 * n_wrong / (n_wrong + 1))):
+        site.parameter = 0.1
+        best_parameter(site, 50.0 * total, 50.0)
+        assert site.parameter == pytest.approx(expected, rel=1e-12)

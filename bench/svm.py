@@ -46,7 +46,7 @@ EVALUATIONS = 10
 
 
 def fold(X, y, train, test):
-    """Training and test rows of a fold, in units of the training rows' deviations."""
+    """Rows of a fold in units of the training rows' deviations."""
     mean, scale = X[train].mean(axis=0), X[train].std(axis=0)
     return (X[train] - mean) / scale, y[train], (X[test] - mean) / scale, y[test]
 
@@ -63,8 +63,8 @@ def fitted(X, y, kernel, system, n_inducing=N_INDUCING, **params):
 
 def measured(model, X, y):
     """Error, NLL and, as the paper has it, the mean square of y - p(y = 1)."""
-    probabilities = model.predict_proba(X)
-    return {**scores(probabilities, y), "brier": float(np.mean((probabilities[:, 1] - y) ** 2))}
+    p = model.predict_proba(X)
+    return {**scores(p, y), "brier": float(np.mean((p[:, 1] - y) ** 2))}
 
 
 def systems_on_fold(name, X, y, X_test, y_test):
@@ -114,22 +114,16 @@ def tuned(variance, X, y):
 
 def curve_on_fold(variance, *data):
     length_scale, evaluations = tuned(variance, *data[:2])
-    return {
-        "grid": [validation(variance, scale, *data) for scale in GRID],
-        "tuned": {
-            "length_scale": length_scale,
-            "evaluations": evaluations,
-            **validation(variance, length_scale, *data),
-        },
-    }
+    found = {"length_scale": length_scale, "evaluations": evaluations, **validation(variance, length_scale, *data)}
+    return {"grid": [validation(variance, scale, *data) for scale in GRID], "tuned": found}
 
 
 def length_scale_row(variance, runs):
     """Mean curves over folds, and how far the tuned length scale is from the least loss on the grid."""
     row = {"variance": variance, "grid": GRID.tolist(), "folds": runs, "losses": {}}
     tuned_scales = [run["tuned"]["length_scale"] for run in runs]
-    row["evaluations"] = max(run["tuned"]["evaluations"] for run in runs)
     row["length_scale"] = float(np.exp(np.mean(np.log(tuned_scales))))
+    row["evaluations"] = max(run["tuned"]["evaluations"] for run in runs)
     bounds = np.mean([[point["bound"] for point in run["grid"]] for run in runs], axis=0)
     row["bound"] = {"mean": bounds.tolist(), "highest_at": float(GRID[np.argmax(bounds)])}
     print(f"variance {variance:g}: length scale {row['length_scale']:.2f} ({min(tuned_scales):.2f} to "
@@ -150,10 +144,9 @@ def length_scale_row(variance, runs):
             "difference": float(difference.mean()),
             "standard_error_of_difference": float(difference.std(ddof=1) / np.sqrt(FOLDS)),
         }
-        error_of_least = summary["standard_error"][best]
         print("  {0}: tuned {tuned:.4f}, least on the grid {least:.4f} (+- {1:.4f}) at {least_at:.2f}, difference "
               "{difference:+.4f} +- {standard_error_of_difference:.4f}, largest {largest:.4f}".format(
-                  loss, error_of_least, **summary), flush=True)  # fmt: skip
+                  loss, summary["standard_error"][best], **summary), flush=True)  # fmt: skip
     return row
 
 
@@ -190,10 +183,9 @@ def main():
         parts = folds(*load(arguments.data, name))
         rows.append(table_row(name, parallel(delayed(systems_on_fold)(name, *part) for part in parts)))
     parts = folds(*load(arguments.data, TUNED_SET))
-    length_scales = [
-        length_scale_row(variance, parallel(delayed(curve_on_fold)(variance, *part) for part in parts))
-        for variance in VARIANCES
-    ]
+    length_scales = []
+    for variance in VARIANCES:
+        length_scales.append(length_scale_row(variance, parallel(delayed(curve_on_fold)(variance, *p) for p in parts)))
     write("svm", {"rows": rows, "length_scales": length_scales})
     draw(length_scales)
 

@@ -20,9 +20,9 @@ class_numbers = st.sampled_from([2, 3, 5, 11, 40])
 
 def evaluate(likelihood, bound, m, v, y, nodes=None):
     """ell (n,), lambda (C, n) and r (C, n); m (C, n)."""
-    own_nodes = nodes is None
-    site = build(likelihood, bound, len(m)) if own_nodes else _engine.Site(likelihood, bound, len(m), nodes=nodes)
-    return evaluate_site(site, m, v, y)
+    if nodes is not None:
+        return evaluate_site(_engine.Site(likelihood, bound, n_latents=len(m), nodes=nodes), m, v, y)
+    return evaluate_site(build(likelihood, bound, len(m)), m, v, y)
 
 
 def problem(seed, n_classes, n=25, spread=3.0, least=0.3, most=10.0):

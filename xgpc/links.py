@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.ndimage import map_coordinates, spline_filter
-from scipy.special import erfcx, log_ndtr, logsumexp, ndtri, wrightomega
+from scipy.special import erfcx, log_ndtr, log_softmax, logsumexp, ndtri, wrightomega
 
 from . import _engine
 
@@ -266,7 +266,7 @@ def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndar
     reach = 3.7 + 8.95 * sd, 20.0 + 6.0 * sd
     value = _largest_log_probabilities(mean, scale, reach, _gumbel_normal_logs, _gumbel_normal_survival)
     certain = ~np.any(variance, axis=1)
-    value[certain] = mean[certain] - logsumexp(mean[certain], axis=1, keepdims=True)
+    value[certain] = log_softmax(mean[certain], axis=1)
     return value
 
 

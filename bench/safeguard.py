@@ -4,8 +4,9 @@
 
 FOLDER holds pendigits.npz and statlog-landsat.npz with arrays X and y. At a fixed kernel and 100 inducing points, from
 the prior, three ways up: raw unit natural-gradient steps of the sites; the same, halved while they lower the bound; and
-the library's, halved, too, but with the means of all classes moved by one Newton step. Kernels: RBF with length scale
-sqrt(d) and a few variances, k-means centres; and kernel and inducing points of a fit of GPCsm in a few iterations.
+the library's, halved, too, but with the means of all classes moved by one Newton step and damped precisions. Kernels:
+RBF with length scale sqrt(d) and variances of 2 and 20, k-means centres; and kernel and inducing points of a fit of
+GPCsm in a few iterations.
 
 An overshoot is a step that lowers the bound. In a 2-cycle the bound comes back every other step and not to the best.
 """

@@ -20,6 +20,7 @@ from xgpc.passes import LARGEST_DELTA, LEAST_DELTA, best_parameter
 NAMES = ["X-GPC", "X-GPC-batch", "SVGPC", "vi-JJ", "vi-JJ-full", "vi-JJ-hybrid", "vi-Taylor", "GPC-I", "GPC-II"]
 NAMES += ["GPC-III", "GPC-I-mc", "GPC-II-mc", "GPC-III-mc", "GPCsm", "GPCaug-mc", "S-BSVM", "B-BSVM", "linear-BSVM"]
 SEVERAL_NAMES = ["GPC-I-mc", "GPC-II-mc", "GPC-III-mc", "GPCsm", "GPCaug-mc"]
+SEVERAL_SITES = [(n, b) for n, likelihood in LIKELIHOODS.items() if likelihood.multi_class for b in likelihood.bounds]
 TWO = [name for name, likelihood in LIKELIHOODS.items() if not likelihood.multi_class]
 
 
@@ -82,6 +83,30 @@ def test_systems_are_those_of_the_papers():
 
 
 # Sharing.
+
+
+def test_systems_cannot_be_changed():
+    with pytest.raises(TypeError):
+        systems["X-GPC"]["batch_size"] = 1
+    with pytest.raises(TypeError):
+        systems["X-GPC"] = {}
+
+
+def test_label_noise_of_a_bound_without_is_refused():
+    model = GPClassifier(label_noise=0.1)
+    with pytest.raises(ValueError, match=r"label_noise=0.1 is for bounds 'additive-noise' .* 'exact' of 'softmax'"):
+        model.fit(*IRIS)
+    assert not hasattr(model, "classes_")
+
+
+@pytest.mark.parametrize("share", ["kernel", "none"])
+@pytest.mark.parametrize(("likelihood", "bound"), SEVERAL_SITES)
+@pytest.mark.parametrize("batch_size", [20, 100, 149, 150])
+def test_mini_batches_of_any_size_end_at_the_bound_of_all_rows(likelihood, bound, share, batch_size):
+    """After learning, they start where that ended. Negative precisions, of additive noise, count as zero."""
+    params = {"likelihood": likelihood, "bound": bound, "share": share}
+    full, batches = (learned(*IRIS, **params, batch_size=size) for size in (None, batch_size))
+    assert batches.elbo_ == pytest.approx(full.elbo_, rel=0.03 if likelihood.startswith("multinomial") else 2e-3)
 
 
 def test_logit_of_three_classes_is_softmax():

@@ -287,7 +287,7 @@ def test_bad_data_is_refused_and_leaves_the_estimator_as_it_was(case):
     [
         ({"likelihood": "poisson"}, r"likelihood must be one of \['logit'.*got 'poisson'"),
         ({"bound": "laplace"}, "bound must be 'auto' or one of .*'exact', 'polya-gamma'.*got 'laplace'"),
-        ({"prior_variance": 0.0}, "prior_variance must be 'auto' or a positive number; got 0.0"),
+        ({"prior_variance": 0.0}, "prior_variance must be 'auto' or a number between 1e-100 and 1e[+]100; got 0.0"),
         ({"prior_variance": np.inf}, "prior_variance must be"),
         ({"prior_variance": "learn"}, "prior_variance must be"),
         ({"fit_intercept": "yes"}, "fit_intercept must be True or False"),

@@ -413,3 +413,15 @@ def test_an_outcome_is_the_best_posterior_and_its_bound(optimizer):
     assert elbo >= outcome.elbo - 1e-9 * abs(elbo)
     assert elbo == pytest.approx(outcome.elbo, abs=0.5)
     assert outcome.elbo > first + 1.0
+
+
+@pytest.mark.parametrize("likelihood", ["logit", "svm"])
+def test_a_search_within_finite_bounds_does_not_begin_in_their_corner(likelihood):
+    """A short length scale, alone free: its gradient is steep, and vanishes at the upper bound."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(1000, 5))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] > 0
+    params = {"likelihood": likelihood, "n_inducing": 50, "learn_inducing": False, "random_state": 0}
+    short, medium = (GPClassifier(C(100.0, "fixed") * RBF(scale), **params).fit(X, y) for scale in (1.0, 3.0))
+    assert short.elbo_ == pytest.approx(medium.elbo_, rel=1e-4)
+    assert 1.0 < short.kernel_.k2.length_scale < 10.0

@@ -3,6 +3,8 @@ from typing import Any
 import numpy as np
 
 SCHEDULES: dict[str, int]
+RATE_FLOOR: float
+AVERAGE_POWER: float
 
 class NaturalGradient:
     n_inducing: int

@@ -1,10 +1,17 @@
-"""The systems of the papers, by their names there, as keyword arguments."""
+"""The systems of the papers, by their names there, as keyword arguments.
+
+All are for ``GPClassifier`` but linear-BSVM, which is for ``BayesianLinearClassifier``:
+``GPClassifier(**xgpc.systems["X-GPC"])``. The comments in this
+module and the README name the papers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-SYSTEMS: dict[str, dict[str, Any]] = {
+_SYSTEMS: dict[str, dict[str, Any]] = {
     # Wenzel, Galy-Fajou, Donner, Kloft, Opper. Efficient Gaussian process classification using Polya-Gamma data
     # augmentation. AAAI 2019: section 4.1, mini-batches with Adam for the kernel; its full batch.
     "X-GPC": {"likelihood": "logit", "bound": "polya-gamma", "optimizer": "adam", "batch_size": 100},
@@ -33,3 +40,5 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "B-BSVM": {"likelihood": "svm", "bound": "augmented"},
     "linear-BSVM": {"likelihood": "svm", "bound": "augmented"},
 }
+
+SYSTEMS: Mapping[str, Mapping[str, Any]] = MappingProxyType({n: MappingProxyType(s) for n, s in _SYSTEMS.items()})

@@ -93,13 +93,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Of the bounds "additive-noise" but softmax's: probability delta that a label is another than the likelihood
         says, 0 < delta < 1/2. "learn": the one that gives the highest bound.
     batch_size : int or None, default=None
-        Rows of a mini-batch; None: every iteration passes over all rows.
+        Rows of a mini-batch, at most half of all; None, or all rows and more: every iteration passes over all rows.
     learning_rate : "adaptive", float, or (delay, forgetting), default="adaptive"
         Rate of the mini-batch steps: that of Ranganath et al. [2]_, kept above t^-0.6; a constant in (0, 1]; or
         (t + delay)^-forgetting. The estimate is an average of the iterates.
     max_iter : int, default=200
         Most iterations: of the posterior (passes over the data, or epochs of mini-batches), and of the optimizer in its
-        last stage; earlier ones have ten times as many, but 50 at most.
+        last stage; earlier ones have ten times as many, but 50 at most. One of "profile" can take 30 passes and more.
     tol : float, default=1e-4
         Optimizer: stop when five iterations raise the bound by less than ``tol * max(|bound|, 500)`` nats on average.
         Posterior, full batch: stop when a step raises it by less than ``tol * max(1, |bound| / 1000)`` nats.
@@ -253,6 +253,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
         check_optimizer(self.optimizer, likelihood.name, bound)
         noise = None if self.label_noise == "learn" else float(self.label_noise)
+        if noise is not None and not has_label_noise(likelihood.name, bound):
+            raise ValueError(
+                f"label_noise={noise:g} is for bounds 'additive-noise' of likelihoods other than softmax; the bound is "
+                f"{bound!r} of {likelihood.name!r}. Leave label_noise='learn', or take another bound."
+            )
         site = likelihood.site(bound, len(classes), noise)
         n_latents = likelihood.n_latents(len(classes))
         labels = np.where(codes == 1, 1.0, -1.0) if n_latents is None else codes.astype(np.float64)
@@ -269,7 +274,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         history.context.update(n_rows=len(X), n_inducing=prior.n_inducing)
         # Mini-batches pass over all rows once, at the end: nothing to cache for.
         with data.passes(prior, CACHE_BYTES if self.batch_size is None else 0) as passes:
-            if self.batch_size is None:
+            if self.batch_size is None or self.batch_size >= len(X):
                 q, elbo, n_steps, converged = coordinate_ascent(
                     passes,
                     starting_posterior(passes, q, prior, site),
@@ -279,11 +284,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                     history=history,
                 )
             else:
-                if q is None or self.optimizer is not None:
-                    q = passes.at_prior(prior)
                 q, elbo, n_steps, converged = stochastic(
                     passes,
-                    passes.carry_over(q, prior, site),
+                    passes.at_prior(prior) if q is None else passes.carry_over(q, prior, site),
                     site,
                     batch_size=int(self.batch_size),
                     schedule=learning_rate_schedule(self.learning_rate),
@@ -435,9 +438,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             return mean.T, variance.T
         rows = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         with single_threaded_blas:
-            return mean.T, np.moveaxis(self.posterior_.covariance(rows), 0, -1) if mean.ndim == 2 else (
-                self.posterior_.covariance(rows)
-            )
+            covariance = self.posterior_.covariance(rows)
+        return mean.T, covariance if mean.ndim == 1 else np.moveaxis(covariance, 0, -1)
 
     def elbo(self, X: ArrayLike, y: ArrayLike) -> float:
         """The bound on the log evidence of (X, y), in nats, with the fitted posterior; every row counts once."""

@@ -173,12 +173,18 @@ def lbfgs(
         if len(recent) > PATIENCE and gain < PATIENCE * tol * max(LEAST_BOUND, abs(recent[-1])):
             raise StopIteration
 
+    # L-BFGS-B's first step has length one, but is the whole gradient where every coordinate is bounded: into a corner
+    # of the box, where gradients vanish. One coordinate that is free and without effect keeps it from that.
+    def extended(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = function(vector[:-1])
+        return value, np.append(gradient, 0.0)
+
     result = minimize(
-        function,
-        start,
+        extended,
+        np.append(start, 0.0),
         jac=True,
         method="L-BFGS-B",
-        bounds=limits,
+        bounds=[*limits, (None, None)],
         callback=look,
         options={"maxiter": max_iter, "maxfun": max_evaluations, "ftol": FTOL, "gtol": GTOL, "maxcor": MEMORY},
     )

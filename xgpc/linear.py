@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._engine import SITES, sites
-from ._svi import SCHEDULES
+from ._svi import AVERAGE_POWER, RATE_FLOOR, SCHEDULES
 from .blocks import BLOCK_ROWS, BlockMap, single_threaded_blas
 from .inference import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, History, coordinate_ascent, is_small
 from .likelihoods import LIKELIHOODS
@@ -37,8 +37,13 @@ INTERCEPT_VARIANCE = 100.0
 START_VARIANCE, LATENT_VARIANCE_BOUNDS, AT_BOUND = 2.0, (1e-4, 1e5), 1e-3
 # The square of the largest feature, and its reciprocal, are within the range of a double.
 FEATURE_RANGE = (1e-140, 1e140)
+# Prior variances that may be given.
+VARIANCE_RANGE = (1e-100, 1e100)
 # Steps of q between two of the prior variance: enough for coordinate ascent to fall back on one that cannot fail.
 STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
+# Steps of an epoch below which mini-batches give way to all rows: gradients that hardly differ make rates near one, and
+# nothing halves a step too long.
+LEAST_STEPS = 10
 # Most that one step changes log s^2: q is not at rest in the first of them.
 LARGEST_MOVE = 2.0
 # Columns of a triangular factor multiplied at a time: half the work of the whole, in products that are large enough.
@@ -46,8 +51,6 @@ PANEL = 128
 # Density of a block of rows below which sparse products are faster than dense ones. Measured, times dense over sparse,
 # at densities of .01, .05 and .1: 12, 1.6 and .6 with 500 features, 5, .7 and .4 with 2000.
 SPARSE_BELOW = 0.03
-# Floor t^-FLOOR of the adaptive rate, and power of t in the weights of averaged iterates: reasons in src/xgpc/_svi.pyx.
-FLOOR, DECAY_OF_AVERAGE = 0.6, 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +234,7 @@ class Rate:
         if t < self.a:
             gradient, self.memory = self.mean, self.a
         rate = float(np.sum(self.mean**2)) / self.squared_norm if self.squared_norm > 0.0 else 1.0
-        rate = min(1.0, max(rate, (self.steps + 2.0) ** -FLOOR))
+        rate = min(1.0, max(rate, (self.steps + 2.0) ** -RATE_FLOOR))
         self.memory, self.steps = self.memory * (1.0 - rate) + 1.0, self.steps + 1
         return rate, gradient
 
@@ -242,7 +245,7 @@ def stochastic_ascent(
 ) -> tuple[SparsePosterior, float, int, bool]:  # fmt: skip
     """Mini-batch steps as in ``src/xgpc/_svi.pyx``, and a move of s^2 after every epoch; returns as ``ascend``."""
     n, D = len(passes.y), len(prior.scale)
-    batch = min(batch_size, n)
+    batch = batch_size
     kind, a, b = schedule
     rates = Rate(kind, min(a, n // batch) if kind == SCHEDULES["adaptive"] else a, b)
     eta, average = np.zeros((2, D + 1, D))  # Rows (S, h), S as its lower triangle.
@@ -256,7 +259,7 @@ def stochastic_ascent(
             if rate > 0.0:
                 eta += rate * direction
                 q = prior.posterior(eta[:-1], eta[-1])
-                weight = (1.0 + DECAY_OF_AVERAGE) / (steps + 1.0 + DECAY_OF_AVERAGE)
+                weight = (1.0 + AVERAGE_POWER) / (steps + 1.0 + AVERAGE_POWER)
                 steps += 1
                 distance = np.linalg.norm(eta - average)
                 average += weight * (eta - average)
@@ -291,7 +294,8 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
     likelihood : {"logit", "probit", "svm"}, default="logit"
         "svm": the pseudo-likelihood exp(-2 max(1 - y f, 0)) of [1]_, with class probabilities by the probit link.
     bound : str, default="auto"
-        As in ``GPClassifier``; "auto" is "exact". "augmented", for "svm", is linear-BSVM of [2]_, section 4.5.
+        As in ``GPClassifier``, without "additive-noise"; "auto" is "exact". "augmented", for "svm", is linear-BSVM of
+        [2]_, section 4.5.
     prior_variance : "auto" or float, default="auto"
         Variance s^2 of each coefficient under the prior; "auto" maximises the bound over it. Features are not scaled:
         one variance for all expects features of like scale, such as ``StandardScaler`` makes.
@@ -299,7 +303,7 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
         Whether there is an intercept. Its prior, N(0, 100), is broad and its own: the classes' base rate says nothing
         of the size of the coefficients. Centre features that are far from zero.
     batch_size, learning_rate, class_weight, n_jobs, random_state, verbose
-        As in ``GPClassifier``.
+        As in ``GPClassifier``; batches of more than a tenth of the rows are all rows.
     max_iter, tol : int, default=200, and float, default=1e-4
         As in ``GPClassifier`` for the posterior; what a step of the prior variance would gain must be as small.
 
@@ -352,7 +356,7 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
         passes = LinearPasses(X, signs, weight, self.n_jobs)
         q: Any
         options = {"tol": self.tol, "max_iter": self.max_iter, "history": history}
-        if self.batch_size is None:
+        if self.batch_size is None or LEAST_STEPS * self.batch_size > len(signs):
             q, elbo, n_iter, converged = ascend(passes, prior, site, monotone=bound != "taylor", **options)
         else:
             schedule = learning_rate_schedule(self.learning_rate)
@@ -386,12 +390,15 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
         known = isinstance(self.likelihood, str) and self.likelihood in names
         bounds = [b for b in LIKELIHOODS[self.likelihood].bounds if (self.likelihood, b) in SITES] if known else []
         s2, size, jobs = self.prior_variance, self.batch_size, self.n_jobs
+        low, high = VARIANCE_RANGE
         allowed = {
             "likelihood": (known, f"one of {names}"),
             "bound": (isinstance(self.bound, str) and self.bound in ["auto", *bounds], f"'auto' or one of {bounds}"),
             "prior_variance": (
-                s2 == "auto" if isinstance(s2, str) else isinstance(s2, numbers.Real) and 0.0 < float(s2) < np.inf,
-                "'auto' or a positive number",
+                s2 == "auto"
+                if isinstance(s2, str)
+                else isinstance(s2, numbers.Real) and not isinstance(s2, bool) and low <= float(s2) <= high,
+                f"'auto' or a number between {low:g} and {high:g}",
             ),
             "fit_intercept": (isinstance(self.fit_intercept, bool | np.bool_), "True or False"),
             "batch_size": (size is None or (is_integer(size) and size >= 1), "a positive integer or None"),

@@ -250,10 +250,12 @@ def adam(
     optimiser = Adam(coordinates, start.prior)
     if not len(optimiser.vector):
         return Outcome(start, passes.update(start, site)[0] - start.kl, 0)
-    if batch_size is None or batch_size >= len(passes.y):
+    n = len(passes.y)
+    if batch_size is None or batch_size >= n:
         epochs = _full_batch_epochs(passes, start, site, optimiser)
     else:
-        epochs = _mini_batch_epochs(passes, start, site, optimiser, batch_size, random_state)
+        batch = max(1, min(batch_size, n // 2))
+        epochs = _mini_batch_epochs(passes, start, site, optimiser, batch, random_state)
     q, elbo = start, -np.inf
     recent: deque[float] = deque(maxlen=2 * PATIENCE)
     for n_iter, (q, elbo) in zip(range(1, options.max_iter + 1), epochs, strict=False):

@@ -33,10 +33,11 @@ SCHEDULES = {"adaptive": ADAPTIVE, "constant": CONSTANT, "decay": DECAY}
 # A slow fixed point, Polya-Gamma's where classes separate, hides under the mini-batches' noise: the adaptive rate,
 # greedy, then falls so fast that the iteration stops short (cod-rna: 5 % off after two epochs). It is kept above
 # t^-0.6, a Robbins-Monro sequence, whose noise the average below removes (then .03 %).
-cdef double FLOOR = 0.6
+RATE_FLOOR = 0.6
 # Weight of iterate t in the average that is returned: proportional to t^3 (Shamir & Zhang 2013, section 3.2; averaging,
 # Polyak & Juditsky 1992). 3 forgets the start without giving away much of the averaging.
-cdef double DECAY_OF_AVERAGE = 3.0
+AVERAGE_POWER = 3.0
+cdef double FLOOR = RATE_FLOOR, DECAY_OF_AVERAGE = AVERAGE_POWER
 
 
 cdef class NaturalGradient:

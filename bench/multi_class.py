@@ -29,7 +29,7 @@ SETS = {
     "pendigits": (200, "kernel", False, 15, 0.0282, 0.9945),
     "statlog-shuttle": (100, "kernel", True, 15, 0.0045, 0.9988),
     "letter": (200, "kernel", False, 8, 0.1528, 0.9625),
-    "wine-quality-white": (300, "none", False, 20, 0.9953, 0.5724),
+    "wine-quality-white": (200, "none", False, 20, 0.9953, 0.5724),
 }
 BOUNDS = ("exact", "additive-noise")
 

@@ -2,9 +2,10 @@
 
     python bench/multi_class_times.py --data FOLDER
 
-FOLDER holds a file NAME.npz with arrays X and y for every set; split 0 of bench/multi_class.py. The reference is softmax
-with 200 inducing points and length scales for every class and feature, by Adam to convergence on a GPU, which took 140 to
-260 s; it was measured elsewhere. Every point of ours is a fit of its own with so many iterations, median of three.
+FOLDER holds a file NAME.npz with arrays X and y for every set; split 0 of bench/multi_class.py. The reference is
+softmax with 200 inducing points and length scales for every class and feature, by Adam to convergence on a GPU, which
+took 140 to 260 s; it was measured elsewhere. Every point of ours is a fit of its own with so many iterations, median
+of three.
 """
 
 import argparse

@@ -247,8 +247,9 @@ BAD_TABLES = {
     "Latin 1": ("a,b,y\n1,2,größe\n".encode("latin-1"), ["not UTF-8", "0xf6"]),
     "UTF-16": ("a,b,y\n1,2,u\n".encode("utf-16"), ["not UTF-8"]),
     "open quote": (b'a,b,y\n1,2,"u\n2,3,v\n', ["not well-formed CSV", "quotation"]),
-    "one class": (b"a,b,y\n1,2,u\n2,3,u\n", ["column 'y'", "1 class, 'u'", "two"]),
-    "three classes": (b"a,b,y\n1,2,u\n2,3,v\n3,4,w\n", ["column 'y'", "3 classes", "'u', 'v', 'w'", "two"]),
+    "one class": (b"a,b,y\n1,2,u\n2,3,u\n", ["column 'y'", "1 class, 'u'", "two or more"]),
+    "names of rows": (b"a,b,y\n1,2,u\n2,3,v\n3,4,w\n", ["column 'y'", "3 different", "'u', 'v', 'w'", "each row"]),
+    "measurements": (b"a,y\n1,.5\n2,1\n3,2\n4,2\n", ["column 'y'", "3 different values in 4 rows", "measurements"]),
     "huge": (b"a,b,y\n1,1e200,u\n2,3,v\n", ["1e+200", "scale"]),
 }
 
@@ -272,7 +273,7 @@ def test_fit_refuses_bad_tables(name, capsys, tmp_path):
         (["--inducing", "many"], ["--inducing", "integer", "'many'"]),
         (["--bound", "lower"], ["--bound", "'lower'", "polya-gamma"]),
         (["--batch-size", "1.5"], ["--batch-size", "integer", "'1.5'"]),
-        (["--optimizer", "adam"], ["--optimizer", "'adam'", "profile"]),
+        (["--optimizer", "sgd"], ["--optimizer", "'sgd'", "profile"]),
         (["--seed", "-1"], ["--seed", "from 0 to 4294967295", "'-1'"]),
         (["--seed", str(2**32)], ["--seed", "from 0 to 4294967295"]),
         (["--jobs", "0"], ["--jobs", "-1 for all", "'0'"]),

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
+from sklearn.metrics import roc_auc_score
 
 from xgpc import GPClassifier
 from xgpc.metrics import expected_calibration_error, scores
@@ -61,6 +62,49 @@ def test_scores_are_finite_where_probabilities_underflow():
     assert result["error"] == pytest.approx(2.0 / 3.0)
     # Of the pairs (0, 1): log odds 1000 against -900 and 800.
     assert result["auc"] == 0.0
+
+
+def test_scores_of_several_classes_by_hand():
+    p = np.array([[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.3, 0.3, 0.4], [0.9, 0.1, 0.0]])
+    y = [0, 2, 2, 0]
+    # Two of confidence 0.7, of which one is right; 0.4 and 0.9, both right.
+    assert expected_calibration_error(y, p) == pytest.approx((abs(1.0 - 1.4) + 0.6 + 0.1) / 4.0)
+    with np.errstate(divide="ignore"):
+        result = scores(y, np.log(p))
+    assert result["error"] == 0.25
+    assert result["brier"] == pytest.approx(np.mean([0.14, 0.04 + 0.49 + 0.81, 0.09 + 0.09 + 0.36, 0.02]))
+    assert result["nll"] == pytest.approx(-np.mean(np.log([0.7, 0.1, 0.4, 0.9])))
+    assert np.isnan(result["auc"])
+
+
+def test_scores_do_not_depend_on_the_order_of_the_classes_and_agree_with_those_of_two():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([1.0, 2.0, 3.0], 200)
+    y = np.array([rng.choice(3, p=row) for row in p])
+    result = scores(y, np.log(p))
+    assert result["auc"] == pytest.approx(roc_auc_score(y, p, multi_class="ovr"), abs=1e-12)
+    assert scores(2 - y, np.log(p[:, ::-1])) == pytest.approx(result)
+    two = p[:, :2] / p[:, :2].sum(axis=1, keepdims=True)
+    assert expected_calibration_error(y > 0, two) == pytest.approx(expected_calibration_error(y > 0, two[:, 1]))
+
+
+def test_area_under_curve_where_probabilities_round_to_one():
+    # The probability of class 0 rounds to 1 in every row; its log odds are 100, 45, 40 and 50.
+    others = np.array([[-100.0, -700.0], [-45.0, -600.0], [-40.0, -800.0], [-900.0, -50.0]])
+    log_p = np.column_stack([-np.exp(others).sum(axis=1), others])
+    first = roc_auc_score([1, 1, 0, 0], [100.0, 45.0, 40.0, 50.0])
+    second = roc_auc_score([0, 0, 1, 0], others[:, 0])
+    assert scores([0, 0, 1, 2], log_p)["auc"] == pytest.approx((first + second + 1.0) / 3.0)
+
+
+@pytest.mark.parametrize(
+    ("y", "p"),
+    [([0, 3], np.full((2, 3), 1 / 3)), ([0], np.full((2, 3), 1 / 3)), ([0, 0.5], np.full((2, 3), 1 / 3)),
+     ([0, 1], np.full((2, 3), 0.5)), ([0], [[1.5, -0.5, 0.0]]), ([0], [[np.nan, 0.5, 0.5]]), ([], np.empty((0, 3)))],
+)  # fmt: skip
+def test_scores_of_several_classes_refuse_bad_input(y, p):
+    with pytest.raises(ValueError, match="must be"):
+        expected_calibration_error(y, p)
 
 
 def test_reliability_diagram_draws_the_bins():

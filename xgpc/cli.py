@@ -13,21 +13,30 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from . import demo
+from .catalogue import SYSTEMS
 from .classifier import GPClassifier
+from .likelihoods import LIKELIHOODS, resolve
 from .metrics import scores
-from .report import Rows, aligned, kernel_rows, score_rows
-from .tables import Table, encode_labels, listed, parse_labels, read_table
+from .report import Rows, aligned, class_shares, model_kernel_rows, score_rows
+from .schemes import SCHEMES
+from .tables import Table, are_measurements, encode_labels, listed, parse_labels, read_table
 
 EXIT_OK, EXIT_BAD_INPUT = 0, 2
 # What a shell reports for a program that a signal ended: 128 + SIGINT, 128 + SIGPIPE.
 EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 130, 141
-BOUNDS = ("auto", "exact", "polya-gamma")
+BOUNDS = ("auto", *dict.fromkeys(bound for likelihood in LIKELIHOODS.values() for bound in likelihood.bounds))
+OPTIMIZERS = (*SCHEMES, "none")
+SHARES = ("kernel", "none")
+# The linear one is of another estimator.
+SYSTEM_NAMES = tuple(name for name in SYSTEMS if name != "linear-BSVM")
+# Options of 'xgpc fit' that a system may set; None stands for one that was not given.
+SYSTEM_OPTIONS = ("likelihood", "bound", "share", "optimizer", "batch_size")
 # NumPy's random states take no larger seeds.
 LARGEST_SEED = 2**32 - 1
 PICTURE_FORMATS = ("png", "pdf", "svg")
@@ -42,7 +51,7 @@ example:
   xgpc evaluate model.npz test.csv --target diagnosis
 
 Data are CSV files (comma, semicolon or tab; UTF-8) with a header line. Features are
-numbers; the target has two classes.
+numbers; the target has two classes or more, given as text or whole numbers.
 """
 
 
@@ -84,6 +93,10 @@ def _jobs(text: str) -> int:
     return value
 
 
+def _likelihood_names(multi_class: bool) -> str:
+    return ", ".join(name for name, likelihood in LIKELIHOODS.items() if likelihood.multi_class == multi_class)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="xgpc",
@@ -113,15 +126,37 @@ def _parser() -> argparse.ArgumentParser:
         type=_inducing,
         default="auto",
         metavar="M",
-        help="number of inducing points (default: auto, 256)",
+        help="number of inducing points (default: auto, from 32 to 2048, while more of them raise the bound)",
     )
-    command.add_argument("--bound", choices=BOUNDS, default="auto", help="bound on the evidence (default: auto)")
+    command.add_argument(
+        "--system",
+        choices=SYSTEM_NAMES,
+        metavar="NAME",
+        help="start from the options of a paper's system, which those given override: " + ", ".join(SYSTEM_NAMES),
+    )
+    command.add_argument(
+        "--likelihood",
+        choices=tuple(LIKELIHOODS),
+        metavar="NAME",
+        help=f"for two classes: {_likelihood_names(False)}; for any number: {_likelihood_names(True)} "
+        "(default: logit, which means softmax for more than two classes)",
+    )
+    command.add_argument(
+        "--bound",
+        choices=BOUNDS,
+        metavar="NAME",
+        help=f"bound on the evidence: {', '.join(BOUNDS)}; auto, the default, is the first that the likelihood has",
+    )
+    command.add_argument(
+        "--share",
+        choices=SHARES,
+        help="whether several classes share one kernel and its inducing points, or have their own (default: kernel)",
+    )
     command.add_argument("--batch-size", type=_integer(1), metavar="S", help="rows of a mini-batch (default: all rows)")
     command.add_argument(
         "--optimizer",
-        choices=("profile", "none"),
-        default="profile",
-        help="how the kernel's parameters are learned (default: profile)",
+        choices=OPTIMIZERS,
+        help="how the kernel's parameters are learned; the bound taylor takes alternate (default: profile)",
     )
     command.add_argument(
         "--max-iter", type=_integer(1), default=200, metavar="N", help="most iterations (default: 200)"
@@ -210,21 +245,41 @@ def _demo(arguments: argparse.Namespace) -> None:
     print(f"Picture: {arguments.output}")
 
 
+def _check_classes(table: Table, target: str, classes: np.ndarray) -> None:
+    """Refuse a target of one class, or one that seems to have none."""
+    where, n = f"{table.path!r}, column {target!r}", len(table.target)
+    if len(classes) < 2:
+        raise ValueError(
+            f"{where}: 1 class, {listed(classes.tolist())}; the target must have two or more: name another column or "
+            "select rows."
+        )
+    if len(classes) > 2 and (len(classes) == n or are_measurements(classes)):
+        raise ValueError(
+            f"{where}: {len(classes)} different values in {n} rows, {listed(classes.tolist())}, are "
+            f"{'one for each row' if len(classes) == n else 'measurements'} and not classes; name another column or "
+            "give the classes names."
+        )
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Those of the system, if one was given, and over them the options that were."""
+    options = dict(SYSTEMS[arguments.system]) if arguments.system else {}
+    given = {name: getattr(arguments, name) for name in SYSTEM_OPTIONS}
+    options.update((name, value) for name, value in given.items() if value is not None)
+    if options.get("optimizer") == "none":
+        options["optimizer"] = None
+    return options
+
+
 def _fit(arguments: argparse.Namespace) -> None:
     _check_output(arguments.model, [arguments.data])
     table = read_table(arguments.data, target=arguments.target)
     y = parse_labels(table.target)
     classes, counts = np.unique(y, return_counts=True)
-    if len(classes) != 2:
-        raise ValueError(
-            f"{table.path!r}, column {arguments.target!r}: {len(classes)} class{'es' if len(classes) > 1 else ''}, "
-            f"{listed(classes.tolist())}; the target must have two: name another column or select rows."
-        )
+    _check_classes(table, arguments.target, classes)
     model = GPClassifier(
-        bound=arguments.bound,
+        **_options(arguments),
         n_inducing=arguments.inducing,
-        optimizer=None if arguments.optimizer == "none" else arguments.optimizer,
-        batch_size=arguments.batch_size,
         max_iter=arguments.max_iter,
         n_jobs=arguments.jobs,
         random_state=arguments.seed,
@@ -236,12 +291,16 @@ def _fit(arguments: argparse.Namespace) -> None:
     model.feature_names_in_ = np.array(table.features, dtype=object)
     with _replacing(arguments.model) as temporary:
         model.save(temporary)
+    likelihood, bound = resolve(model.likelihood, model.bound, len(classes))
+    Z = model.inducing_points_
     rows: Rows = [
         ("rows", str(len(y))),
         ("features", str(len(table.features))),
-        ("classes", ", ".join(f"{name} {share:.1%}" for name, share in zip(classes, counts / len(y), strict=True))),
-        *kernel_rows(model.kernel_, table.features, np.std(table.X, axis=0)),
-        ("inducing points", str(len(model.inducing_points_))),
+        ("classes", class_shares(classes, counts)),
+        ("likelihood", f"{likelihood.name}, bound {bound}"),
+        *([("label noise", f"{model.label_noise_:.3g}")] if hasattr(model, "label_noise_") else []),
+        *model_kernel_rows(model.kernel_, classes, table.features, np.std(table.X, axis=0)),
+        ("inducing points", str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"),
         ("bound (ELBO)", f"{model.elbo_:.2f} nats, {model.elbo_ / len(y):.4f} per row"),
         ("fit", f"{seconds:.2f} s"),
         ("model", arguments.model),
@@ -290,9 +349,11 @@ def _predict(arguments: argparse.Namespace) -> None:
     mean, variance = model.predict_latent(table.X)
     predicted = model.classes_[np.argmax(probability, axis=1)]
     names = [f"probability_{name}" for name in model.classes_]
+    latents = [""] if mean.ndim == 1 else [f"_{name}" for name in model.classes_]
+    names += [f"latent_{moment}{latent}" for moment in ("mean", "variance") for latent in latents]
     with _text_output(arguments.output) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["prediction", *names, "latent_mean", "latent_variance"])
+        writer.writerow(["prediction", *names])
         for start in range(0, len(predicted), WRITTEN_ROWS):
             part = slice(start, start + WRITTEN_ROWS)
             numbers = np.column_stack([probability[part], mean[part], variance[part]]).tolist()
@@ -302,7 +363,8 @@ def _predict(arguments: argparse.Namespace) -> None:
 def _evaluate(arguments: argparse.Namespace) -> None:
     model, table = _features(arguments.model, arguments.data, arguments.target)
     code = encode_labels(table, arguments.target, model.classes_)
-    print(aligned([("rows", str(len(code))), *score_rows(scores(code, model.predict_log_proba(table.X)))]))
+    found = scores(code, model.predict_log_proba(table.X))
+    print(aligned([("rows", str(len(code))), *score_rows(found, len(model.classes_))]))
 
 
 def _say(kind: str, message: object) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import logsumexp
 from sklearn.metrics import brier_score_loss, roc_auc_score
+
+# Probabilities of several classes sum to one but for so much.
+SUM_TOLERANCE = 1e-6
 
 
 def check_outcomes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -28,18 +32,42 @@ def check_outcomes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarra
     return outcome.astype(bool), p
 
 
-def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins: int = 10) -> float:
-    """Expected calibration error of binary predictions.
+def check_codes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of classes as integers (n,) and probabilities of the classes as floats (n, C).
 
-    The confidence of a prediction is the probability max(p, 1 - p) of the predicted class. Over bins of the confidence,
-    of equal width in (0, 1], the error is the average of |accuracy - mean confidence|, weighted by the number of rows:
-    equations (2) and (5) of [1]_. Two classes never fill the bins below one half.
+    Raises
+    ------
+    ValueError
+        For positions outside 0 to C - 1, probabilities that are negative or do not sum to one, or arrays that do not
+        match or are empty.
+    """
+    code, p = np.asarray(y_true), np.asarray(probability, dtype=np.float64)
+    if code.ndim != 1 or p.ndim != 2 or len(code) != len(p) or not p.size:
+        raise ValueError(
+            "y_true must be one-dimensional and probability two-dimensional, not empty and of the same length; "
+            f"got the shapes {code.shape} and {p.shape}."
+        )
+    if not np.all(np.isin(code, np.arange(p.shape[1]))):
+        raise ValueError(
+            f"y_true must be 0 to {p.shape[1] - 1}, the position of the class: np.searchsorted(model.classes_, y)."
+        )
+    if not (np.all(p >= 0.0) and np.all(np.abs(np.sum(p, axis=1) - 1.0) <= SUM_TOLERANCE)):
+        raise ValueError("probability must be those of all classes, which sum to one: model.predict_proba(X).")
+    return code.astype(np.intp), p
+
+
+def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins: int = 10) -> float:
+    """Expected calibration error of the predicted class.
+
+    The confidence of a prediction is the probability of the predicted class: max(p, 1 - p) of two. Over bins of the
+    confidence, of equal width in (0, 1], the error is the average of |accuracy - mean confidence|, weighted by the
+    number of rows: equations (2) and (5) of [1]_. C classes never fill the bins below 1 / C.
 
     Parameters
     ----------
-    y_true : (n,) array of 0 and 1, or of booleans
-    probability : (n,) array
-        Probability p of the outcome 1.
+    y_true : (n,) array of 0 and 1, or of booleans; or positions of the classes, 0 to C - 1
+    probability : (n,) array, or (n, C)
+        Probability p of the outcome 1; or those of all classes, as ``GPClassifier.predict_proba`` returns them.
     n_bins : int, default=10
 
     Returns
@@ -61,11 +89,17 @@ def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins
     >>> round(expected_calibration_error([1, 1, 1, 0], [0.8, 0.8, 0.8, 0.8]), 3)
     0.05
     """
-    outcome, p = check_outcomes(y_true, probability)
     if n_bins < 1:
         raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
-    confidence = np.maximum(p, 1.0 - p)
-    correct = outcome == (p > 0.5)
+    if np.ndim(probability) == 2:
+        code, p = check_codes(y_true, probability)
+        # One but for rounding would have a bin of its own.
+        confidence = np.minimum(np.max(p, axis=1), 1.0)
+        correct = code == np.argmax(p, axis=1)
+    else:
+        outcome, p = check_outcomes(y_true, probability)
+        confidence = np.maximum(p, 1.0 - p)
+        correct = outcome == (p > 0.5)
     # Bins are closed on the right, as in the paper.
     bins = np.ceil(confidence * n_bins).astype(int) - 1
     gaps = np.bincount(bins, correct - confidence, minlength=n_bins)
@@ -73,29 +107,52 @@ def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins
 
 
 def scores(y_true: ArrayLike, log_probability: ArrayLike) -> dict[str, float]:
-    """Scores of binary predictions.
+    """Scores of predictions of two classes or more.
 
     Parameters
     ----------
-    y_true : (n,) array of 0 and 1, or of booleans
-    log_probability : (n, 2) array
+    y_true : (n,) array of 0 and 1, or of booleans; or positions of the classes, 0 to C - 1
+    log_probability : (n, C) array
         As ``GPClassifier.predict_log_proba`` returns it.
 
     Returns
     -------
     dict
-        "error" (share of wrong predictions), "nll" (mean negative log likelihood, nats), "brier" (mean squared error
-        of the probability), "auc" (area under the ROC curve, NaN if ``y_true`` has one class) and "ece".
+        "error" (share of wrong predictions), "nll" (mean negative log likelihood, nats), "brier" (two classes: mean
+        squared error of the probability, 0 to 1; more: the sum of the squared errors of all, 0 to 2, on average over
+        the rows), "auc" (area under the ROC curve; more than two classes: the average over each class against the
+        rest; NaN if a class has no rows) and "ece" (calibration error of the predicted class).
+
+    Raises
+    ------
+    ValueError
+        For arrays that do not match, or that have other classes or probabilities.
     """
     log_p = np.asarray(log_probability, dtype=np.float64)
-    outcome, p = check_outcomes(y_true, np.exp(log_p[:, 1]))
-    code = outcome.astype(int)
-    # Log odds order the rows where probabilities have rounded to 0 or 1.
-    auc = roc_auc_score(code, log_p[:, 1] - log_p[:, 0]) if 0 < np.sum(code) < len(code) else np.nan
+    if log_p.ndim == 2 and log_p.shape[1] == 2:
+        outcome, p = check_outcomes(y_true, np.exp(log_p[:, 1]))
+        code = outcome.astype(int)
+        brier = brier_score_loss(code, p, pos_label=1)
+    else:
+        code, p = check_codes(y_true, np.exp(log_p))
+        brier = np.sum((p - np.eye(p.shape[1])[code]) ** 2) / len(p)
     return {
         "error": float(np.mean(np.argmax(log_p, axis=1) != code)),
         "nll": float(-np.mean(log_p[np.arange(len(code)), code])),
-        "brier": float(brier_score_loss(code, p, pos_label=1)),
-        "auc": float(auc),
+        "brier": float(brier),
+        "auc": _area_under_curve(code, log_p),
         "ece": expected_calibration_error(code, p),
     }
+
+
+def _area_under_curve(code: np.ndarray, log_p: np.ndarray) -> float:
+    """Of two classes; the average of each against the rest, of several; NaN where a class has no rows."""
+    n_classes = log_p.shape[1]
+    if not np.all(np.bincount(code, minlength=n_classes)):
+        return float("nan")
+    # Log odds order the rows where probabilities have rounded to 0 or 1.
+    areas = [
+        roc_auc_score(code == c, log_p[:, c] - logsumexp(np.delete(log_p, c, axis=1), axis=1))
+        for c in (range(n_classes) if n_classes > 2 else [1])
+    ]
+    return float(np.mean(areas))

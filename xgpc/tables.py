@@ -197,6 +197,15 @@ def parse_labels(cells: Sequence[str]) -> np.ndarray:
     return np.array(cells)
 
 
+def are_measurements(labels: np.ndarray) -> bool:
+    """Whether all labels are numbers and not all are whole."""
+    try:
+        numbers = [float(label) for label in labels]
+    except ValueError:
+        return False
+    return not all(number == int(number) for number in numbers)
+
+
 def encode_labels(table: Table, target: str, classes: np.ndarray) -> np.ndarray:
     """Positions (n,) of a table's labels in the classes of a model.
 

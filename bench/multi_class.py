@@ -54,11 +54,14 @@ def main():
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--bounds", nargs="+", default=BOUNDS, choices=BOUNDS)
+    parser.add_argument("--inducing", type=int, help="points, in place of those of the table")
     parser.add_argument("--name", default="multi_class", help="of the file of results")
     arguments = parser.parse_args()
     rows = []
     for name in arguments.sets:
         m, share, ard, max_iter, reference_nll, reference_accuracy = SETS[name]
+        m = arguments.inducing or m
         X, y = load(arguments.data, name)
         row = {
             "data": name,
@@ -67,7 +70,7 @@ def main():
             "max_iter": max_iter,
             "paper": {"nll": reference_nll, "accuracy": reference_accuracy},
         }
-        for bound in BOUNDS:
+        for bound in arguments.bounds:
             runs = [
                 {"split": seed, **measure(split(X, y, seed), bound, m, share, ard, max_iter, arguments.threads)}
                 for seed in range(arguments.splits)

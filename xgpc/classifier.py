@@ -288,7 +288,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                     passes,
                     passes.at_prior(prior) if q is None else passes.carry_over(q, prior, site),
                     site,
-                    batch_size=int(self.batch_size),
+                    # Two steps an epoch or more: rates are estimated from how gradients differ.
+                    batch_size=max(1, min(int(self.batch_size), len(X) // 2)),
                     schedule=learning_rate_schedule(self.learning_rate),
                     tol=self.tol,
                     max_iter=self.max_iter,

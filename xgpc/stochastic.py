@@ -126,8 +126,7 @@ def stochastic(
     """
     prior, X = q.prior, passes.X
     n, m = len(X), prior.n_inducing
-    # Two steps an epoch or more: rates are estimated from how gradients differ.
-    batch = max(1, min(batch_size, n // 2))
+    batch = min(batch_size, n)
     kind, a, b = schedule
     if kind == SCHEDULES["adaptive"]:
         a = min(a, n // batch)  # The first epoch takes a step, however few its batches.

@@ -22,8 +22,8 @@ CACHE_BYTES = 2**29
 LEAST_DELTA, LARGEST_DELTA = 1e-7, 0.9
 # Softmax's steps. Conjugate gradients for the mean of all classes: until the residual is this share of the first, or so
 # many. The classes' variances are coupled, too: the precision goes this share of the way, as a full step of all at once
-# can overshoot by as much as was missing. (Passes to within .01 nats of the optimum, landsat, m = 100, variance 30, full
-# steps against rates of .5 to .7: exact bound 27 against 25 to 28, GPCsm 75 against 38 to 60.)
+# can overshoot by as much as was missing. (Passes to within .01 nats of the optimum, landsat, m = 100, variance 30,
+# full steps against rates of .5 to .7: exact bound 27 against 25 to 28, GPCsm 75 against 38 to 60.)
 CG_TOL, CG_MAX_ITER = 0.02, 30
 PRECISION_RATE = 2.0 / 3.0
 # Least probability of another class than one's own that a curvature is divided by.

@@ -27,7 +27,7 @@ SETS = {
     "page-blocks": (100, "kernel", False, 40, 0.0896, 0.9710),
     "statlog-landsat": (200, "none", False, 40, 0.2110, 0.9191),
     "pendigits": (200, "kernel", False, 20, 0.0282, 0.9945),
-    "statlog-shuttle": (100, "kernel", True, 15, 0.0045, 0.9988),
+    "statlog-shuttle": (200, "kernel", True, 15, 0.0045, 0.9988),
     "letter": (200, "kernel", False, 8, 0.1528, 0.9625),
     "wine-quality-white": (200, "none", False, 20, 0.9953, 0.5724),
 }

@@ -11,7 +11,6 @@ from test_kernel_algebra import kernel_trees, magnitude
 
 from xgpc import _engine
 from xgpc.blocks import BLOCK_ROWS
-from xgpc.hyperparameters import bound_gradient
 from xgpc.inference import History, coordinate_ascent
 from xgpc.kernels import KernelGradient, KernelSpec
 from xgpc.passes import Passes
@@ -100,7 +99,7 @@ class Problem:
             )
             assert converged
             passes.update(q, self.site)
-            return elbo, bound_gradient(passes, q, passes.target)
+            return elbo, passes.bound_gradient(q, passes.target)
 
     def bound_at(self, theta, Z, mean, covariance, jitter):
         """F with q(u) = N(mean, covariance) fixed, from dense matrices and scikit-learn's kernel."""
@@ -154,7 +153,7 @@ def check_gradient_at_fixed_q(problem):
     q = problem.arbitrary_posterior()
     with problem.passes() as passes:
         elbo = passes.update(q, problem.site)[0] - q.kl
-        by_theta, by_Z = bound_gradient(passes, q, passes.target)
+        by_theta, by_Z = passes.bound_gradient(q, passes.target)
     L = q.prior.L
     mean, covariance = L @ q.w, L @ q.Rinv.T @ q.Rinv @ L.T
     jitter = q.prior.jitter
@@ -277,5 +276,5 @@ def test_gradient_without_the_cache_of_whitened_rows(kernel, bound):
     for cache_bytes in (2**29, 0):
         with Passes(problem.X, problem.y, None, len(problem.Z), cache_bytes=cache_bytes) as passes:
             passes.update(q, problem.site)
-            gradients.append(np.concatenate([part.ravel() for part in bound_gradient(passes, q, passes.target)]))
+            gradients.append(np.concatenate([part.ravel() for part in passes.bound_gradient(q, passes.target)]))
     assert np.array_equal(*gradients)

@@ -72,8 +72,9 @@ def test_models_with_damaged_arrays_are_refused(tmp_path):
     with np.load(path) as file:
         arrays = dict(file)
     for damage in (
-        {"P": np.eye(4)}, {"P": -np.eye(5)}, {"Z": np.array(1.0)}, {"Z": np.full((5, 2), np.nan)}, {"h": np.zeros(3)},
-        {"classes": np.arange(3)}, {"feature_names": np.array(["a"])}, {"header": "{}"}, {"header": "["},
+        {"eta": np.eye(4)}, {"eta": -np.eye(5)}, {"h": np.zeros(3)}, {"Z": np.array(1.0)},
+        {"Z": np.full((5, 2), np.nan)}, {"classes": np.arange(3)}, {"feature_names": np.array(["a"])},
+        {"header": "{}"}, {"header": "["},
     ):  # fmt: skip
         np.savez(path, **(arrays | damage))
         with pytest.raises(ValueError, match="is not a model saved by"):

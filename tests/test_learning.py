@@ -437,7 +437,7 @@ def test_very_few_rows(n, optimizer, subsets):
 def test_jitter_that_learning_needed_is_reported(monkeypatch):
     """Sixty rows, of which most depend on the others to far more than 1e-5."""
     X, y = moons(60)
-    model = GPClassifier(inducing_points="all", learn_inducing=False, random_state=0)
+    model = GPClassifier(inducing_points=X, learn_inducing=False, random_state=0)
     assert quietly(model, X, y).jitter_ == xgpc.posterior.JITTER
     honest = xgpc.posterior.cholesky_and_inverse
     # As if round-off took a hundred thousandth of the diagonal.

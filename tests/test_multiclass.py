@@ -14,7 +14,7 @@ from test_gradients import derivative
 
 from xgpc import _engine
 from xgpc import passes as passes_module
-from xgpc.hyperparameters import bound_gradient, thetas
+from xgpc.hyperparameters import thetas
 from xgpc.inference import History, coordinate_ascent, natural_step, starting_posterior
 from xgpc.kernels import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS, has_label_noise
@@ -217,7 +217,7 @@ def test_gradient_at_a_fixed_posterior(likelihood, bound, share, weighted):
 
     with problem.passes() as passes:
         elbo = passes.update(q, site)[0] - q.kl
-        gradient = bound_gradient(passes, q, passes.target)
+        gradient = passes.bound_gradient(q, passes.target)
     assert elbo == pytest.approx(F(thetas(prior), prior.Z), rel=1e-9)
     check_gradient(problem, F, gradient, 1e-3, 1e-7, 5)
 
@@ -230,7 +230,7 @@ def test_gradient_of_the_profiled_bound(likelihood, bound, share):
         q, elbo, _, converged, site = problem.ascend(passes, label_noise=None)
         assert converged
         passes.update(q, site)
-        gradient = bound_gradient(passes, q, passes.target)
+        gradient = passes.bound_gradient(q, passes.target)
 
         def F(theta, Z):
             start = passes.carry_over(q, rebuilt(problem.prior, theta, Z), site)
@@ -276,7 +276,7 @@ def test_equal_kernels_give_what_one_gives(likelihood, bound):
         site, q = problem.site(), problem.arbitrary_posterior()
         with problem.passes() as passes:
             updated, coupled = passes.update(q, site), passes.coupled_target(q, site)
-            by_theta, by_Z = bound_gradient(passes, q, passes.target)
+            by_theta, by_Z = passes.bound_gradient(q, passes.target)
             gradients = by_theta.reshape(len(prior.groups), -1).sum(axis=0), by_Z.reshape(-1, *by_Z.shape[-2:]).sum(0)
             optimum = problem.ascend(passes)
         results.append([*updated, *coupled, *gradients, *q.marginals(problem.X), q.covariance(problem.X), optimum[1]])
@@ -336,7 +336,7 @@ def test_neither_threads_nor_the_cache_change_a_bit(likelihood, bound, share):
             with problem.passes(n_jobs=n_jobs, cache_bytes=cache_bytes) as passes:
                 assert passes._blocks.n_threads == n_jobs
                 result = [*passes.update(q, site), *passes.coupled_target(q, site), *q.marginals(problem.X, n_jobs)]
-                result += [*bound_gradient(passes, q, passes.target), *passes.statistics(problem.prior)]
+                result += [*passes.bound_gradient(q, passes.target), *passes.statistics(problem.prior)]
                 results.append(result)
     for other in results[1:]:
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))

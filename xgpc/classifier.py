@@ -11,20 +11,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import io
+from . import io, starting
 from .blocks import single_threaded_blas
+from .correction import bound_gap, corrected_marginals, correction_terms
+from .full import FullPrior
 from .hyperparameters import Options, Outcome
-from .inducing import Sample, inducing_points, sample_size
 from .inference import History, coordinate_ascent, starting_posterior
-from .kernels import KernelSpec
 from .learning import Data, Learner, parameters_at_bounds
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise, resolve
 from .passes import CACHE_BYTES
-from .posterior import AnyPrior, Prior, SeparatePriors, SparsePosterior
+from .posterior import AnyPosterior, SeparatePriors
 from .schemes import SCHEMES
 from .stochastic import learning_rate_schedule, stochastic
 from .validation import check_optimizer, check_parameters, training_data
@@ -33,12 +32,6 @@ from .validation import check_optimizer, check_parameters, training_data
 LINK_ROWS = 8192
 # A learned bound this near to n log(1 / 2) has found nothing.
 NO_GAIN = 0.999
-# The default kernel. Length scales start at sqrt(d) standard deviations, where the scaled squared distance of two rows
-# is 2 on average; a thousand times as long, one has switched its feature off, and a hundredth tells apart any two rows.
-# The latent standard deviation starts at 1.4, probabilities of .06 to .94 within two; at 100 it says certainty.
-LENGTH_SCALE_RANGE = (1e-2, 1e3)
-VARIANCE_BOUNDS = (1e-2, 1e5)
-START_VARIANCE = 2.0
 
 
 class GPClassifier(ClassifierMixin, BaseEstimator):
@@ -73,14 +66,15 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         kernel parameters alone are learned. ``history_["decision"]`` tells each step.
     inducing_points : {"kmeans", "random", "greedy", "all"} or array of shape (m, d), default="kmeans"
         Where the inducing points start. "greedy": rows of largest variance given those before, under the start kernel.
-        "all" takes every distinct row: a full Gaussian process, O(n^3). More points ("auto") are rows drawn in
-        proportion to their variance given the points so far.
+        "all": no inducing points, but a full Gaussian process with a latent value at each distinct row, in O(n^3) time
+        and O(n^2) memory, learned by "profile" in full batches. More points ("auto") are rows drawn in proportion to
+        their variance given the points so far.
     optimizer : {"profile", "alternate", "joint", "hybrid", "adam"} or None, default="profile"
         "profile": L-BFGS on the bound maximised over the posterior. "alternate": vi-JJ of [3]_, with the Taylor bound
         vi-Taylor; "joint" and "hybrid": vi-JJ-full and vi-JJ-hybrid, for the Polya-Gamma bound; "adam": that of X-GPC
         [1]_, also in mini-batches. None: the kernel's parameters and the inducing points stay as given.
     learn_inducing : bool, default=True
-        Whether the optimizer also moves the inducing points, those given or "all" included.
+        Whether the optimizer also moves the inducing points, those given included; a full Gaussian process has none.
     n_restarts_optimizer : int, default=0
         Further starts of the kernel parameters, drawn log-uniformly within their bounds; the highest bound is kept.
     subset_sizes : "auto", None or increasing integers, default="auto"
@@ -124,9 +118,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_ : int
     feature_names_in_ : array of str, if X had names
     kernel_ : Kernel, with the learned parameters; a list of one for each class with ``share="none"``
-    inducing_points_ : (m, d) array; (C, m, d) with ``share="none"``
+    inducing_points_ : (m, d) array; (C, m, d) with ``share="none"``; the distinct rows of a full Gaussian process
     label_noise_ : float, delta, where there is one
-    posterior_ : xgpc.posterior.SparsePosterior
+    posterior_ : xgpc.posterior.SparsePosterior, or xgpc.full.FullPosterior with ``inducing_points="all"``
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, all constants included.
     history_ : dict of arrays
@@ -141,7 +135,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     converged_ : bool
         Whether optimizer and posterior ended by ``tol`` and not by ``max_iter``.
     jitter_ : float
-        Added to the diagonal of the inducing points' covariance matrix, relative to its mean diagonal.
+        Added to the diagonal of the inducing points' covariance matrix, relative to its mean diagonal; 0 of a full
+        Gaussian process.
 
     Notes
     -----
@@ -264,7 +259,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         data = Data(X, labels, weight, self.n_jobs, n_latents)
         history = History()
 
-        prior, previous, grow = self._start(data, classes, random_state)
+        prior, previous, grow = starting.start(self, data, classes, random_state)
         q, n_iter = previous, 0
         unfinished: list[str] = []
         if self.optimizer is not None or grow:
@@ -297,6 +292,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                     history=history,
                 )
             coin = -np.log(len(classes)) * passes.total_weight
+            gap = bound_gap(passes, elbo + q.kl, likelihood.name, bound)
+            corrects = (likelihood.name, bound) == ("logit", "polya-gamma")
+            correction = correction_terms(passes, q) if corrects else None
         if not np.isfinite(elbo):
             raise ValueError(f"The bound is {elbo}: scale the features and the sample weights to moderate values.")
         if not converged:
@@ -314,20 +312,29 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=3)
         self._report(f"posterior: bound {elbo:.2f} after {n_steps} iterations")
         self.classes_ = classes
-        self._set_fit(q, likelihood.name, bound, site.parameter)
+        self._set_fit(q, likelihood.name, bound, site.parameter, correction, gap)
         self.elbo_ = elbo
         self.n_iter_ = max(1, n_iter or n_steps)
         self.converged_ = not unfinished
         self.history_ = history.arrays()
 
-    def _set_fit(self, q: SparsePosterior, likelihood: str, bound: str, label_noise: float) -> None:
+    def _set_fit(
+        self,
+        q: AnyPosterior,
+        likelihood: str,
+        bound: str,
+        label_noise: float,
+        correction: tuple[np.ndarray, np.ndarray] | None,
+        gap: float | None,
+    ) -> None:
         """Attributes that follow from the posterior."""
         kernels = [prior.spec.kernel for prior in q.prior.groups]
         self.posterior_ = q
-        self.kernel_ = kernels[0] if isinstance(q.prior, Prior) else kernels
+        self.kernel_ = kernels if isinstance(q.prior, SeparatePriors) else kernels[0]
         self.inducing_points_ = np.array(q.prior.Z)
         self.jitter_ = q.prior.jitter
         self._resolved = likelihood, bound
+        self._correction, self._bound_gap = correction, gap
         if has_label_noise(likelihood, bound):
             self.label_noise_ = label_noise
         elif hasattr(self, "label_noise_"):
@@ -338,9 +345,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         scheme = None
         if self.optimizer is not None:
             scheme = SCHEMES[self.optimizer].bind(self.batch_size, random_state)
-        options = Options(bool(self.learn_inducing), float(self.tol), int(self.max_iter), history)
-        # Adam's mini-batches need no subsets.
-        sizes = None if self.optimizer == "adam" else self.subset_sizes
+        full = isinstance(prior.groups[0], FullPrior)
+        options = Options(bool(self.learn_inducing) and not full, float(self.tol), int(self.max_iter), history)
+        # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
+        sizes = None if self.optimizer == "adam" or full else self.subset_sizes
         learner = Learner(data, site, scheme, options, sizes, random_state)
         outcome = learner.learn(prior, previous, grow)
         for _ in range(self.n_restarts_optimizer if scheme is not None else 0):
@@ -352,62 +360,36 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self._report(f"hyperparameters: {kernels} after {learner.n_iter} iterations")
         return outcome, learner.n_iter
 
-    def _start(self, data: Data, classes, random_state) -> tuple[AnyPrior, SparsePosterior | None, bool]:
-        """Kernel and inducing points to start from, the posterior if there is one, whether to add inducing points."""
-        X, weight, d = data.X, data.weight, data.X.shape[1]
-        n_kernels = data.n_latents if self.share == "none" and data.n_latents is not None else 1
-        previous = self._previous(d, data.n_latents, n_kernels, classes)
-        method = self.inducing_points if isinstance(self.inducing_points, str) else None
-        sample = Sample(X, weight, len(X) if method == "all" else sample_size(self.n_inducing), random_state)
-        if previous is not None and (self.optimizer is not None or self.kernel is None):
-            kernels = [group.spec.kernel for group in previous.prior.groups]
-        elif self.kernel is not None:
-            kernels = [self.kernel] * n_kernels
-        else:
-            kernels = [default_kernel(sample.scale)] * n_kernels
-        specs = [KernelSpec(kernel, d) for kernel in kernels]
-        if self.optimizer is not None:
-            if self.n_restarts_optimizer and not all(np.all(np.isfinite(spec.bounds)) for spec in specs):
-                raise ValueError(
-                    f"n_restarts_optimizer needs finite bounds of all free kernel parameters; got {kernels[0]}."
-                )
-            specs = [spec.within_bounds() for spec in specs]
-        if previous is not None:
-            return previous.prior.rebuilt(specs, previous.prior.Z), previous, False
-        Z = inducing_points(sample, self.inducing_points, self.n_inducing, random_state, specs[0])
-        grow = isinstance(self.n_inducing, str) and method is not None and method != "all"
-        start = Prior.build(specs[0], Z)
-        return start if n_kernels == 1 else SeparatePriors((start,) * n_kernels), None, grow
-
-    def _previous(self, d: int, n_latents: int | None, n_kernels: int, classes: np.ndarray) -> SparsePosterior | None:
-        """The posterior to start from, if this is a warm start and it fits the data."""
-        previous = getattr(self, "posterior_", None) if self.warm_start else None
-        if previous is None or not np.array_equal(self.classes_, classes):
-            return None
-        fits = (previous.n_latents, len(previous.prior.groups), previous.prior.groups[0].spec.n_features)
-        return previous if fits == (n_latents, n_kernels, d) else None
-
-    def _latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _latent(self, X: Any, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-        return self.posterior_.marginals(X, self.n_jobs)
+        if not corrected:
+            return self.posterior_.marginals(X, self.n_jobs)
+        if self._correction is None:
+            likelihood, bound = self._resolved
+            raise ValueError(
+                f"corrected=True is for likelihood='logit' with bound='polya-gamma'; this fit has {likelihood!r} with "
+                f"{bound!r}."
+            )
+        return corrected_marginals(self.posterior_, self._correction, X, self.n_jobs)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The more probable class of each row of X (n, d): (n,) array."""
         probabilities = self.predict_proba(X)
         return self.classes_[np.argmax(probabilities, axis=1)]
 
-    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+    def predict_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d).
 
-        The latent functions are integrated out, without random numbers; see ``xgpc.links`` for the errors.
+        The latent functions are integrated out, without random numbers; see ``xgpc.links`` for the errors. With
+        ``corrected`` as for ``predict_latent``.
         """
-        log_proba = self.predict_log_proba(X)
+        log_proba = self.predict_log_proba(X, corrected)
         return np.exp(log_proba, out=log_proba)
 
-    def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
+    def predict_log_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Log probabilities (n, C); finite and accurate where the probabilities underflow."""
-        mean, variance = self._latent(X)
+        mean, variance = self._latent(X, corrected)
         likelihood, bound = self._resolved
         delta = getattr(self, "label_noise_", None)
         log_proba = np.empty((mean.shape[-1], len(self.classes_)))
@@ -428,13 +410,19 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         log_proba = self.predict_log_proba(X)
         return log_proba[:, 1] - log_proba[:, 0] if len(self.classes_) == 2 else log_proba
 
-    def predict_latent(self, X: ArrayLike, return_cov: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def predict_latent(
+        self, X: ArrayLike, return_cov: bool = False, corrected: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean (n,) and variance (n,), or joint covariance (n, n), of the latent function.
 
         (n, C) and (n, n, C) of the latent functions of C classes, which are independent. A white kernel's variance is
-        part of both.
+        part of both. With ``corrected``, of the Polya-Gamma bound for "logit": mean and variance to second order in
+        what the approximation leaves out ([1]_, appendix A.6, corrected), with a warning of variances that it makes
+        negative, which become 0; there is no corrected covariance.
         """
-        mean, variance = self._latent(X)
+        if corrected and return_cov:
+            raise ValueError("There is no corrected joint covariance; give one of return_cov and corrected.")
+        mean, variance = self._latent(X, corrected)
         if not return_cov:
             return mean.T, variance.T
         rows = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
@@ -454,7 +442,23 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         site = LIKELIHOODS[likelihood].site(bound, len(self.classes_), getattr(self, "label_noise_", None))
         codes = np.searchsorted(self.classes_, y).astype(np.float64)
         labels = 2.0 * codes - 1.0 if q.n_latents is None else codes
-        return expected_log_likelihood(site, *q.marginals(rows, self.n_jobs), labels) - q.kl
+        mean, variance = q.marginals(rows, self.n_jobs)
+        return expected_log_likelihood(site, mean, variance, labels) - q.kl
+
+    def bound_gap(self) -> float:
+        """Nats by which the exact bound exceeds the augmented one on the training data, at the same posterior.
+
+        The expected divergence of the augmenting variables from their conditional posterior ([1]_, section 4.2) under
+        the bounds "polya-gamma" of "logit" and "augmented" of "svm"; 0 under "exact".
+        """
+        check_is_fitted(self)
+        if self._bound_gap is None:
+            likelihood, bound = self._resolved
+            raise ValueError(
+                f"bound_gap() is for bounds 'polya-gamma' of 'logit', 'augmented' of 'svm', and 'exact'; this fit has "
+                f"{bound!r} of {likelihood!r}."
+            )
+        return self._bound_gap
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects.
@@ -483,11 +487,3 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags
-
-
-def default_kernel(scale: np.ndarray) -> Kernel:
-    """ConstantKernel * RBF with a length scale sqrt(d) * ``scale`` for each of the d features."""
-    length_scale = np.sqrt(len(scale)) * scale
-    low, high = LENGTH_SCALE_RANGE
-    bounds = np.column_stack([low * length_scale, high * length_scale])
-    return ConstantKernel(START_VARIANCE, VARIANCE_BOUNDS) * RBF(length_scale, bounds)

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
-from . import _engine
 from ._engine import Site
 from .inducing import mean_and_scale
 from .inference import History, coordinate_ascent, is_small, tolerance_unit
-from .kernels import KernelGradient
-from .passes import Passes
-from .posterior import AnyPrior, SparsePosterior
+from .passes import TrainingSites
+from .posterior import AnyPosterior, AnyPrior
 
 # Inner solves stop at this share of the latest outer gain: the objective's noise then stays below what the line search
 # looks at. Bounded so that first steps are not wasted on precision and last ones not on round-off.
@@ -41,46 +39,6 @@ GTOL = 1e-6
 UNIT = 2.0
 # Pairs of steps and gradients kept: inducing points make many coordinates.
 MEMORY = 20
-
-
-def bound_gradient(
-    passes: Passes, q: SparsePosterior, target: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Gradient of the bound at fixed q(u), which at q's optimum is that of the profiled bound.
-
-    Parameters
-    ----------
-    passes : holds the sites under q
-    target : natural parameters (P, h) of the unit step from q
-
-    Returns
-    -------
-    Gradients by the kernel's ``theta``, (n_theta,), those of several kernels one after the other, and by the inducing
-    points, (m, d) or (C, m, d).
-
-    Notes
-    -----
-    dF/dK_nm = (r - lambda m) alpha^T + Lambda A (I - P^-1) L^-1; dF/dK_mm: see ``matrix_gradients`` in
-    ``src/xgpc/_engine.pyx``, at the optimum the textbook form. O(C n m^2 + n m d + C m^3).
-    """
-    Rinv, w = q.stacked()
-    P, h = target[0].reshape(Rinv.shape), target[1].reshape(w.shape)
-    M, alpha = np.empty_like(Rinv), np.empty_like(w)
-    grams = []
-    for prior, part in q.parts:
-        G = np.zeros(Rinv.shape[1:])
-        for c in range(len(w))[part]:
-            G_c, M[c], alpha[c] = _engine.matrix_gradients(prior.Linv, Rinv[c], P[c], h[c], w[c], prior.jitter)
-            G += G_c
-        gram = KernelGradient.empty(prior.core)
-        _engine.gradient_of_gram(prior.core, prior.Z, G, *gram.arrays)
-        grams.append(gram)
-    crosses = passes.gradient(q, M, alpha)
-    d_theta, d_Z = zip(
-        *(prior.spec.gradient(prior.core, *sums) for prior, *sums in zip(q.prior.groups, crosses, grams, strict=True)),
-        strict=True,
-    )
-    return np.concatenate(d_theta), np.reshape(d_Z, q.prior.Z.shape)
 
 
 class Coordinates:
@@ -133,7 +91,7 @@ def thetas(prior: AnyPrior) -> np.ndarray:
 class Outcome:
     """What a scheme returns: the posterior at the best hyperparameters, its bound, iterations, and what went short."""
 
-    q: SparsePosterior
+    q: AnyPosterior
     elbo: float
     n_iter: int
     problem: str | None = None
@@ -208,7 +166,7 @@ class ProfiledBound:
     vector, q, elbo : the best evaluation; its sites are kept, too, for the next to start from
     """
 
-    def __init__(self, passes: Passes, site: Site, start: SparsePosterior, options: Options):
+    def __init__(self, passes: TrainingSites, site: Site, start: AnyPosterior, options: Options):
         self.passes, self.site, self.history = passes, site, options.history
         self.coordinates = Coordinates(start.prior, options.learn_inducing)
         # Nats that an inner solve may leave, and what failed line searches have tightened them by.
@@ -222,7 +180,7 @@ class ProfiledBound:
         # step at all, as the gradient vanishes at the prior.
         self._is_start = iterations > 0
 
-    def _keep(self, vector: np.ndarray, q: SparsePosterior, elbo: float) -> None:
+    def _keep(self, vector: np.ndarray, q: AnyPosterior, elbo: float) -> None:
         self.vector, self.q, self.elbo = vector.copy(), q, elbo
         self._sites = self.passes.precision.copy(), self.passes.linear.copy()
 
@@ -240,7 +198,7 @@ class ProfiledBound:
         except ValueError:
             return refused
         passes.precision[:], passes.linear[:] = self._sites
-        q = SparsePosterior.from_natural(prior, *passes.statistics(prior))
+        q = passes.posterior(prior)
         if q is None:
             return refused
         inner_tol = self.inner_gain * self.tightening / tolerance_unit(self.elbo)
@@ -253,11 +211,9 @@ class ProfiledBound:
             self._keep(vector, q, elbo)
         return self._evaluated(vector, q, elbo, iterations)
 
-    def _evaluated(
-        self, vector: np.ndarray, q: SparsePosterior, elbo: float, iterations: int
-    ) -> tuple[float, np.ndarray]:
+    def _evaluated(self, vector: np.ndarray, q: AnyPosterior, elbo: float, iterations: int) -> tuple[float, np.ndarray]:
         """Record an evaluation, at whose q ``passes`` stands, and form its gradient."""
-        gradient = self.coordinates.pack_gradient(*bound_gradient(self.passes, q, self.passes.target))
+        gradient = self.coordinates.pack_gradient(*self.passes.bound_gradient(q, self.passes.target))
         self.evaluations += 1
         self.history.add(
             evaluation=self.evaluations, elbo=elbo, inner_iterations=iterations, theta=thetas(q.prior)[None]
@@ -265,7 +221,7 @@ class ProfiledBound:
         return -elbo, -gradient
 
 
-def profile(passes: Passes, start: SparsePosterior, site: Site, options: Options) -> Outcome:
+def profile(passes: TrainingSites, start: AnyPosterior, site: Site, options: Options) -> Outcome:
     """Maximise the profiled bound over kernel parameters and inducing points by L-BFGS.
 
     The inner tolerance follows the outer progress; a failed line search tightens it and restarts.

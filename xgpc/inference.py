@@ -9,8 +9,8 @@ import numpy as np
 
 from . import _engine
 from ._engine import Site
-from .passes import Passes
-from .posterior import AnyPrior, SparsePosterior
+from .passes import TrainingSites
+from .posterior import AnyPosterior, AnyPrior
 
 # A fall of the bound below this share of it is round-off, not a step too long.
 ROUND_OFF = 1e-11
@@ -79,14 +79,7 @@ def is_small(gain: float, elbo: float, tol: float) -> bool:
     return gain < tol * tolerance_unit(elbo)
 
 
-def kl_divergence(q: SparsePosterior, p: SparsePosterior) -> float:
-    """KL(q || p) of two posteriors under the same prior, in nats; O(m^3)."""
-    log_det = 2.0 * np.sum(np.log(np.diagonal(p.R, axis1=-2, axis2=-1) / np.diagonal(q.R, axis1=-2, axis2=-1)))
-    distance = np.swapaxes(p.R, -1, -2) @ (p.w - q.w)[..., None]
-    return float(0.5 * (np.sum((q.Rinv @ p.R) ** 2) - q.w.size + np.sum(distance**2) - log_det))
-
-
-def objective(passes: Passes, q: SparsePosterior, site: Site, log_likelihood: float) -> tuple[float, float]:
+def objective(passes: TrainingSites, q: AnyPosterior, site: Site, log_likelihood: float) -> tuple[float, float]:
     """The bound, and what the updates of the site ascend, under q after a pass that summed ``log_likelihood``.
 
     Both are the same but for the Taylor expansion, which is no bound: its updates are Newton steps on the log joint
@@ -95,18 +88,17 @@ def objective(passes: Passes, q: SparsePosterior, site: Site, log_likelihood: fl
     elbo = log_likelihood - q.kl
     if site.bound != "taylor":
         return elbo, elbo
-    return elbo, log_likelihood + 0.5 * float(passes.precision @ passes.variance) - 0.5 * float(q.w @ q.w)
+    return elbo, log_likelihood + 0.5 * float(passes.precision @ passes.variance) - 0.5 * q.squared_norm
 
 
-def natural_step(q: SparsePosterior, target: tuple[np.ndarray, np.ndarray], rate: float) -> SparsePosterior | None:
+def natural_step(q: AnyPosterior, target: tuple[np.ndarray, np.ndarray], rate: float) -> AnyPosterior | None:
     """q with natural parameters (1 - rate) eta + rate target: an interpolation of the sites.
 
-    None if its precision is not positive definite.
+    None if that is not proper: its precision is not positive definite.
     """
-    P, h = target
     if rate != 1.0:
-        P, h = q.P + rate * (P - q.P), q.h + rate * (h - q.h)
-    return SparsePosterior.from_natural(q.prior, P, h)
+        target = tuple(old + rate * (new - old) for old, new in zip(q.natural, target, strict=True))
+    return q.with_natural(*target)
 
 
 def start_site(site: Site) -> Site | None:
@@ -116,7 +108,7 @@ def start_site(site: Site) -> Site | None:
     return Site(*START[site.likelihood], n_latents=site.n_latents)
 
 
-def starting_posterior(passes: Passes, q: SparsePosterior | None, prior: AnyPrior, site: Site) -> SparsePosterior:
+def starting_posterior(passes: TrainingSites, q: AnyPosterior | None, prior: AnyPrior, site: Site) -> AnyPosterior:
     """Where to start under ``prior``: from the sites of q, if there is one."""
     if q is not None:
         return passes.carry_over(q, prior, site)
@@ -128,14 +120,14 @@ def starting_posterior(passes: Passes, q: SparsePosterior | None, prior: AnyPrio
 
 
 def coordinate_ascent(
-    passes: Passes,
-    q: SparsePosterior,
+    passes: TrainingSites,
+    q: AnyPosterior,
     site: Site,
     *,
     tol: float,
     max_iter: int,
     history: History,
-) -> tuple[SparsePosterior, float, int, bool]:
+) -> tuple[AnyPosterior, float, int, bool]:
     """Full-batch natural-gradient ascent with unit steps, safeguarded.
 
     A step that lowers the bound is halved (the sites interpolated between old and new), the next one starts at twice
@@ -159,7 +151,7 @@ def coordinate_ascent(
         else:
             trial = natural_step(q, target, rate)
         # What a conjugate bound would gain by the step; no pass over the data for less than the tolerance.
-        if rate == 1.0 and trial is not None and is_small(kl_divergence(q, trial), elbo, tol):
+        if rate == 1.0 and trial is not None and is_small(q.kl_to(trial), elbo, tol):
             return q, elbo, iteration - 1, True
         gain = -np.inf
         if trial is not None:

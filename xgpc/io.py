@@ -11,11 +11,12 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from .blocks import single_threaded_blas
+from .full import FullPosterior, FullPrior
 from .kernels import KERNELS, KernelSpec
 from .likelihoods import resolve
 from .posterior import Prior, SeparatePriors, SparsePosterior
 
-FORMAT = 2
+FORMAT = 3
 # Constructor arguments kept as they are; kernel, inducing points, class weights and random state have forms of their
 # own.
 PARAMETERS = (
@@ -66,23 +67,31 @@ def save(model: Any, path: str | os.PathLike) -> None:
     points = model.inducing_points
     parameters["inducing_points"] = points if isinstance(points, str) else np.asarray(points, dtype=np.float64)
     parameters["kernel"] = None if model.kernel is None else kernel_to_data(model.kernel)
+    full = isinstance(q, FullPosterior)
     header = {
         "format": FORMAT,
+        "full": full,
         "parameters": parameters,
         "kernels": [kernel_to_data(prior.spec.kernel) for prior in q.prior.groups],
         "resolved": model._resolved,
         "label_noise": getattr(model, "label_noise_", None),
         "object_labels": model.classes_.dtype.kind == "O",
+        "bound_gap": model._bound_gap,
         "elbo": model.elbo_,
         "n_iter": model.n_iter_,
         "converged": model.converged_,
     }
+    eta, h = q.natural
+    # Of a full Gaussian process the sites' precisions, else lower triangles of P.
+    eta = eta if full else np.tril(eta)
     arrays = {f"history_{name}": column for name, column in model.history_.items()}
+    if model._correction is not None:
+        arrays["correction_precision"], arrays["correction_linear"] = model._correction
     if hasattr(model, "feature_names_in_"):
         arrays["feature_names"] = model.feature_names_in_.astype(str)
     header_text = json.dumps(header, default=lambda value: np.asarray(value).tolist())
     with open(path, "wb") as file:
-        np.savez(file, header=header_text, classes=classes, Z=q.prior.Z, P=np.tril(q.P), h=q.h, **arrays)
+        np.savez(file, header=header_text, classes=classes, Z=q.prior.Z, eta=eta, h=h, **arrays)
 
 
 def load(cls: type, path: str | os.PathLike) -> Any:
@@ -103,14 +112,15 @@ def _rebuild(cls: type, arrays: dict[str, np.ndarray]) -> Any:
     header = json.loads(str(arrays["header"]))
     if header["format"] != FORMAT:
         raise ValueError(f"its format is {header['format']}, this version reads {FORMAT}")
-    Z, P, h, classes = (arrays[name] for name in ("Z", "P", "h", "classes"))
+    Z, eta, h, classes = (arrays[name] for name in ("Z", "eta", "h", "classes"))
     m, d = Z.shape[-2:]
     names = arrays.get("feature_names", np.empty(d))
     likelihood, bound = header["resolved"]
     n_latents = resolve(likelihood, bound, len(classes))[0].n_latents(len(classes))
     shape = () if n_latents is None else (n_latents,)
     kernels = header["kernels"]
-    if (P.shape, h.shape, names.shape) != ((*shape, m, m), (*shape, m), (d,)) or (Z.ndim, len(kernels)) not in (
+    size = (m,) if header["full"] else (m, m)
+    if (eta.shape, h.shape, names.shape) != ((*shape, *size), (*shape, m), (d,)) or (Z.ndim, len(kernels)) not in (
         (2, 1),
         (3, n_latents),
     ):
@@ -124,15 +134,21 @@ def _rebuild(cls: type, arrays: dict[str, np.ndarray]) -> Any:
         parameters["inducing_points"] = np.array(parameters["inducing_points"])
     if parameters["kernel"] is not None:
         parameters["kernel"] = kernel_from_data(parameters["kernel"])
+    one_prior, posterior = (FullPrior, FullPosterior) if header["full"] else (Prior, SparsePosterior)
     priors = tuple(
-        Prior.build(KernelSpec(kernel_from_data(kernel), d), points)
+        one_prior.build(KernelSpec(kernel_from_data(kernel), d), points)
         for kernel, points in zip(kernels, Z.reshape(-1, m, d), strict=True)
     )
-    q = SparsePosterior.from_natural(priors[0] if Z.ndim == 2 else SeparatePriors(priors), P, h)
+    q = posterior.from_natural(priors[0] if Z.ndim == 2 else SeparatePriors(priors), eta, h)
     if q is None:
         raise ValueError("its posterior precision is not positive definite")
     model = cls(**parameters)
-    model._set_fit(q, likelihood, bound, header["label_noise"])
+    correction = None
+    if "correction_linear" in arrays:
+        correction = arrays["correction_precision"], arrays["correction_linear"]
+        if (correction[0].shape, correction[1].shape) != (eta.shape, h.shape):
+            raise ValueError("its arrays do not fit each other")
+    model._set_fit(q, likelihood, bound, header["label_noise"], correction, header["bound_gap"])
     model.classes_ = classes.astype(object) if header["object_labels"] else classes
     model.n_features_in_ = d
     if "feature_names" in arrays:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ._engine import Site
+from .full import FullPasses, FullPrior
 from .hyperparameters import Options, Outcome
 from .inducing import with_more_points
 from .inference import History, coordinate_ascent, starting_posterior, tolerance_unit
 from .kernels import KernelSpec
 from .passes import CACHE_BYTES, Passes
-from .posterior import AnyPrior, SparsePosterior
+from .posterior import AnyPosterior, AnyPrior
 
 # Rows of the first subset: this many, or so many for each inducing point. With fewer, kernel parameters and inducing
 # points fit the sample: on ringnorm, 2000 rows at m = 100 lead to an optimum that all rows do not lead away from.
@@ -46,7 +48,7 @@ AT_BOUND = 1e-3
 # Parameters at their bounds that a warning names.
 LISTED = 5
 
-Scheme = Callable[[Passes, SparsePosterior, Site, Options], Outcome]
+Scheme = Callable[..., Outcome]
 Sizes = str | None | Sequence[int]
 
 
@@ -67,7 +69,9 @@ class Data:
     def part(self, rows: np.ndarray | slice) -> Data:
         return replace(self, X=self.X[rows], y=self.y[rows], weight=None if self.weight is None else self.weight[rows])
 
-    def passes(self, prior: AnyPrior, cache_bytes: int = CACHE_BYTES) -> Passes:
+    def passes(self, prior: AnyPrior, cache_bytes: int = CACHE_BYTES) -> Any:
+        if isinstance(prior.groups[0], FullPrior):
+            return FullPasses(self.X, self.y, self.weight, self.n_jobs, self.n_latents, prior.groups[0].Z)
         return Passes(
             self.X, self.y, self.weight, prior.n_inducing, self.n_jobs, cache_bytes, self.n_latents, len(prior.groups)
         )  # fmt: skip
@@ -169,7 +173,7 @@ class Learner:
             max_iter=min(SUBSET_ITERATIONS, SUBSET_FACTOR * self.options.max_iter),
         )
 
-    def learn(self, prior: AnyPrior, previous: SparsePosterior | None, grow: bool) -> Outcome:
+    def learn(self, prior: AnyPrior, previous: AnyPosterior | None, grow: bool) -> Outcome:
         """Stages on growing subsets, each from where the one before ended.
 
         Parameters
@@ -206,7 +210,7 @@ class Learner:
             return []
         return [larger for larger in subset_sizes(len(self.data), prior.n_inducing, self.sizes) if larger > size]
 
-    def _stage(self, size: int, prior: AnyPrior, q: SparsePosterior | None, options: Options) -> Outcome:
+    def _stage(self, size: int, prior: AnyPrior, q: AnyPosterior | None, options: Options) -> Outcome:
         """The scheme on a subset, from the sites that q makes there."""
         if self.scheme is None:
             return self._posterior(size, prior, q)
@@ -218,7 +222,7 @@ class Learner:
         self.n_iter += outcome.n_iter
         return outcome
 
-    def _posterior(self, size: int, prior: AnyPrior, q: SparsePosterior | None, nats: float | None = None) -> Outcome:
+    def _posterior(self, size: int, prior: AnyPrior, q: AnyPosterior | None, nats: float | None = None) -> Outcome:
         """The posterior alone on a subset, to within so many nats."""
         data = self.data.part(self.subsets.rows(size))
         with data.passes(prior) as passes:
@@ -231,7 +235,7 @@ class Learner:
             )
         return Outcome(q, elbo, 0)
 
-    def _grow(self, prior: AnyPrior, q: SparsePosterior | None) -> tuple[Outcome, int]:
+    def _grow(self, prior: AnyPrior, q: AnyPosterior | None) -> tuple[Outcome, int]:
         """Double the inducing points until the bound, on a subset for so many, gains too little by it.
 
         Returns the outcome for the last number of points and the size of its subset.

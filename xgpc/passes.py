@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from queue import SimpleQueue
 from types import TracebackType
 
@@ -12,7 +14,7 @@ from . import _engine
 from ._engine import Site
 from .blocks import BlockMap
 from .kernels import KernelGradient
-from .posterior import AnyPrior, SparsePosterior
+from .posterior import AnyPosterior, AnyPrior, SparsePosterior
 
 # The whitened rows A (n, m) are kept between passes at the same hyperparameters while they take less than this: they
 # are 40 % of a pass. Beyond it memory stays O(n + m^2) and every pass projects again.
@@ -30,26 +32,123 @@ PRECISION_RATE = 2.0 / 3.0
 LEAST_COMPLEMENT = 1e-3
 
 
-class Passes:
-    """Passes over the training rows: each is a sum over blocks, added in the blocks' order.
+class TrainingSites(ABC):
+    """Training rows, and the marginals and sites of the latest pass over them; what inference and learning need.
 
     Parameters
     ----------
     X : (n, d) float32 or float64, any strides
     y : (n,) float64, -1 or +1; 0, ..., C - 1 for C latent functions
     weight : (n,) float64, positive, or None for ones
-    n_inducing : int, m
     n_jobs : int or None
-    cache_bytes : int, memory that the whitened rows may take
     n_latents : int or None, number C of latent functions, each with a leading axis in the arrays; None: one, without
-    n_groups : int, kernels: 1, or one for each latent function
 
     Attributes
     ----------
     mean, variance, precision, linear : (n,) or (C, n) float64
         Marginals and sites of the latest pass.
-    target : (P, h)
+    target : pair of arrays
         Natural parameters that the sites of the latest pass make.
+    """
+
+    target: tuple[np.ndarray, np.ndarray]
+
+    def __init__(
+        self, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, n_jobs: int | None, n_latents: int | None
+    ):
+        self.X, self.y, self.n_jobs, self.n_latents = X, y, n_jobs, n_latents
+        self.weight = np.empty(0) if weight is None else weight
+        self.total_weight = float(len(y) if weight is None else np.sum(weight))
+        self._shape = () if n_latents is None else (n_latents,)
+        self.mean, self.variance, self.precision, self.linear = np.zeros((4, *self._shape, len(y)))
+
+    @abstractmethod
+    def at_prior(self, prior: AnyPrior) -> AnyPosterior:
+        """q = p."""
+
+    @abstractmethod
+    def update(self, q: AnyPosterior, site: Site) -> tuple[float, np.ndarray, np.ndarray]:
+        """Marginals and sites under q; returns sum of ell and ``target``, the natural parameters of the unit step.
+
+        A parameter of the site that is learned becomes the best one for q.
+        """
+
+    @abstractmethod
+    def coupled_target(self, q: AnyPosterior, site: Site) -> tuple[np.ndarray, np.ndarray]:
+        """Natural parameters of the step from q after its pass, for several latent functions."""
+
+    @abstractmethod
+    def posterior(self, prior: AnyPrior) -> AnyPosterior | None:
+        """What the sites of the latest pass make of a new prior; None if that is not proper."""
+
+    @abstractmethod
+    def sums(self, prior: AnyPrior) -> tuple[np.ndarray, np.ndarray]:
+        """What ``precision`` and ``linear`` add to the natural parameters of a prior."""
+
+    @abstractmethod
+    def bound_gradient(self, q: AnyPosterior, target: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Gradients by kernel parameters and inducing points at q's optimum, after its pass."""
+
+    def carry_over(self, q: AnyPosterior, prior: AnyPrior, site: Site) -> AnyPosterior:
+        """Where to start under ``prior`` from q, of whatever rows: the posterior that the sites under q make here.
+
+        q itself if it has that prior, as the first update makes the same sites of it.
+        """
+        if q.prior is prior:
+            return q
+        self.mean[:], self.variance[:] = q.marginals(self.X, self.n_jobs)
+        self._evaluate(site)
+        return self.posterior(prior) or self.at_prior(prior)
+
+    def _evaluate(self, site: Site) -> float:
+        """Sites from the marginals; returns the sum of ell."""
+        ell = np.empty(len(self.y))
+        _engine.sites(site, self.mean, self.variance, self.y, self.weight, ell, self.precision, self.linear)
+        return float(np.sum(ell))
+
+    def _refit(self, site: Site, total: float) -> tuple[float, float]:
+        """Give the site its best parameter under q after a pass; precisions and linear terms are in proportion.
+
+        Returns the sum of ell at it and the factor of the proportion.
+        """
+        total, factor = best_parameter(site, total, self.total_weight)
+        self.precision *= factor
+        self.linear *= factor
+        return total, factor
+
+    def _softmax_curvature(self) -> tuple[np.ndarray, Callable[[np.ndarray, slice], np.ndarray]]:
+        """Gradient (C, n) of ell by the means, and the product of its curvature, coupled across classes, with some.
+
+        The curvature of each point is diag(d) - d d^T / sum(d), d_c = lambda_c / (1 - p_c), which has the sites'
+        diagonal and none along (1, ..., 1). The product is with (C, r) values of a slice of the rows.
+        """
+        gradient = self.linear - self.precision * self.mean
+        # Of the label the gradient is weight * (1 - p), of others -weight * p.
+        weight = self.weight if len(self.weight) else 1.0
+        right = 1.0 + gradient / weight
+        right[self.y.astype(np.intp), np.arange(len(self.y))] -= 1.0
+        d = np.maximum(self.precision, 0.0) / np.clip(right, LEAST_COMPLEMENT, 1.0)
+        share = d / np.maximum(np.sum(d, axis=0), np.finfo(float).tiny)
+
+        def curvature(values: np.ndarray, rows: slice) -> np.ndarray:
+            return d[:, rows] * (values - np.sum(share[:, rows] * values, axis=0))
+
+        return gradient, curvature
+
+
+class Passes(TrainingSites):
+    """Passes over the training rows: each is a sum over blocks, added in the blocks' order.
+
+    Parameters
+    ----------
+    X, y, weight, n_jobs, n_latents : as for ``TrainingSites``
+    n_inducing : int, m
+    cache_bytes : int, memory that the whitened rows may take
+    n_groups : int, kernels: 1, or one for each latent function
+
+    Attributes
+    ----------
+    target : (P, h)
     """
 
     def __init__(
@@ -63,13 +162,9 @@ class Passes:
         n_latents: int | None = None,
         n_groups: int = 1,
     ):
+        super().__init__(X, y, weight, n_jobs, n_latents)
         n, d = X.shape
-        self.X, self.y, self.n_jobs, self.n_latents = X, y, n_jobs, n_latents
-        self.weight = np.empty(0) if weight is None else weight
-        self.total_weight = float(n if weight is None else np.sum(weight))
-        self._shape = () if n_latents is None else (n_latents,)
         self._latents = latents = n_latents or 1
-        self.mean, self.variance, self.precision, self.linear = np.zeros((4, *self._shape, n))
         # The same, whatever the number of latent functions.
         self._rows = [a.reshape(latents, n) for a in (self.mean, self.variance, self.precision, self.linear)]
         self._blocks = BlockMap(n, n_inducing, d, n_jobs, latents)
@@ -119,15 +214,11 @@ class Passes:
         return total, P, h
 
     def update(self, q: SparsePosterior, site: Site) -> tuple[float, np.ndarray, np.ndarray]:
-        """Marginals and sites under q; returns sum of ell and the natural parameters (P, h) of the unit step.
-
-        O(n (C m^2 + m d)) if the latent functions share a kernel, else O(n C (m^2 + m d)); P is a lower triangle. A
-        parameter of the site that is learned becomes the best one for q.
-        """
+        """O(n (C m^2 + m d)) if the latent functions share a kernel, else O(n C (m^2 + m d)); P is a lower triangle."""
         cached = self._is_cached(q.prior)
         mean, variance, precision, linear = self._rows
         Rinv, w = q.stacked()
-        parts = q.parts
+        parts = q.prior.parts
 
         def shared(start, stop, work, P, h):
             prior, _ = parts[0]
@@ -143,43 +234,33 @@ class Passes:
                     variance[c],
                 )  # fmt: skip
             total = _engine.sites_block(site, start, stop, mean, variance, self.y, self.weight, work, precision, linear)
-            self._separate_statistics(q.prior, bool(len(self._cache[0])), start, stop, work, P, h)
+            self._sites_statistics(q.prior, bool(len(self._cache[0])), start, stop, work, P, h)
             return total
 
         total, P, h = self._sum(q.prior, shared if len(parts) == 1 else separate)
         if site.learned:
-            total = self._refit(site, total)
+            total, factor = self._refit(site, total)
+            P *= factor
+            diagonal = np.einsum("...ii->...i", P)
+            diagonal += 1.0 - factor
+            h *= factor
         return total, P, h
 
-    def _separate_statistics(self, prior, cached, start, stop, work, P, h):
+    def _sites_statistics(self, prior, cached, start, stop, work, P, h):
         _, _, precision, linear = self._rows
-        for g, (cache, group) in enumerate(zip(self._cache, prior.groups, strict=True)):
-            c = slice(None) if len(prior.groups) == 1 else slice(g, g + 1)
+        for cache, (group, c) in zip(self._cache, prior.parts, strict=True):
             _engine.statistics_block(
                 group.core, self.X, cache, cached, start, stop, group.Linv, precision[c], linear[c], work, P[c], h[c]
             )
         return 0.0
-
-    def _refit(self, site: Site, total: float) -> float:
-        """Give the site its best parameter under q after a pass; precisions and linear terms are in proportion."""
-        total, factor = best_parameter(site, total, self.total_weight)
-        self.precision *= factor
-        self.linear *= factor
-        P, h = self.target
-        P *= factor
-        diagonal = np.einsum("...ii->...i", P)
-        diagonal += 1.0 - factor
-        h *= factor
-        return total
 
     def coupled_target(self, q: SparsePosterior, site: Site) -> tuple[np.ndarray, np.ndarray]:
         """Natural parameters of the step from q after its pass: the sites' precision, and a mean for all classes.
 
         Each class has a site of its own, but what softmax gains for one it takes from the others: unit steps go round
         in circles, and what adds to all latent functions alike hardly moves, as their likelihood has no curvature
-        there. The mean is a Newton step with the curvature diag(d) - d d^T / sum(d) of each point, d_c = lambda_c /
-        (1 - p_c), which has the sites' diagonal and none along (1, ..., 1): conjugate gradients, preconditioned by the
-        sites' precision. O(n C m) each. Other sites' steps are their own.
+        there. The mean is a Newton step with the coupled curvature of each point: conjugate gradients, preconditioned
+        by the sites' precision. O(n C m) each. Other sites' steps are their own.
         """
         if site.likelihood != "softmax":
             return self.target
@@ -187,16 +268,7 @@ class Passes:
         trial = SparsePosterior.from_natural(q.prior, P, self.target[1])
         if trial is None:
             return self.target
-        gradient = self.linear - self.precision * self.mean
-        # Of the label the gradient is weight * (1 - p), of others -weight * p.
-        weight = self.weight if len(self.weight) else 1.0
-        right = 1.0 + gradient / weight
-        right[self.y.astype(np.intp), np.arange(len(self.y))] -= 1.0
-        d = np.maximum(self.precision, 0.0) / np.clip(right, LEAST_COMPLEMENT, 1.0)
-        share = d / np.maximum(np.sum(d, axis=0), np.finfo(float).tiny)
-
-        def curvature(products: np.ndarray, rows: slice) -> np.ndarray:
-            return d[:, rows] * (products - np.sum(share[:, rows] * products, axis=0))
+        gradient, curvature = self._softmax_curvature()
 
         def precondition(residual: np.ndarray) -> np.ndarray:
             return (np.swapaxes(trial.Rinv, 1, 2) @ (trial.Rinv @ residual[..., None]))[..., 0]
@@ -222,10 +294,7 @@ class Passes:
     def _sums(self, prior: AnyPrior, function, w: np.ndarray | None) -> np.ndarray:
         """Sum over rows i of function(w A^T)_ci a_i, (C, m); the function is of a block's products and its rows."""
         cached = self._is_cached(prior)
-        parts = [
-            (group, cache, slice(None) if len(prior.groups) == 1 else slice(g, g + 1))
-            for g, (group, cache) in enumerate(zip(prior.groups, self._cache, strict=True))
-        ]
+        parts = [(group, cache, c) for cache, (group, c) in zip(self._cache, prior.parts, strict=True)]
 
         def task(start, stop, work):
             products = np.empty((self._latents, stop - start))
@@ -251,19 +320,14 @@ class Passes:
     def statistics(self, prior: AnyPrior) -> tuple[np.ndarray, np.ndarray]:
         """Natural parameters (P, h) of the sites of the latest pass under a new prior."""
         cached = self._is_cached(prior)
-        return self._sum(prior, lambda *block: self._separate_statistics(prior, cached, *block))[1:]
+        return self._sum(prior, lambda *block: self._sites_statistics(prior, cached, *block))[1:]
 
-    def carry_over(self, q: SparsePosterior, prior: AnyPrior, site: Site) -> SparsePosterior:
-        """Where to start under ``prior`` from q, of whatever rows: the posterior that the sites under q make here.
+    def sums(self, prior: AnyPrior) -> tuple[np.ndarray, np.ndarray]:
+        P, h = self.statistics(prior)
+        return P - np.eye(prior.n_inducing), h
 
-        q itself if it has that prior, as the first update makes the same sites of it.
-        """
-        if q.prior is prior:
-            return q
-        self.mean[:], self.variance[:] = q.marginals(self.X, self.n_jobs)
-        ell = np.empty(len(self.X))
-        _engine.sites(site, self.mean, self.variance, self.y, self.weight, ell, self.precision, self.linear)
-        return SparsePosterior.from_natural(prior, *self.statistics(prior)) or self.at_prior(prior)
+    def posterior(self, prior: AnyPrior) -> SparsePosterior | None:
+        return SparsePosterior.from_natural(prior, *self.statistics(prior))
 
     def gradient(self, q: SparsePosterior, M: np.ndarray, alpha: np.ndarray) -> list[KernelGradient]:
         """Contraction of dF/dK_nm and dF/dk_ii with each kernel's derivatives, under q and the latest sites.
@@ -274,7 +338,7 @@ class Passes:
         _, w = q.stacked()
         _, _, precision, linear = self._rows
         totals = []
-        for cache, (prior, c) in zip(self._cache, q.parts, strict=True):
+        for cache, (prior, c) in zip(self._cache, q.prior.parts, strict=True):
             total = KernelGradient.empty(prior.core)
 
             def task(start, stop, work, prior=prior, cache=cache, c=c):
@@ -290,6 +354,48 @@ class Passes:
             totals.append(total)
         self._remember(q.prior)
         return totals
+
+    def bound_gradient(
+        self, q: SparsePosterior, target: tuple[np.ndarray, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient of the bound at fixed q(u), which at q's optimum is that of the profiled bound.
+
+        Parameters
+        ----------
+        q : whose sites the latest pass left
+        target : natural parameters (P, h) of the unit step from q
+
+        Returns
+        -------
+        Gradients by the kernel's ``theta``, (n_theta,), those of several kernels one after the other, and by the
+        inducing points, (m, d) or (C, m, d).
+
+        Notes
+        -----
+        dF/dK_nm = (r - lambda m) alpha^T + Lambda A (I - P^-1) L^-1; dF/dK_mm: see ``matrix_gradients`` in
+        ``src/xgpc/_engine.pyx``, at the optimum the textbook form. O(C n m^2 + n m d + C m^3).
+        """
+        Rinv, w = q.stacked()
+        P, h = target[0].reshape(Rinv.shape), target[1].reshape(w.shape)
+        M, alpha = np.empty_like(Rinv), np.empty_like(w)
+        grams = []
+        for prior, part in q.prior.parts:
+            G = np.zeros(Rinv.shape[1:])
+            for c in range(len(w))[part]:
+                G_c, M[c], alpha[c] = _engine.matrix_gradients(prior.Linv, Rinv[c], P[c], h[c], w[c], prior.jitter)
+                G += G_c
+            gram = KernelGradient.empty(prior.core)
+            _engine.gradient_of_gram(prior.core, prior.Z, G, *gram.arrays)
+            grams.append(gram)
+        crosses = self.gradient(q, M, alpha)
+        d_theta, d_Z = zip(
+            *(
+                prior.spec.gradient(prior.core, *sums)
+                for prior, *sums in zip(q.prior.groups, crosses, grams, strict=True)
+            ),
+            strict=True,
+        )
+        return np.concatenate(d_theta), np.reshape(d_Z, q.prior.Z.shape)
 
 
 def best_parameter(site: Site, total: float, total_weight: float) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
@@ -33,7 +34,7 @@ def cholesky_and_inverse(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray] | 
     return upper.T, inverse.T
 
 
-def _freeze(record: object) -> None:
+def freeze(record: object) -> None:
     """Make the arrays of a record read-only: a posterior is a value."""
     for value in vars(record).values():
         if isinstance(value, np.ndarray):
@@ -61,7 +62,7 @@ class Prior:
     jitter: float
 
     def __post_init__(self) -> None:
-        _freeze(self)
+        freeze(self)
 
     @classmethod
     def build(cls, spec: KernelSpec, Z: np.ndarray) -> Prior:
@@ -96,6 +97,11 @@ class Prior:
         return (self,)
 
     @property
+    def parts(self) -> list[tuple[Prior, slice]]:
+        """Each prior with the latent functions that have it, as a slice of their axis."""
+        return [(self, slice(None))]
+
+    @property
     def n_inducing(self) -> int:
         return len(self.Z)
 
@@ -113,7 +119,7 @@ class SeparatePriors:
     groups : tuple of C priors
     """
 
-    groups: tuple[Prior, ...]
+    groups: tuple[Any, ...]
 
     @property
     def Z(self) -> np.ndarray:
@@ -129,11 +135,20 @@ class SeparatePriors:
         """The largest of any."""
         return max(prior.jitter for prior in self.groups)
 
+    @property
+    def parts(self) -> list[tuple[Any, slice]]:
+        return [(prior, slice(c, c + 1)) for c, prior in enumerate(self.groups)]
+
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SeparatePriors:
-        return SeparatePriors(tuple(Prior.build(spec, points) for spec, points in zip(specs, Z, strict=True)))
+        return SeparatePriors(
+            tuple(group.rebuilt([spec], points) for group, spec, points in zip(self.groups, specs, Z, strict=True))
+        )
 
 
-AnyPrior = Prior | SeparatePriors
+# Prior, SeparatePriors or ``xgpc.full.FullPrior``; SparsePosterior or ``xgpc.full.FullPosterior``. What is written for
+# any of them uses what they have in common.
+AnyPrior = Any
+AnyPosterior = Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +172,7 @@ class SparsePosterior:
     w: np.ndarray = field(repr=False)
 
     def __post_init__(self) -> None:
-        _freeze(self)
+        freeze(self)
 
     @classmethod
     def from_natural(cls, prior: AnyPrior, P: np.ndarray, h: np.ndarray) -> SparsePosterior | None:
@@ -195,12 +210,12 @@ class SparsePosterior:
         return len(self.w) if self.w.ndim == 2 else None
 
     @property
-    def parts(self) -> list[tuple[Prior, slice]]:
-        """Each prior with the latent functions that have it, as a slice of the first of ``(-1, m)`` axes."""
-        groups = self.prior.groups
-        if len(groups) == 1:
-            return [(groups[0], slice(None))]
-        return [(prior, slice(c, c + 1)) for c, prior in enumerate(groups)]
+    def natural(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.P, self.h
+
+    def with_natural(self, P: np.ndarray, h: np.ndarray) -> SparsePosterior | None:
+        """The posterior of other natural parameters under the same prior."""
+        return SparsePosterior.from_natural(self.prior, P, h)
 
     def stacked(self) -> tuple[np.ndarray, np.ndarray]:
         """Rinv (C, m, m) and w (C, m), whatever the number of latent functions."""
@@ -211,7 +226,18 @@ class SparsePosterior:
     def kl(self) -> float:
         """KL(q || p) = (tr P^{-1} + w.w - m + log |P|) / 2 of all latent functions, in nats."""
         log_det = 2.0 * np.sum(np.log(np.diagonal(self.R, axis1=-2, axis2=-1)))
-        return float(0.5 * (np.sum(self.Rinv**2) + np.sum(self.w**2) - self.w.size + log_det))
+        return float(0.5 * (np.sum(self.Rinv**2) + self.squared_norm - self.w.size + log_det))
+
+    @property
+    def squared_norm(self) -> float:
+        """w.w of all latent functions: the squared norm of the mean function."""
+        return float(np.sum(self.w**2))
+
+    def kl_to(self, p: SparsePosterior) -> float:
+        """KL(q || p) of two posteriors under the same prior, in nats; O(m^3)."""
+        log_det = 2.0 * np.sum(np.log(np.diagonal(p.R, axis1=-2, axis2=-1) / np.diagonal(self.R, axis1=-2, axis2=-1)))
+        distance = np.swapaxes(p.R, -1, -2) @ (p.w - self.w)[..., None]
+        return float(0.5 * (np.sum((self.Rinv @ p.R) ** 2) - self.w.size + np.sum(distance**2) - log_det))
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (n,) or (C, n) of the latent functions at the rows of X (n, d); O(n (C m^2 + m d))."""
@@ -219,7 +245,7 @@ class SparsePosterior:
         mean, variance = np.empty((2, len(w), len(X)))
         no_cache = np.empty(0)
         with BlockMap(len(X), w.shape[1], X.shape[1], n_jobs, len(w)) as blocks:
-            for prior, c in self.parts:
+            for prior, c in self.prior.parts:
 
                 def task(start, stop, work, prior=prior, c=c):
                     _engine.marginals_block(
@@ -231,6 +257,12 @@ class SparsePosterior:
                     pass
         return mean.reshape(*self.shape, -1), variance.reshape(*self.shape, -1)
 
+    def covariance_sums(self, X: np.ndarray, S: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """b.h and b^T S b (r,) at the rows of X, b = P^{-1} a, of one latent function: sums over rows i of C_i t_i and
+        C_i^2 s_i, C_i = a^T P^{-1} a_i, for h = sum t_i a_i and the lower triangle of S = sum s_i a_i a_i^T."""
+        b = (self.prior.core.cross(X) @ self.prior.Linv.T @ self.Rinv.T) @ self.Rinv
+        return b @ h, np.einsum("ij,ij->i", b @ (np.tril(S) + np.tril(S, -1).T), b)
+
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Joint covariance (n, n) or (C, n, n) of a latent function at the rows of X.
 
@@ -238,7 +270,7 @@ class SparsePosterior:
         """
         Rinv, _ = self.stacked()
         covariance = np.empty((len(Rinv), len(X), len(X)))
-        for prior, part in self.parts:
+        for prior, part in self.prior.parts:
             a = prior.core.cross(X) @ prior.Linv.T
             here = prior.spec.at(np.asarray(X, dtype=np.float64)).cross(X)
             np.fill_diagonal(here, prior.core.diagonals(X))

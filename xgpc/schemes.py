@@ -13,7 +13,7 @@ import numpy as np
 from . import _engine
 from ._engine import Site
 from ._svi import SCHEDULES
-from .hyperparameters import PATIENCE, Coordinates, Options, Outcome, bound_gradient, lbfgs, profile, thetas
+from .hyperparameters import PATIENCE, Coordinates, Options, Outcome, lbfgs, profile, thetas
 from .inference import History, coordinate_ascent, natural_step, objective
 from .passes import Passes, best_parameter
 from .posterior import AnyPrior, SparsePosterior
@@ -69,7 +69,7 @@ class FixedSites:
         (one,) = prior.groups
         residual_variance = float(self.passes.precision @ one.core.diagonals(self.passes.X)) - np.trace(P) + len(h)
         value = constant + 0.5 * float(h @ q.w) - float(np.sum(np.log(np.diag(q.R)))) - 0.5 * residual_variance
-        return value, q, self.coordinates.pack_gradient(*bound_gradient(self.passes, q, (P, h)))
+        return value, q, self.coordinates.pack_gradient(*self.passes.bound_gradient(q, (P, h)))
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         found = self.evaluate(vector, self.constant)
@@ -274,7 +274,7 @@ def _full_batch_epochs(passes, q, site, optimiser):
     """Endless (q, bound) after each pair of steps."""
     while True:
         elbo, _ = objective(passes, q, site, passes.update(q, site)[0])
-        gradient = optimiser.coordinates.pack_gradient(*bound_gradient(passes, q, passes.target))
+        gradient = optimiser.coordinates.pack_gradient(*passes.bound_gradient(q, passes.target))
         updated = natural_step(q, passes.target, 1.0) or q
         yield q, elbo
         q = SparsePosterior.from_natural(optimiser.step(q.prior, gradient), updated.P, updated.h) or updated
@@ -301,7 +301,7 @@ def _mini_batch_epochs(passes, q, site, optimiser, batch, random_state):
             scaled = weight[last] * (n / batch)
             with Passes(X[last], y[last], scaled, m, n_latents=passes.n_latents, n_groups=n_groups) as part:
                 part.update(updated, site)
-                gradient = optimiser.coordinates.pack_gradient(*bound_gradient(part, updated, part.target))
+                gradient = optimiser.coordinates.pack_gradient(*part.bound_gradient(updated, part.target))
             q = SparsePosterior.from_natural(optimiser.step(prior, gradient), updated.P, updated.h) or updated
         if site.learned:
             best_parameter(site, float(np.mean(log_likelihoods)), passes.total_weight)

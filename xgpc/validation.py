@@ -53,6 +53,14 @@ def check_parameters(model: Any) -> None:
     if not isinstance(model.tol, numbers.Real) or not float(model.tol) >= 0.0:
         raise ValueError(f"tol must be a number that is not negative; got {model.tol!r}.")
     learning_rate_schedule(model.learning_rate)
+    if isinstance(model.inducing_points, str) and model.inducing_points == "all":
+        for name, allowed in (("optimizer", ("profile", None)), ("batch_size", (None,))):
+            value = getattr(model, name)
+            if value not in allowed:
+                raise ValueError(
+                    f"inducing_points='all' is a full Gaussian process, for which {name} must be "
+                    f"{' or '.join(map(repr, allowed))}; got {value!r}. Other values are for inducing points."
+                )
 
 
 def check_optimizer(optimizer: str | None, likelihood: str, bound: str) -> None:
@@ -102,8 +110,9 @@ def training_data(
             f"Classification needs rows of two classes; the rows (of positive weight) are of {len(present)} class: "
             f"{present.tolist()}."
         )
-    if model.class_weight is not None:
-        factors = _class_factors(model.class_weight, classes, codes, weight)
+    class_weight = getattr(model, "class_weight", None)
+    if class_weight is not None:
+        factors = _class_factors(class_weight, classes, codes, weight)
         weight = factors[codes] * (1.0 if weight is None else weight)
         check_weight_range(weight)
     return rows, codes, classes, weight

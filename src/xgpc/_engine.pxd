@@ -32,3 +32,7 @@ cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X,
 cdef void evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
                    const double* y, const double* weight, double* scratch, double* ell, double* precision,
                    double* linear) noexcept nogil
+
+
+cdef inline Py_ssize_t tiles(Py_ssize_t start, Py_ssize_t stop, Workspace work) noexcept nogil:
+    return (stop - start + work.rows - 1) // work.rows

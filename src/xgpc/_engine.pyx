@@ -168,10 +168,6 @@ cdef void tile_statistics(Py_ssize_t m, Py_ssize_t rows, const double* a, const 
         _blas.syrk_lower(negative, m, -1.0, b, 1.0, P)
 
 
-cdef inline Py_ssize_t tiles(Py_ssize_t start, Py_ssize_t stop, Workspace work) noexcept nogil:
-    return (stop - start + work.rows - 1) // work.rows
-
-
 cdef inline const double* entry(const double[::1] values, Py_ssize_t i) noexcept nogil:
     # Address of element i, NULL of an empty array.
     return &values[i] if values.shape[0] else NULL

@@ -1,0 +1,76 @@
+"""Blocks of rows of a full Gaussian process, whose posterior variance at x is k(x, x) - |H k|^2 + |N k|^2.
+
+k = k(X, x) are covariances with the n training rows, H (n, n) lower triangular and N (r, n) factors of the posterior,
+see ``xgpc.full``. Tiles are as in ``_engine``, with the training rows in the inducing points' place.
+"""
+from libc.string cimport memcpy
+
+from . cimport _blas
+from ._engine cimport Workspace, tiles, xg_means, xg_squared_norms
+from ._kernels cimport InducingKernel, cross_block, diagonal_block, gradient_block, real
+
+
+cdef void subtract_explained(Py_ssize_t n, Py_ssize_t rows, double* k, const double* H, const double[:, ::1] N,
+                             double* scratch, double* norms, double* variance) noexcept nogil:
+    # variance (rows,) holds k(x, x); tile k (rows, n) is overwritten, tile scratch and norms (rows,) are scratch
+    cdef Py_ssize_t i, negative = N.shape[0]
+    if negative:
+        _blas.gemm_tile(rows, negative, n, k, &N[0, 0], True, scratch)
+    _blas.trmm_lower_t(rows, n, H, k)
+    xg_squared_norms(rows, n, k, norms)
+    for i in range(rows):
+        variance[i] = max(variance[i] - norms[i], 0.0)
+    if negative:
+        xg_squared_norms(rows, negative, scratch, norms)
+        for i in range(rows):
+            variance[i] += norms[i]
+
+
+cdef inline void symmetric_tile(const double[:, ::1] S, Py_ssize_t start, Py_ssize_t rows, double* tile) noexcept nogil:
+    # tile (rows, n) = rows start.. of the symmetric S: a tile is column-major
+    cdef Py_ssize_t j
+    for j in range(S.shape[0]):
+        memcpy(tile + j * rows, &S[j, start], rows * sizeof(double))
+
+
+def variances_block(const double[:, ::1] K, Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] H,
+                    const double[:, ::1] N, Workspace work, double[::1] variance):
+    """Latent variances of training rows start..stop, from the covariance matrix K (n, n)."""
+    cdef Py_ssize_t tile, i, j, rows, n = K.shape[0]
+    with nogil:
+        for tile in range(tiles(start, stop, work)):
+            i = start + tile * work.rows
+            rows = min(work.rows, stop - i)
+            symmetric_tile(K, i, rows, &work.a[0])
+            for j in range(rows):
+                variance[i + j] = K[i + j, i + j]
+            subtract_explained(n, rows, &work.a[0], &H[0, 0], N, &work.b[0], &work.x2[0], &variance[i])
+
+
+def marginals_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t stop,
+                    const double[:, ::1] H, const double[:, ::1] N, const double[::1] alpha, Workspace work,
+                    double[::1] mean, double[::1] variance):
+    """Latent means k . alpha and variances of rows start..stop of X, for the kernel at the training rows."""
+    cdef Py_ssize_t tile, i, rows, n = kernel.n_inducing
+    with nogil:
+        for tile in range(tiles(start, stop, work)):
+            i = start + tile * work.rows
+            rows = min(work.rows, stop - i)
+            cross_block(kernel, X, NULL, i, rows, &work.kernel, &work.a[0])
+            diagonal_block(kernel, X, NULL, i, rows, &work.kernel, &variance[i])
+            xg_means(rows, n, &work.a[0], &alpha[0], &mean[i])
+            subtract_explained(n, rows, &work.a[0], &H[0, 0], N, &work.b[0], &work.x2[0], &variance[i])
+
+
+def gradient_of_block(InducingKernel kernel, const double[:, :] X, Py_ssize_t start, Py_ssize_t stop,
+                      const double[:, ::1] G, Workspace work, double[::1] terms, double[::1] shapes,
+                      double[:, ::1] sums, double[:, :, ::1] products, double[:, ::1] squares):
+    """Contraction of rows start..stop of the symmetric G = dF / dK, see ``_kernels.gradient_block``."""
+    cdef Py_ssize_t tile, i, rows
+    with nogil:
+        for tile in range(tiles(start, stop, work)):
+            i = start + tile * work.rows
+            rows = min(work.rows, stop - i)
+            symmetric_tile(G, i, rows, &work.b[0])
+            gradient_block(kernel, X, i, rows, &work.b[0], &work.kernel, &work.a[0], &terms[0], &shapes[0],
+                           &sums[0, 0], &products[0, 0, 0], &squares[0, 0])

@@ -1,0 +1,103 @@
+"""The perturbative correction of Polya-Gamma posteriors, and how much the augmented bound gives away.
+
+To second order in the difference between the posterior p(f, omega | y) and its factorised approximation
+q(f) q(omega), with C_i = Cov_q(f_*, f_i), mu_i and v_i the marginals at training row i and c_i^2 = mu_i^2 + v_i,
+
+    mean     = mean_q + sum_i C_i t_i,                       t_i = mu_i v_i Var(omega_i),
+    variance = variance_q - (mean - mean_q)^2 + sum_i C_i^2 s_i,  s_i = (mu_i^2 + v_i) Var(omega_i),
+
+and omega_i ~ PG(1, c_i) (Wenzel et al. 2019, appendix A.6; its printed variance is wrong, and makes things worse). With
+inducing points, C_i is the covariance that their values give: it needs no training rows, and on simulated and real data
+with 50 to 200 points came nearer to the posterior, by Gibbs sampling, than with that of the rows' residuals added.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from . import _engine
+from .blocks import single_threaded_blas
+from .passes import TrainingSites
+from .posterior import AnyPosterior
+
+# Below this the closed form of the variance loses more digits to cancellation than its series leaves out (1e-12).
+SMALL_TILT = 0.03
+# Rows whose covariances with all training rows are in memory at a time.
+ROWS = 1024
+
+
+def polya_gamma_variance(c: np.ndarray) -> np.ndarray:
+    """Variance of PG(1, c), (tanh(c/2) / c - sech(c/2)^2 / 2) / (2 c^2), for c >= 0; relative error below 1e-11."""
+    small = c < SMALL_TILT
+    x = np.where(small, 1.0, c)
+    # cosh overflows; sech does not.
+    decay = np.exp(-x)
+    closed = (np.tanh(0.5 * x) / x - 2.0 * decay / (1.0 + decay) ** 2) / (2.0 * x**2)
+    return np.where(small, 1.0 / 24.0 - c**2 / 120.0 + 17.0 * c**4 / 13440.0, closed)
+
+
+def correction_terms(passes: TrainingSites, q: AnyPosterior) -> tuple[np.ndarray, np.ndarray]:
+    """The sums over training rows that the correction at any row needs, after the pass of q.
+
+    With inducing points (m, m) and (m,): sums of s_i a_i a_i^T (lower triangle) and t_i a_i; else s and t at the
+    distinct rows (n,). Overwrites the sites in ``passes``; O(n m^2), or O(n).
+    """
+    second_moment = passes.mean**2 + passes.variance
+    spread = polya_gamma_variance(np.sqrt(second_moment))
+    if len(passes.weight):
+        spread *= passes.weight
+    passes.precision[:] = second_moment * spread
+    passes.linear[:] = passes.mean * passes.variance * spread
+    return passes.sums(q.prior)
+
+
+def corrected_marginals(
+    q: AnyPosterior, terms: tuple[np.ndarray, np.ndarray], X: np.ndarray, n_jobs: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Corrected mean and variance (r,) at the rows of X (r, d); O(r m^2), or O(r n^2) without inducing points.
+
+    Warns of variances that the correction makes negative, which are returned as 0.
+    """
+    mean, variance = q.marginals(X, n_jobs)
+    with single_threaded_blas:
+        for start in range(0, len(X), ROWS):
+            part = slice(start, start + ROWS)
+            shift, added = q.covariance_sums(X[part], *terms)
+            mean[part] += shift
+            variance[part] += added - shift**2
+    negative = int(np.count_nonzero(variance < 0.0))
+    if negative:
+        warnings.warn(
+            f"The perturbative correction makes {negative} of {len(variance)} latent variances negative; they are "
+            "returned as 0. The second-order expansion is not good there: bound='exact' has no need of it.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return mean, np.maximum(variance, 0.0)
+
+
+# The expected log likelihood itself, for the bounds that augment the likelihood.
+EXACT = {
+    ("logit", "polya-gamma"): _engine.SITES["logit", "exact"],
+    ("svm", "augmented"): _engine.SITES["svm", "exact"],
+}
+
+
+def bound_gap(passes: TrainingSites, log_likelihood: float, likelihood: str, bound: str) -> float | None:
+    """What the exact bound has more, in nats, at the q of the latest pass, which summed ``log_likelihood``.
+
+    E_q(f)[KL(q(omega) || p(omega | f, y))] (Wenzel et al. 2019, section 4.2). 0 of exact bounds; None of others that
+    augment nothing, or have no exact expectation.
+    """
+    if bound == "exact":
+        return 0.0
+    site = EXACT.get((likelihood, bound))
+    if site is None:
+        return None
+    ell = np.empty(len(passes.y))
+    unused: list[Any] = [np.empty_like(passes.mean), np.empty_like(passes.mean)]
+    _engine.sites(site, passes.mean, passes.variance, passes.y, passes.weight, ell, *unused)
+    return float(np.sum(ell)) - log_likelihood

@@ -1,0 +1,67 @@
+"""Convergence of Markov chains: split R-hat and effective sample size."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
+
+
+def split(chains: np.ndarray) -> np.ndarray:
+    """Halves of chains (c, s, ...) as chains (2 c, s // 2, ...); the middle draw of an odd number is left out."""
+    half = chains.shape[1] // 2
+    if half < 2:
+        raise ValueError(f"Diagnostics need four draws or more of each chain; got {chains.shape[1]}.")
+    return np.concatenate([chains[:, :half], chains[:, -half:]])
+
+
+def _variances(halves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean variance within chains, and the estimate of the variance of all, which is larger while chains differ."""
+    n = halves.shape[1]
+    within = np.mean(np.var(halves, axis=1, ddof=1), axis=0)
+    between = np.var(np.mean(halves, axis=1), axis=0, ddof=1)
+    return within, within * (n - 1) / n + between
+
+
+def split_r_hat(chains: np.ndarray) -> np.ndarray:
+    """Split R-hat (...) of chains (c, s, ...): 1 where the halves of all chains have one distribution.
+
+    NaN where nothing varies.
+
+    References
+    ----------
+    Gelman, Carlin, Stern, Dunson, Vehtari, Rubin. Bayesian data analysis, third edition, 2013. Equations (11.1) to
+    (11.4).
+    """
+    within, total = _variances(split(chains))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.sqrt(total / within)
+
+
+def effective_sample_size(chains: np.ndarray) -> np.ndarray:
+    """Independent draws (...) that estimate a mean as well as chains (c, s, ...) do.
+
+    NaN where nothing varies. O(c s log s) for each quantity.
+
+    References
+    ----------
+    Vehtari, Gelman, Simpson, Carpenter, Buerkner. Rank-normalization, folding, and localization: an improved R-hat.
+    Bayesian Analysis 2021. Equations (10) to (13), without ranks; autocorrelations are summed as in Geyer, Practical
+    Markov chain Monte Carlo, 1992, section 3.3: in pairs, while they are positive, and none larger than one before.
+    """
+    halves = split(chains)
+    c, n = halves.shape[:2]
+    within, total = _variances(halves)
+    centred = halves - np.mean(halves, axis=1, keepdims=True)
+    spectrum = rfft(centred, next_fast_len(2 * n), axis=1)
+    covariances = irfft(np.abs(spectrum) ** 2, next_fast_len(2 * n), axis=1)[:, :n] / n
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # The estimate at lag 0 is 1 by definition.
+        correlations = 1.0 - (within - np.mean(covariances, axis=0) * n / (n - 1)) / total
+    correlations[0] = 1.0
+    even = n - n % 2
+    pairs = correlations[:even:2] + correlations[1:even:2]
+    positive = np.cumprod(pairs > 0.0, axis=0)
+    time = 2.0 * np.sum(np.minimum.accumulate(pairs, axis=0) * positive, axis=0) - 1.0
+    # Chains that swing to and fro beat independent draws; no finite number of draws tells by how much at most.
+    time = np.maximum(time, 1.0 / np.log10(c * n))
+    return np.where(within > 0.0, c * n / time, np.nan)

@@ -25,7 +25,7 @@ from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise, 
 from .passes import CACHE_BYTES
 from .posterior import AnyPosterior, SeparatePriors
 from .schemes import SCHEMES
-from .stochastic import learning_rate_schedule, stochastic
+from .stochastic import batch_rows, learning_rate_schedule, stochastic
 from .validation import check_optimizer, check_parameters, training_data
 
 # Rows that become probabilities at a time.
@@ -283,8 +283,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                     passes,
                     passes.at_prior(prior) if q is None else passes.carry_over(q, prior, site),
                     site,
-                    # Two steps an epoch or more: rates are estimated from how gradients differ.
-                    batch_size=max(1, min(int(self.batch_size), len(X) // 2)),
+                    batch_size=batch_rows(int(self.batch_size), len(X)),
                     schedule=learning_rate_schedule(self.learning_rate),
                     tol=self.tol,
                     max_iter=self.max_iter,

@@ -17,7 +17,7 @@ from .hyperparameters import PATIENCE, Coordinates, Options, Outcome, lbfgs, pro
 from .inference import History, coordinate_ascent, natural_step, objective
 from .passes import Passes, best_parameter
 from .posterior import AnyPrior, SparsePosterior
-from .stochastic import ADAPTIVE_START, MiniBatches
+from .stochastic import ADAPTIVE_START, MiniBatches, batch_rows
 
 POLYA_GAMMA = _engine.SITES["logit", "polya-gamma"]
 # Bounds whose quadratics never exceed them, so that no step needs a second look; the expansion has none to look at.
@@ -254,7 +254,7 @@ def adam(
     if batch_size is None or batch_size >= n:
         epochs = _full_batch_epochs(passes, start, site, optimiser)
     else:
-        batch = max(1, min(batch_size, n // 2))
+        batch = batch_rows(batch_size, n)
         epochs = _mini_batch_epochs(passes, start, site, optimiser, batch, random_state)
     q, elbo = start, -np.inf
     recent: deque[float] = deque(maxlen=2 * PATIENCE)

@@ -101,6 +101,11 @@ class MiniBatches:
         return q
 
 
+def batch_rows(batch_size: int, n_rows: int) -> int:
+    """Rows of a mini-batch: two steps an epoch or more, as rates are estimated from how gradients differ."""
+    return max(1, min(batch_size, n_rows // 2))
+
+
 def stochastic(
     passes: Passes,
     q: SparsePosterior,

@@ -62,6 +62,8 @@ class FullPrior:
                 f"A full Gaussian process takes O(n^3) time and O(n^2) memory; inducing_points='all' allows "
                 f"{MAX_ROWS} distinct rows, got {len(Z)}. Give n_inducing, or inducing_points='kmeans'."
             )
+        if not np.all(np.isfinite(Z)):
+            raise ValueError("The rows contain NaN or infinity.")
         core = spec.at(Z)
         K = core.cross(Z)
         K += K.T
@@ -406,18 +408,18 @@ class FullPasses(TrainingSites):
             latents = range(len(alphas)) if len(q.prior.groups) == 1 else range(g, g + 1)
             G = sum(np.outer(alphas[c], alphas[c]) - q.factors[c].matrix() for c in latents)
             G *= 0.5
+            # Noise is on the diagonal alone.
+            diagonal = np.diag(G).copy()
+            np.fill_diagonal(G, 0.0)
             total = KernelGradient.empty(group.core)
 
-            def task(start, stop, work, group=group, G=G):
+            def task(start, stop, work, group=group, G=G, diagonal=diagonal):
                 part = KernelGradient.empty(group.core)
-                _full.gradient_of_block(group.core, group.Z, start, stop, G, work, *part.arrays)
+                _full.gradient_of_block(group.core, group.Z, start, stop, G, diagonal, work, *part.arrays)
                 return part
 
             with BlockMap(n, n, d, self.n_jobs) as blocks:
                 for part in blocks(task):
                     total += part
-            # White noise is on the diagonal alone.
-            noise = np.asarray(group.core.noise, dtype=bool)
-            total.terms[noise] += np.asarray(group.core.variance)[noise] * np.trace(G)
             parts.append(group.spec.gradient(group.core, KernelGradient.empty(group.core), total)[0])
         return np.concatenate(parts), np.zeros(q.prior.Z.shape)

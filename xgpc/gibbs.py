@@ -48,9 +48,9 @@ DRAWS = 64
 class Model:
     """f_i = a_i . z + e_i, z ~ N(0, I), e_i ~ N(0, k_i): the prior at n rows in whitened coordinates (m,).
 
-    With an inducing point at every row, k is their jitter and, if there is one, a white kernel's noise. With fewer it
-    is what the inducing points leave of the variance, and its correlations are dropped: the prior is that of the fully
-    independent training conditional (Snelson & Ghahramani 2006, equation (7)).
+    With an inducing point at every row, k is a white kernel's noise, or 0: the jitter counts to the kernel. With fewer
+    it is what the inducing points leave of the variance, and its correlations are dropped: the prior is that of the
+    fully independent training conditional (Snelson & Ghahramani 2006, equation (7)).
 
     Attributes
     ----------
@@ -72,83 +72,101 @@ class Model:
     def rows(prior: Prior, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Whitened rows (r, m) and what they leave of the variance (r,)."""
         A = prior.core.cross(X) @ prior.Linv.T
-        return A, np.maximum(prior.core.diagonals(X) - np.einsum("ij,ij->i", A, A), 0.0)
+        diagonal = prior.core.diagonals(X)
+        residual = diagonal - np.einsum("ij,ij->i", A, A)
+        residual[residual <= 2.0 * prior.jitter * diagonal] = 0.0
+        return A, residual
 
     def draw(self, omega: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """z (m,) and e (n,) given Polya-Gamma variables, first z with e integrated out.
+        """z (m,) and e (n,) given Polya-Gamma variables.
 
         omega makes f_i a normal observation of y_i / (2 omega_i) with variance 1 / omega_i. From the rows by Matheron's
-        rule, z = z_0 + A^T (A A^T + D)^{-1} (y / (2 omega) - A z_0 - eps), eps ~ N(0, D), D = diag(k + 1 / omega):
-        O(n^3). Or from N(P^{-1} h, P^{-1}), P = I + A^T D^{-1} A: O(n m^2).
+        rule, z = z_0 + A^T (A A^T + D)^{-1} (y / (2 omega) - A z_0 - eps), eps ~ N(0, D), D = diag(k + 1 / omega), in
+        O(n^3), or as ``Conditional`` in O(n m^2).
         """
+        if self._gram is None:
+            Z, E = Conditional(self, omega, 0.5 * self.y).draw(1, rng)
+            return Z[:, 0], E[:, 0]
         n, m = self.A.shape
         noise = self.residual + 1.0 / omega
-        if self._gram is not None:
-            start = rng.standard_normal(m)
-            S = self._gram.copy()
-            S.ravel()[:: n + 1] += noise
-            difference = 0.5 * self.y / omega - self.A @ start - np.sqrt(noise) * rng.standard_normal(n)
-            z = start + self.A.T @ cho_solve((np.linalg.cholesky(S), True), difference, check_finite=False)
-        else:
-            P = self.A.T @ (self.A / noise[:, None])
-            P.ravel()[:: m + 1] += 1.0
-            R = np.linalg.cholesky(P)
-            h = self.A.T @ (0.5 * self.y / (omega * noise))
-            half = solve_triangular(R, h, lower=True, check_finite=False) + rng.standard_normal(m)
-            z = solve_triangular(R, half, lower=True, trans=1, check_finite=False)
-        variance = self.residual / (1.0 + omega * self.residual)
-        e = variance * (0.5 * self.y - omega * (self.A @ z)) + np.sqrt(variance) * rng.standard_normal(n)
-        return z, e
+        start = rng.standard_normal(m)
+        S = self._gram.copy()
+        S.ravel()[:: n + 1] += noise
+        difference = 0.5 * self.y / omega - self.A @ start - np.sqrt(noise) * rng.standard_normal(n)
+        z = start + self.A.T @ cho_solve((np.linalg.cholesky(S), True), difference, check_finite=False)
+        return z, self.draw_residual((self.A @ z)[:, None], omega, 0.5 * self.y, rng)[:, 0]
+
+    def draw_residual(
+        self, g: np.ndarray, precision: np.ndarray, linear: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """e (n, count) given g = A z (n, count) and the rows' factors exp(-precision f^2 / 2 + linear f)."""
+        if not np.any(self.residual):
+            return np.zeros_like(g)
+        variance = (self.residual / (1.0 + precision * self.residual))[:, None]
+        mean = variance * (linear[:, None] - precision[:, None] * g)
+        return mean + np.sqrt(variance) * rng.standard_normal(g.shape)
 
     def log_likelihood(self, f: np.ndarray) -> np.ndarray:
         """log p(y | f), (...) for f (n, ...)."""
         return -np.sum(np.logaddexp(0.0, -(f.T * self.y).T), axis=0)
 
 
-class Proposals:
-    """Metropolis steps whose proposals are independent draws from the variational posterior q(z) of the exact bound.
+class Conditional:
+    """The prior times a factor exp(-precision f_i^2 / 2 + linear f_i) for each row: a normal distribution of z and e.
 
-    q is the prior times a normal factor for each row, of precision lambda and linear term r: the ratio of posterior
-    and q at z is that of the likelihood and the factors, O(n) beyond a z.
+    With e integrated out, z ~ N(P^{-1} h, P^{-1}), P = I + sum_i precision_i / (1 + precision_i k_i) a_i a_i^T and
+    h = sum_i linear_i / (1 + precision_i k_i) a_i. O(n m^2).
+    """
+
+    def __init__(self, model: Model, precision: np.ndarray, linear: np.ndarray):
+        self.model, self.precision, self.linear = model, precision, linear
+        shrink = 1.0 / (1.0 + precision * model.residual)
+        P = model.A.T @ ((precision * shrink)[:, None] * model.A)
+        P.ravel()[:: len(P) + 1] += 1.0
+        self._root = np.linalg.cholesky(P)
+        self._mean = cho_solve((self._root, True), model.A.T @ (linear * shrink), check_finite=False)
+
+    def draw(self, count: int, rng: np.random.Generator, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """z (m, count), of ``scale`` times the standard deviation, and e (n, count) given it; O(n m) each."""
+        noise = rng.standard_normal((len(self._mean), count))
+        Z = self._mean[:, None] + scale * solve_triangular(self._root, noise, lower=True, trans=1, check_finite=False)
+        return Z, self.model.draw_residual(self.model.A @ Z, self.precision, self.linear, rng)
+
+
+class Proposals:
+    """Metropolis steps whose proposals are independent draws from the variational posterior of the exact bound.
+
+    Its sites make it the prior times a normal factor for each row: the ratio of posterior and proposal density is that
+    of the likelihood and the factors, O(n) beyond f.
     """
 
     def __init__(self, model: Model, X: np.ndarray, n_jobs: int | None):
-        self.model = model
         site = _engine.SITES["logit", "exact"]
         with Passes(X, model.y, None, model.prior.n_inducing, n_jobs) as passes:
-            q, *_ = coordinate_ascent(
-                passes,
-                SparsePosterior.at_prior(model.prior),
-                site,
-                tol=PROPOSAL_TOL,
-                max_iter=PROPOSAL_MAX_ITER,
-                history=History(),
-            )
-            self.q = q.with_natural(*passes.target) or q
-            self.precision, self.linear = passes.precision.copy(), passes.linear.copy()
+            q = SparsePosterior.at_prior(model.prior)
+            coordinate_ascent(passes, q, site, tol=PROPOSAL_TOL, max_iter=PROPOSAL_MAX_ITER, history=History())
+            self.model, self.normal = model, Conditional(model, passes.precision.copy(), passes.linear.copy())
 
-    def draw(self, count: int, rng: np.random.Generator, scale: float = 1.0) -> np.ndarray:
-        """(m, count) draws of q, with ``scale`` times its standard deviation."""
-        return self.q.w[:, None] + scale * (self.q.Rinv.T @ rng.standard_normal((len(self.q.w), count)))
-
-    def log_weight(self, g: np.ndarray, e: np.ndarray) -> np.ndarray:
-        """log p(y | g + e) - log of the factors (count,), for g = A z (n, count)."""
-        return self.model.log_likelihood(g + e[:, None]) - self.linear @ g + 0.5 * self.precision @ g**2
+    def log_weight(self, f: np.ndarray) -> np.ndarray:
+        """log p(y | f) less the logarithms of the factors, (count,) for f (n, count)."""
+        q = self.normal
+        return self.model.log_likelihood(f) - q.linear @ f + 0.5 * q.precision @ f**2
 
     def steps(
         self, z: np.ndarray, e: np.ndarray, count: int, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, float]:
-        """States (m, count) and (n, count) of z and A z after each step from z, and the share of accepted ones."""
-        Z = np.column_stack([z, self.draw(count, rng)])
-        G = self.model.A @ Z
-        log_weight = self.log_weight(G, e)
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+        """States z (m, count), e and f (n, count) after each step from z and e, and how many were accepted."""
+        proposed, residuals = self.normal.draw(count, rng)
+        Z, E = np.column_stack([z, proposed]), np.column_stack([e, residuals])
+        F = self.model.A @ Z + E
+        log_weight = self.log_weight(F)
         log_uniform = np.log(rng.uniform(size=count))
         path = np.zeros(count + 1, dtype=np.intp)
         for step in range(1, count + 1):
             here = path[step - 1]
             path[step] = step if log_uniform[step - 1] < log_weight[step] - log_weight[here] else here
-        accepted = float(np.mean(np.diff(path) > 0))
-        return Z[:, path[1:]], G[:, path[1:]], accepted
+        accepted = int(np.count_nonzero(np.diff(path)))
+        return Z[:, path[1:]], E[:, path[1:]], F[:, path[1:]], accepted
 
 
 class Chain:
@@ -157,7 +175,7 @@ class Chain:
     def __init__(self, n_samples: int, m: int, n_watched: int):
         self.draws = np.empty((n_samples, m))
         self.watched = np.empty((n_samples, n_watched + 1))
-        self.count, self.accepted, self.sum, self.squares = 0, 0.0, np.zeros(m), np.zeros((m, m))
+        self.count, self.accepted, self.sum, self.squares = 0, 0, np.zeros(m), np.zeros((m, m))
 
 
 def _polya_gamma_sampler() -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
@@ -372,32 +390,31 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         rng: np.random.Generator,
         advance: Callable[[], object],
     ) -> Chain:
-        n, m = model.A.shape
-        chain = Chain(self.n_samples, m, len(watched))
+        chain = Chain(self.n_samples, model.A.shape[1], len(watched))
         states, kept = self.n_samples * self.thin, 0
-        z = proposals.draw(1, rng, DISPERSION)[:, 0]
-        e = np.sqrt(model.residual) * rng.standard_normal(n)
+        Z, E = proposals.normal.draw(1, rng, DISPERSION)
         for sweep in range(self.n_warmup + self._sweeps):
-            z, e = model.draw(polya_gamma(model.A @ z + e, rng), rng)
-            Z, G = z[:, None], (model.A @ z)[:, None]
+            z, e = model.draw(polya_gamma(model.A @ Z[:, -1] + E[:, -1], rng), rng)
+            Z, E = z[:, None], e[:, None]
+            F = model.A @ Z + E
+            accepted = 0
             if self.n_proposals:
-                later, G_later, accepted = proposals.steps(z, e, self.n_proposals, rng)
-                Z, G, z = np.hstack([Z, later]), np.hstack([G, G_later]), later[:, -1].copy()
+                *later, accepted = proposals.steps(z, e, self.n_proposals, rng)
+                Z, E, F = (np.hstack(pair) for pair in zip((Z, E, F), later, strict=True))
             advance()
             if sweep < self.n_warmup:
                 continue
-            Z = Z[:, : states - chain.count]
-            chain.sum += np.sum(Z, axis=1)
-            chain.squares += Z @ Z.T
-            chain.accepted += accepted / self._sweeps if self.n_proposals else np.nan
+            chain.accepted += accepted
+            used = Z[:, : states - chain.count]
+            chain.sum += np.sum(used, axis=1)
+            chain.squares += used @ used.T
             # States are numbered from 1; those that thin divides are kept.
-            picked = np.arange(self.thin - 1 - chain.count % self.thin, Z.shape[1], self.thin)
-            f = G[:, picked] + e[:, None]
-            chain.draws[kept : kept + len(picked)] = Z[:, picked].T
-            chain.watched[kept : kept + len(picked), 0] = model.log_likelihood(f)
-            chain.watched[kept : kept + len(picked), 1:] = f[watched].T
+            picked = np.arange(self.thin - 1 - chain.count % self.thin, used.shape[1], self.thin)
+            chain.draws[kept : kept + len(picked)] = used[:, picked].T
+            chain.watched[kept : kept + len(picked), 0] = model.log_likelihood(F[:, picked])
+            chain.watched[kept : kept + len(picked), 1:] = F[np.ix_(watched, picked)].T
             kept += len(picked)
-            chain.count += Z.shape[1]
+            chain.count += used.shape[1]
         return chain
 
     def _set_fit(self, chains: list[Chain], prior: Prior, classes: np.ndarray) -> None:
@@ -408,7 +425,8 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         watched = np.stack([chain.watched for chain in chains])
         self.r_hat_ = float(np.max(split_r_hat(watched)))
         self.ess_ = float(np.min(effective_sample_size(watched)))
-        self.acceptance_rate_ = float(np.mean([chain.accepted for chain in chains]))
+        proposals = len(chains) * self._sweeps * self.n_proposals
+        self.acceptance_rate_ = sum(chain.accepted for chain in chains) / proposals if proposals else np.nan
         self.prior_, self.classes_ = prior, classes
         self.kernel_, self.inducing_points_ = prior.spec.kernel, np.array(prior.Z)
 

@@ -199,9 +199,10 @@ class Learner:
         return outcome
 
     def comparable(self, outcome: Outcome) -> float:
-        """The bound for what was learned on the same rows whatever the stages: all, or the largest subset."""
-        size = min(len(self.data), LAST_ROWS)
-        return self._posterior(size, outcome.q.prior, outcome.q).elbo
+        """The bound for what was learned on the rows of the last stage, whichever the others were."""
+        prior = outcome.q.prior
+        size = subset_sizes(len(self.data), prior.n_inducing, self.sizes)[-1]
+        return self._posterior(size, prior, outcome.q).elbo
 
     def _sizes_after(self, size: int, prior: AnyPrior) -> list[int]:
         """Subsets to go on with after the number of points was chosen on one of ``size`` rows."""

@@ -7,7 +7,7 @@ from libc.string cimport memcpy
 
 from . cimport _blas
 from ._engine cimport Workspace, tiles, xg_means, xg_squared_norms
-from ._kernels cimport InducingKernel, cross_block, diagonal_block, gradient_block, real
+from ._kernels cimport InducingKernel, cross_block, diagonal_block, diagonal_gradient_block, gradient_block, real
 
 
 cdef void subtract_explained(Py_ssize_t n, Py_ssize_t rows, double* k, const double* H, const double[:, ::1] N,
@@ -63,9 +63,12 @@ def marginals_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start,
 
 
 def gradient_of_block(InducingKernel kernel, const double[:, :] X, Py_ssize_t start, Py_ssize_t stop,
-                      const double[:, ::1] G, Workspace work, double[::1] terms, double[::1] shapes,
-                      double[:, ::1] sums, double[:, :, ::1] products, double[:, ::1] squares):
-    """Contraction of rows start..stop of the symmetric G = dF / dK, see ``_kernels.gradient_block``."""
+                      const double[:, ::1] G, const double[::1] diagonal, Workspace work, double[::1] terms,
+                      double[::1] shapes, double[:, ::1] sums, double[:, :, ::1] products, double[:, ::1] squares):
+    """Contraction of rows start..stop of the symmetric dF / dK with G off its diagonal, which G has zeros on.
+
+    See ``_kernels.gradient_block``.
+    """
     cdef Py_ssize_t tile, i, rows
     with nogil:
         for tile in range(tiles(start, stop, work)):
@@ -74,3 +77,4 @@ def gradient_of_block(InducingKernel kernel, const double[:, :] X, Py_ssize_t st
             symmetric_tile(G, i, rows, &work.b[0])
             gradient_block(kernel, X, i, rows, &work.b[0], &work.kernel, &work.a[0], &terms[0], &shapes[0],
                            &sums[0, 0], &products[0, 0, 0], &squares[0, 0])
+            diagonal_gradient_block(kernel, X, i, rows, &diagonal[i], &work.kernel, &terms[0], &shapes[0])

@@ -24,6 +24,8 @@ from xgpc.gibbs import GibbsClassifier
 SIZES = (50, 100, 200, 500)
 VARIANCES = (4.0, 25.0, 100.0)
 LENGTH_SCALE = 2.0
+# Draws kept of each of 4 chains.
+DRAWS = 500
 # Normal quantile of 95 % intervals.
 WIDTH = 1.959964
 METHODS = ("polya-gamma", "corrected", "exact", "gibbs")
@@ -53,7 +55,7 @@ def covered(f, kernel, X, y, seed, threads):
                 moments["corrected"] = model.predict_latent(X, corrected=True)
         for name, (mean, variance) in moments.items():
             shares[name] = float(np.mean(np.abs(f - mean) < WIDTH * np.sqrt(variance)))
-    sampler = GibbsClassifier(kernel, n_jobs=threads, random_state=seed)
+    sampler = GibbsClassifier(kernel, n_samples=DRAWS, n_jobs=threads, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         sampler.fit(X, y)

@@ -36,7 +36,8 @@ def polya_gamma_variance(c: np.ndarray) -> np.ndarray:
     # cosh overflows; sech does not.
     decay = np.exp(-x)
     closed = (np.tanh(0.5 * x) / x - 2.0 * decay / (1.0 + decay) ** 2) / (2.0 * x**2)
-    return np.where(small, 1.0 / 24.0 - c**2 / 120.0 + 17.0 * c**4 / 13440.0, closed)
+    c2 = np.minimum(c, SMALL_TILT) ** 2
+    return np.where(small, 1.0 / 24.0 - c2 / 120.0 + 17.0 * c2**2 / 13440.0, closed)
 
 
 def correction_terms(passes: TrainingSites, q: AnyPosterior) -> tuple[np.ndarray, np.ndarray]:
@@ -74,7 +75,7 @@ def corrected_marginals(
             f"The perturbative correction makes {negative} of {len(variance)} latent variances negative; they are "
             "returned as 0. The second-order expansion is not good there: bound='exact' has no need of it.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return mean, np.maximum(variance, 0.0)
 

@@ -17,8 +17,10 @@ def split(chains: np.ndarray) -> np.ndarray:
 def _variances(halves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean variance within chains, and the estimate of the variance of all, which is larger while chains differ."""
     n = halves.shape[1]
-    within = np.mean(np.var(halves, axis=1, ddof=1), axis=0)
-    between = np.var(np.mean(halves, axis=1), axis=0, ddof=1)
+    # Less one of the draws, equal ones are zeros: their mean would else be another number by its rounding.
+    centred = halves - halves[:1, :1]
+    within = np.mean(np.var(centred, axis=1, ddof=1), axis=0)
+    between = np.var(np.mean(centred, axis=1), axis=0, ddof=1)
     return within, within * (n - 1) / n + between
 
 
@@ -55,9 +57,7 @@ def effective_sample_size(chains: np.ndarray) -> np.ndarray:
     spectrum = rfft(centred, next_fast_len(2 * n), axis=1)
     covariances = irfft(np.abs(spectrum) ** 2, next_fast_len(2 * n), axis=1)[:, :n] / n
     with np.errstate(invalid="ignore", divide="ignore"):
-        # The estimate at lag 0 is 1 by definition.
         correlations = 1.0 - (within - np.mean(covariances, axis=0) * n / (n - 1)) / total
-    correlations[0] = 1.0
     even = n - n % 2
     pairs = correlations[:even:2] + correlations[1:even:2]
     positive = np.cumprod(pairs > 0.0, axis=0)

@@ -24,7 +24,6 @@ from .classifier import GPClassifier
 from .diagnostics import effective_sample_size, split_r_hat
 from .inference import History, coordinate_ascent
 from .kernels import KernelSpec
-from .links import logit_log_probabilities
 from .passes import Passes
 from .posterior import Prior, SparsePosterior
 from .validation import is_integer, training_data
@@ -72,9 +71,9 @@ class Model:
     def rows(prior: Prior, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Whitened rows (r, m) and what they leave of the variance (r,)."""
         A = prior.core.cross(X) @ prior.Linv.T
-        diagonal = prior.core.diagonals(X)
-        residual = diagonal - np.einsum("ij,ij->i", A, A)
-        residual[residual <= 2.0 * prior.jitter * diagonal] = 0.0
+        residual = prior.core.diagonals(X) - np.einsum("ij,ij->i", A, A)
+        # The mean diagonal of the inducing points' matrix, which the jitter is relative to, is a sum of squares of L.
+        residual[residual <= 2.0 * prior.jitter * np.sum(prior.L**2) / len(prior.L)] = 0.0
         return A, residual
 
     def draw(self, omega: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -331,7 +330,10 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         self._check()
         rows, codes, classes, _ = training_data(self, X, y, None)
         if len(classes) != 2:
-            raise ValueError(f"GibbsClassifier is for two classes; got {len(classes)}: {classes.tolist()}.")
+            raise ValueError(
+                f"Only binary classification is supported. GibbsClassifier is for two classes; got {len(classes)}: "
+                f"{classes.tolist()}."
+            )
         rows = np.ascontiguousarray(rows, dtype=np.float64)
         random_state = check_random_state(self.random_state)
         prior = self._prior(rows, classes[codes], random_state)
@@ -453,7 +455,7 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         for first in range(0, len(draws), DRAWS):
             means = A @ draws[first : first + DRAWS].T
             variance = np.repeat(residual, means.shape[1])
-            positive += np.exp(logit_log_probabilities(means.ravel(), variance)[:, 1]).reshape(means.shape).sum(axis=1)
+            positive += _engine.logistic_normal_mean(means.ravel(), variance).reshape(means.shape).sum(axis=1)
         positive /= len(draws)
         return np.column_stack([1.0 - positive, positive])
 
@@ -464,7 +466,8 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The more probable class of each row of X: (n,) array."""
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        probabilities = self.predict_proba(X)
+        return self.classes_[np.argmax(probabilities, axis=1)]
 
     def sample_latent(self, X: ArrayLike) -> np.ndarray:
         """Draws (n_chains, n_samples, n) of the latent function's part that its values at the inducing points fix.
@@ -473,3 +476,9 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         """
         A, _ = self._whitened(X)
         return self.samples_ @ A.T
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = False
+        return tags

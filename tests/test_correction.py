@@ -1,0 +1,480 @@
+"""The perturbative correction and the bound gap: against explicit inverses, quadrature and the true posterior."""
+
+import pickle
+import warnings
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from reference import moons
+from scipy.special import expit, log_expit
+from scipy.stats import norm
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
+from sklearn.gaussian_process.kernels import Sum as SumOfKernels
+from test_gibbs import TruePosterior
+
+from xgpc import GPClassifier, correction
+from xgpc.correction import SMALL_TILT, corrected_marginals, polya_gamma_variance
+from xgpc.likelihoods import LIKELIHOODS
+
+# Covariance matrices that have inverses in double precision.
+SMOOTH = ConstantKernel(4.0) * Matern(1.2, nu=0.5)
+NOISY = SMOOTH + WhiteKernel(0.5)
+X, Y = moons(60)
+NEW = np.random.default_rng(1).normal(size=(20, 2))
+INDUCING = X[::5] + 0.05
+# Errors of the exact logit and svm sites' ell (tests/test_sites.py, ERRORS).
+SITE_ERROR = 1.6e-8
+
+
+def classifier(kernel=SMOOTH, inducing_points="all", **options):
+    options = {"bound": "polya-gamma", "tol": 1e-12, "max_iter": 2000, "random_state": 0, **options}
+    return GPClassifier(kernel, inducing_points=inducing_points, optimizer=None, **options)
+
+
+# The variance of Polya-Gamma variables.
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(st.floats(0.0, 1e3) | st.floats(0.9 * SMALL_TILT, 1.1 * SMALL_TILT) | st.floats(0.0, 1e-3))
+def test_polya_gamma_variance_is_mpmaths(c):
+    with mpmath.workdps(60):
+        x = mpmath.mpf(c)
+        expected = (
+            (mpmath.tanh(x / 2) / x - mpmath.sech(x / 2) ** 2 / 2) / (2 * x**2) if c > 1e-15 else 1 / mpmath.mpf(24)
+        )
+    assert polya_gamma_variance(np.array([c]))[0] == pytest.approx(float(expected), rel=1e-11)
+
+
+def test_polya_gamma_variance_is_minus_the_derivative_of_the_mean():
+    """By c^2 / 2, the natural parameter, of tanh(c / 2) / (2 c); and at its limits."""
+    for c in (0.01, 0.5, 3.0, 40.0):
+        slope = mpmath.diff(lambda t: mpmath.tanh(mpmath.sqrt(t / 2)) / (2 * mpmath.sqrt(2 * t)), c**2 / 2)
+        assert polya_gamma_variance(np.array([c]))[0] == pytest.approx(-float(slope), rel=1e-10)
+    edges = np.array([0.0, SMALL_TILT * (1 - 1e-15), SMALL_TILT, 1e3, 1e8])
+    values = polya_gamma_variance(edges)
+    assert values[0] == 1.0 / 24.0
+    assert values[1] == pytest.approx(values[2], rel=2e-12)
+    assert_allclose(values[3:] * edges[3:] ** 3, 0.5, rtol=1e-10)
+
+
+# Dense formulas.
+
+
+class Dense:
+    """Covariances of any rows with the training rows under the fitted q, with the inverses of the textbook."""
+
+    def __init__(self, model, X):
+        kernel, Z, q = model.kernel_, model.inducing_points_, model.posterior_
+        self.kernel, self.Z = kernel, Z
+        self.smooth = kernel.k1 if isinstance(kernel, SumOfKernels) else kernel
+        X = np.asarray(X, dtype=float)
+        eta, h = q.natural
+        if eta.ndim == 1:
+            K = kernel(Z)
+            self.inverse = np.linalg.inv(K)
+            self.Sigma = np.linalg.inv(self.inverse + np.diag(eta))
+            self.mu = self.Sigma @ h
+            noisy = kernel is not self.smooth
+            # A row of its own for each, or the one that is equal.
+            place = np.arange(len(X)) if noisy else np.argmax(np.all(X[:, None] == Z, axis=2), axis=1)
+            self.rows = np.eye(len(Z))[place]
+            self.mean, self.variance = self.rows @ self.mu, self.rows @ np.diag(self.Sigma)
+        else:
+            K = self.smooth(Z)
+            K += model.jitter_ * np.mean(np.diag(K)) * np.eye(len(Z))
+            L = np.linalg.cholesky(K)
+            self.inverse = np.linalg.inv(K)
+            P = np.tril(eta) + np.tril(eta, -1).T
+            self.Sigma = L @ np.linalg.inv(P) @ L.T
+            self.mu = L @ np.linalg.solve(P, h)
+            self.rows = self.smooth(X, Z) @ self.inverse
+            self.mean, self.variance = self.marginals(X)
+
+    def marginals(self, new):
+        k = self.smooth(new, self.Z)
+        kappa = k @ self.inverse
+        return kappa @ self.mu, self.kernel.diag(new) - np.sum(kappa * (k - kappa @ self.Sigma), axis=1)
+
+    def corrected(self, new, weight=1.0):
+        """MATH.md, section 7."""
+        C = self.smooth(new, self.Z) @ self.inverse @ self.Sigma @ self.rows.T
+        second_moment = self.mean**2 + self.variance
+        c = np.sqrt(second_moment)
+        spread = weight * (np.tanh(c / 2) / c - 0.5 / np.cosh(c / 2) ** 2) / (2 * c**2)
+        mean, variance = self.marginals(new)
+        shift = C @ (self.mean * self.variance * spread)
+        return mean + shift, variance - shift**2 + C**2 @ (second_moment * spread)
+
+
+REPEATED = np.arange(60) % 45
+FITS = {
+    "full": {},
+    "full with noise": {"kernel": NOISY},
+    "sparse": {"inducing_points": INDUCING},
+    "sparse with noise": {"kernel": NOISY, "inducing_points": INDUCING},
+    "sparse at the rows": {"inducing_points": np.unique(X, axis=0)},
+    "mini-batches": {"inducing_points": INDUCING, "batch_size": 10, "max_iter": 30, "tol": 1e-3},
+}
+
+
+def quietly(model, *args, **options):
+    """A fit whose convergence is not what the test is about."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(*args, **options)
+
+
+@pytest.mark.parametrize("rows", ["distinct", "repeated"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", FITS)
+def test_equals_the_dense_formulas(name, weighted, rows):
+    """Repeated rows have labels of either class; those of a full Gaussian process share a latent value."""
+    here = X if rows == "distinct" else X[REPEATED]
+    weight = np.random.default_rng(2).uniform(0.1, 3.0, 60) if weighted else None
+    model = quietly(classifier(**FITS[name]), here, Y, sample_weight=weight)
+    new = np.vstack([NEW, here[:5]])
+    dense = Dense(model, here)
+    mean, variance = dense.marginals(new)
+    assert_allclose(model.predict_latent(new)[0], mean, rtol=0, atol=1e-8)
+    assert_allclose(model.predict_latent(new)[1], variance, rtol=0, atol=1e-8)
+    corrected = dense.corrected(new, 1.0 if weight is None else weight)
+    actual = model.predict_latent(new, corrected=True)
+    assert_allclose(actual, corrected, rtol=0, atol=1e-8)
+    assert np.abs(actual[0] - mean).max() > 1e-3
+    assert np.abs(actual[1] - variance).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["full", "sparse"])
+def test_a_row_of_weight_two_is_two_rows_and_one_of_zero_is_none(name):
+    weight = np.where(np.arange(60) % 3 == 0, 2.0, np.where(np.arange(60) % 7 == 0, 0.0, 1.0))
+    rows = np.repeat(np.arange(60), weight.astype(int))
+    weighted = classifier(**FITS[name]).fit(X, Y, sample_weight=weight)
+    repeated = classifier(**FITS[name]).fit(X[rows], Y[rows])
+    assert_allclose(
+        weighted.predict_latent(NEW, corrected=True), repeated.predict_latent(NEW, corrected=True), rtol=0, atol=1e-6
+    )
+    assert weighted.bound_gap() == pytest.approx(repeated.bound_gap(), rel=1e-6)
+
+
+@pytest.mark.parametrize("rows", [X, X[REPEATED]], ids=["distinct", "repeated"])
+def test_with_all_rows_as_inducing_points_it_is_the_full_one(rows):
+    full, sparse = (classifier(inducing_points=Z).fit(rows, Y) for Z in ("all", np.unique(rows, axis=0)))
+    # The jitter is a millionth of the variance; rows as near as these magnify it ten times.
+    assert_allclose(
+        sparse.predict_latent(NEW, corrected=True), full.predict_latent(NEW, corrected=True), rtol=0, atol=1e-4
+    )
+    assert sparse.bound_gap() == pytest.approx(full.bound_gap(), rel=1e-4)
+
+
+# What it is for.
+
+
+ROWS = np.array([[-1.0], [0.3], [0.8]])
+AT = np.array([[-1.0], [0.3], [-0.2], [2.0]])
+every_labelling = pytest.mark.parametrize("signs", [(1.0, 1.0), (-1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 1.0, -1.0)])
+
+
+def few_rows(kernel, signs, inducing_points="all", **options):
+    """A fit to two or three rows, and their true posterior. A fit needs two classes: one more row has no weight."""
+    rows, signs = ROWS[: len(signs)], np.array(signs)
+    model = classifier(kernel, rows if inducing_points == "rows" else inducing_points, **options)
+    X, y = np.vstack([rows, [[9.0]]]), np.append(signs, -signs[0])
+    model.fit(X, y, sample_weight=np.append(np.ones(len(signs)), 1e-12))
+    return model, TruePosterior(kernel, kernel, rows, signs, rows)
+
+
+def errors(model, true):
+    """Largest errors of mean and variance, without the correction and with it: (2, 2)."""
+    moments = true.at(AT)[:2]
+    return np.array(
+        [np.abs(model.predict_latent(AT, corrected=corrected) - moments).max(axis=1) for corrected in (False, True)]
+    )
+
+
+@every_labelling
+@pytest.mark.parametrize("variance", [0.5, 4.0])
+@pytest.mark.parametrize("inducing_points", ["all", "rows"])
+def test_it_is_nearer_to_the_true_posterior(variance, signs, inducing_points):
+    before, after = errors(*few_rows(ConstantKernel(variance) * RBF(1.0), signs, inducing_points))
+    assert np.all(after < 0.5 * before)
+
+
+@every_labelling
+def test_it_is_of_second_order(signs):
+    """Errors are of order variance^3 without it, variance^4 with it: the order is the slope of their logarithms."""
+    sizes = np.array(
+        [errors(*few_rows(ConstantKernel(variance) * RBF(1.0), signs, tol=1e-15)) for variance in (0.1, 0.05)]
+    )
+    orders = np.log2(sizes[0] / sizes[1])
+    assert_allclose(orders[0], 3.0, atol=0.3)
+    assert np.all(orders[1] > 3.6)
+
+
+# Predictions and files.
+
+
+def test_probabilities_are_the_link_at_the_corrected_moments():
+    model = classifier().fit(X, Y)
+    mean, variance = model.predict_latent(NEW, corrected=True)
+    t = np.linspace(-12.0, 12.0, 481)
+    weight = np.exp(-0.5 * t**2)
+    positive = expit(mean[:, None] + np.sqrt(variance)[:, None] * t) @ (weight / weight.sum())
+    probabilities = model.predict_proba(NEW, corrected=True)
+    assert_allclose(probabilities, np.column_stack([1.0 - positive, positive]), rtol=0, atol=1e-7)
+    assert np.array_equal(np.exp(model.predict_log_proba(NEW, corrected=True)), probabilities)
+    assert np.abs(probabilities - model.predict_proba(NEW)).max() > 1e-3
+    assert np.array_equal(model.predict_proba(NEW, corrected=False), model.predict_proba(NEW))
+
+
+LAYOUTS = {
+    "float32": lambda A: A.astype(np.float32),
+    "fortran": np.asfortranarray,
+    "strided": lambda A: np.repeat(A, 2, axis=1)[:, ::2],
+    "list": np.ndarray.tolist,
+}
+
+
+@pytest.mark.parametrize("name", ["full", "full with noise", "sparse", "mini-batches"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_and_precisions_of_the_rows(layout, name):
+    """Features in single precision keep their values; sums over them may round."""
+    rows, new = (A.astype(np.float32).astype(float) for A in (X, NEW))
+    reference = quietly(classifier(**FITS[name]), rows, Y)
+    model = quietly(classifier(**FITS[name]), LAYOUTS[layout](rows), Y)
+    change = LAYOUTS[layout]
+    for at in (new, change(new)):
+        assert_allclose(
+            model.predict_latent(at, corrected=True), reference.predict_latent(new, corrected=True), rtol=0, atol=1e-5
+        )
+    assert model.bound_gap() == pytest.approx(reference.bound_gap(), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["full", "sparse"])
+def test_many_rows_are_predicted_in_parts(name, monkeypatch):
+    model = classifier(**FITS[name]).fit(X, Y)
+    whole = model.predict_latent(NEW, corrected=True)
+    monkeypatch.setattr(correction, "ROWS", 7)
+    assert_allclose(model.predict_latent(NEW, corrected=True), whole, rtol=0, atol=1e-13)
+    for i in (0, 19):
+        assert_allclose(
+            model.predict_latent(NEW[i : i + 1], corrected=True), np.array(whole)[:, i : i + 1], rtol=0, atol=1e-13
+        )
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_saved_and_pickled_models_have_the_same_bits(name, tmp_path):
+    model = quietly(classifier(**FITS[name]), X[REPEATED], Y)
+    model.save(tmp_path / "model.npz")
+    for other in (GPClassifier.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))):
+        for method in ("predict_latent", "predict_proba", "predict_log_proba"):
+            assert np.array_equal(
+                getattr(other, method)(NEW, corrected=True), getattr(model, method)(NEW, corrected=True)
+            )
+        assert other.bound_gap() == model.bound_gap() > 0.0
+
+
+@pytest.mark.parametrize("name", ["full", "sparse"])
+def test_files_with_damaged_corrections_are_refused(name, tmp_path):
+    path = tmp_path / "model.npz"
+    classifier(**FITS[name]).fit(X, Y).save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    for damage in ("correction_precision", "correction_linear"):
+        np.savez(path, **(arrays | {damage: arrays[damage][1:]}))
+        with pytest.raises(ValueError, match="arrays do not fit each other"):
+            GPClassifier.load(path)
+    np.savez(path, **{key: value for key, value in arrays.items() if key != "correction_precision"})
+    with pytest.raises(ValueError, match="is not a model saved by"):
+        GPClassifier.load(path)
+
+
+@pytest.mark.parametrize("name", ["full", "sparse"])
+def test_variances_below_zero_are_zero_with_a_warning_that_counts_them(name):
+    """Where t makes the square of the mean's shift larger than the variance."""
+    model = classifier(**FITS[name]).fit(X, Y)
+    q, (s, t) = model.posterior_, model._correction
+    t = t * 0.8 / np.median(np.abs(q.covariance_sums(NEW, s, t)[0]))
+    mean, variance = q.marginals(NEW)
+    shift, added = q.covariance_sums(NEW, s, t)
+    expected = variance + added - shift**2
+    negative = np.count_nonzero(expected < 0.0)
+    assert 0 < negative < len(NEW)
+    with pytest.warns(UserWarning, match=f"makes {negative} of 20 latent variances negative"):
+        actual = corrected_marginals(q, (s, t), NEW, None)
+    assert_allclose(actual, (mean + shift, np.maximum(expected, 0.0)), rtol=0, atol=1e-12)
+    assert np.count_nonzero(actual[1] == 0.0) == negative
+    # Through the estimator: probabilities without latent variance are the link itself.
+    model._correction = s, t
+    with pytest.warns(UserWarning, match=f"{negative} of 20"):
+        probabilities = model.predict_proba(NEW, corrected=True)
+    certain = expected < 0.0
+    assert_allclose(probabilities[certain, 1], expit(mean + shift)[certain], rtol=0, atol=1e-7)
+
+
+# The bound gap.
+
+
+def training_marginals(name, model, X, y, weight):
+    """Mean and variance, labels -1 and +1, and weights, (n,) each.
+
+    Noise of a full Gaussian process is a training row's own: its posterior is not that of a new row.
+    """
+    q = model.posterior_
+    mean, variance = (q.mean, q.variance) if name == "full with noise" else model.predict_latent(X)
+    return mean, variance, np.where(y == 1, 1.0, -1.0), np.ones(len(X)) if weight is None else weight
+
+
+def expectation(function, mean, variance):
+    """E[function(f)] of smooth functions by the trapezoidal rule."""
+    t = np.linspace(-12.0, 12.0, 961)
+    weight = np.exp(-0.5 * t**2)
+    return function(mean[:, None] + np.sqrt(variance)[:, None] * t) @ (weight / weight.sum())
+
+
+def log_cosh(x):
+    return np.logaddexp(x, -x) - np.log(2.0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", FITS)
+def test_gap_is_the_expected_divergence_of_the_polya_gamma_variables(name, weighted):
+    """E_q(f)[KL(PG(1, c) || PG(1, f))], and what the bound lacks of the one with E[log sigma(y f)]."""
+    weight = np.random.default_rng(2).uniform(0.1, 2.0, 60) if weighted else None
+    model = quietly(classifier(**FITS[name]), X[REPEATED], Y, sample_weight=weight)
+    mean, variance, y, w = training_marginals(name, model, X[REPEATED], Y, weight)
+    c = np.sqrt(mean**2 + variance)
+    theta = np.tanh(c / 2) / (2 * c)
+    divergence = expectation(
+        lambda f: log_cosh(c / 2)[:, None] - log_cosh(f / 2) + 0.5 * (f**2 - c[:, None] ** 2) * theta[:, None],
+        mean,
+        variance,
+    )
+    assert np.all(divergence > 0.0)
+    tolerance = np.sum(w) * SITE_ERROR
+    assert model.bound_gap() == pytest.approx(np.sum(w * divergence), abs=tolerance)
+    exact = np.sum(w * expectation(lambda f: log_expit(y[:, None] * f), mean, variance)) - model.posterior_.kl
+    assert model.elbo_ + model.bound_gap() == pytest.approx(exact, abs=tolerance)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", FITS)
+def test_gap_of_the_svm_is_the_expected_loss_that_its_augmentation_adds(name, weighted):
+    """-2 E[max(0, 1 - y f)] - (y m - 1 - sqrt((1 - y m)^2 + v)), the expectation in closed form."""
+    weight = np.random.default_rng(2).uniform(0.1, 2.0, 60) if weighted else None
+    options = FITS[name] | {"likelihood": "svm", "bound": "augmented"}
+    model = quietly(classifier(**options), X[REPEATED], Y, sample_weight=weight)
+    mean, variance, y, w = training_marginals(name, model, X[REPEATED], Y, weight)
+    short, sd = 1.0 - y * mean, np.sqrt(variance)
+    hinge = short * norm.cdf(short / sd) + sd * norm.pdf(short / sd)
+    gap = -2.0 * hinge - (y * mean - 1.0 - np.sqrt(short**2 + variance))
+    assert np.all(gap > 0.0)
+    assert model.bound_gap() == pytest.approx(np.sum(w * gap), rel=1e-9)
+
+
+@every_labelling
+@pytest.mark.parametrize("variance", [0.5, 4.0, 30.0])
+def test_the_bound_and_its_gap_stay_below_the_evidence(variance, signs):
+    model, true = few_rows(ConstantKernel(variance) * RBF(1.0), signs)
+    assert model.elbo_ < model.elbo_ + model.bound_gap() < true.log_evidence
+    best = few_rows(ConstantKernel(variance) * RBF(1.0), signs, bound="exact")[0].elbo_
+    assert model.elbo_ + model.bound_gap() < best + 1e-7 < true.log_evidence + 1e-7
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(
+    seed=st.integers(0, 2**20),
+    variance=st.floats(0.05, 1e4),
+    length_scale=st.floats(0.1, 10.0),
+    choice=st.sampled_from([("logit", "polya-gamma"), ("svm", "augmented")]),
+    inducing_points=st.sampled_from(["all", "kmeans"]),
+)
+def test_gap_is_positive(seed, variance, length_scale, choice, inducing_points):
+    random = np.random.default_rng(seed)
+    rows, y = random.normal(size=(15, 2)), np.append(random.permutation([0, 1]), random.integers(0, 2, 13))
+    likelihood, bound = choice
+    model = classifier(
+        ConstantKernel(variance) * RBF(length_scale), inducing_points, likelihood=likelihood, bound=bound,
+        n_inducing=5, tol=1e-4, max_iter=20,
+    )  # fmt: skip
+    assert quietly(model, rows, y, sample_weight=random.uniform(0.1, 3.0, 15)).bound_gap() > 0.0
+
+
+# What other bounds have.
+
+REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
+AUGMENTED = {("logit", "polya-gamma"), ("svm", "augmented")}
+
+
+def fitted(likelihood, bound, inducing_points="all", n_classes=2):
+    """To 30 rows, whether it converges or not."""
+    X, y = load_iris(return_X_y=True)
+    X, y = X[::5], y[::5]
+    model = classifier(
+        inducing_points=inducing_points, likelihood=likelihood, bound=bound, n_inducing=5, max_iter=5, tol=1e-3
+    )
+    return quietly(model, X, np.minimum(y, n_classes - 1)), X
+
+
+@pytest.mark.parametrize("inducing_points", ["all", "kmeans"])
+@pytest.mark.parametrize(("likelihood", "bound"), REGISTERED)
+def test_other_bounds_have_no_gap_or_none_that_is_known(likelihood, bound, inducing_points, tmp_path):
+    for n_classes in (2, 3) if LIKELIHOODS[likelihood].multi_class else (2,):
+        model, _ = fitted(likelihood, bound, inducing_points, n_classes)
+        model.save(tmp_path / "model.npz")
+        for one in (model, GPClassifier.load(tmp_path / "model.npz")):
+            if bound == "exact":
+                assert one.bound_gap() == 0.0
+            elif (likelihood, bound) in AUGMENTED:
+                assert one.bound_gap() > 0.0
+            else:
+                with pytest.raises(ValueError, match=f"this fit has '{bound}' of '{likelihood}'"):
+                    one.bound_gap()
+
+
+@pytest.mark.parametrize(("likelihood", "bound"), [key for key in REGISTERED if key != ("logit", "polya-gamma")])
+def test_other_bounds_have_no_correction(likelihood, bound, tmp_path):
+    for n_classes in (2, 3) if LIKELIHOODS[likelihood].multi_class else (2,):
+        model, rows = fitted(likelihood, bound, n_classes=n_classes)
+        model.save(tmp_path / "model.npz")
+        for one in (model, GPClassifier.load(tmp_path / "model.npz")):
+            for method in (one.predict_latent, one.predict_proba, one.predict_log_proba):
+                with pytest.raises(ValueError, match=f"this fit has '{likelihood}' with '{bound}'"):
+                    method(rows, corrected=True)
+
+
+def test_there_is_no_corrected_joint_covariance():
+    model = classifier().fit(X, Y)
+    with pytest.raises(ValueError, match="no corrected joint covariance"):
+        model.predict_latent(NEW, return_cov=True, corrected=True)
+
+
+def test_a_refit_has_the_correction_and_the_gap_of_its_own_bound():
+    model = classifier().fit(X, Y)
+    gap = model.bound_gap()
+    model.set_params(bound="exact")
+    # Parameters that are set since do not matter.
+    assert model.bound_gap() == gap
+    assert np.all(np.isfinite(model.predict_latent(NEW, corrected=True)))
+    model.fit(X, Y)
+    assert model.bound_gap() == 0.0
+    with pytest.raises(ValueError, match="this fit has 'logit' with 'exact'"):
+        model.predict_latent(NEW, corrected=True)
+    with pytest.raises(ValueError, match="two classes"):
+        model.set_params(bound="polya-gamma").fit(X, np.zeros(60))
+    assert model.bound_gap() == 0.0
+
+
+def test_without_a_fit_there_is_neither():
+    for call in (
+        lambda: classifier().bound_gap(),
+        lambda: classifier().predict_latent(NEW, corrected=True),
+        lambda: classifier().predict_proba(NEW, corrected=True),
+    ):
+        with pytest.raises(NotFittedError):
+            call()

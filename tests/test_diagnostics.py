@@ -1,0 +1,187 @@
+"""Split R-hat and effective sample size: against loops, theory of autoregressions, and their invariances."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.stats import chi2
+
+from xgpc.diagnostics import effective_sample_size, split, split_r_hat
+
+repeatable = settings(deadline=None, derandomize=True, max_examples=40)
+shapes = {"seed": st.integers(0, 2**20), "c": st.integers(1, 5), "s": st.integers(4, 61)}
+
+
+def autoregression(rho, shape, random):
+    """Stationary chains (c, s, ...) of variance one, each value rho times the one before plus noise."""
+    x = random.normal(size=shape)
+    for t in range(1, shape[1]):
+        x[:, t] = rho * x[:, t - 1] + np.sqrt(1.0 - rho**2) * x[:, t]
+    return x
+
+
+def naive_halves(chains):
+    half = len(chains[0]) // 2
+    return [part for chain in chains for part in (chain[:half], chain[len(chain) - half :])]
+
+
+def naive_r_hat(chains):
+    """Bayesian data analysis, third edition, equations (11.1) to (11.4)."""
+    halves = naive_halves(chains)
+    m, n = len(halves), len(halves[0])
+    means = [sum(half) / n for half in halves]
+    grand = sum(means) / m
+    B = n / (m - 1) * sum((mean - grand) ** 2 for mean in means)
+    W = sum(sum((x - mean) ** 2 for x in half) / (n - 1) for half, mean in zip(halves, means, strict=True)) / m
+    return np.sqrt(((n - 1) / n * W + B / n) / W)
+
+
+def naive_effective_sample_size(chains):
+    """Vehtari et al. 2021, equations (10) to (13), the autocovariances summed as they are defined."""
+    halves = [np.array(half) for half in naive_halves(chains)]
+    m, n = len(halves), len(halves[0])
+    W = np.mean([half.var(ddof=1) for half in halves])
+    total = (n - 1) / n * W + np.var([half.mean() for half in halves], ddof=1)
+
+    def correlation(t):
+        if t == 0:
+            return 1.0
+        products = 0.0
+        for half in halves:
+            centred = half - half.mean()
+            rho = sum(centred[i] * centred[i + t] for i in range(n - t)) / sum(centred**2)
+            products += half.var(ddof=1) * rho / m
+        return 1.0 - (W - products) / total
+
+    tau, smallest = -1.0, np.inf
+    for k in range(n // 2):
+        pair = correlation(2 * k) + correlation(2 * k + 1)
+        if pair <= 0.0:
+            break
+        smallest = min(smallest, pair)
+        tau += 2.0 * smallest
+    return m * n / max(tau, 1.0 / np.log10(m * n))
+
+
+@repeatable
+@given(rho=st.floats(-0.9, 0.97), shift=st.sampled_from([0.0, 0.5, 10.0]), **shapes)
+def test_equal_the_loops_over_their_definitions(seed, c, s, rho, shift):
+    random = np.random.default_rng(seed)
+    chains = autoregression(rho, (c, s), random) + shift * np.arange(c)[:, None]
+    assert split_r_hat(chains) == pytest.approx(naive_r_hat(chains), rel=1e-10)
+    assert effective_sample_size(chains) == pytest.approx(naive_effective_sample_size(chains), rel=1e-8)
+
+
+@repeatable
+@given(scale=st.sampled_from([-1e6, -1.0, 1e-6, 3.0]), offset=st.floats(-100.0, 100.0), **shapes)
+def test_units_the_order_of_the_chains_and_the_direction_of_time_do_not_matter(seed, c, s, scale, offset):
+    random = np.random.default_rng(seed)
+    chains = autoregression(0.6, (c, s), random)
+    others = (scale * (chains + offset), random.permutation(chains), chains[:, ::-1])
+    for diagnostic in (split_r_hat, effective_sample_size):
+        for other in others:
+            assert diagnostic(other) == pytest.approx(diagnostic(chains), rel=1e-7)
+
+
+@repeatable
+@given(**shapes)
+def test_trailing_axes_are_quantities_of_their_own(seed, c, s):
+    random = np.random.default_rng(seed)
+    chains = autoregression(0.5, (c, s, 2, 3), random) * random.uniform(0.1, 10.0, (2, 3))
+    chains[:, :, 1, 1] = 4.0
+    for diagnostic in (split_r_hat, effective_sample_size):
+        each = [[diagnostic(chains[:, :, i, j]) for j in range(3)] for i in range(2)]
+        assert diagnostic(chains).shape == (2, 3)
+        assert_allclose(diagnostic(chains), each, rtol=1e-10)
+        assert np.array_equal(np.isnan(diagnostic(chains)), [[False] * 3, [False, True, False]])
+    assert effective_sample_size(chains[..., :0, :]).shape == (0, 3)
+
+
+def test_an_odd_number_of_draws_leaves_the_middle_one_out():
+    chains = np.arange(14.0).reshape(2, 7)
+    assert np.array_equal(split(chains), [[0, 1, 2], [7, 8, 9], [4, 5, 6], [11, 12, 13]])
+    assert np.array_equal(split(chains[:, :6]), [[0, 1, 2], [7, 8, 9], [3, 4, 5], [10, 11, 12]])
+
+
+def test_independent_draws_have_an_r_hat_near_one():
+    """R-hat^2 = (n - 1) / n + the means' variance over the mean variance: near chi^2 / (n (m - 1)) for m halves."""
+    m, n = 8, 1000
+    r_hat = split_r_hat(np.random.default_rng(0).normal(size=(m // 2, 2 * n, 500)))
+    between = n * (r_hat**2 - (n - 1) / n)
+    # The variance within is known to a few percent of its own.
+    low, high = chi2.ppf([1e-6, 1.0 - 1e-6], m - 1) / (m - 1)
+    assert np.all((between > 0.9 * low) & (between < 1.1 * high))
+    assert between.mean() == pytest.approx(1.0, abs=5.0 * np.sqrt(2.0 / (m - 1) / 500))
+
+
+@pytest.mark.parametrize(("rho", "largest_spread"), [(0.0, 0.05), (-0.3, 0.08), (0.5, 0.08), (0.9, 0.15)])
+def test_effective_size_of_autoregressions(rho, largest_spread):
+    """N (1 - rho) / (1 + rho), but for the estimate's relative spread in 100 repetitions and a bias of two percent.
+
+    The sum ends where noise makes a pair of autocorrelations negative, and none may rise: either is worth a percent.
+    """
+    c, s, replicates = 4, 2000, 100
+    sizes = effective_sample_size(autoregression(rho, (c, s, replicates), np.random.default_rng(1)))
+    theory = c * s * (1.0 - rho) / (1.0 + rho)
+    spread = np.std(sizes) / theory
+    assert spread < largest_spread
+    assert np.mean(sizes) == pytest.approx(theory, rel=5.0 * spread / np.sqrt(replicates) + 0.02)
+
+
+def test_it_tells_the_error_of_a_mean():
+    """The means of many sets of chains vary as those of so many independent draws."""
+    replicates = 400
+    chains = autoregression(0.8, (2, 1000, replicates), np.random.default_rng(2))
+    squares = chains.mean(axis=(0, 1)) ** 2 * effective_sample_size(chains)
+    assert squares.mean() == pytest.approx(1.0, abs=5.0 * np.sqrt(2.0 / replicates))
+
+
+@pytest.mark.parametrize("shift", [0.3, 3.0, 30.0])
+def test_chains_of_different_means(shift):
+    c, s = 4, 2000
+    means = shift * np.arange(c)
+    chains = np.random.default_rng(3).normal(size=(c, s)) + means[:, None]
+    # Each mean twice, once for each half.
+    between = np.var(np.repeat(means, 2), ddof=1)
+    # Standard errors, of the variance of all draws and of the means of the chains.
+    tolerance = 5.0 * (1.0 / np.sqrt(2 * c * s) + 1.0 / (shift * np.sqrt(s)))
+    assert split_r_hat(chains) == pytest.approx(np.sqrt(1.0 + between), rel=tolerance)
+    assert split_r_hat(chains) == pytest.approx(naive_r_hat(chains), rel=1e-10)
+    # Autocorrelations stay at between / (1 + between): the size is that of the chains' means, however many the draws.
+    assert effective_sample_size(chains) < 2.0 * c * (1.0 + 1.0 / between)
+
+
+def test_a_trend_shows_in_the_halves_of_a_single_chain():
+    noise = np.random.default_rng(4).normal(size=(1, 1000))
+    drifting = noise + np.linspace(0.0, 3.0, 1000)
+    assert split_r_hat(noise) < 1.01 < 1.2 < split_r_hat(drifting)
+    assert effective_sample_size(drifting) < 10.0 < 800.0 < effective_sample_size(noise)
+
+
+def test_draws_that_swing_to_and_fro_count_more_than_once_but_finitely():
+    swinging = autoregression(-0.999, (4, 500), np.random.default_rng(5))
+    size = effective_sample_size(swinging)
+    assert size == pytest.approx(2000 * np.log10(2000), rel=1e-12)
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, -7.0, 0.1, 1e5 + 0.3])
+@pytest.mark.parametrize("s", [4, 101])
+def test_constants_have_none(value, s):
+    """Also those whose mean, by rounding, is another number."""
+    chains = np.full((4, s), value)
+    assert np.isnan(split_r_hat(chains))
+    assert np.isnan(effective_sample_size(chains))
+
+
+def test_constant_chains_that_differ_never_meet():
+    chains = np.repeat([[1.0], [2.0]], 10, axis=1)
+    assert split_r_hat(chains) == np.inf
+    assert np.isnan(effective_sample_size(chains))
+
+
+@pytest.mark.parametrize("diagnostic", [split, split_r_hat, effective_sample_size])
+@pytest.mark.parametrize("s", [0, 1, 3])
+def test_too_few_draws_are_an_error(diagnostic, s):
+    with pytest.raises(ValueError, match=f"four draws or more of each chain; got {s}"):
+        diagnostic(np.zeros((4, s)))

@@ -704,3 +704,23 @@ def test_chains_that_disagree_warn_where_fit_was_called(monkeypatch):
         model = small().fit(X, y)
     assert [warning.filename for warning in caught] == [__file__]
     assert np.array_equal(model.samples_, agreeing.samples_)
+
+
+def test_an_interrupt_ends_all_chains(monkeypatch):
+    """After one chain fails, the others stop at their next sweep, of the million that they have before them."""
+    X, y = moons(30)
+    sweeps = []
+    honest = gibbs.Model.draw
+
+    def draw(self, omega, rng):
+        sweeps.append(None)
+        if len(sweeps) == 20:
+            raise KeyboardInterrupt
+        return honest(self, omega, rng)
+
+    monkeypatch.setattr(gibbs.Model, "draw", draw)
+    model = GibbsClassifier(RBF(1.0), n_samples=1_000_000, thin=1, n_proposals=0, n_jobs=2, random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert len(sweeps) < 1000
+    assert not hasattr(model, "classes_")

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -344,11 +345,21 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
             proposals = Proposals(model, rows, self.n_jobs)
             watched = np.sort(random_state.permutation(len(rows))[:WATCHED])
 
+            # An interrupt comes to the calling thread alone, and what fails in one chain need not wait for the others.
+            stop = Event()
+
             def run(seed: np.random.SeedSequence) -> Chain:
-                return self._run(model, proposals, watched, polya_gamma, np.random.default_rng(seed), advance)
+                try:
+                    return self._run(model, proposals, watched, polya_gamma, np.random.default_rng(seed), advance, stop)
+                except BaseException:
+                    stop.set()
+                    raise
 
             with ThreadPoolExecutor(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
-                chains = list(pool.map(run, seeds))
+                try:
+                    chains = list(pool.map(run, seeds))
+                finally:
+                    stop.set()
         self._set_fit(chains, prior, classes)
         if not self.r_hat_ <= LARGEST_R_HAT:
             warnings.warn(
@@ -391,11 +402,14 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         polya_gamma: Callable[[np.ndarray, np.random.Generator], np.ndarray],
         rng: np.random.Generator,
         advance: Callable[[], object],
+        stop: Event,
     ) -> Chain:
         chain = Chain(self.n_samples, model.A.shape[1], len(watched))
         states, kept = self.n_samples * self.thin, 0
         Z, E = proposals.normal.draw(1, rng, DISPERSION)
         for sweep in range(self.n_warmup + self._sweeps):
+            if stop.is_set():
+                break
             z, e = model.draw(polya_gamma(model.A @ Z[:, -1] + E[:, -1], rng), rng)
             Z, E = z[:, None], e[:, None]
             F = model.A @ Z + E

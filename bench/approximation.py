@@ -87,11 +87,14 @@ def draw(pictures):
                 name: found[name][column][:, 1] if column == 2 else found[name][column]
                 for name in (*METHODS[:3], "gibbs")
             }
-            for name, marker in (("polya-gamma", "o"), ("corrected", "s"), ("exact", ".")):
-                ax.plot(values["gibbs"], values[name], marker, markersize=4, alpha=0.7, markeredgewidth=0, label=name)
+            for name, marker in (("polya-gamma", "o"), ("corrected", "s"), ("exact", "x")):
+                ax.plot(
+                    values["gibbs"], values[name], marker, markersize=3.5, alpha=0.7, markeredgewidth=0.7, label=name
+                )
             ends = [np.min(values["gibbs"]), np.max(values["gibbs"])]
             ax.plot(ends, ends, "k-", linewidth=0.6)
-            ax.set(xlabel=f"{quantity}, Gibbs", ylabel="approximation", title=title if column == 0 else None)
+            ax.set(xlabel=f"{quantity}, Gibbs", ylabel="approximation")
+        row[0].set_title(title, fontsize="medium", loc="left")
     axes[0, 0].legend()
     figure.savefig(RESULTS / "approximation.png", dpi=80)
 

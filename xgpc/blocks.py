@@ -89,7 +89,7 @@ class BlockMap:
     def __init__(self, n_rows: int, n_inducing: int, n_features: int, n_jobs: int | None, n_latents: int = 1):
         self.starts = range(0, n_rows, BLOCK_ROWS)
         self.n_rows = n_rows
-        n_threads = min(effective_n_jobs(n_jobs), len(self.starts))
+        n_threads = max(1, min(effective_n_jobs(n_jobs), len(self.starts)))
         if n_rows * n_inducing * (n_latents * n_inducing + n_features) < MIN_PARALLEL_WORK:
             n_threads = 1
         self.n_threads = n_threads

@@ -33,18 +33,22 @@ cdef inline void symmetric_tile(const double[:, ::1] S, Py_ssize_t start, Py_ssi
         memcpy(tile + j * rows, &S[j, start], rows * sizeof(double))
 
 
-def variances_block(const double[:, ::1] K, Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] H,
-                    const double[:, ::1] N, Workspace work, double[::1] variance):
-    """Latent variances of training rows start..stop, from the covariance matrix K (n, n)."""
-    cdef Py_ssize_t tile, i, j, rows, n = K.shape[0]
+def variances_block(const double[:, ::1] K, const Py_ssize_t[::1] index, const double[:, ::1] H, Workspace work,
+                    double[::1] variance):
+    """Latent variances K_ii - |H k_i|^2 of some training rows, from the covariance matrix K (n, n)."""
+    cdef Py_ssize_t tile, i, j, k, rows, n = K.shape[0]
+    cdef double* tile_k = &work.a[0]
     with nogil:
-        for tile in range(tiles(start, stop, work)):
-            i = start + tile * work.rows
-            rows = min(work.rows, stop - i)
-            symmetric_tile(K, i, rows, &work.a[0])
+        for tile in range(tiles(0, index.shape[0], work)):
+            i = tile * work.rows
+            rows = min(work.rows, index.shape[0] - i)
+            for k in range(n):
+                for j in range(rows):
+                    tile_k[k * rows + j] = K[k, index[i + j]]
+            _blas.trmm_lower_t(rows, n, &H[0, 0], tile_k)
+            xg_squared_norms(rows, n, tile_k, &work.x2[0])
             for j in range(rows):
-                variance[i + j] = K[i + j, i + j]
-            subtract_explained(n, rows, &work.a[0], &H[0, 0], N, &work.b[0], &work.x2[0], &variance[i])
+                variance[index[i + j]] = max(K[index[i + j], index[i + j]] - work.x2[j], 0.0)
 
 
 def marginals_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t stop,

@@ -28,7 +28,7 @@ SETS = {
     "statlog-landsat": (200, "none", False, 40, 0.2110, 0.9191),
     "pendigits": (200, "kernel", False, 20, 0.0282, 0.9945),
     "statlog-shuttle": (200, "kernel", True, 15, 0.0045, 0.9988),
-    "letter": (200, "kernel", False, 8, 0.1528, 0.9625),
+    "letter": (400, "kernel", False, 15, 0.1528, 0.9625),
     "wine-quality-white": (200, "none", False, 20, 0.9953, 0.5724),
 }
 BOUNDS = ("exact", "additive-noise")
@@ -56,12 +56,13 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--bounds", nargs="+", default=BOUNDS, choices=BOUNDS)
     parser.add_argument("--inducing", type=int, help="points, in place of those of the table")
+    parser.add_argument("--max-iter", type=int, help="in place of those of the table")
     parser.add_argument("--name", default="multi_class", help="of the file of results")
     arguments = parser.parse_args()
     rows = []
     for name in arguments.sets:
         m, share, ard, max_iter, reference_nll, reference_accuracy = SETS[name]
-        m = arguments.inducing or m
+        m, max_iter = arguments.inducing or m, arguments.max_iter or max_iter
         X, y = load(arguments.data, name)
         row = {
             "data": name,

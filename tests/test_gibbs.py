@@ -12,18 +12,21 @@ from numpy.testing import assert_allclose
 from reference import moons
 from scipy.special import expit, log_expit, log_ndtr, logsumexp
 from scipy.stats import kstest, multivariate_normal
+from sklearn.datasets import make_moons
 from sklearn.exceptions import ConvergenceWarning, NotFittedError, SkipTestWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 from sklearn.utils.estimator_checks import check_estimator
 
 from xgpc import GPClassifier, gibbs
 from xgpc.diagnostics import effective_sample_size, split_r_hat
-from xgpc.gibbs import DISPERSION, WATCHED, Conditional, GibbsClassifier, Model, Proposals
+from xgpc.gibbs import DISPERSION, WATCHED, GibbsClassifier
 from xgpc.kernels import KernelSpec
-from xgpc.posterior import Prior
+from xgpc.posterior import JITTER, Prior
+from xgpc.sampling import Conditional, Model, Proposals, Whitening
 
 SMOOTH = ConstantKernel(3.0) * Matern(1.2, nu=1.5)
 NOISY = SMOOTH + WhiteKernel(0.7)
+LINEAR = DotProduct(1.0) + WhiteKernel(0.7)
 NEW = np.array([[0.1, 0.4], [2.5, -1.0], [-0.8, 0.9]])
 
 short_chains = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -98,12 +101,25 @@ def normal_of(draw, count):
     return mean, root @ root.T
 
 
-def build(n, m, kernel=NOISY, seed=0):
-    """A model of n rows and m inducing points, which are the first rows."""
+def smooth_part(kernel):
+    return kernel.k1 if isinstance(getattr(kernel, "k2", None), WhiteKernel) else kernel
+
+
+def build(n, m, kernel=NOISY, full=False, seed=0):
+    """A model of n rows and m inducing points, which are the first rows; full: all rows are among them."""
     random = np.random.default_rng(seed)
     X = random.normal(size=(n, 2))
     Z = np.vstack([X, random.normal(size=(m, 2))])[:m]
-    return Model(Prior.build(KernelSpec(kernel, 2), Z), X, random.choice([-1.0, 1.0], n)), X, Z
+    if full:
+        X = Z[np.arange(n) % m]
+    whitening = Whitening(KernelSpec(kernel, 2), Z, full)
+    return Model(whitening, X, random.choice([-1.0, 1.0], n)), X, Z, whitening
+
+
+def sites_of_the_bound(model, X, Z, kernel, full):
+    """Precisions and linear terms (n,) as the sampler makes them."""
+    sampler = GibbsClassifier(kernel, inducing_points="all" if full else Z)
+    return sampler._sites(sampler._approximation(X, model.y, np.random.RandomState(0)), X, model.y)
 
 
 def fitc(smooth, jitter, X, Z, new):
@@ -131,37 +147,114 @@ def dense_conditional(model, precision, linear):
 
 
 every_shape = pytest.mark.parametrize(
-    ("n", "m", "kernel"),
-    [(6, 6, SMOOTH), (6, 6, NOISY), (9, 3, SMOOTH), (9, 3, NOISY), (3, 9, SMOOTH), (3, 9, NOISY)],
-)
+    ("n", "m", "kernel", "full"),
+    [
+        (6, 6, SMOOTH, False), (6, 6, NOISY, False), (9, 3, SMOOTH, False), (9, 3, NOISY, False),
+        (3, 9, SMOOTH, False), (3, 9, NOISY, False),
+        # All rows, each once, some again, and more of them than a kernel has features.
+        (6, 6, SMOOTH, True), (6, 6, NOISY, True), (9, 6, NOISY, True), (8, 8, LINEAR, True),
+    ],
+)  # fmt: skip
 
 
 @every_shape
-def test_the_prior_is_that_of_fully_independent_training_conditionals(n, m, kernel):
-    """Q + diag(k - Q), and where the inducing points leave no more than the jitter, nothing is independent."""
-    model, X, Z = build(n, m, kernel)
-    Q = fitc(SMOOTH, model.prior.jitter, X, Z, X)
-    noise = kernel.diag(X) - SMOOTH.diag(X)
-    left = SMOOTH.diag(X) - np.diag(Q)
-    assert_allclose(model.A @ model.A.T, Q, rtol=0, atol=1e-8)
-    assert np.array_equal(model.residual > 0.0, (noise > 0.0) | (np.arange(n) >= m))
-    assert_allclose(model.residual[model.residual > 0.0], (left + noise)[model.residual > 0.0], rtol=0, atol=1e-8)
-    assert np.all(left[:m] < 2.0 * model.prior.jitter * SMOOTH.diag(X[:m]))
+def test_the_prior_is_that_of_fully_independent_training_conditionals(n, m, kernel, full):
+    """Q + diag(k - Q), and where the inducing points leave no more than the jitter, nothing is independent.
+
+    Of a full process Q is K, without jitter, and nothing is independent but the noise.
+    """
+    model, X, Z, whitening = build(n, m, kernel, full)
+    smooth = smooth_part(kernel)
+    jitter = 0.0 if full else Prior.build(KernelSpec(kernel, 2), Z).jitter
+    Q = smooth(X) if full else fitc(smooth, jitter, X, Z, X)
+    noise = kernel.diag(X) - smooth.diag(X)
+    left = smooth.diag(X) - np.diag(Q)
+    assert whitening.size == model.A.shape[1] == (3 if kernel is LINEAR else m)
+    assert_allclose(model.A @ model.A.T, Q, rtol=0, atol=1e-12 if full else 1e-8)
+    assert np.array_equal(model.residual > 0.0, (noise > 0.0) | (not full and np.arange(n) >= m))
+    varies = model.residual > 0.0
+    assert_allclose(model.residual[varies], (left + noise)[varies], rtol=0, atol=1e-12 if full else 1e-8)
+    assert np.all(left[:m] < 2.0 * JITTER * smooth.diag(X[:m]))
+    # New rows.
+    A, residual = whitening.rows(NEW)
+    cross = smooth(NEW, X) if full else fitc(smooth, jitter, X, Z, NEW)
+    explained = np.einsum("ij,ji->i", cross, np.linalg.pinv(Q, rcond=1e-12, hermitian=True) @ cross.T)
+    assert_allclose(A @ model.A.T, cross, rtol=0, atol=1e-11 if full else 1e-8)
+    if full:
+        assert_allclose(residual, kernel.diag(NEW) - explained, rtol=0, atol=1e-11)
+    else:
+        assert_allclose(residual, kernel.diag(NEW) - np.diag(fitc(smooth, jitter, NEW, Z, NEW)), rtol=0, atol=1e-8)
 
 
-def test_an_inducing_point_at_every_row_leaves_nothing_of_a_variance_that_differs_from_row_to_row():
+@pytest.mark.parametrize("full", [False, True])
+def test_an_inducing_point_at_every_row_leaves_nothing_of_a_variance_that_differs_from_row_to_row(full):
     """The jitter is a share of the mean variance."""
-    model, X, _ = build(30, 30, ConstantKernel(0.1) * RBF(1.0) + DotProduct(0.01))
-    variance = model.prior.spec.kernel.diag(X)
+    kernel = ConstantKernel(0.1) * RBF(1.0) + DotProduct(0.01)
+    model, X, *_ = build(30, 30, kernel, full)
+    variance = kernel.diag(X)
     assert np.max(variance) > 20.0 * np.min(variance)
     assert np.array_equal(model.residual, np.zeros(30))
 
 
+@pytest.mark.parametrize(
+    ("kernel", "shift"),
+    [(DotProduct() + 4.0 * RBF(0.7), 3000.0), (ConstantKernel(1e6) + 4.0 * RBF(0.7), 0.0), (NOISY, 0.0)],
+    ids=["far from the origin", "a large constant", "noise"],
+)
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_whitened_rows_have_the_covariance_of_the_kernel_without_jitter(kernel, shift, repeats):
+    Z = make_moons(60, noise=0.3, random_state=0)[0] + shift
+    X = np.tile(Z, (repeats, 1))
+    A, residual = Whitening(KernelSpec(kernel, 2), Z, True).rows(X)
+    # Noise is of a row, not of its place.
+    K = smooth_part(kernel)(X)
+    K += np.diag(kernel.diag(X) - np.diag(K))
+    assert A.shape[1] <= len(Z)
+    assert_allclose(A @ A.T + np.diag(residual), K, rtol=0, atol=1e-9 * np.max(K))
+    assert_allclose(residual, kernel.diag(X) - smooth_part(kernel).diag(X), rtol=0, atol=1e-12)
+    # The small part of the kernel is not lost beside the large one.
+    contrasts = np.eye(60) - 1.0 / 60
+    small = contrasts @ (A @ A.T + np.diag(residual) - K)[:60, :60] @ contrasts
+    assert np.max(np.abs(small)) < 1e-3
+
+
+@pytest.mark.parametrize("again", [0, 5])
+@pytest.mark.parametrize(
+    ("kernel", "plain", "shift"),
+    [
+        (DotProduct() + 4.0 * RBF(0.7), DotProduct() + 4.0 * RBF(0.7), 3000.0),
+        (ConstantKernel(1e6) + 4.0 * RBF(0.7), 4.0 * RBF(0.7), 0.0),
+    ],
+    ids=["far from the origin", "a large constant"],
+)
+def test_a_small_part_of_a_kernel_is_kept_next_to_a_large_one(kernel, plain, shift, again):
+    """Latent moments differ from the bound's by what they do without the large part."""
+    X, y = make_moons(60, noise=0.3, random_state=0)
+    X, y = np.vstack([X, X[:again]]), np.concatenate([y, y[:again]])
+    new = np.vstack([X[:10], np.random.default_rng(8).normal(size=(20, 2))])
+
+    def ratio_and_difference(kernel, shift):
+        sampler = GibbsClassifier(kernel, random_state=0).fit(X + shift, y)
+        bound = GPClassifier(kernel, inducing_points="all", bound="exact", optimizer=None).fit(X + shift, y)
+        mean, variance = sampler.predict_latent(new + shift)
+        other_mean, other_variance = bound.predict_latent(new + shift)
+        return other_variance / variance, (other_mean - mean) / np.sqrt(variance)
+
+    ratio, difference = ratio_and_difference(kernel, shift)
+    ratio_plain, difference_plain = ratio_and_difference(plain, 0.0)
+    assert np.mean(np.abs(np.log(ratio))) < 0.1
+    assert np.mean(ratio) == pytest.approx(np.mean(ratio_plain), abs=0.03)
+    assert np.max(np.abs(np.log(ratio))) < 0.2
+    # Monte Carlo error adds to the bound's.
+    assert np.mean(np.abs(difference)) < np.mean(np.abs(difference_plain)) + 0.03
+
+
 @every_shape
 @pytest.mark.parametrize("from_rows", [True, False])
-def test_a_draw_is_from_the_dense_posterior_given_omega(n, m, kernel, from_rows):
+def test_a_draw_is_from_the_dense_posterior_given_omega(n, m, kernel, full, from_rows):
     """p(z, f | omega, y), in proportion to the prior times exp(y f / 2 - omega f^2 / 2), exactly."""
-    model, *_ = build(n, m, kernel)
+    model, *_ = build(n, m, kernel, full)
+    m = model.A.shape[1]
     model._from_rows, model._gram = from_rows, model.A @ model.A.T if from_rows else None
     omega = np.random.default_rng(2).uniform(0.02, 0.6, n)
     actual = normal_of(lambda xi: assembled(model, *model.draw(omega, Numbers(xi))), m + 2 * n)
@@ -175,9 +268,10 @@ def test_a_draw_is_from_the_dense_posterior_given_omega(n, m, kernel, from_rows)
 
 
 @every_shape
-def test_draws_of_normal_factors_are_from_the_dense_posterior(n, m, kernel):
+def test_draws_of_normal_factors_are_from_the_dense_posterior(n, m, kernel, full):
     """Many at a time; with ``scale``, z has so many times its standard deviation, and e is what it is given z."""
-    model, *_ = build(n, m, kernel)
+    model, *_ = build(n, m, kernel, full)
+    m = model.A.shape[1]
     random = np.random.default_rng(4)
     factors = random.uniform(0.01, 2.0, n), random.normal(size=n)
     conditional = Conditional(model, *factors)
@@ -199,9 +293,10 @@ def test_draws_of_normal_factors_are_from_the_dense_posterior(n, m, kernel):
         assert_allclose(E[:, c], e[:, 0], rtol=0, atol=1e-12)
 
 
-def test_draws_have_the_sample_moments_of_the_dense_posterior():
+@pytest.mark.parametrize(("m", "full"), [(2, False), (2, True)])
+def test_draws_have_the_sample_moments_of_the_dense_posterior(m, full):
     """The generator's numbers are independent: no number is used twice."""
-    model, *_ = build(3, 2)
+    model, *_ = build(3, m, full=full)
     omega, count = np.array([0.1, 0.3, 0.2]), 6000
     random = np.random.default_rng(0)
     for gram in (model.A @ model.A.T, None):
@@ -232,11 +327,18 @@ def log_proposal(model, conditional, z, e):
     return multivariate_normal(mean, covariance).logpdf(vector(z, e).T)
 
 
-@pytest.mark.parametrize(("n", "m", "kernel"), [(8, 8, SMOOTH), (12, 4, SMOOTH), (8, 8, NOISY), (9, 3, NOISY)])
-def test_log_weight_is_the_log_ratio_of_posterior_and_proposal(n, m, kernel):
+@pytest.mark.parametrize(
+    ("n", "m", "kernel", "full"),
+    [
+        (8, 8, SMOOTH, False), (12, 4, SMOOTH, False), (8, 8, NOISY, False), (9, 3, NOISY, False),
+        (8, 8, SMOOTH, True), (12, 8, SMOOTH, True), (8, 8, NOISY, True), (9, 6, NOISY, True), (8, 8, LINEAR, True),
+    ],
+)  # fmt: skip
+def test_log_weight_is_the_log_ratio_of_posterior_and_proposal(n, m, kernel, full):
     """Up to a constant."""
-    model, X, _ = build(n, m, kernel)
-    proposals = Proposals(model, X, None)
+    model, X, Z, _ = build(n, m, kernel, full)
+    proposals = Proposals(model, *sites_of_the_bound(model, X, Z, kernel, full))
+    m = model.A.shape[1]
     random = np.random.default_rng(3)
     z = 3.0 * random.normal(size=(m, 30))
     e = np.sqrt(model.residual)[:, None] * random.normal(size=(n, 30))
@@ -249,20 +351,49 @@ def test_log_weight_is_the_log_ratio_of_posterior_and_proposal(n, m, kernel):
 @pytest.mark.parametrize(("n", "m", "kernel"), [(10, 10, SMOOTH), (10, 4, NOISY)])
 def test_proposals_have_the_factors_of_the_exact_bounds_posterior(n, m, kernel):
     """P = I + sum_i lambda_i a_i a_i^T and h = sum_i r_i a_i of it, to the thousandth of a nat that they stop at."""
-    model, X, Z = build(n, m, kernel)
-    q = Proposals(model, X, None).normal
+    model, X, Z, _ = build(n, m, kernel)
+    q = Proposals(model, *sites_of_the_bound(model, X, Z, kernel, False)).normal
     reference = GPClassifier(kernel, inducing_points=Z, optimizer=None, tol=1e-10).fit(X, model.y).posterior_
     near = reference.with_natural(np.eye(m) + model.A.T @ (q.precision[:, None] * model.A), model.A.T @ q.linear)
     assert 0.0 <= near.kl_to(reference) < 1e-3
     assert np.all(q.precision > 0.0)
 
 
-@pytest.mark.parametrize("kernel", [SMOOTH, NOISY])
-def test_steps_are_those_of_metropolis_and_hastings(kernel):
-    model, X, _ = build(7, 3, kernel)
-    proposals = Proposals(model, X, None)
+@pytest.mark.parametrize(("n", "m", "kernel"), [(10, 10, SMOOTH), (10, 10, NOISY), (12, 9, NOISY), (12, 9, SMOOTH)])
+def test_proposals_of_a_full_process_have_the_marginals_of_the_exact_bounds_posterior(n, m, kernel):
+    """To the thousandth of a nat that they stop at; repeated rows have one latent value, or with noise each its own."""
+    model, X, Z, _ = build(n, m, kernel, True)
+    precision, linear = sites_of_the_bound(model, X, Z, kernel, True)
+    reference = GPClassifier(kernel, inducing_points="all", bound="exact", optimizer=None, tol=1e-10)
+    p = reference.fit(X, model.y).posterior_
+    mean, covariance = dense_conditional(model, precision, linear)
+    distinct = slice(-n, None) if kernel is NOISY else slice(-n, m - n or None)
+    mean, covariance = mean[distinct], covariance[distinct, distinct]
+    if kernel is NOISY:
+        # Rows in order, of which the prior's covariance has the noise on its diagonal.
+        inverse = np.linalg.inv(p.prior.K) + np.diag(p.precision)
+        assert np.array_equal(p.prior.Z, X)
+    else:
+        order = np.array([np.flatnonzero(np.all(row == p.prior.Z, axis=1))[0] for row in Z])
+        inverse = np.linalg.inv(SMOOTH(Z)) + np.diag(p.precision[order])
+    other_mean = np.linalg.solve(inverse, p.linear if kernel is NOISY else p.linear[order])
+    assert_allclose(other_mean, p.mean if kernel is NOISY else p.mean[order], rtol=0, atol=1e-8)
+    product = inverse @ covariance
+    gap = mean - other_mean
+    kl = 0.5 * (np.trace(product) - len(gap) - np.linalg.slogdet(product)[1] + gap @ inverse @ gap)
+    assert -1e-9 <= kl < 1e-3
+    assert np.all(precision > 0.0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "m", "full"),
+    [(SMOOTH, 3, False), (NOISY, 3, False), (SMOOTH, 7, True), (NOISY, 7, True), (NOISY, 5, True), (LINEAR, 7, True)],
+)
+def test_steps_are_those_of_metropolis_and_hastings(kernel, m, full):
+    model, X, Z, _ = build(7, m, kernel, full)
+    proposals = Proposals(model, *sites_of_the_bound(model, X, Z, kernel, full))
     random = np.random.default_rng(5)
-    z, e = 2.0 * random.normal(size=3), np.sqrt(model.residual) * random.normal(size=7)
+    z, e = 2.0 * random.normal(size=model.A.shape[1]), np.sqrt(model.residual) * random.normal(size=7)
     Z, E, F, accepted = proposals.steps(z, e, 200, np.random.default_rng(6))
     same = np.random.default_rng(6)
     candidates = proposals.normal.draw(200, same)
@@ -411,7 +542,7 @@ def test_thinning_keeps_every_so_many_of_the_states_and_all_are_averaged(n_propo
     assert thinned.samples_.shape == (2, n_samples, len(X))
     assert np.array_equal(thinned.samples_, every.samples_[:, thin - 1 :: thin])
     assert np.array_equal(thinned.predict_latent(GRID), every.predict_latent(GRID))
-    _, residual = Model.rows(every.prior_, GRID)
+    _, residual = every._whitening.rows(GRID)
     states = every.sample_latent(GRID).reshape(-1, len(GRID))
     mean, variance = thinned.predict_latent(GRID)
     assert_allclose(mean, states.mean(axis=0), rtol=0, atol=1e-10)
@@ -484,15 +615,21 @@ def test_latent_draws_are_the_whitened_ones_and_agree_with_the_predictions(Z):
     X, y = DATA
     new = np.vstack([NEW, X[:3]])
     model = GibbsClassifier(SMOOTH, inducing_points=Z, n_samples=1000, random_state=3).fit(X, y)
-    prior = model.prior_
+    Z = model.inducing_points_
     draws = model.sample_latent(new)
-    # f = k(x, Z) K_mm^-1 u, u = L z.
-    u = model.samples_ @ prior.L.T
-    weights = np.linalg.solve(prior.L @ prior.L.T, SMOOTH(prior.Z, new))
+    # f = k(x, Z) K_mm^-1 u, u = L z, with a root L of K_mm, which is K of a full process.
+    if isinstance(model.get_params()["inducing_points"], str):
+        assert np.array_equal(Z, np.unique(X, axis=0))
+        root, _ = model._whitening.rows(Z)
+        assert_allclose(root @ root.T, SMOOTH(Z), rtol=0, atol=1e-12)
+    else:
+        root = Prior.build(KernelSpec(SMOOTH, 2), Z).L
+    u = model.samples_ @ root.T
+    weights = np.linalg.solve(root @ root.T, SMOOTH(Z, new))
     assert draws.shape == (4, 1000, len(new))
     assert_allclose(draws, u @ weights, rtol=0, atol=1e-7 * np.abs(weights).max())
     mean, variance = model.predict_latent(new)
-    residual = SMOOTH.diag(new) - np.sum(weights * SMOOTH(prior.Z, new), axis=0)
+    residual = SMOOTH.diag(new) - np.sum(weights * SMOOTH(Z, new), axis=0)
     least = effective_sample_size(draws).min()
     sd = draws.reshape(-1, len(new)).std(axis=0)
     assert np.all(np.abs(draws.mean(axis=(0, 1)) - mean) < 5 * sd / np.sqrt(least))
@@ -504,7 +641,7 @@ def test_latent_draws_are_the_whitened_ones_and_agree_with_the_predictions(Z):
     weight = np.exp(-0.5 * np.linspace(-8.0, 8.0, 81) ** 2)
     positive = np.mean(expit(f) @ (weight / weight.sum()), axis=(0, 1))
     assert_allclose(model.predict_proba(new), np.column_stack([1 - positive, positive]), rtol=0, atol=1e-7)
-    assert_allclose(model.predict_log_proba(new), np.log(model.predict_proba(new)), rtol=0, atol=0)
+    assert_allclose(model.predict_log_proba(new), np.log(model.predict_proba(new)), rtol=0, atol=1e-13)
     assert np.array_equal(model.predict(new), model.classes_[np.argmax(model.predict_proba(new), axis=1)])
 
 
@@ -556,6 +693,96 @@ def test_probabilities_stay_probabilities_where_they_are_certain():
         assert not np.any(np.isnan(model.predict_log_proba(GRID)))
 
 
+def exact_residuals(X, new):
+    """Variances of 100 (1 + x . x') + exp(-|x - x'|^2 / 2) at new rows given those at X, in fifty digits."""
+    with mpmath.workdps(50):
+        X, new = ([[mpmath.mpf(float(value)) for value in row] for row in rows] for rows in (X, new))
+
+        def k(a, b):
+            square = sum((p - q) ** 2 for p, q in zip(a, b, strict=True))
+            return 100 * (1 + sum(p * q for p, q in zip(a, b, strict=True))) + mpmath.exp(-square / 2)
+
+        K = mpmath.matrix([[k(a, b) for b in X] for a in X])
+        crosses = [mpmath.matrix([k(row, b) for b in X]) for row in new]
+        return np.array(
+            [float(k(row, row) - (c.T * mpmath.lu_solve(K, c))[0]) for row, c in zip(new, crosses, strict=True)]
+        )
+
+
+@pytest.mark.parametrize(("smooth", "far"), [(False, 18.0), (True, 34.0)], ids=["closed form", "quadrature"])
+@short_chains
+def test_log_probabilities_are_accurate_in_the_tails(smooth, far):
+    """The logarithm of the mean over draws of the logistic function, or of its mean given z by quadrature."""
+    random = np.random.default_rng(0)
+    y = np.arange(20) % 2
+    X = random.normal(size=(20, 2)) + 2.0 * (2 * y - 1)[:, None]
+    kernel = 100.0 * DotProduct(1.0) + RBF(1.0) if smooth else 100.0 * DotProduct(1.0)
+    model = small(kernel, n_samples=100).fit(X, y)
+    new = np.outer([-far, -1.0, 1.0, far], [1.0, 1.0])
+    draws = model.sample_latent(new).reshape(-1, 4).T
+    # Of a linear function nothing is left.
+    residual = exact_residuals(X, new) if smooth else np.zeros(4)
+    assert_allclose(model._whitening.rows(new)[1], residual, rtol=1e-7, atol=0)
+    t = np.linspace(-14.0, 14.0, 561)
+    log_weight = -0.5 * t**2 - logsumexp(-0.5 * t**2)
+    f = draws[..., None] + np.sqrt(residual)[:, None, None] * t
+    expected = np.column_stack([logsumexp(log_expit(s * f) + log_weight, axis=(1, 2)) for s in (-1.0, 1.0)])
+    expected -= np.log(draws.shape[1])
+    actual = model.predict_log_proba(new)
+    assert_allclose(actual, expected, rtol=1e-7, atol=1e-7)
+    assert -85.0 < expected[0, 1] < -55.0
+    assert -85.0 < expected[3, 0] < -55.0
+    assert_allclose(model.predict_proba(new).sum(axis=1), 1.0, rtol=0, atol=1e-14)
+    assert_allclose(logsumexp(actual, axis=1), 0.0, rtol=0, atol=1e-14)
+    # Much farther they are finite still.
+    farther = model.predict_log_proba(1e4 * new)
+    assert np.all(np.isfinite(farther))
+    assert farther.min() < -30.0
+
+
+@pytest.mark.parametrize("Z", ["all", GRID], ids=["all", "inducing points"])
+@short_chains
+def test_predictions_are_the_same_in_blocks(Z, monkeypatch):
+    X, y = DATA
+    model = small(NOISY, inducing_points=Z).fit(X, y)
+    new = np.vstack([GRID, X])
+    predictions = model.predict_proba, model.predict_log_proba, model.sample_latent, model.predict_latent
+    whole = [predict(new) for predict in predictions]
+    monkeypatch.setattr(gibbs, "ROWS", 7)
+    monkeypatch.setattr(gibbs, "DRAWS", 3)
+    sizes = []
+    rows = Whitening.rows
+    monkeypatch.setattr(Whitening, "rows", lambda self, X: sizes.append(len(X)) or rows(self, X))
+    for predict, expected in zip(predictions, whole, strict=True):
+        assert_allclose(predict(new), expected, rtol=0, atol=1e-10)
+    assert sizes == 4 * 7 * [7]
+    assert np.array_equal(model.predict(new), model.classes_[np.argmax(whole[0], axis=1)])
+
+
+@short_chains
+def test_quantities_that_do_not_vary_have_no_part_in_the_diagnostics():
+    """The log likelihood is a constant to rounding, the latent values are small but vary."""
+    X, y = DATA
+    model = small(1e-40 * RBF(1.0)).fit(X, y)
+    f = model.sample_latent(X)
+    assert np.all(np.std(f, axis=(0, 1)) < 1e-19)
+    assert model.r_hat_ == pytest.approx(split_r_hat(f).max(), rel=1e-9)
+    assert model.ess_ == pytest.approx(effective_sample_size(f).min(), rel=1e-6)
+
+
+def test_where_nothing_varies_chains_agree(monkeypatch):
+    X, y = DATA
+    nothing = lambda chains: np.full(chains.shape[2], np.nan)  # noqa: E731
+    assert np.all(np.isnan(split_r_hat(np.ones((2, 20, 3)))))
+    assert np.all(np.isnan(effective_sample_size(np.ones((2, 20, 3)))))
+    monkeypatch.setattr(gibbs, "split_r_hat", nothing)
+    monkeypatch.setattr(gibbs, "effective_sample_size", nothing)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = small().fit(X, y)
+    assert (model.r_hat_, model.ess_) == (1.0, 40.0)
+
+
 # The estimator.
 
 
@@ -589,7 +816,8 @@ def test_without_a_kernel_it_is_learned_as_by_a_classifier(Z):
     assert np.array_equal(model.inducing_points_, reference.inducing_points_)
     fixed = small(model.kernel_, inducing_points=Z).fit(X, y)
     assert fixed.kernel_ == model.kernel_
-    assert_allclose(fixed.prior_.L, model.prior_.L, rtol=0, atol=0)
+    for ours, theirs in zip(fixed._whitening.rows(GRID), model._whitening.rows(GRID), strict=True):
+        assert np.array_equal(ours, theirs)
 
 
 @short_chains
@@ -632,7 +860,7 @@ FAULTS = {
     "NaN": ({}, {"X": np.where(np.arange(80).reshape(40, 2) == 7, np.nan, DATA[0])}, "NaN"),
     "huge": ({}, {"X": 1e200 * DATA[0]}, "scale the features"),
     "lengths": ({}, {"y": DATA[1][:-1]}, "inconsistent"),
-    "k-means": ({"inducing_points": "kmeans"}, {}, "'all' or an array \\(m, d\\); got 'kmeans'"),
+    "k-means": ({"inducing_points": "kmeans"}, {}, "'all' or a numeric array \\(m, d\\); got 'kmeans'"),
     "shape": ({"inducing_points": np.ones((3, 5))}, {}, "inducing_points"),
     "n_jobs": ({"n_jobs": 0}, {}, "n_jobs"),
     "kernel": ({"kernel": "rbf"}, {}, "kernel must be a scikit-learn kernel"),
@@ -676,9 +904,22 @@ def test_a_chain_that_fails_leaves_the_estimator_as_it_was(monkeypatch):
 def test_without_the_polyagamma_package_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "polyagamma", None)
     model = small()
-    with pytest.raises(ImportError, match=r"pip install 'xgpc\[gibbs\]'"):
+    with pytest.raises(ImportError, match=r"extra 'gibbs': pip install polyagamma tqdm\."):
         model.fit(*DATA)
     assert not hasattr(model, "samples_")
+
+
+@short_chains
+def test_progress_without_the_tqdm_package_is_refused_before_any_work(monkeypatch):
+    model = small().fit(*DATA)
+    model.set_params(verbose=1)
+    before = dict(vars(model))
+    monkeypatch.setattr(gibbs, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"verbose=1 .* pip install tqdm"):
+        model.fit(*DATA)
+    assert vars(model).keys() == before.keys()
+    assert all(vars(model)[name] is value for name, value in before.items())
+    assert small().fit(*DATA).acceptance_rate_ > 0.0
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_log_proba", "predict_latent", "sample_latent"])
@@ -700,7 +941,8 @@ def test_chains_that_disagree_warn_where_fit_was_called(monkeypatch):
     monkeypatch.setattr(gibbs, "LARGEST_R_HAT", np.inf)
     agreeing = small().fit(X, y)
     monkeypatch.setattr(gibbs, "LARGEST_R_HAT", 0.5)
-    with pytest.warns(ConvergenceWarning, match=f"R-hat is {agreeing.r_hat_:.3f}, above 0.5: the chains") as caught:
+    message = rf"R-hat is {agreeing.r_hat_:.4g}, above 0\.5: chains that disagree.* n_samples=20 or thin=10; n_warmup"
+    with pytest.warns(ConvergenceWarning, match=message) as caught:
         model = small().fit(X, y)
     assert [warning.filename for warning in caught] == [__file__]
     assert np.array_equal(model.samples_, agreeing.samples_)

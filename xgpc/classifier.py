@@ -361,6 +361,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
     def _latent(self, X: Any, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
+        if not isinstance(corrected, bool | np.bool_):
+            raise ValueError(f"corrected must be True or False; got {corrected!r}.")
         X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         if not corrected:
             return self.posterior_.marginals(X, self.n_jobs)

@@ -69,7 +69,9 @@ def corrected_marginals(
             shift, added = q.covariance_sums(X[part], *terms)
             mean[part] += shift
             variance[part] += added - shift**2
-    negative = int(np.count_nonzero(variance < 0.0))
+    # NaN, of infinite terms, is not proper either.
+    proper = variance >= 0.0
+    negative = int(np.count_nonzero(~proper))
     if negative:
         warnings.warn(
             f"The perturbative correction makes {negative} of {len(variance)} latent variances negative; they are "
@@ -77,7 +79,7 @@ def corrected_marginals(
             UserWarning,
             stacklevel=4,
         )
-    return mean, np.maximum(variance, 0.0)
+    return mean, np.where(proper, variance, 0.0)
 
 
 # The expected log likelihood itself, for the bounds that augment the likelihood.

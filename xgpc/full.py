@@ -61,8 +61,8 @@ class FullPrior:
         """O(n^2 d)."""
         if len(Z) > MAX_ROWS:
             raise ValueError(
-                f"A full Gaussian process takes O(n^3) time and O(n^2) memory; inducing_points='all' allows "
-                f"{MAX_ROWS} distinct rows, got {len(Z)}. Give n_inducing, or inducing_points='kmeans'."
+                f"A full Gaussian process takes O(n^3) time and O(n^2) memory: inducing_points='all' allows {MAX_ROWS} "
+                f"distinct rows, got {len(Z)}. Take inducing points, of a GPClassifier by n_inducing=500, say."
             )
         if not np.all(np.isfinite(Z)):
             raise ValueError("The rows contain NaN or infinity.")

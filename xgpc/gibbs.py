@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib.util import find_spec
 from threading import Event
 from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -23,10 +24,10 @@ from . import _engine
 from .blocks import single_threaded_blas
 from .classifier import GPClassifier
 from .diagnostics import effective_sample_size, split_r_hat
-from .inference import History, coordinate_ascent
-from .kernels import KernelSpec
-from .passes import Passes
-from .posterior import Prior, SparsePosterior
+from .full import FullPosterior
+from .links import logit_log_probabilities
+from .posterior import AnyPosterior
+from .sampling import Model, Proposals, Whitening
 from .validation import is_integer, training_data
 
 # Proposals are made and weighed in one matrix product. Fifty cost less than a sweep from about 500 rows on.
@@ -38,144 +39,17 @@ DISPERSION = 1.5
 WATCHED = 100
 # Above it chains disagree (Vehtari et al. 2021, section 4).
 LARGEST_R_HAT = 1.01
-# The proposals' normal approximation, in nats: a small share of what makes a proposal fail.
-PROPOSAL_TOL = 1e-3
-PROPOSAL_MAX_ITER = 100
-# Draws that become probabilities at a time.
-DRAWS = 64
-
-
-class Model:
-    """f_i = a_i . z + e_i, z ~ N(0, I), e_i ~ N(0, k_i): the prior at n rows in whitened coordinates (m,).
-
-    With an inducing point at every row, k is a white kernel's noise, or 0: the jitter counts to the kernel. With fewer
-    it is what the inducing points leave of the variance, and its correlations are dropped: the prior is that of the
-    fully independent training conditional (Snelson & Ghahramani 2006, equation (7)).
-
-    Attributes
-    ----------
-    prior : Prior
-    A : (n, m)
-    residual : (n,) k
-    y : (n,) -1 or +1
-    """
-
-    def __init__(self, prior: Prior, X: np.ndarray, y: np.ndarray):
-        self.prior, self.y = prior, y
-        self.A, self.residual = self.rows(prior, X)
-        n, m = self.A.shape
-        # Multiply-adds of a draw of z given omega, from n pseudo-observations or from m natural parameters.
-        self._from_rows = n**3 / 6 < n * m**2 + m**3 / 6
-        self._gram = self.A @ self.A.T if self._from_rows else None
-
-    @staticmethod
-    def rows(prior: Prior, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Whitened rows (r, m) and what they leave of the variance (r,)."""
-        A = prior.core.cross(X) @ prior.Linv.T
-        residual = prior.core.diagonals(X) - np.einsum("ij,ij->i", A, A)
-        # The mean diagonal of the inducing points' matrix, which the jitter is relative to, is a sum of squares of L.
-        residual[residual <= 2.0 * prior.jitter * np.sum(prior.L**2) / len(prior.L)] = 0.0
-        return A, residual
-
-    def draw(self, omega: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """z (m,) and e (n,) given Polya-Gamma variables.
-
-        omega makes f_i a normal observation of y_i / (2 omega_i) with variance 1 / omega_i. From the rows by Matheron's
-        rule, z = z_0 + A^T (A A^T + D)^{-1} (y / (2 omega) - A z_0 - eps), eps ~ N(0, D), D = diag(k + 1 / omega), in
-        O(n^3), or as ``Conditional`` in O(n m^2).
-        """
-        if self._gram is None:
-            Z, E = Conditional(self, omega, 0.5 * self.y).draw(1, rng)
-            return Z[:, 0], E[:, 0]
-        n, m = self.A.shape
-        noise = self.residual + 1.0 / omega
-        start = rng.standard_normal(m)
-        S = self._gram.copy()
-        S.ravel()[:: n + 1] += noise
-        difference = 0.5 * self.y / omega - self.A @ start - np.sqrt(noise) * rng.standard_normal(n)
-        z = start + self.A.T @ cho_solve((np.linalg.cholesky(S), True), difference, check_finite=False)
-        return z, self.draw_residual((self.A @ z)[:, None], omega, 0.5 * self.y, rng)[:, 0]
-
-    def draw_residual(
-        self, g: np.ndarray, precision: np.ndarray, linear: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
-        """e (n, count) given g = A z (n, count) and the rows' factors exp(-precision f^2 / 2 + linear f)."""
-        if not np.any(self.residual):
-            return np.zeros_like(g)
-        variance = (self.residual / (1.0 + precision * self.residual))[:, None]
-        mean = variance * (linear[:, None] - precision[:, None] * g)
-        return mean + np.sqrt(variance) * rng.standard_normal(g.shape)
-
-    def log_likelihood(self, f: np.ndarray) -> np.ndarray:
-        """log p(y | f), (...) for f (n, ...)."""
-        return -np.sum(np.logaddexp(0.0, -(f.T * self.y).T), axis=0)
-
-
-class Conditional:
-    """The prior times a factor exp(-precision f_i^2 / 2 + linear f_i) for each row: a normal distribution of z and e.
-
-    With e integrated out, z ~ N(P^{-1} h, P^{-1}), P = I + sum_i precision_i / (1 + precision_i k_i) a_i a_i^T and
-    h = sum_i linear_i / (1 + precision_i k_i) a_i. O(n m^2).
-    """
-
-    def __init__(self, model: Model, precision: np.ndarray, linear: np.ndarray):
-        self.model, self.precision, self.linear = model, precision, linear
-        shrink = 1.0 / (1.0 + precision * model.residual)
-        P = model.A.T @ ((precision * shrink)[:, None] * model.A)
-        P.ravel()[:: len(P) + 1] += 1.0
-        self._root = np.linalg.cholesky(P)
-        self._mean = cho_solve((self._root, True), model.A.T @ (linear * shrink), check_finite=False)
-
-    def draw(self, count: int, rng: np.random.Generator, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-        """z (m, count), of ``scale`` times the standard deviation, and e (n, count) given it; O(n m) each."""
-        noise = rng.standard_normal((len(self._mean), count))
-        Z = self._mean[:, None] + scale * solve_triangular(self._root, noise, lower=True, trans=1, check_finite=False)
-        return Z, self.model.draw_residual(self.model.A @ Z, self.precision, self.linear, rng)
-
-
-class Proposals:
-    """Metropolis steps whose proposals are independent draws from the variational posterior of the exact bound.
-
-    Its sites make it the prior times a normal factor for each row: the ratio of posterior and proposal density is that
-    of the likelihood and the factors, O(n) beyond f.
-    """
-
-    def __init__(self, model: Model, X: np.ndarray, n_jobs: int | None):
-        site = _engine.SITES["logit", "exact"]
-        with Passes(X, model.y, None, model.prior.n_inducing, n_jobs) as passes:
-            q = SparsePosterior.at_prior(model.prior)
-            coordinate_ascent(passes, q, site, tol=PROPOSAL_TOL, max_iter=PROPOSAL_MAX_ITER, history=History())
-            self.model, self.normal = model, Conditional(model, passes.precision.copy(), passes.linear.copy())
-
-    def log_weight(self, f: np.ndarray) -> np.ndarray:
-        """log p(y | f) less the logarithms of the factors, (count,) for f (n, count)."""
-        q = self.normal
-        return self.model.log_likelihood(f) - q.linear @ f + 0.5 * q.precision @ f**2
-
-    def steps(
-        self, z: np.ndarray, e: np.ndarray, count: int, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-        """States z (m, count), e and f (n, count) after each step from z and e, and how many were accepted."""
-        proposed, residuals = self.normal.draw(count, rng)
-        Z, E = np.column_stack([z, proposed]), np.column_stack([e, residuals])
-        F = self.model.A @ Z + E
-        log_weight = self.log_weight(F)
-        log_uniform = np.log(rng.uniform(size=count))
-        path = np.zeros(count + 1, dtype=np.intp)
-        for step in range(1, count + 1):
-            here = path[step - 1]
-            path[step] = step if log_uniform[step - 1] < log_weight[step] - log_weight[here] else here
-        accepted = int(np.count_nonzero(np.diff(path)))
-        return Z[:, path[1:]], E[:, path[1:]], F[:, path[1:]], accepted
+# Rows to predict, and draws that become probabilities, at a time.
+ROWS, DRAWS = 1024, 64
 
 
 class Chain:
     """One chain: its kept draws and sums over all its states."""
 
-    def __init__(self, n_samples: int, m: int, n_watched: int):
-        self.draws = np.empty((n_samples, m))
+    def __init__(self, n_samples: int, size: int, n_watched: int):
+        self.draws = np.empty((n_samples, size))
         self.watched = np.empty((n_samples, n_watched + 1))
-        self.count, self.accepted, self.sum, self.squares = 0, 0, np.zeros(m), np.zeros((m, m))
+        self.count, self.accepted, self.sum, self.squares = 0, 0, np.zeros(size), np.zeros((size, size))
 
 
 def _polya_gamma_sampler() -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
@@ -183,7 +57,9 @@ def _polya_gamma_sampler() -> Callable[[np.ndarray, np.random.Generator], np.nda
     try:
         from polyagamma import random_polyagamma
     except ImportError:
-        raise ImportError("GibbsClassifier needs the polyagamma package: pip install 'xgpc[gibbs]'.") from None
+        raise ImportError(
+            "GibbsClassifier needs the polyagamma package, of xgpc's extra 'gibbs': pip install polyagamma tqdm."
+        ) from None
     return lambda c, rng: random_polyagamma(1.0, c, method="devroye", random_state=rng)
 
 
@@ -214,7 +90,8 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         Fixed, as given; as for ``GPClassifier``. None: learned by a ``GPClassifier`` with the same inducing points.
     inducing_points : {"all"} or array of shape (m, d), default="all"
         "all": the full Gaussian process, O(n^3) a sweep. Else the latent function follows from its values at these
-        points but for an independent residual at each row (FITC), O(n m^2) a sweep.
+        points but for an independent residual at each row (FITC), O(n m^2) a sweep: another model than that of a
+        ``GPClassifier`` with these points, which both approximate the full one.
     n_samples : int, default=1000
         Draws kept of each chain, 4 or more.
     thin : int, default=10
@@ -236,10 +113,9 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_ : int
     kernel_ : Kernel
     inducing_points_ : (m, d)
-    samples_ : (n_chains, n_samples, m)
-        Kept draws of the whitened latent values z: the latent function at the inducing points is L z, with L the
-        Cholesky factor of their covariance matrix, ``prior_.L``.
-    prior_ : xgpc.posterior.Prior
+    samples_ : (n_chains, n_samples, r)
+        Kept draws in r independent coordinates, at most as many as inducing points; ``sample_latent`` makes latent
+        values of them.
     r_hat_ : float
         Largest split R-hat of the log likelihood and of the latent values at 100 rows (all, if there are fewer), from
         the draws kept.
@@ -251,8 +127,9 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
     Notes
     -----
     Time O(n_chains n_samples thin (S / (n_proposals + 1) + n m + m^2)), S the time of a sweep; memory
-    O(n (n + m) + n_chains (n_samples m + m^2)). Polya-Gamma variables are drawn by the polyagamma package, exactly
-    (method of Devroye): a maintained library, and a hundredth of a sweep's time.
+    O(n (n + m) + n_chains (n_samples m + m^2)), about 20 n^2 doubles for a full Gaussian process. Polya-Gamma variables
+    are drawn by the polyagamma package, exactly (method of Devroye): a maintained library, and a hundredth of a sweep's
+    time.
 
     References
     ----------
@@ -266,7 +143,7 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
     >>> from sklearn.gaussian_process.kernels import RBF
     >>> from xgpc.gibbs import GibbsClassifier
     >>> X, y = make_moons(100, noise=0.3, random_state=0)
-    >>> sampler = GibbsClassifier(4.0 * RBF(0.7), n_samples=100, random_state=0).fit(X, y)
+    >>> sampler = GibbsClassifier(4.0 * RBF(0.7), n_samples=500, random_state=0).fit(X, y)
     >>> mean, variance = sampler.predict_latent(X)
     >>> mean.shape
     (100,)
@@ -336,13 +213,17 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
                 f"{classes.tolist()}."
             )
         rows = np.ascontiguousarray(rows, dtype=np.float64)
+        labels = np.where(codes == 1, 1.0, -1.0)
         random_state = check_random_state(self.random_state)
-        prior = self._prior(rows, classes[codes], random_state)
+        q = self._approximation(rows, labels, random_state)
+        spec, Z = q.prior.spec, np.array(q.prior.Z)
         seeds = np.random.SeedSequence(random_state.randint(2**31, size=4).tolist()).spawn(self.n_chains)
         total = self.n_chains * (self.n_warmup + self._sweeps)
         with single_threaded_blas, _progress(total, self.verbose) as advance:
-            model = Model(prior, rows, np.where(codes == 1, 1.0, -1.0))
-            proposals = Proposals(model, rows, self.n_jobs)
+            whitening = Whitening(spec, Z, isinstance(self.inducing_points, str))
+            model = Model(whitening, rows, labels)
+            proposals = Proposals(model, *self._sites(q, rows, labels))
+            del q
             watched = np.sort(random_state.permutation(len(rows))[:WATCHED])
 
             # An interrupt comes to the calling thread alone, and what fails in one chain need not wait for the others.
@@ -360,10 +241,12 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
                     chains = list(pool.map(run, seeds))
                 finally:
                     stop.set()
-        self._set_fit(chains, prior, classes)
-        if not self.r_hat_ <= LARGEST_R_HAT:
+        self._set_fit(chains, whitening, classes)
+        self.kernel_, self.inducing_points_ = spec.kernel, Z
+        if self.r_hat_ > LARGEST_R_HAT:
             warnings.warn(
-                f"R-hat is {self.r_hat_:.3f}, above {LARGEST_R_HAT}: the chains disagree. Raise n_samples or n_warmup.",
+                f"R-hat is {self.r_hat_:.4g}, above {LARGEST_R_HAT}: chains that disagree, or draws too few to tell. "
+                f"Raise n_samples={self.n_samples} or thin={self.thin}; n_warmup where it stays.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -374,11 +257,14 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
             value = getattr(self, name)
             if not is_integer(value) or value < low:
                 raise ValueError(f"{name} must be an integer of at least {low}; got {value!r}.")
-        if isinstance(self.inducing_points, str) and self.inducing_points != "all":
-            raise ValueError(f"inducing_points must be 'all' or an array (m, d); got {self.inducing_points!r}.")
+        points = self.inducing_points
+        if (points != "all") if isinstance(points, str) else (np.ndim(points) != 2):
+            raise ValueError(f"inducing_points must be 'all' or a numeric array (m, d); got {points!r}.")
+        if self.verbose and find_spec("tqdm") is None:
+            raise ImportError(f"verbose={self.verbose!r} shows progress by the tqdm package: pip install tqdm.")
 
-    def _prior(self, X: np.ndarray, y: np.ndarray, random_state: np.random.RandomState) -> Prior:
-        """Kernel, learned if none is given, and inducing points."""
+    def _approximation(self, X: np.ndarray, y: np.ndarray, random_state: np.random.RandomState) -> AnyPosterior:
+        """The variational posterior of the exact bound, with the kernel given or learned."""
         model = GPClassifier(
             self.kernel,
             inducing_points=self.inducing_points,
@@ -386,8 +272,20 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
             learn_inducing=False,
             n_jobs=self.n_jobs,
             random_state=random_state,
-        ).fit(X, y)
-        return Prior.build(KernelSpec(model.kernel_, X.shape[1]), model.inducing_points_)
+        )
+        with warnings.catch_warnings():
+            # Proposals need no converged posterior, and who gives a kernel answers for it.
+            warnings.simplefilter("default" if self.kernel is None else "ignore", ConvergenceWarning)
+            return model.fit(X, y).posterior_
+
+    def _sites(self, q: AnyPosterior, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Precisions and linear terms (n,) of the rows' factors in q."""
+        # A white kernel gives every row of a full process a latent value of its own, in order.
+        own = isinstance(q, FullPosterior) and q.prior.spec.has_noise
+        mean, variance = (q.mean, q.variance) if own else q.marginals(X, self.n_jobs)
+        ell, precision, linear = np.empty((3, len(X)))
+        _engine.sites(_engine.SITES["logit", "exact"], mean, variance, y, np.empty(0), ell, precision, linear)
+        return precision, linear
 
     @property
     def _sweeps(self) -> int:
@@ -433,24 +331,30 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
             chain.count += used.shape[1]
         return chain
 
-    def _set_fit(self, chains: list[Chain], prior: Prior, classes: np.ndarray) -> None:
+    def _set_fit(self, chains: list[Chain], whitening: Whitening, classes: np.ndarray) -> None:
         count = sum(chain.count for chain in chains)
         self._mean = sum(chain.sum for chain in chains) / count
         self._covariance = sum(chain.squares for chain in chains) / count - np.outer(self._mean, self._mean)
         self.samples_ = np.stack([chain.draws for chain in chains])
         watched = np.stack([chain.watched for chain in chains])
-        self.r_hat_ = float(np.max(split_r_hat(watched)))
-        self.ess_ = float(np.min(effective_sample_size(watched)))
+        # What does not vary has no R-hat.
+        r_hats, sizes = split_r_hat(watched), effective_sample_size(watched)
+        self.r_hat_ = float(np.max(r_hats, where=np.isfinite(r_hats), initial=1.0))
+        self.ess_ = float(np.min(sizes, where=np.isfinite(sizes), initial=watched.shape[0] * watched.shape[1]))
         proposals = len(chains) * self._sweeps * self.n_proposals
         self.acceptance_rate_ = sum(chain.accepted for chain in chains) / proposals if proposals else np.nan
-        self.prior_, self.classes_ = prior, classes
-        self.kernel_, self.inducing_points_ = prior.spec.kernel, np.array(prior.Z)
+        self._whitening, self.classes_ = whitening, classes
 
-    def _whitened(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _blocks(self, X: Any) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Whitened rows and residual variances of X, some rows at a time."""
+        for start in range(0, len(X), ROWS):
+            part = slice(start, start + ROWS)
+            with single_threaded_blas:
+                yield part, *self._whitening.rows(X[part])
+
+    def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        with single_threaded_blas:
-            return Model.rows(self.prior_, X)
+        return validate_data(self, X, dtype=np.float64, reset=False)
 
     def predict_latent(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at the rows of X.
@@ -458,25 +362,32 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         Rao-Blackwellised: the means over all states of the chains of what they are given z, with the variance of the
         former added.
         """
-        A, residual = self._whitened(X)
-        return A @ self._mean, residual + np.einsum("ij,ij->i", A @ self._covariance, A)
+        X = self._checked(X)
+        mean, variance = np.empty((2, len(X)))
+        for part, A, residual in self._blocks(X):
+            mean[part] = A @ self._mean
+            variance[part] = residual + np.einsum("ij,ij->i", A @ self._covariance, A)
+        return mean, np.maximum(variance, 0.0)
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probabilities (n, 2), the means over the kept draws of those given z."""
-        A, residual = self._whitened(X)
-        draws = self.samples_.reshape(-1, A.shape[1])
-        positive = np.zeros(len(A))
-        for first in range(0, len(draws), DRAWS):
-            means = A @ draws[first : first + DRAWS].T
-            variance = np.repeat(residual, means.shape[1])
-            positive += _engine.logistic_normal_mean(means.ravel(), variance).reshape(means.shape).sum(axis=1)
-        positive /= len(draws)
-        return np.column_stack([1.0 - positive, positive])
+        return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
-        """Logarithms (n, 2) of the probabilities."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
+        """Logarithms (n, 2) of the probabilities.
+
+        Far from the training rows few draws decide a small probability: its Monte Carlo error is then large.
+        """
+        X = self._checked(X)
+        log_proba = np.full((len(X), 2), -np.inf)
+        draws = self.samples_.reshape(-1, self.samples_.shape[-1])
+        for part, A, residual in self._blocks(X):
+            for first in range(0, len(draws), DRAWS):
+                means = A @ draws[first : first + DRAWS].T
+                each = logit_log_probabilities(means.ravel(), np.repeat(residual, means.shape[1]))
+                each = logsumexp(each.reshape(*means.shape, 2), axis=1)
+                log_proba[part] = np.logaddexp(log_proba[part], each)
+        return log_proba - logsumexp(log_proba, axis=1, keepdims=True)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The more probable class of each row of X: (n,) array."""
@@ -484,12 +395,16 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[np.argmax(probabilities, axis=1)]
 
     def sample_latent(self, X: ArrayLike) -> np.ndarray:
-        """Draws (n_chains, n_samples, n) of the latent function's part that its values at the inducing points fix.
+        """Draws (n_chains, n_samples, n) of the latent function's part that ``samples_`` fix.
 
-        At other rows than those its residual variance, which is in ``predict_latent``, is left out.
+        The residual variance, which is in ``predict_latent``, is left out: at rows that are not among the inducing
+        points.
         """
-        A, _ = self._whitened(X)
-        return self.samples_ @ A.T
+        X = self._checked(X)
+        latent = np.empty((*self.samples_.shape[:2], len(X)))
+        for part, A, _ in self._blocks(X):
+            latent[..., part] = self.samples_ @ A.T
+        return latent
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -839,7 +839,7 @@ def test_mini_batches_are_refused(batch_size, optimizer):
 def test_too_many_distinct_rows_are_refused(share, monkeypatch):
     monkeypatch.setattr(full, "MAX_ROWS", 25)
     X, y = labelled(30, seed=14)
-    match = "inducing_points='all' allows 25 distinct rows, got 30. Give n_inducing, or inducing_points='kmeans'"
+    match = "inducing_points='all' allows 25 distinct rows, got 30. Take inducing points"
     assert_refused(classifier(share=share), X, y, match)
     # Rows that are repeated count once, unless each has its own noise.
     X, y = np.repeat(X[:20], 2, axis=0), np.repeat(y[:20], 2)

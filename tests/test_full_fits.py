@@ -1,0 +1,397 @@
+"""Fits of the full Gaussian process: invariances, learning, files, warm starts and faults."""
+
+import pickle
+
+import numpy as np
+import pytest
+from full_helpers import (
+    EXACT,
+    SMOOTH,
+    assert_near,
+    classifier,
+    fixed_point,
+    full_prior,
+    gibbs_mackay,
+    labelled,
+    quietly,
+)
+from reference import moons
+from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from threadpoolctl import threadpool_limits
+
+from xgpc import GPClassifier, blocks, full, learning
+from xgpc.full import FullPosterior
+from xgpc.hyperparameters import Options, Outcome, thetas
+from xgpc.inference import History
+from xgpc.learning import Data, Learner
+from xgpc.likelihoods import LIKELIHOODS
+from xgpc.posterior import SparsePosterior
+
+# Invariances.
+
+
+def outcome(model, new):
+    """All that a fit gives that does not depend on the order of the rows."""
+    return [model.elbo_, *thetas(model.posterior_.prior), *model.predict_latent(new), model.predict_proba(new)]
+
+
+def assert_same(mine, theirs, tolerance):
+    for a, b in zip(mine, theirs, strict=True):
+        assert_near(a, b, tolerance)
+
+
+EVERY_CASE = pytest.mark.parametrize(
+    ("likelihood", "bound"), [("logit", "exact"), ("step", "additive-noise"), ("softmax", "exact")]
+)
+
+
+@EVERY_CASE
+@pytest.mark.parametrize("optimizer", [None, "profile"])
+def test_repeated_rows_count_as_weights(likelihood, bound, optimizer):
+    X, y = labelled(18, seed=5)
+    y = y if likelihood == "softmax" else np.minimum(y, 1)
+    counts = np.random.default_rng(0).integers(1, 4, len(X))
+    new = X[:4] + 0.2
+    # With a learned kernel the default one, whose start depends on the rows, and a few steps.
+    options = {"kernel": SMOOTH} if optimizer is None else {"kernel": None, "max_iter": 6, "tol": 1e-3}
+    model = classifier(likelihood=likelihood, bound=bound, optimizer=optimizer, **options)
+    weighted = quietly(clone(model), X, y, sample_weight=counts)
+    repeated = quietly(clone(model), np.repeat(X, counts, axis=0), np.repeat(y, counts))
+    both = quietly(clone(model), np.repeat(X, 2, axis=0), np.repeat(y, 2), sample_weight=np.repeat(counts / 2, 2))
+    assert np.array_equal(repeated.inducing_points_, np.unique(X, axis=0))
+    assert np.array_equal(weighted.inducing_points_, repeated.inducing_points_)
+    assert_same(outcome(repeated, new), outcome(weighted, new), 1e-7)
+    assert_same(outcome(both, new), outcome(weighted, new), 1e-7)
+
+
+def test_contradicting_labels_of_equal_rows_meet_in_one_latent_value():
+    X, y = labelled(12, n_classes=2)
+    rows, labels, weight = np.vstack([X, X]), np.append(y, 1 - y), np.repeat([2.0, 1.0], 12)
+    model = classifier(bound="polya-gamma").fit(rows, labels, sample_weight=weight)
+    value, mean, variance = fixed_point(SMOOTH(rows), 2.0 * labels - 1.0, weight)
+    assert model.elbo_ == pytest.approx(value, rel=1e-9)
+    order = np.unique(rows, axis=0, return_index=True)[1]
+    assert_near(model.posterior_.mean, mean[order], 1e-6)
+    assert_near(model.posterior_.variance, variance[order], 1e-6)
+
+
+@EVERY_CASE
+@pytest.mark.parametrize("kernel", [SMOOTH, SMOOTH + WhiteKernel(0.2)], ids=["distinct", "noise"])
+def test_the_order_of_the_rows_does_not_matter(likelihood, bound, kernel):
+    X, y = labelled(24, seed=6)
+    y = y if likelihood == "softmax" else np.minimum(y, 1)
+    X, y = np.vstack([X, X[:5]]), np.append(y, y[5:10])
+    model = classifier(kernel, likelihood=likelihood, bound=bound)
+    expected = outcome(clone(model).fit(X, y), X[:6] + 0.1)
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(X))
+        assert_same(outcome(clone(model).fit(X[order], y[order]), X[:6] + 0.1), expected, 1e-7)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "bound", "share"),
+    [
+        ("logit", "exact", "kernel"),
+        ("step", "additive-noise", "kernel"),
+        ("softmax", "exact", "kernel"),
+        ("softmax", "exact", "none"),
+        ("multinomial-probit", "additive-noise", "none"),
+    ],
+)
+def test_no_bit_depends_on_the_number_of_threads(likelihood, bound, share, monkeypatch):
+    X, y = labelled(70, seed=7)
+    y = y if LIKELIHOODS[likelihood].multi_class else np.minimum(y, 1)
+    options = {"likelihood": likelihood, "bound": bound, "share": share, "max_iter": 3, "tol": 1e-3}
+    options |= {"optimizer": "profile" if likelihood in ("logit", "softmax") else None}
+    model = classifier(SMOOTH + WhiteKernel(0.1) * DotProduct(0.5), **options)
+    alone = quietly(clone(model), X, y)
+    monkeypatch.setattr(blocks, "MIN_PARALLEL_WORK", 0)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(blocks, "TILE_ROWS", 7)
+    results = []
+    for n_jobs in (1, 2, 3):
+        with blocks.BlockMap(len(X), len(X), 2, n_jobs) as rows:
+            assert rows.n_threads == n_jobs
+        results.append(outcome(quietly(clone(model).set_params(n_jobs=n_jobs), X, y), X[:40] + 0.1))
+    for other in results[1:]:
+        assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
+    assert_same(results[0], outcome(alone, X[:40] + 0.1), 1e-7)
+
+
+def test_no_bit_depends_on_the_threads_of_blas(tmp_path):
+    """With matrices for which LAPACK takes threads of its own: fits, loaded models and covariances."""
+    X, y = moons(300)
+    results = []
+    for limit in (1, 2):
+        with threadpool_limits(limit):
+            model = quietly(classifier(None, optimizer="profile", max_iter=2, tol=1e-3), X, y)
+            model.save(tmp_path / "model.npz")
+            for fitted in (model, GPClassifier.load(tmp_path / "model.npz")):
+                results.append([fitted.predict_proba(X), *fitted.predict_latent(X[:50], return_cov=True)])
+    for other in results[1:]:
+        assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
+
+
+LAYOUTS = {
+    "fortran": np.asfortranarray,
+    "strided": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+    "reversed": lambda X: np.ascontiguousarray(X[::-1])[::-1],
+    "lists": lambda X: X.tolist(),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kernel", [SMOOTH, SMOOTH + WhiteKernel(0.1)], ids=["distinct", "noise"])
+def test_layouts_change_no_bit(kernel, layout):
+    X, y = labelled(40, seed=8, n_classes=2)
+    X = np.vstack([X, X[:5]])
+    y = np.append(y, y[:5])
+    expected = outcome(classifier(kernel).fit(X, y), X + 0.1)
+    actual = outcome(classifier(kernel).fit(LAYOUTS[layout](X), y), LAYOUTS[layout](X + 0.1))
+    assert all(np.array_equal(mine, theirs) for mine, theirs in zip(actual, expected, strict=True))
+
+
+@pytest.mark.parametrize("kernel", [SMOOTH, SMOOTH + WhiteKernel(0.1)], ids=["distinct", "noise"])
+def test_single_precision_features(kernel):
+    """The same as the doubles of equal value, and nearly as those they were rounded from."""
+    X, y = labelled(40, seed=8, n_classes=2)
+    X, y = np.vstack([X, X[:5]]), np.append(y, y[:5])
+    new, single = X + 0.1, X.astype(np.float32)
+    model = classifier(kernel).fit(single, y)
+    results = outcome(model, new.astype(np.float32))
+    assert model.inducing_points_.dtype == np.float64
+    equal = classifier(kernel).fit(single.astype(float), y)
+    assert_same(results, outcome(equal, new.astype(np.float32).astype(float)), 1e-12)
+    assert_same(results, outcome(classifier(kernel).fit(X, y), new), 1e-5)
+
+
+def test_white_noise_is_each_rows_own():
+    """Equal rows have K = k(X, X) + s^2 I, and a new row the noise once more, equal to a training row or not."""
+    X, _ = labelled(10, seed=9, n_classes=2)
+    rows = np.repeat(X, [1, 3, 1, 2, 1, 4, 1, 1, 2, 1], axis=0)
+    labels = np.random.default_rng(0).permuted(np.repeat([0, 1], [8, 9]))
+    y, s2 = 2.0 * labels - 1.0, 0.7
+    model = classifier(SMOOTH + WhiteKernel(s2), bound="polya-gamma").fit(rows, labels)
+    K = SMOOTH(rows) + s2 * np.eye(len(rows))
+    value, mean, variance = fixed_point(K, y)
+    assert np.array_equal(model.inducing_points_, rows)
+    assert model.elbo_ == pytest.approx(value, rel=1e-9)
+    assert_near(model.posterior_.mean, mean, 1e-6)
+    assert_near(model.posterior_.variance, variance, 1e-6)
+    new = np.vstack([rows[:3], X[:4] + 0.1])
+    kappa = np.linalg.solve(K, SMOOTH(rows, new)).T
+    theta = np.tanh(np.sqrt(mean**2 + variance) / 2) / (2 * np.sqrt(mean**2 + variance))
+    explained = SMOOTH(new, rows) @ np.linalg.solve(K + np.diag(1 / theta), SMOOTH(rows, new))
+    latent, covariance = model.predict_latent(new, return_cov=True)
+    assert_near(latent, kappa @ mean, 1e-6)
+    assert_near(covariance, SMOOTH(new) + s2 * np.eye(len(new)) - explained, 1e-6)
+    assert_near(model.predict_latent(new)[1], np.diag(covariance), 1e-12)
+    # A new row's noise is not what the labels have told of that of the training rows.
+    assert model.elbo(rows, labels) < model.elbo_
+
+
+# Learning.
+
+
+def test_profile_finds_the_maximum_over_kernel_parameters():
+    """That of Gibbs and MacKay's bound over c and theta together, by L-BFGS with differences of dense formulas."""
+    X, classes = moons(40)
+    X = np.vstack([X, X[:4]])
+    classes = np.append(classes, 1 - classes[:4])
+    y, kernel = 2.0 * classes - 1.0, ConstantKernel(1.0, (1e-3, 1e4)) * RBF(2.0, (1e-2, 1e2))
+    model = classifier(kernel, bound="polya-gamma", optimizer="profile", tol=1e-8, max_iter=2000).fit(X, classes)
+    distances = np.sum((X[:, None] - X) ** 2, axis=2)
+
+    def negative(vector):
+        K = np.exp(vector[0] - 0.5 * np.exp(-2.0 * vector[1]) * distances)
+        return -gibbs_mackay(vector[2:], K, y)[0]
+
+    start = np.concatenate([kernel.theta, np.ones(len(y))])
+    found = minimize(
+        negative, start, method="L-BFGS-B", jac="3-point", bounds=[(-6.9, 9.2), (-4.6, 4.6)] + [(1e-3, None)] * len(y),
+        options={"ftol": 1e-13, "gtol": 1e-6, "maxiter": 5000, "maxfun": 10**6},
+    )  # fmt: skip
+    assert model.elbo_ > classifier(kernel, bound="polya-gamma").fit(X, classes).elbo_ + 0.5
+    assert model.elbo_ == pytest.approx(-found.fun, rel=1e-6)
+    np.testing.assert_allclose(model.kernel_.theta, found.x[:2], atol=0.01)
+    assert np.array_equal(model.inducing_points_, np.unique(X, axis=0))
+    assert model.jitter_ == 0.0
+    assert model.converged_
+
+
+@pytest.mark.parametrize("share", ["kernel", "none"])
+@pytest.mark.parametrize("likelihood", ["logit", "softmax", "multinomial-probit"])
+def test_learning_raises_the_bound_and_leaves_the_rows(likelihood, share):
+    X, y = load_iris(return_X_y=True)
+    X, y = X[::5], y[::5]
+    options = {"likelihood": likelihood, "share": share, "tol": 1e-4}
+    given_kernel = classifier(None, **options).fit(X, y)
+    learned = quietly(
+        classifier(None, **options | {"optimizer": "profile", "max_iter": 15, "subset_sizes": [10]}), X, y
+    )
+    rows = np.unique(X, axis=0)
+    separate = share == "none"
+    assert learned.elbo_ > given_kernel.elbo_ + 1.0
+    assert isinstance(learned.kernel_, list) == separate
+    assert np.array_equal(learned.inducing_points_, np.stack([rows] * 3) if separate else rows)
+    assert learned.jitter_ == 0.0
+    # All rows are in use from the start, whatever the subsets.
+    assert set(learned.history_["n_rows"]) == {len(X)}
+    assert set(learned.history_["n_inducing"]) == {len(rows)}
+
+
+def test_restarts_find_what_a_bad_start_does_not():
+    X, y = moons(40)
+    kernel = ConstantKernel(0.02, (1e-2, 1e4)) * RBF(0.01, (1e-2, 1e2))
+    options = {"optimizer": "profile", "tol": 1e-4, "max_iter": 30}
+    models = [quietly(classifier(kernel, n_restarts_optimizer=restarts, **options), X, y) for restarts in (0, 4)]
+    assert models[1].elbo_ > models[0].elbo_ + 1.0
+    assert np.array_equal(models[1].inducing_points_, np.unique(X, axis=0))
+
+
+def test_outcomes_are_compared_by_the_bound_of_rows_of_the_data(monkeypatch):
+    """Of more rows than LAST_ROWS restarts may be compared on a subset: its sites are then those of its own rows."""
+    monkeypatch.setattr(learning, "LAST_ROWS", 25)
+    X, classes = labelled(40, seed=10, n_classes=2)
+    X, y = np.vstack([X, X]), np.tile(2.0 * classes - 1.0, 2)
+    prior = full_prior(np.unique(X, axis=0), [SMOOTH])
+    options = Options(False, 1e-10, 500, History())
+    learner = Learner(Data(X, y, None, None), EXACT, None, options, None, np.random.RandomState(0))
+    q = FullPosterior.from_natural(prior, *np.zeros((2, prior.n_inducing)))
+    chosen = learner.subsets.rows(25)
+    bounds = [classifier().fit(X[rows], y[rows]).elbo_ for rows in (chosen, slice(None))]
+    assert learner.comparable(Outcome(q, 0.0, 0)) in [pytest.approx(bound, rel=1e-6) for bound in bounds]
+
+
+# Files and warm starts.
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "share", "kernel"),
+    [
+        ("logit", "kernel", None),
+        ("logit", "kernel", SMOOTH + WhiteKernel(0.1)),
+        ("step", "kernel", SMOOTH),
+        ("softmax", "kernel", None),
+        ("softmax", "none", SMOOTH + WhiteKernel(0.1)),
+        ("multinomial-probit", "none", SMOOTH),
+    ],
+)
+def test_saved_models_predict_the_same_bits(tmp_path, likelihood, share, kernel):
+    X, y = labelled(30, seed=11)
+    X, y = np.vstack([X, X[:5]]), np.append(y, y[5:10])
+    y = y if LIKELIHOODS[likelihood].multi_class else np.minimum(y, 1)
+    options = {"optimizer": "profile", "max_iter": 3, "tol": 1e-3, "likelihood": likelihood, "share": share}
+    model = quietly(classifier(kernel, **options), X.astype(np.float32), np.array(["a", "b", "c"])[y])
+    model.save(tmp_path / "model.npz")
+    new = X + 0.1
+    for other in (GPClassifier.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))):
+        assert isinstance(other.posterior_, FullPosterior)
+        assert np.array_equal(other.predict_proba(new), model.predict_proba(new))
+        for mine, theirs in zip(other.predict_latent(new, True), model.predict_latent(new, True), strict=True):
+            assert np.array_equal(mine, theirs)
+        assert (other.elbo_, other.jitter_, other.inducing_points) == (model.elbo_, 0.0, "all")
+        assert other.posterior_.kl == model.posterior_.kl
+        assert other.kernel_ == model.kernel_
+        assert np.array_equal(other.inducing_points_, model.inducing_points_)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"eta": np.zeros(4)}, {"eta": np.eye(20)}, {"eta": np.full(20, -1e6)}, {"Z": np.full((20, 2), np.nan)}],
+    ids=["short", "a matrix", "improper", "nan"],
+)
+def test_damaged_files_are_refused(tmp_path, damage):
+    X, y = labelled(20, n_classes=2)
+    path = tmp_path / "model.npz"
+    classifier().fit(X, y).save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **(arrays | damage))
+    with pytest.raises(ValueError, match="is not a model saved by"):
+        GPClassifier.load(path)
+
+
+SPARSE = {"inducing_points": "kmeans", "n_inducing": 8}
+
+
+@pytest.mark.parametrize("kernel", [SMOOTH, SMOOTH + WhiteKernel(0.2)], ids=["distinct", "noise"])
+@pytest.mark.parametrize(("likelihood", "share"), [("logit", "kernel"), ("softmax", "kernel"), ("softmax", "none")])
+@pytest.mark.parametrize(("first", "second"), [({}, {}), (SPARSE, {}), ({}, SPARSE)], ids=["more rows", "up", "down"])
+def test_warm_starts_end_where_cold_ones_do(likelihood, share, kernel, first, second):
+    X, y = labelled(36, seed=12)
+    y = y if likelihood == "softmax" else np.minimum(y, 1)
+    new = X[:5] + 0.1
+    model = classifier(kernel, likelihood=likelihood, share=share, warm_start=True)
+    model.set_params(**first).fit(X[:24], y[:24])
+    model.set_params(**{"inducing_points": "all"} | second).fit(X, y)
+    cold = clone(model).set_params(warm_start=False).fit(X, y)
+    assert type(model.posterior_) is type(cold.posterior_) is (SparsePosterior if second else FullPosterior)
+    assert np.array_equal(model.inducing_points_, cold.inducing_points_)
+    assert_same(outcome(model, new), outcome(cold, new), 1e-5)
+    assert model.elbo_ == pytest.approx(cold.elbo_, rel=1e-10)
+
+
+def test_a_warm_start_goes_on_from_the_learned_kernel():
+    X, y = labelled(40, seed=13, n_classes=2)
+    model = quietly(classifier(None, optimizer="profile", tol=1e-5, warm_start=True), X[:30], y[:30])
+    again = quietly(model, X[:30], y[:30])
+    assert again.history_["elbo"][0] > classifier(None).fit(X[:30], y[:30]).elbo_
+    more = quietly(model, X, y)
+    assert more.inducing_points_.shape == (40, 2)
+    assert more.elbo_ > classifier(None).fit(X, y).elbo_
+
+
+# Faults.
+
+
+def assert_refused(model, X, y, match):
+    """With a ValueError, and the estimator, fitted before or not, is what it was."""
+    for before in ({}, vars(classifier().fit(X[:20], y[:20]))):
+        model = clone(model)
+        fitted = {name: value for name, value in before.items() if name.endswith("_") or name.startswith("_")}
+        vars(model).update(fitted)
+        state = dict(vars(model))
+        with pytest.raises(ValueError, match=match):
+            model.fit(X, y)
+        assert vars(model) == state
+
+
+@pytest.mark.parametrize("optimizer", ["alternate", "joint", "hybrid", "adam"])
+def test_other_optimizers_are_refused(optimizer):
+    X, y = labelled(30, n_classes=2)
+    match = f"inducing_points='all'.* optimizer must be 'profile' or None; got '{optimizer}'"
+    assert_refused(classifier(optimizer=optimizer, bound="polya-gamma"), X, y, match)
+
+
+@pytest.mark.parametrize("batch_size", [10, 1000])
+@pytest.mark.parametrize("optimizer", [None, "profile"])
+def test_mini_batches_are_refused(batch_size, optimizer):
+    X, y = labelled(30, n_classes=2)
+    match = f"inducing_points='all'.* batch_size must be None; got {batch_size}"
+    assert_refused(classifier(optimizer=optimizer, batch_size=batch_size), X, y, match)
+
+
+@pytest.mark.parametrize("share", ["kernel", "none"])
+def test_too_many_distinct_rows_are_refused(share, monkeypatch):
+    monkeypatch.setattr(full, "MAX_ROWS", 25)
+    X, y = labelled(30, seed=14)
+    match = "inducing_points='all' allows 25 distinct rows, got 30. Take inducing points"
+    assert_refused(classifier(share=share), X, y, match)
+    # Rows that are repeated count once, unless each has its own noise.
+    X, y = np.repeat(X[:20], 2, axis=0), np.repeat(y[:20], 2)
+    assert classifier(share=share).fit(X, y).posterior_.prior.n_inducing == 20
+    assert_refused(classifier(SMOOTH + WhiteKernel(), share=share), X, y, "allows 25 distinct rows, got 40")
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [ConstantKernel(1e300) * ConstantKernel(1e300) * RBF(), DotProduct() ** 50 * ConstantKernel(1e300)],
+    ids=str,
+)
+def test_covariances_that_are_not_finite_are_refused(kernel):
+    X, y = labelled(30, n_classes=2)
+    assert_refused(classifier(kernel), 1e6 * X, y, "is not finite; kernel: .* Scale the features")

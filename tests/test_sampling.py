@@ -1,0 +1,396 @@
+"""The sampler's steps against closed forms."""
+
+import mpmath
+import numpy as np
+import pytest
+from gibbs_helpers import NEW, NOISY, SMOOTH, fitc, short_chains, small
+from numpy.testing import assert_allclose
+from reference import moons
+from scipy.special import log_expit, log_ndtr
+from scipy.stats import kstest, multivariate_normal
+from sklearn.datasets import make_moons
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+
+from xgpc import GPClassifier, gibbs
+from xgpc.gibbs import GibbsClassifier
+from xgpc.kernels import KernelSpec
+from xgpc.posterior import JITTER, Prior
+from xgpc.sampling import Conditional, Model, Proposals, Whitening
+
+LINEAR = DotProduct(1.0) + WhiteKernel(0.7)
+
+
+# Polya-Gamma variables.
+
+
+def polya_gamma_cumulants(c):
+    """The first four of PG(1, c), whose Laplace transform is cosh(c / 2) / cosh(sqrt((c^2 / 2 + t) / 2))."""
+    with mpmath.workdps(40):
+        # cosh of a root is a power series: neither root nor c = 0 needs care.
+        cosh_root = lambda u: mpmath.hyp0f1(0.5, u / 4)  # noqa: E731
+        log_laplace = lambda t: -mpmath.log(cosh_root((mpmath.mpf(c) ** 2 / 2 + t) / 2))  # noqa: E731
+        series = mpmath.taylor(log_laplace, 0, 4)
+        return [float((-1) ** k * mpmath.factorial(k) * series[k]) for k in range(1, 5)]
+
+
+def polya_gamma_cdf(x, c):
+    """Of PG(1, c): its density is cosh(c / 2) exp(-c^2 x / 2) sum_n (-1)^n 2 a / sqrt(2 pi x^3) exp(-a^2 / (2 x)),
+    a = n + 1 / 2, each term of which is in proportion to the density of a first passage time."""
+    a = np.arange(200)[:, None] + 0.5
+    # Terms beyond it are nothing; their logarithms overflow.
+    with np.errstate(over="ignore", divide="ignore"):
+        drifting = log_ndtr((c * x - a) / np.sqrt(x)) + c * (0.5 - a)
+        returning = log_ndtr(-(c * x + a) / np.sqrt(x)) + c * (0.5 + a)
+    return (1.0 + np.exp(-c)) * np.sum(
+        (-1.0) ** np.arange(200)[:, None] * (np.exp(drifting) + np.exp(returning)), axis=0
+    )
+
+
+@pytest.mark.parametrize("c", [0.0, 0.5, -3.0, 20.0])
+def test_polya_gamma_draws(c):
+    n = 30_000
+    draws = gibbs._polya_gamma_sampler()(np.full(n, c), np.random.default_rng(1))
+    mean, variance, _, fourth = polya_gamma_cumulants(c)
+    if c:
+        assert mean == pytest.approx(np.tanh(c / 2) / (2 * c), rel=1e-12)
+        assert variance == pytest.approx((np.tanh(c / 2) / c - 0.5 / np.cosh(c / 2) ** 2) / (2 * c**2), rel=1e-12)
+    assert np.mean(draws) == pytest.approx(mean, abs=5 * np.sqrt(variance / n))
+    assert np.var(draws) == pytest.approx(variance, abs=5 * np.sqrt((fourth + 2 * variance**2) / n))
+    x = np.linspace(1e-4, 30 * np.sqrt(variance), 20_001)
+    assert np.trapezoid(1.0 - polya_gamma_cdf(x, abs(c)), x) + x[0] == pytest.approx(mean, rel=1e-5)
+    assert kstest(draws, lambda x: polya_gamma_cdf(x, abs(c))).pvalue > 1e-3
+
+
+# Draws of the latent values given Polya-Gamma variables.
+
+
+class Numbers:
+    """In place of a random generator: hands out given numbers."""
+
+    def __init__(self, numbers):
+        self.numbers = np.asarray(numbers, dtype=float)
+
+    def standard_normal(self, size):
+        count = int(np.prod(size))
+        part, self.numbers = self.numbers[:count], self.numbers[count:]
+        return part.reshape(size)
+
+
+def normal_of(draw, count):
+    """Mean and covariance of an affine function of ``count`` standard normal numbers, by its values."""
+    mean = draw(np.zeros(count))
+    root = np.column_stack([draw(unit) - mean for unit in np.eye(count)])
+    random = np.random.default_rng(9).normal(size=count)
+    assert_allclose(draw(random), mean + root @ random, rtol=0, atol=1e-10 * np.abs(root).sum())
+    return mean, root @ root.T
+
+
+def smooth_part(kernel):
+    return kernel.k1 if isinstance(getattr(kernel, "k2", None), WhiteKernel) else kernel
+
+
+def build(n, m, kernel=NOISY, full=False, seed=0):
+    """A model of n rows and m inducing points, which are the first rows; full: all rows are among them."""
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(n, 2))
+    Z = np.vstack([X, random.normal(size=(m, 2))])[:m]
+    if full:
+        X = Z[np.arange(n) % m]
+    whitening = Whitening(KernelSpec(kernel, 2), Z, full)
+    return Model(whitening, X, random.choice([-1.0, 1.0], n)), X, Z, whitening
+
+
+def sites_of_the_bound(model, X, Z, kernel, full):
+    """Precisions and linear terms (n,) as the sampler makes them."""
+    sampler = GibbsClassifier(kernel, inducing_points="all" if full else Z)
+    return sampler._sites(sampler._approximation(X, model.y, np.random.RandomState(0)), X, model.y)
+
+
+def assembled(model, z, e):
+    """(z, f)."""
+    return np.concatenate([z.ravel(), (model.A @ z + e).ravel()])
+
+
+def dense_conditional(model, precision, linear):
+    """Mean and covariance of (z, f) in proportion to N(z; 0, I) N(f; A z, diag(k)) exp(-precision f^2 / 2 + linear f).
+
+    f is the pseudo-observation linear / precision with variance 1 / precision.
+    """
+    A = model.A
+    C = A @ A.T + np.diag(model.residual)
+    prior = np.block([[np.eye(A.shape[1]), A.T], [A, C]])
+    gain = prior[:, A.shape[1] :] @ np.linalg.inv(C + np.diag(1.0 / precision))
+    return gain @ (linear / precision), prior - gain @ prior[A.shape[1] :]
+
+
+every_shape = pytest.mark.parametrize(
+    ("n", "m", "kernel", "full"),
+    [
+        (6, 6, SMOOTH, False), (6, 6, NOISY, False), (9, 3, SMOOTH, False), (9, 3, NOISY, False),
+        (3, 9, SMOOTH, False), (3, 9, NOISY, False),
+        # All rows, each once, some again, and more of them than a kernel has features.
+        (6, 6, SMOOTH, True), (6, 6, NOISY, True), (9, 6, NOISY, True), (8, 8, LINEAR, True),
+    ],
+)  # fmt: skip
+
+
+@every_shape
+def test_the_prior_is_that_of_fully_independent_training_conditionals(n, m, kernel, full):
+    """Q + diag(k - Q), and where the inducing points leave no more than the jitter, nothing is independent.
+
+    Of a full process Q is K, without jitter, and nothing is independent but the noise.
+    """
+    model, X, Z, whitening = build(n, m, kernel, full)
+    smooth = smooth_part(kernel)
+    jitter = 0.0 if full else Prior.build(KernelSpec(kernel, 2), Z).jitter
+    Q = smooth(X) if full else fitc(smooth, jitter, X, Z, X)
+    noise = kernel.diag(X) - smooth.diag(X)
+    left = smooth.diag(X) - np.diag(Q)
+    assert whitening.size == model.A.shape[1] == (3 if kernel is LINEAR else m)
+    assert_allclose(model.A @ model.A.T, Q, rtol=0, atol=1e-12 if full else 1e-8)
+    assert np.array_equal(model.residual > 0.0, (noise > 0.0) | (not full and np.arange(n) >= m))
+    varies = model.residual > 0.0
+    assert_allclose(model.residual[varies], (left + noise)[varies], rtol=0, atol=1e-12 if full else 1e-8)
+    assert np.all(left[:m] < 2.0 * JITTER * smooth.diag(X[:m]))
+    # New rows.
+    A, residual = whitening.rows(NEW)
+    cross = smooth(NEW, X) if full else fitc(smooth, jitter, X, Z, NEW)
+    explained = np.einsum("ij,ji->i", cross, np.linalg.pinv(Q, rcond=1e-12, hermitian=True) @ cross.T)
+    assert_allclose(A @ model.A.T, cross, rtol=0, atol=1e-11 if full else 1e-8)
+    if full:
+        assert_allclose(residual, kernel.diag(NEW) - explained, rtol=0, atol=1e-11)
+    else:
+        assert_allclose(residual, kernel.diag(NEW) - np.diag(fitc(smooth, jitter, NEW, Z, NEW)), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_an_inducing_point_at_every_row_leaves_nothing_of_a_variance_that_differs_from_row_to_row(full):
+    """The jitter is a share of the mean variance."""
+    kernel = ConstantKernel(0.1) * RBF(1.0) + DotProduct(0.01)
+    model, X, *_ = build(30, 30, kernel, full)
+    variance = kernel.diag(X)
+    assert np.max(variance) > 20.0 * np.min(variance)
+    assert np.array_equal(model.residual, np.zeros(30))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shift"),
+    [(DotProduct() + 4.0 * RBF(0.7), 3000.0), (ConstantKernel(1e6) + 4.0 * RBF(0.7), 0.0), (NOISY, 0.0)],
+    ids=["far from the origin", "a large constant", "noise"],
+)
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_whitened_rows_have_the_covariance_of_the_kernel_without_jitter(kernel, shift, repeats):
+    Z = make_moons(60, noise=0.3, random_state=0)[0] + shift
+    X = np.tile(Z, (repeats, 1))
+    A, residual = Whitening(KernelSpec(kernel, 2), Z, True).rows(X)
+    # Noise is of a row, not of its place.
+    K = smooth_part(kernel)(X)
+    K += np.diag(kernel.diag(X) - np.diag(K))
+    assert A.shape[1] <= len(Z)
+    assert_allclose(A @ A.T + np.diag(residual), K, rtol=0, atol=1e-9 * np.max(K))
+    assert_allclose(residual, kernel.diag(X) - smooth_part(kernel).diag(X), rtol=0, atol=1e-12)
+    # The small part of the kernel is not lost beside the large one.
+    contrasts = np.eye(60) - 1.0 / 60
+    small = contrasts @ (A @ A.T + np.diag(residual) - K)[:60, :60] @ contrasts
+    assert np.max(np.abs(small)) < 1e-3
+
+
+@pytest.mark.parametrize("again", [0, 5])
+@pytest.mark.parametrize(
+    ("kernel", "plain", "shift"),
+    [
+        (DotProduct() + 4.0 * RBF(0.7), DotProduct() + 4.0 * RBF(0.7), 3000.0),
+        (ConstantKernel(1e6) + 4.0 * RBF(0.7), 4.0 * RBF(0.7), 0.0),
+    ],
+    ids=["far from the origin", "a large constant"],
+)
+def test_a_small_part_of_a_kernel_is_kept_next_to_a_large_one(kernel, plain, shift, again):
+    """Latent moments differ from the bound's by what they do without the large part."""
+    X, y = make_moons(60, noise=0.3, random_state=0)
+    X, y = np.vstack([X, X[:again]]), np.concatenate([y, y[:again]])
+    new = np.vstack([X[:10], np.random.default_rng(8).normal(size=(20, 2))])
+
+    def ratio_and_difference(kernel, shift):
+        sampler = GibbsClassifier(kernel, random_state=0).fit(X + shift, y)
+        bound = GPClassifier(kernel, inducing_points="all", bound="exact", optimizer=None).fit(X + shift, y)
+        mean, variance = sampler.predict_latent(new + shift)
+        other_mean, other_variance = bound.predict_latent(new + shift)
+        return other_variance / variance, (other_mean - mean) / np.sqrt(variance)
+
+    ratio, difference = ratio_and_difference(kernel, shift)
+    ratio_plain, difference_plain = ratio_and_difference(plain, 0.0)
+    assert np.mean(np.abs(np.log(ratio))) < 0.1
+    assert np.mean(ratio) == pytest.approx(np.mean(ratio_plain), abs=0.03)
+    assert np.max(np.abs(np.log(ratio))) < 0.2
+    # Monte Carlo error adds to the bound's.
+    assert np.mean(np.abs(difference)) < np.mean(np.abs(difference_plain)) + 0.03
+
+
+@every_shape
+@pytest.mark.parametrize("from_rows", [True, False])
+def test_a_draw_is_from_the_dense_posterior_given_omega(n, m, kernel, full, from_rows):
+    """p(z, f | omega, y), in proportion to the prior times exp(y f / 2 - omega f^2 / 2), exactly."""
+    model, *_ = build(n, m, kernel, full)
+    m = model.A.shape[1]
+    model._from_rows, model._gram = from_rows, model.A @ model.A.T if from_rows else None
+    omega = np.random.default_rng(2).uniform(0.02, 0.6, n)
+    actual = normal_of(lambda xi: assembled(model, *model.draw(omega, Numbers(xi))), m + 2 * n)
+    mean, covariance = dense_conditional(model, omega, model.y / 2)
+    assert_allclose(actual[0], mean, rtol=0, atol=1e-8)
+    assert_allclose(actual[1], covariance, rtol=0, atol=1e-8)
+    # The conditional of f as it is printed: S = (C^-1 + diag(omega))^-1, mean S y / 2.
+    P = np.linalg.inv(model.A @ model.A.T + np.diag(model.residual)) + np.diag(omega)
+    assert_allclose(P @ actual[0][m:], model.y / 2, rtol=0, atol=1e-6)
+    assert_allclose(P @ actual[1][m:, m:], np.eye(n), rtol=0, atol=1e-6)
+
+
+@every_shape
+def test_draws_of_normal_factors_are_from_the_dense_posterior(n, m, kernel, full):
+    """Many at a time; with ``scale``, z has so many times its standard deviation, and e is what it is given z."""
+    model, *_ = build(n, m, kernel, full)
+    m = model.A.shape[1]
+    random = np.random.default_rng(4)
+    factors = random.uniform(0.01, 2.0, n), random.normal(size=n)
+    conditional = Conditional(model, *factors)
+    mean, covariance = dense_conditional(model, *factors)
+    slope = covariance[m:, :m] @ np.linalg.inv(covariance[:m, :m])
+    rest = covariance[m:, m:] - slope @ covariance[:m, m:]
+    for scale in (1.0, 1.5):
+        moments = normal_of(lambda xi, c=scale: assembled(model, *conditional.draw(1, Numbers(xi), c)), m + n)
+        of_z = scale**2 * covariance[:m, :m]
+        scaled = np.block([[of_z, of_z @ slope.T], [slope @ of_z, slope @ of_z @ slope.T + rest]])
+        assert_allclose(moments[0], mean, rtol=0, atol=1e-8)
+        assert_allclose(moments[1], scaled, rtol=0, atol=1e-8)
+    numbers = random.normal(size=(m + n) * 3)
+    Z, E = conditional.draw(3, Numbers(numbers))
+    for c in range(3):
+        own = np.concatenate([numbers[: 3 * m].reshape(m, 3)[:, c], numbers[3 * m :].reshape(n, 3)[:, c]])
+        z, e = conditional.draw(1, Numbers(own))
+        assert_allclose(Z[:, c], z[:, 0], rtol=0, atol=1e-12)
+        assert_allclose(E[:, c], e[:, 0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("m", "full"), [(2, False), (2, True)])
+def test_draws_have_the_sample_moments_of_the_dense_posterior(m, full):
+    """The generator's numbers are independent: no number is used twice."""
+    model, *_ = build(3, m, full=full)
+    omega, count = np.array([0.1, 0.3, 0.2]), 6000
+    random = np.random.default_rng(0)
+    for gram in (model.A @ model.A.T, None):
+        model._gram = gram
+        mean, covariance = normal_of(lambda xi: assembled(model, *model.draw(omega, Numbers(xi))), 8)
+        draws = np.array([assembled(model, *model.draw(omega, random)) for _ in range(count)])
+        variance = np.diag(covariance)
+        assert np.all(np.abs(draws.mean(axis=0) - mean) < 5 * np.sqrt(variance / count))
+        error = np.sqrt((np.outer(variance, variance) + covariance**2) / count)
+        assert np.all(np.abs(np.cov(draws.T) - covariance) < 5 * error)
+
+
+# Metropolis steps.
+
+
+def log_target(model, z, e):
+    """log p(z, e, y) up to a constant, for z (m, count) and e (n, count), of the residuals that vary."""
+    some = model.residual > 0.0
+    prior = -0.5 * np.sum(z**2, axis=0) - 0.5 * np.sum(e[some] ** 2 / model.residual[some, None], axis=0)
+    return prior + log_expit((model.A @ z + e).T * model.y).sum(axis=1)
+
+
+def log_proposal(model, conditional, z, e):
+    """log q(z, e), of the residuals that vary, by the mean and the covariance of its draws."""
+    some, (n, m) = model.residual > 0.0, model.A.shape
+    vector = lambda z, e: np.concatenate([z, e[some]])  # noqa: E731
+    mean, covariance = normal_of(lambda xi: vector(*conditional.draw(1, Numbers(xi)))[:, 0], m + n)
+    return multivariate_normal(mean, covariance).logpdf(vector(z, e).T)
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "kernel", "full"),
+    [
+        (8, 8, SMOOTH, False), (12, 4, SMOOTH, False), (8, 8, NOISY, False), (9, 3, NOISY, False),
+        (8, 8, SMOOTH, True), (12, 8, SMOOTH, True), (8, 8, NOISY, True), (9, 6, NOISY, True), (8, 8, LINEAR, True),
+    ],
+)  # fmt: skip
+def test_log_weight_is_the_log_ratio_of_posterior_and_proposal(n, m, kernel, full):
+    """Up to a constant."""
+    model, X, Z, _ = build(n, m, kernel, full)
+    proposals = Proposals(model, *sites_of_the_bound(model, X, Z, kernel, full))
+    m = model.A.shape[1]
+    random = np.random.default_rng(3)
+    z = 3.0 * random.normal(size=(m, 30))
+    e = np.sqrt(model.residual)[:, None] * random.normal(size=(n, 30))
+    weight = proposals.log_weight(model.A @ z + e)
+    difference = log_target(model, z, e) - log_proposal(model, proposals.normal, z, e)
+    assert np.ptp(weight) > 1.0
+    assert_allclose(weight - weight[0], difference - difference[0], rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(("n", "m", "kernel"), [(10, 10, SMOOTH), (10, 4, NOISY)])
+def test_proposals_have_the_factors_of_the_exact_bounds_posterior(n, m, kernel):
+    """P = I + sum_i lambda_i a_i a_i^T and h = sum_i r_i a_i of it, to the thousandth of a nat that they stop at."""
+    model, X, Z, _ = build(n, m, kernel)
+    q = Proposals(model, *sites_of_the_bound(model, X, Z, kernel, False)).normal
+    reference = GPClassifier(kernel, inducing_points=Z, optimizer=None, tol=1e-10).fit(X, model.y).posterior_
+    near = reference.with_natural(np.eye(m) + model.A.T @ (q.precision[:, None] * model.A), model.A.T @ q.linear)
+    assert 0.0 <= near.kl_to(reference) < 1e-3
+    assert np.all(q.precision > 0.0)
+
+
+@pytest.mark.parametrize(("n", "m", "kernel"), [(10, 10, SMOOTH), (10, 10, NOISY), (12, 9, NOISY), (12, 9, SMOOTH)])
+def test_proposals_of_a_full_process_have_the_marginals_of_the_exact_bounds_posterior(n, m, kernel):
+    """To the thousandth of a nat that they stop at; repeated rows have one latent value, or with noise each its own."""
+    model, X, Z, _ = build(n, m, kernel, True)
+    precision, linear = sites_of_the_bound(model, X, Z, kernel, True)
+    reference = GPClassifier(kernel, inducing_points="all", bound="exact", optimizer=None, tol=1e-10)
+    p = reference.fit(X, model.y).posterior_
+    mean, covariance = dense_conditional(model, precision, linear)
+    distinct = slice(-n, None) if kernel is NOISY else slice(-n, m - n or None)
+    mean, covariance = mean[distinct], covariance[distinct, distinct]
+    if kernel is NOISY:
+        # Rows in order, of which the prior's covariance has the noise on its diagonal.
+        inverse = np.linalg.inv(p.prior.K) + np.diag(p.precision)
+        assert np.array_equal(p.prior.Z, X)
+    else:
+        order = np.array([np.flatnonzero(np.all(row == p.prior.Z, axis=1))[0] for row in Z])
+        inverse = np.linalg.inv(SMOOTH(Z)) + np.diag(p.precision[order])
+    other_mean = np.linalg.solve(inverse, p.linear if kernel is NOISY else p.linear[order])
+    assert_allclose(other_mean, p.mean if kernel is NOISY else p.mean[order], rtol=0, atol=1e-8)
+    product = inverse @ covariance
+    gap = mean - other_mean
+    kl = 0.5 * (np.trace(product) - len(gap) - np.linalg.slogdet(product)[1] + gap @ inverse @ gap)
+    assert -1e-9 <= kl < 1e-3
+    assert np.all(precision > 0.0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "m", "full"),
+    [(SMOOTH, 3, False), (NOISY, 3, False), (SMOOTH, 7, True), (NOISY, 7, True), (NOISY, 5, True), (LINEAR, 7, True)],
+)
+def test_steps_are_those_of_metropolis_and_hastings(kernel, m, full):
+    model, X, Z, _ = build(7, m, kernel, full)
+    proposals = Proposals(model, *sites_of_the_bound(model, X, Z, kernel, full))
+    random = np.random.default_rng(5)
+    z, e = 2.0 * random.normal(size=model.A.shape[1]), np.sqrt(model.residual) * random.normal(size=7)
+    Z, E, F, accepted = proposals.steps(z, e, 200, np.random.default_rng(6))
+    same = np.random.default_rng(6)
+    candidates = proposals.normal.draw(200, same)
+    log_uniform = np.log(same.uniform(size=200))
+    every = [np.column_stack(pair) for pair in zip((z, e), candidates, strict=True)]
+    weight = log_target(model, *every) - log_proposal(model, proposals.normal, *every)
+    here, path = 0, []
+    for i in range(1, 201):
+        here = i if log_uniform[i - 1] < weight[i] - weight[here] else here
+        path.append(here)
+    assert accepted == len(set(path) - {0})
+    assert 0 < accepted < 200
+    assert np.array_equal(Z, every[0][:, path])
+    assert np.array_equal(E, every[1][:, path])
+    assert_allclose(F, model.A @ Z + E, rtol=0, atol=1e-12)
+
+
+@short_chains
+def test_every_proposal_is_accepted_where_the_posterior_is_the_prior():
+    X, y = moons(30)
+    model = small(1e-10 * RBF(0.5)).fit(X, y)
+    assert model.acceptance_rate_ == pytest.approx(1.0, abs=1e-12)
+    assert_allclose(model.predict_proba(X), 0.5, atol=1e-4)

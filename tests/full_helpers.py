@@ -15,8 +15,6 @@ from xgpc.likelihoods import LIKELIHOODS
 from xgpc.posterior import SeparatePriors
 
 EXACT = LIKELIHOODS["logit"].site("exact")
-
-
 SMOOTH = ConstantKernel(2.0) * Matern(1.2, nu=0.5)
 
 

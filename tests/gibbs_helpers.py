@@ -8,14 +8,10 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from xgpc.gibbs import GibbsClassifier
 
 SMOOTH = ConstantKernel(3.0) * Matern(1.2, nu=1.5)
-
-
 NOISY = SMOOTH + WhiteKernel(0.7)
-
-
 NEW = np.array([[0.1, 0.4], [2.5, -1.0], [-0.8, 0.9]])
-
-
+DATA = moons(40)
+GRID = np.random.default_rng(8).normal(size=(9, 2))
 short_chains = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
@@ -28,9 +24,3 @@ def fitc(smooth, jitter, X, Z, new):
     K = smooth(Z)
     K += jitter * np.mean(np.diag(K)) * np.eye(len(Z))
     return smooth(new, Z) @ np.linalg.solve(K, smooth(Z, X))
-
-
-DATA = moons(40)
-
-
-GRID = np.random.default_rng(8).normal(size=(9, 2))

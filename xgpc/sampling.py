@@ -37,7 +37,6 @@ class Whitening:
             self._core, self._map = prior.core, prior.Linv.T
             # The mean diagonal that the jitter is relative to is a sum of squares of L.
             self._rounding = prior.jitter * np.sum(prior.L**2) / len(Z)
-        self.size = self._map.shape[1]
 
     def rows(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """a (n, r) and k (n,), a white kernel's noise included, of the rows of X (n, d); O(n m (d + r))."""

@@ -412,10 +412,9 @@ class FullPasses(TrainingSites):
         """
         n, d = q.prior.groups[0].Z.shape
         alphas = _rows(q.alpha)
-        parts = []
-        for g, group in enumerate(q.prior.groups):
-            latents = range(len(alphas)) if len(q.prior.groups) == 1 else range(g, g + 1)
-            G = sum(np.outer(alphas[c], alphas[c]) - q.factors[c].matrix() for c in latents)
+        gradients = []
+        for group, part in q.prior.parts:
+            G = sum(np.outer(alphas[c], alphas[c]) - q.factors[c].matrix() for c in range(len(alphas))[part])
             G *= 0.5
             # Noise is on the diagonal alone.
             diagonal = np.diag(G).copy()
@@ -423,12 +422,12 @@ class FullPasses(TrainingSites):
             total = KernelGradient.empty(group.core)
 
             def task(start, stop, work, group=group, G=G, diagonal=diagonal):
-                part = KernelGradient.empty(group.core)
-                _full.gradient_of_block(group.core, group.Z, start, stop, G, diagonal, work, *part.arrays)
-                return part
+                sums = KernelGradient.empty(group.core)
+                _full.gradient_of_block(group.core, group.Z, start, stop, G, diagonal, work, *sums.arrays)
+                return sums
 
             with BlockMap(n, n, d, self.n_jobs) as blocks:
-                for part in blocks(task):
-                    total += part
-            parts.append(group.spec.gradient(group.core, KernelGradient.empty(group.core), total)[0])
-        return np.concatenate(parts), np.zeros(q.prior.Z.shape)
+                for sums in blocks(task):
+                    total += sums
+            gradients.append(group.spec.gradient(group.core, KernelGradient.empty(group.core), total)[0])
+        return np.concatenate(gradients), np.zeros(q.prior.Z.shape)

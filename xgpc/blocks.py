@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from threading import Lock
+from threading import Lock, get_ident
 from typing import TypeVar
 
 from joblib import effective_n_jobs
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 from ._engine import Workspace
 
@@ -37,33 +37,78 @@ Result = TypeVar("Result")
 
 
 class _SingleThreadedBlas:
-    """The limit is one of the whole process: the first to enter sets it, the last to leave restores what was before."""
+    """Limit of the process's BLAS libraries to one thread, while any thread is inside.
+
+    The libraries' numbers of threads are ones of the whole process, and may be set by others, too: who finds another
+    number than one sets one and remembers what was found, and the last thread to leave sets that again, unless someone
+    else has changed it meanwhile.
+    """
 
     def __init__(self) -> None:
-        self._controller = ThreadpoolController()
+        self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
         self._lock = Lock()
-        self._users = 0
+        self._depths: dict[int, int] = {}
+        self._found: dict[int, int] = {}
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
+            # Nobody forks while the numbers change.
+            os.register_at_fork(
+                before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._after_fork
+            )
 
-    def _forget(self) -> None:
-        """In a forked child the threads that were inside are gone, and with them whoever held the lock."""
-        self._lock = Lock()
-        if self._users:
-            self._users = 0
-            self._limiter.restore_original_limits()
+    def _after_fork(self) -> None:
+        """In a forked child the thread that forked is the only one."""
+        me = get_ident()
+        inside = self._depths.pop(me, 0)
+        if self._depths and not inside:
+            self._restore()
+        self._depths = {me: inside} if inside else {}
+        self._lock.release()
+
+    def _limit(self) -> None:
+        for i, library in enumerate(self._libraries):
+            number = library.get_num_threads()
+            if number is not None and number != 1:
+                self._found[i] = number
+                _set_num_threads(library, 1)
+
+    def _restore(self) -> None:
+        for i, number in self._found.items():
+            if self._libraries[i].get_num_threads() == 1:
+                _set_num_threads(self._libraries[i], number)
+        self._found = {}
+
+    def renew(self) -> None:
+        """Set the limit again if another user of the libraries has lifted it; only for threads inside."""
+        with self._lock:
+            self._limit()
 
     def __enter__(self) -> None:
         with self._lock:
-            if self._users == 0:
-                self._limiter = self._controller.limit(limits=1, user_api="blas")
-            self._users += 1
+            me = get_ident()
+            self._depths[me] = self._depths.get(me, 0) + 1
+            self._limit()
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                self._limiter.restore_original_limits()
+            me = get_ident()
+            self._depths[me] -= 1
+            if not self._depths[me]:
+                del self._depths[me]
+            if not self._depths:
+                self._restore()
+
+
+def _set_num_threads(library: LibController, number: int) -> None:
+    """Set a library's number of threads, whichever thread set it last.
+
+    Later versions of threadpoolctl let one thread alone set that of OpenBLAS, and do nothing, silently, in others.
+    """
+    release = getattr(library, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
+    library.set_num_threads(number)
+    if release is not None:
+        release(force=True)
 
 
 # Context in which BLAS calls run on the thread that makes them: the threads over blocks are ours, and no bit of a
@@ -119,6 +164,7 @@ class BlockMap:
         A result may be consumed by the caller only until the next one is asked for: at most ``n_alive`` results are
         alive at a time, so that a task may write into buffers that are used in rotation.
         """
+        single_threaded_blas.renew()
         if self._pool is None:
             work = self._workspaces.get()
             try:

@@ -1,0 +1,186 @@
+"""One set of bits, and BLAS as it was: whatever its number of threads, and whichever threads fit."""
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from reference import moons
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import ExpSineSquared
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.blocks import single_threaded_blas
+
+# Large enough that BLAS would take threads of its own.
+M = 150
+MODELS = {
+    "given kernel": GPClassifier(n_inducing=M, optimizer=None, random_state=0),
+    "learned": GPClassifier(n_inducing=M, max_iter=2, n_jobs=2, random_state=0),
+    "mini-batches": GPClassifier(n_inducing=M, optimizer=None, batch_size=200, max_iter=2, random_state=0),
+    "full": GPClassifier(inducing_points="all", optimizer=None),
+    "softmax": GPClassifier(n_inducing=M, likelihood="softmax", optimizer=None, max_iter=5, random_state=0),
+    "linear": BayesianLinearClassifier(),
+}
+
+
+def bits(name):
+    """All bits of a fit and its predictions."""
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:800], y[:800] % 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = MODELS[name].__class__(**MODELS[name].get_params()).fit(X, y)
+    return np.float64(model.elbo_).tobytes() + model.predict_log_proba(X).tobytes()
+
+
+def threads_of_blas():
+    return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
+
+
+def run_everywhere():
+    """Fits in the main thread, a worker and a pool, one after the other and at the same time; prints their bits."""
+    before, found = threads_of_blas(), set()
+    for name in MODELS:
+        for _ in range(2):
+            found.add((name, bits(name)))
+            assert threads_of_blas() == before
+            worker = threading.Thread(target=lambda name=name: found.add((name, bits(name))))
+            worker.start()
+            worker.join()
+            assert threads_of_blas() == before
+    with ThreadPoolExecutor(3) as pool:
+        at_once = [pool.submit(bits, name) for name in MODELS]
+        found.add(("learned", bits("learned")))
+        found |= {(name, future.result()) for name, future in zip(MODELS, at_once, strict=True)}
+    assert threads_of_blas() == before
+    assert len(found) == len(MODELS)
+    for name, content in sorted(found):
+        print(name, hash_of(content))
+
+
+def hash_of(content):
+    return np.frombuffer(content, dtype=np.uint64).sum(dtype=np.uint64)
+
+
+def test_fits_in_any_thread_have_one_set_of_bits():
+    outputs = set()
+    for number in ("1", "2", "4"):
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": number, "PYTHONPATH": os.path.dirname(__file__)}
+        command = [sys.executable, "-c", "import test_blas_threads; test_blas_threads.run_everywhere()"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        outputs.add(done.stdout)
+    assert len(outputs) == 1
+    assert len(outputs.pop().splitlines()) == len(MODELS)
+
+
+@pytest.fixture
+def two_threads():
+    with threadpool_limits(2, user_api="blas"):
+        yield threads_of_blas()
+
+
+def test_overlapping_users_leave_the_limits_as_they_were(two_threads):
+    """The first to enter leaves first, in another thread than the second."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def first():
+        with single_threaded_blas:
+            inside.set()
+            leave.wait(60)
+
+    worker = threading.Thread(target=first)
+    worker.start()
+    assert inside.wait(60)
+    with single_threaded_blas:
+        assert set(threads_of_blas()) == {1}
+        leave.set()
+        worker.join()
+        assert set(threads_of_blas()) == {1}
+    assert threads_of_blas() == two_threads
+
+
+def test_a_limit_that_another_thread_holds_does_not_hinder():
+    """Of threadpoolctl's limits, one thread's at a time count; that thread may be anyone's."""
+    inside, leave, after = threading.Event(), threading.Event(), []
+
+    def other():
+        with threadpool_limits(2, user_api="blas"):
+            inside.set()
+            leave.wait(60)
+            after.extend(threads_of_blas())
+
+    before = threads_of_blas()
+    worker = threading.Thread(target=other)
+    worker.start()
+    assert inside.wait(60)
+    with single_threaded_blas:
+        assert set(threads_of_blas()) == {1}
+    leave.set()
+    worker.join()
+    assert set(after) == {2}
+    assert threads_of_blas() == before
+
+
+def test_a_limit_lifted_by_another_is_set_again(two_threads):
+    with single_threaded_blas:
+        threadpool_limits(2, user_api="blas")
+        single_threaded_blas.renew()
+        assert set(threads_of_blas()) == {1}
+        # Left so by another, it is that one's number.
+        threadpool_limits(2, user_api="blas")
+    assert threads_of_blas() == two_threads
+
+
+def test_a_failed_fit_leaves_the_limits_as_they_were(two_threads):
+    X, y = moons()
+    with pytest.raises(ValueError, match="not supported"):
+        GPClassifier(ExpSineSquared()).fit(X, y)
+    assert threads_of_blas() == two_threads
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this platform")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_forked_children_have_the_limits_of_before(two_threads):
+    """Forked by a thread inside and by one outside while another is inside."""
+
+    def child(inside):
+        # What the child says of its limits: its exit status.
+        if inside:
+            with single_threaded_blas:
+                pid = os.fork()
+                if pid:
+                    return pid
+                right = set(threads_of_blas()) == {1}
+        else:
+            pid = os.fork()
+            if pid:
+                return pid
+            right = threads_of_blas() == two_threads
+        with single_threaded_blas:
+            right = right and set(threads_of_blas()) == {1}
+        os._exit(0 if right and threads_of_blas() == two_threads else 1)
+
+    entered, leave = threading.Event(), threading.Event()
+
+    def other():
+        with single_threaded_blas:
+            entered.set()
+            leave.wait(60)
+
+    worker = threading.Thread(target=other)
+    worker.start()
+    assert entered.wait(60)
+    for inside in (False, True):
+        _, status = os.waitpid(child(inside), 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+    leave.set()
+    worker.join()
+    assert threads_of_blas() == two_threads

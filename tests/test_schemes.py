@@ -15,12 +15,13 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from test_gradients import Problem, derivative
 
-from xgpc import GPClassifier, _engine, schemes
-from xgpc.hyperparameters import Coordinates, Options
+from xgpc import GPClassifier, _engine
+from xgpc.hyperparameters import Options
 from xgpc.inference import History, coordinate_ascent, objective
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.posterior import Prior, SparsePosterior
-from xgpc.schemes import POLYA_GAMMA, SCHEMES, Adam, FixedSites, JointBound, _slope_of_precision
+from xgpc.schemes import POLYA_GAMMA, SCHEMES, FixedSites, JointBound, _slope_of_precision
+from xgpc.stochastic import learning_rate_schedule
 
 TAYLOR = _engine.SITES["logit", "taylor"]
 
@@ -293,61 +294,6 @@ def test_equation_14_and_the_profiled_bound_have_the_same_maximum():
     np.testing.assert_allclose(model.kernel_.theta[inside], theta[inside], atol=0.02)
 
 
-# Adam.
-
-
-def test_adam_keeps_to_the_kernels_bounds():
-    X, y = SMALL["moons"]
-    kernel = C(2.0, (1.8, 2.2)) * RBF([1.0, 1.0], (0.9, 1.1))
-    model = fit(X, y, "adam", "exact", kernel, max_iter=60)
-    theta = model.history_["theta"][np.isfinite(model.history_["evaluation"])]
-    assert np.all((theta >= kernel.bounds[:, 0]) & (theta <= kernel.bounds[:, 1]))
-    np.testing.assert_allclose(np.exp(model.kernel_.theta)[0], 2.2, rtol=1e-12)
-
-
-def test_adam_keeps_a_prior_where_the_next_one_cannot_be_factorised(monkeypatch):
-    problem = Problem(KERNELS["ard"], "exact")
-    prior = Prior.build(problem.spec, problem.Z)
-    optimiser = Adam(Coordinates(prior, learn_inducing=True), prior)
-    moved = optimiser.step(prior, np.ones(len(optimiser.vector)))
-    np.testing.assert_allclose(moved.spec.theta - prior.spec.theta, schemes.ADAM_RATE, rtol=1e-6)
-    vector = optimiser.vector.copy()
-
-    def failing(spec, Z):
-        raise ValueError("not positive definite")
-
-    monkeypatch.setattr(Prior, "build", failing)
-    assert optimiser.step(moved, np.ones(len(vector))) is moved
-    assert np.array_equal(optimiser.vector, vector)
-
-
-def test_adam_with_mini_batches_learns_and_is_determined_by_the_seed():
-    X, y = ringnorm(2000, np.random.default_rng(0))
-    kernel, Z = C(2.0) * RBF(np.full(20, 6.0)), X[:30]
-    given = fit(X, y, None, "exact", kernel, Z=Z)
-    params = {"batch_size": 100, "max_iter": 30, "tol": 1e-3, "learn_inducing": True}
-    models = [fit(X, y, "adam", "exact", kernel, Z, **params, random_state=seed) for seed in (0, 0, 1)]
-    assert min(model.elbo_ for model in models) > given.elbo_ + 50.0
-    assert models[0].elbo_ == models[1].elbo_
-    assert np.array_equal(models[0].inducing_points_, models[1].inducing_points_)
-    assert models[0].elbo_ != models[2].elbo_
-
-
-def test_adams_full_batch_steps_are_kingmas_and_bas():
-    """Three steps by the formulas of Kingma & Ba 2015, algorithm 1, within the limits."""
-    problem = Problem(KERNELS["ard"], "exact")
-    prior = Prior.build(problem.spec, problem.Z)
-    coordinates = Coordinates(prior, learn_inducing=True)
-    optimiser = Adam(coordinates, prior)
-    expected, mean, square = coordinates.pack(prior), 0.0, 0.0
-    for t in range(1, 4):
-        gradient = problem.random.normal(size=len(expected))
-        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
-        expected = expected + schemes.ADAM_RATE * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + 1e-8)
-        prior = optimiser.step(prior, gradient)
-        np.testing.assert_allclose(coordinates.pack(prior), expected, rtol=1e-10)
-
-
 # What they are for.
 
 FIRST_BOUND = {
@@ -405,7 +351,7 @@ def test_an_outcome_is_the_best_posterior_and_its_bound(optimizer):
     problem = Problem(KERNELS["ard"], FIRST_BOUND[optimizer], n=40)
     with problem.passes() as passes:
         start = SparsePosterior.at_prior(Prior.build(problem.spec, problem.Z))
-        scheme = SCHEMES[optimizer].bind(None, np.random.RandomState(0))
+        scheme = SCHEMES[optimizer].bind(None, learning_rate_schedule("adaptive"), np.random.RandomState(0))
         outcome = scheme(passes, start, problem.site, Options(True, 1e-5, 30, History()))
         elbo = passes.update(outcome.q, problem.site)[0] - outcome.q.kl
         first = passes.update(start, problem.site)[0] - start.kl

@@ -72,7 +72,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     optimizer : {"profile", "alternate", "joint", "hybrid", "adam"} or None, default="profile"
         "profile": L-BFGS on the bound maximised over the posterior. "alternate": vi-JJ of [3]_, with the Taylor bound
         vi-Taylor; "joint" and "hybrid": vi-JJ-full and vi-JJ-hybrid, for the Polya-Gamma bound; "adam": that of X-GPC
-        [1]_, also in mini-batches. None: the kernel's parameters and the inducing points stay as given.
+        [1]_, on mini-batches, if there are any, while the bound rises by more than their noise, then on all rows. None:
+        the kernel's parameters and the inducing points stay as given.
     learn_inducing : bool, default=True
         Whether the optimizer also moves the inducing points, those given included; a full Gaussian process has none.
     n_restarts_optimizer : int, default=0
@@ -90,10 +91,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Rows of a mini-batch, at most half of all; None, or all rows and more: every iteration passes over all rows.
     learning_rate : "adaptive", float, or (delay, forgetting), default="adaptive"
         Rate of the mini-batch steps: that of Ranganath et al. [2]_, kept above t^-0.6; a constant in (0, 1]; or
-        (t + delay)^-forgetting. The estimate is an average of the iterates.
+        (t + delay)^-forgetting. Also of those between the steps of "adam". The estimate is an average of the iterates.
     max_iter : int, default=200
         Most iterations: of the posterior (passes over the data, or epochs of mini-batches), and of the optimizer in its
-        last stage; earlier ones have ten times as many, but 50 at most. One of "profile" can take 30 passes and more.
+        last stage; earlier ones have ten times as many, but 50 at most. One of "profile" can take 30 passes and more;
+        one of "adam" is an epoch of mini-batches, but 100 of them at least, or twenty steps on all rows.
     tol : float, default=1e-4
         Optimizer: stop when five iterations raise the bound by less than ``tol * max(|bound|, 500)`` nats on average.
         Posterior, full batch: stop when a step raises it by less than ``tol * max(1, |bound| / 1000)`` nats.
@@ -267,9 +269,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             q, prior = outcome.q, outcome.q.prior
             unfinished += [outcome.problem] if outcome.problem else []
         history.context.update(n_rows=len(X), n_inducing=prior.n_inducing)
+        # Adam has ended on all rows.
+        full_batch = self.batch_size is None or self.batch_size >= len(X) or self.optimizer == "adam"
         # Mini-batches pass over all rows once, at the end: nothing to cache for.
-        with data.passes(prior, CACHE_BYTES if self.batch_size is None else 0) as passes:
-            if self.batch_size is None or self.batch_size >= len(X):
+        with data.passes(prior, CACHE_BYTES if full_batch else 0) as passes:
+            if full_batch:
                 q, elbo, n_steps, converged = coordinate_ascent(
                     passes,
                     starting_posterior(passes, q, prior, site),
@@ -343,7 +347,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         """Hyperparameters and inducing points: the outcome of the last stage, and the iterations of all."""
         scheme = None
         if self.optimizer is not None:
-            scheme = SCHEMES[self.optimizer].bind(self.batch_size, random_state)
+            schedule = learning_rate_schedule(self.learning_rate)
+            scheme = SCHEMES[self.optimizer].bind(self.batch_size, schedule, random_state)
         full = isinstance(prior.groups[0], FullPrior)
         options = Options(bool(self.learn_inducing) and not full, float(self.tol), int(self.max_iter), history)
         # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.

@@ -1,5 +1,4 @@
-"""The papers' own ways to learn hyperparameters: vi-JJ, vi-JJ-full, vi-JJ-hybrid (Izmailov & Kropotov 2016) and X-GPC's
-Adam (Wenzel et al. 2018)."""
+"""The ways to learn hyperparameters, and those of Izmailov & Kropotov 2016: vi-JJ, vi-JJ-full, vi-JJ-hybrid."""
 
 from __future__ import annotations
 
@@ -12,12 +11,11 @@ import numpy as np
 
 from . import _engine
 from ._engine import Site
-from ._svi import SCHEDULES
+from .adam import adam
 from .hyperparameters import PATIENCE, Coordinates, Options, Outcome, lbfgs, profile, thetas
-from .inference import History, coordinate_ascent, natural_step, objective
-from .passes import Passes, best_parameter
-from .posterior import AnyPrior, SparsePosterior
-from .stochastic import ADAPTIVE_START, MiniBatches, batch_rows
+from .inference import History, coordinate_ascent
+from .passes import Passes
+from .posterior import SparsePosterior
 
 POLYA_GAMMA = _engine.SITES["logit", "polya-gamma"]
 # Bounds whose quadratics never exceed them, so that no step needs a second look; the expansion has none to look at.
@@ -27,9 +25,6 @@ SITE_UPDATES = 3
 EVALUATIONS = 5
 # Halvings of a step of theta and Z that lowered the bound: only Polya-Gamma's sites promise that none does.
 MAX_HALVINGS = 6
-# Adam (Kingma & Ba 2015) with its usual constants, and the natural-gradient steps between two of its own.
-ADAM_RATE, ADAM_BETA_1, ADAM_BETA_2, ADAM_EPSILON = 0.01, 0.9, 0.999, 1e-8
-NATURAL_STEPS = 10
 
 
 class FixedSites:
@@ -206,108 +201,6 @@ def joint(passes: Passes, start: SparsePosterior, site: Site, options: Options) 
     return Outcome(function.q, function.value, n_iter, problem)
 
 
-class Adam:
-    """Ascent of Kingma & Ba 2015 on the coordinates of theta and Z, within their limits."""
-
-    def __init__(self, coordinates: Coordinates, prior: AnyPrior):
-        self.coordinates = coordinates
-        self.vector = coordinates.pack(prior)
-        self.mean, self.square, self.steps = np.zeros_like(self.vector), np.zeros_like(self.vector), 0
-        limits = coordinates.limits
-        self.low = np.array([-np.inf if low is None else low for low, _ in limits])
-        self.high = np.array([np.inf if high is None else high for _, high in limits])
-
-    def step(self, prior: AnyPrior, gradient: np.ndarray) -> AnyPrior:
-        """The prior after one step; the old one where the new one's covariance matrix cannot be factorised."""
-        self.steps += 1
-        self.mean += (1.0 - ADAM_BETA_1) * (gradient - self.mean)
-        self.square += (1.0 - ADAM_BETA_2) * (gradient**2 - self.square)
-        mean = self.mean / (1.0 - ADAM_BETA_1**self.steps)
-        square = self.square / (1.0 - ADAM_BETA_2**self.steps)
-        vector = np.clip(self.vector + ADAM_RATE * mean / (np.sqrt(square) + ADAM_EPSILON), self.low, self.high)
-        try:
-            prior = self.coordinates.prior(vector)
-        except ValueError:
-            return prior
-        self.vector = vector
-        return prior
-
-
-def adam(
-    passes: Passes,
-    start: SparsePosterior,
-    site: Site,
-    options: Options,
-    batch_size: int | None,
-    random_state: np.random.RandomState,
-) -> Outcome:
-    """X-GPC's scheme: natural-gradient steps, and steps of Adam on theta and Z between them.
-
-    All rows: one of each in turn. Mini-batches: an Adam step, on the gradient that the latest batch gives, every
-    ``NATURAL_STEPS`` steps; ``max_iter`` counts epochs. The whitened posterior is kept when theta and Z move.
-    """
-    coordinates = Coordinates(start.prior, options.learn_inducing)
-    optimiser = Adam(coordinates, start.prior)
-    if not len(optimiser.vector):
-        return Outcome(start, passes.update(start, site)[0] - start.kl, 0)
-    n = len(passes.y)
-    if batch_size is None or batch_size >= n:
-        epochs = _full_batch_epochs(passes, start, site, optimiser)
-    else:
-        batch = batch_rows(batch_size, n)
-        epochs = _mini_batch_epochs(passes, start, site, optimiser, batch, random_state)
-    q, elbo = start, -np.inf
-    recent: deque[float] = deque(maxlen=2 * PATIENCE)
-    for n_iter, (q, elbo) in zip(range(1, options.max_iter + 1), epochs, strict=False):
-        options.history.add(evaluation=n_iter, elbo=elbo, theta=thetas(q.prior)[None])
-        recent.append(elbo)
-        if len(recent) == 2 * PATIENCE:
-            # Means of the last and of the earlier iterations: the estimates from mini-batches are noisy.
-            earlier, later = (float(half) for half in np.mean(np.reshape(recent, (2, PATIENCE)), axis=1))
-            if later - earlier < PATIENCE * options.tol * max(1.0, abs(later)):
-                return Outcome(q, elbo, n_iter)
-    problem = f"max_iter={options.max_iter} was reached before tol={options.tol:g} by the optimizer"
-    return Outcome(q, elbo, options.max_iter, problem)
-
-
-def _full_batch_epochs(passes, q, site, optimiser):
-    """Endless (q, bound) after each pair of steps."""
-    while True:
-        elbo, _ = objective(passes, q, site, passes.update(q, site)[0])
-        gradient = optimiser.coordinates.pack_gradient(*passes.bound_gradient(q, passes.target))
-        updated = natural_step(q, passes.target, 1.0) or q
-        yield q, elbo
-        q = SparsePosterior.from_natural(optimiser.step(q.prior, gradient), updated.P, updated.h) or updated
-
-
-def _mini_batch_epochs(passes, q, site, optimiser, batch, random_state):
-    """Endless (q, estimate of the bound) after each epoch."""
-    X, y, n = passes.X, passes.y, len(passes.y)
-    m, n_groups = q.prior.n_inducing, len(q.prior.groups)
-    weight = passes.weight if len(passes.weight) else np.ones(n)
-    loop = MiniBatches(passes, q, batch, SCHEDULES["adaptive"], min(ADAPTIVE_START, n // batch), 0.0)
-    while True:
-        order = random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
-        estimates, log_likelihoods = [], []
-        for first in range(0, len(order), NATURAL_STEPS * batch):
-            rows = order[first : first + NATURAL_STEPS * batch]
-            rate, change, log_likelihood = np.empty((3, len(rows) // batch))
-            prior = q.prior
-            loop.run(prior, rows, site, rate, change, log_likelihood)
-            updated = loop.posterior(prior, loop.eta)
-            log_likelihoods.append(np.mean(log_likelihood))
-            estimates.append(log_likelihoods[-1] - updated.kl)
-            last = np.sort(rows[-batch:])
-            scaled = weight[last] * (n / batch)
-            with Passes(X[last], y[last], scaled, m, n_latents=passes.n_latents, n_groups=n_groups) as part:
-                part.update(updated, site)
-                gradient = optimiser.coordinates.pack_gradient(*part.bound_gradient(updated, part.target))
-            q = SparsePosterior.from_natural(optimiser.step(prior, gradient), updated.P, updated.h) or updated
-        if site.learned:
-            best_parameter(site, float(np.mean(log_likelihoods)), passes.total_weight)
-        yield q, float(np.mean(estimates))
-
-
 @dataclass(frozen=True)
 class Scheme:
     """A way to learn.
@@ -324,11 +217,13 @@ class Scheme:
     needs: str
     takes_batches: bool = False
 
-    def bind(self, batch_size: int | None, random_state: np.random.RandomState) -> Callable[..., Outcome]:
-        """The function of (passes, start, site, options)."""
+    def bind(
+        self, batch_size: int | None, schedule: tuple[int, float, float], random_state: np.random.RandomState
+    ) -> Callable[..., Outcome]:
+        """The function of (passes, start, site, options); ``schedule`` is that of the mini-batches' learning rates."""
         if not self.takes_batches:
             return self.function
-        return partial(self.function, batch_size=batch_size, random_state=random_state)
+        return partial(self.function, batch_size=batch_size, schedule=schedule, random_state=random_state)
 
 
 def _is_bound(likelihood: str, bound: str) -> bool:

@@ -194,7 +194,8 @@ def test_systems_are_their_parameters(files, name, monkeypatch):
 def test_options_override_those_of_the_system(files, monkeypatch):
     before = {name: dict(system) for name, system in systems.items()}
     options = ["--batch-size", "7", "--optimizer", "none", "--system", "S-BSVM", "--bound", "auto", "--share", "none"]
-    expected = {"likelihood": "svm", "optimizer": None, "batch_size": 7, "share": "none"}
+    options += ["--inducing", "30"]
+    expected = {"likelihood": "svm", "optimizer": None, "batch_size": 7, "share": "none", "n_inducing": 30}
     assert given_to_the_estimator(files, monkeypatch, options) == expected
     assert given_to_the_estimator(files, monkeypatch, []) == {}
     assert {name: dict(system) for name, system in systems.items()} == before

@@ -14,6 +14,7 @@ from test_learning import quietly, rows_of
 from test_multiclass import CASES, NOISY, NOISY_CASES, SEVERAL, Problem, assert_near, cases, repeatable, seeds
 
 from xgpc import BayesianLinearClassifier, GPClassifier, systems
+from xgpc.full import FullPosterior
 from xgpc.likelihoods import LIKELIHOODS, expected_log_likelihood
 from xgpc.passes import LARGEST_DELTA, LEAST_DELTA, best_parameter
 
@@ -60,11 +61,12 @@ def learned(X, y, **params):
 def test_systems_of_the_papers(name, share):
     params = systems[name]
     several = name in SEVERAL_NAMES
+    few = {"n_inducing": 10, "max_iter": 5}
     for X, y in (IRIS, WINE) if several else (CANCER,):
         if name == "linear-BSVM":
             model = quietly(BayesianLinearClassifier(random_state=0, **params), X, y)
         else:
-            model = learned(X, y, share=share, **params)
+            model = learned(X, y, share=share, **{**params, **few})
         assert model.score(X, y) > 0.93
         assert model.classes_.tolist() == list(range(3 if several else 2))
         proba, decision = model.predict_proba(X), model.decision_function(X)
@@ -80,6 +82,28 @@ def test_systems_of_the_papers(name, share):
 
 def test_systems_are_those_of_the_papers():
     assert sorted(systems) == sorted(NAMES)
+
+
+def test_systems_fit_as_their_papers_do():
+    """Section 5 of Wenzel et al. 2018, 5.1 of Izmailov & Kropotov, appendix D of Liu et al., 4 and 5 of the BSVM's."""
+    for name in ("X-GPC", "X-GPC-batch", "SVGPC"):
+        assert (systems[name]["optimizer"], systems[name]["n_inducing"]) == ("adam", 100)
+    assert systems["X-GPC"]["batch_size"] == systems["SVGPC"]["batch_size"] == 100
+    assert "batch_size" not in systems["X-GPC-batch"]
+    for name in ("vi-JJ", "vi-JJ-full", "vi-JJ-hybrid", "vi-Taylor"):
+        assert systems[name]["learn_inducing"] is False
+        assert systems[name]["subset_sizes"] is None
+        X, y = CANCER
+        model, start = (learned(X, y, **{**systems[name], **more}) for more in ({}, {"optimizer": None}))
+        assert np.array_equal(model.inducing_points_, start.inducing_points_)
+        assert len(model.inducing_points_) == 100
+        assert not np.allclose(model.kernel_.theta, start.kernel_.theta)
+    for name in (*(f"GPC-{number}{kind}" for number in ("I", "II", "III") for kind in ("", "-mc")), "GPCsm"):
+        assert (systems[name]["optimizer"], systems[name]["batch_size"]) == ("adam", 1024)
+    assert systems["S-BSVM"]["optimizer"] is systems["B-BSVM"]["optimizer"] is None
+    assert systems["S-BSVM"]["batch_size"] == 10
+    model = learned(*CANCER, **systems["B-BSVM"])
+    assert isinstance(model.posterior_, FullPosterior)
 
 
 # Sharing.

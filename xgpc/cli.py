@@ -36,7 +36,7 @@ SHARES = ("kernel", "none")
 # The linear one is of another estimator.
 SYSTEM_NAMES = tuple(name for name in SYSTEMS if name != "linear-BSVM")
 # Options of 'xgpc fit' that a system may set; None stands for one that was not given.
-SYSTEM_OPTIONS = ("likelihood", "bound", "share", "optimizer", "batch_size")
+SYSTEM_OPTIONS = ("likelihood", "bound", "share", "optimizer", "batch_size", "n_inducing")
 # NumPy's random states take no larger seeds.
 LARGEST_SEED = 2**32 - 1
 PICTURE_FORMATS = ("png", "pdf", "svg")
@@ -79,7 +79,6 @@ def _integer(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 def _inducing(text: str) -> int | str:
-    # argparse converts the default too, as it is text.
     return text if text == "auto" else _integer(1)(text)
 
 
@@ -123,8 +122,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--model", required=True, metavar="FILE.npz", help="where to save the model")
     command.add_argument(
         "--inducing",
+        dest="n_inducing",
         type=_inducing,
-        default="auto",
         metavar="M",
         help="number of inducing points (default: auto, from 32 to 2048, while more of them raise the bound)",
     )
@@ -279,7 +278,6 @@ def _fit(arguments: argparse.Namespace) -> None:
     _check_classes(table, arguments.target, classes)
     model = GPClassifier(
         **_options(arguments),
-        n_inducing=arguments.inducing,
         max_iter=arguments.max_iter,
         n_jobs=arguments.jobs,
         random_state=arguments.seed,

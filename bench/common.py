@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 import warnings
@@ -57,8 +58,22 @@ def gemm_call(size=1024):
     return (lambda: blas.dgemm(1.0, a, b, 0.0, c, overwrite_c=1)), 2 * size**3
 
 
+def revision():
+    """The commit that is checked out, and whether the package and the benchmarks are as it has them."""
+    root = RESULTS.parent.parent
+
+    def git(*arguments):
+        return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--", "xgpc", "src", "bench/*.py", "meson.build")
+        return {"commit": git("rev-parse", "HEAD"), "changed": bool(changed)}
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": None, "changed": None}
+
+
 def write(name, results):
-    """Store results with the command and the machine in ``bench/results/name.json``."""
+    """Store results with the command, the commit and the machine in ``bench/results/name.json``."""
     RESULTS.mkdir(exist_ok=True)
     cores = sorted({(i["internal_api"], i.get("version"), i.get("architecture")) for i in threadpool_info()}, key=str)
     machine = {
@@ -71,7 +86,8 @@ def write(name, results):
     arguments = ["FOLDER" if before == "--data" else a for before, a in zip(sys.argv, sys.argv[1:], strict=False)]
     command = " ".join(["python", f"bench/{Path(sys.argv[0]).name}", *arguments])
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"command": command, "machine": machine, **results}, indent=1) + "\n", encoding="utf-8")
+    content = {"command": command, **revision(), "machine": machine, **results}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     print(f"wrote {path.relative_to(RESULTS.parent.parent)}")
 
 
@@ -140,3 +156,15 @@ def processor_seconds_of_others():
         return float("nan")
     busy = user + nice + system + interrupts + soft_interrupts + stolen
     return busy / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
+class Others:
+    """Cores that other processes keep busy in a ``with`` block: ``cores`` after it."""
+
+    def __enter__(self):
+        self._start = time.perf_counter(), processor_seconds_of_others()
+        return self
+
+    def __exit__(self, *exception):
+        start, taken = self._start
+        self.cores = (processor_seconds_of_others() - taken) / (time.perf_counter() - start)

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from common import RESULTS, hold_out, load, processor_seconds_of_others, require, scores, split, timed_fit, write
+from common import RESULTS, Others, hold_out, load, require, revision, scores, split, timed_fit, write
 from scipy.special import log_ndtr
 from sklearn.cluster import KMeans
 from sklearn.kernel_approximation import Nystroem
@@ -190,9 +190,9 @@ def side_by_side(data, arguments):
 
     Not a point of each in turn: the first milliseconds after another library's threads are slow.
     """
-    start, others = time.perf_counter(), processor_seconds_of_others()
-    curves = {method: list(METHODS[method](data, arguments)) for method in arguments.methods}
-    return curves, (processor_seconds_of_others() - others) / (time.perf_counter() - start)
+    with Others() as others:
+        curves = {method: list(METHODS[method](data, arguments)) for method in arguments.methods}
+    return curves, others.cores
 
 
 def first_within(curve, target):
@@ -265,7 +265,8 @@ def main():
             curves, others = side_by_side(data, arguments)
             command = (f"python bench/learning.py --data FOLDER --sets {name} --seconds {arguments.seconds:g} "
                        f"--threads {arguments.threads} --methods {' '.join(arguments.methods)}")  # fmt: skip
-            result = {"command": command, "cores_taken_by_others": others, **compare(curves), "curves": curves}
+            result = {"command": command, **revision(), "cores_taken_by_others": others}
+            result.update(compare(curves), curves=curves)
             report(name, result)
             store(name, result)
             draw(name, result)

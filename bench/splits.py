@@ -11,7 +11,7 @@ import argparse
 import statistics
 from pathlib import Path
 
-from common import load, scores, split, timed_fit, write
+from common import Others, load, scores, split, timed_fit, write
 from learning import ringnorm
 
 from xgpc import GPClassifier
@@ -40,9 +40,11 @@ def main():
     rows = []
     for name in arguments.sets:
         X, y = ringnorm() if name == "ringnorm" else load(arguments.data, name)
-        runs = [measure(X, y, seed, arguments.threads) for seed in range(arguments.splits)]
+        with Others() as others:
+            runs = [measure(X, y, seed, arguments.threads) for seed in range(arguments.splits)]
         medians = {key: statistics.median(run[key] for run in runs) for key in ("nll", "error", "seconds")}
-        rows.append({"data": name, "reference_nll": REFERENCE[name], "medians": medians, "runs": runs})
+        rows.append({"data": name, "rows": len(y), "reference_nll": REFERENCE[name], "medians": medians,
+                     "cores_taken_by_others": others.cores, "runs": runs})  # fmt: skip
         print(f"{name:14s} NLL {medians['nll']:.4f} (split 0 {runs[0]['nll']:.4f}, reference {REFERENCE[name]:.3f}), "
               f"error {medians['error']:.4f}, {medians['seconds']:.2f} s", flush=True)  # fmt: skip
     write("splits", {"rows": rows})

@@ -8,9 +8,10 @@ the number of trees that is best on another tenth, as without it its probabiliti
 
 import argparse
 import statistics
+import time
 from pathlib import Path
 
-from common import hold_out, load, require, scores, split, timed_fit, write
+from common import Others, hold_out, load, require, scores, split, timed_fit, write
 
 from xgpc import GPClassifier
 
@@ -23,9 +24,12 @@ COLUMNS = ("m", "gp_nll", "trees_nll", "gp_error", "trees_error", "gp_seconds", 
 
 def gaussian_process(data, threads):
     model = GPClassifier(n_jobs=threads, random_state=0)
+    processor = time.process_time()
     seconds = timed_fit(model, data.X, data.y)
+    processor = time.process_time() - processor
     reached = scores(model.predict_proba(data.X_test), data.y_test)
-    return {"seconds": seconds, **reached, "m": len(model.inducing_points_), "elbo": model.elbo_}
+    size = {"m": len(model.inducing_points_), "elbo": model.elbo_}
+    return {"seconds": seconds, "processor_seconds": processor, **reached, **size}
 
 
 def trees(data, threads):
@@ -40,12 +44,15 @@ def trees(data, threads):
 
 def measure(folder, name, seed, threads):
     data = split(*load(folder, name), seed)
-    return {"data": name, "seed": seed, "gp": gaussian_process(data, threads), "trees": trees(data, threads)}
+    with Others() as others:
+        found = {"gp": gaussian_process(data, threads), "trees": trees(data, threads)}
+    return {"data": name, "seed": seed, "rows": len(data.y), "cores_taken_by_others": others.cores, **found}
 
 
 def row(name, runs):
     """Means over the splits; medians of m and seconds."""
-    values = {"data": name, "m": statistics.median(run["gp"]["m"] for run in runs)}
+    values = {"data": name, "rows": runs[0]["rows"], "m": statistics.median(run["gp"]["m"] for run in runs)}
+    values["gp_processor_seconds"] = statistics.median(run["gp"]["processor_seconds"] for run in runs)
     for method in ("gp", "trees"):
         for key, average in (("nll", statistics.mean), ("error", statistics.mean), ("seconds", statistics.median)):
             values[f"{method}_{key}"] = average(run[method][key] for run in runs)

@@ -464,7 +464,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def save(self, path: str | os.PathLike) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects.
 
-        All parameters are kept but a ``random_state`` that is not an integer: the loaded model then has None.
+        All parameters are kept but a ``random_state`` that is not an integer: the loaded model then has None. A file
+        of that name is replaced once the new one is whole and on the disk: an OSError or an interrupt leaves it as it
+        was, and whoever reads it meanwhile finds the old model or the new one.
         """
         check_is_fitted(self)
         io.save(self, path)

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from .blocks import single_threaded_blas
+from .files import regular, replacing
 from .full import FullPosterior, FullPrior
 from .kernels import KERNELS, KernelSpec
 from .likelihoods import resolve
@@ -90,13 +91,13 @@ def save(model: Any, path: str | os.PathLike) -> None:
     if hasattr(model, "feature_names_in_"):
         arrays["feature_names"] = model.feature_names_in_.astype(str)
     header_text = json.dumps(header, default=lambda value: np.asarray(value).tolist())
-    with open(path, "wb") as file:
+    with replacing(path) as file:
         np.savez(file, header=header_text, classes=classes, Z=q.prior.Z, eta=eta, h=h, **arrays)
 
 
 def load(cls: type, path: str | os.PathLike) -> Any:
     """Read a model of class ``cls``."""
-    with open(path, "rb") as file:
+    with regular(path) as file:
         # A damaged or foreign file can fail in any way that zip, NumPy, JSON or the estimator know.
         try:
             with np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:

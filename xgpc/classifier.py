@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import io, starting
 from .blocks import single_threaded_blas
-from .correction import bound_gap, corrected_marginals, correction_terms
+from .correction import bound_gap, corrected_marginals, correction_terms, has_correction
 from .full import FullPrior
 from .hyperparameters import Options, Outcome
 from .inference import History, coordinate_ascent, starting_posterior
@@ -292,8 +292,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 )
             coin = -np.log(len(classes)) * passes.total_weight
             gap = bound_gap(passes, elbo + q.kl, likelihood.name, bound)
-            corrects = (likelihood.name, bound) == ("logit", "polya-gamma")
-            correction = correction_terms(passes, q) if corrects else None
+            correction = correction_terms(passes, q) if has_correction(likelihood.name, bound) else None
         if not np.isfinite(elbo):
             raise ValueError(f"The bound is {elbo}: scale the features and the sample weights to moderate values.")
         if not converged:
@@ -474,6 +473,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def load(cls, path: str | os.PathLike) -> GPClassifier:
         """Read a model that ``save`` wrote; it predicts the same bits on the same machine.
+
+        Nothing in the file is executed, and everything is checked before it is used. The arrays of a file that is
+        refused are not read unless they fit its header.
 
         Raises
         ------

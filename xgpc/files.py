@@ -50,7 +50,7 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
     Whoever reads ``path`` meanwhile, or after a failure, an interrupt or a loss of power, finds the old file or the new
     one. A symbolic link stays and its target is replaced. A file that there was keeps its mode, a new one has that of
-    the umask; owner and other hard links are not kept.
+    the umask; owner and other hard links are not kept. A process that is killed may leave the temporary file behind.
 
     Raises
     ------

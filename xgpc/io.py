@@ -156,7 +156,8 @@ def load(cls: type, path: str | os.PathLike) -> Any:
             floats = _float_shapes(header, archive.members)
             _check_members(floats, header, archive.members)
             arrays = {name: archive[name] for name in archive if name != "header"}
-            with single_threaded_blas:
+            # What overflows is refused, and need not be warned of.
+            with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"):
                 return _rebuild(cls, header, list(floats), arrays)
         except MemoryError:
             raise

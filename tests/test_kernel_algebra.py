@@ -22,7 +22,8 @@ from sklearn.gaussian_process.kernels import (
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
-from xgpc.kernels import MAX_FACTORS, KernelSpec
+from xgpc import GPClassifier, kernels
+from xgpc.kernels import MAX_FACTORS, MAX_NOISE, KernelSpec
 
 ARD = np.array([0.7, 2.0, 1.3])
 MATERN = {"1/2": 0.5, "3/2": 1.5, "5/2": 2.5, "infinity": np.inf}
@@ -280,3 +281,49 @@ def test_exponents_above_the_number_of_factors_are_refused(kernel):
 def test_as_many_factors_as_are_allowed(kernel):
     X, Z = np.random.default_rng(4).normal(size=(2, 9, 3))
     assert_equals_scikit_learn(kernel, X, Z)
+
+
+HUGE = (10**9, 1e300, 10**400)
+
+
+@pytest.mark.parametrize("kernel", [RBF() ** p for p in HUGE] + [White() ** p + RBF() for p in HUGE], ids=repr)
+def test_huge_exponents_are_refused_without_multiplying_out(kernel, monkeypatch):
+    products = []
+    monkeypatch.setattr(kernels.Term, "__mul__", lambda a, b: products.append(1) or a)
+    with pytest.raises(ValueError, match=r"multiplies out to more than|The exponent 10+ of .* is not supported"):
+        KernelSpec(kernel, 2)
+    with pytest.raises(ValueError, match=r"multiplies out to more than|The exponent 10+ of .* is not supported"):
+        GPClassifier(kernel, n_inducing=4).fit([[0.0], [1.0], [2.0]], [0, 1, 0])
+    assert len(products) == 0
+
+
+def test_powers_of_powers_of_noise_are_refused():
+    kernel = White()
+    for _ in range(3):
+        kernel = kernel**MAX_NOISE
+    with pytest.raises(ValueError, match="multiplies out to more than"):
+        KernelSpec(kernel + RBF(), 2)
+
+
+@pytest.mark.parametrize(("depth", "compose"), [(60, lambda k: k + k), (3000, lambda k: k + RBF()), (300, C().__mul__)])
+def test_trees_of_too_many_kernels_are_refused_without_walking_over_them(depth, compose):
+    """2^61 kernels, and trees that are deeper than Python's limit of recursion."""
+    kernel = RBF()
+    for _ in range(depth):
+        kernel = compose(kernel)
+    with pytest.raises(ValueError, match="composed of more than 256 kernels, or nested more than 100 deep"):
+        KernelSpec(kernel, 2)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_largest_trees_are_allowed(reverse):
+    """A sum of as many products as there may be factors, written from the left or from the right."""
+    scales = np.linspace(0.5, 2.0, MAX_FACTORS)
+    kernel = C(scales[0]) * RBF(scales[0])
+    for scale in scales[1:]:
+        kernel = C(scale) * RBF(scale) + kernel if reverse else kernel + C(scale) * RBF(scale)
+    X = np.random.default_rng(0).normal(size=(4, 2))
+    spec = KernelSpec(kernel, 2)
+    assert_equals_scikit_learn(kernel, X, X, spec)
+    assert_equals_scikit_learn(kernel.clone_with_theta(spec.theta + 0.1), X, X, spec.with_theta(spec.theta + 0.1))
+    assert len(spec.theta) == len(spec.bounds) == len(spec.names) == 2 * MAX_FACTORS

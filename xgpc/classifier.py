@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import io, starting
 from .blocks import single_threaded_blas
-from .correction import bound_gap, corrected_marginals, correction_terms
+from .correction import bound_gap, corrected_marginals, correction_terms, has_correction
 from .full import FullPrior
 from .hyperparameters import Options, Outcome
 from .inference import History, coordinate_ascent, starting_posterior
@@ -296,8 +296,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 )
             coin = -np.log(len(classes)) * passes.total_weight
             gap = bound_gap(passes, elbo + q.kl, likelihood.name, bound)
-            corrects = (likelihood.name, bound) == ("logit", "polya-gamma")
-            correction = correction_terms(passes, q) if corrects else None
+            correction = correction_terms(passes, q) if has_correction(likelihood.name, bound) else None
         if not np.isfinite(elbo):
             raise ValueError(f"The bound is {elbo}: scale the features and the sample weights to moderate values.")
         if not converged:
@@ -469,7 +468,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def save(self, path: str | os.PathLike) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects.
 
-        All parameters are kept but a ``random_state`` that is not an integer: the loaded model then has None.
+        All parameters are kept but a ``random_state`` that is not an integer: the loaded model then has None. A file
+        of that name is replaced once the new one is whole and on the disk: an OSError or an interrupt leaves it as it
+        was, and whoever reads it meanwhile finds the old model or the new one.
         """
         check_is_fitted(self)
         io.save(self, path)
@@ -477,6 +478,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def load(cls, path: str | os.PathLike) -> GPClassifier:
         """Read a model that ``save`` wrote; it predicts the same bits on the same machine.
+
+        Nothing in the file is executed, and everything is checked before it is used. The arrays of a file that is
+        refused are not read unless they fit its header.
 
         Raises
         ------

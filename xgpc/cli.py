@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import csv
 import os
-import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NoReturn, TextIO
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from . import demo
 from .catalogue import SYSTEMS
 from .classifier import GPClassifier
+from .files import check_replaceable, check_writable, is_special, replacing
 from .likelihoods import LIKELIHOODS, resolve
 from .metrics import scores
 from .report import Rows, aligned, class_shares, model_kernel_rows, score_rows
@@ -178,53 +179,44 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check_output(path: str, inputs: Sequence[str] = ()) -> None:
+def _check_output(path: str, inputs: Sequence[str] = (), check: Callable[[str], None] = check_writable) -> None:
     """Refuse, before any work is done, an output that could not be written or that would replace an input."""
-    target = Path(path)
     for given in inputs:
-        if target.exists() and os.path.exists(given) and os.path.samefile(target, given):
+        if os.path.exists(path) and os.path.exists(given) and os.path.samefile(path, given):
             raise ValueError(f"the output {path!r} is also an input, which it would replace; give it another name.")
-    folder = Path(os.path.realpath(path)).parent
-    if target.is_dir():
-        raise ValueError(f"cannot write {path!r}: it is a directory; give the name of a file.")
-    if not target.exists() and not folder.is_dir():
-        raise ValueError(f"cannot write {path!r}: there is no directory {str(folder)!r}; create it first.")
-    if not os.access(target if target.exists() else folder, os.W_OK):
-        raise ValueError(f"cannot write {path!r}: permission denied; give a file in a directory you may write to.")
+    with _writing(path):
+        check(path)
 
 
 @contextmanager
-def _replacing(path: str) -> Iterator[Path]:
-    """A temporary file beside ``path`` that takes its place at the end, or is removed after an error."""
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".xgpc-{os.getpid()}.tmp")
+def _writing(path: str) -> Iterator[None]:
+    """Turn an OSError into a message about ``path``."""
     try:
-        if os.path.exists(path) and not os.path.isfile(path):
-            # A device or a pipe is written to; replacing it would destroy it.
-            yield Path(path)
-            return
-        yield temporary
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
+        yield
     except OSError as error:
         raise ValueError(
-            f"cannot write {path!r}: {error.strerror or error}; free space or give another file."
+            f"cannot write {path!r}: {error.strerror or error}; give the name of a file in a directory that exists, "
+            "has free space and may be written to."
         ) from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def _text_output(path: str | None) -> Iterator[TextIO]:
+def _output(path: str) -> Iterator[BinaryIO]:
+    """A file that takes the place of ``path`` at the end; a device or a pipe is written to."""
+    with _writing(path), open(path, "wb") if is_special(path) else replacing(path) as file:
+        yield file
+
+
+@contextmanager
+def _text_output(path: str | None) -> Iterator[Any]:
     """A file for CSV, or standard output for None."""
     if path is None:
         if sys.stdout is None:
             raise ValueError("standard output is closed; use --output FILE.")
         yield sys.stdout
         return
-    with _replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
-        yield file
+    with _output(path) as file:
+        yield codecs.getwriter("utf-8")(file)
 
 
 def _demo(arguments: argparse.Namespace) -> None:
@@ -239,8 +231,8 @@ def _demo(arguments: argparse.Namespace) -> None:
     except ImportError:
         print("No picture without matplotlib: pip install 'xgpc[plot]'")
         return
-    with _replacing(arguments.output) as temporary:
-        result.draw(temporary, picture_format)
+    with _output(arguments.output) as file:
+        result.draw(file, picture_format)
     print(f"Picture: {arguments.output}")
 
 
@@ -271,7 +263,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _fit(arguments: argparse.Namespace) -> None:
-    _check_output(arguments.model, [arguments.data])
+    _check_output(arguments.model, [arguments.data], check_replaceable)
     table = read_table(arguments.data, target=arguments.target)
     y = parse_labels(table.target)
     classes, counts = np.unique(y, return_counts=True)
@@ -287,8 +279,8 @@ def _fit(arguments: argparse.Namespace) -> None:
     seconds = perf_counter() - start
     # The names belong to the model, so that the columns of other files can be found by name.
     model.feature_names_in_ = np.array(table.features, dtype=object)
-    with _replacing(arguments.model) as temporary:
-        model.save(temporary)
+    with _writing(arguments.model):
+        model.save(arguments.model)
     likelihood, bound = resolve(model.likelihood, model.bound, len(classes))
     Z = model.inducing_points_
     rows: Rows = [

@@ -89,6 +89,16 @@ EXACT = {
 }
 
 
+def has_correction(likelihood: str, bound: str) -> bool:
+    """Whether the correction is for the posterior of this bound."""
+    return (likelihood, bound) == ("logit", "polya-gamma")
+
+
+def has_bound_gap(likelihood: str, bound: str) -> bool:
+    """Whether it is known what the bound gives away."""
+    return bound == "exact" or (likelihood, bound) in EXACT
+
+
 def bound_gap(passes: TrainingSites, log_likelihood: float, likelihood: str, bound: str) -> float | None:
     """What the exact bound has more, in nats, at the q of the latest pass, which summed ``log_likelihood``.
 

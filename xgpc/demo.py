@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import BinaryIO
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
@@ -65,7 +66,7 @@ class Demo:
         }
         return "\n".join(f"{title}\n{aligned(rows)}" for title, rows in blocks.items())
 
-    def draw(self, path: Path, file_format: str) -> None:
+    def draw(self, file: Path | BinaryIO, file_format: str) -> None:
         """Write the picture: a reliability diagram, and a model of the two most relevant features."""
         from matplotlib.figure import Figure
 
@@ -86,7 +87,7 @@ class Demo:
         decision_contours(plane, X, self.y_train, ax=right)
         x_name, y_name = (self.names[k].capitalize() for k in pair)
         right.set(title="A model of the two most relevant features, training rows", xlabel=x_name, ylabel=y_name)
-        figure.savefig(path, format=file_format, dpi=150)
+        figure.savefig(file, format=file_format, dpi=150)
 
 
 def run(seed: int) -> Demo:

@@ -96,7 +96,7 @@ def inducing_points(
         For an unknown method, a wrong number or an array of the wrong shape.
     """
     if not isinstance(method, str):
-        return _given(method, sample.rows.shape[1])
+        return given_points(method, sample.rows.shape[1])
     if method not in METHODS:
         raise ValueError(f"inducing_points must be one of {list(METHODS)} or an array (m, d); got {method!r}.")
     if isinstance(n_inducing, str):
@@ -187,7 +187,8 @@ def with_more_points(prior: AnyPrior, rows: np.ndarray, n_more: int, random_stat
     return prior.rebuilt([group.spec for group in prior.groups], Z.reshape(*prior.Z.shape[:-2], *Z.shape[1:]))
 
 
-def _given(points: ArrayLike, n_features: int) -> np.ndarray:
+def given_points(points: ArrayLike, n_features: int) -> np.ndarray:
+    """Inducing points that the user gives, as (m, d) float64; ValueError for anything but a table of numbers."""
     allowed = f"inducing_points must be one of {list(METHODS)} or a numeric array (m, d)"
     try:
         Z = np.array(points)

@@ -1,22 +1,34 @@
-"""Models as one ``.npz`` file of plain arrays: nothing in it is ever executed."""
+"""Models as one ``.npz`` file of plain arrays: nothing in it is ever executed, and nothing in it is believed.
+
+A file may be damaged or made to harm. Everything is checked before it is used: names, types and shapes of the arrays
+before any is read, every field of the header, and that numbers are finite.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import numbers
 import os
+import reprlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
+from .archive import KINDS, Archive, Member
 from .blocks import single_threaded_blas
+from .correction import has_bound_gap, has_correction
+from .files import regular, replacing
 from .full import FullPosterior, FullPrior
-from .kernels import KERNELS, KernelSpec
-from .likelihoods import resolve
-from .posterior import Prior, SeparatePriors, SparsePosterior
+from .inducing import given_points
+from .kernels import KERNELS, KernelSpec, check_tree
+from .likelihoods import LIKELIHOODS, has_label_noise
+from .posterior import AnyPosterior, Prior, SeparatePriors, SparsePosterior
+from .validation import check_parameters, is_integer, is_number
 
-FORMAT = 3
+FORMAT = 4
 # Constructor arguments kept as they are; kernel, inducing points, class weights and random state have forms of their
 # own.
 PARAMETERS = (
@@ -24,6 +36,19 @@ PARAMETERS = (
     "subset_sizes", "share", "label_noise", "batch_size", "learning_rate",
     "max_iter", "tol", "warm_start", "n_jobs", "verbose",
 )  # fmt: skip
+OWN_FORMS = ("kernel", "inducing_points", "class_weight", "random_state")
+FIELDS = (
+    "format", "full", "parameters", "kernels", "resolved", "label_noise", "object_labels", "bound_gap", "elbo",
+    "n_iter", "converged", "feature_names", "history",
+)  # fmt: skip
+# Characters of the header, and its numbers and names. It holds the kernels' parameters, three numbers for a length
+# scale with its bounds: enough for 150 000 of these. To parse as much takes a second and 60 MB at most.
+MAX_HEADER, MAX_VALUES = 2**24, 500_000
+# Characters of an error: it may quote as many numbers as a file has.
+MAX_REASON = 500
+HISTORY = "history_"
+CORRECTION = ("correction_precision", "correction_linear")
+DO_NOT_FIT = "its arrays do not fit each other"
 
 
 def kernel_to_data(kernel: Kernel) -> dict[str, Any]:
@@ -37,12 +62,17 @@ def kernel_to_data(kernel: Kernel) -> dict[str, Any]:
     return data
 
 
-def kernel_from_data(data: dict[str, Any]) -> Kernel:
+def kernel_from_data(data: Any) -> Kernel:
     """The kernel that ``kernel_to_data`` described."""
+    check_tree(data, lambda node: [value for value in node.values() if isinstance(value, dict)])
+    return _kernel(data)
+
+
+def _kernel(data: dict[str, Any]) -> Kernel:
     parameters: dict[str, Any] = {}
     for name, value in data.items():
         if isinstance(value, dict):
-            parameters[name] = kernel_from_data(value)
+            parameters[name] = _kernel(value)
         elif name != "type":
             parameters[name] = np.array(value) if isinstance(value, list) else value
     return KERNELS[data["type"]](**parameters)
@@ -50,28 +80,18 @@ def kernel_from_data(data: dict[str, Any]) -> Kernel:
 
 def save(model: Any, path: str | os.PathLike) -> None:
     """Write a fitted ``GPClassifier``."""
-    if model.classes_.dtype.kind == "O":
-        classes = model.classes_.astype(str)
-        if not np.array_equal(classes, model.classes_):
-            raise ValueError(
-                f"Only labels that are numbers, booleans or strings can be saved; got {model.classes_.tolist()}."
-            )
-    else:
-        classes = model.classes_
+    _check_parameters(model)
+    classes = model.classes_.astype(str) if model.classes_.dtype.kind == "O" else model.classes_
+    if classes.dtype.kind not in KINDS or not np.array_equal(classes, model.classes_):
+        raise ValueError(
+            f"Only labels that are numbers, booleans or strings can be saved; got {model.classes_.tolist()}."
+        )
     q = model.posterior_
-    parameters = {name: getattr(model, name) for name in PARAMETERS}
-    weights = model.class_weight
-    parameters["class_weight"] = list(weights.items()) if isinstance(weights, dict) else weights
-    seed = model.random_state
-    parameters["random_state"] = seed if isinstance(seed, numbers.Integral) else None
-    points = model.inducing_points
-    parameters["inducing_points"] = points if isinstance(points, str) else np.asarray(points, dtype=np.float64)
-    parameters["kernel"] = None if model.kernel is None else kernel_to_data(model.kernel)
     full = isinstance(q, FullPosterior)
     header = {
         "format": FORMAT,
         "full": full,
-        "parameters": parameters,
+        "parameters": _parameters_to_data(model),
         "kernels": [kernel_to_data(prior.spec.kernel) for prior in q.prior.groups],
         "resolved": model._resolved,
         "label_noise": getattr(model, "label_noise_", None),
@@ -80,80 +100,198 @@ def save(model: Any, path: str | os.PathLike) -> None:
         "elbo": model.elbo_,
         "n_iter": model.n_iter_,
         "converged": model.converged_,
+        # What else there is, so that none can get lost.
+        "feature_names": hasattr(model, "feature_names_in_"),
+        "history": list(model.history_),
     }
     eta, h = q.natural
     # Of a full Gaussian process the sites' precisions, else lower triangles of P.
     eta = eta if full else np.tril(eta)
-    arrays = {f"history_{name}": column for name, column in model.history_.items()}
+    arrays = {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     if model._correction is not None:
-        arrays["correction_precision"], arrays["correction_linear"] = model._correction
-    if hasattr(model, "feature_names_in_"):
+        arrays.update(zip(CORRECTION, model._correction, strict=True))
+    if header["feature_names"]:
         arrays["feature_names"] = model.feature_names_in_.astype(str)
-    header_text = json.dumps(header, default=lambda value: np.asarray(value).tolist())
-    with open(path, "wb") as file:
-        np.savez(file, header=header_text, classes=classes, Z=q.prior.Z, eta=eta, h=h, **arrays)
+    if not isinstance(model.inducing_points, str):
+        arrays["inducing_points"] = np.asarray(model.inducing_points, dtype=np.float64)
+    text = json.dumps(header, default=lambda value: np.asarray(value).tolist())
+    _check_length(text)
+    with replacing(path) as file:
+        np.savez(file, header=text, classes=classes, Z=q.prior.Z, eta=eta, h=h, **arrays)
+
+
+def _check_parameters(model: Any) -> None:
+    """As before a fit."""
+    check_parameters(model)
+    if model.kernel is not None:
+        KernelSpec(model.kernel, model.n_features_in_)
+    if not isinstance(model.inducing_points, str):
+        given_points(model.inducing_points, model.n_features_in_)
+
+
+def _parameters_to_data(model: Any) -> dict[str, Any]:
+    weights, seed, points = model.class_weight, model.random_state, model.inducing_points
+    return {
+        **{name: getattr(model, name) for name in PARAMETERS},
+        "kernel": None if model.kernel is None else kernel_to_data(model.kernel),
+        # Those that are given are an array of their own.
+        "inducing_points": points if isinstance(points, str) else None,
+        "class_weight": list(weights.items()) if isinstance(weights, dict) else weights,
+        "random_state": seed if isinstance(seed, numbers.Integral) else None,
+    }
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_HEADER or sum(map(text.count, ",[{")) > MAX_VALUES:
+        raise ValueError(f"The header of a model has at most {MAX_VALUES} values; the kernels have more parameters.")
 
 
 def load(cls: type, path: str | os.PathLike) -> Any:
     """Read a model of class ``cls``."""
-    with open(path, "rb") as file:
+    with regular(path) as file:
         # A damaged or foreign file can fail in any way that zip, NumPy, JSON or the estimator know.
         try:
-            with np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            with single_threaded_blas:
-                return _rebuild(cls, arrays)
+            archive = Archive(file)
+            header = _header(archive)
+            floats = _float_shapes(header, archive.members)
+            _check_members(floats, header, archive.members)
+            arrays = {name: archive[name] for name in archive if name != "header"}
+            # What overflows is refused, and need not be warned of.
+            with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"):
+                return _rebuild(cls, header, list(floats), arrays)
+        except MemoryError:
+            raise
         except Exception as error:
-            reason = str(error).rstrip(".")
+            reason = str(error)[:MAX_REASON].rstrip(".")
             raise ValueError(f"{os.fspath(path)!r} is not a model saved by GPClassifier.save: {reason}.") from error
 
 
-def _rebuild(cls: type, arrays: dict[str, np.ndarray]) -> Any:
-    header = json.loads(str(arrays["header"]))
-    if header["format"] != FORMAT:
-        raise ValueError(f"its format is {header['format']}, this version reads {FORMAT}")
-    Z, eta, h, classes = (arrays[name] for name in ("Z", "eta", "h", "classes"))
-    m, d = Z.shape[-2:]
-    names = arrays.get("feature_names", np.empty(d))
+def _require(is_right: bool, what: str, given: Any) -> None:
+    if not is_right:
+        raise ValueError(f"its {what} is not valid: {reprlib.repr(given)}")
+
+
+def _header(archive: Archive) -> dict[str, Any]:
+    """The header, with all of its fields and each of the right type."""
+    member = archive.members.get("header")
+    if member is None or member.dtype.kind != "U" or member.shape or member.dtype.itemsize > 4 * MAX_HEADER:
+        raise ValueError("it has no header")
+    text = str(archive["header"])
+    _check_length(text)
+    header = json.loads(text)
+    _require(isinstance(header, dict), "header", header)
+    if header.get("format") != FORMAT:
+        raise ValueError(f"its format is {reprlib.repr(header.get('format'))}, this version reads {FORMAT}")
+    _require(sorted(header) == sorted(FIELDS), "header", sorted(header))
+    for name in ("full", "object_labels", "converged", "feature_names"):
+        _require(isinstance(header[name], bool), name, header[name])
+    _require(is_integer(header["n_iter"]) and header["n_iter"] >= 1, "n_iter", header["n_iter"])
+    _require(_is_finite(header["elbo"]), "elbo", header["elbo"])
+    pairs = [[name, bound] for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
+    _require(header["resolved"] in pairs, "likelihood and bound", header["resolved"])
+    gap = header["bound_gap"]
+    _require(_is_finite(gap) if has_bound_gap(*header["resolved"]) else gap is None, "bound_gap", gap)
+    kernels, parameters, history = header["kernels"], header["parameters"], header["history"]
+    _require(isinstance(history, list) and all(isinstance(name, str) for name in history), "history", history)
+    _require(isinstance(kernels, list) and all(isinstance(one, dict) for one in kernels), "kernels", kernels)
+    _require(
+        isinstance(parameters, dict) and sorted(parameters) == sorted(PARAMETERS + OWN_FORMS), "parameters", parameters
+    )
+    return header
+
+
+def _is_finite(value: Any) -> bool:
+    return is_number(value) and math.isfinite(value)
+
+
+def _float_shapes(header: dict[str, Any], members: dict[str, Member]) -> dict[str, tuple[int, ...]]:
+    """Names of the arrays of finite numbers, and the shapes that they must have by those of Z and the classes."""
+    shapes = {name: member.shape for name, member in members.items()}
+    Z, n_classes = shapes.get("Z", ()), math.prod(shapes.get("classes", ()))
     likelihood, bound = header["resolved"]
-    n_latents = resolve(likelihood, bound, len(classes))[0].n_latents(len(classes))
-    shape = () if n_latents is None else (n_latents,)
-    kernels = header["kernels"]
-    size = (m,) if header["full"] else (m, m)
-    if (eta.shape, h.shape, names.shape) != ((*shape, *size), (*shape, m), (d,)) or (Z.ndim, len(kernels)) not in (
-        (2, 1),
-        (3, n_latents),
-    ):
-        raise ValueError("its arrays do not fit each other")
-    parameters = header["parameters"]
+    n_latents = LIKELIHOODS[likelihood].n_latents(n_classes)
+    latents = () if n_latents is None else (n_latents,)
+    if n_classes < 2 or (n_classes > 2 and not latents) or Z[:-2] not in ((), latents) or len(Z) < 2 or not all(Z):
+        raise ValueError(DO_NOT_FIT)
+    _require(len(header["kernels"]) == math.prod(Z[:-2]), "number of kernels", len(header["kernels"]))
+    m = Z[-2]
+    found = {"Z": Z, "eta": (*latents, m) if header["full"] else (*latents, m, m), "h": (*latents, m)}
+    if has_correction(likelihood, bound):
+        found.update(zip(CORRECTION, (found["eta"], found["h"]), strict=True))
+    if header["parameters"]["inducing_points"] is None:
+        found["inducing_points"] = shapes.get("inducing_points", ())
+    return found
+
+
+def _check_members(floats: dict[str, tuple[int, ...]], header: dict[str, Any], members: dict[str, Member]) -> None:
+    """ValueError unless all arrays that the header speaks of, and no others, are there with their types and shapes."""
+    history = [f"{HISTORY}{name}" for name in header["history"]]
+    names = ["feature_names"] * header["feature_names"]
+    expected = sorted(["header", "classes", *floats, *history, *names])
+    if expected != sorted(members):
+        raise ValueError(f"its arrays are {sorted(members)}, not {expected}")
+    fits = [
+        *(members[name].shape == shape and members[name].dtype.str[1:] == "f8" for name, shape in floats.items()),
+        *(members[name].shape == floats["Z"][-1:] and members[name].dtype.kind == "U" for name in names),
+        *(len(members[name].shape) in (1, 2) for name in history),
+        len({members[name].shape[:1] for name in history}) <= 1,
+        len(floats.get("inducing_points", (0, 0))) == 2,
+        len(members["classes"].shape) == 1,
+        not header["object_labels"] or members["classes"].dtype.kind == "U",
+    ]
+    if not all(fits):
+        raise ValueError(DO_NOT_FIT)
+
+
+def _constructor_arguments(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    parameters = dict(header["parameters"])
     if isinstance(parameters["learning_rate"], list):
         parameters["learning_rate"] = tuple(parameters["learning_rate"])
-    if isinstance(parameters["class_weight"], list):
-        parameters["class_weight"] = dict(parameters["class_weight"])
-    if isinstance(parameters["inducing_points"], list):
-        parameters["inducing_points"] = np.array(parameters["inducing_points"])
+    if parameters["inducing_points"] is None:
+        parameters["inducing_points"] = arrays["inducing_points"]
     if parameters["kernel"] is not None:
         parameters["kernel"] = kernel_from_data(parameters["kernel"])
+    weights = parameters["class_weight"]
+    if isinstance(weights, list):
+        parameters["class_weight"] = weights = dict(weights)
+        _require(all(_is_finite(weight) and weight > 0.0 for weight in weights.values()), "class_weight", weights)
+    else:
+        _require(weights in (None, "balanced"), "class_weight", weights)
+    seed = parameters["random_state"]
+    _require(seed is None or (is_integer(seed) and 0 <= seed < 2**32), "random_state", seed)
+    return parameters
+
+
+def _posterior(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> AnyPosterior:
+    Z = arrays["Z"]
+    m, d = Z.shape[-2:]
     one_prior, posterior = (FullPrior, FullPosterior) if header["full"] else (Prior, SparsePosterior)
-    priors = tuple(
-        one_prior.build(KernelSpec(kernel_from_data(kernel), d), points)
-        for kernel, points in zip(kernels, Z.reshape(-1, m, d), strict=True)
-    )
-    q = posterior.from_natural(priors[0] if Z.ndim == 2 else SeparatePriors(priors), eta, h)
-    if q is None:
-        raise ValueError("its posterior precision is not positive definite")
-    model = cls(**parameters)
-    correction = None
-    if "correction_linear" in arrays:
-        correction = arrays["correction_precision"], arrays["correction_linear"]
-        if (correction[0].shape, correction[1].shape) != (eta.shape, h.shape):
-            raise ValueError("its arrays do not fit each other")
-    model._set_fit(q, likelihood, bound, header["label_noise"], correction, header["bound_gap"])
+    specs = [KernelSpec(kernel_from_data(kernel), d) for kernel in header["kernels"]]
+    priors = tuple(one_prior.build(spec, points) for spec, points in zip(specs, Z.reshape(-1, m, d), strict=True))
+    q = posterior.from_natural(priors[0] if Z.ndim == 2 else SeparatePriors(priors), arrays["eta"], arrays["h"])
+    # Whatever of it is not finite is part of this.
+    if q is None or not math.isfinite(q.kl):
+        raise ValueError("its posterior precision is not positive definite, or its mean is not finite")
+    return q
+
+
+def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: dict[str, np.ndarray]) -> Any:
+    for name in floats:
+        _require(bool(np.isfinite(np.min(arrays[name])) and np.isfinite(np.max(arrays[name]))), name, "not finite")
+    classes, (likelihood, bound), delta = arrays["classes"], header["resolved"], header["label_noise"]
+    _require(bool(np.all(classes[:-1] < classes[1:])), "order of classes", classes.tolist())
+    _require(classes.dtype.kind != "f" or bool(np.all(np.isfinite(classes))), "classes", classes.tolist())
+    # Guessing has the largest.
+    has_noise, largest = has_label_noise(likelihood, bound), 1.0 - 1.0 / len(classes)
+    _require(is_number(delta) and 0.0 < delta < largest if has_noise else delta is None, "label_noise", delta)
+    model = cls(**_constructor_arguments(header, arrays))
+    model.n_features_in_ = arrays["Z"].shape[-1]
+    _check_parameters(model)
+    correction = tuple(arrays[name] for name in CORRECTION) if has_correction(likelihood, bound) else None
+    model._set_fit(_posterior(header, arrays), likelihood, bound, delta, correction, header["bound_gap"])
     model.classes_ = classes.astype(object) if header["object_labels"] else classes
-    model.n_features_in_ = d
     if "feature_names" in arrays:
-        model.feature_names_in_ = names.astype(object)
+        model.feature_names_in_ = arrays["feature_names"].astype(object)
     model.elbo_, model.n_iter_, model.converged_ = header["elbo"], header["n_iter"], header["converged"]
-    prefix = "history_"
-    model.history_ = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+    model.history_ = {name.removeprefix(HISTORY): a for name, a in arrays.items() if name.startswith(HISTORY)}
     return model

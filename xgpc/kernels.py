@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import (
@@ -68,6 +69,11 @@ LEAST_PARAMETER = 1e-300
 # Factors of all terms of a kernel together: every one costs an exponential per row and inducing point, and a power of
 # a sum has many.
 MAX_FACTORS = 64
+# White kernels of a term, which cost nothing but the time to multiply out a power of them.
+MAX_NOISE = 1000
+# Kernels of a tree, and its depth. A sum of MAX_FACTORS products of two has 255 and a depth of 65; walks over a deeper
+# one, ours and scikit-learn's, would come near Python's limit of recursion.
+MAX_KERNELS, MAX_DEPTH = 256, 100
 
 
 @dataclass(frozen=True)
@@ -128,51 +134,83 @@ def _check_parameter(kernel: Kernel, parameter: Hyperparameter) -> None:
         )
 
 
-def _leaf(kernel: Kernel, offset: int) -> Leaf:
-    """An elementary kernel whose free parameters begin at ``offset``."""
+def _elementary(kernel: Kernel, offset: int) -> tuple[Term, int]:
+    """An elementary kernel, whose free parameters begin at ``offset`` in theta, as a term, and where they end."""
+    is_factor = type(kernel) in FACTORS and FACTORS[type(kernel)].family(kernel)
+    if not is_factor and type(kernel) not in (ConstantKernel, WhiteKernel):
+        raise ValueError(f"The kernel {kernel} ({type(kernel).__name__}) is not supported. Supported: {SUPPORTED}.")
     theta = {}
     for parameter in kernel.hyperparameters:
         _check_parameter(kernel, parameter)
         if not parameter.fixed:
             theta[parameter.name] = slice(offset, offset + parameter.n_elements)
             offset += parameter.n_elements
-    return Leaf(kernel, theta)
+    leaf = Leaf(kernel, theta)
+    if is_factor:
+        return Term(factors=(leaf,)), offset
+    return (Term(noise=(leaf,)) if type(kernel) is WhiteKernel else Term(constants=((leaf, 1.0),))), offset
 
 
-def _terms(kernel: Kernel, offset: int) -> list[Term]:
-    """The kernel as a sum of products; its free parameters begin at ``offset`` in theta."""
+def check_tree(root: Any, children: Callable[[Any], Iterable[Any]]) -> None:
+    """ValueError for a tree of too many kernels; at most ``MAX_KERNELS`` of them are looked at."""
+    waiting, count = [(root, 1)], 0
+    while waiting:
+        node, depth = waiting.pop()
+        count += 1
+        if count > MAX_KERNELS or depth > MAX_DEPTH:
+            raise ValueError(
+                f"The kernel is composed of more than {MAX_KERNELS} kernels, or nested more than {MAX_DEPTH} deep; "
+                "simplify it."
+            )
+        waiting += [(child, depth + 1) for child in children(node)]
+
+
+def _parts(kernel: Kernel) -> list[Kernel]:
+    """The kernels that a composition is made of."""
+    return [getattr(kernel, name) for name in ("k1", "k2", "kernel") if hasattr(kernel, name)]
+
+
+def _are_too_many(terms: list[Term]) -> bool:
+    factors = sum(max(1, len(term.factors)) for term in terms)
+    return factors > MAX_FACTORS or any(len(term.noise) > MAX_NOISE for term in terms)
+
+
+def _too_many(kernel: Kernel) -> ValueError:
+    return ValueError(f"The kernel {kernel} multiplies out to more than {MAX_FACTORS} factors; simplify it.")
+
+
+def _terms(kernel: Kernel, offset: int) -> tuple[list[Term], int]:
+    """The kernel as a sum of products; its free parameters in theta begin at ``offset`` and end before the second."""
     if type(kernel) in (Sum, Product):
-        left = _terms(kernel.k1, offset)
-        right = _terms(kernel.k2, offset + kernel.k1.n_dims)
+        left, middle = _terms(kernel.k1, offset)
+        right, end = _terms(kernel.k2, middle)
         terms = left + right if type(kernel) is Sum else [a * b for a in left for b in right]
     elif type(kernel) is Exponentiation:
-        terms = _power(_terms(kernel.kernel, offset), kernel)
-    elif type(kernel) is ConstantKernel:
-        terms = [Term(constants=((_leaf(kernel, offset), 1.0),))]
-    elif type(kernel) is WhiteKernel:
-        terms = [Term(noise=(_leaf(kernel, offset),))]
-    elif type(kernel) in FACTORS and FACTORS[type(kernel)].family(kernel):
-        terms = [Term(factors=(_leaf(kernel, offset),))]
+        terms, end = _terms(kernel.kernel, offset)
+        terms = _power(terms, kernel)
     else:
-        raise ValueError(f"The kernel {kernel} ({type(kernel).__name__}) is not supported. Supported: {SUPPORTED}.")
-    if sum(max(1, len(term.factors)) for term in terms) > MAX_FACTORS:
-        raise ValueError(f"The kernel {kernel} multiplies out to more than {MAX_FACTORS} factors; simplify it.")
-    return terms
+        term, end = _elementary(kernel, offset)
+        terms = [term]
+    if _are_too_many(terms):
+        raise _too_many(kernel)
+    return terms, end
 
 
 def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
     try:
         exponent = float(kernel.exponent)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         exponent = math.nan
     if len(terms) == 1 and not terms[0].factors and not terms[0].noise and math.isfinite(exponent):
         return [Term(constants=tuple((leaf, power * exponent) for leaf, power in terms[0].constants))]
     if not (exponent.is_integer() and exponent >= 1.0):
         raise ValueError(f"The exponent {kernel.exponent} of {kernel} is not supported. Supported: {SUPPORTED}.")
+    if exponent > MAX_NOISE:
+        raise _too_many(kernel)
     product = terms
     for _ in range(int(exponent) - 1):
         product = [a * b for a in product for b in terms]
-        if len(product) > MAX_FACTORS:
+        if _are_too_many(product):
             break
     return product
 
@@ -232,7 +270,8 @@ class KernelSpec:
         self.n_features = n_features
         self._template = kernel
         self._values: np.ndarray | None = None
-        self.terms = _terms(kernel, 0)
+        check_tree(kernel, _parts)
+        self.terms, _ = _terms(kernel, 0)
         if all(term.noise for term in self.terms):
             raise ValueError(f"The kernel {kernel} is white noise alone; add a covariance such as RBF().")
         for _, leaf in self.factors:

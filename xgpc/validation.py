@@ -155,3 +155,7 @@ def _check_subset_sizes(sizes: Any) -> None:
 
 def is_integer(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_info, threadpool_limits
 
-import xgpc.classifier
+import xgpc.fitting
 import xgpc.hyperparameters
 import xgpc.posterior
 from xgpc import GPClassifier
@@ -394,7 +394,7 @@ def test_jitter_escalates_is_reported_and_ends_in_an_error(monkeypatch):
     [
         (xgpc.hyperparameters, "minimize"),
         (xgpc.hyperparameters, "coordinate_ascent"),
-        (xgpc.classifier, "coordinate_ascent"),
+        (xgpc.fitting, "coordinate_ascent"),
     ],
     ids=str,
 )

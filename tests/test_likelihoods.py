@@ -366,3 +366,20 @@ def test_label_noise_keeps_within_its_range(likelihood, bound, share):
         site.parameter = 0.1
         best_parameter(site, 50.0 * total, 50.0)
         assert site.parameter == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("load", [load_iris, load_wine])
+@pytest.mark.parametrize(
+    "params", [{}, {"share": "none"}, {"inducing_points": "all"}, {"batch_size": 30, "max_iter": 100}], ids=str
+)
+def test_logistic_softmax_ends_where_it_does_from_softmaxs_posterior(load, params):
+    """With a large variance the prior leads to an optimum at which every class is as likely."""
+    X, y = standardised(load)
+    kernel = ConstantKernel(300.0) * RBF(2.5 * np.sqrt(X.shape[1]))
+    common = {"kernel": kernel, "optimizer": None, "n_inducing": 30, "max_iter": 1000, "random_state": 0}
+    model = quietly(GPClassifier(likelihood="logistic-softmax", **common | params), X, y)
+    whole = common | params | {"batch_size": None}
+    other = quietly(GPClassifier(likelihood="softmax", warm_start=True, **whole), X, y)
+    quietly(other.set_params(likelihood="logistic-softmax"), X, y)
+    assert model.elbo_ >= other.elbo_ - (0.05 if "batch_size" in params else 1e-4) * abs(other.elbo_)
+    assert -np.mean(model.predict_log_proba(X)[np.arange(len(y)), y]) < 0.2 < np.log(3.0)

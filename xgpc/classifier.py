@@ -17,15 +17,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from . import io, starting
 from .blocks import single_threaded_blas
 from .correction import bound_gap, corrected_marginals, correction_terms, has_correction
+from .fitting import PosteriorOptions, fit_posterior_or_keep
 from .full import FullPrior
 from .hyperparameters import Options, Outcome
-from .inference import History, coordinate_ascent, starting_posterior
+from .inference import History
 from .learning import Data, Learner, parameters_at_bounds
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise, resolve
 from .passes import CACHE_BYTES
 from .posterior import AnyPosterior, SeparatePriors
 from .schemes import SCHEMES
-from .stochastic import batch_rows, learning_rate_schedule, stochastic
+from .stochastic import learning_rate_schedule
 from .validation import check_optimizer, check_parameters, training_data
 
 # Rows that become probabilities at a time.
@@ -104,8 +105,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights.
     warm_start : bool, default=False
-        Start from the previous fit's kernel (if it is learned), inducing points and posterior, whatever ``kernel``,
-        ``n_inducing`` and ``inducing_points`` say now.
+        Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
+        ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
+        of all rows: a refit on the same data does not lower it.
     n_jobs : int or None, default=None
         Threads over blocks of rows, in passes over all of them; the steps of mini-batches take one. Results do not
         depend on it, bit for bit.
@@ -127,9 +129,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Lower bound of the log evidence of the training data, in nats, all constants included.
     history_ : dict of arrays
         A row for each evaluation of the optimizer (``evaluation``, from 1 in every stage; ``theta`` as scikit-learn has
-        it; ``inner_iterations`` of the posterior), each decision on the number of inducing points (``decision``,
-        ``gain_per_point``) and each iteration of the posterior (``iteration`` or ``epoch``, ``learning_rate``,
-        mini-batches' ``change`` and ``log_likelihood``). All rows have ``seconds`` since the start and most ``elbo``,
+        it; ``inner_iterations`` of the posterior), each ``decision`` (on the number of inducing points, with
+        ``gain_per_point``, or to keep the previous hyperparameters or the posterior that mini-batches started from) and
+        each iteration of the posterior (``iteration`` or ``epoch``, ``learning_rate``, mini-batches' ``change`` and
+        ``log_likelihood``). All rows have ``seconds`` since the start and most ``elbo``,
         the bound on the ``n_rows`` rows in use, with ``n_inducing`` points: compare it at the same ``n_rows`` only.
         NaN where a row has no value; columns that no row has are missing.
     n_iter_ : int
@@ -255,45 +258,31 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 f"label_noise={noise:g} is for bounds 'additive-noise' of likelihoods other than softmax; the bound is "
                 f"{bound!r} of {likelihood.name!r}. Leave label_noise='learn', or take another bound."
             )
-        site = likelihood.site(bound, len(classes), noise)
         n_latents = likelihood.n_latents(len(classes))
         labels = np.where(codes == 1, 1.0, -1.0) if n_latents is None else codes.astype(np.float64)
         data = Data(X, labels, weight, self.n_jobs, n_latents)
         history = History()
 
         prior, previous, grow = starting.start(self, data, classes, random_state)
-        q, n_iter = previous, 0
+        site = likelihood.site(bound, len(classes), noise, starting.first_label_noise(self, previous))
+        first_prior, q, n_iter = prior, previous, 0
         unfinished: list[str] = []
         if self.optimizer is not None or grow:
             outcome, n_iter = self._learn(data, prior, previous, grow, site, random_state, history)
             q, prior = outcome.q, outcome.q.prior
             unfinished += [outcome.problem] if outcome.problem else []
         history.context.update(n_rows=len(X), n_inducing=prior.n_inducing)
+        # What was learned must beat the previous fit; more points than it had are no choice between the two.
+        kept = None if previous is None or grow or self.optimizer is None else (previous, first_prior)
         # Adam has ended on all rows.
-        full_batch = self.batch_size is None or self.batch_size >= len(X) or self.optimizer == "adam"
-        # Mini-batches pass over all rows once, at the end: nothing to cache for.
-        with data.passes(prior, CACHE_BYTES if full_batch else 0) as passes:
-            if full_batch:
-                q, elbo, n_steps, converged = coordinate_ascent(
-                    passes,
-                    starting_posterior(passes, q, prior, site),
-                    site,
-                    tol=self.tol,
-                    max_iter=self.max_iter,
-                    history=history,
-                )
-            else:
-                q, elbo, n_steps, converged = stochastic(
-                    passes,
-                    passes.at_prior(prior) if q is None else passes.carry_over(q, prior, site),
-                    site,
-                    batch_size=batch_rows(int(self.batch_size), len(X)),
-                    schedule=learning_rate_schedule(self.learning_rate),
-                    tol=self.tol,
-                    max_iter=self.max_iter,
-                    random_state=random_state,
-                    history=history,
-                )
+        batch_size = None if self.optimizer == "adam" else self.batch_size
+        posterior_options = PosteriorOptions(
+            batch_size, self.learning_rate, float(self.tol), int(self.max_iter), random_state, history
+        )
+        # Mini-batches pass over all rows a few times in all: nothing to cache for.
+        with data.passes(prior, CACHE_BYTES if batch_size is None else 0) as passes:
+            q, elbo, n_steps, converged = fit_posterior_or_keep(passes, q, prior, kept, site, posterior_options)
+            prior = q.prior
             coin = -np.log(len(classes)) * passes.total_weight
             gap = bound_gap(passes, elbo + q.kl, likelihood.name, bound)
             correction = correction_terms(passes, q) if has_correction(likelihood.name, bound) else None

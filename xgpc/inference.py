@@ -22,15 +22,19 @@ FALLBACK = {
     ("logit", "exact"): _engine.SITES["logit", "polya-gamma"],
     ("svm", "exact"): _engine.SITES["svm", "augmented"],
 }
-# Additive noise has no curvature where nothing is known, and its delta then ends at what guessing gives: the first
-# posterior is made by so many updates of a concave site.
+# Bounds whose first posterior is made by so many updates of a concave one. Additive noise has no curvature where
+# nothing is known, and its delta then ends at what guessing gives. Logistic-softmax has optima at which every class is
+# as likely, and finds them from the prior of a large variance: of 108 kernels on six data sets (variances .3 to 3000,
+# length scales .4 to 2.5 sqrt(d)), this start ended more than 2 nats above the prior's in 28, by up to 590, and below
+# in 3; test likelihoods were better in 35 and worse in none. It began higher in all 108, so the two are not compared.
 START = {
-    "step": ("probit", "exact"),
-    "probit": ("probit", "exact"),
-    "logit": ("probit", "exact"),
-    "multinomial-step": ("softmax", "additive-noise"),
-    "multinomial-probit": ("softmax", "additive-noise"),
-    "multinomial-logit": ("softmax", "additive-noise"),
+    ("step", "additive-noise"): ("probit", "exact"),
+    ("probit", "additive-noise"): ("probit", "exact"),
+    ("logit", "additive-noise"): ("probit", "exact"),
+    ("multinomial-step", "additive-noise"): ("softmax", "additive-noise"),
+    ("multinomial-probit", "additive-noise"): ("softmax", "additive-noise"),
+    ("multinomial-logit", "additive-noise"): ("softmax", "additive-noise"),
+    ("logistic-softmax", "polya-gamma"): ("softmax", "additive-noise"),
 }
 START_UPDATES = 3
 
@@ -102,10 +106,9 @@ def natural_step(q: AnyPosterior, target: tuple[np.ndarray, np.ndarray], rate: f
 
 
 def start_site(site: Site) -> Site | None:
-    """The site that makes the first posterior for an additive-noise site; None if that needs none."""
-    if site.bound != "additive-noise" or site.likelihood not in START:
-        return None
-    return Site(*START[site.likelihood], n_latents=site.n_latents)
+    """The site that makes the first posterior for another one; None if that needs none."""
+    first = START.get((site.likelihood, site.bound))
+    return None if first is None else Site(*first, n_latents=site.n_latents)
 
 
 def starting_posterior(passes: TrainingSites, q: AnyPosterior | None, prior: AnyPrior, site: Site) -> AnyPosterior:

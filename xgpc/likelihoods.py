@@ -52,13 +52,17 @@ class Likelihood:
         """Latent functions for so many classes; None stands for one."""
         return n_classes if self.multi_class else None
 
-    def site(self, bound: str, n_classes: int = 2, label_noise: float | None = None) -> Site:
+    def site(
+        self, bound: str, n_classes: int = 2, label_noise: float | None = None, first_noise: float = START_NOISE
+    ) -> Site:
         """The compiled site function of a bound.
 
         Parameters
         ----------
         label_noise : float or None
             delta of additive noise; None: learned.
+        first_noise : float
+            What a learned delta starts from.
         """
         if self.multi_class:
             nodes = normal_nodes(n_classes) if (self.name, bound) == ("softmax", "exact") else None
@@ -68,7 +72,7 @@ class Likelihood:
         else:
             nodes, latents = None, 1
         learned = label_noise is None and has_label_noise(self.name, bound)
-        delta = START_NOISE if label_noise is None else label_noise
+        delta = first_noise if label_noise is None else label_noise
         return Site(self.name, bound, n_latents=latents, parameter=delta, learned=learned, nodes=nodes)
 
     def log_probabilities(self, bound: str, mean: np.ndarray, variance: np.ndarray, delta: float | None) -> np.ndarray:

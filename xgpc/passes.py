@@ -14,7 +14,7 @@ from . import _engine
 from ._engine import Site
 from .blocks import BlockMap
 from .kernels import KernelGradient
-from .posterior import AnyPosterior, AnyPrior, SparsePosterior
+from .posterior import AnyPosterior, AnyPrior, SparsePosterior, is_same_prior
 
 # The whitened rows A (n, m) are kept between passes at the same hyperparameters while they take less than this: they
 # are 40 % of a pass. Beyond it memory stays O(n + m^2) and every pass projects again.
@@ -92,9 +92,10 @@ class TrainingSites(ABC):
     def carry_over(self, q: AnyPosterior, prior: AnyPrior, site: Site) -> AnyPosterior:
         """Where to start under ``prior`` from q, of whatever rows: the posterior that the sites under q make here.
 
-        q itself if it has that prior, as the first update makes the same sites of it.
+        q itself if it has that prior: the first update makes the same sites of it, and a step not looked at, as this
+        is, can overshoot.
         """
-        if q.prior is prior:
+        if is_same_prior(q.prior, prior):
             return q
         self.mean[:], self.variance[:] = q.marginals(self.X, self.n_jobs)
         self._evaluate(site)

@@ -151,6 +151,14 @@ AnyPrior = Any
 AnyPosterior = Any
 
 
+def is_same_prior(one: AnyPrior, other: AnyPrior) -> bool:
+    """Whether two priors, built one by one perhaps, have the same kernels at the same points."""
+    return len(one.groups) == len(other.groups) and all(
+        a is b or (type(a) is type(b) and a.spec.kernel == b.spec.kernel and np.array_equal(a.Z, b.Z))
+        for a, b in zip(one.groups, other.groups, strict=True)
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class SparsePosterior:
     """q(z) = N(w, P^{-1}) over whitened inducing values u = L z, of one latent function or of C independent ones.

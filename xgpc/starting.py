@@ -10,6 +10,7 @@ from .full import FullPrior
 from .inducing import Sample, inducing_points, sample_size
 from .kernels import KernelSpec, default_kernel
 from .learning import Data
+from .likelihoods import START_NOISE
 from .posterior import AnyPosterior, AnyPrior, Prior, SeparatePriors, SparsePosterior
 
 
@@ -59,6 +60,11 @@ def start(
         return prior, previous, grow
     separate = SeparatePriors((prior,) * n_kernels)
     return separate if previous is None else separate.rebuilt(specs, separate.Z), previous, grow
+
+
+def first_label_noise(model: Any, previous: AnyPosterior | None) -> float:
+    """delta that learning of label noise starts from: that of the previous fit, if there is one to start from."""
+    return START_NOISE if previous is None else getattr(model, "label_noise_", START_NOISE)
 
 
 def _previous(model: Any, d: int, n_latents: int | None, n_kernels: int, classes: np.ndarray) -> AnyPosterior | None:

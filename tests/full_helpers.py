@@ -49,24 +49,25 @@ def classifier(kernel=SMOOTH, **options):
     return GPClassifier(kernel, inducing_points="all", **options)
 
 
-def gibbs_mackay(c, K, y, weight=1.0):
+def gibbs_mackay(c, K, y, weight=1.0, noise=0.0):
     """sum log sigma(c) - c / 2 + theta c^2 / 2, plus log integral N(f; 0, K) exp(y.f / 2 - f^T Theta f / 2) df.
 
-    Also the mean and variance of the normal distribution under the integral.
+    Noise e of each row that keeps its prior N(0, noise) takes E[theta e^2] / 2 away. Also the mean and variance of the
+    normal distribution under the integral.
     """
     theta = weight * (expit(c) - 0.5) / c
     linear = 0.5 * weight * y
     scaled = np.eye(len(K)) + K * theta
     Sigma = np.linalg.inv(scaled) @ K
-    terms = weight * (log_expit(c) - 0.5 * c) + 0.5 * theta * c**2
+    terms = weight * (log_expit(c) - 0.5 * c) + 0.5 * theta * (c**2 - noise)
     value = np.sum(terms) + 0.5 * linear @ Sigma @ linear - 0.5 * np.linalg.slogdet(scaled)[1]
     return value, Sigma @ linear, np.diag(Sigma)
 
 
-def fixed_point(K, y, weight=1.0):
-    """The maximum of Gibbs and MacKay's bound, by c^2 = mean^2 + variance in turn with the posterior."""
+def fixed_point(K, y, weight=1.0, noise=0.0):
+    """The maximum of Gibbs and MacKay's bound, by c^2 = mean^2 + variance + noise in turn with the posterior."""
     c = np.ones(len(y))
     for _ in range(1000):
-        value, mean, variance = gibbs_mackay(c, K, y, weight)
-        c = np.sqrt(mean**2 + variance)
+        value, mean, variance = gibbs_mackay(c, K, y, weight, noise)
+        c = np.sqrt(mean**2 + variance + noise)
     return value, mean, variance

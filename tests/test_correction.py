@@ -76,15 +76,13 @@ class Dense:
         X = np.asarray(X, dtype=float)
         eta, h = q.natural
         if eta.ndim == 1:
-            K = kernel(Z)
+            K = self.smooth(Z)
             self.inverse = np.linalg.inv(K)
             self.Sigma = np.linalg.inv(self.inverse + np.diag(eta))
             self.mu = self.Sigma @ h
-            noisy = kernel is not self.smooth
-            # A row of its own for each, or the one that is equal.
-            place = np.arange(len(X)) if noisy else np.argmax(np.all(X[:, None] == Z, axis=2), axis=1)
-            self.rows = np.eye(len(Z))[place]
-            self.mean, self.variance = self.rows @ self.mu, self.rows @ np.diag(self.Sigma)
+            self.rows = np.eye(len(Z))[np.argmax(np.all(X[:, None] == Z, axis=2), axis=1)]
+            self.mean = self.rows @ self.mu
+            self.variance = self.rows @ np.diag(self.Sigma) + self.kernel.diag(X) - self.smooth.diag(X)
         else:
             K = self.smooth(Z)
             K += model.jitter_ * np.mean(np.diag(K)) * np.eye(len(Z))
@@ -150,7 +148,7 @@ def test_equals_the_dense_formulas(name, weighted, rows):
     assert np.abs(actual[1] - variance).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["full", "sparse"])
+@pytest.mark.parametrize("name", ["full", "full with noise", "sparse"])
 def test_a_row_of_weight_two_is_two_rows_and_one_of_zero_is_none(name):
     weight = np.where(np.arange(60) % 3 == 0, 2.0, np.where(np.arange(60) % 7 == 0, 0.0, 1.0))
     rows = np.repeat(np.arange(60), weight.astype(int))
@@ -162,9 +160,10 @@ def test_a_row_of_weight_two_is_two_rows_and_one_of_zero_is_none(name):
     assert weighted.bound_gap() == pytest.approx(repeated.bound_gap(), rel=1e-6)
 
 
+@pytest.mark.parametrize("kernel", [SMOOTH, NOISY], ids=["smooth", "noise"])
 @pytest.mark.parametrize("rows", [X, X[REPEATED]], ids=["distinct", "repeated"])
-def test_with_all_rows_as_inducing_points_it_is_the_full_one(rows):
-    full, sparse = (classifier(inducing_points=Z).fit(rows, Y) for Z in ("all", np.unique(rows, axis=0)))
+def test_with_all_rows_as_inducing_points_it_is_the_full_one(rows, kernel):
+    full, sparse = (classifier(kernel, inducing_points=Z).fit(rows, Y) for Z in ("all", np.unique(rows, axis=0)))
     # The jitter is a millionth of the variance; rows as near as these magnify it ten times.
     assert_allclose(
         sparse.predict_latent(NEW, corrected=True), full.predict_latent(NEW, corrected=True), rtol=0, atol=1e-4
@@ -320,14 +319,9 @@ def test_variances_below_zero_are_zero_with_a_warning_that_counts_them(name):
 # The bound gap.
 
 
-def training_marginals(name, model, X, y, weight):
-    """Mean and variance, labels -1 and +1, and weights, (n,) each.
-
-    Noise of a full Gaussian process is a training row's own: its posterior is not that of a new row.
-    """
-    q = model.posterior_
-    mean, variance = (q.mean, q.variance) if name == "full with noise" else model.predict_latent(X)
-    return mean, variance, np.where(y == 1, 1.0, -1.0), np.ones(len(X)) if weight is None else weight
+def training_marginals(model, X, y, weight):
+    """Mean and variance, labels -1 and +1, and weights, (n,) each."""
+    return *model.predict_latent(X), np.where(y == 1, 1.0, -1.0), np.ones(len(X)) if weight is None else weight
 
 
 def expectation(function, mean, variance):
@@ -347,7 +341,7 @@ def test_gap_is_the_expected_divergence_of_the_polya_gamma_variables(name, weigh
     """E_q(f)[KL(PG(1, c) || PG(1, f))], and what the bound lacks of the one with E[log sigma(y f)]."""
     weight = np.random.default_rng(2).uniform(0.1, 2.0, 60) if weighted else None
     model = quietly(classifier(**FITS[name]), X[REPEATED], Y, sample_weight=weight)
-    mean, variance, y, w = training_marginals(name, model, X[REPEATED], Y, weight)
+    mean, variance, y, w = training_marginals(model, X[REPEATED], Y, weight)
     c = np.sqrt(mean**2 + variance)
     theta = np.tanh(c / 2) / (2 * c)
     divergence = expectation(
@@ -369,7 +363,7 @@ def test_gap_of_the_svm_is_the_expected_loss_that_its_augmentation_adds(name, we
     weight = np.random.default_rng(2).uniform(0.1, 2.0, 60) if weighted else None
     options = FITS[name] | {"likelihood": "svm", "bound": "augmented"}
     model = quietly(classifier(**options), X[REPEATED], Y, sample_weight=weight)
-    mean, variance, y, w = training_marginals(name, model, X[REPEATED], Y, weight)
+    mean, variance, y, w = training_marginals(model, X[REPEATED], Y, weight)
     short, sd = 1.0 - y * mean, np.sqrt(variance)
     hinge = short * norm.cdf(short / sd) + sd * norm.pdf(short / sd)
     gap = -2.0 * hinge - (y * mean - 1.0 - np.sqrt(short**2 + variance))

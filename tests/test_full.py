@@ -57,11 +57,14 @@ def ascend(passes, q, site, tol=1e-13):
 
 
 class Dense:
-    """N(Sigma r, Sigma), Sigma = (K^-1 + diag(lambda))^-1, with the inverses and determinants of the textbook."""
+    """N(Sigma r, Sigma), Sigma = (K^-1 + diag(lambda))^-1, with the inverses and determinants of the textbook.
+
+    K is without noise, which scikit-learn leaves out of covariances of two sets of rows; each new row has its own.
+    """
 
     def __init__(self, kernel, Z, precision, linear):
         self.kernel, self.Z = kernel, Z
-        self.K = kernel(Z)
+        self.K = kernel(Z, Z)
         self.K_inverse = np.linalg.inv(self.K)
         self.P = self.K_inverse + np.diag(precision)
         self.Sigma = np.linalg.inv(self.P)
@@ -115,7 +118,7 @@ def test_posterior_is_the_textbooks(choice, share_negative, seed, n, d):
     latents = list(kernels) * (3 if shape and len(kernels) == 1 else 1)
     sites = []
     for _ in range(2):
-        precision = np.array([proper_precisions(random, kernel(Z), share_negative) for kernel in latents])
+        precision = np.array([proper_precisions(random, kernel(Z, Z), share_negative) for kernel in latents])
         sites.append((precision, random.normal(size=precision.shape)))
     q, p = (FullPosterior.from_natural(prior, a.reshape(*shape, n), b.reshape(*shape, n)) for a, b in sites)
     dense, other = ([Dense(*args) for args in zip(latents, [Z] * 3, *site, strict=False)] for site in sites)
@@ -152,7 +155,7 @@ def test_there_is_no_posterior_from_where_its_precision_is_singular(choice, seed
     kernels, shape = CHOICES[choice]
     random = np.random.default_rng(seed)
     Z = points_apart(random, n, 2)
-    prior, K = full_prior(Z, kernels), kernels[-1](Z)
+    prior, K = full_prior(Z, kernels), kernels[-1](Z, Z)
     growing = np.arange(n) >= min(n_positive, n - 1)
     size = random.uniform(0.2, 2.0, n)
     Sigma = np.linalg.inv(np.linalg.inv(K) + np.diag(size * ~growing))[np.ix_(growing, growing)]
@@ -251,7 +254,7 @@ def test_mean_of_softmax_solves_the_newton_system(bound, share, monkeypatch):
         system[:, k, :, k] += H
         right[:, k] += g[:, i] + H @ m[:, i]
     for c, kernel in enumerate(kernels):
-        system[c, :, c] += np.linalg.inv(kernel(Z))
+        system[c, :, c] += np.linalg.inv(kernel(Z, Z))
     expected = np.linalg.solve(system.reshape(24, 24), right.ravel()).reshape(3, 8)
     assert_near(q.with_natural(precision, linear).mean, expected, 1e-8)
 
@@ -270,15 +273,19 @@ def test_the_prior_is_the_posterior_of_no_sites(n_latents):
 
 
 @pytest.mark.parametrize(("likelihood", "bound", "share"), CASES)
-def test_equals_the_sparse_code_with_an_inducing_point_at_each_row(likelihood, bound, share, monkeypatch):
+@pytest.mark.parametrize("noise", [None, 0.4, "of each row"])
+def test_equals_the_sparse_code_with_an_inducing_point_at_each_row(likelihood, bound, share, noise, monkeypatch):
+    """With white noise, too, the same for all rows or not; and four rows are there twice, with labels of any class."""
     monkeypatch.setattr(xgpc.posterior, "JITTER", 1e-13)
-    X, y = labelled(30, seed=1, n_classes=3)
+    Z, y = labelled(30, seed=1, n_classes=3)
+    X, y = np.vstack([Z, Z[:4]]), np.append(y, y[4:8])
     y = y if LIKELIHOODS[likelihood].multi_class else y > 0
     random = np.random.default_rng(2)
-    new, weight = random.normal(size=(12, 2)), random.uniform(0.3, 2.0, 30)
-    model = classifier(likelihood=likelihood, bound=bound, share=share, tol=1e-10)
+    new, weight = random.normal(size=(12, 2)), random.uniform(0.3, 2.0, 34)
+    white = {None: [], 0.4: [WhiteKernel(0.4)], "of each row": [WhiteKernel(0.2) * DotProduct(0.5)]}[noise]
+    model = classifier(sum(white, start=SMOOTH), likelihood=likelihood, bound=bound, share=share, tol=1e-10)
     model.fit(X, y, sample_weight=weight)
-    sparse = clone(model).set_params(inducing_points=X).fit(X, y, sample_weight=weight)
+    sparse = clone(model).set_params(inducing_points=Z).fit(X, y, sample_weight=weight)
     assert isinstance(model.posterior_, FullPosterior)
     assert isinstance(sparse.posterior_, SparsePosterior)
     assert (model.jitter_, sparse.jitter_) == (0.0, 1e-13)
@@ -295,36 +302,40 @@ def test_equals_the_sparse_code_with_an_inducing_point_at_each_row(likelihood, b
 
 
 def test_marginals_at_the_rows_are_those_of_their_latent_values():
-    """Without a white kernel, under which a row to predict has noise of its own; so the bound is that of the fit."""
+    """And the noise of each row, training row or not; so the bound is that of the fit."""
     X, y = labelled(40, n_classes=2)
-    model = classifier().fit(X, y)
-    q = model.posterior_
-    for marginals, values in zip(q.marginals(model.inducing_points_), (q.mean, q.variance), strict=True):
-        np.testing.assert_allclose(marginals, values, rtol=1e-10)
-    assert model.elbo(X, y) == pytest.approx(model.elbo_, rel=1e-10)
+    for kernel, noise in ((SMOOTH, 0.0), (SMOOTH + WhiteKernel(0.7), 0.7)):
+        model = classifier(kernel).fit(X, y)
+        q = model.posterior_
+        for marginals, values in zip(q.marginals(model.inducing_points_), (q.mean, q.variance + noise), strict=True):
+            np.testing.assert_allclose(marginals, values, rtol=1e-10)
+        assert model.elbo(X, y) == pytest.approx(model.elbo_, rel=1e-10)
 
 
 # Gibbs and MacKay's bound, appendix A.5 of Wenzel et al. 2018.
 
 
-@pytest.mark.parametrize("kernel", [SMOOTH, ConstantKernel(30.0) * RBF(0.4), SMOOTH + WhiteKernel(0.3)], ids=str)
-def test_polya_gamma_is_gibbs_and_mackays_bound_at_its_maximum(kernel):
+@pytest.mark.parametrize(
+    ("kernel", "noise"), [(SMOOTH, 0.0), (ConstantKernel(30.0) * RBF(0.4), 0.0), (SMOOTH, 0.3)], ids=str
+)
+def test_polya_gamma_is_gibbs_and_mackays_bound_at_its_maximum(kernel, noise):
     """Differences of its values are all that the maximisation uses; appendix A.5 says where it ends."""
     X, classes = labelled(16, seed=3, n_classes=2)
     y, K = 2.0 * classes - 1.0, kernel(X)
-    model = classifier(kernel, bound="polya-gamma", tol=1e-14).fit(X, classes)
+    with_noise = kernel + WhiteKernel(noise, "fixed") if noise else kernel
+    model = classifier(with_noise, bound="polya-gamma", tol=1e-14).fit(X, classes)
     start = np.random.default_rng(0).uniform(0.3, 3.0, len(y))
     found = minimize(
-        lambda c: -gibbs_mackay(c, K, y)[0], start, method="L-BFGS-B", jac="3-point", bounds=[(1e-3, None)] * len(y),
-        options={"ftol": 1e-15, "gtol": 1e-9, "maxiter": 2000, "maxfun": 10**6},
+        lambda c: -gibbs_mackay(c, K, y, noise=noise)[0], start, method="L-BFGS-B", jac="3-point",
+        bounds=[(1e-3, None)] * len(y), options={"ftol": 1e-15, "gtol": 1e-9, "maxiter": 2000, "maxfun": 10**6},
     )  # fmt: skip
-    second_moment = model.posterior_.mean**2 + model.posterior_.variance
+    second_moment = model.posterior_.mean**2 + model.posterior_.variance + noise
     order = [np.flatnonzero(np.all(row == X, axis=1)).item() for row in model.inducing_points_]
     assert model.elbo_ == pytest.approx(-found.fun, rel=1e-7)
     np.testing.assert_allclose(found.x[order], np.sqrt(second_moment), rtol=1e-4)
     # And anywhere else it is lower.
     for scale in (0.9, 1.1):
-        assert gibbs_mackay(scale * found.x, K, y)[0] < model.elbo_
+        assert gibbs_mackay(scale * found.x, K, y, noise=noise)[0] < model.elbo_
 
 
 # Gradients.
@@ -383,7 +394,8 @@ def test_gradient_by_kernel_parameters(kernel, site):
     n_latents=st.sampled_from([None, 2]),
 )
 def test_gradient_of_any_tree_is_scikit_learns(tree, seed, n, n_latents):
-    """tr((alpha alpha^T - M) dK) / 2, summed over the latent functions, at whatever q; and at repeated rows."""
+    """tr((alpha alpha^T - M) dK) / 2 - lambda . d(noise) / 2, summed over the latent functions, at whatever q; and at
+    repeated rows. The covariance of the rows with themselves, taken for other rows, is K without noise."""
     kernel, d = tree
     random = np.random.default_rng(seed)
     Z = 0.5 * points_apart(random, n, d)
@@ -396,8 +408,14 @@ def test_gradient_of_any_tree_is_scikit_learns(tree, seed, n, n_latents):
     passes = FullPasses(Z, np.ones(n), None, None, n_latents, Z)
     by_theta, _ = passes.bound_gradient(q, q.natural)
     G = sum(np.outer(a, a) - f.matrix() for a, f in zip(q.alpha.reshape(-1, n), q.factors, strict=True)) / 2
-    expected = np.einsum("kl,klt->t", G, kernel(Z, eval_gradient=True)[1]) if len(by_theta) else []
-    size = np.sum(np.abs(G) * magnitude(kernel, Z, Z)) + np.abs(np.diag(G)) @ kernel.diag(Z)
+    by_noise = -0.5 * np.sum(precision.reshape(-1, n), axis=0)
+    expected = []
+    if len(by_theta):
+        derivatives = kernel(np.vstack([Z, Z]), eval_gradient=True)[1]
+        smooth = derivatives[:n, n:]
+        noise = np.einsum("kkt->kt", derivatives[:n, :n] - smooth)
+        expected = np.einsum("kl,klt->t", G, smooth) + by_noise @ noise
+    size = np.sum(np.abs(G) * magnitude(kernel, Z, Z)) + np.abs(by_noise) @ kernel.diag(Z)
     np.testing.assert_allclose(by_theta, expected, rtol=0.0, atol=1e-12 * size)
 
 
@@ -429,8 +447,9 @@ def test_gradient_with_negative_precisions(likelihood):
 
 
 def test_gradient_of_equal_rows_adds_up():
-    """As latent values of their own under white noise, and as one value of a kernel without."""
+    """At their common latent value, with white noise and without."""
     X, _ = labelled(8, n_classes=2)
     rows, y = np.repeat(X, 3, axis=0), np.where(np.random.default_rng(0).random(24) < 0.6, 1.0, -1.0)
-    for kernel, Z in ((SMOOTH, np.unique(X, axis=0)), (SMOOTH + WhiteKernel(0.3), rows)):
+    Z = np.unique(X, axis=0)
+    for kernel in (SMOOTH, SMOOTH + WhiteKernel(0.3)):
         check_gradient(FullPasses(rows, y, None, None, None, Z), full_prior(Z, [kernel]), EXACT)

@@ -49,14 +49,18 @@ EVERY_CASE = pytest.mark.parametrize(
 
 
 @EVERY_CASE
+@pytest.mark.parametrize("noise", [None, 0.5])
 @pytest.mark.parametrize("optimizer", [None, "profile"])
-def test_repeated_rows_count_as_weights(likelihood, bound, optimizer):
+def test_repeated_rows_count_as_weights(likelihood, bound, optimizer, noise):
     X, y = labelled(18, seed=5)
     y = y if likelihood == "softmax" else np.minimum(y, 1)
     counts = np.random.default_rng(0).integers(1, 4, len(X))
     new = X[:4] + 0.2
-    # With a learned kernel the default one, whose start depends on the rows, and a few steps.
-    options = {"kernel": SMOOTH} if optimizer is None else {"kernel": None, "max_iter": 6, "tol": 1e-3}
+    kernel = SMOOTH if noise is None else SMOOTH + WhiteKernel(noise)
+    options = {"kernel": kernel}
+    if optimizer is not None:
+        # The default kernel, whose start depends on the rows, and a few steps.
+        options = {"kernel": None if noise is None else kernel, "max_iter": 6, "tol": 1e-3}
     model = classifier(likelihood=likelihood, bound=bound, optimizer=optimizer, **options)
     weighted = quietly(clone(model), X, y, sample_weight=counts)
     repeated = quietly(clone(model), np.repeat(X, counts, axis=0), np.repeat(y, counts))
@@ -169,28 +173,38 @@ def test_single_precision_features(kernel):
 
 
 def test_white_noise_is_each_rows_own():
-    """Equal rows have K = k(X, X) + s^2 I, and a new row the noise once more, equal to a training row or not."""
+    """Equal rows have one latent value without noise; each row, a new one too, adds s^2 to the variance of its own."""
     X, _ = labelled(10, seed=9, n_classes=2)
     rows = np.repeat(X, [1, 3, 1, 2, 1, 4, 1, 1, 2, 1], axis=0)
     labels = np.random.default_rng(0).permuted(np.repeat([0, 1], [8, 9]))
     y, s2 = 2.0 * labels - 1.0, 0.7
     model = classifier(SMOOTH + WhiteKernel(s2), bound="polya-gamma").fit(rows, labels)
-    K = SMOOTH(rows) + s2 * np.eye(len(rows))
-    value, mean, variance = fixed_point(K, y)
-    assert np.array_equal(model.inducing_points_, rows)
+    value, mean, variance = fixed_point(SMOOTH(rows), y, noise=s2)
+    distinct, order = np.unique(rows, axis=0, return_index=True)
+    assert np.array_equal(model.inducing_points_, distinct)
     assert model.elbo_ == pytest.approx(value, rel=1e-9)
-    assert_near(model.posterior_.mean, mean, 1e-6)
-    assert_near(model.posterior_.variance, variance, 1e-6)
+    assert_near(model.posterior_.mean, mean[order], 1e-6)
+    assert_near(model.posterior_.variance, variance[order], 1e-6)
     new = np.vstack([rows[:3], X[:4] + 0.1])
-    kappa = np.linalg.solve(K, SMOOTH(rows, new)).T
-    theta = np.tanh(np.sqrt(mean**2 + variance) / 2) / (2 * np.sqrt(mean**2 + variance))
-    explained = SMOOTH(new, rows) @ np.linalg.solve(K + np.diag(1 / theta), SMOOTH(rows, new))
+    c = np.sqrt(mean**2 + variance + s2)
+    S = SMOOTH(rows) + np.diag(2 * c / np.tanh(c / 2))
+    k = SMOOTH(new, rows)
+    explained = k @ np.linalg.solve(S, k.T)
+    # The pseudo-observation of a row is y / (2 theta).
     latent, covariance = model.predict_latent(new, return_cov=True)
-    assert_near(latent, kappa @ mean, 1e-6)
+    assert_near(latent, k @ np.linalg.solve(S, y * c / np.tanh(c / 2)), 1e-6)
     assert_near(covariance, SMOOTH(new) + s2 * np.eye(len(new)) - explained, 1e-6)
     assert_near(model.predict_latent(new)[1], np.diag(covariance), 1e-12)
-    # A new row's noise is not what the labels have told of that of the training rows.
-    assert model.elbo(rows, labels) < model.elbo_
+    assert model.elbo(rows, labels) == pytest.approx(model.elbo_, rel=1e-10)
+
+
+@pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
+def test_more_noise_lowers_the_bound(bound):
+    """By sum_i lambda_i / 2 for each unit: at the least noise the bound is the highest."""
+    X, y = labelled(40, n_classes=2)
+    bounds = [classifier(SMOOTH + WhiteKernel(s2), bound=bound).fit(X, y).elbo_ for s2 in (1e-5, 0.1, 0.5, 2.0)]
+    assert np.all(np.diff(bounds) < -0.1)
+    assert bounds[0] == pytest.approx(classifier(bound=bound).fit(X, y).elbo_, rel=1e-4)
 
 
 # Learning.
@@ -381,10 +395,10 @@ def test_too_many_distinct_rows_are_refused(share, monkeypatch):
     X, y = labelled(30, seed=14)
     match = "inducing_points='all' allows 25 distinct rows, got 30. Take inducing points"
     assert_refused(classifier(share=share), X, y, match)
-    # Rows that are repeated count once, unless each has its own noise.
+    # Rows that are repeated count once, with noise or without.
     X, y = np.repeat(X[:20], 2, axis=0), np.repeat(y[:20], 2)
-    assert classifier(share=share).fit(X, y).posterior_.prior.n_inducing == 20
-    assert_refused(classifier(SMOOTH + WhiteKernel(), share=share), X, y, "allows 25 distinct rows, got 40")
+    for kernel in (SMOOTH, SMOOTH + WhiteKernel()):
+        assert classifier(kernel, share=share).fit(X, y).posterior_.prior.n_inducing == 20
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,15 @@ def test_wrong_number_of_length_scales(size):
             KernelSpec(kernel, 3)
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_noise_is_what_scikit_learns_diagonal_has_beyond_the_covariance_of_equal_rows(name):
+    kernel, X = KERNELS[name], np.random.default_rng(0).normal(size=(7, 3))
+    spec = KernelSpec(kernel, 3)
+    smooth = np.diag(kernel(X, X))
+    np.testing.assert_allclose(spec.without_noise().at(X).diagonals(X), smooth, rtol=1e-13)
+    np.testing.assert_allclose(spec.noise_alone().at(X).diagonals(X), kernel.diag(X) - smooth, atol=1e-12)
+
+
 @pytest.mark.parametrize("kernel", [White(1.0), C(2.0) * White(1.0), RBF(1.0) * White(1.0) + White(2.0) ** 2], ids=str)
 def test_white_noise_alone_is_refused(kernel):
     with pytest.raises(ValueError, match=r"white noise alone; add a covariance such as RBF"):

@@ -48,7 +48,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Covariance of the latent function, of scikit-learn's ConstantKernel, RBF, Matern (nu 0.5, 1.5, 2.5, inf),
         RationalQuadratic, DotProduct and WhiteKernel, their sums, products and integer powers; bounds and fixed
         parameters are honoured. None stands for ``ConstantKernel() * RBF()`` with one length scale per feature, started
-        at sqrt(d) times the feature's standard deviation (half the difference, if it has two values).
+        at sqrt(d) times the feature's standard deviation (half the difference, if it has two values). White noise is
+        each row's own and keeps its prior: it widens the rows' latent variances and lowers the bound, so that a noise
+        level that is learned falls. Fix it if it is meant.
     likelihood : str, default="logit"
         Two classes: "logit", "probit", "step" (the sign of the latent value), "svm" (that of the Bayesian support
         vector machine [4]_). Any number: "softmax", "logistic-softmax", "multinomial-logit", "multinomial-probit" and
@@ -68,8 +70,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     inducing_points : {"kmeans", "random", "greedy", "all"} or array of shape (m, d), default="kmeans"
         Where the inducing points start. "greedy": rows of largest variance given those before, under the start kernel.
         "all": no inducing points, but a full Gaussian process with a latent value at each distinct row, in O(n^3) time
-        and O(n^2) memory, learned by "profile" in full batches. More points ("auto") are rows drawn in proportion to
-        their variance given the points so far.
+        and O(n^2) memory, learned by "profile" in full batches: what inducing points at all rows would give. More
+        points ("auto") are rows drawn in proportion to their variance given the points so far.
     optimizer : {"profile", "alternate", "joint", "hybrid", "adam"} or None, default="profile"
         "profile": L-BFGS on the bound maximised over the posterior. "alternate": vi-JJ of [3]_, with the Taylor bound
         vi-Taylor; "joint" and "hybrid": vi-JJ-full and vi-JJ-hybrid, for the Polya-Gamma bound; "adam": that of X-GPC

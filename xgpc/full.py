@@ -1,6 +1,10 @@
 """The full Gaussian process: a latent value at every distinct training row, and no inducing points.
 
-With K = k(X, X), sites of precision Lambda = diag(lambda) and linear terms r,
+A white kernel's noise is no part of the latent function: q is over the function without it, and each row's own noise
+keeps its prior, which adds to the variance of the row's marginal. So it is in the sparse posterior too, which this one
+is the limit of: inducing points at all distinct rows.
+
+With K = k(X, X) without noise, sites of precision Lambda = diag(lambda) and linear terms r,
 
     q(f) = N(K alpha, K - K M K),  M = (K + Lambda^{-1})^{-1} = S B^{-1} S,  B = I + S K S,  S = Lambda^{1/2},
 
@@ -34,14 +38,15 @@ LEAST_EXPLAINED = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class FullPrior:
-    """p(f) = N(0, K) at the distinct training rows.
+    """p(f) = N(0, K) at the distinct training rows, without a white kernel's noise.
 
     Attributes
     ----------
     spec : KernelSpec
     Z : (n, d) distinct training rows
     core : the compiled kernel at them
-    K : (n, n) covariance matrix; a white kernel's variance is on its diagonal
+    K : (n, n) covariance matrix, without noise
+    noise : (n,) variance of a white kernel at them, zeros without one
     n_jobs : int or None, threads to use
     """
 
@@ -49,6 +54,7 @@ class FullPrior:
     Z: np.ndarray
     core: InducingKernel
     K: np.ndarray
+    noise: np.ndarray
     n_jobs: int | None
 
     jitter = 0.0
@@ -70,13 +76,14 @@ class FullPrior:
         K = core.cross(Z)
         K += K.T
         K *= 0.5
-        np.fill_diagonal(K, core.diagonals(Z))
-        if not np.all(np.isfinite(K)):
+        np.fill_diagonal(K, spec.without_noise().at(Z[:1]).diagonals(Z))
+        noise = spec.noise_alone().at(Z[:1]).diagonals(Z)
+        if not (np.all(np.isfinite(K)) and np.all(np.isfinite(noise))):
             raise ValueError(
                 f"The covariance matrix of the rows is not finite; kernel: {spec.kernel}. Scale the features, or give "
                 "moderate kernel parameters."
             )
-        return cls(spec, Z, core, K, n_jobs)
+        return cls(spec, Z, core, K, noise, n_jobs)
 
     @property
     def groups(self) -> tuple[FullPrior, ...]:
@@ -170,7 +177,7 @@ class Factor:
 
 @dataclass(frozen=True, eq=False)
 class FullPosterior:
-    """q(f) = N(K alpha, K - K M K) of one latent function, or of C independent ones.
+    """q(f) = N(K alpha, K - K M K) of one latent function, or of C independent ones, without noise.
 
     Attributes
     ----------
@@ -257,7 +264,7 @@ class FullPosterior:
         return float(0.5 * (trace + distance) + self._half_log_det - p._half_log_det)
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (r,) or (C, r) of the latent functions at the rows of X (r, d); O(C r n^2)."""
+        """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d); O(C r n^2)."""
         mean, variance = np.empty((2, len(self.factors), len(X)))
         n, d = self.prior.groups[0].Z.shape
         alphas = self.alpha.reshape(mean.shape[0], n)
@@ -282,7 +289,8 @@ class FullPosterior:
         return C @ t, C**2 @ s
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
-        """Joint covariance (r, r) or (C, r, r) of a latent function at the rows of X; O(C r n (n + r))."""
+        """Joint covariance (r, r) or (C, r, r) of a latent function at the rows of X, each with noise of its own;
+        O(C r n (n + r))."""
         covariance = []
         for group, factor in zip(_each(self.prior, self.alpha), self.factors, strict=True):
             K = group.core.cross(X)
@@ -309,12 +317,12 @@ def _rows(values: np.ndarray) -> np.ndarray:
 class FullPasses(TrainingSites):
     """What inference and learning need of the training rows of a full Gaussian process.
 
-    The sites of equal rows add up at their common latent value, unless a white kernel gives each its own.
+    The sites of equal rows add up at their common latent value.
 
     Parameters
     ----------
     X, y, weight, n_jobs, n_latents : as for ``TrainingSites``
-    Z : (n, d) rows of the prior
+    Z : (n, d) rows of the prior, among which every row of X is
     """
 
     def __init__(
@@ -328,11 +336,11 @@ class FullPasses(TrainingSites):
     ):
         super().__init__(X, y, weight, n_jobs, n_latents)
         self.n_distinct = len(Z)
-        same = len(Z) == len(X) and np.array_equal(Z, X)
-        # Z are the distinct rows of X in the order of ``np.unique``, or X itself.
-        self._place = (
-            np.arange(len(X)) if same else np.unique(np.asarray(X, float), axis=0, return_inverse=True)[1].ravel()
-        )
+        number = np.unique(np.vstack([Z, X]), axis=0, return_inverse=True)[1].ravel()
+        place = np.empty(len(number), dtype=np.intp)
+        place[number[: len(Z)]] = np.arange(len(Z))
+        # The row of Z that is equal to each row of X.
+        self._place = place[number[len(Z) :]]
 
     def __enter__(self) -> FullPasses:
         return self
@@ -363,7 +371,8 @@ class FullPasses(TrainingSites):
 
     def update(self, q: FullPosterior, site: Site) -> tuple[float, np.ndarray, np.ndarray]:
         """Sites under q; returns sum of ell and the natural parameters (lambda, r) of the unit step; O(C n)."""
-        self.mean[:], self.variance[:] = q.mean[..., self._place], q.variance[..., self._place]
+        noise = np.reshape([group.noise for group in _each(q.prior, q.variance)], q.variance.shape)
+        self.mean[:], self.variance[:] = q.mean[..., self._place], (q.variance + noise)[..., self._place]
         total = self._evaluate(site)
         if site.learned:
             total, _ = self._refit(site, total)
@@ -406,24 +415,23 @@ class FullPasses(TrainingSites):
         return precision, alpha + precision * mean
 
     def bound_gradient(self, q: FullPosterior, target: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient of the bound by the kernels' ``theta`` at q's optimum: dF/dK = (alpha alpha^T - M) / 2.
+        """Gradient of the bound by the kernels' ``theta`` at q's optimum.
 
-        The rows do not move: their gradient is given as zero. O(C n^3).
+        dF/dK = (alpha alpha^T - M) / 2, and by the noise of each distinct row -lambda / 2, of ``target``. The rows do
+        not move: their gradient is given as zero. O(C n^3).
         """
         n, d = q.prior.groups[0].Z.shape
-        alphas = _rows(q.alpha)
+        alphas, precisions = _rows(q.alpha), _rows(target[0])
         gradients = []
         for group, part in q.prior.parts:
             G = sum(np.outer(alphas[c], alphas[c]) - q.factors[c].matrix() for c in range(len(alphas))[part])
             G *= 0.5
-            # Noise is on the diagonal alone.
-            diagonal = np.diag(G).copy()
-            np.fill_diagonal(G, 0.0)
+            by_noise = -0.5 * np.sum(precisions[part], axis=0)
             total = KernelGradient.empty(group.core)
 
-            def task(start, stop, work, group=group, G=G, diagonal=diagonal):
+            def task(start, stop, work, group=group, G=G, by_noise=by_noise):
                 sums = KernelGradient.empty(group.core)
-                _full.gradient_of_block(group.core, group.Z, start, stop, G, diagonal, work, *sums.arrays)
+                _full.gradient_of_block(group.core, group.Z, start, stop, G, by_noise, work, *sums.arrays)
                 return sums
 
             with BlockMap(n, n, d, self.n_jobs) as blocks:

@@ -24,7 +24,6 @@ from . import _engine
 from .blocks import single_threaded_blas
 from .classifier import GPClassifier
 from .diagnostics import effective_sample_size, split_r_hat
-from .full import FullPosterior
 from .links import logit_log_probabilities
 from .posterior import AnyPosterior
 from .sampling import Model, Proposals, Whitening
@@ -282,9 +281,7 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
 
     def _sites(self, q: AnyPosterior, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Precisions and linear terms (n,) of the rows' factors in q."""
-        # A white kernel gives every row of a full process a latent value of its own, in order.
-        own = isinstance(q, FullPosterior) and q.prior.spec.has_noise
-        mean, variance = (q.mean, q.variance) if own else q.marginals(X, self.n_jobs)
+        mean, variance = q.marginals(X, self.n_jobs)
         ell, precision, linear = np.empty((3, len(X)))
         _engine.sites(_engine.SITES["logit", "exact"], mean, variance, y, np.empty(0), ell, precision, linear)
         return precision, linear

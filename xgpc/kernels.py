@@ -320,15 +320,16 @@ class KernelSpec:
         ]
         return np.min(scales, axis=0) if scales else otherwise
 
-    @property
-    def has_noise(self) -> bool:
-        """Whether some of the variance is of each row alone."""
-        return any(term.noise for term in self.terms)
-
     def without_noise(self) -> KernelSpec:
         """The covariance of the latent function alone."""
         other = copy.copy(self)
         other.terms = [term for term in self.terms if not term.noise]
+        return other
+
+    def noise_alone(self) -> KernelSpec:
+        """The variance that each row has of its own."""
+        other = copy.copy(self)
+        other.terms = [term for term in self.terms if term.noise]
         return other
 
     def at(self, inducing_points: np.ndarray) -> InducingKernel:

@@ -47,9 +47,7 @@ def start(
     prior: Prior | FullPrior
     grow = False
     if method == "all":
-        # Rows that are equal have one latent value, but for a white kernel's noise.
-        rows = np.array(data.X, dtype=np.float64) if specs[0].has_noise else sample.rows
-        prior = FullPrior.build(specs[0], rows, data.n_jobs)
+        prior = FullPrior.build(specs[0], sample.rows, data.n_jobs)
     elif isinstance(previous, SparsePosterior):
         return previous.prior.rebuilt(specs, previous.prior.Z), previous, False
     else:

@@ -311,7 +311,8 @@ def gradient_of_block(InducingKernel kernel, const real[:, :] X, double[::1] cac
                 xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], &work.term[0], c > 0, G)
             gradient_block(kernel, X, i, rows, G, &work.kernel, &work.a[0], &terms[0], &shapes[0], &sums[0, 0],
                            &products[0, 0, 0], &squares[0, 0])
-            diagonal_gradient_block(kernel, X, i, rows, &work.residual[0], &work.kernel, &terms[0], &shapes[0])
+            diagonal_gradient_block(kernel, X, i, rows, &work.residual[0], False, &work.kernel, &terms[0],
+                                    &shapes[0])
 
 
 def gradient_of_gram(InducingKernel kernel, const double[:, :] Z, const double[:, ::1] G, double[::1] terms,

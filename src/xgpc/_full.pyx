@@ -67,9 +67,9 @@ def marginals_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start,
 
 
 def gradient_of_block(InducingKernel kernel, const double[:, :] X, Py_ssize_t start, Py_ssize_t stop,
-                      const double[:, ::1] G, const double[::1] diagonal, Workspace work, double[::1] terms,
+                      const double[:, ::1] G, const double[::1] by_noise, Workspace work, double[::1] terms,
                       double[::1] shapes, double[:, ::1] sums, double[:, :, ::1] products, double[:, ::1] squares):
-    """Contraction of rows start..stop of the symmetric dF / dK with G off its diagonal, which G has zeros on.
+    """Contraction of rows start..stop of the symmetric dF / dK = G, and of the gradient (n,) by the rows' noise.
 
     See ``_kernels.gradient_block``.
     """
@@ -81,4 +81,4 @@ def gradient_of_block(InducingKernel kernel, const double[:, :] X, Py_ssize_t st
             symmetric_tile(G, i, rows, &work.b[0])
             gradient_block(kernel, X, i, rows, &work.b[0], &work.kernel, &work.a[0], &terms[0], &shapes[0],
                            &sums[0, 0], &products[0, 0, 0], &squares[0, 0])
-            diagonal_gradient_block(kernel, X, i, rows, &diagonal[i], &work.kernel, &terms[0], &shapes[0])
+            diagonal_gradient_block(kernel, X, i, rows, &by_noise[i], True, &work.kernel, &terms[0], &shapes[0])

@@ -35,4 +35,5 @@ cdef void gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t s
                          const double* G, KernelScratch* scratch, double* weighted, double* terms, double* shapes,
                          double* sums, double* products, double* squares) noexcept nogil
 cdef void diagonal_gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
-                                  const double* g, KernelScratch* scratch, double* terms, double* shapes) noexcept nogil
+                                  const double* g, bint noise_alone, KernelScratch* scratch, double* terms,
+                                  double* shapes) noexcept nogil

@@ -282,19 +282,23 @@ cdef void gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t s
 
 
 cdef void diagonal_gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
-                                  const double* g, KernelScratch* scratch, double* terms,
+                                  const double* g, bint noise_alone, KernelScratch* scratch, double* terms,
                                   double* shapes) noexcept nogil:
-    # The same for the diagonal, g = dF / dk(x, x) (rows,): adds to terms and, for dot products, to shapes.
+    # The same for the diagonal, g = dF / dk(x, x) (rows,), or its part that is noise: adds to terms and, for dot
+    # products, to shapes.
     cdef Py_ssize_t t, f, i
     cdef double total = 0.0, share
     if kernel._stationary:
         for i in range(rows):
             total += g[i]
         for t in range(kernel.n_terms):
-            terms[t] += total * kernel._variance[t]
+            if kernel._noise[t] or not noise_alone:
+                terms[t] += total * kernel._variance[t]
         return
     squared_norms(kernel, X, NULL, start, rows, scratch.x2)
     for t in range(kernel.n_terms):
+        if noise_alone and not kernel._noise[t]:
+            continue
         for i in range(rows):
             share = g[i] * term_diagonal(kernel, t, scratch.x2[i])
             terms[t] += share

@@ -1,0 +1,303 @@
+"""The linear classifier with more features than rows: in the span of the rows it is what it is in all features."""
+
+import pickle
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import xgpc.linear
+from xgpc import BayesianLinearClassifier, blocks
+from xgpc.row_span import RowSpan
+
+repeatable = settings(deadline=None, derandomize=True, max_examples=60)
+
+
+def problem(n, d, seed=0, rank=None):
+    """Rows, of so many linearly independent ones, labels of two classes that overlap, and new rows."""
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(n, d))
+    if rank is not None:
+        X = random.normal(size=(n, rank)) @ X[:rank]
+    f = X @ random.normal(size=d) / np.sqrt(np.mean(np.sum(X**2, axis=1)))
+    y = (f + 0.5 * random.normal(size=n) > 0.0).astype(int)
+    y[:2] = 0, 1
+    return X, y, np.vstack([random.normal(size=(6, d)), 30.0 * random.normal(size=(3, d)), X[:3], np.zeros((1, d))])
+
+
+def fit(X, y, sample_weight=None, **params):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        params = {"random_state": 0, "tol": 1e-11, "max_iter": 2000, **params}
+        return BayesianLinearClassifier(**params).fit(X, y, sample_weight)
+
+
+@pytest.fixture
+def in_all_features(monkeypatch):
+    """A fit without the reduction."""
+
+    def direct(*args, **params):
+        with monkeypatch.context() as patch:
+            patch.setattr(xgpc.linear.RowSpan, "of", classmethod(lambda cls, X: (cls(None), X)))
+            return fit(*args, **params)
+
+    return direct
+
+
+# The search for the prior variance, which compares values of the bound, finds its logarithm to 1e-7.
+LEARNED = 5e-7
+
+
+def assert_same(mine, theirs, new, tolerance=1e-8):
+    """The bound to 1e-8, all else to ``tolerance`` of the largest entry."""
+    pairs = [(getattr(mine, name), getattr(theirs, name)) for name in ("coef_", "intercept_", "coef_covariance_")]
+    pairs += zip(mine.predict_latent(new), theirs.predict_latent(new), strict=True)
+    pairs.append((mine.predict_log_proba(new), theirs.predict_log_proba(new)))
+    for a, b in pairs:
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=0.0, atol=tolerance * np.abs(b).max())
+    assert mine.elbo_ == pytest.approx(theirs.elbo_, rel=1e-8)
+    assert mine.prior_variance_ == pytest.approx(theirs.prior_variance_, rel=tolerance)
+
+
+# Rows, features, and rank; where r is the span's dimension.
+SHAPES = {
+    "few rows": (12, 60, None, 12),
+    "one row less than features": (29, 30, None, 29),
+    "as many": (30, 30, None, None),
+    "one more": (31, 30, None, None),
+    "linearly dependent rows": (25, 40, 7, 7),
+    "two rows": (2, 9, None, 2),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("prior_variance", ["auto", 0.07])
+def test_is_the_fit_in_all_features(shape, fit_intercept, prior_variance, in_all_features):
+    n, d, rank, r = SHAPES[shape]
+    X, y, new = problem(n, d, rank=rank)
+    params = {"fit_intercept": fit_intercept, "prior_variance": prior_variance}
+    model, direct = fit(X, y, **params), in_all_features(X, y, **params)
+    assert len(direct.posterior_.w) == d + fit_intercept
+    assert len(model.posterior_.w) == (d if r is None else r) + fit_intercept
+    assert_same(model, direct, new, LEARNED if prior_variance == "auto" else 1e-8)
+    assert model.coef_covariance_.shape == (d + fit_intercept,) * 2
+    assert (model.n_iter_, model.converged_) == (direct.n_iter_, direct.converged_)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "bound"),
+    [
+        ("logit", "polya-gamma"), ("logit", "taylor"), ("probit", "exact"), ("svm", "exact"), ("svm", "augmented"),
+    ],
+)  # fmt: skip
+def test_of_every_likelihood(likelihood, bound, in_all_features):
+    X, y, new = problem(20, 45, seed=1)
+    params = {"likelihood": likelihood, "bound": bound, "prior_variance": 0.07}
+    assert_same(fit(X, y, **params), in_all_features(X, y, **params), new)
+
+
+@pytest.mark.parametrize("density", [0.02, 0.5])
+def test_sparse_rows(density, in_all_features):
+    random = np.random.default_rng(2)
+    X, y, new = problem(30, 200, seed=2)
+    X, new = X * (random.random(X.shape) < density), new * (random.random(new.shape) < density)
+    direct = in_all_features(X, y, prior_variance=0.07)
+    for kind in (sparse.csr_array, sparse.csr_matrix, sparse.csc_array):
+        model = fit(kind(X), y, prior_variance=0.07)
+        assert_same(model, direct, new)
+        for a, b in zip(model.predict_latent(kind(new)), direct.predict_latent(new), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0.0, atol=1e-8 * np.abs(b).max())
+
+
+def test_single_precision(in_all_features):
+    """The features keep their values, and sums over them are of double precision."""
+    X, y, new = problem(20, 45, seed=3)
+    X, new = X.astype(np.float32), new.astype(np.float32)
+    model, direct = fit(X, y, prior_variance=0.07), in_all_features(X.astype(float), y, prior_variance=0.07)
+    for rows in (new, new.astype(float), sparse.csr_array(new)):
+        for a, b in zip(model.predict_latent(rows), direct.predict_latent(new.astype(float)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0.0, atol=1e-8 * np.abs(b).max())
+    assert_same(model, direct, new.astype(float))
+    assert_same(fit(sparse.csr_array(X), y, prior_variance=0.07), direct, new.astype(float))
+
+
+def test_weights_are_repeated_rows(in_all_features):
+    X, y, new = problem(20, 45, seed=4)
+    weight = np.append([1, 1], np.random.default_rng(0).integers(0, 4, 18))
+    model = fit(X, y, weight, prior_variance=0.07)
+    assert len(model.posterior_.w) == np.count_nonzero(weight) + 1
+    assert_same(model, in_all_features(X, y, weight, prior_variance=0.07), new)
+    # More rows than features, of the same rank.
+    repeated = fit(np.repeat(X, 2 * weight, axis=0), np.repeat(y, 2 * weight))
+    assert len(repeated.posterior_.w) == 46
+    assert_same(fit(X, y, 2 * weight), repeated, new, LEARNED)
+
+
+def test_dense_formulas():
+    """Jaakkola & Jordan's updates in all coefficients: xi^2 = E[f^2], Sigma^-1 = I/s^2 + X^T Theta X."""
+    s2, (X, y, new) = 0.3, problem(8, 15, seed=5)
+    signs, mu, Sigma = 2.0 * y - 1.0, np.zeros(15), 0.3 * np.eye(15)
+    for _ in range(3000):
+        xi = np.sqrt((X @ mu) ** 2 + np.einsum("ij,jk,ik->i", X, Sigma, X))
+        Sigma = np.linalg.inv(np.eye(15) / s2 + X.T @ (X * (np.tanh(xi / 2) / (2 * xi))[:, None]))
+        mu = Sigma @ X.T @ signs / 2
+    model = fit(X, y, bound="polya-gamma", prior_variance=s2, fit_intercept=False, tol=1e-14)
+    assert len(model.posterior_.w) == 8
+    np.testing.assert_allclose(model.coef_[0], mu, atol=1e-6)
+    np.testing.assert_allclose(model.coef_covariance_, Sigma, atol=1e-6)
+    mean, variance = model.predict_latent(new)
+    np.testing.assert_allclose(mean, new @ mu, atol=1e-4)
+    np.testing.assert_allclose(variance, np.einsum("ij,jk,ik->i", new, Sigma, new), rtol=1e-6)
+    m, v = X @ mu, np.einsum("ij,jk,ik->i", X, Sigma, X)
+    c = np.sqrt(m**2 + v)
+    kl = 0.5 * (np.trace(Sigma) / s2 + mu @ mu / s2 - 15 + 15 * np.log(s2) - np.linalg.slogdet(Sigma)[1])
+    assert model.elbo_ == pytest.approx(np.sum(signs * m / 2 - np.log(2 * np.cosh(c / 2))) - kl, rel=1e-9)
+
+
+@pytest.mark.parametrize("learning_rate", [0.1, (5.0, 0.7)])
+def test_mini_batches_take_the_same_steps(learning_rate, in_all_features):
+    """At rates that do not depend on the size of the steps, in whose measure off-diagonal elements count once."""
+    X, y, new = problem(60, 80, seed=6)
+    params = {"batch_size": 5, "learning_rate": learning_rate, "tol": 0.0, "max_iter": 4, "prior_variance": 0.07}
+    model, direct = fit(X, y, **params), in_all_features(X, y, **params)
+    assert len(model.posterior_.w) == 61
+    assert model.n_iter_ == 4
+    assert_same(model, direct, new)
+
+
+def test_adaptive_mini_batches_come_close_to_the_batch_bound(in_all_features):
+    X, y, _ = problem(300, 400, seed=7)
+    params = {"prior_variance": 0.01, "batch_size": 15, "tol": 1e-4}
+    full, model, direct = fit(X, y, prior_variance=0.01), fit(X, y, **params), in_all_features(X, y, **params)
+    assert len(model.posterior_.w) == 301
+    assert full.elbo_ - 0.01 * abs(full.elbo_) < model.elbo_ < full.elbo_ + 1e-2
+    assert model.elbo_ == pytest.approx(direct.elbo_, abs=1e-3)
+    assert model.n_iter_ == direct.n_iter_
+
+
+def test_a_fit_does_not_depend_on_the_one_before():
+    """With fewer rows than features, with more, and with other parameters."""
+    (X, y, new), (more, labels, _) = problem(15, 20, seed=8), problem(40, 20, seed=9)
+    model = fit(X, y)
+    for rows, classes, params in (
+        (X, y, {"fit_intercept": False}),
+        (more, labels, {"prior_variance": 0.2}),
+        (X[:, :17], y, {"fit_intercept": True}),
+        (X, y, {"likelihood": "probit", "prior_variance": "auto"}),
+    ):
+        model.set_params(**params).fit(rows, classes)
+        cold = clone(model).fit(rows, classes)
+        here = new[:, : rows.shape[1]]
+        assert np.array_equal(model.coef_covariance_, cold.coef_covariance_)
+        assert np.array_equal(model.predict_latent(here), cold.predict_latent(here))
+        assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_latent(here), cold.predict_latent(here))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_no_bit_depends_on_the_number_of_threads(kind, monkeypatch):
+    X, y, _ = problem(90, 120, seed=10)
+    monkeypatch.setattr(blocks, "MIN_PARALLEL_WORK", 0)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 16)
+    models = [fit(kind(X), y, n_jobs=n_jobs, tol=1e-4) for n_jobs in (1, 2, 3)]
+    for model in models[1:]:
+        assert model.elbo_ == models[0].elbo_
+        assert np.array_equal(model.coef_covariance_, models[0].coef_covariance_)
+        assert np.array_equal(model.predict_latent(kind(X)), models[0].predict_latent(kind(X)))
+
+
+@pytest.mark.parametrize("factor", [1e-130, 1e130])
+def test_scale_of_all_features_does_not_matter(factor):
+    X, y, new = problem(20, 45, seed=11)
+    scaled, plain = fit(factor * X, y, tol=1e-6), fit(X, y, tol=1e-6)
+    np.testing.assert_allclose(scaled.predict_proba(factor * new), plain.predict_proba(new), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_features_out_of_range_are_refused(kind):
+    X, y, _ = problem(10, 20)
+    with pytest.raises(ValueError, match=r"largest size of a feature, .*e\+200, must be between"):
+        fit(kind(1e200 * X), y)
+    zeros = fit(kind(np.zeros((10, 20))), y, prior_variance=0.5)
+    np.testing.assert_allclose(zeros.coef_covariance_[:20, :20], 0.5 * np.eye(20))
+    np.testing.assert_allclose(zeros.predict_latent(kind(X))[1], zeros.coef_covariance_[20, 20] + 0.5 * np.sum(X**2, 1))
+
+
+def test_nothing_of_the_size_of_the_features_squared_is_made():
+    """Of 20 000 features a covariance matrix would take 3.2 GB; the rows and their basis take 6 MB each."""
+    X, y, new = problem(40, 20_000)
+    tracemalloc.start()
+    try:
+        model = fit(X, y, tol=1e-4)
+        mean, variance = model.predict_latent(new)
+        assert tracemalloc.get_traced_memory()[1] < 1e8
+    finally:
+        tracemalloc.stop()
+    assert model.coef_.shape == (1, 20_000)
+    np.testing.assert_allclose(mean, new @ model.coef_[0] + model.intercept_, rtol=1e-9, atol=1e-9)
+    # Far from the rows nearly nothing is known.
+    unknown = model.prior_variance_ * np.sum(new[:6] ** 2, axis=1)
+    assert np.all((variance[:6] > 0.95 * unknown) & (variance[:6] < unknown + 101.0))
+
+
+def test_an_unfitted_model_has_no_covariance():
+    assert not hasattr(BayesianLinearClassifier(), "coef_covariance_")
+
+
+# The span itself.
+
+
+@repeatable
+@given(
+    seed=st.integers(0, 2**20),
+    d=st.integers(2, 30),
+    share=st.floats(0.05, 1.0),
+    rank=st.integers(1, 30),
+    exponent=st.sampled_from([0, 4, 9]),
+    make_sparse=st.booleans(),
+)
+def test_coordinates_are_those_of_an_orthonormal_basis_of_the_span(seed, d, share, rank, exponent, make_sparse):
+    """Each row to round-off of its own size, though others are larger by orders of magnitude."""
+    random = np.random.default_rng(seed)
+    n = max(1, min(d - 1, int(share * d)))
+    rank = min(rank, n)
+    X = random.normal(size=(n, rank)) @ random.normal(size=(rank, d)) * 10.0 ** random.uniform(-exponent, 0, (n, 1))
+    span, coordinates = RowSpan.of(sparse.csr_array(X) if make_sparse else X)
+    Q = span.basis
+    assert Q.shape == (d, rank)
+    np.testing.assert_allclose(Q.T @ Q, np.eye(rank), atol=1e-13)
+    sizes = np.linalg.norm(X, axis=1)
+    assert np.all(np.linalg.norm(coordinates @ Q.T - X, axis=1) <= 1e-13 * d * sizes)
+    inside, outside = span.coordinates(X)
+    assert np.all(np.linalg.norm(inside - coordinates, axis=1) <= 1e-13 * d * sizes)
+    assert np.all((outside >= 0.0) & (outside <= 1e-13 * d * sizes**2))
+
+    new = random.normal(size=(5, d))
+    for rows in (new, sparse.csr_array(new)):
+        inside, outside = span.coordinates(rows)
+        np.testing.assert_allclose(inside, new @ Q, atol=1e-13 * d)
+        np.testing.assert_allclose(outside, np.sum((new - new @ Q @ Q.T) ** 2, axis=1), atol=1e-13 * d)
+    b, root = random.normal(size=rank), random.normal(size=(rank + 2, rank + 2))
+    np.testing.assert_allclose(span.coefficients(b), Q @ b, atol=1e-13 * d)
+    for more in (0, 1):
+        S, T = root[: rank + more] @ root[: rank + more].T, np.zeros((d + more, rank + more))
+        T[:d, :rank], T[d:, rank:] = Q, np.eye(more)
+        outer = np.zeros((d + more, d + more))
+        outer[:d, :d] = 0.7 * (np.eye(d) - Q @ Q.T)
+        np.testing.assert_allclose(span.covariance(S, 0.7), T @ S @ T.T + outer, atol=1e-12 * d)
+
+
+def test_with_as_many_rows_as_features_these_are_the_coordinates():
+    X, S = np.random.default_rng(0).normal(size=(5, 5)), np.eye(6)
+    span, coordinates = RowSpan.of(X)
+    assert span.basis is None
+    assert coordinates is X
+    assert span.coordinates(X) == (X, 0.0)
+    assert span.covariance(S, 0.7) is S

@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from . import _engine
 from .blocks import single_threaded_blas
@@ -28,7 +28,7 @@ from .full import FullPosterior
 from .links import logit_log_probabilities
 from .posterior import AnyPosterior
 from .sampling import Model, Proposals, Whitening
-from .validation import is_integer, training_data
+from .validation import check_latent, checked_rows, is_integer, training_data
 
 # Proposals are made and weighed in one matrix product: at 1000 rows fifty take two thirds of a sweep's time. Nine of
 # ten states of sweeps alone are effective draws there (both bench/gibbs.py): where chains mix so, a warm-up of twenty
@@ -351,12 +351,17 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         """Whitened rows and residual variances of X, some rows at a time."""
         for start in range(0, len(X), ROWS):
             part = slice(start, start + ROWS)
-            with single_threaded_blas:
-                yield part, *self._whitening.rows(X[part])
+            with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"):
+                A, residual = self._whitening.rows(X[part])
+                # The variance under the prior, and as large a mean as a draw of A z can have.
+                variance = residual + np.einsum("ij,ij->i", A, A)
+                size = np.sqrt(variance)
+            check_latent(size, variance, X[part], start)
+            yield part, A, residual
 
     def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)
+        return checked_rows(self, X, reset=False, dtype=np.float64)
 
     def predict_latent(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at the rows of X.

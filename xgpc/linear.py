@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ._engine import SITES, sites
 from ._svi import AVERAGE_POWER, RATE_FLOOR, SCHEDULES
@@ -24,7 +24,7 @@ from .inference import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, History, coordin
 from .likelihoods import LIKELIHOODS
 from .posterior import SparsePosterior
 from .stochastic import MIN_EPOCHS, WINDOW, learning_rate_schedule
-from .validation import is_integer, training_data
+from .validation import check_latent, checked_rows, is_integer, largest_size, training_data
 
 # Those whose sites have no negative precision, and nothing to learn.
 LIKELIHOOD_NAMES = ("logit", "probit", "svm")
@@ -35,8 +35,8 @@ INTERCEPT_VARIANCE = 100.0
 # (probabilities of .06 to .94 within two standard deviations), and its range. At the least every probability is the
 # base rate within a per cent, at the largest nearly all are 0 or 1. This near to an end, in the logarithm, is at it.
 START_VARIANCE, LATENT_VARIANCE_BOUNDS, AT_BOUND = 2.0, (1e-4, 1e5), 1e-3
-# The square of the largest feature, and its reciprocal, are within the range of a double.
-FEATURE_RANGE = (1e-140, 1e140)
+# The reciprocal of the largest feature's square is within the range of a double.
+LEAST_FEATURE = 1e-140
 # Prior variances that may be given.
 VARIANCE_RANGE = (1e-100, 1e100)
 # Steps of q between two of the prior variance: enough for coordinate ascent to fall back on one that cannot fail.
@@ -419,7 +419,7 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 "This BayesianLinearClassifier estimator requires y to be passed, but the target y is None."
             )
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32))
+        X = checked_rows(self, X, reset=True, accept_sparse="csr")
         # The checks of labels and weights, with the rows' numbers for X, which may be sparse.
         numbers_of_rows = np.arange(float(X.shape[0]))[:, None]
         rows, codes, self.classes_, weight = training_data(clone(self), numbers_of_rows, y, sample_weight)
@@ -433,13 +433,9 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
 
     def _start(self, X, weight) -> LinearPrior:
         """The given prior variance, or where to start and the range, by the mean square of the rows."""
-        values = X.data if sparse.issparse(X) else X
-        largest = max(float(np.max(values)), -float(np.min(values))) if values.size else 0.0
-        low, high = FEATURE_RANGE
-        if not (low <= largest <= high or largest == 0.0):
-            raise ValueError(
-                f"The largest size of a feature, {largest:.3g}, must be between {low:g} and {high:g}; scale them."
-            )
+        largest = largest_size(X)
+        if 0.0 < largest < LEAST_FEATURE:
+            raise ValueError(f"The largest feature has size {largest:.3g}; scale them to at least {LEAST_FEATURE:g}.")
         learned = isinstance(self.prior_variance, str) and largest > 0.0
         if learned:
             unit_prior = LinearPrior(np.full(X.shape[1], 1.0 / largest), X.shape[1], 0.0, 0.0)
@@ -454,16 +450,19 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
     def predict_latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at X (n, d), dense or sparse."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        X = checked_rows(self, X, reset=False, accept_sparse="csr")
         mean, variance = np.empty((2, X.shape[0]))
         q: Any = self.posterior_
 
         def task(start, stop, work):
-            mean[start:stop], variance[start:stop] = marginals(whitened(X[start:stop], q.prior), q)
+            # What overflows is refused below.
+            with np.errstate(over="ignore", invalid="ignore"):
+                mean[start:stop], variance[start:stop] = marginals(whitened(X[start:stop], q.prior), q)
 
         with BlockMap(len(mean), len(q.w), len(q.w), self.n_jobs) as blocks:
             for _ in blocks(task):
                 pass
+        check_latent(mean, variance, X)
         return mean, variance
 
     def predict_log_proba(self, X: Any) -> np.ndarray:

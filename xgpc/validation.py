@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -17,6 +18,9 @@ from .stochastic import learning_rate_schedule
 
 # Features beyond this overflow when squared distances are formed in units of small length scales.
 LARGEST_FEATURE = 1e140
+# Latent means and variances whose predictive probabilities have finite logarithms under every likelihood: a square of
+# the one, and a small multiple of the other, are within the range of a double.
+LARGEST_MEAN, LARGEST_VARIANCE = 1e150, 1e300
 
 # Weights beyond these leave the range of a double in sums and squares.
 WEIGHT_RANGE = (1e-100, 1e100)
@@ -74,6 +78,42 @@ def check_optimizer(optimizer: str | None, likelihood: str, bound: str) -> None:
     )
 
 
+def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> Any:
+    """X, and y if it is given, by ``validate_data``; ValueError for features that are too large to compute with."""
+    options = {"dtype": (np.float64, np.float32), **options}
+    checked = validate_data(model, X, *y, reset=reset, **options)
+    rows = checked[0] if y else checked
+    largest = largest_size(rows)
+    if largest > LARGEST_FEATURE:
+        raise ValueError(f"X has a value of size {largest:.3g}; scale the features to at most {LARGEST_FEATURE:g}.")
+    return checked
+
+
+def largest_size(rows: Any) -> float:
+    """Largest absolute value of an array or a sparse one, without a copy of it."""
+    values = rows.data if sparse.issparse(rows) else rows
+    return max(float(np.max(values)), -float(np.min(values))) if values.size else 0.0
+
+
+def check_latent(mean: np.ndarray, variance: np.ndarray, X: Any, first: int = 0) -> None:
+    """ValueError for a row of X (n, d) whose latent mean or variance, (n,) or (C, n), has left its range.
+
+    The first row has the number ``first`` in the message.
+
+    Only kernels that grow, those with ``DotProduct``, and linear models can come to that within the range of features.
+    """
+    proper = (np.abs(mean) <= LARGEST_MEAN) & (variance <= LARGEST_VARIANCE)
+    if np.all(proper):
+        return
+    row = int(np.argmin(np.all(proper.reshape(-1, proper.shape[-1]), axis=0)))
+    size = largest_size(X[row : row + 1])
+    raise ValueError(
+        f"The latent function grows too large at row {first + row} of X, which has a feature of size {size:.3g}: its "
+        f"mean must be within {LARGEST_MEAN:g} and its variance below {LARGEST_VARIANCE:g}. Scale the features, or "
+        "take a kernel that does not grow with them, such as RBF()."
+    )
+
+
 def training_data(
     model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
@@ -86,15 +126,12 @@ def training_data(
     classes : the distinct labels
     weight : (n,) or None for all ones, class weights included
     """
-    rows, y = validate_data(model, X, y, dtype=(np.float64, np.float32), ensure_min_samples=1)
+    rows, y = checked_rows(model, X, y, reset=True)
     check_classification_targets(y)
     target_type = type_of_target(y, input_name="y")
     if target_type not in ("binary", "multiclass"):
         raise ValueError(f"y must have one label for each row; its type is {target_type}.")
     classes, codes = np.unique(y, return_inverse=True)
-    largest = max(float(np.max(rows)), -float(np.min(rows)))
-    if largest > LARGEST_FEATURE:
-        raise ValueError(f"X has a value of size {largest:.3g}; scale the features to at most {LARGEST_FEATURE:g}.")
     weight = None
     if sample_weight is not None:
         weight = _check_sample_weight(sample_weight, rows, dtype=np.float64)

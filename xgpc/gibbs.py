@@ -28,7 +28,7 @@ from .full import FullPosterior
 from .links import logit_log_probabilities
 from .posterior import AnyPosterior
 from .sampling import Model, Proposals, Whitening
-from .validation import check_latent, checked_rows, is_integer, training_data
+from .validation import check_allowed, check_latent, checked_rows, integer_from, training_data
 
 # Proposals are made and weighed in one matrix product: at 1000 rows fifty take two thirds of a sweep's time. Nine of
 # ten states of sweeps alone are effective draws there (both bench/gibbs.py): where chains mix so, a warm-up of twenty
@@ -255,13 +255,11 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
 
     def _check(self) -> None:
         least = {"n_samples": 4, "thin": 1, "n_warmup": 0, "n_chains": 1, "n_proposals": 0}
-        for name, low in least.items():
-            value = getattr(self, name)
-            if not is_integer(value) or value < low:
-                raise ValueError(f"{name} must be an integer of at least {low}; got {value!r}.")
-        points = self.inducing_points
-        if (points != "all") if isinstance(points, str) else (np.ndim(points) != 2):
-            raise ValueError(f"inducing_points must be 'all' or a numeric array (m, d); got {points!r}.")
+        points = (
+            lambda value: value == "all" if isinstance(value, str) else np.ndim(value) == 2,
+            "'all' or a numeric array (m, d)",
+        )
+        check_allowed(self, {"inducing_points": points, **{name: integer_from(low) for name, low in least.items()}})
         if self.verbose and find_spec("tqdm") is None:
             raise ImportError(f"verbose={self.verbose!r} shows progress by the tqdm package: pip install tqdm.")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import numbers
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +23,7 @@ from .inference import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, History, coordin
 from .likelihoods import LIKELIHOODS
 from .posterior import SparsePosterior
 from .stochastic import MIN_EPOCHS, WINDOW, learning_rate_schedule
-from .validation import check_latent, checked_rows, is_integer, largest_size, training_data
+from .validation import check_allowed, check_latent, checked_rows, is_name, is_number, largest_size, training_data
 
 # Those whose sites have no negative precision, and nothing to learn.
 LIKELIHOOD_NAMES = ("logit", "probit", "svm")
@@ -387,29 +386,20 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
     def _check_parameters(self) -> tuple[Any, str]:
         """The site and its bound's name; ValueError for a parameter that is not allowed."""
         names = [name for name in LIKELIHOOD_NAMES if name in LIKELIHOODS]
-        known = isinstance(self.likelihood, str) and self.likelihood in names
+        known = is_name(self.likelihood, names)
         bounds = [b for b in LIKELIHOODS[self.likelihood].bounds if (self.likelihood, b) in SITES] if known else []
-        s2, size, jobs = self.prior_variance, self.batch_size, self.n_jobs
         low, high = VARIANCE_RANGE
-        allowed = {
-            "likelihood": (known, f"one of {names}"),
-            "bound": (isinstance(self.bound, str) and self.bound in ["auto", *bounds], f"'auto' or one of {bounds}"),
-            "prior_variance": (
-                s2 == "auto"
-                if isinstance(s2, str)
-                else isinstance(s2, numbers.Real) and not isinstance(s2, bool) and low <= float(s2) <= high,
-                f"'auto' or a number between {low:g} and {high:g}",
-            ),
-            "fit_intercept": (isinstance(self.fit_intercept, bool | np.bool_), "True or False"),
-            "batch_size": (size is None or (is_integer(size) and size >= 1), "a positive integer or None"),
-            "max_iter": (is_integer(self.max_iter) and self.max_iter >= 1, "a positive integer"),
-            "tol": (isinstance(self.tol, numbers.Real) and float(self.tol) >= 0.0, "a number that is not negative"),
-            "n_jobs": (jobs is None or (is_integer(jobs) and jobs != 0), "a number of threads, -1 for all, or None"),
-        }
-        for name, (is_allowed, what) in allowed.items():
-            if not is_allowed:
-                raise ValueError(f"{name} must be {what}; got {getattr(self, name)!r}.")
-        learning_rate_schedule(self.learning_rate)
+        check_allowed(
+            self,
+            {
+                "likelihood": (lambda value: known, f"one of {names}"),
+                "bound": (lambda value: is_name(value, ["auto", *bounds]), f"'auto' or one of {bounds}"),
+                "prior_variance": (
+                    lambda value: is_name(value, ["auto"]) or (is_number(value) and low <= float(value) <= high),
+                    f"'auto' or a number between {low:g} and {high:g}",
+                ),
+            },
+        )
         bound = bounds[0] if self.bound == "auto" else self.bound
         return SITES[self.likelihood, bound], bound
 

@@ -100,7 +100,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Mini-batch: stop, after two epochs or more, when the relative change of the averaged natural parameters is below
         ``tol``, on average over five iterations.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the sample weights.
+        Multiplies the sample weights. "balanced": n / (C n_c) by numbers of rows, whatever their weights, as SVC and
+        trees do in scikit-learn; its LogisticRegression sums weights since version 1.7.
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points and posterior, whatever ``kernel``,
         ``n_inducing`` and ``inducing_points`` say now.

@@ -238,6 +238,9 @@ def training_data(
     if target_type not in ("binary", "multiclass"):
         raise ValueError(f"y must have one label for each row; its type is {target_type}.")
     classes, codes = np.unique(y, return_inverse=True)
+    factors = None
+    if getattr(model, "class_weight", None) is not None:
+        factors = _class_factors(model.class_weight, classes, classes[codes])
     weight = None
     if sample_weight is not None:
         weight = _check_sample_weight(sample_weight, rows, dtype=np.float64)
@@ -253,21 +256,20 @@ def training_data(
             f"Classification needs rows of two classes; the rows (of positive weight) are of {len(present)} class: "
             f"{present.tolist()}."
         )
-    class_weight = getattr(model, "class_weight", None)
-    if class_weight is not None:
-        factors = _class_factors(class_weight, classes, codes, weight)
+    if factors is not None:
         weight = factors[codes] * (1.0 if weight is None else weight)
         check_weight_range(weight)
     return rows, codes, classes, weight
 
 
-def _class_factors(class_weight, classes, codes, weight) -> np.ndarray:
-    """Weight of each class; "balanced" ones make the total weights of the classes that have rows equal."""
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        totals = np.bincount(codes, weight, minlength=len(classes))
-        present = totals > 0.0
-        return np.sum(totals) / (np.count_nonzero(present) * np.where(present, totals, 1.0))
-    factors = compute_class_weight(class_weight, classes=classes, y=classes[codes])
+def _class_factors(class_weight: Any, classes: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Weight of each class; "balanced": n / (C n_c) by the numbers of rows.
+
+    Rows count whatever their sample weights, as they do in scikit-learn's ``compute_class_weight``, SVC, ridge and tree
+    classifiers in every version. Its LogisticRegression counted rows up to version 1.6, and sums sample weights since
+    1.7.
+    """
+    factors = compute_class_weight(class_weight, classes=classes, y=y)
     if not np.all((factors > 0.0) & np.isfinite(factors)):
         raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")
     return factors

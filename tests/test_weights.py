@@ -6,9 +6,11 @@ from reference import moons
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.svm import SVC
+from sklearn.utils.class_weight import compute_class_weight
 from test_learning import quietly
 
-from xgpc import GPClassifier
+from xgpc import BayesianLinearClassifier, GPClassifier
 
 
 def weighted_moons():
@@ -58,3 +60,22 @@ def test_class_weights_are_the_rows_weights_in_learning(optimizer):
     assert by_class.elbo_ == by_row.elbo_
     assert by_class.kernel_ == by_row.kernel_
     assert np.array_equal(by_class.predict_proba(X), by_row.predict_proba(X))
+
+
+@pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["no", "yes"]), np.array(["no", "yes"], dtype=object)])
+@pytest.mark.parametrize("classifier", [GPClassifier, BayesianLinearClassifier])
+def test_balanced_classes_are_scikit_learns_whatever_the_rows_weigh(labels, classifier):
+    """Unequal classes and weights; some rows of weight zero, which count in scikit-learn as rows too."""
+    X, y = moons(90)
+    X, y = X[y <= np.arange(90) % 3], y[y <= np.arange(90) % 3]
+    weight = np.random.default_rng(0).uniform(0.2, 3.0, len(y)) * np.where(y == 1, 4.0, 1.0)
+    weight[::7] = 0.0
+    support = SVC(class_weight="balanced").fit(X, labels[y], sample_weight=weight)
+    balanced = compute_class_weight("balanced", classes=labels, y=labels[y])
+    np.testing.assert_allclose(support.class_weight_, balanced, rtol=1e-12)
+    model = classifier(max_iter=5, random_state=0)
+    by_class = quietly(clone(model).set_params(class_weight="balanced"), X, labels[y], sample_weight=weight)
+    by_row = quietly(clone(model), X, labels[y], sample_weight=weight * balanced[y])
+    by_totals = quietly(clone(model), X, labels[y], sample_weight=weight * (weight.sum() / np.bincount(y, weight))[y])
+    np.testing.assert_array_equal(by_class.predict_proba(X), by_row.predict_proba(X))
+    assert np.max(np.abs(by_class.predict_proba(X) - by_totals.predict_proba(X))) > 0.01

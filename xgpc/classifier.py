@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from . import io, starting
 from .blocks import single_threaded_blas
@@ -27,7 +27,7 @@ from .passes import CACHE_BYTES
 from .posterior import AnyPosterior, SeparatePriors
 from .schemes import SCHEMES
 from .stochastic import learning_rate_schedule
-from .validation import check_optimizer, check_parameters, training_data
+from .validation import check_latent, check_optimizer, check_parameters, checked_rows, training_data
 
 # Rows that become probabilities at a time.
 LINK_ROWS = 8192
@@ -105,7 +105,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Mini-batch: stop, after two epochs or more, when the relative change of the averaged natural parameters is below
         ``tol``, on average over five iterations.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the sample weights.
+        Multiplies the sample weights. "balanced": n / (C n_c) by numbers of rows, whatever their weights, as SVC and
+        trees do in scikit-learn; its LogisticRegression sums weights since version 1.7.
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
@@ -149,7 +150,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     -----
     A pass over n rows costs O(n (m^2 + m d)) time, and memory O(n + m^2) beyond the inputs, plus 8 n m bytes while that
     is below 512 MB; O(n (C m^2 + m d)) and O(C (n + m^2)) for C > 2 classes that share a kernel. Inputs in float32 stay
-    in float32.
+    in float32. Features of size up to 1e140 are accepted, in ``fit`` and to predict; where a kernel that grows with
+    them (DotProduct) takes the latent mean beyond 1e150, an error names the row.
 
     References
     ----------
@@ -358,9 +360,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if not isinstance(corrected, bool | np.bool_):
             raise ValueError(f"corrected must be True or False; got {corrected!r}.")
-        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        X = checked_rows(self, X, reset=False)
         if not corrected:
-            return self.posterior_.marginals(X, self.n_jobs)
+            mean, variance = self.posterior_.marginals(X, self.n_jobs)
+            check_latent(mean, variance, X)
+            return mean, variance
         if self._correction is None:
             likelihood, bound = self._resolved
             raise ValueError(
@@ -421,7 +425,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         mean, variance = self._latent(X, corrected)
         if not return_cov:
             return mean.T, variance.T
-        rows = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        rows = checked_rows(self, X, reset=False)
         with single_threaded_blas:
             covariance = self.posterior_.covariance(rows)
         return mean.T, covariance if mean.ndim == 1 else np.moveaxis(covariance, 0, -1)
@@ -429,7 +433,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def elbo(self, X: ArrayLike, y: ArrayLike) -> float:
         """The bound on the log evidence of (X, y), in nats, with the fitted posterior; every row counts once."""
         check_is_fitted(self)
-        rows, y = validate_data(self, X, y, dtype=(np.float64, np.float32), reset=False)
+        rows, y = checked_rows(self, X, y, reset=False)
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(f"y has labels {unknown.tolist()} that are not in classes_ {self.classes_.tolist()}.")
@@ -439,6 +443,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         codes = np.searchsorted(self.classes_, y).astype(np.float64)
         labels = 2.0 * codes - 1.0 if q.n_latents is None else codes
         mean, variance = q.marginals(rows, self.n_jobs)
+        check_latent(mean, variance, rows)
         return expected_log_likelihood(site, mean, variance, labels) - q.kl
 
     def bound_gap(self) -> float:

@@ -26,7 +26,7 @@ from .likelihoods import LIKELIHOODS, resolve
 from .metrics import scores
 from .report import Rows, aligned, class_shares, model_kernel_rows, score_rows
 from .schemes import SCHEMES
-from .tables import Table, are_measurements, encode_labels, listed, parse_labels, read_table
+from .tables import Table, are_measurements, encode_labels, listed, parse_labels, plain, read_table
 
 EXIT_OK, EXIT_BAD_INPUT = 0, 2
 # What a shell reports for a program that a signal ended: 128 + SIGINT, 128 + SIGPIPE.
@@ -69,7 +69,7 @@ def _integer(least: int, most: int | None = None) -> Callable[[str], int]:
 
     def convert(text: str) -> int:
         try:
-            value = int(text)
+            value = int(plain(text))
         except ValueError:
             value = least - 1
         if value < least or (most is not None and value > most):
@@ -85,7 +85,7 @@ def _inducing(text: str) -> int | str:
 
 def _jobs(text: str) -> int:
     try:
-        value = int(text)
+        value = int(plain(text))
     except ValueError:
         value = 0
     if value == 0:
@@ -219,13 +219,31 @@ def _text_output(path: str | None) -> Iterator[Any]:
         yield codecs.getwriter("utf-8")(file)
 
 
+def _print(text: str) -> None:
+    """Print, with escapes such as \\xf6 for characters that standard output has no code for."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _check_encoding(names: Sequence[object]) -> None:
+    """Refuse names that standard output has no code for: escapes in a table of data would be other names."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        "".join(map(str, names)).encode(encoding)
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"standard output is {encoding}, which has no {error.object[error.start]!r}; use --output FILE, which is "
+            "UTF-8, or set PYTHONIOENCODING=utf-8."
+        ) from None
+
+
 def _demo(arguments: argparse.Namespace) -> None:
     picture_format = Path(arguments.output).suffix.lstrip(".").lower()
     if picture_format not in PICTURE_FORMATS:
         raise ValueError(f"the picture {arguments.output!r} must end in one of {listed(PICTURE_FORMATS)}, after a dot.")
     _check_output(arguments.output)
     result = demo.run(arguments.seed)
-    print(result.report())
+    _print(result.report())
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -233,7 +251,7 @@ def _demo(arguments: argparse.Namespace) -> None:
         return
     with _output(arguments.output) as file:
         result.draw(file, picture_format)
-    print(f"Picture: {arguments.output}")
+    _print(f"Picture: {arguments.output}")
 
 
 def _check_classes(table: Table, target: str, classes: np.ndarray) -> None:
@@ -295,7 +313,7 @@ def _fit(arguments: argparse.Namespace) -> None:
         ("fit", f"{seconds:.2f} s"),
         ("model", arguments.model),
     ]
-    print(aligned(rows))
+    _print(aligned(rows))
 
 
 def _load(path: str) -> tuple[GPClassifier, list[str] | None]:
@@ -335,6 +353,8 @@ def _predict(arguments: argparse.Namespace) -> None:
     if arguments.output is not None:
         _check_output(arguments.output, [arguments.model, arguments.data])
     model, table = _features(arguments.model, arguments.data, None)
+    if arguments.output is None:
+        _check_encoding(model.classes_.tolist())
     probability = model.predict_proba(table.X)
     mean, variance = model.predict_latent(table.X)
     predicted = model.classes_[np.argmax(probability, axis=1)]
@@ -354,7 +374,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     model, table = _features(arguments.model, arguments.data, arguments.target)
     code = encode_labels(table, arguments.target, model.classes_)
     found = scores(code, model.predict_log_proba(table.X))
-    print(aligned([("rows", str(len(code))), *score_rows(found, len(model.classes_))]))
+    _print(aligned([("rows", str(len(code))), *score_rows(found, len(model.classes_))]))
 
 
 def _say(kind: str, message: object) -> None:

@@ -22,6 +22,7 @@ from . import _engine
 from .blocks import single_threaded_blas
 from .passes import TrainingSites
 from .posterior import AnyPosterior
+from .validation import check_latent
 
 # Below this the closed form of the variance loses more digits to cancellation than its series leaves out (1e-12).
 SMALL_TILT = 0.03
@@ -63,13 +64,14 @@ def corrected_marginals(
     Warns of variances that the correction makes negative, which are returned as 0.
     """
     mean, variance = q.marginals(X, n_jobs)
-    with single_threaded_blas:
+    check_latent(mean, variance, X)
+    with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, len(X), ROWS):
             part = slice(start, start + ROWS)
             shift, added = q.covariance_sums(X[part], *terms)
             mean[part] += shift
             variance[part] += added - shift**2
-    # NaN, of infinite terms, is not proper either.
+    check_latent(mean, variance, X)
     proper = variance >= 0.0
     negative = int(np.count_nonzero(~proper))
     if negative:

@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from . import _engine
 from .blocks import single_threaded_blas
@@ -27,7 +27,7 @@ from .diagnostics import effective_sample_size, split_r_hat
 from .links import logit_log_probabilities
 from .posterior import AnyPosterior
 from .sampling import Model, Proposals, Whitening
-from .validation import is_integer, training_data
+from .validation import check_allowed, check_latent, checked_rows, integer_from, training_data
 
 # Proposals are made and weighed in one matrix product: at 1000 rows fifty take two thirds of a sweep's time. Nine of
 # ten states of sweeps alone are effective draws there (both bench/gibbs.py): where chains mix so, a warm-up of twenty
@@ -254,13 +254,11 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
 
     def _check(self) -> None:
         least = {"n_samples": 4, "thin": 1, "n_warmup": 0, "n_chains": 1, "n_proposals": 0}
-        for name, low in least.items():
-            value = getattr(self, name)
-            if not is_integer(value) or value < low:
-                raise ValueError(f"{name} must be an integer of at least {low}; got {value!r}.")
-        points = self.inducing_points
-        if (points != "all") if isinstance(points, str) else (np.ndim(points) != 2):
-            raise ValueError(f"inducing_points must be 'all' or a numeric array (m, d); got {points!r}.")
+        points = (
+            lambda value: value == "all" if isinstance(value, str) else np.ndim(value) == 2,
+            "'all' or a numeric array (m, d)",
+        )
+        check_allowed(self, {"inducing_points": points, **{name: integer_from(low) for name, low in least.items()}})
         if self.verbose and find_spec("tqdm") is None:
             raise ImportError(f"verbose={self.verbose!r} shows progress by the tqdm package: pip install tqdm.")
 
@@ -348,12 +346,17 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         """Whitened rows and residual variances of X, some rows at a time."""
         for start in range(0, len(X), ROWS):
             part = slice(start, start + ROWS)
-            with single_threaded_blas:
-                yield part, *self._whitening.rows(X[part])
+            with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"):
+                A, residual = self._whitening.rows(X[part])
+                # The variance under the prior, and as large a mean as a draw of A z can have.
+                variance = residual + np.einsum("ij,ij->i", A, A)
+                size = np.sqrt(variance)
+            check_latent(size, variance, X[part], start)
+            yield part, A, residual
 
     def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)
+        return checked_rows(self, X, reset=False, dtype=np.float64)
 
     def predict_latent(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at the rows of X.

@@ -141,7 +141,7 @@ def resolve(likelihood: str, bound: str, n_classes: int = 2) -> tuple[Likelihood
     if n_classes > 2 and not found.multi_class:
         several = [name for name, other in LIKELIHOODS.items() if other.multi_class]
         raise ValueError(f"likelihood={likelihood!r} is for two classes; for {n_classes} take one of {several}.")
-    if bound == "auto":
+    if isinstance(bound, str) and bound == "auto":
         return found, found.bounds[0]
     if not isinstance(bound, str) or bound not in found.bounds:
         meaning = f" (for {n_classes} classes {name!r})" if name != likelihood else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import numbers
 import warnings
 from typing import Any
 
@@ -13,7 +12,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ._engine import SITES
 from ._svi import AVERAGE_POWER, RATE_FLOOR, SCHEDULES
@@ -24,7 +23,7 @@ from .linear_passes import LinearPasses, LinearPrior, marginals, whitened
 from .posterior import SparsePosterior
 from .row_span import RowSpan
 from .stochastic import MIN_EPOCHS, WINDOW, learning_rate_schedule
-from .validation import is_integer, training_data
+from .validation import check_allowed, check_latent, checked_rows, is_name, is_number, largest_size, training_data
 
 # Those whose sites have no negative precision, and nothing to learn.
 LIKELIHOOD_NAMES = ("logit", "probit", "svm")
@@ -35,8 +34,8 @@ INTERCEPT_VARIANCE = 100.0
 # (probabilities of .06 to .94 within two standard deviations), and its range. At the least every probability is the
 # base rate within a per cent, at the largest nearly all are 0 or 1. This near to an end, in the logarithm, is at it.
 START_VARIANCE, LATENT_VARIANCE_BOUNDS, AT_BOUND = 2.0, (1e-4, 1e5), 1e-3
-# The square of the largest feature, and its reciprocal, are within the range of a double.
-FEATURE_RANGE = (1e-140, 1e140)
+# The reciprocal of the largest feature's square is within the range of a double.
+LEAST_FEATURE = 1e-140
 # Prior variances that may be given.
 VARIANCE_RANGE = (1e-100, 1e100)
 # Steps of q between two of the prior variance: enough for coordinate ascent to fall back on one that cannot fail.
@@ -262,29 +261,20 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
     def _check_parameters(self) -> tuple[Any, str]:
         """The site and its bound's name; ValueError for a parameter that is not allowed."""
         names = [name for name in LIKELIHOOD_NAMES if name in LIKELIHOODS]
-        known = isinstance(self.likelihood, str) and self.likelihood in names
+        known = is_name(self.likelihood, names)
         bounds = [b for b in LIKELIHOODS[self.likelihood].bounds if (self.likelihood, b) in SITES] if known else []
-        s2, size, jobs = self.prior_variance, self.batch_size, self.n_jobs
         low, high = VARIANCE_RANGE
-        allowed = {
-            "likelihood": (known, f"one of {names}"),
-            "bound": (isinstance(self.bound, str) and self.bound in ["auto", *bounds], f"'auto' or one of {bounds}"),
-            "prior_variance": (
-                s2 == "auto"
-                if isinstance(s2, str)
-                else isinstance(s2, numbers.Real) and not isinstance(s2, bool) and low <= float(s2) <= high,
-                f"'auto' or a number between {low:g} and {high:g}",
-            ),
-            "fit_intercept": (isinstance(self.fit_intercept, bool | np.bool_), "True or False"),
-            "batch_size": (size is None or (is_integer(size) and size >= 1), "a positive integer or None"),
-            "max_iter": (is_integer(self.max_iter) and self.max_iter >= 1, "a positive integer"),
-            "tol": (isinstance(self.tol, numbers.Real) and float(self.tol) >= 0.0, "a number that is not negative"),
-            "n_jobs": (jobs is None or (is_integer(jobs) and jobs != 0), "a number of threads, -1 for all, or None"),
-        }
-        for name, (is_allowed, what) in allowed.items():
-            if not is_allowed:
-                raise ValueError(f"{name} must be {what}; got {getattr(self, name)!r}.")
-        learning_rate_schedule(self.learning_rate)
+        check_allowed(
+            self,
+            {
+                "likelihood": (lambda value: known, f"one of {names}"),
+                "bound": (lambda value: is_name(value, ["auto", *bounds]), f"'auto' or one of {bounds}"),
+                "prior_variance": (
+                    lambda value: is_name(value, ["auto"]) or (is_number(value) and low <= float(value) <= high),
+                    f"'auto' or a number between {low:g} and {high:g}",
+                ),
+            },
+        )
         bound = bounds[0] if self.bound == "auto" else self.bound
         return SITES[self.likelihood, bound], bound
 
@@ -294,7 +284,7 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 "This BayesianLinearClassifier estimator requires y to be passed, but the target y is None."
             )
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32))
+        X = checked_rows(self, X, reset=True, accept_sparse="csr")
         # The checks of labels and weights, with the rows' numbers for X, which may be sparse.
         numbers_of_rows = np.arange(float(X.shape[0]))[:, None]
         rows, codes, self.classes_, weight = training_data(clone(self), numbers_of_rows, y, sample_weight)
@@ -308,13 +298,9 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
 
     def _start(self, X, weight) -> LinearPrior:
         """The given prior variance, or where to start and the range, by the mean square of the rows."""
-        values = X.data if sparse.issparse(X) else X
-        largest = max(float(np.max(values)), -float(np.min(values))) if values.size else 0.0
-        low, high = FEATURE_RANGE
-        if not (low <= largest <= high or largest == 0.0):
-            raise ValueError(
-                f"The largest size of a feature, {largest:.3g}, must be between {low:g} and {high:g}; scale them."
-            )
+        largest = largest_size(X)
+        if 0.0 < largest < LEAST_FEATURE:
+            raise ValueError(f"The largest feature has size {largest:.3g}; scale them to at least {LEAST_FEATURE:g}.")
         learned = isinstance(self.prior_variance, str) and largest > 0.0
         if learned:
             unit_prior = LinearPrior(np.full(X.shape[1], 1.0 / largest), X.shape[1], 0.0, 0.0)
@@ -338,18 +324,21 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
     def predict_latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at X (n, d), dense or sparse."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        X = checked_rows(self, X, reset=False, accept_sparse="csr")
         mean, variance = np.empty((2, X.shape[0]))
         q: Any = self.posterior_
 
         def task(start, stop, work):
-            rows, outside = self._span.coordinates(X[start:stop])
-            mean[start:stop], variance[start:stop] = marginals(whitened(rows, q.prior), q)
-            variance[start:stop] += q.prior.variance * outside
+            # What overflows is refused below.
+            with np.errstate(over="ignore", invalid="ignore"):
+                rows, outside = self._span.coordinates(X[start:stop])
+                mean[start:stop], variance[start:stop] = marginals(whitened(rows, q.prior), q)
+                variance[start:stop] += q.prior.variance * outside
 
         with BlockMap(len(mean), len(q.w), len(q.w), self.n_jobs) as blocks:
             for _ in blocks(task):
                 pass
+        check_latent(mean, variance, X)
         return mean, variance
 
     def predict_log_proba(self, X: Any) -> np.ndarray:

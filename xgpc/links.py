@@ -156,6 +156,8 @@ def _largest_in_block(
     return value - logsumexp(value, axis=1, keepdims=True)
 
 
+# What overflows there is a class that is certain, or without a chance.
+@np.errstate(over="ignore")
 def _largest_log_probabilities(
     mean: np.ndarray, scale: np.ndarray, reach: tuple[np.ndarray, np.ndarray], evaluate: Evaluate, survival: Survival
 ) -> np.ndarray:
@@ -271,7 +273,8 @@ def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndar
 
 
 def _normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    x = u / scale
+    # Of values farther out the square is infinite.
+    x = np.clip(u / scale, -1e150, 1e150)
     log_cdf = log_ndtr(x)
     return log_cdf, -0.5 * x * x - log_cdf - np.log(scale * np.sqrt(2.0 * np.pi))
 

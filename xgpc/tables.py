@@ -128,8 +128,15 @@ def _parse(path: str, file: Iterator[str], target: str | None, features: Sequenc
 def _delimiter(head: Sequence[str]) -> str:
     """The delimiter of most columns in the header, preferably one that splits the first row into as many."""
 
+    def count(line: str, delimiter: str) -> int:
+        try:
+            return len(next(csv.reader([line], delimiter=delimiter)))
+        except csv.Error:
+            # A cell that is too long: a line that another delimiter separates.
+            return 1
+
     def fit(delimiter: str) -> tuple[bool, int]:
-        columns = [len(next(csv.reader([line], delimiter=delimiter))) for line in head if line.strip()]
+        columns = [count(line, delimiter) for line in head if line.strip()]
         return len(columns) == 2 and columns[0] == columns[1] > 1, max(columns[:1], default=0)
 
     return max(DELIMITERS, key=fit)
@@ -148,10 +155,20 @@ def _check_header(path: str, line: int, header: Sequence[str]) -> None:
         )
 
 
+def plain(cell: str) -> str:
+    """The cell; ValueError for characters that only Python takes for parts of a number.
+
+    It reads 1_000, and the digits of every script; other programs that write CSV do not mean a number by the one, nor
+    do those that read it all know the others.
+    """
+    if "_" in cell or not cell.isascii():
+        raise ValueError(f"{cell!r} is not a number in plain digits")
+    return cell
+
+
 def _number(cell: str) -> float:
-    value = float(cell)
-    # Python reads 1_000 as a number; other programs that write CSV do not mean one by it.
-    if not math.isfinite(value) or "_" in cell:
+    value = float(plain(cell))
+    if not math.isfinite(value):
         raise ValueError
     return value
 
@@ -188,11 +205,10 @@ def parse_labels(cells: Sequence[str]) -> np.ndarray:
     """Labels (n,) as integers if all are, as floats if all are whole numbers, else as text."""
     for kind in (int, float):
         try:
-            numbers = [kind(cell) for cell in cells]
+            numbers = [kind(plain(cell)) for cell in cells]
         except ValueError:
             continue
-        whole = all(number == int(number) and abs(number) < 2**53 for number in numbers)
-        if whole and not any("_" in cell for cell in cells):
+        if all(number == int(number) and abs(number) < 2**53 for number in numbers):
             return np.array(numbers, dtype=np.int64 if kind is int else np.float64)
     return np.array(cells)
 
@@ -200,7 +216,7 @@ def parse_labels(cells: Sequence[str]) -> np.ndarray:
 def are_measurements(labels: np.ndarray) -> bool:
     """Whether all labels are numbers and not all are whole."""
     try:
-        numbers = [float(label) for label in labels]
+        numbers = [float(plain(str(label))) for label in labels]
     except ValueError:
         return False
     return not all(number == int(number) for number in numbers)
@@ -221,7 +237,7 @@ def encode_labels(table: Table, target: str, classes: np.ndarray) -> np.ndarray:
     encoded = np.empty(len(table.target), dtype=np.intp)
     for i, cell in enumerate(table.target):
         try:
-            encoded[i] = codes[float(cell) if numeric else cell]
+            encoded[i] = codes[float(plain(cell)) if numeric else cell]
         except (KeyError, ValueError):
             raise ValueError(
                 f"{table.path!r}, line {table.lines[i]}, column {target!r}: {cell!r} is not a class of the "

@@ -104,6 +104,8 @@ void xg_half_distances(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *rest
                 double difference = x[j * n + i] - z[k * d + j];
                 out[k * n + i] -= 0.5 * (difference * difference);
             }
+    for (ptrdiff_t i = 0; i < n * m; ++i)
+        out[i] = xg_max(out[i], XG_FARTHEST);
 }
 
 XG_CLONES

@@ -75,6 +75,8 @@ void xg_profile_values(int family, double shape, int mode, ptrdiff_t n, ptrdiff_
 void xg_profile_slopes(int family, double shape, ptrdiff_t n, ptrdiff_t m, const double *x2, const double *z2,
                        double scale, const double *g, const double *cross, double *out, double *row_sum,
                        double *column_sum, double *sums);
+/* Where the square of a distance overflows it counts as so much: profiles with a polynomial would be infinity times 0. */
+#define XG_FARTHEST (-1e300)
 /* out[i, k] = -|x_i - z_k|^2 / 2 from the differences of a tile x (n, d) and row-major z (m, d): slower than by
  * products, free of cancellation. */
 void xg_half_distances(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *x, const double *z, double *out);

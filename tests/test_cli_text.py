@@ -1,0 +1,104 @@
+"""Texts that the command line reads and prints: long lines, other digits, names that a terminal cannot show."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from xgpc import GPClassifier
+from xgpc.cli import main
+from xgpc.tables import are_measurements, encode_labels, parse_labels, read_table
+
+# Of the csv module, in characters of a cell.
+FIELD_LIMIT = 131_072
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_first_line_may_be_longer_than_any_cell(tmp_path, delimiter):
+    names = [f"feature {i} of many with a long name" for i in range(5000)]
+    header = delimiter.join([*names, "y"])
+    assert len(header) > FIELD_LIMIT
+    path = tmp_path / "wide.csv"
+    rows = [delimiter.join([*(f"{i + j}.5" for j in range(5000)), "ab"[i % 2]]) for i in range(3)]
+    path.write_text("\n".join([header, *rows]))
+    table = read_table(str(path), target="y")
+    assert table.features == names
+    np.testing.assert_array_equal(table.X, np.add.outer(np.arange(3.0), np.arange(5000.0)) + 0.5)
+    assert table.target == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+def test_a_cell_that_is_too_long_is_named_as_that(tmp_path, line):
+    lines = ["a,y", "1,u", "2,v"]
+    lines[line] += "x" * FIELD_LIMIT
+    (tmp_path / "long.csv").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"field larger than field limit"):
+        read_table(str(tmp_path / "long.csv"), target="y")
+
+
+DIGITS = ["٣", "1٢", "\uff13", "१.५", "1_0", "\u22121", "1e٣"]
+
+
+@pytest.mark.parametrize("cell", DIGITS)
+def test_numbers_are_in_plain_digits(tmp_path, cell):
+    path = tmp_path / "data.csv"
+    path.write_text(f"a,y\n1,u\n{cell},v\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"line 3, column 'a': '{cell}' is not allowed; put in a finite number"):
+        read_table(str(path), target="y")
+
+
+@pytest.mark.parametrize("cell", ["٣", "\uff13", "1_0"])
+def test_labels_in_other_digits_are_text(tmp_path, cell):
+    assert parse_labels([cell, "1", "2"]).tolist() == [cell, "1", "2"]
+    assert not are_measurements(np.array([cell, "0.5"]))
+    path = tmp_path / "data.csv"
+    path.write_text(f"a,y\n1,3\n2,{cell}\n", encoding="utf-8")
+    table = read_table(str(path), target="y")
+    with pytest.raises(ValueError, match=rf"line 3, column 'y': '{cell}' is not a class of the model"):
+        encode_labels(table, "y", np.array([3, 10]))
+
+
+@pytest.mark.parametrize("option", ["--inducing", "--max-iter", "--seed", "--jobs", "--batch-size"])
+@pytest.mark.parametrize("text", ["٣", "3_0", "\uff13"])
+def test_integers_of_options_are_in_plain_digits(tmp_path, capsys, option, text):
+    arguments = ["fit", str(tmp_path / "data.csv"), "--target", "y", "--model", str(tmp_path / "model.npz")]
+    assert main([*arguments, option, text]) == 2
+    assert f"argument {option}: must be " in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table with names that ASCII does not have, and the model of it."""
+    folder = tmp_path_factory.mktemp("text")
+    rng = np.random.default_rng(0)
+    rows = [f"{x:.4f},{z:.4f},{'größer' if x > 0 else 'kleiner'}" for x, z in rng.normal(size=(40, 2))]
+    (folder / "data.csv").write_text("\n".join(["Übermaß,b,Größe", *rows]), encoding="utf-8")
+    arguments = ["fit", str(folder / "data.csv"), "--target", "Größe", "--model", str(folder / "model.npz")]
+    assert main([*arguments, "--inducing", "4", "--max-iter", "5"]) == 0
+    return folder
+
+
+def run(folder, *arguments):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "xgpc", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True)
+
+
+def test_reports_escape_what_standard_output_has_no_code_for(folder):
+    arguments = ["data.csv", "--target", "Größe"]
+    done = run(folder, "fit", *arguments, "--model", "other.npz", "--inducing", "4", "--max-iter", "5")
+    assert done.returncode == 0
+    assert rb"gr\xf6\xdfer" in done.stdout
+    assert rb"\xdcberma\xdf" in done.stdout
+    assert GPClassifier.load(folder / "other.npz").classes_.tolist() == ["größer", "kleiner"]
+    assert run(folder, "evaluate", "model.npz", *arguments).returncode == 0
+
+
+def test_tables_of_names_that_standard_output_has_no_code_for_go_to_a_file(folder):
+    done = run(folder, "predict", "model.npz", "data.csv")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert rb"standard output is ascii, which has no '\xf6'; use --output FILE" in done.stderr
+    assert run(folder, "predict", "model.npz", "data.csv", "--output", "out.csv").returncode == 0
+    assert "probability_größer" in (folder / "out.csv").read_text(encoding="utf-8")

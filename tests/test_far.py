@@ -1,0 +1,183 @@
+"""Predictions far from the data: probabilities of every likelihood and kernel, or an error that names the row."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+from reference import moons
+from scipy import sparse
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    Matern,
+    RationalQuadratic,
+    WhiteKernel,
+)
+
+from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.gibbs import GibbsClassifier
+from xgpc.likelihoods import LIKELIHOODS
+from xgpc.validation import LARGEST_FEATURE, LARGEST_MEAN, LARGEST_VARIANCE, check_latent
+
+X, TWO = moons(24)
+THREE = TWO + (X[:, 0] > 1.0)
+DIRECTIONS = np.array([[1.0, 0.0], [0.0, -1.0], [-1.0, 1.0], [1.0, 1.0], [-0.3, -0.7]])
+MAGNITUDES = [0.0, 1e-300, 1e-150, 1e-8, 1.0, 1e8, 1e20, 1e40, 1e49, 1e60, 1e74, 1e80, 1e100, 1e120, 1e139, 1e140]
+BOUNDED = {
+    "rbf": RBF(), "matern 1/2": Matern(nu=0.5), "matern 3/2": Matern(nu=1.5), "matern 5/2": Matern(nu=2.5),
+    "rational quadratic": RationalQuadratic(alpha=0.01), "short": Matern(1e-16, nu=1.5) * Matern(1e-20, nu=2.5) + RBF(),
+    "noise": RBF() + WhiteKernel(),
+}  # fmt: skip
+GROWING = {
+    "linear": DotProduct(), "quadratic": DotProduct() ** 2, "cubic": DotProduct() ** 3,
+    "local": DotProduct() * RBF(), "large": ConstantKernel(1e3) * DotProduct() + RBF(),
+}  # fmt: skip
+CASES = [(likelihood.name, bound) for likelihood in LIKELIHOODS.values() for bound in likelihood.bounds]
+TOO_LARGE = "grows too large at row"
+
+
+def fit(likelihood, bound, kernel, points):
+    y = THREE if LIKELIHOODS[likelihood].multi_class else TWO
+    options = {"optimizer": None, "max_iter": 2, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GPClassifier(kernel, likelihood=likelihood, bound=bound, **options, **points).fit(X, y)
+
+
+def sampler(kernel):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GibbsClassifier(kernel, n_samples=50, n_chains=2, random_state=0).fit(X, TWO)
+
+
+def assert_proper(model, rows):
+    log_proba = model.predict_log_proba(rows)
+    assert np.all(np.isfinite(log_proba))
+    np.testing.assert_allclose(np.exp(log_proba).sum(axis=1), 1.0, rtol=0, atol=1e-9)
+    assert np.all(np.isfinite(model.decision_function(rows)))
+
+
+@pytest.mark.parametrize(("likelihood", "bound"), CASES)
+@pytest.mark.parametrize("points", [{"n_inducing": 6}, {"inducing_points": "all"}], ids=str)
+def test_log_probabilities_are_finite_wherever_there_are_any(likelihood, bound, points):
+    for name, kernel in (BOUNDED | GROWING).items():
+        model = fit(likelihood, bound, kernel, points)
+        refused = []
+        for size in MAGNITUDES:
+            try:
+                assert_proper(model, size * DIRECTIONS)
+            except ValueError:
+                assert name in GROWING
+                with pytest.raises(ValueError, match=TOO_LARGE):
+                    model.predict(size * DIRECTIONS)
+                refused.append(size)
+        assert refused == [size for size in MAGNITUDES if size >= min(refused, default=np.inf)]
+        degree = {"quadratic": 2, "cubic": 3}.get(name, 1)
+        assert all(degree * np.log10(size) > np.log10(LARGEST_MEAN) - 2.0 for size in refused)
+
+
+@pytest.mark.parametrize("likelihood", ["logit", "probit", "step", "softmax", "multinomial-step", "logistic-softmax"])
+@pytest.mark.parametrize("points", [{"n_inducing": 6}, {"inducing_points": "all"}], ids=str)
+@pytest.mark.parametrize("kernel", ["linear", "quadratic", "large"])
+def test_a_kernel_that_grows_predicts_the_same_all_along_a_ray(likelihood, points, kernel):
+    """The latent function is then homogeneous, and its mean grows as its standard deviation does."""
+    model = fit(likelihood, "auto", GROWING[kernel], points)
+    near = model.predict_proba(1e12 * DIRECTIONS)
+    for size in (1e20, 1e40, 1e60, 1e70):
+        np.testing.assert_allclose(model.predict_proba(size * DIRECTIONS), near, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5, np.inf])
+@pytest.mark.parametrize("length_scale", [1e-16, 1e-100, 1e-290])
+def test_beyond_any_number_of_length_scales_there_is_the_prior(nu, length_scale):
+    model = fit("logit", "auto", Matern(length_scale, "fixed", nu=nu) + 2.0 * RBF(), {"n_inducing": 6})
+    mean, variance = model.predict_latent(1e139 * DIRECTIONS)
+    np.testing.assert_array_equal(mean, 0.0)
+    np.testing.assert_allclose(variance, 3.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("likelihood", "bound"), CASES)
+def test_links_are_finite_within_the_range_of_latent_values(likelihood, bound):
+    link = LIKELIHOODS[likelihood]
+    means = np.r_[0.0, 10.0 ** np.arange(-300.0, 151.0, 15.0)]
+    means = np.r_[-means, means]
+    variances = np.r_[0.0, 10.0 ** np.arange(-300.0, 301.0, 15.0)]
+    assert (np.max(means), np.max(variances)) == (LARGEST_MEAN, LARGEST_VARIANCE)
+    if link.multi_class:
+        rng = np.random.default_rng(0)
+        mean, variance = rng.choice(means, (1000, 3)), rng.choice(variances, (1000, 3))
+        variance[::2] = variance[::2, :1]
+    else:
+        mean, variance = np.array(list(zip(*itertools.product(means, variances), strict=True)))
+    for delta in (1e-12, 0.01, 0.49):
+        log_proba = link.log_probabilities(bound, mean, variance, delta)
+        assert np.all(np.isfinite(log_proba))
+        np.testing.assert_allclose(np.exp(log_proba).sum(axis=1), 1.0, rtol=0, atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def estimators():
+    return [
+        fit("logit", "auto", None, {"n_inducing": 4}),
+        fit("logit", "polya-gamma", DotProduct(), {"inducing_points": "all"}),
+        BayesianLinearClassifier().fit(X, TWO),
+        sampler(RBF()),
+    ]
+
+
+@pytest.mark.parametrize("value", [1.01 * LARGEST_FEATURE, -1e200, 1e290])
+def test_prediction_refuses_the_features_that_fit_refuses(estimators, value):
+    rows = np.array([[0.0, 1.0], [value, 0.0]])
+    for model in estimators:
+        said = [model.predict, model.predict_proba, model.predict_log_proba, model.predict_latent]
+        if isinstance(model, GPClassifier):
+            said += [model.decision_function, lambda X, model=model: model.predict_latent(X, return_cov=True)]
+            said += [lambda X, model=model: model.elbo(X, [0, 1])]
+        if isinstance(model, GibbsClassifier):
+            said += [model.sample_latent]
+        for function in (*said, lambda X, model=model: model.fit(X, [0, 1])):
+            with pytest.raises(ValueError, match=r"X has a value of size .*; scale the features to at most 1e\+140"):
+                function(rows)
+        if isinstance(model, BayesianLinearClassifier):
+            with pytest.raises(ValueError, match="scale the features to at most"):
+                model.predict(sparse.csr_array(rows))
+
+
+def test_sparse_rows_without_values_are_predicted():
+    model = BayesianLinearClassifier().fit(X, TWO)
+    np.testing.assert_array_equal(model.predict_proba(sparse.csr_array((2, 2))), model.predict_proba(np.zeros((2, 2))))
+
+
+@pytest.mark.parametrize("n", [3, 3000])
+def test_the_error_names_the_row_and_its_largest_feature(n):
+    model = fit("probit", "auto", DotProduct() ** 2, {"n_inducing": 6})
+    rows = np.tile(X, (n, 1))[:n]
+    rows[n - 1] = 1e90, -1e100
+    corrected = fit("logit", "polya-gamma", DotProduct() ** 2, {"n_inducing": 6})
+    linear = BayesianLinearClassifier(prior_variance=1e90).fit(1e-90 * X, TWO)
+    chains = sampler(DotProduct() ** 2)
+    for say in (
+        model.predict_proba, model.predict, model.predict_latent,
+        lambda rows: model.predict_latent(rows[-2:], return_cov=True) if n == 3 else model.predict_latent(rows),
+        lambda rows: corrected.predict_proba(rows, corrected=True), lambda rows: linear.predict_proba(1e20 * rows),
+        chains.predict_proba, chains.predict_latent, chains.sample_latent,
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=rf"{TOO_LARGE} ({n - 1}|1) of X, which has a feature of size 1e\+1[02]0"):
+            say(rows)
+    assert_proper(model, rows[:-1])
+
+
+def test_the_limits_of_latent_values():
+    rows = np.zeros((2, 1))
+    for good in ((LARGEST_MEAN, 0.0), (-LARGEST_MEAN, LARGEST_VARIANCE)):
+        check_latent(*np.array([(0.0, 1.0), good]).T, rows)
+    for bad in ((1.1 * LARGEST_MEAN, 0.0), (0.0, 1.1 * LARGEST_VARIANCE), (np.nan, 1.0), (0.0, np.nan), (np.inf, 1.0)):
+        with pytest.raises(ValueError, match=f"{TOO_LARGE} 8 of X"):
+            check_latent(*np.array([(0.0, 1.0), bad]).T, rows, 7)
+        # Of several latent functions, the row counts and not the function.
+        several = np.zeros((2, 3, 2))
+        several[:, 2, 1] = bad
+        with pytest.raises(ValueError, match=f"{TOO_LARGE} 1 of X"):
+            check_latent(*several, rows)

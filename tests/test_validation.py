@@ -1,0 +1,153 @@
+"""What the classifiers refuse alike: constructor arguments, dates, and labels that are missing."""
+
+import datetime
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from reference import moons
+from sklearn.exceptions import ConvergenceWarning
+
+from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.gibbs import GibbsClassifier
+from xgpc.validation import ALLOWED
+
+X, Y = moons(40)
+CLASSIFIERS = {"GPClassifier": GPClassifier, "linear": BayesianLinearClassifier, "Gibbs": GibbsClassifier}
+ARRAY = np.array(["exact", "kernel"])
+# What no common argument may be, whatever its name.
+NEVER = (ARRAY, np.zeros((2, 2)), len, {}, {1: 2}, object(), -0.5, math.nan, -math.inf, 1j, b"auto", "other")
+BAD = {
+    "tol": (True, False, math.inf, -1, "1", None, [1e-4], np.array([1e-4, 1e-4])),
+    "verbose": (-1, 1.0, None, "yes", [1], np.array([1, 2])),
+    "max_iter": (0, 1.0, True, None, "auto", np.array([3])),
+    "batch_size": (0, 1.5, True, "auto"),
+    "n_jobs": (0, 1.0, True, "2"),
+    "n_inducing": (0, 1.5, True, None),
+    "share": (None, 1, "all", ["kernel"]),
+    "bound": (None, 1, ["exact"]),
+    "likelihood": (None, 1, ["logit"]),
+    "learn_inducing": (None, 1, "yes"),
+    "warm_start": (None, 0, "no"),
+    "fit_intercept": (None, 1, "yes"),
+    "optimizer": ("sgd", 1, ["profile"]),
+    "inducing_points": ("grid", "All"),
+    "n_restarts_optimizer": (-1, True, None),
+    "subset_sizes": ("all", 10, [], [2, 1]),
+    "label_noise": (0, 0.5, True, None),
+}
+GOOD = {
+    "tol": (0, 0.0, 1e-4, np.float32(1e-3)), "verbose": (0, False, np.int64(0), np.False_), "max_iter": (np.int32(5),),
+    "n_jobs": (None, -1, 2), "batch_size": (None, 10), "share": ("kernel", "none"), "subset_sizes": (None, (10, 20)),
+    "warm_start": (True, np.False_), "label_noise": ("learn",), "learn_inducing": (False,), "fit_intercept": (False,),
+}  # fmt: skip
+CASES = [
+    (kind, name, value)
+    for kind, classifier in CLASSIFIERS.items()
+    for name in classifier().get_params()
+    for value in (*BAD.get(name, ()), *(NEVER if name in ALLOWED or name == "bound" else ()))
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), CASES, ids=repr)
+def test_arguments_that_are_not_allowed_are_refused_before_anything_is_learned(kind, name, value, monkeypatch):
+    model = CLASSIFIERS[kind]().set_params(**{name: value})
+    for module in ("classifier", "linear", "gibbs"):
+        monkeypatch.setattr(f"xgpc.{module}.training_data", lambda *arguments: pytest.fail("looked at the data"))
+    with pytest.raises(ValueError, match=rf"{name} must be .*; got "):
+        model.fit(X, Y)
+    assert set(vars(model)) == set(model.get_params())
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in GOOD.items() for value in values])
+def test_arguments_that_are_allowed(name, value):
+    for kind in ("GPClassifier", "linear"):
+        model = CLASSIFIERS[kind](max_iter=2)
+        if name in model.get_params():
+            if kind == "GPClassifier":
+                model.set_params(n_inducing=4)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model.set_params(**{name: value}).fit(X, Y)
+            assert model.predict(X).shape == Y.shape
+
+
+DATES = pd.date_range("2020-01-01", periods=len(X))
+TIMES = {
+    "dates": pd.DataFrame({"when": DATES, "x": X[:, 0]}),
+    "dates alone": pd.DataFrame({"when": DATES}),
+    "zones": pd.DataFrame({"x": X[:, 0], "when": DATES.tz_localize("UTC")}),
+    "durations": pd.DataFrame({"when": DATES - DATES[0], "x": X[:, 0]}),
+    "two": pd.DataFrame({"when": DATES, "x": X[:, 0], "since": DATES - DATES[0]}),
+}
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+@pytest.mark.parametrize("case", TIMES)
+def test_dates_and_durations_are_refused_by_the_names_of_their_columns(kind, case):
+    rows = TIMES[case]
+    names = [str(name) for name in rows.columns if name != "x"]
+    with pytest.raises(ValueError, match=rf"dates or durations in the columns \[{', '.join(map(repr, names))}\]; turn"):
+        CLASSIFIERS[kind]().fit(rows, Y)
+
+
+@pytest.mark.parametrize("unit", ["datetime64[D]", "timedelta64[s]"])
+def test_arrays_of_dates_and_durations_are_refused_to_fit_and_to_predict(unit):
+    times = np.arange(2 * len(X)).reshape(-1, 2).astype(unit)
+    models = [GPClassifier(n_inducing=4, optimizer=None, random_state=0), BayesianLinearClassifier()]
+    for model in models:
+        with pytest.raises(ValueError, match=r"X has dates or durations \(.*64"):
+            model.fit(times, Y)
+        model.fit(pd.DataFrame(X, columns=["a", "b"]), Y)
+        for said in (model.predict, model.predict_latent):
+            with pytest.raises(ValueError, match="dates or durations"):
+                said(times)
+            with pytest.raises(ValueError, match=r"dates or durations in the columns \['b'\]"):
+                said(pd.DataFrame({"a": X[:, 0], "b": DATES}))
+
+
+NAMES = np.array(["no", "yes"], dtype=object)[Y]
+
+
+def with_missing(missing, kind=list):
+    return kind([missing if i in (3, 8) else name for i, name in enumerate(NAMES)])
+
+
+MISSING = {
+    "pandas.NA": pd.Series(with_missing(pd.NA)),
+    "pandas strings": pd.Series(with_missing(pd.NA), dtype="string"),
+    "None": with_missing(None),
+    "NaN": np.array(with_missing(math.nan), dtype=object),
+    "NaT": pd.Series(with_missing(pd.NaT), dtype=object),
+    "categories": pd.Series(with_missing(None), dtype="category"),
+    "truth": pd.Series([pd.NA if i in (3, 8) else y == 1 for i, y in enumerate(Y)], dtype="boolean"),
+}
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+@pytest.mark.parametrize("case", MISSING)
+def test_missing_labels_are_counted(kind, case):
+    with pytest.raises(ValueError, match="y has 2 missing labels, the first in row 3: "):
+        CLASSIFIERS[kind]().fit(X, MISSING[case])
+
+
+@pytest.mark.parametrize("y", [[math.nan, *Y[1:]], pd.Series([pd.NA, *Y[1:]], dtype="Int64")], ids=["float", "Int64"])
+def test_missing_numbers_are_refused(y):
+    with pytest.raises(ValueError, match=r"y contains NaN|y has 1 missing labels"):
+        GPClassifier().fit(X, y)
+
+
+def test_missing_labels_are_refused_by_the_bound_too():
+    model = GPClassifier(n_inducing=4, optimizer=None, random_state=0).fit(X, NAMES)
+    for y in (MISSING["pandas.NA"], MISSING["None"]):
+        with pytest.raises(ValueError, match="y has 2 missing labels"):
+            model.elbo(X, y)
+    assert model.elbo(X, pd.Series(NAMES, dtype="string")) == model.elbo(X, NAMES)
+
+
+def test_objects_that_are_no_labels_have_their_own_errors():
+    for y in ([[1], [2, 3]] * 20, np.array([np.zeros(2), np.zeros(3)] * 20, dtype=object), [datetime.date] * 40):
+        with pytest.raises((ValueError, TypeError)):
+            GPClassifier().fit(X, y)

@@ -22,8 +22,9 @@ from .blocks import BLOCK_ROWS, BlockMap, single_threaded_blas
 from .inference import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, History, coordinate_ascent, is_small
 from .likelihoods import LIKELIHOODS
 from .posterior import SparsePosterior
+from .ranges import check_latent, largest_size
 from .stochastic import MIN_EPOCHS, WINDOW, learning_rate_schedule
-from .validation import check_allowed, check_latent, checked_rows, is_name, is_number, largest_size, training_data
+from .validation import check_allowed, checked_rows, is_name, is_number, training_data
 
 # Those whose sites have no negative precision, and nothing to learn.
 LIKELIHOOD_NAMES = ("logit", "probit", "svm")

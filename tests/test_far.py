@@ -19,7 +19,7 @@ from sklearn.gaussian_process.kernels import (
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.gibbs import GibbsClassifier
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.validation import LARGEST_FEATURE, LARGEST_MEAN, LARGEST_VARIANCE, check_latent
+from xgpc.ranges import LARGEST_FEATURE, LARGEST_MEAN, LARGEST_VARIANCE, check_latent
 
 X, TWO = moons(24)
 THREE = TWO + (X[:, 0] > 1.0)

@@ -25,9 +25,10 @@ from .learning import Data, Learner, parameters_at_bounds
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise, resolve
 from .passes import CACHE_BYTES
 from .posterior import AnyPosterior, SeparatePriors
+from .ranges import check_latent
 from .schemes import SCHEMES
 from .stochastic import learning_rate_schedule
-from .validation import check_latent, check_optimizer, check_parameters, checked_rows, training_data
+from .validation import check_optimizer, check_parameters, checked_rows, training_data
 
 # Rows that become probabilities at a time.
 LINK_ROWS = 8192

@@ -22,7 +22,7 @@ from . import _engine
 from .blocks import single_threaded_blas
 from .passes import TrainingSites
 from .posterior import AnyPosterior
-from .validation import check_latent
+from .ranges import check_latent
 
 # Below this the closed form of the variance loses more digits to cancellation than its series leaves out (1e-12).
 SMALL_TILT = 0.03

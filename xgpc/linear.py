@@ -20,9 +20,10 @@ from .inference import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, History, coordin
 from .likelihoods import LIKELIHOODS
 from .linear_passes import LinearPasses, LinearPrior, marginals, whitened
 from .posterior import SparsePosterior
+from .ranges import check_latent, largest_size
 from .row_span import RowSpan
 from .stochastic import MIN_EPOCHS, WINDOW, learning_rate_schedule
-from .validation import check_allowed, check_latent, checked_rows, is_name, is_number, largest_size, training_data
+from .validation import check_allowed, checked_rows, is_name, is_number, training_data
 
 # Those whose sites have no negative precision, and nothing to learn.
 LIKELIHOOD_NAMES = ("logit", "probit", "svm")

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
-from scipy.ndimage import map_coordinates, spline_filter
+from scipy.ndimage import spline_filter
 from scipy.special import erfcx, log_ndtr, log_softmax, logsumexp, ndtri, wrightomega
 
 from . import _engine
+from ._links import gumbel_normal
 
 # Elements of the largest temporaries, of which about ten live at a time.
 BLOCK = 120_000
@@ -97,33 +100,65 @@ def noisy_log_probabilities(mean: np.ndarray, variance: np.ndarray, noise_varian
 
 # Composite Gauss-Legendre quadrature on panels common to all classes: nodes on [-1, 1] and weights of each.
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
-# Panels in the scale of the sharpest class near by. A class is dead beyond CORE of its scales and sharp no more.
-PANEL, CORE = 2.5, 6.0
-MESH = np.array([-40.0, -20.0, -12.0, -8.0, -6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0])
-# The integral starts where prod H = exp(-40): probabilities below exp(-30) whose integrand is cut there have a floor.
-FLOOR_BELOW = -30.0
+# Panels in the scale of the sharpest class near by. A class is dead beyond CORE of its scales and sharp no more. The
+# largest of many is sharper than each: with panels of 2.5 errors of probit were 2e-8 for 30 classes, 3e-7 for 100.
+PANEL, CORE = 1.7, 6.0
+# Points at which the panels' density is found: with 24 or 128 errors are the same, for scales from 1e-6 to 1e4.
+MESH = 48
+# A probability below it is summed in logarithms: its terms leave the range of a double.
+TINY = 1e-200
+# The integral starts where prod H = exp(-40): probabilities below exp(-30) whose integrand is cut there, its first term
+# being more than this share of the sum, have a floor.
+CUT, FLOOR_BELOW = 1e-9, -30.0
 FLOOR_AT = np.linspace(0.0, 1.0, 33)
+# Most bisections for the floors, and the least share of an interval that they leave: with six rounds the logarithms of
+# 30 classes of very different scales are 6 % off, with seven 1 %; without a least share 30 %. Each class makes no more
+# than a bend: few classes take fewer rounds.
+FLOOR_ROUNDS, LEAST_SHARE = 7, 0.1
 
-# (t - mean, scale) -> log H and log(h / H), and log(1 - H)
-Evaluate = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-Survival = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+class Family(NamedTuple):
+    """Distributions of f + g: functions of t - mean and scale, whose last axis has one element.
+
+    Attributes
+    ----------
+    terms : log H and h / H, where H > 0 in double precision
+    logs : log H and log(h / H)
+    log_survival : log(1 - H)
+    """
+
+    terms: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+    logs: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+    log_survival: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def _panel_edges(mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Mesh (n, M) over [low, high] and, at each of its points, the panels to its left."""
-    mesh = (mean[:, :, None] + scale[:, :, None] * MESH).reshape(len(mean), -1)
-    mesh = np.sort(np.clip(mesh, low[:, None], high[:, None]), axis=1)
-    mesh[:, 0], mesh[:, -1] = low, high
+    """Mesh (n, MESH + 1) over [low, high] and, at each of its points, the panels to its left.
+
+    A mean is less than ten of its scales above low, so that a class is sharp no farther from low than sixteen of them:
+    panels are as wide as a share of that distance, their number does not grow with the number of classes, and the mesh
+    is geometric.
+    """
+    # No point is placed more finely than the numbers near low are spaced.
+    scale = np.maximum(scale, 8.0 * np.spacing(np.abs(low))[:, None])
+    first = 0.5 * scale.min(axis=1)
+    growth = np.linspace(0.0, 1.0, MESH)
+    mesh = np.empty((len(mean), MESH + 1))
+    mesh[:, 0] = low
+    mesh[:, 1:] = low[:, None] + first[:, None] * ((high - low) / first)[:, None] ** growth
+    mesh[:, -1] = high
     middle = 0.5 * (mesh[:, 1:] + mesh[:, :-1])
-    distance = np.maximum(np.abs(middle[:, None, :] - mean[:, :, None]) / (CORE * scale[:, :, None]), 1.0)
-    density = np.max(1.0 / (distance**2 * scale[:, :, None]), axis=1)
+    squares = middle[:, None, :] / CORE - mean[:, :, None] / CORE
+    squares *= squares
+    np.maximum(squares, scale[:, :, None] ** 2, out=squares)
+    density = np.max(np.divide(scale[:, :, None], squares, out=squares), axis=1)
     panels = np.zeros_like(mesh)
     np.cumsum(density * np.diff(mesh, axis=1) / PANEL, axis=1, out=panels[:, 1:])
     return mesh, panels
 
 
 def _largest_in_block(
-    mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray, evaluate: Evaluate, survival: Survival
+    mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray, family: Family
 ) -> np.ndarray:
     mesh, panels = _panel_edges(mean, scale, low, high)
     # Few distinct numbers of panels, so that rows share their loops.
@@ -138,37 +173,106 @@ def _largest_in_block(
         edges = np.interp(at.ravel(), known.ravel(), mesh[rows].ravel()).reshape(at.shape)
         half = 0.5 * np.diff(edges, axis=1)[:, :, None]
         t = (0.5 * (edges[:, 1:] + edges[:, :-1])[:, :, None] + half * NODES).reshape(len(rows), -1)
+        u, scales = t[:, None, :] - mean[rows, :, None], scale[rows, :, None]
+        log_cdf, hazard = family.terms(u, scales)
         with np.errstate(divide="ignore"):
-            log_weights = np.log(half * WEIGHTS).reshape(t.shape)
-        log_cdf, log_integrand = evaluate(t[:, None, :] - mean[rows, :, None], scale[rows, :, None])
-        log_integrand += (log_weights + log_cdf.sum(axis=1))[:, None, :]
-        top = log_integrand.max(axis=2, keepdims=True)
-        integrand = np.exp(log_integrand - top)
-        value[rows] = np.log(integrand.sum(axis=2)) + top[:, :, 0]
-        cut[rows] = integrand[:, :, 0] > 1e-9
+            log_mass = np.log(half * WEIGHTS).reshape(t.shape) + log_cdf.sum(axis=1)
+            mass = np.exp(log_mass)
+            total = np.einsum("rck,rk->rc", hazard, mass)
+            value[rows] = np.log(total)
+        cut[rows] = hazard[:, :, 0] * mass[:, :1] > CUT * total
+        r, y = np.nonzero(total < TINY)
+        if len(r):
+            log_terms = family.logs(u[r, y], scales[r, y])[1] + log_mass[r]
+            top = log_terms.max(axis=1)
+            value[rows[r], y] = top + np.log(np.exp(log_terms - top[:, None]).sum(axis=1))
+            cut[rows[r], y] = log_terms[:, 0] > value[rows[r], y] + np.log(CUT)
     r, y = np.nonzero(cut & (value < FLOOR_BELOW) & (mean < low[:, None]))
     if len(r):
-        # P(all others <= t < y) for any t is a lower bound, within a small factor at the best t.
-        t = mean[r, y, None] + (low[r] - mean[r, y])[:, None] * FLOOR_AT
-        log_cdf, _ = evaluate(t[:, None, :] - mean[r, :, None], scale[r, :, None])
-        log_cdf[np.arange(len(r)), y] = survival(t - mean[r, y, None], scale[r, y, None])
-        value[r, y] = np.maximum(value[r, y], log_cdf.sum(axis=1).max(axis=1))
+        value[r, y] = np.maximum(value[r, y], _floors(mean, scale, low, r, y, family))
     return value - logsumexp(value, axis=1, keepdims=True)
+
+
+def _interleaved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Columns of b (n, k) between those of a (n, k + 1)."""
+    both = np.empty((len(a), a.shape[1] + b.shape[1]))
+    both[:, ::2], both[:, 1::2] = a, b
+    return both
+
+
+def _root_of_sum(
+    mean: np.ndarray, scale: np.ndarray, low: np.ndarray, fall: np.ndarray, family: Family
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points t (n, m) up to low, and sqrt(-2 sum_c log H_c(t)) at them.
+
+    They begin at the lowest mean, or where the sum is less by ``fall`` (n,) or more than at low. The root is about the
+    norm of the standardised distances to the means above t: convex, and nearly linear but for bends near means. Points
+    are put between two others where their tangents meet: at a bend, if there is one.
+    """
+
+    def root(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        log_cdf, log_hazard = family.logs(t[:, None, :] - mean[:, :, None], scale[:, :, None])
+        value = np.sqrt(-2.0 * log_cdf.sum(axis=1))
+        return value, -np.exp(log_hazard).sum(axis=1) / value
+
+    at_low, _ = root(low[:, None])
+    deep = np.sqrt(at_low[:, 0] ** 2 + 2.0 * fall)
+    unit = scale.min(axis=1)
+    near, far = np.zeros(len(mean)), np.log1p((low - mean.min(axis=1)) / unit)
+    for _ in range(FLOOR_ROUNDS):
+        middle = 0.5 * (near + far)
+        value, _ = root((low - unit * np.expm1(middle))[:, None])
+        beyond = value[:, 0] > deep
+        near, far = np.where(beyond, near, middle), np.where(beyond, middle, far)
+    t = np.column_stack([low - unit * np.expm1(far), low])
+    value, slope = root(t)
+    for _ in range(min(FLOOR_ROUNDS, 2 + int(np.ceil(np.log2(mean.shape[1]))))):
+        width = np.diff(t, axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = (slope[:, 1:] - np.diff(value, axis=1) / width) / np.diff(slope, axis=1)
+        share = np.where(np.isfinite(share), share, 0.5)
+        between = t[:, :-1] + np.clip(share, LEAST_SHARE, 1.0 - LEAST_SHARE) * width
+        more = between, *root(between)
+        t, value, slope = (_interleaved(*pair) for pair in zip((t, value, slope), more, strict=True))
+    return t, value
+
+
+def _floors(
+    mean: np.ndarray, scale: np.ndarray, low: np.ndarray, r: np.ndarray, y: np.ndarray, family: Family
+) -> np.ndarray:
+    """Lower bounds (p,) of log P(class y is the largest) for rows r, ascending, and classes y with means below low.
+
+    P(all others <= t < y) is one for any t, within a small factor at the best of FLOOR_AT.
+    """
+    rows, place = np.unique(r, return_inverse=True)
+    # Where the sum of log H is less than at low by more than -log P(y > low), t = low is the better one.
+    fall = np.zeros(len(rows))
+    np.maximum.at(fall, place, -family.log_survival((low[r] - mean[r, y])[:, None], scale[r, y, None])[:, 0])
+    points, roots = _root_of_sum(mean[rows], scale[rows], low[rows], fall, family)
+    t = np.maximum(mean[r, y], points[place, 0])[:, None]
+    t = t + (low[r, None] - t) * FLOOR_AT
+    u = t - mean[r, y, None]
+    own, _ = family.logs(u, scale[r, y, None])
+    value = family.log_survival(u, scale[r, y, None]) - own
+    ends = np.searchsorted(place, np.arange(len(rows) + 1))
+    for i, (start, stop) in enumerate(pairwise(ends)):
+        value[start:stop] -= 0.5 * np.interp(t[start:stop], points[i], roots[i]) ** 2
+    return value.max(axis=1)
 
 
 # What overflows there is a class that is certain, or without a chance.
 @np.errstate(over="ignore")
 def _largest_log_probabilities(
-    mean: np.ndarray, scale: np.ndarray, reach: tuple[np.ndarray, np.ndarray], evaluate: Evaluate, survival: Survival
+    mean: np.ndarray, scale: np.ndarray, reach: tuple[np.ndarray, np.ndarray], family: Family
 ) -> np.ndarray:
     """log P(class y is the largest), (n, C), for locations and scales (n, C) of some reach."""
     mean = mean - mean.max(axis=1, keepdims=True)
     low, high = (mean - reach[0]).max(axis=1), (mean + reach[1]).max(axis=1)
     value = np.empty_like(mean)
-    step = max(1, BLOCK // (mean.shape[1] * max(len(MESH) * mean.shape[1], 100)))
+    step = max(1, BLOCK // (100 * mean.shape[1]))
     for start in range(0, len(mean), step):
         part = slice(start, start + step)
-        value[part] = _largest_in_block(mean[part], scale[part], low[part], high[part], evaluate, survival)
+        value[part] = _largest_in_block(mean[part], scale[part], low[part], high[part], family)
     return value
 
 
@@ -211,35 +315,24 @@ def _gumbel_normal_row(ratio: float, x: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 @lru_cache(maxsize=1)
-def _gumbel_normal_table() -> tuple[np.ndarray, np.ndarray]:
+def _gumbel_normal_tables() -> np.ndarray:
+    """Spline coefficients (2, RHO_NODES + 2, X_NODES + 2) of psi and slope, mirrored by one row and column."""
     x = np.linspace(X_LOW, X_HIGH, X_NODES)
     ratios = 1.0 - (1.0 - np.linspace(0.0, 1.0, RHO_NODES)) ** 2
     psi, slope = np.array([_gumbel_normal_row(ratio, x) for ratio in ratios]).transpose(1, 0, 2)
     # Mirroring suits rho: the derivatives by it vanish at either end.
-    return spline_filter(psi, mode="mirror"), spline_filter(slope, mode="mirror")
+    return np.stack([np.pad(spline_filter(values, mode="mirror"), 1, mode="reflect") for values in (psi, slope)])
 
 
 def _gumbel_normal(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """psi = log(-log H) and -d psi / du, u = t - E f, scale = sd(f + g) broadcastable to u.
-
-    Beyond the table psi follows the normal distribution's logarithm to the left, and to the right its hazard as far as
-    the Gumbel distribution's, which is one.
-    """
-    x = (u - np.euler_gamma) / scale
-    inside = np.clip(x, X_LOW, X_HIGH)
-    at = np.empty((2, *u.shape))
-    ratio = np.minimum(np.sqrt(GUMBEL_VARIANCE) / scale, 1.0)
-    at[0] = (1.0 - np.sqrt(1.0 - ratio)) * (RHO_NODES - 1)
-    at[1] = (inside - X_LOW) * ((X_NODES - 1) / (X_HIGH - X_LOW))
-    psi, slope = (map_coordinates(a, at, mode="mirror", prefilter=False) for a in _gumbel_normal_table())
-    beyond = x - inside
-    if np.any(beyond):
-        psi += np.where(beyond < 0.0, -X_LOW * slope * np.log1p(np.minimum(beyond, 0.0) / X_LOW), 0.0)
-        right = np.maximum(beyond, 0.0)
-        bent = np.minimum(right, np.maximum(scale - slope, 0.0))
-        psi -= bent * (slope + 0.5 * bent) + (right - bent) * (slope + bent)
-        slope += bent
-    return psi, slope / scale
+    """psi = log(-log H) and -d psi / du, u = t - E f, scale = sd(f + g) with one value along the last axis of u."""
+    n = u.shape[-1]
+    scales = np.broadcast_to(scale, (*u.shape[:-1], 1)).reshape(-1)
+    ratio = np.minimum(np.sqrt(GUMBEL_VARIANCE) / scales, 1.0)
+    row = (1.0 - np.sqrt(1.0 - ratio)) * (RHO_NODES - 1)
+    flat = np.ascontiguousarray(u).reshape(-1, n)
+    psi, slope = gumbel_normal(_gumbel_normal_tables(), X_LOW, X_HIGH, flat, np.ascontiguousarray(scales), row)
+    return psi.reshape(u.shape), slope.reshape(u.shape)
 
 
 def _gumbel_normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -247,17 +340,28 @@ def _gumbel_normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, n
     return -np.exp(psi), psi + np.log(slope)
 
 
+def _gumbel_normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    psi, slope = _gumbel_normal(u, scale)
+    np.exp(psi, out=psi)
+    slope *= psi
+    return np.negative(psi, out=psi), slope
+
+
 def _gumbel_normal_survival(u: np.ndarray, scale: np.ndarray) -> np.ndarray:
     psi, _ = _gumbel_normal(u, scale)
     return np.where(psi < -30.0, psi, np.log(-np.expm1(-np.exp(np.maximum(psi, -30.0)))))
 
 
+GUMBEL_NORMAL = Family(_gumbel_normal_terms, _gumbel_normal_logs, _gumbel_normal_survival)
+
+
 def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """log E[softmax(f)], (n, C), for f ~ N(mean, diag(variance)).
 
-    By quadrature; the largest errors measured, for variances up to 1e4 and 2 to 30 classes, are 1e-8 in a probability,
+    By quadrature; the largest errors measured, for variances up to 1e4 and 2 to 300 classes, are 1e-8 in a probability,
     5e-4 in a logarithm above log 1e-6, and below it 2 % of the logarithm down to -30, 10 % farther. Without variance it
-    is log softmax(mean). O(n C); the first call takes about half a second more.
+    is log softmax(mean). O(n C): .03, .3 and .7 ms a row of 10, 100 and 300 classes (bench/links.py); the first call
+    takes about half a second more.
 
     Notes
     -----
@@ -266,17 +370,33 @@ def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndar
     sd, scale = np.sqrt(variance), np.sqrt(variance + GUMBEL_VARIANCE)
     # log H(-reach) < -39 and 1 - H(reach) < 4e-9, by splitting between f and g.
     reach = 3.7 + 8.95 * sd, 20.0 + 6.0 * sd
-    value = _largest_log_probabilities(mean, scale, reach, _gumbel_normal_logs, _gumbel_normal_survival)
+    value = _largest_log_probabilities(mean, scale, reach, GUMBEL_NORMAL)
     certain = ~np.any(variance, axis=1)
     value[certain] = log_softmax(mean[certain], axis=1)
     return value
 
 
+def _normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    x = u / scale
+    cdf, density = (values.reshape(u.shape) for values in _engine.normal(x.ravel()))
+    density /= cdf
+    density /= scale
+    return np.log(cdf, out=cdf), density
+
+
 def _normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # Of values farther out the square is infinite.
     x = np.clip(u / scale, -1e150, 1e150)
-    log_cdf = log_ndtr(x)
-    return log_cdf, -0.5 * x * x - log_cdf - np.log(scale * np.sqrt(2.0 * np.pi))
+    square = 0.5 * x * x
+    log_ratio = np.log(0.5 * erfcx(np.sqrt(0.5) * np.abs(x)))
+    tail = log_ratio - square
+    # Left of the mean x^2 / 2 cancels in the hazard.
+    left = x < 0.0
+    log_cdf = np.where(left, tail, np.log1p(-np.exp(tail)))
+    return log_cdf, np.where(left, -log_ratio, -square - log_cdf) - np.log(scale * np.sqrt(2.0 * np.pi))
+
+
+NORMAL = Family(_normal_terms, _normal_logs, lambda u, scale: log_ndtr(-u / scale))
 
 
 def multinomial_log_probabilities(
@@ -286,8 +406,9 @@ def multinomial_log_probabilities(
 
     log[(1 - delta) p_y + delta / (C - 1) (1 - p_y)], p_y the probability that f_y + g_y is the largest.
 
-    By quadrature; the largest errors measured are 1e-8 in p_y, 1e-5 in its logarithm above log 1e-6, below it 5 % of
-    the logarithm. O(n C).
+    By quadrature; the largest errors measured, for 2 to 300 classes, are 1e-8 in p_y, 1e-5 in its logarithm above
+    log 1e-6, below it 5 % of the logarithm. O(n C): .03, .2 and .6 ms a row of 10, 100 and 300 classes, eight times as
+    much where most are impossible (bench/links.py).
 
     Parameters
     ----------
@@ -297,7 +418,7 @@ def multinomial_log_probabilities(
     """
     scale = np.sqrt(np.maximum(variance + noise_variance, 1e-12))
     reach = 9.0 * scale, 7.0 * scale
-    value = _largest_log_probabilities(mean, scale, reach, _normal_logs, lambda u, s: log_ndtr(-u / s))
+    value = _largest_log_probabilities(mean, scale, reach, NORMAL)
     with np.errstate(divide="ignore"):
         others = np.log(-np.expm1(np.minimum(value, 0.0))) - np.log(mean.shape[1] - 1.0)
         return np.logaddexp(np.log1p(-delta) + value, np.log(delta) + others)

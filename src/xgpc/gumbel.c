@@ -1,0 +1,67 @@
+#include "gumbel.h"
+
+#define XG_EULER 0.57721566490153286061
+
+ptrdiff_t xg_gumbel_scratch(const xg_table *table)
+{
+    return 2 * (table->columns + 2);
+}
+
+/* The four cubic B-splines that are not zero at a share s of the way between two knots. */
+XG_INLINE void xg_spline_weights(double s, double *w)
+{
+    double r = 1.0 - s;
+    w[0] = r * r * r / 6.0;
+    w[1] = 2.0 / 3.0 - 0.5 * s * s * (1.0 + r);
+    w[2] = 2.0 / 3.0 - 0.5 * r * r * (1.0 + s);
+    w[3] = s * s * s / 6.0;
+}
+
+XG_CLONES
+static void xg_row(ptrdiff_t n, const double *w, const double *restrict a, double *restrict out)
+{
+    for (ptrdiff_t j = 0; j < n; ++j)
+        out[j] = w[0] * a[j] + w[1] * a[n + j] + w[2] * a[2 * n + j] + w[3] * a[3 * n + j];
+}
+
+XG_CLONES
+static void xg_along_row(ptrdiff_t n, ptrdiff_t columns, double low, double high, const double *restrict a,
+                         const double *restrict b, double scale, const double *restrict u, double *restrict psi,
+                         double *restrict slope)
+{
+    double per_column = (double)(columns - 1) / (high - low), per_scale = 1.0 / scale;
+    for (ptrdiff_t k = 0; k < n; ++k) {
+        double w[4], x = (u[k] - XG_EULER) * per_scale;
+        double at = (xg_min(xg_max(x, low), high) - low) * per_column;
+        int j = (int)at;
+        j = j > (int)columns - 2 ? (int)columns - 2 : j;
+        xg_spline_weights(at - j, w);
+        psi[k] = w[0] * a[j] + w[1] * a[j + 1] + w[2] * a[j + 2] + w[3] * a[j + 3];
+        slope[k] = w[0] * b[j] + w[1] * b[j + 1] + w[2] * b[j + 2] + w[3] * b[j + 3];
+    }
+}
+
+void xg_gumbel_normal(const xg_table *table, ptrdiff_t n, const double *u, double scale, double row, double *scratch,
+                      double *psi, double *slope)
+{
+    ptrdiff_t columns = table->columns, width = columns + 2, first = (ptrdiff_t)row;
+    double low = table->low, high = table->high, per_scale = 1.0 / scale, w[4];
+    first = first > table->rows - 2 ? table->rows - 2 : first;
+    xg_spline_weights(row - (double)first, w);
+    xg_row(width, w, table->psi + first * width, scratch);
+    xg_row(width, w, table->slope + first * width, scratch + width);
+    xg_along_row(n, columns, low, high, scratch, scratch + width, scale, u, psi, slope);
+    for (ptrdiff_t k = 0; k < n; ++k) {
+        double x = (u[k] - XG_EULER) * per_scale;
+        if (x < low) {
+            psi[k] -= low * slope[k] * log1p((x - low) / low);
+            slope[k] *= low / x;
+        }
+        if (x > high) {
+            double right = x - high, bent = xg_min(right, xg_max(scale - slope[k], 0.0));
+            psi[k] -= bent * (slope[k] + 0.5 * bent) + (right - bent) * (slope[k] + bent);
+            slope[k] += bent;
+        }
+        slope[k] *= per_scale;
+    }
+}

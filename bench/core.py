@@ -185,7 +185,7 @@ def main():
     arguments = parser.parse_args()
     repeats, rounds = arguments.repeats, arguments.rounds
     results = {}
-    with single_threaded_blas:
+    with single_threaded_blas():
         row = results["mini_batches"] = rounds_of(lambda: mini_batches(repeats), rounds)
         print(
             f"mini-batches: {row['steps_per_second']:.0f} steps/s, {row['ratio_to_blas_calls']:.2f} x their BLAS calls"

@@ -1,5 +1,6 @@
 """One set of bits, and BLAS as it was: whatever its number of threads, and whichever threads fit."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import ExpSineSquared
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc import BayesianLinearClassifier, GPClassifier, blocks
 from xgpc.blocks import single_threaded_blas
 
 # Large enough that BLAS would take threads of its own.
@@ -92,14 +93,14 @@ def test_overlapping_users_leave_the_limits_as_they_were(two_threads):
     inside, leave = threading.Event(), threading.Event()
 
     def first():
-        with single_threaded_blas:
+        with single_threaded_blas():
             inside.set()
             leave.wait(60)
 
     worker = threading.Thread(target=first)
     worker.start()
     assert inside.wait(60)
-    with single_threaded_blas:
+    with single_threaded_blas():
         assert set(threads_of_blas()) == {1}
         leave.set()
         worker.join()
@@ -121,7 +122,7 @@ def test_a_limit_that_another_thread_holds_does_not_hinder():
     worker = threading.Thread(target=other)
     worker.start()
     assert inside.wait(60)
-    with single_threaded_blas:
+    with single_threaded_blas():
         assert set(threads_of_blas()) == {1}
     leave.set()
     worker.join()
@@ -130,12 +131,55 @@ def test_a_limit_that_another_thread_holds_does_not_hinder():
 
 
 def test_a_limit_lifted_by_another_is_set_again(two_threads):
-    with single_threaded_blas:
+    with single_threaded_blas():
         threadpool_limits(2, user_api="blas")
-        single_threaded_blas.renew()
+        blocks._BLAS_LIMIT.renew()
         assert set(threads_of_blas()) == {1}
         # Left so by another, it is that one's number.
         threadpool_limits(2, user_api="blas")
+    assert threads_of_blas() == two_threads
+
+
+def test_an_interrupt_on_the_way_in_or_out_leaves_the_limits_as_they_were(two_threads, monkeypatch):
+    """At each call that sets a number, before it and after it."""
+    honest = blocks._set_num_threads
+    # One call for each library on the way in, and one on the way out.
+    for at, after in itertools.product(range(1, 2 * len(two_threads) + 1), (False, True)):
+        calls = itertools.count(1)
+
+        def interrupted(library, number, at=at, after=after, calls=calls):
+            call = next(calls)
+            if call == at and not after:
+                raise KeyboardInterrupt
+            honest(library, number)
+            if call == at:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(blocks, "_set_num_threads", interrupted)
+        with pytest.raises(KeyboardInterrupt), single_threaded_blas():
+            pass
+        assert threads_of_blas() == two_threads
+    # Before the way out has begun: all that is left of it is the object.
+    single_threaded_blas().__enter__()
+    assert threads_of_blas() == two_threads
+
+
+def test_a_signals_handler_may_fit(two_threads, monkeypatch):
+    """It runs while the limit is being set, or lifted, by the same thread."""
+    honest, inside = blocks._set_num_threads, False
+
+    def with_a_handler(library, number):
+        nonlocal inside
+        if not inside:
+            inside = True
+            with single_threaded_blas():
+                assert set(threads_of_blas()) == {1}
+            inside = False
+        honest(library, number)
+
+    monkeypatch.setattr(blocks, "_set_num_threads", with_a_handler)
+    with single_threaded_blas():
+        assert set(threads_of_blas()) == {1}
     assert threads_of_blas() == two_threads
 
 
@@ -154,7 +198,7 @@ def test_forked_children_have_the_limits_of_before(two_threads):
     def child(inside):
         # What the child says of its limits: its exit status.
         if inside:
-            with single_threaded_blas:
+            with single_threaded_blas():
                 pid = os.fork()
                 if pid:
                     return pid
@@ -164,14 +208,14 @@ def test_forked_children_have_the_limits_of_before(two_threads):
             if pid:
                 return pid
             right = threads_of_blas() == two_threads
-        with single_threaded_blas:
+        with single_threaded_blas():
             right = right and set(threads_of_blas()) == {1}
         os._exit(0 if right and threads_of_blas() == two_threads else 1)
 
     entered, leave = threading.Event(), threading.Event()
 
     def other():
-        with single_threaded_blas:
+        with single_threaded_blas():
             entered.set()
             leave.wait(60)
 

@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from threading import Lock, get_ident
+from threading import RLock, get_ident
 from typing import TypeVar
 
 from joblib import effective_n_jobs
 from threadpoolctl import LibController, ThreadpoolController
 
+from ._blas import Held
 from ._engine import Workspace
 
 # Rows of a block: a unit of scheduling. Large against the m x m addition that ends it, small enough that twenty
@@ -36,21 +37,23 @@ MIN_PARALLEL_WORK = 5e6
 Result = TypeVar("Result")
 
 
-class _SingleThreadedBlas:
-    """Limit of the process's BLAS libraries to one thread, while any thread is inside.
+class _BlasLimit:
+    """Limit of the process's BLAS libraries to one thread, while there is a holder of it.
 
     The libraries' numbers of threads are ones of the whole process, and may be set by others, too: who finds another
-    number than one sets one and remembers what was found, and the last thread to leave sets that again, unless someone
-    else has changed it meanwhile.
+    number than one sets one and remembers what was found, and the last holder to go sets that again, unless someone
+    else has changed it meanwhile. Every step may be interrupted, and be repeated.
     """
 
     def __init__(self) -> None:
         self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
-        self._lock = Lock()
-        self._depths: dict[int, int] = {}
+        # A signal's handler runs in between, and may hold the limit itself.
+        self._lock = RLock()
+        # Holders, by their id, and their threads.
+        self._holders: dict[int, int] = {}
         self._found: dict[int, int] = {}
         if hasattr(os, "register_at_fork"):
-            # Nobody forks while the numbers change.
+            # Nobody forks while another thread changes the numbers.
             os.register_at_fork(
                 before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._after_fork
             )
@@ -58,43 +61,36 @@ class _SingleThreadedBlas:
     def _after_fork(self) -> None:
         """In a forked child the thread that forked is the only one."""
         me = get_ident()
-        inside = self._depths.pop(me, 0)
-        if self._depths and not inside:
+        self._holders = {holder: thread for holder, thread in self._holders.items() if thread == me}
+        if not self._holders:
             self._restore()
-        self._depths = {me: inside} if inside else {}
         self._lock.release()
 
-    def _limit(self) -> None:
-        for i, library in enumerate(self._libraries):
-            number = library.get_num_threads()
-            if number is not None and number != 1:
-                self._found[i] = number
-                _set_num_threads(library, 1)
-
     def _restore(self) -> None:
-        for i, number in self._found.items():
+        for i, number in list(self._found.items()):
             if self._libraries[i].get_num_threads() == 1:
                 _set_num_threads(self._libraries[i], number)
         self._found = {}
 
     def renew(self) -> None:
-        """Set the limit again if another user of the libraries has lifted it; only for threads inside."""
+        """Set the limit, if it is not set; of others, who have lifted it, too. For holders."""
         with self._lock:
-            self._limit()
+            for i, library in enumerate(self._libraries):
+                number = library.get_num_threads()
+                if number is not None and number != 1:
+                    self._found[i] = number
+                    _set_num_threads(library, 1)
 
-    def __enter__(self) -> None:
+    def hold(self, holder: int) -> None:
         with self._lock:
-            me = get_ident()
-            self._depths[me] = self._depths.get(me, 0) + 1
-            self._limit()
+            self._holders[holder] = get_ident()
+            self.renew()
 
-    def __exit__(self, *exception: object) -> None:
+    def release(self, holder: int) -> None:
+        """Once, or again after an interrupt."""
         with self._lock:
-            me = get_ident()
-            self._depths[me] -= 1
-            if not self._depths[me]:
-                del self._depths[me]
-            if not self._depths:
+            self._holders.pop(holder, None)
+            if not self._holders:
                 self._restore()
 
 
@@ -111,9 +107,15 @@ def _set_num_threads(library: LibController, number: int) -> None:
         release(force=True)
 
 
-# Context in which BLAS calls run on the thread that makes them: the threads over blocks are ours, and no bit of a
-# result depends on how many threads BLAS would take.
-single_threaded_blas = _SingleThreadedBlas()
+_BLAS_LIMIT = _BlasLimit()
+
+
+def single_threaded_blas() -> Held:
+    """Context in which BLAS calls run on the thread that makes them.
+
+    The threads over blocks are ours, and no bit of a result depends on how many threads BLAS would take.
+    """
+    return Held(_BLAS_LIMIT.hold, _BLAS_LIMIT.release)
 
 
 class BlockMap:
@@ -146,9 +148,10 @@ class BlockMap:
         for _ in range(n_threads):
             self._workspaces.put(Workspace(tile, n_inducing, n_features, n_latents))
         self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix="xgpc") if n_threads > 1 else None
+        self._blas = single_threaded_blas()
 
     def __enter__(self) -> BlockMap:
-        single_threaded_blas.__enter__()
+        self._blas.__enter__()
         return self
 
     def __exit__(self, *exception) -> None:
@@ -156,7 +159,7 @@ class BlockMap:
             if self._pool is not None:
                 self._pool.shutdown(cancel_futures=True)
         finally:
-            single_threaded_blas.__exit__(*exception)
+            self._blas.__exit__(*exception)
 
     def __call__(self, task: Callable[[int, int, Workspace], Result]) -> Iterator[Result]:
         """``task(start, stop, workspace)`` of each block, in order.
@@ -164,7 +167,7 @@ class BlockMap:
         A result may be consumed by the caller only until the next one is asked for: at most ``n_alive`` results are
         alive at a time, so that a task may write into buffers that are used in rotation.
         """
-        single_threaded_blas.renew()
+        _BLAS_LIMIT.renew()
         if self._pool is None:
             work = self._workspaces.get()
             try:

@@ -246,7 +246,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             If ``max_iter`` was reached, or kernel parameters have run to their bounds.
         """
         fitted = copy.copy(self)
-        with single_threaded_blas:
+        with single_threaded_blas():
             fitted._fit(X, y, sample_weight)
         self.__dict__ = fitted.__dict__
         return self
@@ -427,7 +427,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         if not return_cov:
             return mean.T, variance.T
         rows = checked_rows(self, X, reset=False)
-        with single_threaded_blas:
+        with single_threaded_blas():
             covariance = self.posterior_.covariance(rows)
         return mean.T, covariance if mean.ndim == 1 else np.moveaxis(covariance, 0, -1)
 

@@ -65,7 +65,7 @@ def corrected_marginals(
     """
     mean, variance = q.marginals(X, n_jobs)
     check_latent(mean, variance, X)
-    with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"):
+    with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, len(X), ROWS):
             part = slice(start, start + ROWS)
             shift, added = q.covariance_sums(X[part], *terms)

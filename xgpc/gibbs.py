@@ -221,7 +221,7 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         spec, Z = q.prior.spec, np.array(q.prior.Z)
         seeds = np.random.SeedSequence(random_state.randint(2**31, size=4).tolist()).spawn(self.n_chains)
         total = self.n_chains * (self.n_warmup + self._sweeps)
-        with single_threaded_blas, _progress(total, self.verbose) as advance:
+        with single_threaded_blas(), _progress(total, self.verbose) as advance:
             whitening = Whitening(spec, Z, isinstance(self.inducing_points, str))
             model = Model(whitening, rows, labels)
             proposals = Proposals(model, *self._sites(q, rows, labels))
@@ -347,7 +347,7 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         """Whitened rows and residual variances of X, some rows at a time."""
         for start in range(0, len(X), ROWS):
             part = slice(start, start + ROWS)
-            with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"):
+            with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
                 A, residual = self._whitening.rows(X[part])
                 # The variance under the prior, and as large a mean as a draw of A z can have.
                 variance = residual + np.einsum("ij,ij->i", A, A)

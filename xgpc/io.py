@@ -157,7 +157,7 @@ def load(cls: type, path: str | os.PathLike) -> Any:
             _check_members(floats, header, archive.members)
             arrays = {name: archive[name] for name in archive if name != "header"}
             # What overflows is refused, and need not be warned of.
-            with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"):
+            with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
                 return _rebuild(cls, header, list(floats), arrays)
         except MemoryError:
             raise

@@ -214,7 +214,7 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
         was reached or the prior variance has run to the end of its range.
         """
         fitted = copy.copy(self)
-        with single_threaded_blas:
+        with single_threaded_blas():
             fitted._fit(X, y, sample_weight)
         self.__dict__ = fitted.__dict__
         return self
@@ -317,7 +317,7 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
         """Posterior covariance (D, D), made anew each time in O(D^2 r) time and 8 D^2 bytes; see the notes for r."""
         check_is_fitted(self)
         q: Any = self.posterior_
-        with single_threaded_blas:
+        with single_threaded_blas():
             root = q.Rinv * q.prior.scale
             return self._span.covariance(root.T @ root, q.prior.variance)
 

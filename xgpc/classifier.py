@@ -135,7 +135,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     n_iter_ : int
         Iterations of the optimizer in all stages, or of the posterior without one.
     converged_ : bool
-        Whether optimizer and posterior ended by ``tol`` and not by ``max_iter``.
+        Whether optimizer and posterior ended by ``tol``: not by ``max_iter``, nor where the optimizer could not go on.
     jitter_ : float
         Added to the diagonal of the inducing points' covariance matrix, relative to its mean diagonal; 0 of a full
         Gaussian process.

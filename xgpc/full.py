@@ -23,7 +23,7 @@ from ._engine import Site
 from ._kernels import InducingKernel
 from .blocks import BlockMap
 from .kernels import KernelGradient, KernelSpec
-from .passes import CG_MAX_ITER, CG_TOL, PRECISION_RATE, TrainingSites
+from .passes import CG_MAX_ITER, CG_TOL, COUPLED, PRECISION_RATE, TrainingSites
 from .posterior import AnyPrior, cholesky_and_inverse, freeze
 
 # Distinct rows: with more, the five (n, n) matrices that are alive at a time take 16 GB, and each update 10^13 flops.
@@ -231,6 +231,10 @@ class FullPosterior:
     def natural(self) -> tuple[np.ndarray, np.ndarray]:
         return self.precision, self.linear
 
+    def times_mean(self, precision: np.ndarray) -> np.ndarray:
+        """The linear term that a precision, as in ``natural``, has at the mean."""
+        return precision * self.mean
+
     def with_natural(self, precision: np.ndarray, linear: np.ndarray) -> FullPosterior | None:
         """The posterior of other sites under the same prior."""
         return FullPosterior.from_natural(self.prior, precision, linear)
@@ -371,14 +375,14 @@ class FullPasses(TrainingSites):
 
     def coupled_target(self, q: FullPosterior, site: Site) -> tuple[np.ndarray, np.ndarray]:
         """As ``Passes.coupled_target``, for mean = K alpha; O(C n^2) each conjugate gradient, after O(C n^3)."""
-        if site.likelihood != "softmax":
+        if site.likelihood not in COUPLED:
             return self.target
         precision = q.precision + PRECISION_RATE * (self.target[0] - q.precision)
         priors = _each(q.prior, precision)
         factors = [group.factor(values) for group, values in zip(priors, precision, strict=True)]
         if any(factor is None for factor in factors):
             return self.target
-        gradient, curvature = self._softmax_curvature()
+        gradient, curvature = self._coupled_curvature(site)
 
         def precondition(residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             """alpha, K alpha of the step that the sites' own precision makes of a residual."""

@@ -9,12 +9,13 @@ import numpy as np
 
 from . import _engine
 from ._engine import Site
-from .passes import TrainingSites
+from .passes import PRECISION_RATE, TrainingSites
 from .posterior import AnyPosterior, AnyPrior
 
 # A fall of the bound below this share of it is round-off, not a step too long.
 ROUND_OFF = 1e-11
-# Halvings of a step before the natural gradient, an ascent direction, is taken to vanish to working precision.
+# Halvings of a step before there is nothing more to try: the natural gradient, an ascent direction, then vanishes to
+# working precision, or else the bound is not what it seems.
 MAX_HALVINGS = 12
 # Failed steps after which one of another site is tried, whose own bound cannot fall by its unit step.
 FALLBACK_AFTER = 3
@@ -105,6 +106,21 @@ def natural_step(q: AnyPosterior, target: tuple[np.ndarray, np.ndarray], rate: f
     return q.with_natural(*target)
 
 
+def next_target(passes: TrainingSites, q: AnyPosterior, site: Site) -> tuple[np.ndarray, np.ndarray]:
+    """Natural parameters of the step from q after its pass.
+
+    Additive noise's variances depend on its means so much that unit steps overshoot: the precision goes a part of the
+    way, and the mean makes the Newton step that it makes with that precision.
+    """
+    if site.n_latents > 1:
+        return passes.coupled_target(q, site)
+    if site.bound != "additive-noise":
+        return passes.target
+    (before, _), (precision, linear) = q.natural, passes.target
+    damped = before + PRECISION_RATE * (precision - before)
+    return damped, linear - q.times_mean(precision - damped)
+
+
 def start_site(site: Site) -> Site | None:
     """The site that makes the first posterior for another one; None if that needs none."""
     first = START.get((site.likelihood, site.bound))
@@ -131,7 +147,7 @@ def coordinate_ascent(
     max_iter: int,
     history: History,
 ) -> tuple[AnyPosterior, float, int, bool]:
-    """Full-batch natural-gradient ascent with unit steps, safeguarded.
+    """Full-batch natural-gradient ascent with unit or damped steps, safeguarded.
 
     A step that lowers the bound is halved (the sites interpolated between old and new), the next one starts at twice
     its rate; after ``FALLBACK_AFTER`` failures one step of a bound that cannot fail is tried in its place, if there is
@@ -143,7 +159,7 @@ def coordinate_ascent(
         ``passes`` holds the marginals and sites of the returned q.
     """
     elbo, value = objective(passes, q, site, passes.update(q, site)[0])
-    target = passes.coupled_target(q, site) if site.n_latents > 1 else passes.target
+    target = next_target(passes, q, site)
     history.add(iteration=0, elbo=elbo, learning_rate=np.nan)
     rate, failures = 1.0, 0
     for iteration in range(1, max_iter + 1):
@@ -161,9 +177,10 @@ def coordinate_ascent(
             trial_elbo, trial_value = objective(passes, trial, site, passes.update(trial, site)[0])
             gain = trial_value - value
         if trial is None or not gain >= 0.0:
-            if gain >= -ROUND_OFF * max(1.0, abs(value)) or failures == MAX_HALVINGS:
+            is_round_off = gain >= -ROUND_OFF * max(1.0, abs(value))
+            if is_round_off or failures == MAX_HALVINGS:
                 passes.update(q, site)
-                return q, elbo, iteration, True
+                return q, elbo, iteration, is_round_off or is_small(-gain, elbo, tol)
             failures += 1
             rate *= 0.5
             continue
@@ -171,7 +188,7 @@ def coordinate_ascent(
         history.add(iteration=iteration, elbo=elbo, learning_rate=rate)
         if is_small(gain / rate, elbo, tol):
             return q, elbo, iteration, True
-        target = passes.coupled_target(q, site) if site.n_latents > 1 else passes.target
+        target = next_target(passes, q, site)
         rate, failures = min(1.0, 2.0 * rate), 0
     if failures:
         passes.update(q, site)

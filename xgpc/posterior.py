@@ -145,6 +145,11 @@ class SeparatePriors:
         )
 
 
+def times(P: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """P w of symmetric (m, m) or (C, m, m) matrices of which the lower triangles are given, zeros above."""
+    return ((P + np.swapaxes(np.tril(P, -1), -1, -2)) @ w[..., None])[..., 0]
+
+
 # Prior, SeparatePriors or ``xgpc.full.FullPrior``; SparsePosterior or ``xgpc.full.FullPosterior``. What is written for
 # any of them uses what they have in common.
 AnyPrior = Any
@@ -220,6 +225,10 @@ class SparsePosterior:
     @property
     def natural(self) -> tuple[np.ndarray, np.ndarray]:
         return self.P, self.h
+
+    def times_mean(self, P: np.ndarray) -> np.ndarray:
+        """The linear term that a precision, as in ``natural``, has at the mean."""
+        return times(P, self.w)
 
     def with_natural(self, P: np.ndarray, h: np.ndarray) -> SparsePosterior | None:
         """The posterior of other natural parameters under the same prior."""

@@ -1,0 +1,295 @@
+"""The profiled bound: where it ends, what its inner solves leave, and steps of sites that overshoot."""
+
+import copy
+
+import numpy as np
+import pytest
+from full_helpers import full_prior, labelled, quietly
+from reference import moons
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.preprocessing import StandardScaler
+from test_multiclass import Problem, assert_near, cases, symmetric
+
+from xgpc import GPClassifier, full, hyperparameters, inference
+from xgpc import passes as passes_module
+from xgpc.full import FullPasses, FullPosterior
+from xgpc.hyperparameters import Options, ProfiledBound, lbfgs
+from xgpc.inference import History, coordinate_ascent, starting_posterior
+from xgpc.kernels import KernelSpec
+from xgpc.likelihoods import LIKELIHOODS
+from xgpc.passes import PRECISION_RATE, Passes
+from xgpc.posterior import Prior, SparsePosterior
+
+MULTINOMIAL = [
+    (f"multinomial-{name}", "additive-noise", share)
+    for name in ("logit", "probit", "step")
+    for share in ("kernel", "none")
+]
+
+
+def standardised(load, columns=slice(None), n=None):
+    X, y = load(return_X_y=True)
+    return StandardScaler().fit_transform(X[:n, columns]), y[:n]
+
+
+DATA = {
+    "moons": lambda: moons(200),
+    "300 moons": lambda: moons(300, 1),
+    "cancer": lambda: standardised(load_breast_cancer, slice(0, 3), 200),
+    "iris": lambda: standardised(load_iris),
+    "wine": lambda: standardised(load_wine, slice(0, 3)),
+}
+
+
+def problem(name, likelihood, kernel, n_inducing):
+    """Passes with additive noise and a prior at every so many rows."""
+    X, y = DATA[name]()
+    several = LIKELIHOODS[likelihood].multi_class
+    y, n_latents = (y.astype(float), int(y.max()) + 1) if several else (np.where(y == 1, 1.0, -1.0), None)
+    prior = Prior.build(KernelSpec(kernel, X.shape[1]), X[:: len(X) // n_inducing])
+    site = LIKELIHOODS[likelihood].site("additive-noise", n_latents or 2)
+    return Passes(X, y, None, prior.n_inducing, n_latents=n_latents), prior, site
+
+
+# Where learning ends.
+
+
+def slopes(model, X, y, step=1e-3):
+    """Central differences of the profiled bound by the kernel's theta; 0 where a bound keeps it from rising."""
+    kernel, found = model.kernel_, []
+    for j, (low, high) in enumerate(kernel.bounds):
+        bounds = []
+        for shift in (step, -step):
+            theta = kernel.theta.copy()
+            theta[j] += shift
+            other = copy.copy(model).set_params(kernel=kernel.clone_with_theta(theta), optimizer=None, warm_start=True)
+            bounds.append(other.set_params(tol=1e-12, max_iter=5000).fit(X, y).elbo_)
+        slope = (bounds[0] - bounds[1]) / (2.0 * step)
+        at_bound = theta[j] + step > high - step if slope > 0.0 else theta[j] < low + step
+        found.append(0.0 if at_bound else slope)
+    return np.array(found)
+
+
+@pytest.mark.parametrize(
+    ("data", "params"),
+    [
+        ("moons", {"bound": "additive-noise"}),
+        ("moons", {"likelihood": "step", "inducing_points": "all"}),
+        ("300 moons", {"bound": "additive-noise"}),
+        ("300 moons", {"likelihood": "step"}),
+        ("300 moons", {"likelihood": "step", "inducing_points": "all"}),
+        ("cancer", {"likelihood": "probit", "bound": "additive-noise"}),
+        ("iris", {"likelihood": "multinomial-logit"}),
+        ("wine", {"likelihood": "multinomial-step", "inducing_points": "all"}),
+    ],
+    ids=str,
+)
+def test_a_fit_that_says_so_ends_at_a_stationary_point(data, params):
+    """Five steps that gain 2.5e-6 nats in all: slopes of some 1e-3, with curvatures of the order of one."""
+    X, y = DATA[data]()
+    kernel = ConstantKernel(2.0) * RBF(np.sqrt(X.shape[1]))
+    options = {"n_inducing": 15, "learn_inducing": False, "tol": 1e-9, "max_iter": 500, "random_state": 0, **params}
+    model = quietly(GPClassifier(kernel, **options), X, y)
+    assert model.converged_
+    assert np.max(np.abs(slopes(model, X, y))) < 3e-3
+
+
+def test_a_value_that_does_not_fall_any_more_is_no_convergence():
+    """Later evaluations find less, as inner solves that are cut short do: the line search cannot tell."""
+    scale, evaluations = np.array([1.0, 100.0]), 0
+
+    def function(x):
+        nonlocal evaluations
+        evaluations += 1
+        return 0.5 * float(x @ (scale * x)) + (0.05 if evaluations > 2 else 0.0), scale * x
+
+    unlimited = {"limits": [(None, None)] * 2, "tol": 1e-9, "max_iter": 50, "max_evaluations": 200}
+    assert lbfgs(function, np.ones(2), **unlimited)[1] == "flat"
+    # The same without the fault.
+    evaluations = -1000
+    assert lbfgs(function, np.ones(2), **unlimited)[1] == "converged"
+
+
+def test_ascents_that_end_by_their_iterations_are_no_convergence(monkeypatch):
+    """Two iterations leave each bound, and where it is highest, uncertain."""
+    X, y = DATA["300 moons"]()
+    kernel = ConstantKernel(2.0) * RBF(1.4)
+    options = {"likelihood": "step", "n_inducing": 15, "learn_inducing": False, "tol": 1e-7, "random_state": 0}
+    monkeypatch.setattr(hyperparameters, "INNER_MAX_ITER", 2)
+    monkeypatch.setattr(hyperparameters, "RESTARTS", 0)
+    with pytest.warns(match="the optimizer"):
+        model = GPClassifier(kernel, **options).fit(X, y)
+    assert not model.converged_
+
+
+def test_no_step_at_all_is_no_convergence(monkeypatch):
+    passes, prior, site = problem("moons", "step", ConstantKernel(2.0) * RBF(1.4), 10)
+    with passes:
+        q = passes.at_prior(prior)
+        monkeypatch.setattr(inference, "natural_step", lambda *_: None)
+        found, elbo, _, converged = coordinate_ascent(passes, q, site, tol=1e-9, max_iter=100, history=History())
+        assert elbo == pytest.approx(passes.update(q, site)[0] - q.kl)
+    assert found is q
+    assert not converged
+
+
+# Sites that make no proper posterior of another prior.
+
+
+@pytest.mark.parametrize("likelihood", ["step", "multinomial-step"])
+def test_sites_of_negative_precision_count_as_zero_where_they_leave_no_posterior(likelihood):
+    """P = I + sum of max(lambda, 0) a a^T and h = sum of (r - min(lambda, 0) m) a: the gradients by the mean stay."""
+    data = "iris" if likelihood.startswith("multinomial") else "moons"
+    passes, prior, site = problem(data, likelihood, ConstantKernel(2.0) * RBF(1.0), 10)
+    with passes:
+        passes.update(starting_posterior(passes, None, prior, site), site)
+        mean = passes.mean.copy()
+        passes.precision[..., ::3] = -50.0
+        lam, r = passes.precision.copy(), passes.linear.copy()
+        assert passes.posterior(prior) is None
+        q = passes.proper_posterior(prior)
+        A = np.linalg.solve(prior.L, prior.core.cross(passes.X).T).T
+    above, gradient = np.atleast_2d(np.maximum(lam, 0.0)), np.atleast_2d(r - lam * mean)
+    P = np.eye(A.shape[1]) + np.einsum("ci,ij,ik->cjk", above, A, A)
+    h = np.einsum("ci,ij->cj", gradient + above * np.atleast_2d(mean), A)
+    assert_near(symmetric(q.P), P.reshape(q.P.shape), 1e-9)
+    assert_near(q.h, h.reshape(q.h.shape), 1e-9)
+
+
+def test_a_larger_variance_is_evaluated_though_the_sites_do_not_fit_it():
+    """The optimiser's longest steps: to refuse them would end its line search at the shortest."""
+    kernel = ConstantKernel(1.0) * RBF(0.3)
+    passes, prior, site = problem("iris", "multinomial-step", kernel, 25)
+    X = passes.X[:, :2].copy()
+    prior = Prior.build(KernelSpec(kernel, 2), X[::6])
+    with Passes(X, passes.y, None, prior.n_inducing, n_latents=3) as passes:
+        start = starting_posterior(passes, None, prior, site)
+        function = ProfiledBound(passes, site, start, Options(False, 1e-4, 100, History()))
+        vector = function.vector + np.array([3.0, 0.0])
+        larger = function.coordinates.prior(vector)
+        passes.update(function.q, site)
+        assert passes.posterior(larger) is None
+        value, gradient = function(vector)
+        cold = starting_posterior(passes, None, larger, site)
+        _, elbo, *_ = coordinate_ascent(passes, cold, site, tol=1e-6, max_iter=1000, history=History())
+    # The first inner solves leave a thousandth of a nat a row, and their slow ends some of that again.
+    assert -value == pytest.approx(elbo, abs=0.5)
+    assert np.any(gradient != 0.0)
+
+
+# Steps.
+
+
+@cases(MULTINOMIAL)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_mean_of_multinomials_solves_the_newton_system(likelihood, bound, share, weighted, monkeypatch):
+    """(I + sum_i H_i (x) a_i a_i^T) w = sum_i (g_i + H_i m_i) (x) a_i with the curvature H of ``star``."""
+    monkeypatch.setattr(passes_module, "CG_TOL", 1e-10)
+    monkeypatch.setattr(passes_module, "CG_MAX_ITER", 500)
+    several = Problem(likelihood, bound, share, seed=5, weighted=weighted)
+    q, site = several.arbitrary_posterior(), several.site()
+    # Of a precision that none of the sites' own takes away.
+    q = SparsePosterior.from_natural(q.prior, q.P + 1000.0 * np.eye(7), q.h)
+    with several.passes() as passes:
+        _, target, _ = passes.update(q, site)
+        P, h = passes.coupled_target(q, site)
+        mean, lam, r = passes.mean, passes.precision, passes.linear
+    assert_near(P, np.tril(q.P + PRECISION_RATE * (target - q.P)), 1e-12)
+    w = SparsePosterior.from_natural(several.prior, P, h).w
+    A, g = several.whitened_rows(), r - lam * mean
+    H = star(several.y.astype(int), lam)
+    system = np.eye(w.size) + np.einsum("ice,cij,eik->cjek", H, A, A).reshape(w.size, w.size)
+    right = np.einsum("ci,cij->cj", g + np.einsum("ice,ei->ci", H, mean), A)
+    assert_near(w.ravel(), np.linalg.solve(system, right.ravel()), 1e-8)
+
+
+def star(labels, precision):
+    """H (n, C, C), each the sum over c of max(lambda_c, 0) (e_y - e_c) (e_y - e_c)^T for the label y."""
+    n_classes = len(precision)
+    H = np.zeros((len(labels), n_classes, n_classes))
+    for i, label in enumerate(labels):
+        for c in set(range(n_classes)) - {label}:
+            difference = np.eye(n_classes)[label] - np.eye(n_classes)[c]
+            H[i] += max(precision[c, i], 0.0) * np.outer(difference, difference)
+    return H
+
+
+def test_mean_of_multinomials_solves_the_newton_system_of_a_full_process(monkeypatch):
+    monkeypatch.setattr(full, "CG_TOL", 1e-12)
+    monkeypatch.setattr(full, "CG_MAX_ITER", 500)
+    X, classes = labelled(9, seed=3)
+    kernel, random = ConstantKernel(2.0) * RBF(1.0), np.random.default_rng(0)
+    prior, y = full_prior(X, [kernel]), classes.astype(float)
+    site, passes = LIKELIHOODS["multinomial-logit"].site("additive-noise", 3), FullPasses(X, y, None, None, 3, X)
+    q = FullPosterior.from_natural(prior, random.uniform(1.0, 2.0, (3, 9)), random.normal(size=(3, 9)))
+    passes.update(q, site)
+    updated = q.with_natural(*passes.coupled_target(q, site))
+    g, H = passes.linear - passes.precision * passes.mean, star(classes, passes.precision)
+    system, right = np.zeros((3, 9, 3, 9)), np.zeros((3, 9))
+    for i in range(9):
+        system[:, i, :, i] = H[i]
+        right[:, i] = g[:, i] + H[i] @ passes.mean[:, i]
+    for c in range(3):
+        system[c, :, c] += np.linalg.inv(kernel(X))
+    assert_near(updated.mean, np.linalg.solve(system.reshape(27, 27), right.ravel()).reshape(3, 9), 1e-7)
+
+
+@pytest.mark.parametrize("likelihood", ["step", "probit", "logit"])
+@pytest.mark.parametrize("kind", ["sparse", "full"])
+def test_damped_precisions_and_the_mean_of_a_newton_step(likelihood, kind):
+    """The mean of the step goes by (damped precision)^-1 times the gradient of the bound."""
+    X, classes = labelled(30, seed=4, n_classes=2)
+    y, site = np.where(classes == 1, 1.0, -1.0), LIKELIHOODS[likelihood].site("additive-noise", label_noise=0.05)
+    random, kernel = np.random.default_rng(1), ConstantKernel(2.0) * RBF(1.0)
+    if kind == "full":
+        prior, passes = full_prior(X, [kernel]), FullPasses(X, y, None, None, None, X)
+        q = FullPosterior.from_natural(prior, random.uniform(50.0, 60.0, 30), random.normal(size=30))
+    else:
+        prior, passes = Prior.build(KernelSpec(kernel, 2), X[:6]), Passes(X, y, None, 6)
+        q = SparsePosterior.from_natural(prior, 20.0 * np.eye(6), random.normal(size=6))
+    with passes:
+        _, *target = passes.update(q, site)
+        precision, linear = inference.next_target(passes, q, site)
+        gradient = passes.linear - passes.precision * passes.mean
+    assert_near(precision, q.natural[0] + PRECISION_RATE * (target[0] - q.natural[0]), 1e-12)
+    updated = q.with_natural(precision, linear)
+    if kind == "full":
+        K_inverse = np.linalg.inv(kernel(X))
+        step = np.linalg.solve(K_inverse + np.diag(precision), gradient - K_inverse @ q.mean)
+        assert_near(updated.mean, q.mean + step, 1e-7)
+    else:
+        A = np.linalg.solve(prior.L, prior.core.cross(X).T).T
+        assert_near(updated.w, q.w + np.linalg.solve(symmetric(precision), A.T @ gradient - q.w), 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("data", "likelihood", "kernel", "saving"),
+    [
+        ("cancer", "probit", ConstantKernel(50.0) * RBF(3.0), 2),
+        ("iris", "multinomial-logit", ConstantKernel(100.0) * RBF(2.0), 10),
+        ("wine", "multinomial-probit", ConstantKernel(20.0) * RBF(2.0), 3),
+    ],
+)
+def test_steps_of_additive_noise_save_most_passes(data, likelihood, kernel, saving, monkeypatch):
+    """Against the sites' own steps, to within 1e-4 nats of the better end."""
+    passes, prior, site = problem(data, likelihood, kernel, 25)
+    needed, best = [], []
+    for target in (inference.next_target, lambda passes, q, site: passes.target):
+        monkeypatch.setattr(inference, "next_target", target)
+        counts = []
+        update = Passes.update
+
+        def counted(self, q, site, update=update, counts=counts):
+            counts.append(self)
+            return update(self, q, site)
+
+        with passes, monkeypatch.context() as patch:
+            patch.setattr(Passes, "update", counted)
+            site.parameter = 0.01
+            q = starting_posterior(passes, None, prior, site)
+            counts.clear()
+            best.append(coordinate_ascent(passes, q, site, tol=1e-6, max_iter=5000, history=History())[1])
+        needed.append(len(counts))
+    assert best[0] >= best[1] - 1e-3
+    assert needed[1] >= saving * needed[0]

@@ -213,3 +213,25 @@ def test_the_command_line_refuses_a_pipe_for_a_model_before_it_fits(tmp_path, ca
     assert main(arguments) == 2
     assert "is a device, a pipe or a socket" in capsys.readouterr().err
     assert files.is_special(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("name", ["", "folder/", "missing/"])
+def test_what_names_no_file_is_refused_and_leaves_nothing(name, tmp_path, monkeypatch):
+    X, y = moons(40)
+    model = GPClassifier(n_inducing=5, optimizer=None, random_state=0).fit(X, y)
+    (tmp_path / "work" / "folder").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    with pytest.raises(FileNotFoundError, match="no name of a file"):
+        model.save(name)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["work", "work/folder"]
+
+
+def test_names_may_be_bytes(tmp_path):
+    X, y = moons(40)
+    model = GPClassifier(n_inducing=5, optimizer=None, random_state=True).fit(X, y)
+    name = os.fsencode(tmp_path / "model.npz")
+    model.save(name)
+    loaded = GPClassifier.load(name)
+    assert np.array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    # True is a seed, but no integer as files have it.
+    assert loaded.random_state is None

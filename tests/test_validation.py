@@ -36,6 +36,7 @@ BAD = {
     "inducing_points": ("grid", "All"),
     "n_restarts_optimizer": (-1, True, None),
     "subset_sizes": ("all", 10, [], [2, 1]),
+    "learning_rate": (True, 0.0, "fast", (1.0,)),
     "label_noise": (0, 0.5, True, None),
 }
 GOOD = {
@@ -78,6 +79,8 @@ DATES = pd.date_range("2020-01-01", periods=len(X))
 TIMES = {
     "dates": pd.DataFrame({"when": DATES, "x": X[:, 0]}),
     "dates alone": pd.DataFrame({"when": DATES}),
+    "periods": pd.DataFrame({"x": X[:, 0], "when": pd.period_range("2020-01-01", periods=len(X))}),
+    "objects": pd.DataFrame({"x": X[:, 0], "when": pd.Series([datetime.date(2020, 1, 1)] * len(X), dtype=object)}),
     "zones": pd.DataFrame({"x": X[:, 0], "when": DATES.tz_localize("UTC")}),
     "durations": pd.DataFrame({"when": DATES - DATES[0], "x": X[:, 0]}),
     "two": pd.DataFrame({"when": DATES, "x": X[:, 0], "since": DATES - DATES[0]}),
@@ -151,3 +154,8 @@ def test_objects_that_are_no_labels_have_their_own_errors():
     for y in ([[1], [2, 3]] * 20, np.array([np.zeros(2), np.zeros(3)] * 20, dtype=object), [datetime.date] * 40):
         with pytest.raises((ValueError, TypeError)):
             GPClassifier().fit(X, y)
+
+
+def test_inducing_points_too_large_to_compute_with_are_refused():
+    with pytest.raises(ValueError, match=r"inducing_points has a value of size .*e\+299; at most 1e\+140"):
+        GPClassifier(inducing_points=1e299 * np.ones((3, 2))).fit(X, Y)

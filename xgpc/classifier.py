@@ -111,7 +111,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
-        of all rows: a refit on the same data does not lower it.
+        of all rows: a refit on the same data does not lower it, but for rounding. Between a full Gaussian process and
+        inducing points it starts anew.
     n_jobs : int or None, default=None
         Threads over blocks of rows, in passes over all of them; the steps of mini-batches take one. Results do not
         depend on it, bit for bit.
@@ -432,7 +433,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return mean.T, covariance if mean.ndim == 1 else np.moveaxis(covariance, 0, -1)
 
     def elbo(self, X: ArrayLike, y: ArrayLike) -> float:
-        """The bound on the log evidence of (X, y), in nats, with the fitted posterior; every row counts once."""
+        """The bound on the log evidence of (X, y), in nats, with the fitted posterior.
+
+        Every row counts once: it is ``elbo_`` on the training data of a fit without weights.
+        """
         check_is_fitted(self)
         rows, y = checked_rows(self, X, y, reset=False)
         unknown = np.setdiff1d(y, self.classes_)

@@ -23,8 +23,11 @@ def is_special(path: str | os.PathLike) -> bool:
 
 def check_writable(path: str | os.PathLike) -> None:
     """Raise the OSError that writing a file here would fail with, as far as that is known beforehand."""
-    target = os.path.realpath(path)
-    mode, folder = _mode(path), os.path.dirname(target)
+    name = os.fsdecode(path)
+    if not os.path.basename(name):
+        raise FileNotFoundError(errno.ENOENT, "there is no name of a file", name)
+    target = os.path.realpath(name)
+    mode, folder = _mode(name), os.path.dirname(target)
     if mode is not None and stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "it is a directory", os.fspath(path))
     if mode is None and not os.path.isdir(folder):
@@ -60,7 +63,7 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
         If a device, a pipe or a socket has this name.
     """
     check_replaceable(path)
-    target = os.path.realpath(path)
+    target = os.path.realpath(os.fsdecode(path))
     mode = _mode(target)
     # In the same directory: only within a file system can one file take the place of another at once.
     temporary = os.path.join(os.path.dirname(target), f".xgpc-{secrets.token_hex(8)}.tmp")

@@ -12,6 +12,7 @@ from threadpoolctl import ThreadpoolController
 
 from .kernels import KernelSpec
 from .posterior import AnyPrior, Prior
+from .ranges import LARGEST_FEATURE, largest_size
 
 # n_inducing="auto" starts with this many.
 FIRST_INDUCING = 32
@@ -201,4 +202,6 @@ def given_points(points: ArrayLike, n_features: int) -> np.ndarray:
         raise ValueError(
             f"{allowed}, here of shape (m, {n_features}) for data with {n_features} features; got {Z.shape}."
         )
+    if largest_size(Z) > LARGEST_FEATURE:
+        raise ValueError(f"inducing_points has a value of size {largest_size(Z):.3g}; at most {LARGEST_FEATURE:g}.")
     return Z

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import numbers
 import os
 import reprlib
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from .inducing import given_points
 from .kernels import KERNELS, KernelSpec, check_tree
 from .likelihoods import LIKELIHOODS, has_label_noise
 from .posterior import AnyPosterior, Prior, SeparatePriors, SparsePosterior
+from .ranges import LARGEST_FEATURE, largest_size
 from .validation import check_parameters, is_integer, is_number
 
 FORMAT = 4
@@ -137,7 +137,7 @@ def _parameters_to_data(model: Any) -> dict[str, Any]:
         # Those that are given are an array of their own.
         "inducing_points": points if isinstance(points, str) else None,
         "class_weight": list(weights.items()) if isinstance(weights, dict) else weights,
-        "random_state": seed if isinstance(seed, numbers.Integral) else None,
+        "random_state": seed if is_integer(seed) else None,
     }
 
 
@@ -266,6 +266,7 @@ def _posterior(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> AnyPost
     Z = arrays["Z"]
     m, d = Z.shape[-2:]
     one_prior, posterior = (FullPrior, FullPosterior) if header["full"] else (Prior, SparsePosterior)
+    _require(largest_size(Z) <= LARGEST_FEATURE, "Z", "values too large")
     specs = [KernelSpec(kernel_from_data(kernel), d) for kernel in header["kernels"]]
     priors = tuple(one_prior.build(spec, points) for spec, points in zip(specs, Z.reshape(-1, m, d), strict=True))
     q = posterior.from_natural(priors[0] if Z.ndim == 2 else SeparatePriors(priors), arrays["eta"], arrays["h"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Container, Mapping
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -147,19 +148,21 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
 
 def _refuse_times(X: Any) -> None:
     """ValueError for dates and durations, which would count as numbers of a unit that nobody chose."""
+    how = "turn them into numbers, such as days since a first date, or leave them out."
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
-        times = [
-            str(name) for name, kind in zip(X.columns, X.dtypes, strict=False) if getattr(kind, "kind", "") in "mM"
-        ]
+        times = [str(name) for i, name in enumerate(X.columns) if _are_times(X.iloc[:, i])]
         if times:
-            raise ValueError(
-                f"X has dates or durations in the columns {times}; turn them into numbers, such as days since a first "
-                "date, or leave them out."
-            )
-    elif getattr(getattr(X, "dtype", None), "kind", "") in ("m", "M"):
-        raise ValueError(
-            f"X has dates or durations ({X.dtype}); turn them into numbers, such as days since a first date."
-        )
+            raise ValueError(f"X has dates or durations in the columns {times}; {how}")
+    elif isinstance(X, np.ndarray) and _are_times(X):
+        raise ValueError(f"X has dates or durations ({X.dtype}); {how}")
+
+
+def _are_times(values: Any) -> bool:
+    """Whether an array or a column is of dates, periods or durations, or of objects the first of which is one."""
+    if getattr(values.dtype, "kind", "") in "mM" or str(values.dtype).startswith("period"):
+        return True
+    first = np.ravel(values)[:1] if values.dtype == object else ()
+    return any(isinstance(value, date | timedelta | np.datetime64 | np.timedelta64) for value in first)
 
 
 def _refuse_missing(y: Any) -> None:

@@ -409,3 +409,12 @@ def test_too_many_distinct_rows_are_refused(share, monkeypatch):
 def test_covariances_that_are_not_finite_are_refused(kernel):
     X, y = labelled(30, n_classes=2)
     assert_refused(classifier(kernel), 1e6 * X, y, "is not finite; kernel: .* Scale the features")
+
+
+def test_conjugate_gradients_end_where_rounding_leaves_no_curvature():
+    """A linear kernel of a huge variance: three classes that it cannot separate."""
+    X, y = moons(40)
+    params = {"likelihood": "softmax", "inducing_points": "all", "optimizer": None, "max_iter": 30}
+    model = quietly(GPClassifier(1e5 * DotProduct(), **params), X, np.where(X[:, 0] > 0.0, 2, y))
+    assert np.isfinite(model.elbo_)
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, atol=1e-9)

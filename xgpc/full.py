@@ -409,7 +409,11 @@ class FullPasses(TrainingSites):
             if not size > target:
                 break
             product = direction + self._collect(curvature(K_direction[:, self._place], slice(None)))
-            rate = size / float(np.sum(K_direction * product))
+            curved = float(np.sum(K_direction * product))
+            # Round-off, of huge variances, may leave no curvature.
+            if not curved > 0.0:
+                break
+            rate = size / curved
             alpha += rate * direction
             mean += rate * K_direction
             residual -= rate * product

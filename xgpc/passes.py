@@ -317,7 +317,11 @@ class Passes(TrainingSites):
             if not size > target:
                 break
             product = direction + self._sums(q.prior, curvature, direction)
-            rate = size / float(np.sum(direction * product))
+            curved = float(np.sum(direction * product))
+            # Round-off, of huge variances, may leave no curvature.
+            if not curved > 0.0:
+                break
+            rate = size / curved
             w += rate * direction
             residual -= rate * product
             z = precondition(residual)

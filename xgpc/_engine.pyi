@@ -12,6 +12,7 @@ class Site:
     n_latents: int
     parameter: float
     learned: bool
+    key: str
     def __init__(
         self,
         likelihood: str,
@@ -21,11 +22,13 @@ class Site:
         learned: bool = False,
         nodes: np.ndarray | None = None,
     ) -> None: ...
+    def with_parameter(self, parameter: float) -> Site: ...
 
 class Workspace:
     rows: int
     n_inducing: int
     n_features: int
+    n_latents: int
     def __init__(self, rows: int, n_inducing: int, n_features: int, n_latents: int = 1, n_tiles: int = 1) -> None: ...
 
 def marginals_block(*args: Any) -> None: ...

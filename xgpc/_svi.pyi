@@ -11,5 +11,6 @@ class NaturalGradient:
     iteration: int
     steps: int
     average: np.ndarray
+    mean_direction: np.ndarray
     def __init__(self, n_inducing: int, n_latents: int, eta: np.ndarray, schedule: int, a: float, b: float) -> None: ...
     def run(self, *args: Any) -> int: ...

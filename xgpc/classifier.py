@@ -14,20 +14,22 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from . import io, starting
-from .blocks import single_threaded_blas
-from .correction import bound_gap, corrected_marginals, correction_terms, has_correction
-from .fitting import PosteriorOptions, fit_posterior_or_keep
-from .full import FullPrior
-from .hyperparameters import Options, Outcome
-from .inference import History
-from .learning import Data, Learner, parameters_at_bounds
+from . import io
+from .approximations.base import KernelPosterior, Natural, SeparatePriors, Training
+from .approximations.full import FullPrior
+from .inference.correction import bound_gap, corrected_marginals, correction_terms, has_correction
+from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
+from .inference.history import History
+from .inference.mini_batch import learning_rate_schedule
+from .learning import start
+from .learning.profile import Options, Outcome
+from .learning.schemes import SCHEMES
+from .learning.stages import Learner, parameters_at_bounds
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise, resolve
-from .passes import CACHE_BYTES
-from .posterior import AnyPosterior, SeparatePriors
 from .ranges import check_latent
-from .schemes import SCHEMES
-from .stochastic import learning_rate_schedule
+from .rows.blas import single_threaded_blas
+from .rows.executor import Threads
+from .rows.source import NONE, ArraySource
 from .validation import check_optimizer, check_parameters, checked_rows, training_data
 
 # Rows that become probabilities at a time.
@@ -266,32 +268,33 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             )
         n_latents = likelihood.n_latents(len(classes))
         labels = np.where(codes == 1, 1.0, -1.0) if n_latents is None else codes.astype(np.float64)
-        data = Data(X, labels, weight, self.n_jobs, n_latents)
+        source = ArraySource(X, labels, NONE if weight is None else weight)
         history = History()
-
-        prior, previous, grow = starting.start(self, data, classes, random_state)
-        site = likelihood.site(bound, len(classes), noise, starting.first_label_noise(self, previous))
-        first_prior, q, n_iter = prior, previous, 0
-        unfinished: list[str] = []
-        if self.optimizer is not None or grow:
-            outcome, n_iter = self._learn(data, prior, previous, grow, site, random_state, history)
-            q, prior = outcome.q, outcome.q.prior
-            unfinished += [outcome.problem] if outcome.problem else []
-        history.context.update(n_rows=len(X), n_inducing=prior.n_inducing)
-        # What was learned must beat the previous fit; more points than it had are no choice between the two.
-        kept = None if previous is None or grow or self.optimizer is None else (previous, first_prior)
-        # Adam has ended on all rows.
-        batch_size = None if self.optimizer == "adam" else self.batch_size
-        posterior_options = PosteriorOptions(
-            batch_size, self.learning_rate, float(self.tol), int(self.max_iter), random_state, history
-        )
-        # Mini-batches pass over all rows a few times in all: nothing to cache for.
-        with data.passes(prior, CACHE_BYTES if batch_size is None else 0) as passes:
-            q, elbo, n_steps, converged = fit_posterior_or_keep(passes, q, prior, kept, site, posterior_options)
-            prior = q.prior
-            coin = -np.log(len(classes)) * passes.total_weight
-            gap = bound_gap(passes, elbo + q.kl, likelihood.name, bound)
-            correction = correction_terms(passes, q) if has_correction(likelihood.name, bound) else None
+        with Threads(self.n_jobs) as executor:
+            training = Training(source, executor, n_latents)
+            prior, previous, grow = start.start(self, training, classes, random_state)
+            site = likelihood.site(bound, len(classes), noise, start.first_label_noise(self, previous))
+            first_prior, q, n_iter = prior, previous, 0
+            unfinished: list[str] = []
+            if self.optimizer is not None or grow:
+                outcome, n_iter = self._learn(training, prior, previous, grow, site, random_state, history)
+                q, prior, site = outcome.q, outcome.q.prior, outcome.site
+                unfinished += [outcome.problem] if outcome.problem else []
+            history.context.update(n_rows=len(X), n_inducing=prior.n_inducing)
+            # What was learned must beat the previous fit; more points than it had are no choice between the two.
+            kept = None if previous is None or grow or self.optimizer is None else (previous, first_prior)
+            # Adam has ended on all rows.
+            batch_size = None if self.optimizer == "adam" else self.batch_size
+            posterior_options = PosteriorOptions(
+                batch_size, self.learning_rate, float(self.tol), int(self.max_iter), random_state, history
+            )
+            # Mini-batches pass over all rows a few times in all: nothing to cache for.
+            training = training if batch_size is None else training.uncached()
+            point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, posterior_options)
+            q, elbo, site, prior = point.q, point.elbo, point.site, point.q.prior
+            coin = -np.log(len(classes)) * training.total_weight
+            gap = bound_gap(training, point)
+            correction = correction_terms(training, point) if has_correction(likelihood.name, bound) else None
         if not np.isfinite(elbo):
             raise ValueError(f"The bound is {elbo}: scale the features and the sample weights to moderate values.")
         if not converged:
@@ -317,11 +320,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
     def _set_fit(
         self,
-        q: AnyPosterior,
+        q: KernelPosterior,
         likelihood: str,
         bound: str,
         label_noise: float,
-        correction: tuple[np.ndarray, np.ndarray] | None,
+        correction: Natural | None,
         gap: float | None,
     ) -> None:
         """Attributes that follow from the posterior."""
@@ -337,7 +340,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         elif hasattr(self, "label_noise_"):
             del self.label_noise_
 
-    def _learn(self, data, prior, previous, grow, site, random_state, history) -> tuple[Outcome, int]:
+    def _learn(self, training, prior, previous, grow, site, random_state, history) -> tuple[Outcome, int]:
         """Hyperparameters and inducing points: the outcome of the last stage, and the iterations of all."""
         scheme = None
         if self.optimizer is not None:
@@ -347,7 +350,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         options = Options(bool(self.learn_inducing) and not full, float(self.tol), int(self.max_iter), history)
         # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
         sizes = None if self.optimizer == "adam" or full else self.subset_sizes
-        learner = Learner(data, site, scheme, options, sizes, random_state)
+        learner = Learner(training, site, scheme, options, sizes, random_state)
         outcome = learner.learn(prior, previous, grow)
         for _ in range(self.n_restarts_optimizer if scheme is not None else 0):
             specs = [group.spec.with_theta(random_state.uniform(*group.spec.bounds.T)) for group in prior.groups]

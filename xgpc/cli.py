@@ -25,7 +25,7 @@ from .files import check_replaceable, check_writable, is_special, replacing
 from .likelihoods import LIKELIHOODS, resolve
 from .metrics import scores
 from .report import Rows, aligned, class_shares, model_kernel_rows, score_rows
-from .schemes import SCHEMES
+from .learning.schemes import SCHEMES
 from .tables import Table, are_measurements, encode_labels, listed, parse_labels, plain, read_table
 
 EXIT_OK, EXIT_BAD_INPUT = 0, 2

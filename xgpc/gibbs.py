@@ -21,11 +21,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import _engine
-from .blocks import single_threaded_blas
+from .rows.blas import single_threaded_blas
 from .classifier import GPClassifier
 from .diagnostics import effective_sample_size, split_r_hat
 from .links import logit_log_probabilities
-from .posterior import AnyPosterior
+from .approximations.base import KernelPosterior
 from .ranges import check_latent
 from .sampling import Model, Proposals, Whitening
 from .validation import check_allowed, checked_rows, integer_from, training_data
@@ -263,7 +263,7 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         if self.verbose and find_spec("tqdm") is None:
             raise ImportError(f"verbose={self.verbose!r} shows progress by the tqdm package: pip install tqdm.")
 
-    def _approximation(self, X: np.ndarray, y: np.ndarray, random_state: np.random.RandomState) -> AnyPosterior:
+    def _approximation(self, X: np.ndarray, y: np.ndarray, random_state: np.random.RandomState) -> KernelPosterior:
         """The variational posterior of the exact bound, with the kernel given or learned."""
         model = GPClassifier(
             self.kernel,
@@ -278,7 +278,7 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
             warnings.simplefilter("default" if self.kernel is None else "ignore", ConvergenceWarning)
             return model.fit(X, y).posterior_
 
-    def _sites(self, q: AnyPosterior, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _sites(self, q: KernelPosterior, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Precisions and linear terms (n,) of the rows' factors in q."""
         mean, variance = q.marginals(X, self.n_jobs)
         ell, precision, linear = np.empty((3, len(X)))

@@ -17,15 +17,16 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from .archive import KINDS, Archive, Member
-from .blocks import single_threaded_blas
-from .correction import has_bound_gap, has_correction
+from .approximations.base import KernelPosterior, SeparatePriors
+from .approximations.full import FullPosterior, FullPrior
+from .approximations.sparse import SparsePosterior, SparsePrior
 from .files import regular, replacing
-from .full import FullPosterior, FullPrior
-from .inducing import given_points
+from .inference.correction import has_bound_gap, has_correction
 from .kernels import KERNELS, KernelSpec, check_tree
 from .likelihoods import LIKELIHOODS, has_label_noise
-from .posterior import AnyPosterior, Prior, SeparatePriors, SparsePosterior
+from .learning.inducing import given_points
 from .ranges import LARGEST_FEATURE, largest_size
+from .rows.blas import single_threaded_blas
 from .validation import check_parameters, is_integer, is_number
 
 FORMAT = 4
@@ -262,10 +263,10 @@ def _constructor_arguments(header: dict[str, Any], arrays: dict[str, np.ndarray]
     return parameters
 
 
-def _posterior(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> AnyPosterior:
+def _posterior(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> KernelPosterior:
     Z = arrays["Z"]
     m, d = Z.shape[-2:]
-    one_prior, posterior = (FullPrior, FullPosterior) if header["full"] else (Prior, SparsePosterior)
+    one_prior, posterior = (FullPrior, FullPosterior) if header["full"] else (SparsePrior, SparsePosterior)
     _require(largest_size(Z) <= LARGEST_FEATURE, "Z", "values too large")
     specs = [KernelSpec(kernel_from_data(kernel), d) for kernel in header["kernels"]]
     priors = tuple(one_prior.build(spec, points) for spec, points in zip(specs, Z.reshape(-1, m, d), strict=True))

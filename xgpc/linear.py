@@ -14,15 +14,18 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ._engine import SITES
-from ._svi import AVERAGE_POWER, RATE_FLOOR, SCHEDULES
-from .blocks import BLOCK_ROWS, BlockMap, single_threaded_blas
-from .inference import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, History, coordinate_ascent, is_small
+from .approximations.base import Training, joint_marginals
+from .approximations.linear import LinearPrior, SpanBelief
+from .approximations.row_span import RowSpan
+from .inference.history import History
+from .inference.mini_batch import learning_rate_schedule
+from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS
-from .linear_passes import LinearPasses, LinearPrior, marginals, whitened
-from .posterior import SparsePosterior
 from .ranges import check_latent, largest_size
-from .row_span import RowSpan
-from .stochastic import MIN_EPOCHS, WINDOW, learning_rate_schedule
+from .rows.blas import single_threaded_blas
+from .rows.block import BLOCK_ROWS
+from .rows.executor import Threads
+from .rows.source import NONE, ArraySource
 from .validation import check_allowed, checked_rows, is_name, is_number, training_data
 
 # Those whose sites have no negative precision, and nothing to learn.
@@ -38,115 +41,9 @@ START_VARIANCE, LATENT_VARIANCE_BOUNDS, AT_BOUND = 2.0, (1e-4, 1e5), 1e-3
 LEAST_FEATURE = 1e-140
 # Prior variances that may be given.
 VARIANCE_RANGE = (1e-100, 1e100)
-# Steps of q between two of the prior variance: enough for coordinate ascent to fall back on one that cannot fail.
-STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
 # Steps of an epoch below which mini-batches give way to all rows: gradients that hardly differ make rates near one, and
 # nothing halves a step too long.
 LEAST_STEPS = 10
-
-
-def ascend(
-    passes: Any, prior: LinearPrior, site: Any, *, monotone: bool, tol: float, max_iter: int, history: History
-) -> tuple[SparsePosterior, float, int, bool]:
-    """Full-batch steps of q and moves of s^2 in turn; a move that lowers the bound is halved, if ``monotone``.
-
-    Returns q, the bound, the number of steps, and whether both q and s^2 rest within ``tol``.
-    """
-    identity, few = np.eye(len(prior.scale)), STEPS_PER_VARIANCE if prior.low < prior.high else max_iter
-    start: Any = prior.posterior(0.0 * identity, np.zeros(len(identity)))
-    q: Any = start
-    elbo, n_iter, limit, fraction = -np.inf, 0, few, 1.0
-    while True:
-        history.context["prior_variance"] = start.prior.variance
-        trial, trial_elbo, steps, rests = coordinate_ascent(
-            passes, start, site, tol=tol, max_iter=min(limit, max_iter - n_iter), history=history
-        )
-        n_iter += max(steps, 1)
-        if not monotone or trial_elbo >= elbo - ROUND_OFF * abs(elbo) or not np.isfinite(elbo):
-            q, elbo, fraction = trial, trial_elbo, 1.0
-            S, h = q.P - identity, q.h
-            log_t, gain = q.prior.best_move(S, h)
-            settled = is_small(gain, elbo, tol)
-        else:
-            fraction *= 0.5
-            settled, rests = fraction < 0.5**MAX_HALVINGS, False
-        if (rests and settled) or n_iter >= max_iter or not np.isfinite(elbo):
-            return q, elbo, n_iter, rests and settled
-        start, limit = q, max_iter
-        if not settled:
-            moved, factors = q.prior.moved(fraction * log_t)
-            start, limit = moved.posterior(factors[:-1] * S, factors[-1] * h), few
-
-
-class Rate:
-    """Learning rates of mini-batch steps, one after the other, as in ``src/xgpc/_svi.pyx``."""
-
-    def __init__(self, kind: int, a: float, b: float):
-        self.kind, self.a, self.b = kind, a, b
-        self.iteration = self.steps = 0
-        self.squared_norm = self.memory = 0.0
-        self.mean: Any = 0.0
-
-    def next(self, gradient: np.ndarray) -> tuple[float, np.ndarray]:
-        """Rate and direction: the gradient, or its mean in the first step of the adaptive rate."""
-        t, self.iteration = self.iteration, self.iteration + 1
-        if self.kind != SCHEDULES["adaptive"]:
-            return self.a if self.kind == SCHEDULES["constant"] else (t + self.a) ** -self.b, gradient
-        weight = 1.0 / (t + 1) if t < self.a else 1.0 / self.memory
-        self.mean = self.mean + weight * (gradient - self.mean)
-        self.squared_norm += weight * (float(np.sum(gradient**2)) - self.squared_norm)
-        if t + 1 < self.a:
-            return 0.0, gradient
-        if t < self.a:
-            gradient, self.memory = self.mean, self.a
-        rate = float(np.sum(self.mean**2)) / self.squared_norm if self.squared_norm > 0.0 else 1.0
-        rate = min(1.0, max(rate, (self.steps + 2.0) ** -RATE_FLOOR))
-        self.memory, self.steps = self.memory * (1.0 - rate) + 1.0, self.steps + 1
-        return rate, gradient
-
-
-def stochastic_ascent(
-    passes: LinearPasses, prior: LinearPrior, site: Any, batch_size: int, schedule: tuple[int, float, float],
-    random_state: np.random.RandomState, *, tol: float, max_iter: int, history: History,
-) -> tuple[SparsePosterior, float, int, bool]:  # fmt: skip
-    """Mini-batch steps as in ``src/xgpc/_svi.pyx``, and a move of s^2 after every epoch; returns as ``ascend``."""
-    n, D = len(passes.y), len(prior.scale)
-    batch = batch_size
-    kind, a, b = schedule
-    rates = Rate(kind, min(a, n // batch) if kind == SCHEDULES["adaptive"] else a, b)
-    eta, average = np.zeros((2, D + 1, D))  # Rows (S, h), S as its lower triangle.
-    q = prior.posterior(eta[:-1], eta[-1])
-    steps, window, converged = 0, np.full(WINDOW, np.inf), False
-    for epoch in range(1, max_iter + 1):
-        history.context.update(epoch=epoch, prior_variance=prior.variance)
-        for rows in random_state.permutation(n)[: n - n % batch].reshape(-1, batch):
-            ell, S, h = passes.statistics(rows, q, site)
-            rate, direction = rates.next(n / batch * np.vstack([np.tril(S), h]) - eta)
-            if rate > 0.0:
-                eta += rate * direction
-                q = prior.posterior(eta[:-1], eta[-1])
-                weight = (1.0 + AVERAGE_POWER) / (steps + 1.0 + AVERAGE_POWER)
-                steps += 1
-                distance = np.linalg.norm(eta - average)
-                average += weight * (eta - average)
-                window[steps % WINDOW] = weight * distance / max(float(np.linalg.norm(average)), 1e-300)
-            change = window[steps % WINDOW] if rate > 0.0 else 0.0
-            history.add(learning_rate=rate, change=change, log_likelihood=n / batch * ell)
-            if rests := epoch > MIN_EPOCHS and np.mean(window) < tol:
-                break
-        log_t, gain = prior.best_move(average[:-1], average[-1])
-        converged = bool(rests) and is_small(gain, n / batch * ell, tol)
-        if converged:
-            break
-        if gain > 0.0:
-            prior, factors = prior.moved(log_t)
-            eta, average, rates.mean = eta * factors, average * factors, rates.mean * factors
-            q = prior.posterior(eta[:-1], eta[-1])
-    q = prior.posterior(average[:-1], average[-1])
-    elbo = passes.update(q, site)[0] - q.kl
-    history.context["prior_variance"] = prior.variance
-    history.add(elbo=elbo)
-    return q, elbo, epoch, converged
 
 
 class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
@@ -226,16 +123,19 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
         prior = self._start(X, weight)
         span, rows = RowSpan.of(X)
         prior = prior.of_dimension(rows.shape[1])
-        passes = LinearPasses(rows, signs, weight, self.n_jobs)
-        q: Any
         options = {"tol": self.tol, "max_iter": self.max_iter, "history": history}
-        if self.batch_size is None or LEAST_STEPS * self.batch_size > len(signs):
-            q, elbo, n_iter, converged = ascend(passes, prior, site, monotone=bound != "taylor", **options)
-        else:
-            schedule = learning_rate_schedule(self.learning_rate)
-            q, elbo, n_iter, converged = stochastic_ascent(
-                passes, prior, site, int(self.batch_size), schedule, random_state, **options
-            )
+        # Whitened rows would take as much memory as the rows.
+        source = ArraySource(rows, signs, NONE if weight is None else weight, cache_bytes=0)
+        with Threads(self.n_jobs) as executor:
+            training = Training(source, executor)
+            if self.batch_size is None or LEAST_STEPS * self.batch_size > len(signs):
+                point, n_iter, converged = ascend(training, prior, site, monotone=bound != "taylor", **options)
+            else:
+                schedule = learning_rate_schedule(self.learning_rate)
+                point, n_iter, converged = stochastic_ascent(
+                    training, prior, site, int(self.batch_size), schedule, random_state, **options
+                )
+        q, elbo = point.q, point.elbo
         if not np.isfinite(elbo):
             raise ValueError(f"The bound is {elbo}: give moderate sample weights and prior_variance.")
         messages, log_s2 = [], np.log(q.prior.variance)
@@ -303,8 +203,7 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"The largest feature has size {largest:.3g}; scale them to at least {LEAST_FEATURE:g}.")
         learned = isinstance(self.prior_variance, str) and largest > 0.0
         if learned:
-            unit_prior = LinearPrior(np.full(X.shape[1], 1.0 / largest), X.shape[1], 0.0, 0.0)
-            blocks = (whitened(X[i : i + BLOCK_ROWS], unit_prior) for i in range(0, X.shape[0], BLOCK_ROWS))
+            blocks = (X[i : i + BLOCK_ROWS].astype(np.float64) / largest for i in range(0, X.shape[0], BLOCK_ROWS))
             squares = np.concatenate([np.asarray((a * a).sum(axis=1)).ravel() for a in blocks])
             unit = np.average(squares, weights=weight) * largest**2
         s2 = START_VARIANCE / unit if learned else 1.0 if isinstance(self.prior_variance, str) else self.prior_variance
@@ -325,19 +224,9 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
         """Posterior mean and variance (n,) of the latent function at X (n, d), dense or sparse."""
         check_is_fitted(self)
         X = checked_rows(self, X, reset=False, accept_sparse="csr")
-        mean, variance = np.empty((2, X.shape[0]))
         q: Any = self.posterior_
-
-        def task(start, stop, work):
-            # What overflows is refused below.
-            with np.errstate(over="ignore", invalid="ignore"):
-                rows, outside = self._span.coordinates(X[start:stop])
-                mean[start:stop], variance[start:stop] = marginals(whitened(rows, q.prior), q)
-                variance[start:stop] += q.prior.variance * outside
-
-        with BlockMap(len(mean), len(q.w), len(q.w), self.n_jobs) as blocks:
-            for _ in blocks(task):
-                pass
+        belief = SpanBelief(self._span, q.belief, q.prior.variance)
+        mean, variance = joint_marginals(belief, X, self.n_jobs, ())
         check_latent(mean, variance, X)
         return mean, variance
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from .kernels import KernelSpec
-from .posterior import Prior
+from .approximations.sparse import SparsePrior
 
 
 class Whitening:
@@ -33,7 +33,7 @@ class Whitening:
             large = values > self._rounding
             self._map = vectors[:, large] / np.sqrt(values[large])
         else:
-            prior = Prior.build(spec, Z)
+            prior = SparsePrior.build(spec, Z)
             self._core, self._map = prior.core, prior.Linv.T
             # The mean diagonal that the jitter is relative to is a sum of squares of L.
             self._rounding = prior.jitter * np.sum(prior.L**2) / len(Z)

@@ -14,11 +14,11 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from .inducing import METHODS
+from .inference.mini_batch import learning_rate_schedule
+from .learning.inducing import METHODS
+from .learning.schemes import SCHEMES
 from .likelihoods import resolve
 from .ranges import LARGEST_FEATURE, check_weight_range, largest_size
-from .schemes import SCHEMES
-from .stochastic import learning_rate_schedule
 
 
 def is_integer(value: Any) -> bool:

@@ -2,10 +2,10 @@ from ._kernels cimport InducingKernel, KernelScratch, real
 
 
 cdef class Site:
-    cdef readonly object likelihood, bound
+    cdef readonly object likelihood, bound, key
     cdef readonly int kind
     cdef readonly Py_ssize_t n_latents
-    cdef public double parameter
+    cdef readonly double parameter
     cdef readonly bint learned
     cdef const double[:, ::1] _nodes
 

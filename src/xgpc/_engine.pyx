@@ -4,11 +4,14 @@ Notation: K_mm = L L^T, a_i = L^{-1} k_m(x_i) (whitened), q(z) = N(w, P^{-1}), P
 tiles of a workspace's rows, whose scratch is allocated once; the cache of whitened rows holds the same tiles. There
 are C latent functions, one for two classes; those of one call share a kernel, and so the whitened rows. Nothing here
 keeps state: a block's result depends on its rows alone, so that any number of threads adds up the same numbers in
-the same order.
+the same order. Without a kernel (None) the cache holds the whitened rows, and they are all of the prior.
 """
+from uuid import uuid4
+
 import numpy as np
 
 from libc.math cimport log, log1p
+from libc.string cimport memset
 
 from . cimport _blas
 from ._kernels cimport (
@@ -84,6 +87,20 @@ cdef class Site:
         self.likelihood, self.bound, self.kind = likelihood, bound, KINDS[likelihood, bound]
         self.n_latents, self.parameter, self.learned = n_latents, parameter, learned
         self._nodes = np.zeros((1, n_latents)) if nodes is None else nodes
+        self.key = uuid4().hex
+
+    def with_parameter(self, double parameter):
+        return Site(self.likelihood, self.bound, self.n_latents, parameter, self.learned, np.asarray(self._nodes))
+
+    def __reduce__(self):
+        return _site, (self.likelihood, self.bound, self.n_latents, self.parameter, self.learned,
+                       np.array(self._nodes), self.key)
+
+
+def _site(likelihood, bound, n_latents, parameter, learned, nodes, key):
+    cdef Site site = Site(likelihood, bound, n_latents, parameter, learned, nodes)
+    site.key = key
+    return site
 
 
 # Those that need nothing but their names.
@@ -139,10 +156,19 @@ cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X,
 cdef double* whitened(InducingKernel kernel, const double[:, ::1] Linv, const real[:, :] X, double[::1] cache,
                       bint cached, Py_ssize_t start, Py_ssize_t rows, Workspace work) noexcept nogil:
     # The tile's a: in the cache (filled on the first pass, read on later ones) if there is one, else in scratch.
-    cdef double* a = &cache[start * kernel.n_inducing] if cache.shape[0] else &work.a[0]
+    cdef double* a = &cache[start * work.n_inducing] if cache.shape[0] else &work.a[0]
     if not cached:
         project(kernel, &Linv[0, 0], X, NULL, start, rows, &work.kernel, a)
     return a
+
+
+cdef void prior_variances(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
+                          Workspace work) noexcept nogil:
+    # diagonal = k(x, x); without a kernel the whitened rows are all there is, and 0 is as good
+    if kernel is None:
+        memset(&work.diagonal[0], 0, rows * sizeof(double))
+    else:
+        diagonal_block(kernel, X, NULL, start, rows, &work.kernel, &work.diagonal[0])
 
 
 cdef void tile_marginals(const double* diagonal, Py_ssize_t m, Py_ssize_t rows, const double* a, const double* Rinv,
@@ -177,14 +203,14 @@ def marginals_block(InducingKernel kernel, const real[:, :] X, double[::1] cache
                     Py_ssize_t stop, const double[:, ::1] Linv, const double[:, :, ::1] Rinv, const double[:, ::1] w,
                     Workspace work, double[:, ::1] mean, double[:, ::1] variance):
     """Latent means and variances (C, n) of rows start..stop, written into ``mean`` and ``variance`` there."""
-    cdef Py_ssize_t tile, i, c, rows, m = kernel.n_inducing
+    cdef Py_ssize_t tile, i, c, rows, m = w.shape[1]
     cdef double* a = NULL
     with nogil:
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            diagonal_block(kernel, X, NULL, i, rows, &work.kernel, &work.diagonal[0])
+            prior_variances(kernel, X, i, rows, work)
             for c in range(w.shape[0]):
                 tile_marginals(&work.diagonal[0], m, rows, a, &Rinv[c, 0, 0], &w[c, 0], &work.b[0], &work.x2[0],
                                &mean[c, i], &variance[c, i])
@@ -200,7 +226,7 @@ def update_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, b
     Writes mean, variance, precision and linear (C, n) at those rows, P (C, m, m; lower triangles) and h (C, m) whole;
     returns the rows' part of the expected log-likelihood.
     """
-    cdef Py_ssize_t tile, i, j, c, rows, m = kernel.n_inducing
+    cdef Py_ssize_t tile, i, j, c, rows, m = w.shape[1]
     cdef double* a = NULL
     cdef double total = 0.0
     with nogil:
@@ -208,7 +234,7 @@ def update_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, b
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            diagonal_block(kernel, X, NULL, i, rows, &work.kernel, &work.diagonal[0])
+            prior_variances(kernel, X, i, rows, work)
             for c in range(w.shape[0]):
                 tile_marginals(&work.diagonal[0], m, rows, a, &Rinv[c, 0, 0], &w[c, 0], &work.b[0], &work.x2[0],
                                &mean[c, i], &variance[c, i])
@@ -250,7 +276,7 @@ def statistics_block(InducingKernel kernel, const real[:, :] X, double[::1] cach
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
             for c in range(h.shape[0]):
-                tile_statistics(kernel.n_inducing, rows, a, &precision[c, i], &linear[c, i], i == start, work,
+                tile_statistics(h.shape[1], rows, a, &precision[c, i], &linear[c, i], i == start, work,
                                 &P[c, 0, 0], &h[c, 0])
 
 
@@ -258,7 +284,7 @@ def products_block(InducingKernel kernel, const real[:, :] X, double[::1] cache,
                    Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] w, Workspace work,
                    double[:, ::1] products):
     """Products w A^T of rows start..stop for w (C, m), written into ``products`` (C, stop - start)."""
-    cdef Py_ssize_t tile, i, c, rows, m = kernel.n_inducing
+    cdef Py_ssize_t tile, i, c, rows, m = w.shape[1]
     cdef double* a = NULL
     with nogil:
         for tile in range(tiles(start, stop, work)):
@@ -273,7 +299,7 @@ def sums_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bin
                Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] values, Workspace work,
                double[:, ::1] sums):
     """Adds values A of rows start..stop, for ``values`` (C, stop - start), to ``sums`` (C, m)."""
-    cdef Py_ssize_t tile, i, c, rows, m = kernel.n_inducing
+    cdef Py_ssize_t tile, i, c, rows, m = sums.shape[1]
     cdef double* a = NULL
     with nogil:
         for tile in range(tiles(start, stop, work)):

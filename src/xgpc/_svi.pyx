@@ -7,7 +7,7 @@ with the gradient by the mean kept: P stays >= I for every rate in [0, 1].
 import numpy as np
 
 from libc.math cimport pow, sqrt
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from . cimport _blas
 from ._engine cimport (
@@ -40,6 +40,14 @@ AVERAGE_POWER = 3.0
 cdef double FLOOR = RATE_FLOOR, DECAY_OF_AVERAGE = AVERAGE_POWER
 
 
+cdef void pack(const real[:, :] X, const Py_ssize_t* index, Py_ssize_t rows, double* a) noexcept nogil:
+    # tile a (rows, m) = rows of X
+    cdef Py_ssize_t i, j
+    for j in range(X.shape[1]):
+        for i in range(rows):
+            a[j * rows + i] = X[index[i], j]
+
+
 cdef class NaturalGradient:
     """State of the mini-batch loop.
 
@@ -57,9 +65,10 @@ cdef class NaturalGradient:
     Attributes
     ----------
     average : (C (m * m + m),) float64, average of the iterates: the estimate
+    mean_direction : as large, running average of the gradient
     """
     cdef readonly Py_ssize_t n_inducing, n_latents, iteration, steps
-    cdef readonly object average
+    cdef readonly object average, mean_direction
     cdef double[::1] eta, mean_eta, target, gradient, mean_gradient, factor, w
     cdef double squared_norm, memory, a, b
     cdef int schedule
@@ -69,7 +78,8 @@ cdef class NaturalGradient:
         self.n_inducing, self.n_latents, self.schedule, self.a, self.b = n_inducing, n_latents, schedule, a, b
         self.eta = eta
         self.average = self.mean_eta = np.zeros(size)
-        self.target, self.gradient, self.mean_gradient = np.zeros(size), np.empty(size), np.zeros(size)
+        self.mean_direction = self.mean_gradient = np.zeros(size)
+        self.target, self.gradient = np.zeros(size), np.empty(size)
         self.factor, self.w = np.empty(n_latents * n_inducing * n_inducing), np.empty(n_latents * n_inducing)
         self.squared_norm = self.memory = 0.0
         self.iteration = self.steps = 0
@@ -103,6 +113,7 @@ cdef class NaturalGradient:
         """One step for each ``batch`` consecutive entries of ``order``.
 
         ``kernels`` and ``Linv`` hold one kernel for all latent functions, or one for each; ``work`` has as many tiles.
+        A kernel that is None stands for rows that are whitened already, and all of the prior.
         Writes each step's rate, relative change of the averaged natural parameters and estimate of the expected
         log-likelihood. Returns 0, or LAPACK's info of the Cholesky factorisation that failed.
         """
@@ -135,8 +146,12 @@ cdef class NaturalGradient:
                             with gil:
                                 kernel = kernels[c]
                         a = &work.a[c * batch * m]
-                        project(kernel, &Linv[c, 0, 0], X, index, 0, batch, &work.kernel, a)
-                        diagonal_block(kernel, X, index, 0, batch, &work.kernel, &work.diagonal[0])
+                        if kernel is None:
+                            pack(X, index, batch, a)
+                            memset(&work.diagonal[0], 0, batch * sizeof(double))
+                        else:
+                            project(kernel, &Linv[c, 0, 0], X, index, 0, batch, &work.kernel, a)
+                            diagonal_block(kernel, X, index, 0, batch, &work.kernel, &work.diagonal[0])
                     variance = &work.variance[c * batch]
                     xg_norms_and_means(batch, m, a, w, b, &work.x2[0], &work.mean[c * batch])
                     _blas.trsm_lower_t(batch, m, R, b)

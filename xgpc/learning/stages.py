@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ._engine import Site
-from .full import FullPasses, FullPrior
-from .hyperparameters import Options, Outcome
+from .._engine import Site
+from ..approximations.base import KernelPosterior, KernelPrior, Training
+from ..inference.ascent import coordinate_ascent, starting_posterior, tolerance_unit, update
+from ..inference.history import History
+from ..kernels import KernelSpec
 from .inducing import with_more_points
-from .inference import History, coordinate_ascent, starting_posterior, tolerance_unit
-from .kernels import KernelSpec
-from .passes import CACHE_BYTES, Passes
-from .posterior import AnyPosterior, AnyPrior
+from .profile import Options, Outcome
 
 # Rows of the first subset: this many, or so many for each inducing point. With fewer, kernel parameters and inducing
 # points fit the sample: on ringnorm, 2000 rows at m = 100 lead to an optimum that all rows do not lead away from.
@@ -52,31 +51,6 @@ Scheme = Callable[..., Outcome]
 Sizes = str | None | Sequence[int]
 
 
-@dataclass(frozen=True)
-class Data:
-    """Training rows: X (n, d), y (n,), weight (n,) or None; the threads to use; and, as ``Passes`` has them, the number
-    of latent functions."""
-
-    X: np.ndarray
-    y: np.ndarray
-    weight: np.ndarray | None
-    n_jobs: int | None
-    n_latents: int | None = None
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def part(self, rows: np.ndarray | slice) -> Data:
-        return replace(self, X=self.X[rows], y=self.y[rows], weight=None if self.weight is None else self.weight[rows])
-
-    def passes(self, prior: AnyPrior, cache_bytes: int = CACHE_BYTES) -> Any:
-        if isinstance(prior.groups[0], FullPrior):
-            return FullPasses(self.X, self.y, self.weight, self.n_jobs, self.n_latents, prior.groups[0].Z)
-        return Passes(
-            self.X, self.y, self.weight, prior.n_inducing, self.n_jobs, cache_bytes, self.n_latents, len(prior.groups)
-        )  # fmt: skip
-
-
 class Subsets:
     """Nested random subsets of the rows, each with the classes y (n,) in their proportions."""
 
@@ -88,9 +62,9 @@ class Subsets:
             place[rows] = (random_state.permutation(len(rows)) + random_state.uniform()) / len(rows)
         self._order = np.argsort(place, kind="stable")
 
-    def rows(self, size: int) -> np.ndarray | slice:
-        """Indices of the first ``size`` rows, ascending; a slice of all if there are no more."""
-        return slice(None) if size >= len(self._order) else np.sort(self._order[:size])
+    def rows(self, size: int) -> np.ndarray | None:
+        """Indices of the first ``size`` rows, ascending; None for all if there are no more."""
+        return None if size >= len(self._order) else np.sort(self._order[:size])
 
 
 def subset_sizes(n_rows: int, n_inducing: int, sizes: Sizes) -> list[int]:
@@ -146,8 +120,8 @@ class Learner:
 
     Attributes
     ----------
-    data : Data
-    site : Site
+    training : Training
+    site : Site, to start with; ``learn`` returns the one to go on with
     scheme : Scheme, or None: kernel and inducing points stay, posteriors alone are fitted
     options : Options of the last stage
     sizes : as for ``subset_sizes``
@@ -155,7 +129,7 @@ class Learner:
     n_iter : int, iterations of the scheme so far
     """
 
-    data: Data
+    training: Training
     site: Site
     scheme: Scheme | None
     options: Options
@@ -164,7 +138,7 @@ class Learner:
     n_iter: int = 0
 
     def __post_init__(self) -> None:
-        self.subsets = Subsets(self.data.y, self.random_state)
+        self.subsets = Subsets(self.training.source.labels(), self.random_state)
         self.history = self.options.history
         # Stages that are not the last.
         self.early = replace(
@@ -173,7 +147,7 @@ class Learner:
             max_iter=min(SUBSET_ITERATIONS, SUBSET_FACTOR * self.options.max_iter),
         )
 
-    def learn(self, prior: AnyPrior, previous: AnyPosterior | None, grow: bool) -> Outcome:
+    def learn(self, prior: KernelPrior, previous: KernelPosterior | None, grow: bool) -> Outcome:
         """Stages on growing subsets, each from where the one before ended.
 
         Parameters
@@ -186,93 +160,94 @@ class Learner:
         -------
         Outcome of the last stage
         """
-        q = previous
+        q, site = previous, self.site
         if grow:
             outcome, size = self._grow(prior, previous)
-            prior, q = outcome.q.prior, outcome.q
+            prior, q, site = outcome.q.prior, outcome.q, outcome.site
             sizes = self._sizes_after(size, prior)
         else:
-            sizes = subset_sizes(len(self.data), prior.n_inducing, self.sizes)
+            sizes = subset_sizes(len(self.training), prior.n_inducing, self.sizes)
         for size in sizes:
-            outcome = self._stage(size, prior, q, self.options if size == sizes[-1] else self.early)
-            prior, q = outcome.q.prior, outcome.q
+            outcome = self._stage(size, prior, q, site, self.options if size == sizes[-1] else self.early)
+            prior, q, site = outcome.q.prior, outcome.q, outcome.site
         return outcome
 
     def comparable(self, outcome: Outcome) -> float:
         """The bound for what was learned on the rows of the last stage, whichever the others were."""
         prior = outcome.q.prior
-        size = subset_sizes(len(self.data), prior.n_inducing, self.sizes)[-1]
-        return self._posterior(size, prior, outcome.q).elbo
+        size = subset_sizes(len(self.training), prior.n_inducing, self.sizes)[-1]
+        return self._posterior(size, prior, outcome.q, outcome.site).point.elbo
 
-    def _sizes_after(self, size: int, prior: AnyPrior) -> list[int]:
+    def _sizes_after(self, size: int, prior: KernelPrior) -> list[int]:
         """Subsets to go on with after the number of points was chosen on one of ``size`` rows."""
         # Without a scheme there is nothing to learn; many points have had what iterations they can afford.
         if self.scheme is None or prior.n_inducing > MAX_MOVING:
             return []
-        return [larger for larger in subset_sizes(len(self.data), prior.n_inducing, self.sizes) if larger > size]
+        return [larger for larger in subset_sizes(len(self.training), prior.n_inducing, self.sizes) if larger > size]
 
-    def _stage(self, size: int, prior: AnyPrior, q: AnyPosterior | None, options: Options) -> Outcome:
+    def _stage(
+        self, size: int, prior: KernelPrior, q: KernelPosterior | None, site: Site, options: Options
+    ) -> Outcome:
         """The scheme on a subset, from the sites that q makes there."""
         if self.scheme is None:
-            return self._posterior(size, prior, q)
-        data = self.data.part(self.subsets.rows(size))
-        self.history.context.update(n_rows=len(data), n_inducing=prior.n_inducing)
-        with data.passes(prior) as passes:
-            start = starting_posterior(passes, q, prior, self.site)
-            outcome = self.scheme(passes, start, self.site, options)
+            return self._posterior(size, prior, q, site)
+        part = self.training.part(self.subsets.rows(size))
+        self.history.context.update(n_rows=len(part), n_inducing=prior.n_inducing)
+        outcome = self.scheme(part, starting_posterior(part, q, prior, site), site, options)
         self.n_iter += outcome.n_iter
         return outcome
 
-    def _posterior(self, size: int, prior: AnyPrior, q: AnyPosterior | None, nats: float | None = None) -> Outcome:
+    def _posterior(
+        self, size: int, prior: KernelPrior, q: KernelPosterior | None, site: Site, nats: float | None = None
+    ) -> Outcome:
         """The posterior alone on a subset, to within so many nats."""
-        data = self.data.part(self.subsets.rows(size))
-        with data.passes(prior) as passes:
-            start = starting_posterior(passes, q, prior, self.site)
-            tol = self.options.tol
-            if nats is not None:
-                tol = nats / tolerance_unit(passes.update(start, self.site)[0])
-            q, elbo, *_ = coordinate_ascent(
-                passes, start, self.site, tol=tol, max_iter=self.options.max_iter, history=History()
-            )
-        return Outcome(q, elbo, 0)
+        part = self.training.part(self.subsets.rows(size))
+        start = starting_posterior(part, q, prior, site)
+        tol = self.options.tol
+        if nats is not None:
+            tol = nats / tolerance_unit(update(part, start, site).log_likelihood)
+        max_iter = self.options.max_iter
+        return Outcome(coordinate_ascent(part, start, site, tol=tol, max_iter=max_iter, history=History()).point, 0)
 
-    def _grow(self, prior: AnyPrior, q: AnyPosterior | None) -> tuple[Outcome, int]:
+    def _grow(self, prior: KernelPrior, q: KernelPosterior | None) -> tuple[Outcome, int]:
         """Double the inducing points until the bound, on a subset for so many, gains too little by it.
 
         Returns the outcome for the last number of points and the size of its subset.
         """
+        site = self.site
         while True:
             m = prior.n_inducing
-            size = growing_size(len(self.data), m, self.sizes)
-            outcome = self._stage(size, prior, q, self._growing_options(prior, size))
+            size = growing_size(len(self.training), m, self.sizes)
+            outcome = self._stage(size, prior, q, site, self._growing_options(prior, size))
             if m > MAX_MOVING:
                 # Its few iterations were no limit of the user's.
                 outcome = replace(outcome, problem=None)
-            prior, q = outcome.q.prior, outcome.q
+            prior, q, site = outcome.q.prior, outcome.q, outcome.site
             self.history.context.update(n_rows=size, n_inducing=m)
-            candidates = self.data.X[self.subsets.rows(size)]
+            part = self.training.part(self.subsets.rows(size))
+            candidates = part.source.sample(np.arange(len(part))).X
             larger = with_more_points(prior, candidates, min(m, MAX_INDUCING - m), self.random_state)
             more = larger.n_inducing - m
             if not more:
                 reason = f"{m} inducing points are the most there can be"
-                self.history.add(elbo=outcome.elbo, decision=reason)
+                self.history.add(elbo=outcome.point.elbo, decision=reason)
                 return outcome, size
             nats = TRIAL_SHARE * MIN_GAIN * more * len(prior.groups)
             # What the scheme has left of the bound at these points is not for others to gain.
-            before = self._posterior(size, prior, q, nats)
-            trial = self._posterior(size, larger, before.q, nats)
-            gain = (trial.elbo - before.elbo) / (more * len(prior.groups))
+            before = self._posterior(size, prior, q, site, nats)
+            trial = self._posterior(size, larger, before.q, before.site, nats)
+            gain = (trial.point.elbo - before.point.elbo) / (more * len(prior.groups))
             enough = gain >= MIN_GAIN
             reason = (
                 f"{more} more than {m} inducing points raise the bound by {gain:.3g} nats each, "
                 f"{'more' if enough else 'less'} than {MIN_GAIN:g}: {'taken' if enough else 'left'}"
             )
-            self.history.add(elbo=trial.elbo, gain_per_point=gain, decision=reason)
+            self.history.add(elbo=trial.point.elbo, gain_per_point=gain, decision=reason)
             if not enough:
                 return outcome, size
-            prior, q = trial.q.prior, trial.q
+            prior, q, site = trial.q.prior, trial.q, trial.site
 
-    def _growing_options(self, prior: AnyPrior, size: int) -> Options:
+    def _growing_options(self, prior: KernelPrior, size: int) -> Options:
         """Options for a subset of ``size`` rows while the number of points is not settled."""
         m = prior.n_inducing
         if m > MAX_MOVING:

@@ -9,11 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
-from ._engine import Site
+from .._engine import Site
+from ..approximations.base import KernelPosterior, KernelPrior, Training
+from ..inference.ascent import (
+    ROUND_OFF,
+    Ascent,
+    Point,
+    coordinate_ascent,
+    is_small,
+    proper_posterior,
+    tolerance_unit,
+)
+from ..inference.history import History
 from .inducing import mean_and_scale
-from .inference import ROUND_OFF, History, coordinate_ascent, is_small, tolerance_unit
-from .passes import TrainingSites
-from .posterior import AnyPosterior, AnyPrior
 
 # Inner solves stop at this share of the latest outer gain: the objective's noise then stays below what the line search
 # looks at. Bounded so that first steps are not wasted on precision, and last ones not on what ``tol`` does not ask for.
@@ -57,7 +65,7 @@ class Coordinates:
     geometric mean of their standard deviation and the length scale at the start.
     """
 
-    def __init__(self, start: AnyPrior, learn_inducing: bool):
+    def __init__(self, start: KernelPrior, learn_inducing: bool):
         self.start, self.learn_inducing = start, learn_inducing
         self._ends = np.cumsum([len(prior.spec.theta) for prior in start.groups])
         self.n_theta = int(self._ends[-1])
@@ -68,14 +76,14 @@ class Coordinates:
         # Broadcasts against (m, d), or (C, m, d) of several kernels.
         self.unit = UNIT * (units[0] if start.Z.ndim == 2 else np.array(units)[:, None])
 
-    def pack(self, prior: AnyPrior) -> np.ndarray:
+    def pack(self, prior: KernelPrior) -> np.ndarray:
         Z = (prior.Z / self.unit).ravel() if self.learn_inducing else np.empty(0)
         return np.concatenate([thetas(prior), Z])
 
     def pack_gradient(self, d_theta: np.ndarray, d_Z: np.ndarray) -> np.ndarray:
         return np.concatenate([d_theta, (d_Z * self.unit).ravel() if self.learn_inducing else np.empty(0)])
 
-    def prior(self, vector: np.ndarray) -> AnyPrior:
+    def prior(self, vector: np.ndarray) -> KernelPrior:
         """The prior at a vector; ValueError if its covariance matrix cannot be factorised."""
         Z = self.start.Z
         if self.learn_inducing:
@@ -91,19 +99,26 @@ class Coordinates:
         return limits + [(None, None)] * (self.start.Z.size if self.learn_inducing else 0)
 
 
-def thetas(prior: AnyPrior) -> np.ndarray:
+def thetas(prior: KernelPrior) -> np.ndarray:
     """Log-parameters of every kernel, one after the other."""
     return np.concatenate([group.spec.theta for group in prior.groups])
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a scheme returns: the posterior at the best hyperparameters, its bound, iterations, and what went short."""
+    """What a scheme returns: the best posterior with its pass, iterations, and what went short."""
 
-    q: AnyPosterior
-    elbo: float
+    point: Point[KernelPosterior]
     n_iter: int
     problem: str | None = None
+
+    @property
+    def q(self) -> KernelPosterior:
+        return self.point.q
+
+    @property
+    def site(self) -> Site:
+        return self.point.site
 
 
 @dataclass(frozen=True)
@@ -170,35 +185,37 @@ class ProfiledBound:
 
     Parameters
     ----------
-    passes, site : the data and the bound
-    start : SparsePosterior
+    training, site : the data and the bound
+    start : posterior
         Gives kernel, inducing points and the first sites.
     options : Options
 
     Attributes
     ----------
-    vector, q, elbo : the best evaluation; its sites are kept, too, for the next to start from
+    vector, point, elbo : the best evaluation; the next starts from its sites
     solved : whether its inner solve ended by the tolerance
     """
 
-    def __init__(self, passes: TrainingSites, site: Site, start: AnyPosterior, options: Options):
-        self.passes, self.site, self.history, self.tol = passes, site, options.history, options.tol
+    def __init__(self, training: Training, site: Site, start: KernelPosterior, options: Options):
+        self.training, self.history, self.tol = training, options.history, options.tol
         self.share = INNER_SHARE if options.tol >= PRECISE else PRECISE_SHARE
         self.coordinates = Coordinates(start.prior, options.learn_inducing)
         # Nats that an inner solve may leave, and what the optimiser's failures have tightened them by.
-        self.inner_gain, self.tightening = float(np.clip(START_SHARE * passes.total_weight, *INNER_RANGE)), 1.0
-        q, elbo, iterations, solved = coordinate_ascent(
-            passes, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER, history=History()
+        self.inner_gain, self.tightening = float(np.clip(START_SHARE * training.total_weight, *INNER_RANGE)), 1.0
+        ascent = coordinate_ascent(
+            training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER, history=History()
         )
-        self._keep(self.coordinates.pack(start.prior), q, elbo, solved)
+        self._keep(self.coordinates.pack(start.prior), ascent)
         self.evaluations = 0
         # From no step at all there is more to be had: the gradient vanishes at the prior.
-        self._has_stepped = iterations > 0
+        self._has_stepped = ascent.n_iter > 0
 
-    def _keep(self, vector: np.ndarray, q: AnyPosterior, elbo: float, solved: bool) -> None:
-        self.vector, self.q, self.elbo, self.solved = vector.copy(), q, elbo, solved
-        passes = self.passes
-        self._sites = passes.mean.copy(), passes.precision.copy(), passes.linear.copy()
+    def _keep(self, vector: np.ndarray, ascent: Ascent[KernelPosterior]) -> None:
+        self.vector, self.point, self.elbo, self.solved = vector.copy(), ascent.point, ascent.elbo, ascent.converged
+
+    @property
+    def q(self) -> KernelPosterior:
+        return self.point.q
 
     def tighten(self) -> None:
         """Tenfold more accurate inner solves from now on."""
@@ -213,12 +230,12 @@ class ProfiledBound:
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         """Negative bound in nats and its gradient, for a minimiser."""
-        passes, q = self.passes, self.q
+        q: KernelPosterior | None = self.q
         is_known = np.array_equal(vector, self.vector)
         is_best = is_known and self._has_stepped
         if is_best and not self.evaluations:
             # Where the optimiser starts: all but the gradient is known.
-            return self._evaluated(vector, q, self.elbo, 0)
+            return self._evaluated(vector, self.point, self.elbo, 0)
         if not is_best:
             # A step so long that the kernel matrix fails is answered by a value the line search turns back from.
             refused = 1e3 + 3.0 * abs(self.elbo), np.zeros_like(vector)
@@ -226,58 +243,65 @@ class ProfiledBound:
                 prior = self.coordinates.prior(vector)
             except ValueError:
                 return refused
-            passes.mean[:], passes.precision[:], passes.linear[:] = self._sites
-            q = passes.proper_posterior(prior)
+            q = proper_posterior(self.training, self.point.sites, prior)
             if q is None:
                 return refused
-        q, elbo, iterations, solved = self._solve(q)
+        assert q is not None
+        ascent, iterations = self._solve(q)
+        elbo = ascent.elbo
         if elbo > self.elbo:
             if not is_known:
                 gain = self.share * (elbo - self.elbo)
                 self.inner_gain = float(np.clip(gain, self._least_gain(), INNER_RANGE[1]))
-            self._keep(vector, q, elbo, solved)
+            self._keep(vector, ascent)
             self._has_stepped = True
-        return self._evaluated(vector, q, elbo, iterations)
+        return self._evaluated(vector, ascent.point, elbo, iterations)
 
-    def _solve(self, q: AnyPosterior) -> tuple[AnyPosterior, float, int, bool]:
-        """The posterior from q on, accurately enough to tell whether its bound is above or below the best."""
-        least, total = self._least_gain(), 0
+    def _solve(self, q: KernelPosterior) -> tuple[Ascent[KernelPosterior], int]:
+        """The posterior from q on, accurately enough to tell whether its bound is above or below the best.
+
+        Returns the last ascent and the iterations of all.
+        """
+        least, total, site = self._least_gain(), 0, self.point.site
         # As many iterations again for each digit more.
         max_iter = round(INNER_MAX_ITER * (1.0 + max(0.0, np.log10(INNER_RANGE[0] / least))))
         nats = max(least, self.inner_gain * self.tightening)
         while True:
-            q, elbo, iterations, solved = coordinate_ascent(
-                self.passes,
+            ascent = coordinate_ascent(
+                self.training,
                 q,
-                self.site,
+                site,
                 tol=nats / tolerance_unit(self.elbo),
                 max_iter=max_iter - total,
                 history=History(),
             )
-            total += iterations
-            missing = self.elbo - elbo
-            if not solved or nats <= least or not 0.0 < missing < UNSURE * nats:
-                return q, elbo, total, solved
+            q, site = ascent.q, ascent.point.site
+            total += ascent.n_iter
+            missing = self.elbo - ascent.elbo
+            if not ascent.converged or nats <= least or not 0.0 < missing < UNSURE * nats:
+                return ascent, total
             nats = max(least, min(0.1 * nats, missing / UNSURE))
 
-    def _evaluated(self, vector: np.ndarray, q: AnyPosterior, elbo: float, iterations: int) -> tuple[float, np.ndarray]:
-        """Record an evaluation, at whose q ``passes`` stands, and form its gradient."""
-        gradient = self.coordinates.pack_gradient(*self.passes.bound_gradient(q, self.passes.target))
+    def _evaluated(
+        self, vector: np.ndarray, point: Point[KernelPosterior], elbo: float, iterations: int
+    ) -> tuple[float, np.ndarray]:
+        """Record an evaluation, and form its gradient."""
+        gradient = self.coordinates.pack_gradient(*point.q.gradient(self.training, point.sites, point.target))
         self.evaluations += 1
         self.history.add(
-            evaluation=self.evaluations, elbo=elbo, inner_iterations=iterations, theta=thetas(q.prior)[None]
+            evaluation=self.evaluations, elbo=elbo, inner_iterations=iterations, theta=thetas(point.q.prior)[None]
         )
         return -elbo, -gradient
 
 
-def profile(passes: TrainingSites, start: AnyPosterior, site: Site, options: Options) -> Outcome:
+def profile(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
     """Maximise the profiled bound over kernel parameters and inducing points by L-BFGS.
 
     The inner tolerance follows the outer progress; a failed line search tightens it and restarts.
     """
-    function = ProfiledBound(passes, site, start, options)
+    function = ProfiledBound(training, site, start, options)
     if not len(function.vector):
-        return Outcome(function.q, function.elbo, 0)
+        return Outcome(function.point, 0)
     max_iter, n_iter, problem = options.max_iter, 0, None
     for _ in range(RESTARTS + 1):
         before = function.elbo
@@ -296,7 +320,7 @@ def profile(passes: TrainingSites, start: AnyPosterior, site: Site, options: Opt
             status = "converged"
         confirmed = options.tol >= PRECISE or gain < PATIENCE * options.tol * max(LEAST_BOUND, abs(before))
         if status == "converged" and function.solved and confirmed:
-            return Outcome(function.q, function.elbo, n_iter)
+            return Outcome(function.point, n_iter)
         if n_iter >= max_iter or status == "max_iter":
             limit = f"max_iter={max_iter} was" if n_iter >= max_iter else "twice max_iter evaluations were"
             problem = f"{limit} reached before tol={options.tol:g} by the optimizer"
@@ -305,4 +329,4 @@ def profile(passes: TrainingSites, start: AnyPosterior, site: Site, options: Opt
         problem = f"the optimizer's line search failed after {n_iter} iterations"
         if status == "converged":
             problem = f"the optimizer could not make sure of tol={options.tol:g}: ascents of the posterior are too slow"
-    return Outcome(function.q, function.elbo, n_iter, problem)
+    return Outcome(function.point, n_iter, problem)

@@ -7,12 +7,12 @@ from collections import deque
 
 import numpy as np
 
-from ._engine import Site
-from ._svi import SCHEDULES
-from .hyperparameters import LEAST_BOUND, PATIENCE, Coordinates, Options, Outcome, ProfiledBound, lbfgs, thetas
-from .passes import Passes, best_parameter
-from .posterior import AnyPrior, SparsePosterior
-from .stochastic import MiniBatches, batch_rows
+from .._engine import Site
+from ..approximations.base import KernelPosterior, Training
+from ..approximations.sparse import SparsePosterior
+from ..inference.ascent import best_parameter, update
+from ..inference.mini_batch import MiniBatches, batch_rows
+from .profile import LEAST_BOUND, PATIENCE, Coordinates, Options, Outcome, ProfiledBound, lbfgs, thetas
 
 # Kingma & Ba 2015, with their constants but the rate. Full batches on pima, german, heart, banana and svmguide1, three
 # bounds each, m = 100, rates .03, .05 and .1: .05 ended within half a nat of the best one on 14 of 15, in fewer steps
@@ -49,8 +49,8 @@ class Adam:
 
 
 def adam(
-    passes: Passes,
-    start: SparsePosterior,
+    training: Training,
+    start: KernelPosterior,
     site: Site,
     options: Options,
     batch_size: int | None,
@@ -63,16 +63,16 @@ def adam(
     ``FULL_BATCH_STEPS`` steps on all rows. Converged means that neither Adam at reduced rates nor, as a test, five
     iterations of L-BFGS gain more than "profile" asks for.
     """
-    n, n_iter = len(passes.y), 0
+    n, n_iter = len(training), 0
     learns = bool(Coordinates(start.prior, options.learn_inducing).limits)
     if learns and batch_size is not None and batch_size < n:
         batch = batch_rows(batch_size, n)
-        start, n_iter = _mini_batches(passes, start, site, options, batch, schedule, random_state)
-    function = ProfiledBound(passes, site, start, options)
+        start, site, n_iter = _mini_batches(training, start, site, options, batch, schedule, random_state)  # type: ignore[arg-type]
+    function = ProfiledBound(training, site, start, options)
     if not learns:
-        return Outcome(function.q, function.elbo, 0)
+        return Outcome(function.point, 0)
     n_iter, problem = _full_batches(function, options, n_iter)
-    return Outcome(function.q, function.elbo, n_iter, problem)
+    return Outcome(function.point, n_iter, problem)
 
 
 def _full_batches(function: ProfiledBound, options: Options, n_iter: int) -> tuple[int, str | None]:
@@ -104,24 +104,21 @@ def _full_batches(function: ProfiledBound, options: Options, n_iter: int) -> tup
 
 
 def _mini_batches(
-    passes: Passes,
+    training: Training,
     q: SparsePosterior,
     site: Site,
     options: Options,
     batch: int,
     schedule: tuple[int, float, float],
     random_state: np.random.RandomState,
-) -> tuple[SparsePosterior, int]:
+) -> tuple[SparsePosterior, Site, int]:
     """Iterations until the estimates of the bound no longer rise: q at the average of the latest coordinates.
 
     The whitened posterior is kept when kernel and inducing points move.
     """
-    coordinates, n = Coordinates(q.prior, options.learn_inducing), len(passes.y)
+    coordinates, n = Coordinates(q.prior, options.learn_inducing), len(training)
     optimiser, vector = Adam(coordinates.limits, RATE), coordinates.pack(q.prior)
-    kind, a, b = schedule
-    if kind == SCHEDULES["adaptive"]:
-        a = min(a, n // batch)
-    loop = MiniBatches(passes, q, batch, kind, a, b)
+    loop = MiniBatches(q, batch, n, training.source.n_features, schedule)
     steps = NATURAL_STEPS * max(MINI_BATCH_STEPS, -(-n // (batch * NATURAL_STEPS)))
     recent: deque[tuple[float, float, np.ndarray]] = deque(maxlen=2 * PATIENCE)
     n_iter = 0
@@ -129,24 +126,23 @@ def _mini_batches(
         n_iter += 1
         estimates, log_likelihoods, vectors = [], [], []
         for rows in _shuffled(n, batch * steps, random_state).reshape(-1, NATURAL_STEPS * batch):
-            prior = q.prior
-            rate, change, log_likelihood = np.empty((3, NATURAL_STEPS))
-            loop.run(prior, rows, site, rate, change, log_likelihood)
-            q = loop.posterior(prior, loop.eta)
+            _, _, log_likelihood = loop.run(q, training.source.sample(rows), site)
+            q = loop.posterior(q.prior, loop.eta)
             log_likelihoods.append(log_likelihood)
             estimates.append(log_likelihood - q.kl)
-            vector = optimiser.step(vector, coordinates.pack_gradient(*_gradient(passes, np.sort(rows), q, site)))
+            vector = optimiser.step(vector, coordinates.pack_gradient(*_gradient(training, np.sort(rows), q, site)))
             q = _moved(coordinates, vector, q)
             vectors.append(coordinates.pack(q.prior))
         if site.learned:
-            best_parameter(site, float(np.mean(log_likelihoods)), passes.total_weight)
+            estimate = float(np.mean(log_likelihoods))
+            site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[1])
         variance = float(np.var(estimates)) / np.size(estimates)
         recent.append((float(np.mean(estimates)), variance, np.mean(vectors, axis=0)))
         options.history.add(evaluation=n_iter, elbo=recent[-1][0], theta=thetas(q.prior)[None])
         if len(recent) == recent.maxlen and not _rises(recent):
             break
     latest = [average for *_, average in recent][-PATIENCE:]
-    return _moved(coordinates, np.mean(latest, axis=0), q), n_iter
+    return _moved(coordinates, np.mean(latest, axis=0), q), site, n_iter
 
 
 def _rises(recent: deque[tuple[float, float, np.ndarray]]) -> bool:
@@ -162,21 +158,17 @@ def _shuffled(n: int, size: int, random_state: np.random.RandomState) -> np.ndar
     return np.concatenate(whole)[:size].astype(np.intp, copy=False)
 
 
-def _gradient(passes: Passes, rows: np.ndarray, q: SparsePosterior, site: Site) -> tuple[np.ndarray, np.ndarray]:
+def _gradient(
+    training: Training, rows: np.ndarray, q: SparsePosterior, site: Site
+) -> tuple[np.ndarray, np.ndarray]:
     """Estimate of the bound's gradient by kernel parameters and inducing points, at q, from some rows."""
-    scale = len(passes.y) / len(rows)
-    weight = np.full(len(rows), scale) if not len(passes.weight) else scale * passes.weight[rows]
-    groups = len(q.prior.groups)
-    with Passes(
-        passes.X[rows], passes.y[rows], weight, q.prior.n_inducing, n_latents=passes.n_latents, n_groups=groups
-    ) as part:
-        part.update(q, site)
-        return part.bound_gradient(q, part.target)
+    part = training.part(rows, len(training) / len(rows))
+    point = update(part, q, site)
+    return q.gradient(part, point.sites, point.target)
 
 
 def _moved(coordinates: Coordinates, vector: np.ndarray, q: SparsePosterior) -> SparsePosterior:
     """q with the prior at a vector; q itself where that prior's covariance matrix cannot be factorised."""
-    prior: AnyPrior
     try:
         prior = coordinates.prior(vector)
     except ValueError:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import qr
 
-from .posterior import freeze
+from .base import freeze
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,11 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import ThreadpoolController
 
-from .kernels import KernelSpec
-from .posterior import AnyPrior, Prior
-from .ranges import LARGEST_FEATURE, largest_size
+from ..approximations.base import KernelPrior
+from ..approximations.sparse import SparsePrior
+from ..kernels import KernelSpec
+from ..ranges import LARGEST_FEATURE, largest_size
+from ..rows.source import RowSource
 
 # n_inducing="auto" starts with this many.
 FIRST_INDUCING = 32
@@ -48,10 +50,11 @@ class Sample:
         from the other; 1 for a constant feature.
     """
 
-    def __init__(self, X: np.ndarray, weight: np.ndarray | None, size: int, random_state: np.random.RandomState):
-        chosen = slice(None) if len(X) <= size else random_state.choice(len(X), size, replace=False)
-        rows = np.asarray(X[chosen], dtype=np.float64)
-        counts = np.ones(len(rows)) if weight is None else weight[chosen]
+    def __init__(self, source: RowSource, size: int, random_state: np.random.RandomState):
+        n = source.n_rows
+        part = source.sample(np.arange(n) if n <= size else random_state.choice(n, size, replace=False))
+        rows = np.asarray(part.X, dtype=np.float64)
+        counts = part.weight if len(part.weight) else np.ones(len(rows))
         self.rows, inverse = np.unique(rows, axis=0, return_inverse=True)
         self.counts = np.bincount(inverse.ravel(), counts, minlength=len(self.rows))
         self.mean, self.scale = mean_and_scale(self.rows, self.counts)
@@ -154,7 +157,7 @@ def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: 
 
 
 def conditional_variance_sample(
-    prior: Prior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState
+    prior: SparsePrior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState
 ) -> np.ndarray:
     """At most ``n_more`` distinct rows drawn in proportion to their variance given the inducing points of ``prior``."""
     if n_more <= 0:
@@ -174,7 +177,9 @@ def conditional_variance_sample(
     return rows[np.sort(random_state.choice(len(rows), n_more, replace=False, p=variance / variance.sum()))]
 
 
-def with_more_points(prior: AnyPrior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState) -> AnyPrior:
+def with_more_points(
+    prior: KernelPrior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState
+) -> KernelPrior:
     """The prior with at most ``n_more`` inducing points added to those of every kernel, drawn as above."""
     while True:
         points = [conditional_variance_sample(group, rows, n_more, random_state) for group in prior.groups]

@@ -14,15 +14,15 @@ and no training row is needed to predict.
 from __future__ import annotations
 
 import warnings
-from typing import Any
-
 import numpy as np
 
-from . import _engine
-from .blocks import single_threaded_blas
-from .passes import TrainingSites
-from .posterior import AnyPosterior
-from .ranges import check_latent
+from .. import _engine
+from ..approximations.base import KernelPosterior, Natural, Training
+from ..ranges import check_latent
+from ..rows.blas import single_threaded_blas
+from ..rows.block import Block
+from ..statistics import Moments, StatedSites, expected_log_likelihood
+from .ascent import Point, of_latents
 
 # Below this the closed form of the variance loses more digits to cancellation than its series leaves out (1e-12).
 SMALL_TILT = 0.03
@@ -41,23 +41,28 @@ def polya_gamma_variance(c: np.ndarray) -> np.ndarray:
     return np.where(small, 1.0 / 24.0 - c2 / 120.0 + 17.0 * c2**2 / 13440.0, closed)
 
 
-def correction_terms(passes: TrainingSites, q: AnyPosterior) -> tuple[np.ndarray, np.ndarray]:
-    """The sums over training rows that the correction at any row needs, after the pass of q.
+def correction(block: Block, state: StatedSites) -> Moments:
+    """Sums of s and t as those of precisions and linear terms."""
+    sites = state.of(block)
+    second_moment = sites.mean**2 + sites.variance
+    spread = polya_gamma_variance(np.sqrt(second_moment))
+    if len(block.weight):
+        spread *= block.weight
+    return Moments(0.0, 0.0, *state.belief.basis.moments(block, second_moment * spread, sites.mean * sites.variance * spread))
+
+
+def correction_terms(training: Training, point: Point[KernelPosterior]) -> Natural:
+    """The sums over training rows that the correction at any row needs.
 
     With inducing points (m, m) and (m,): sums of s_i a_i a_i^T (lower triangle) and t_i a_i; else s and t at the
-    distinct rows (n,). Overwrites the sites in ``passes``; O(n m^2), or O(n).
+    distinct rows (n,). O(n m^2), or O(n).
     """
-    second_moment = passes.mean**2 + passes.variance
-    spread = polya_gamma_variance(np.sqrt(second_moment))
-    if len(passes.weight):
-        spread *= passes.weight
-    passes.precision[:] = second_moment * spread
-    passes.linear[:] = passes.mean * passes.variance * spread
-    return passes.sums(q.prior)
+    sums = training.reduce(correction, point.sites)
+    return of_latents(training.n_latents, sums)
 
 
 def corrected_marginals(
-    q: AnyPosterior, terms: tuple[np.ndarray, np.ndarray], X: np.ndarray, n_jobs: int | None
+    q: KernelPosterior, terms: Natural, X: np.ndarray, n_jobs: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Corrected mean and variance (r,) at the rows of X (r, d); O(r m^2), or O(r n^2) without inducing points.
 
@@ -101,18 +106,15 @@ def has_bound_gap(likelihood: str, bound: str) -> bool:
     return bound == "exact" or (likelihood, bound) in EXACT
 
 
-def bound_gap(passes: TrainingSites, log_likelihood: float, likelihood: str, bound: str) -> float | None:
-    """What the exact bound has more, in nats, at the q of the latest pass, which summed ``log_likelihood``.
+def bound_gap(training: Training, point: Point[KernelPosterior]) -> float | None:
+    """What the exact bound has more, in nats, at the q of a point.
 
     E_q(f)[KL(q(omega) || p(omega | f, y))] (Wenzel et al. 2019, section 4.2). 0 of exact bounds; None of others that
     augment nothing, or have no exact expectation.
     """
-    if bound == "exact":
+    if point.site.bound == "exact":
         return 0.0
-    site = EXACT.get((likelihood, bound))
+    site = EXACT.get((point.site.likelihood, point.site.bound))
     if site is None:
         return None
-    ell = np.empty(len(passes.y))
-    unused: list[Any] = [np.empty_like(passes.mean), np.empty_like(passes.mean)]
-    _engine.sites(site, passes.mean, passes.variance, passes.y, passes.weight, ell, *unused)
-    return float(np.sum(ell)) - log_likelihood
+    return training.reduce(expected_log_likelihood, StatedSites(point.q.belief, site)) - point.log_likelihood

@@ -1,0 +1,275 @@
+"""What inference and learning need of a prior and a posterior, whatever approximation they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+from uuid import uuid4
+
+import numpy as np
+from scipy.linalg import lapack
+
+from .._kernels import InducingKernel
+from ..kernels import KernelSpec
+from ..rows.block import Block
+from ..rows.executor import Executor, State, Threads
+from ..rows.source import ArraySource, RowSource
+from ..statistics import Basis, Belief, GivenSites, StatedSites, marginals
+
+# Precision and linear term: (P, h) of coefficients, or of sites at training rows.
+Natural = tuple[np.ndarray, np.ndarray]
+
+
+def new_key() -> str:
+    """A key that no other value has, in no process."""
+    return uuid4().hex
+
+
+@dataclass(frozen=True)
+class Training:
+    """Rows to learn from, and who works on them.
+
+    Attributes
+    ----------
+    n_latents : int or None, number C of latent functions, each with a leading axis in the arrays; None: one, without
+    """
+
+    source: RowSource
+    executor: Executor
+    n_latents: int | None = None
+
+    def __len__(self) -> int:
+        return self.source.n_rows
+
+    @property
+    def total_weight(self) -> float:
+        return self.source.total_weight
+
+    def reduce(self, function: Callable[[Block, Any], Any], state: State) -> Any:
+        return self.executor.reduce(function, self.source, state)
+
+    def map(self, function: Callable[[Block, Any], Any], state: State) -> list[Any]:
+        """Results of all blocks, in order."""
+        return list(self.executor.map(function, self.source, state))
+
+    def part(self, rows: np.ndarray | None, scale: float = 1.0) -> Training:
+        """Some of the rows in memory, by their numbers, their weights times ``scale``; all of them if those are None."""
+        return self if rows is None else replace(self, source=self.source.sample(rows, scale))
+
+    def gather(self) -> tuple[np.ndarray, np.ndarray]:
+        """Labels and weights (n,) of all rows."""
+        blocks = self.source.blocks()
+        weights = [block.weight if len(block.weight) else np.ones(len(block)) for block in blocks]
+        return np.concatenate([block.y for block in blocks]), np.concatenate(weights)
+
+    def uncached(self) -> Training:
+        """The same, without memory for caches of whitened rows."""
+        source = self.source
+        return replace(self, source=source.uncached()) if isinstance(source, ArraySource) else self
+
+
+class Prior(Protocol):
+    """p of all latent functions: an immutable value."""
+
+    def basis(self, n_latents: int | None) -> Basis:
+        """What latent functions of so many classes are linear in."""
+
+    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
+        """Natural parameters of the prior and of sites that make P and h, as in ``Moments`` but for one class."""
+
+    def posterior(self, natural: Natural) -> Posterior | None:
+        """q from its natural parameters, or None if they make none."""
+
+
+class KernelPrior(Prior, Protocol):
+    """The prior of latent functions that share a kernel, or have one each."""
+
+    @property
+    def groups(self) -> Sequence[GroupPrior]:
+        """The priors of the latent functions: one for all, or one for each."""
+
+    @property
+    def Z(self) -> np.ndarray:
+        """Inducing points (m, d), or (C, m, d)."""
+
+    @property
+    def n_inducing(self) -> int: ...
+
+    @property
+    def jitter(self) -> float: ...
+
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> KernelPrior:
+        """The same with other kernels, one for each group, and other inducing points."""
+
+    def at_prior(self, n_latents: int | None) -> KernelPosterior:
+        """q = p."""
+
+
+class GroupPrior(KernelPrior, Protocol):
+    """The prior of latent functions that share a kernel, which knows how to make what several of them need."""
+
+    @property
+    def spec(self) -> KernelSpec: ...
+
+    @property
+    def core(self) -> InducingKernel: ...
+
+    @property
+    def key(self) -> str: ...
+
+    def joint_basis(self, prior: KernelPrior, key: str, n_latents: int | None) -> Basis: ...
+
+    def joint_posterior(self, prior: KernelPrior, natural: Natural) -> KernelPosterior | None: ...
+
+    def joint_at_prior(self, prior: KernelPrior, n_latents: int | None) -> KernelPosterior: ...
+
+
+@dataclass(frozen=True, eq=False)
+class SeparatePriors:
+    """A kernel and inducing points, as many, for each latent function.
+
+    Attributes
+    ----------
+    groups : tuple of C priors
+    """
+
+    groups: tuple[Any, ...]
+    key: str = field(default_factory=new_key, repr=False)
+
+    @property
+    def Z(self) -> np.ndarray:
+        """Inducing points (C, m, d)."""
+        return np.stack([prior.Z for prior in self.groups])
+
+    @property
+    def n_inducing(self) -> int:
+        return self.groups[0].n_inducing
+
+    @property
+    def jitter(self) -> float:
+        """The largest of any."""
+        return max(prior.jitter for prior in self.groups)
+
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SeparatePriors:
+        return SeparatePriors(
+            tuple(group.rebuilt([spec], points) for group, spec, points in zip(self.groups, specs, Z, strict=True))
+        )
+
+    def basis(self, n_latents: int | None) -> Basis:
+        return self.groups[0].joint_basis(self, self.key, n_latents)
+
+    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
+        return self.groups[0].with_sites(P, h)
+
+    def posterior(self, natural: Natural) -> KernelPosterior | None:
+        return self.groups[0].joint_posterior(self, natural)
+
+    def at_prior(self, n_latents: int | None) -> KernelPosterior:
+        return self.groups[0].joint_at_prior(self, n_latents)
+
+
+class Posterior(Protocol):
+    """q of all latent functions: an immutable value."""
+
+    @property
+    def prior(self) -> Prior: ...
+
+    @property
+    def natural(self) -> Natural: ...
+
+    @property
+    def belief(self) -> Belief: ...
+
+    @property
+    def kl(self) -> float:
+        """KL(q || p) in nats."""
+
+    @property
+    def squared_norm(self) -> float:
+        """Squared norm of the mean function."""
+
+    def kl_to(self, other: Any) -> float:
+        """KL(q || other) of two posteriors under the same prior, in nats."""
+
+    def times_mean(self, precision: np.ndarray) -> np.ndarray:
+        """The linear term that a precision, as in ``natural``, has at the mean."""
+
+
+class KernelPosterior(Posterior, Protocol):
+    """q under a ``KernelPrior``."""
+
+    @property
+    def prior(self) -> KernelPrior: ...
+
+    @property
+    def n_latents(self) -> int | None: ...
+
+    @property
+    def mean_pair(self) -> Natural:
+        """The mean's coefficients, and what the prior's precision makes of them."""
+
+    def solve(self, residual: np.ndarray) -> Natural:
+        """The step that a gradient by the coefficients makes with q's precision, as ``mean_pair``."""
+
+    def natural_at(self, mean: Natural) -> Natural:
+        """Natural parameters of q's precision and another mean, as ``mean_pair``."""
+
+    def gradient(
+        self, training: Training, sites: StatedSites | GivenSites, natural: Natural
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Gradients of the bound at fixed sites, by the kernels' ``theta`` and the inducing points.
+
+        ``natural`` are those that the sites make.
+        """
+
+    def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (r,) or (C, r) at the rows of X (r, d)."""
+
+    def covariance(self, X: np.ndarray) -> np.ndarray:
+        """Joint covariance (r, r) or (C, r, r) at the rows of X (r, d)."""
+
+    def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, with the covariances C at the rows of X and at them,
+        from what s and t make as precisions and linear terms."""
+
+
+def cholesky_and_inverse(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Lower Cholesky factor and its inverse, C-contiguous, or None if ``matrix`` is not positive definite.
+
+    Only the lower triangle is read. A row-major lower triangle is a column-major upper one.
+    """
+    upper, info = lapack.dpotrf(matrix.T, lower=0, clean=1)
+    if info or not np.all(np.isfinite(upper)):
+        return None
+    inverse, info = lapack.dtrtri(upper, lower=0)
+    if info:
+        return None
+    return upper.T, inverse.T
+
+
+def freeze(record: object) -> None:
+    """Make the arrays of a record read-only: a posterior is a value."""
+    for value in vars(record).values():
+        if isinstance(value, np.ndarray):
+            value.setflags(write=False)
+
+
+def is_same_prior(one: KernelPrior, other: KernelPrior) -> bool:
+    """Whether two priors, built one by one perhaps, have the same kernels at the same points."""
+    return len(one.groups) == len(other.groups) and all(
+        a is b or (type(a) is type(b) and a.spec.kernel == b.spec.kernel and np.array_equal(a.Z, b.Z))
+        for a, b in zip(one.groups, other.groups, strict=True)
+    )
+
+
+def joint_marginals(
+    belief: Belief, X: Any, n_jobs: int | None, shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance (r,) or, for the shape of C latent functions, (C, r) at the rows of X (r, d)."""
+    source = ArraySource(X, cache_bytes=0)
+    mean, variance = np.empty((2, *shape, source.n_rows))
+    with Threads(n_jobs) as executor:
+        for block, (m, v) in zip(source.blocks(), executor.map(marginals, source, belief), strict=True):
+            mean[..., block.rows], variance[..., block.rows] = m.reshape(*shape, -1), v.reshape(*shape, -1)
+    return mean, variance

@@ -1,0 +1,524 @@
+"""The full Gaussian process: a latent value at every distinct training row, and no inducing points.
+
+A white kernel's noise is no part of the latent function: q is over the function without it, and each row's own noise
+keeps its prior, which adds to the variance of the row's marginal. So it is in the sparse posterior too, which this one
+is the limit of: inducing points at all distinct rows.
+
+With K = k(X, X) without noise, sites of precision Lambda = diag(lambda) and linear terms r,
+
+    q(f) = N(K alpha, K - K M K),  M = (K + Lambda^{-1})^{-1} = S B^{-1} S,  B = I + S K S,  S = Lambda^{1/2},
+
+where B has no eigenvalue below 1, however singular K is: no inverse of K is formed and no jitter needed (Rasmussen &
+Williams 2006, section 3.4.3). Sites of negative precision, which additive noise has, are taken in afterwards: with
+Sigma the covariance without them and T = |Lambda|^{1/2} of them alone, M is less by N^T N, where
+D D^T = I - T Sigma T has a Cholesky factor if and only if q exists, and N = D^{-1} T (I - K M) at their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.linalg import lapack
+
+from .. import _full
+from .._engine import Site
+from .._kernels import InducingKernel
+from ..kernels import KernelGradient, KernelSpec
+from ..rows.block import Block, Sites
+from ..rows.executor import Cost, Threads, workspace
+from ..rows.source import ArraySource
+from ..statistics import GivenSites, StatedSites
+from .base import KernelPrior, Natural, Training, cholesky_and_inverse, freeze, joint_marginals, new_key
+
+# Distinct rows: with more, the five (n, n) matrices that are alive at a time take 16 GB, and each update 10^13 flops.
+MAX_ROWS = 20_000
+# Least lambda v = 1 - diag(B^{-1}) that gives v: below it rounding would cost v more than three digits.
+LEAST_EXPLAINED = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class DistinctRows:
+    """The rows whose latent values the process has: every training row is equal to one of them.
+
+    Attributes
+    ----------
+    Z : (n, d)
+    key : str
+    """
+
+    Z: np.ndarray
+    key: str = field(default_factory=new_key)
+
+    def places(self, block: Block) -> np.ndarray:
+        """Which of them each row of a block is equal to, (rows,)."""
+        return block.made(self.key, lambda: self._places(block.X))
+
+    def _places(self, X: np.ndarray) -> np.ndarray:
+        n = len(self.Z)
+        number = np.unique(np.vstack([self.Z, X]), axis=0, return_inverse=True)[1].ravel()
+        place = np.empty(len(number), dtype=np.intp)
+        place[number[:n]] = np.arange(n)
+        return place[number[n:]]
+
+
+@dataclass(frozen=True, eq=False)
+class ValueBasis:
+    """The latent values at the distinct rows themselves: a(x) picks one of them.
+
+    The sites of equal rows add up at their common latent value.
+    """
+
+    rows: DistinctRows
+    n_latents: int
+
+    @property
+    def key(self) -> str:
+        return self.rows.key
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.n_latents, self.n_latents * len(self.rows.Z))
+
+    def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
+        places, n = self.rows.places(block), len(self.rows.Z)
+        return np.array([np.bincount(places, row, minlength=n) for row in values])
+
+    def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
+        return self.sums(block, precision), self.sums(block, linear)
+
+    def products(self, block: Block, w: np.ndarray) -> np.ndarray:
+        return np.take(w, self.rows.places(block), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class ValueBelief:
+    """Marginals (C, n) of the latent values with their noise, at the distinct rows."""
+
+    key: str
+    basis: ValueBasis
+    mean: np.ndarray
+    variance: np.ndarray
+
+    @property
+    def cost(self) -> Cost:
+        return self.basis.cost
+
+    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        places = self.basis.rows.places(block)
+        return np.take(self.mean, places, axis=1), np.take(self.variance, places, axis=1)
+
+    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+        sites = block.evaluated(self.key, site, *self.marginals(block))
+        return sites, *self.basis.moments(block, sites.precision, sites.linear)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictive:
+    """Marginals of C latent functions at any rows: factors of each, and weights alpha (C, n) of the distinct rows."""
+
+    cores: Sequence[InducingKernel]
+    factors: Sequence[Factor]
+    alpha: np.ndarray
+
+    @property
+    def cost(self) -> Cost:
+        C, n = self.alpha.shape
+        return Cost(C * n * (n + self.cores[0].n_features), 1)
+
+    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        C, n = self.alpha.shape
+        mean, variance = np.empty((2, C, len(block)))
+        work = workspace(len(block), n, self.cores[0].n_features)
+        for c, (core, factor) in enumerate(zip(self.cores, self.factors, strict=True)):
+            _full.marginals_block(
+                core, block.X, 0, len(block), factor.H, factor.N, self.alpha[c], work, mean[c], variance[c]
+            )
+        return mean, variance
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """Covariances K (n, n) of the distinct rows, and the factor H (n, n) of what sites explain of them."""
+
+    K: np.ndarray
+    H: np.ndarray
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(len(self.K) ** 2, 1)
+
+
+def _variances(block: Block, state: Explained) -> np.ndarray:
+    """Latent variances (rows,) of the distinct rows whose numbers a block's single feature has."""
+    index, variance = np.ascontiguousarray(block.X[:, 0]), np.empty(len(state.K))
+    _full.variances_block(state.K, index, state.H, workspace(len(block), len(state.K), 1), variance)
+    return variance[index]
+
+
+@dataclass(frozen=True, eq=False)
+class GramGradient:
+    """The gradient G (n, n) of the bound by a kernel's matrix, and by the noise of each row."""
+
+    core: InducingKernel
+    G: np.ndarray
+    by_noise: np.ndarray
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(len(self.G) * (len(self.G) + self.core.n_features), 1)
+
+
+def _gram_gradient(block: Block, state: GramGradient) -> KernelGradient:
+    """Contraction with the kernel's derivatives, for a block of the distinct rows."""
+    sums, core = KernelGradient.empty(state.core), state.core
+    work = workspace(len(block), core.n_inducing, core.n_features)
+    Z = core.inducing_points
+    _full.gradient_of_block(
+        core, Z, block.start, block.start + len(block), state.G, state.by_noise, work, *sums.arrays
+    )
+    return sums
+
+
+@dataclass(frozen=True, eq=False)
+class FullPrior:
+    """p(f) = N(0, K) at the distinct training rows, without a white kernel's noise.
+
+    Attributes
+    ----------
+    spec : KernelSpec
+    core : the compiled kernel at them
+    K : (n, n) covariance matrix, without noise
+    noise : (n,) variance of a white kernel at them, zeros without one
+    rows : DistinctRows
+    n_jobs : int or None, threads to use
+    """
+
+    spec: KernelSpec
+    core: InducingKernel
+    K: np.ndarray
+    noise: np.ndarray
+    rows: DistinctRows
+    n_jobs: int | None
+    key: str = field(default_factory=new_key, repr=False)
+
+    jitter = 0.0
+
+    def __post_init__(self) -> None:
+        freeze(self)
+
+    @classmethod
+    def build(
+        cls, spec: KernelSpec, Z: np.ndarray, n_jobs: int | None = None, rows: DistinctRows | None = None
+    ) -> FullPrior:
+        """O(n^2 d); ``rows`` are those of Z, if there are any already."""
+        if len(Z) > MAX_ROWS:
+            raise ValueError(
+                f"A full Gaussian process takes O(n^3) time and O(n^2) memory: inducing_points='all' allows {MAX_ROWS} "
+                f"distinct rows, got {len(Z)}. Take inducing points, of a GPClassifier by n_inducing=500, say."
+            )
+        if not np.all(np.isfinite(Z)):
+            raise ValueError("The rows contain NaN or infinity.")
+        core = spec.at(Z)
+        K = core.cross(Z)
+        K += K.T
+        K *= 0.5
+        np.fill_diagonal(K, spec.without_noise().at(Z[:1]).diagonals(Z))
+        noise = spec.noise_alone().at(Z[:1]).diagonals(Z)
+        if not (np.all(np.isfinite(K)) and np.all(np.isfinite(noise))):
+            raise ValueError(
+                f"The covariance matrix of the rows is not finite; kernel: {spec.kernel}. Scale the features, or give "
+                "moderate kernel parameters."
+            )
+        return cls(spec, core, K, noise, rows or DistinctRows(Z), n_jobs)
+
+    @property
+    def groups(self) -> tuple[FullPrior, ...]:
+        """The priors of the latent functions: one for all."""
+        return (self,)
+
+    @property
+    def Z(self) -> np.ndarray:
+        """(n, d) distinct training rows."""
+        return self.rows.Z
+
+    @property
+    def n_inducing(self) -> int:
+        return len(self.Z)
+
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> FullPrior:
+        """The same with another kernel, the one of ``specs``, and other rows."""
+        rows = self.rows if np.array_equal(Z, self.Z) else None
+        return FullPrior.build(specs[0], Z, self.n_jobs, rows)
+
+    def basis(self, n_latents: int | None) -> ValueBasis:
+        return ValueBasis(self.rows, n_latents or 1)
+
+    def joint_basis(self, prior: KernelPrior, key: str, n_latents: int | None) -> ValueBasis:
+        return self.basis(n_latents)
+
+    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
+        """The sites themselves: what they add to the prior."""
+        return P, h
+
+    def posterior(self, natural: Natural) -> FullPosterior | None:
+        return FullPosterior.from_natural(self, *natural)
+
+    def joint_posterior(self, prior: KernelPrior, natural: Natural) -> FullPosterior | None:
+        return FullPosterior.from_natural(prior, *natural)
+
+    def at_prior(self, n_latents: int | None) -> FullPosterior:
+        return FullPosterior.at_prior(self, n_latents)
+
+    def joint_at_prior(self, prior: KernelPrior, n_latents: int | None) -> FullPosterior:
+        return FullPosterior.at_prior(prior, n_latents)
+
+    def factor(self, precision: np.ndarray) -> Factor | None:
+        """Factors of M for sites of these precisions (n,), or None if q is not proper; O(n^3)."""
+        n = len(self.K)
+        root = np.sqrt(np.maximum(precision, 0.0))
+        B = root[:, None] * self.K
+        B *= root
+        B.ravel()[:: n + 1] += 1.0
+        factors = cholesky_and_inverse(B)
+        if factors is None:
+            return None
+        L, H = factors
+        half_log_det = float(np.sum(np.log(np.diag(L))))
+        del L, B, factors
+        # diag(B^{-1}) = 1 - lambda v: the variances without a product of matrices, where that keeps its digits.
+        explained = 1.0 - np.einsum("ij,ij->j", H, H)
+        variance = np.divide(explained, precision, out=np.zeros(n), where=explained > LEAST_EXPLAINED)
+        H *= root
+        rest = np.flatnonzero(explained <= LEAST_EXPLAINED)
+        if len(rest):
+            with Threads(self.n_jobs) as executor:
+                source = ArraySource(rest[:, None], cache_bytes=0)
+                variance[rest] = np.concatenate(list(executor.map(_variances, source, Explained(self.K, H))))
+        N = np.empty((0, n))
+        negative = np.flatnonzero(precision < 0.0)
+        if len(negative):
+            T = np.sqrt(-precision[negative])
+            rows = -(self.K[negative] @ H.T) @ H
+            rows[np.arange(len(negative)), negative] += 1.0
+            Sigma = rows @ self.K[:, negative]
+            less = cholesky_and_inverse(np.eye(len(negative)) - T[:, None] * (0.5 * (Sigma + Sigma.T)) * T)
+            if less is None:
+                return None
+            half_log_det += float(np.sum(np.log(np.diag(less[0]))))
+            N = np.ascontiguousarray((less[1] * T) @ rows)
+            added = N @ self.K
+            variance += np.einsum("ij,ij->j", added, added)
+        return Factor(H, N, variance, half_log_det)
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """What the precisions of the sites make of a prior: M = H^T H - N^T N.
+
+    Attributes
+    ----------
+    H : (n, n) lower triangular
+    N : (r, n), a row for each negative precision
+    variance : (n,) of the latent values
+    half_log_det : log |I + K Lambda| / 2
+    """
+
+    H: np.ndarray
+    N: np.ndarray
+    variance: np.ndarray
+    half_log_det: float
+
+    def __post_init__(self) -> None:
+        freeze(self)
+
+    def times(self, x: np.ndarray) -> np.ndarray:
+        """M x."""
+        return self.H.T @ (self.H @ x) - self.N.T @ (self.N @ x)
+
+    def matrix(self) -> np.ndarray:
+        """M (n, n); O(n^3)."""
+        product, _ = lapack.dlauum(self.H.T, lower=0)
+        M = np.triu(product)
+        M += np.triu(product, 1).T
+        return M - self.N.T @ self.N if len(self.N) else M
+
+
+@dataclass(frozen=True, eq=False)
+class FullPosterior:
+    """q(f) = N(K alpha, K - K M K) of one latent function, or of C independent ones, without noise.
+
+    Attributes
+    ----------
+    prior : FullPrior, or SeparatePriors of them
+    precision, linear : (n,), or (C, n), sites of the distinct rows: natural parameters beyond the prior's
+    factors : tuple of one Factor for each latent function
+    alpha : (n,) or (C, n), r - Lambda mean, so that K alpha is the mean
+    mean, variance : (n,) or (C, n) at the distinct rows
+    """
+
+    prior: Any
+    precision: np.ndarray
+    linear: np.ndarray
+    factors: tuple[Factor, ...] = field(repr=False)
+    alpha: np.ndarray = field(repr=False)
+    mean: np.ndarray = field(repr=False)
+    variance: np.ndarray = field(repr=False)
+    key: str = field(default_factory=new_key, repr=False)
+
+    def __post_init__(self) -> None:
+        freeze(self)
+
+    @classmethod
+    def at_prior(cls, prior: Any, n_latents: int | None = None) -> FullPosterior:
+        """q = p."""
+        zeros = np.zeros((*(() if n_latents is None else (n_latents,)), prior.n_inducing))
+        q = cls.from_natural(prior, zeros, zeros)
+        assert q is not None
+        return q
+
+    @classmethod
+    def from_natural(cls, prior: Any, precision: np.ndarray, linear: np.ndarray) -> FullPosterior | None:
+        """q from its sites, or None if they make none; O(C n^3)."""
+        factors = []
+        for group, values in zip(_each(prior, precision), _rows(precision), strict=True):
+            factor = group.factor(values)
+            if factor is None:
+                return None
+            factors.append(factor)
+        return cls.of_factors(prior, precision, linear, factors)
+
+    @classmethod
+    def of_factors(
+        cls, prior: Any, precision: np.ndarray, linear: np.ndarray, factors: Sequence[Factor]
+    ) -> FullPosterior:
+        """q from its sites and the factors that their precisions make; O(C n^2)."""
+        alpha, mean = np.empty((2, len(factors), precision.shape[-1]))
+        for c, (group, factor, r) in enumerate(zip(_each(prior, precision), factors, _rows(linear), strict=True)):
+            alpha[c] = r - factor.times(group.K @ r)
+            mean[c] = group.K @ alpha[c]
+        variance = np.stack([factor.variance for factor in factors])
+        shape = precision.shape
+        return cls(
+            prior, precision, linear, tuple(factors), alpha.reshape(shape), mean.reshape(shape), variance.reshape(shape)
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """() for one latent function, else their number."""
+        return self.alpha.shape[:-1]
+
+    @property
+    def n_latents(self) -> int | None:
+        return len(self.alpha) if self.alpha.ndim == 2 else None
+
+    @property
+    def natural(self) -> Natural:
+        return self.precision, self.linear
+
+    @property
+    def belief(self) -> ValueBelief:
+        noise = np.reshape([group.noise for group in _each(self.prior, self.variance)], self.variance.shape)
+        basis = self.prior.basis(self.n_latents)
+        return ValueBelief(self.key, basis, _rows(self.mean), _rows(self.variance + noise))
+
+    def times_mean(self, precision: np.ndarray) -> np.ndarray:
+        """The linear term that a precision, as in ``natural``, has at the mean."""
+        return precision * self.mean
+
+    @property
+    def mean_pair(self) -> Natural:
+        """The mean and alpha = K^{-1} mean."""
+        return self.mean, self.alpha
+
+    def solve(self, residual: np.ndarray) -> Natural:
+        """K alpha and alpha of the step that the sites' precision makes of a residual; O(C n^2)."""
+        each = zip(_rows(residual), self.factors, _each(self.prior, residual), strict=True)
+        alpha = np.array([r - factor.times(group.K @ r) for r, factor, group in each])
+        means = [group.K @ a for group, a in zip(_each(self.prior, residual), alpha, strict=True)]
+        return np.reshape(means, residual.shape), alpha.reshape(residual.shape)
+
+    def natural_at(self, mean: Natural) -> Natural:
+        value, alpha = mean
+        return self.precision, alpha + self.precision * value
+
+    @property
+    def squared_norm(self) -> float:
+        """mean^T K^{-1} mean of all latent functions."""
+        return float(np.sum(self.alpha * self.mean))
+
+    @property
+    def _half_log_det(self) -> float:
+        return sum(factor.half_log_det for factor in self.factors)
+
+    @property
+    def kl(self) -> float:
+        """KL(q || p) = (log |I + K Lambda| - sum_i lambda_i v_i + mean^T K^{-1} mean) / 2, in nats."""
+        return self._half_log_det + 0.5 * (self.squared_norm - float(np.sum(self.precision * self.variance)))
+
+    def kl_to(self, other: FullPosterior) -> float:
+        """KL(q || other) of two posteriors under the same prior, in nats; O(n)."""
+        difference = other.mean - self.mean
+        distance = np.sum((other.alpha - self.alpha) * difference) + np.sum(other.precision * difference**2)
+        trace = np.sum((other.precision - self.precision) * self.variance)
+        return float(0.5 * (trace + distance) + self._half_log_det - other._half_log_det)
+
+    def gradient(
+        self, training: Training, sites: StatedSites | GivenSites, natural: Natural
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient of the bound by the kernels' ``theta`` at q's optimum, where ``natural`` are what sites make.
+
+        dF/dK = (alpha alpha^T - M) / 2, and by the noise of each distinct row -lambda / 2. The rows do not move: their
+        gradient is given as zero. O(C n^3).
+        """
+        alphas, precisions = _rows(self.alpha), _rows(natural[0])
+        groups, gradients = self.prior.groups, []
+        for g, group in enumerate(groups):
+            here = range(len(alphas)) if len(groups) == 1 else range(g, g + 1)
+            G = sum(np.outer(alphas[c], alphas[c]) - self.factors[c].matrix() for c in here)
+            G *= 0.5
+            by_noise = -0.5 * np.sum([precisions[c] for c in here], axis=0)
+            source, state = ArraySource(group.Z, cache_bytes=0), GramGradient(group.core, G, by_noise)
+            total = training.executor.reduce(_gram_gradient, source, state)
+            gradients.append(group.spec.gradient(group.core, KernelGradient.empty(group.core), total)[0])
+        return np.concatenate(gradients), np.zeros(self.prior.Z.shape)
+
+    def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d); O(C r n^2)."""
+        cores = [group.core for group in _each(self.prior, self.alpha)]
+        return joint_marginals(Predictive(cores, self.factors, _rows(self.alpha)), X, n_jobs, self.shape)
+
+    def covariance_sums(self, X: np.ndarray, s: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums (r,) over the distinct rows i of C_i t_i and C_i^2 s_i, with the covariances C = k - K M k of one latent
+        function at the rows of X (r, d) and at them; O(r n^2)."""
+        k = self.prior.core.cross(X)
+        (factor,) = self.factors
+        C = k - factor.times(k.T).T @ self.prior.K
+        return C @ t, C**2 @ s
+
+    def covariance(self, X: np.ndarray) -> np.ndarray:
+        """Joint covariance (r, r) or (C, r, r) of a latent function at the rows of X, each with noise of its own;
+        O(C r n (n + r))."""
+        covariance = []
+        for group, factor in zip(_each(self.prior, self.alpha), self.factors, strict=True):
+            K = group.core.cross(X)
+            explained, added = K @ factor.H.T, K @ factor.N.T
+            here = group.spec.at(np.asarray(X, dtype=np.float64)).cross(X)
+            np.fill_diagonal(here, group.core.diagonals(X))
+            joint = here - explained @ explained.T + added @ added.T
+            joint = 0.5 * (joint + joint.T)
+            np.fill_diagonal(joint, np.maximum(np.diag(joint), np.sum(added**2, axis=1)))
+            covariance.append(joint)
+        return np.reshape(covariance, (*self.shape, len(X), len(X)))
+
+
+def _each(prior: Any, values: np.ndarray) -> Sequence[FullPrior]:
+    """The prior of each latent function that ``values`` (n,) or (C, n) are of."""
+    return prior.groups * len(_rows(values)) if len(prior.groups) == 1 else prior.groups
+
+
+def _rows(values: np.ndarray) -> np.ndarray:
+    """(n,) or (C, n) as (1, n) or (C, n)."""
+    return values.reshape(-1, values.shape[-1])

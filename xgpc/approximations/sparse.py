@@ -1,0 +1,459 @@
+"""The sparse posterior: latent functions by their values at inducing points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from .. import _engine
+from .._engine import Site
+from .._kernels import InducingKernel
+from ..kernels import KernelGradient, KernelSpec
+from ..rows.block import Block, Sites
+from ..rows.executor import Cost, workspace
+from ..statistics import Basis, Contraction, GivenSites, StatedSites, gradient
+from .base import KernelPrior, Natural, Training, cholesky_and_inverse, freeze, joint_marginals, new_key
+
+# Relative to the mean diagonal of k(Z, Z). Least jitter at which the Cholesky factorisation of a smooth kernel's
+# matrix succeeds in float64 with room to spare; escalated tenfold, at most so often, when it does not.
+JITTER = 1e-6
+JITTER_ESCALATIONS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class InducingBasis:
+    """Whitened rows a = L^{-1} k_m(x), of one kernel for all latent functions or of one for each.
+
+    Attributes
+    ----------
+    key : str
+    parts : for each kernel its compiled form, L^{-1} (m, m), and its latent functions as a slice of their axis
+    n_latents : int, C
+    """
+
+    key: str
+    parts: tuple[tuple[InducingKernel, np.ndarray, slice], ...]
+    n_latents: int
+
+    @property
+    def cost(self) -> Cost:
+        core, _, _ = self.parts[0]
+        m = core.n_inducing
+        return Cost(m * (self.n_latents * m + core.n_features), self.n_latents * m**2)
+
+    @property
+    def n_groups(self) -> int:
+        """Kernels: one, or as many as latent functions."""
+        return len(self.parts)
+
+    def _scratch(self, block: Block):
+        core, _, _ = self.parts[0]
+        return workspace(len(block), core.n_inducing, core.n_features, self.n_latents)
+
+    def _whitened(self, block: Block) -> tuple[np.ndarray, bool]:
+        return block.whitened(self.key, len(self.parts), len(block) * self.parts[0][0].n_inducing)
+
+    def update(
+        self, block: Block, belief: GaussianBelief, site: Site
+    ) -> tuple[Sites, np.ndarray, np.ndarray]:
+        n, work, (caches, cached) = len(block), self._scratch(block), self._whitened(block)
+        mean, variance, precision, linear = np.empty((4, self.n_latents, n))
+        if len(self.parts) == 1:
+            core, Linv, _ = self.parts[0]
+            P, h = self._zeros()
+            total = _engine.update_block(
+                core, block.X, caches[0], cached, 0, n, Linv, belief.Rinv, belief.w, site, block.y, block.weight, work,
+                mean, variance, precision, linear, P, h,
+            )  # fmt: skip
+            self._keep(block)
+        else:
+            mean, variance = self.marginals(block, belief)
+            total = _engine.sites_block(site, 0, n, mean, variance, block.y, block.weight, work, precision, linear)
+            P, h = self.moments(block, precision, linear)
+        return Sites(belief.key, site.key, mean, variance, precision, linear, total), P, h
+
+    def _keep(self, block: Block) -> None:
+        block.keep_whitened(self.key)
+
+    def _zeros(self) -> Natural:
+        m = self.parts[0][0].n_inducing
+        return np.zeros((self.n_latents, m, m)), np.zeros((self.n_latents, m))
+
+    def marginals(self, block: Block, belief: GaussianBelief) -> tuple[np.ndarray, np.ndarray]:
+        mean, variance = np.empty((2, self.n_latents, len(block)))
+        work, (caches, cached) = self._scratch(block), self._whitened(block)
+        for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
+            _engine.marginals_block(
+                core, block.X, cache, cached, 0, len(block), Linv, belief.Rinv[c], belief.w[c], work, mean[c],
+                variance[c],
+            )  # fmt: skip
+        self._keep(block)
+        return mean, variance
+
+    def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
+        work, (caches, cached), (P, h) = self._scratch(block), self._whitened(block), self._zeros()
+        for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
+            _engine.statistics_block(
+                core, block.X, cache, cached, 0, len(block), Linv, precision[c], linear[c], work, P[c], h[c]
+            )
+        self._keep(block)
+        return P, h
+
+    def products(self, block: Block, w: np.ndarray) -> np.ndarray:
+        work, (caches, cached) = self._scratch(block), self._whitened(block)
+        products = np.empty((self.n_latents, len(block)))
+        for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
+            _engine.products_block(core, block.X, cache, cached, 0, len(block), Linv, w[c], work, products[c])
+        self._keep(block)
+        return products
+
+    def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
+        work, (caches, cached) = self._scratch(block), self._whitened(block)
+        sums = np.zeros((self.n_latents, self.parts[0][0].n_inducing))
+        for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
+            part = np.ascontiguousarray(values[c])
+            _engine.sums_block(core, block.X, cache, cached, 0, len(block), Linv, part, work, sums[c])
+        self._keep(block)
+        return sums
+
+    def gradient(
+        self, block: Block, sites: Sites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
+    ) -> list[KernelGradient]:
+        """Contraction of dF/dK_nm and dF/dk_ii with each kernel's derivatives; O(rows (C m^2 + m d))."""
+        work, (caches, cached) = self._scratch(block), self._whitened(block)
+        totals = []
+        for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
+            total = KernelGradient.empty(core)
+            _engine.gradient_of_block(
+                core, block.X, cache, cached, 0, len(block), Linv, M[c], alpha[c], w[c], sites.precision[c],
+                sites.linear[c], work, *total.arrays,
+            )  # fmt: skip
+            totals.append(total)
+        self._keep(block)
+        return totals
+
+    def mini_batches(self, X: np.ndarray) -> tuple[list[InducingKernel], np.ndarray, np.ndarray]:
+        """What the compiled mini-batch loop takes: kernels, rows, and each L^{-1}."""
+        return [core for core, *_ in self.parts], X, np.stack([Linv for _, Linv, _ in self.parts])
+
+    def prior_variances(self, block: Block) -> np.ndarray:
+        """k(x, x) (rows,) of the first kernel."""
+        return self.parts[0][0].diagonals(block.X)
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianBelief:
+    """Coefficients z_c ~ N(w_c, P_c^{-1}), independent.
+
+    Attributes
+    ----------
+    key : str
+    basis : what they are the coefficients of
+    Rinv : (C, m, m) inverse Cholesky factors of P
+    w : (C, m)
+    """
+
+    key: str
+    basis: CoefficientBasis
+    Rinv: np.ndarray
+    w: np.ndarray
+
+    @property
+    def cost(self) -> Cost:
+        return self.basis.cost
+
+    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """O(rows (C m^2 + m d))."""
+        return self.basis.marginals(block, self)
+
+    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+        """O(rows (C m^2 + m d)) if the latent functions share a kernel, else O(rows C (m^2 + m d))."""
+        return self.basis.update(block, self, site)
+
+
+class CoefficientBasis(Basis, Protocol):
+    """A basis whose coefficients have normal distributions of full covariance."""
+
+    def marginals(self, block: Block, belief: GaussianBelief) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def update(
+        self, block: Block, belief: GaussianBelief, site: Site
+    ) -> tuple[Sites, np.ndarray, np.ndarray]: ...
+
+    def mini_batches(self, X: Any) -> tuple[list[Any], np.ndarray, np.ndarray]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class SparsePrior:
+    """p(u) = N(0, K_mm) at the inducing points, K_mm = k(Z, Z) + jitter I = L L^T; of one latent function or several.
+
+    Attributes
+    ----------
+    spec : KernelSpec
+    Z : (m, d) inducing points
+    core : the compiled kernel at Z
+    L, Linv : (m, m) lower triangles
+    jitter : float, relative to the mean diagonal of k(Z, Z)
+    """
+
+    spec: KernelSpec
+    Z: np.ndarray
+    core: InducingKernel
+    L: np.ndarray
+    Linv: np.ndarray
+    jitter: float
+    key: str = field(default_factory=new_key, repr=False)
+
+    def __post_init__(self) -> None:
+        freeze(self)
+
+    @classmethod
+    def build(cls, spec: KernelSpec, Z: np.ndarray) -> SparsePrior:
+        """Factorise K_mm, with as little jitter as it takes; O(m^3).
+
+        Raises
+        ------
+        ValueError
+            If Z is not finite, or K_mm not positive definite even with the largest jitter.
+        """
+        if not np.all(np.isfinite(Z)):
+            raise ValueError("The inducing points contain NaN or infinity.")
+        core = spec.at(Z)
+        gram = core.cross(Z)
+        gram = 0.5 * (gram + gram.T)
+        diagonal = np.diag(gram).copy()
+        for escalation in range(JITTER_ESCALATIONS + 1):
+            jitter = JITTER * 10.0**escalation
+            np.fill_diagonal(gram, diagonal + jitter * np.mean(diagonal))
+            factors = cholesky_and_inverse(gram)
+            if factors is not None:
+                return cls(spec, Z, core, *factors, jitter)
+        raise ValueError(
+            f"The covariance matrix of the inducing points is not positive definite, even with a relative jitter of "
+            f"{jitter:g} on its diagonal; kernel: {spec.kernel}. Scale the features, give finite and moderate kernel "
+            "parameters, or take fewer inducing points."
+        )
+
+    @property
+    def groups(self) -> tuple[SparsePrior, ...]:
+        """The priors of the latent functions: one for all."""
+        return (self,)
+
+    @property
+    def n_inducing(self) -> int:
+        return len(self.Z)
+
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SparsePrior:
+        """The same with another kernel, the one of ``specs``, and other inducing points."""
+        return SparsePrior.build(specs[0], Z)
+
+    def basis(self, n_latents: int | None) -> InducingBasis:
+        return self.joint_basis(self, self.key, n_latents)
+
+    def joint_basis(self, prior: KernelPrior, key: str, n_latents: int | None) -> InducingBasis:
+        each = [slice(c, c + 1) for c in range(len(prior.groups))] if len(prior.groups) > 1 else [slice(None)]
+        parts = [(group.core, group.Linv, c) for group, c in zip(prior.groups, each, strict=True)]
+        return InducingBasis(key, tuple(parts), n_latents or 1)
+
+    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
+        """(P, h) with the prior's precision I."""
+        return P + np.eye(P.shape[-1]), h
+
+    def posterior(self, natural: Natural) -> SparsePosterior | None:
+        return SparsePosterior.from_natural(self, *natural)
+
+    def joint_posterior(self, prior: KernelPrior, natural: Natural) -> SparsePosterior | None:
+        return SparsePosterior.from_natural(prior, *natural)
+
+    def at_prior(self, n_latents: int | None) -> SparsePosterior:
+        return SparsePosterior.at_prior(self, n_latents)
+
+    def joint_at_prior(self, prior: KernelPrior, n_latents: int | None) -> SparsePosterior:
+        return SparsePosterior.at_prior(prior, n_latents)
+
+
+def times(P: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """P w of symmetric (m, m) or (C, m, m) matrices of which the lower triangles are given, zeros above."""
+    return ((P + np.swapaxes(np.tril(P, -1), -1, -2)) @ w[..., None])[..., 0]
+
+
+@dataclass(frozen=True, eq=False)
+class SparsePosterior:
+    """q(z) = N(w, P^{-1}) over whitened inducing values u = L z, of one latent function or of C independent ones.
+
+    Attributes
+    ----------
+    prior : SparsePrior, or SeparatePriors of them
+    P : (m, m) precision, its lower triangle; (C, m, m) for C latent functions, and so on
+    h : (m,) linear natural parameter, P w = h
+    R, Rinv : (m, m) lower Cholesky factor of P and its inverse
+    w : (m,) mean
+    """
+
+    prior: Any
+    P: np.ndarray
+    h: np.ndarray
+    R: np.ndarray = field(repr=False)
+    Rinv: np.ndarray = field(repr=False)
+    w: np.ndarray = field(repr=False)
+    key: str = field(default_factory=new_key, repr=False)
+
+    def __post_init__(self) -> None:
+        freeze(self)
+
+    @classmethod
+    def from_natural(cls, prior: Any, P: np.ndarray, h: np.ndarray) -> SparsePosterior | None:
+        """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
+        if P.ndim == 2:
+            factors = cholesky_and_inverse(P)
+            if factors is None:
+                return None
+            R, Rinv = factors
+            return cls(prior, P, h, R, Rinv, Rinv.T @ (Rinv @ h))
+        R, Rinv, w = np.empty_like(P), np.empty_like(P), np.empty_like(h)
+        for c in range(len(P)):
+            factors = cholesky_and_inverse(P[c])
+            if factors is None:
+                return None
+            R[c], Rinv[c] = factors
+            w[c] = Rinv[c].T @ (Rinv[c] @ h[c])
+        return cls(prior, P, h, R, Rinv, w)
+
+    @classmethod
+    def at_prior(cls, prior: Any, n_latents: int | None = None) -> SparsePosterior:
+        """q = p: P = I, h = 0; of one latent function if their number is None."""
+        m = prior.n_inducing
+        shape = () if n_latents is None else (n_latents,)
+        identity = np.broadcast_to(np.eye(m), (*shape, m, m)).copy()
+        return cls(prior, identity, np.zeros((*shape, m)), identity, identity, np.zeros((*shape, m)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """() for one latent function, else their number."""
+        return self.w.shape[:-1]
+
+    @property
+    def n_latents(self) -> int | None:
+        return len(self.w) if self.w.ndim == 2 else None
+
+    @property
+    def natural(self) -> Natural:
+        return self.P, self.h
+
+    @property
+    def basis(self) -> Any:
+        return self.prior.basis(self.n_latents)
+
+    @property
+    def belief(self) -> GaussianBelief:
+        return GaussianBelief(self.key, self.basis, *self.stacked())
+
+    def times_mean(self, precision: np.ndarray) -> np.ndarray:
+        """The linear term that a precision, as in ``natural``, has at the mean."""
+        return times(precision, self.w)
+
+    @property
+    def mean_pair(self) -> Natural:
+        """w twice: the prior's precision is I."""
+        return self.w, self.w
+
+    def solve(self, residual: np.ndarray) -> Natural:
+        """P^{-1} residual, twice."""
+        step = (np.swapaxes(self.Rinv, -1, -2) @ (self.Rinv @ residual[..., None]))[..., 0]
+        return step, step
+
+    def natural_at(self, mean: Natural) -> Natural:
+        return self.P, times(self.P, mean[0])
+
+    def stacked(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rinv (C, m, m) and w (C, m), whatever the number of latent functions."""
+        m = self.w.shape[-1]
+        return self.Rinv.reshape(-1, m, m), self.w.reshape(-1, m)
+
+    @property
+    def kl(self) -> float:
+        """KL(q || p) = (tr P^{-1} + w.w - m + log |P|) / 2 of all latent functions, in nats."""
+        log_det = 2.0 * np.sum(np.log(np.diagonal(self.R, axis1=-2, axis2=-1)))
+        return float(0.5 * (np.sum(self.Rinv**2) + self.squared_norm - self.w.size + log_det))
+
+    @property
+    def squared_norm(self) -> float:
+        """w.w of all latent functions: the squared norm of the mean function."""
+        return float(np.sum(self.w**2))
+
+    def kl_to(self, other: SparsePosterior) -> float:
+        """KL(q || other) of two posteriors under the same prior, in nats; O(m^3)."""
+        diagonals = np.diagonal(other.R, axis1=-2, axis2=-1), np.diagonal(self.R, axis1=-2, axis2=-1)
+        log_det = 2.0 * np.sum(np.log(diagonals[0] / diagonals[1]))
+        distance = np.swapaxes(other.R, -1, -2) @ (other.w - self.w)[..., None]
+        return float(0.5 * (np.sum((self.Rinv @ other.R) ** 2) - self.w.size + np.sum(distance**2) - log_det))
+
+    def gradient(
+        self, training: Training, sites: StatedSites | GivenSites, natural: Natural
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient of the bound at fixed q(u), which at q's optimum is that of the profiled bound.
+
+        Returns
+        -------
+        Gradients by the kernel's ``theta``, (n_theta,), those of several kernels one after the other, and by the
+        inducing points, (m, d) or (C, m, d).
+
+        Notes
+        -----
+        dF/dK_nm = (r - lambda m) alpha^T + Lambda A (I - P^-1) L^-1; dF/dK_mm: see ``matrix_gradients`` in
+        ``src/xgpc/_engine.pyx``, at the optimum the textbook form. O(C n m^2 + n m d + C m^3).
+        """
+        Rinv, w = self.stacked()
+        P, h = natural[0].reshape(Rinv.shape), natural[1].reshape(w.shape)
+        M, alpha = np.empty_like(Rinv), np.empty_like(w)
+        grams = []
+        basis = self.basis
+        for prior, (_, _, part) in zip(self.prior.groups, basis.parts, strict=True):
+            G = np.zeros(Rinv.shape[1:])
+            for c in range(len(w))[part]:
+                G_c, M[c], alpha[c] = _engine.matrix_gradients(prior.Linv, Rinv[c], P[c], h[c], w[c], prior.jitter)
+                G += G_c
+            gram = KernelGradient.empty(prior.core)
+            _engine.gradient_of_gram(prior.core, prior.Z, G, *gram.arrays)
+            grams.append(gram)
+        crosses = training.reduce(gradient, Contraction(sites, basis, w, M, alpha))
+        d_theta, d_Z = zip(
+            *(
+                prior.spec.gradient(prior.core, *sums)
+                for prior, *sums in zip(self.prior.groups, crosses, grams, strict=True)
+            ),
+            strict=True,
+        )
+        return np.concatenate(d_theta), np.reshape(d_Z, self.prior.Z.shape)
+
+    def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (n,) or (C, n) of the latent functions at the rows of X (n, d); O(n (C m^2 + m d))."""
+        return joint_marginals(self.belief, X, n_jobs, self.shape)
+
+    def covariance_sums(self, X: np.ndarray, S: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """b.h and b^T S b (r,) at the rows of X, b = P^{-1} a, of one latent function: sums over rows i of C_i t_i and
+        C_i^2 s_i, C_i = a^T P^{-1} a_i, for h = sum t_i a_i and the lower triangle of S = sum s_i a_i a_i^T."""
+        b = (self.prior.core.cross(X) @ self.prior.Linv.T @ self.Rinv.T) @ self.Rinv
+        return b @ h, np.einsum("ij,ij->i", b @ (np.tril(S) + np.tril(S, -1).T), b)
+
+    def covariance(self, X: np.ndarray) -> np.ndarray:
+        """Joint covariance (n, n) or (C, n, n) of a latent function at the rows of X.
+
+        O(C n^2 (m + d)) time, O(C n^2) memory.
+        """
+        Rinv, _ = self.stacked()
+        covariance = np.empty((len(Rinv), len(X), len(X)))
+        for prior, part in zip(self.prior.groups, (c for *_, c in self.basis.parts), strict=True):
+            a = prior.core.cross(X) @ prior.Linv.T
+            here = prior.spec.at(np.asarray(X, dtype=np.float64)).cross(X)
+            np.fill_diagonal(here, prior.core.diagonals(X))
+            for c in range(len(Rinv))[part]:
+                b = a @ Rinv[c].T
+                joint = here - a @ a.T + b @ b.T
+                joint = 0.5 * (joint + joint.T)
+                np.fill_diagonal(joint, np.maximum(np.diag(joint), np.sum(b**2, axis=1)))
+                covariance[c] = joint
+        return covariance.reshape(*self.shape, len(X), len(X))

@@ -1,0 +1,1 @@
+"""The posterior at given hyperparameters."""

@@ -1,0 +1,108 @@
+"""The last phase of a fit: the posterior of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._engine import Site
+from ..approximations.base import KernelPosterior, KernelPrior, Training
+from .ascent import Point, carry_over, coordinate_ascent, starting_posterior, update
+from .history import History
+from .mini_batch import batch_rows, learning_rate_schedule, stochastic
+
+# A posterior with its pass over all rows, iterations or epochs, and whether they ended by the tolerance.
+Fit = tuple[Point[Any], int, bool]
+
+
+@dataclass(frozen=True)
+class PosteriorOptions:
+    """Parameters of ``GPClassifier`` that say how the posterior is fitted, and the record of the fit."""
+
+    batch_size: int | None
+    learning_rate: str | float | Sequence[float]
+    tol: float
+    max_iter: int
+    random_state: np.random.RandomState
+    history: History
+
+
+def fit_posterior(
+    training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site, options: PosteriorOptions
+) -> Fit:
+    """The posterior of all rows under ``prior``, from the sites of q if there is one: no lower than where it started."""
+    history, tol, max_iter = options.history, options.tol, options.max_iter
+    n_rows = len(training)
+    if options.batch_size is None or options.batch_size >= n_rows:
+        start = starting_posterior(training, q, prior, site)
+        ascent = coordinate_ascent(training, start, site, tol=tol, max_iter=max_iter, history=history)
+        return ascent.point, ascent.n_iter, ascent.converged
+    # At the prior learned label noise would become that of guessing.
+    before = None if q is None else update(training, carry_over(training, q, prior, site), site)
+    start = prior.at_prior(training.n_latents) if before is None else before.q
+    point, n_epochs, converged = stochastic(
+        training,
+        start,  # type: ignore[arg-type]
+        site if before is None else before.site,
+        batch_size=batch_rows(int(options.batch_size), n_rows),
+        schedule=learning_rate_schedule(options.learning_rate),
+        tol=tol,
+        max_iter=max_iter,
+        random_state=options.random_state,
+        history=history,
+    )
+    if before is None or not before.elbo > point.elbo:
+        return point, n_epochs, converged
+    # Noisy steps from an optimum lead away from it.
+    reason = (
+        f"mini-batches led from a bound of {before.elbo:.6g} to {point.elbo:.6g}: the posterior that they started from "
+        "is kept"
+    )
+    history.add(elbo=before.elbo, decision=reason)
+    return before, n_epochs, converged
+
+
+def fit_posterior_or_keep(
+    training: Training,
+    learned: KernelPosterior | None,
+    prior: KernelPrior,
+    kept: tuple[KernelPosterior, KernelPrior] | None,
+    site: Site,
+    options: PosteriorOptions,
+) -> Fit:
+    """The posterior of all rows under what was learned, or under the previous fit's prior where the bound is higher.
+
+    What a subset of the rows, or a scheme that is no ascent, teaches can be worse for all rows than what there was.
+    Full batches are compared at both optima; mini-batches with the previous posterior as it is, in one pass, as
+    another optimum would take as long as the fit.
+
+    Parameters
+    ----------
+    learned, prior : as q and prior of ``fit_posterior``
+    kept : the previous posterior, and the prior of as many inducing points that learning started from; or None
+
+    Returns
+    -------
+    As ``fit_posterior``
+    """
+    if kept is None:
+        return fit_posterior(training, learned, prior, site, options)
+    full_batch = options.batch_size is None or options.batch_size >= len(training)
+    before = coordinate_ascent(
+        training,
+        carry_over(training, *kept, site),
+        site,
+        tol=options.tol,
+        max_iter=options.max_iter if full_batch else 0,
+        history=History(),
+    ).point
+    found = fit_posterior(training, learned, prior, site, options)
+    after = found[0].elbo
+    if not before.elbo > after:
+        return found
+    reason = f"learning led from a bound of {before.elbo:.6g} to {after:.6g}: the previous hyperparameters are kept"
+    options.history.add(elbo=after, decision=reason)
+    return fit_posterior(training, before.q, before.q.prior, before.site, options)

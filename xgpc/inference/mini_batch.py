@@ -1,0 +1,219 @@
+"""Mini-batch natural gradients at given hyperparameters."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from .. import _engine
+from .._engine import Site
+from .._svi import SCHEDULES, NaturalGradient
+from ..approximations.base import Prior, Training
+from ..approximations.sparse import SparsePosterior
+from ..rows.source import ArraySource
+from .ascent import Point, best_parameter, start_site, update
+from .history import History
+
+# Mini-batches averaged into the start of the adaptive rate.
+ADAPTIVE_START = 10
+# Iterations of the sliding window over the relative change of the natural parameters (Wenzel et al. 2018, section 5.2).
+WINDOW = 5
+# Epochs before convergence is looked for: with fewer, a slow fixed point (Polya-Gamma on cod-rna, .7 % off) can pass.
+MIN_EPOCHS = 2
+# Multiply-adds of the mini-batches between two looks at signals: an interrupt is obeyed within a tenth of a second.
+WORK_PER_CALL = 1e9
+
+
+def learning_rate_schedule(learning_rate: str | float | Sequence[float]) -> tuple[int, float, float]:
+    """The compiled schedule of a ``learning_rate`` parameter.
+
+    Raises
+    ------
+    ValueError
+        If it is none of "adaptive", a number in (0, 1], or a pair (delay, forgetting).
+    """
+    if isinstance(learning_rate, str):
+        values = np.empty(0)
+        if learning_rate == "adaptive":
+            return SCHEDULES["adaptive"], ADAPTIVE_START, 0.0
+    else:
+        try:
+            values = np.asarray(learning_rate, dtype=np.float64)
+        except (TypeError, ValueError):
+            values = np.empty(0)
+    if values.shape == () and 0.0 < values <= 1.0 and not isinstance(learning_rate, bool | np.bool_):
+        return SCHEDULES["constant"], float(values), 0.0
+    if values.shape == (2,) and 1.0 <= values[0] < np.inf and 0.5 < values[1] <= 1.0:
+        return SCHEDULES["decay"], float(values[0]), float(values[1])
+    raise ValueError(
+        "learning_rate must be 'adaptive', a constant in (0, 1], or a pair (delay, forgetting) with delay >= 1 and "
+        f"0.5 < forgetting <= 1 for the rate (t + delay)^-forgetting; got {learning_rate!r}."
+    )
+
+
+class Window:
+    """The latest relative changes of the natural parameters; at rest when their mean is below ``tol``."""
+
+    def __init__(self, tol: float):
+        self.tol = tol
+        self._changes: deque[float] = deque(maxlen=WINDOW)
+
+    def rests(self, changes: np.ndarray) -> bool:
+        """Whether it rests, with further changes."""
+        self._changes.extend(changes)
+        return len(self._changes) == WINDOW and float(np.mean(self._changes)) < self.tol
+
+
+class MiniBatches:
+    """The compiled mini-batch loop with its scratch, started at q.
+
+    Parameters
+    ----------
+    q : SparsePosterior, of a ``KernelPrior`` or a ``LinearPrior``
+    batch : int, rows of each step
+    n_total : int, rows that the batches stand for
+    n_features : int
+    kind, a, b : schedule, as ``learning_rate_schedule`` makes it
+
+    Attributes
+    ----------
+    latents : int
+    eta, average : natural parameters of the latest iterate, and averaged over iterates
+    """
+
+    def __init__(
+        self, q: SparsePosterior, batch: int, n_total: int, n_features: int, schedule: tuple[int, float, float]
+    ):
+        m = q.w.shape[-1]
+        self.batch, self.n_total, self.shape = batch, n_total, q.shape
+        self.latents = math.prod(self.shape)
+        kind, a, b = schedule
+        if kind == SCHEDULES["adaptive"]:
+            a = min(a, n_total // batch)  # The first epoch takes a step, however few its batches.
+        parts = [np.tril(q.P).reshape(self.latents, m * m), q.h.reshape(self.latents, m)]
+        self.eta = np.concatenate(parts, axis=1).ravel()  # updated in place
+        self._loop = NaturalGradient(m, self.latents, self.eta, kind, a, b)
+        self._work = _engine.Workspace(batch, m, n_features, self.latents, q.basis.n_groups)
+        self._labels, self._weights = np.empty((2, batch))
+
+    @property
+    def average(self) -> np.ndarray:
+        return self._loop.average
+
+    def run(self, q: SparsePosterior, rows: ArraySource, site: Site) -> np.ndarray:
+        """A step for each ``batch`` consecutive rows, under q's prior.
+
+        Returns
+        -------
+        (3, steps) array: rate, relative change of the average, and estimate of the log-likelihood of all rows.
+        """
+        kernels, X, Linv = q.basis.mini_batches(rows.X)
+        records = np.empty((3, rows.n_rows // self.batch))
+        info = self._loop.run(
+            kernels, X, np.arange(rows.n_rows), self.batch, Linv, site, rows.y, rows.weight, float(self.n_total),
+            self._work, self._labels, self._weights, *records,
+        )  # fmt: skip
+        if info:
+            raise ValueError(
+                f"The posterior precision lost definiteness in iteration {self._loop.iteration} (Cholesky, row "
+                f"{info}); scale the features and the sample weights to moderate values."
+            )
+        return records
+
+    def epoch(
+        self,
+        training: Training,
+        q: SparsePosterior,
+        site: Site,
+        random_state: np.random.RandomState,
+        window: Window,
+        number: int,
+        history: History,
+    ) -> tuple[float, bool]:
+        """Steps over all rows, freshly shuffled, under q's prior, until the window is at rest.
+
+        Returns
+        -------
+        The mean estimate of the log-likelihood, and whether it is.
+        """
+        n, batch, m = len(training), self.batch, self._loop.n_inducing
+        work = m * self.latents * (m**2 + 3 * batch * m + batch * training.source.n_features)
+        rows_per_call = batch * max(1, int(WORK_PER_CALL / work))
+        order = random_state.permutation(n)[: n - n % batch]
+        log_likelihoods: list[np.ndarray] = []
+        for start in range(0, len(order), rows_per_call):
+            rate, change, log_likelihood = self.run(
+                q, training.source.sample(order[start : start + rows_per_call]), site
+            )
+            history.add(epoch=number, learning_rate=rate, change=change, log_likelihood=log_likelihood)
+            log_likelihoods.append(log_likelihood)
+            if window.rests(change[rate > 0.0]) and number > MIN_EPOCHS:
+                return float(np.mean(np.concatenate(log_likelihoods))), True
+        return float(np.mean(np.concatenate(log_likelihoods))), False
+
+    def restate(self, factors: np.ndarray) -> None:
+        """Go on where every whitened row is multiplied by factors (m,), of one latent function."""
+        products = np.append(np.outer(factors, factors).ravel(), factors)
+        identity = np.append(np.eye(len(factors)).ravel(), np.zeros(len(factors)))
+        for eta in (self.eta, self.average):
+            eta[:] = identity + products * (eta - identity)
+        self._loop.mean_direction[:] *= products
+
+    def posterior(self, prior: Prior, eta: np.ndarray) -> SparsePosterior:
+        """q from natural parameters as the loop has them."""
+        m = self._loop.n_inducing
+        parts = eta.reshape(self.latents, m * m + m)
+        P, h = parts[:, : m * m].reshape(*self.shape, m, m).copy(), parts[:, m * m :].reshape(*self.shape, m).copy()
+        q = SparsePosterior.from_natural(prior, P, h)
+        if q is None:
+            raise ValueError(
+                "The posterior precision is not positive definite; scale the sample weights to moderate values."
+            )
+        return q
+
+
+def batch_rows(batch_size: int, n_rows: int) -> int:
+    """Rows of a mini-batch: two steps an epoch or more, as rates are estimated from how gradients differ."""
+    return max(1, min(batch_size, n_rows // 2))
+
+
+def stochastic(
+    training: Training,
+    q: SparsePosterior,
+    site: Site,
+    *,
+    batch_size: int,
+    schedule: tuple[int, float, float],
+    tol: float,
+    max_iter: int,
+    random_state: np.random.RandomState,
+    history: History,
+) -> tuple[Point[SparsePosterior], int, bool]:
+    """Mini-batch natural gradients: ``max_iter`` epochs at most, over freshly shuffled rows.
+
+    The estimate is an average of the iterates' natural parameters, see ``src/xgpc/_svi.pyx``. Stops when its relative
+    change, averaged over the last ``WINDOW`` iterations, is below ``tol`` (Wenzel et al. 2018, section 5.2).
+
+    Returns
+    -------
+    point, n_epochs, converged
+        The point is of a pass over all rows.
+    """
+    n = len(training)
+    batch = min(batch_size, n)
+    loop = MiniBatches(q, batch, n, training.source.n_features, schedule)
+    # From the prior, the first epoch prepares what additive noise starts from.
+    first_site = site if np.any(q.h) else start_site(site) or site
+    window, converged, epoch = Window(tol), False, 0
+    while epoch < max_iter and not converged:
+        epoch += 1
+        current = first_site if epoch == 1 else site
+        estimate, converged = loop.epoch(training, q, current, random_state, window, epoch, history)
+        if site.learned and current is site and not converged:
+            site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[1])
+    point = update(training, loop.posterior(q.prior, loop.average), site)
+    history.add(epoch=epoch, elbo=point.elbo)
+    return point, epoch, converged

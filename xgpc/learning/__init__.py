@@ -1,0 +1,1 @@
+"""Kernel parameters and inducing points: what is learned, how, and from which rows."""

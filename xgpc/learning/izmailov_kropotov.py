@@ -1,0 +1,203 @@
+"""The ways to learn of Izmailov & Kropotov 2016: vi-JJ, vi-JJ-full, vi-JJ-hybrid, and vi-Taylor."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from .. import _engine
+from .._engine import Site
+from ..approximations.base import KernelPosterior, Training
+from ..approximations.sparse import SparsePosterior
+from ..inference.ascent import Point, carry_over, coordinate_ascent, restated, update
+from ..inference.history import History
+from ..statistics import GivenSites, PriorVariances, StatedSites, prior_curvature, quadratic_constant, stated
+from .profile import PATIENCE, Coordinates, Options, Outcome, lbfgs, thetas
+
+POLYA_GAMMA = _engine.SITES["logit", "polya-gamma"]
+# Bounds whose quadratics never exceed them, so that no step needs a second look; the expansion has none to look at.
+SAFE_BOUNDS = ("polya-gamma", "augmented", "taylor")
+# Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
+SITE_UPDATES = 3
+EVALUATIONS = 5
+# Halvings of a step of theta and Z that lowered the bound: only Polya-Gamma's sites promise that none does.
+MAX_HALVINGS = 6
+
+
+class FixedSites:
+    """theta, Z -> max_q of the bound with every point's term the quadratic that its site makes.
+
+    With Polya-Gamma's sites a lower bound of the evidence, equation (14) of Izmailov & Kropotov 2016; with Taylor's,
+    their equation (19), all constants included.
+
+    Parameters
+    ----------
+    training : Training
+    point : Point, whose sites they are
+    learn_inducing : bool
+    """
+
+    def __init__(self, training: Training, point: Point[KernelPosterior], learn_inducing: bool):
+        self.training, self.point = training, point
+        self.coordinates = Coordinates(point.q.prior, learn_inducing)
+        self.start = self.vector = self.coordinates.pack(point.q.prior)
+        self.value, self.q = -np.inf, point.q
+        self.constant = point.log_likelihood + training.reduce(quadratic_constant, point.sites)
+
+    @property
+    def limits(self) -> list[tuple[float | None, float | None]]:
+        return self.coordinates.limits
+
+    def evaluate(
+        self, vector: np.ndarray, sites: StatedSites | GivenSites, constant: float
+    ) -> tuple[float, KernelPosterior, np.ndarray] | None:
+        """Value, q and the gradient by theta and Z with given sites; None where a factorisation fails."""
+        training = self.training
+        try:
+            prior = self.coordinates.prior(vector)
+        except ValueError:
+            return None
+        P, h = natural = restated(training, sites, prior)
+        q = SparsePosterior.from_natural(prior, P, h)
+        if q is None:
+            return None
+        residual = training.reduce(prior_curvature, PriorVariances(sites, q.basis)) - np.trace(P) + len(h)
+        value = constant + 0.5 * float(h @ q.w) - float(np.sum(np.log(np.diag(q.R)))) - 0.5 * residual
+        return value, q, self.coordinates.pack_gradient(*q.gradient(training, sites, natural))
+
+    def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        found = self.evaluate(vector, self.point.sites, self.constant)
+        if found is None:
+            return 1e3 + 3.0 * abs(self.value), np.zeros_like(vector)
+        value, q, gradient = found
+        if value > self.value:
+            self.value, self.q, self.vector = value, q, vector.copy()
+        return -value, -gradient
+
+
+class JointBound(FixedSites):
+    """theta, Z, xi -> equation (14) of Izmailov & Kropotov 2016; the sites' parameters xi are the vector's last n."""
+
+    def __init__(self, training: Training, point: Point[KernelPosterior], learn_inducing: bool):
+        super().__init__(training, point, learn_inducing)
+        self.n_rows = len(training)
+        self.y, self.weight = training.gather()
+        xi = np.sqrt(self._second_moments(point.q))
+        self.start = self.vector = np.concatenate([self.start, xi])
+
+    @property
+    def limits(self) -> list[tuple[float | None, float | None]]:
+        return self.coordinates.limits + [(None, None)] * self.n_rows
+
+    def _second_moments(self, q: KernelPosterior) -> np.ndarray:
+        """E[f^2] (n,) at all rows."""
+        sites = self.training.map(stated, StatedSites(q.belief, POLYA_GAMMA))
+        return np.concatenate([block.mean[0] ** 2 + block.variance[0] for block in sites])
+
+    def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        xi, weight = vector[-self.n_rows :], self.weight
+        # At m = xi, v = 0 and y = +1 the site's terms are log sigma(|xi|) and tanh(xi / 2) / (2 xi).
+        log_sigma, precision, linear = np.empty((3, self.n_rows))
+        at = np.abs(xi), np.zeros(self.n_rows), np.ones(self.n_rows)
+        _engine.sites(POLYA_GAMMA, *at, weight, log_sigma, precision, linear)
+        sites = GivenSites(precision[None], (0.5 * weight * self.y)[None])
+        constant = float(np.sum(log_sigma - 0.5 * weight * np.abs(xi) + 0.5 * precision * xi**2))
+        found = self.evaluate(vector[: -self.n_rows], sites, constant)
+        if found is None:
+            return 1e3 + 3.0 * abs(self.value), np.zeros_like(vector)
+        value, q, gradient = found
+        by_xi = 0.5 * weight * _slope_of_precision(xi) * (xi**2 - self._second_moments(q))
+        if value > self.value:
+            self.value, self.q, self.vector = value, q, vector.copy()
+        return -value, -np.concatenate([gradient, by_xi])
+
+
+def _slope_of_precision(xi: np.ndarray) -> np.ndarray:
+    """Derivative of tanh(xi / 2) / (2 xi); its series near 0, where the closed form cancels."""
+    small = np.abs(xi) < 0.05
+    x = np.where(small, 1.0, xi)
+    t = np.tanh(0.5 * x)
+    return np.where(
+        small, -xi / 24.0 + xi**3 / 120.0 - 17.0 * xi**5 / 13440.0, (0.5 * x * (1.0 - t**2) - t) / (2.0 * x**2)
+    )
+
+
+def _alternate(
+    training: Training, start: KernelPosterior, site: Site, options: Options, kind: type[FixedSites]
+) -> Outcome:
+    """Algorithm 1 of Izmailov & Kropotov 2016: site updates, then a few evaluations of L-BFGS, in turn."""
+
+    def site_updates(q: KernelPosterior) -> Point[KernelPosterior]:
+        # Tolerance 0: exactly so many updates, unless one gains nothing.
+        return coordinate_ascent(training, q, site, tol=0.0, max_iter=SITE_UPDATES, history=History()).point
+
+    point = site_updates(start)
+    recent = deque([point.elbo], maxlen=PATIENCE + 1)
+    problem = f"max_iter={options.max_iter} was reached before tol={options.tol:g} by the optimizer"
+    n_iter = 0
+    if not len(Coordinates(point.q.prior, options.learn_inducing).pack(point.q.prior)):
+        return Outcome(point, n_iter)
+    for n_iter in range(1, options.max_iter + 1):
+        function = kind(training, point, options.learn_inducing)
+        lbfgs(function, function.start, function.limits, tol=0.0, max_iter=EVALUATIONS, max_evaluations=EVALUATIONS)
+        trial = site_updates(function.q)
+        if site.bound not in SAFE_BOUNDS:
+            # Its sites' quadratics are no bounds: go back toward where they were made until the bound has risen.
+            size = len(function.coordinates.pack(point.q.prior))
+            here, there = function.start[:size], function.vector[:size]
+            for _ in range(MAX_HALVINGS):
+                if trial.elbo >= point.elbo:
+                    break
+                there = 0.5 * (here + there)
+                trial = site_updates(carry_over(training, point.q, function.coordinates.prior(there), site))
+            if trial.elbo < point.elbo:
+                return Outcome(point, n_iter)
+        point = trial
+        elbo = point.elbo
+        options.history.add(evaluation=n_iter, elbo=elbo, theta=thetas(point.q.prior)[None])
+        recent.append(elbo)
+        gain = abs(recent[-1] - recent[0])
+        if len(recent) > PATIENCE and gain < PATIENCE * options.tol * max(1.0, abs(elbo)):
+            return Outcome(point, n_iter)
+    return Outcome(point, n_iter, problem)
+
+
+def alternate(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
+    """vi-JJ; with the Taylor site vi-Taylor."""
+    return _alternate(training, start, site, options, FixedSites)
+
+
+def hybrid(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
+    """vi-JJ-hybrid: as vi-JJ, but L-BFGS moves xi, too."""
+    return _alternate(training, start, site, options, JointBound)
+
+
+def joint(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
+    """vi-JJ-full: L-BFGS on theta, Z and xi together."""
+    function = JointBound(training, update(training, start, site), options.learn_inducing)
+    evaluations = 0
+
+    def recorded(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal evaluations
+        value, gradient = function(vector)
+        evaluations += 1
+        options.history.add(
+            evaluation=evaluations, elbo=function.value, theta=vector[: function.coordinates.n_theta][None]
+        )
+        return value, gradient
+
+    n_iter, status = lbfgs(
+        recorded,
+        function.start,
+        function.limits,
+        tol=options.tol,
+        max_iter=options.max_iter,
+        max_evaluations=2 * options.max_iter,
+    )
+    problem = None
+    if status == "max_iter":
+        problem = f"max_iter={options.max_iter} was reached before tol={options.tol:g} by the optimizer"
+    elif status == "line search":
+        problem = f"the optimizer's line search failed after {n_iter} iterations"
+    return Outcome(update(training, function.q, site), n_iter, problem)

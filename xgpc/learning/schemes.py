@@ -1,0 +1,60 @@
+"""The ways to learn kernel parameters and inducing points, by the names of the parameter ``optimizer``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from .adam import adam
+from .izmailov_kropotov import alternate, hybrid, joint
+from .profile import Outcome, profile
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A way to learn.
+
+    Attributes
+    ----------
+    function : of training, start, site, options; Adam's also takes mini-batches
+    allows : of a likelihood's name and a bound's
+    needs : what the others are told to take
+    """
+
+    function: Callable[..., Outcome]
+    allows: Callable[[str, str], bool]
+    needs: str
+    takes_batches: bool = False
+
+    def bind(
+        self, batch_size: int | None, schedule: tuple[int, float, float], random_state: np.random.RandomState
+    ) -> Callable[..., Outcome]:
+        """The function of (training, start, site, options); ``schedule`` is that of the mini-batches' learning rates."""
+        if not self.takes_batches:
+            return self.function
+        return partial(self.function, batch_size=batch_size, schedule=schedule, random_state=random_state)
+
+
+def _is_bound(likelihood: str, bound: str) -> bool:
+    return bound != "taylor"
+
+
+def _has_quadratics(likelihood: str, bound: str) -> bool:
+    # Of one latent function, and of positive precision.
+    return likelihood in ("logit", "probit", "svm") and bound != "additive-noise"
+
+
+def _is_polya_gamma(likelihood: str, bound: str) -> bool:
+    return (likelihood, bound) == ("logit", "polya-gamma")
+
+
+SCHEMES = {
+    "profile": Scheme(profile, _is_bound, "another bound than 'taylor'"),
+    "alternate": Scheme(alternate, _has_quadratics, "likelihood 'logit', 'probit' or 'svm' without additive noise"),
+    "joint": Scheme(joint, _is_polya_gamma, "likelihood='logit' with bound='polya-gamma'"),
+    "hybrid": Scheme(hybrid, _is_polya_gamma, "likelihood='logit' with bound='polya-gamma'"),
+    "adam": Scheme(adam, _is_bound, "another bound than 'taylor'", takes_batches=True),
+}

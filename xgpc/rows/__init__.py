@@ -1,0 +1,1 @@
+"""Where training rows live, and who works on them."""

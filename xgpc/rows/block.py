@@ -1,0 +1,125 @@
+"""A block of rows, with what was computed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import _engine
+from .._engine import Site
+
+# Rows of a block: a unit of scheduling. Large against the m x m addition that ends it, small enough that twenty
+# thousand rows still balance over many threads.
+BLOCK_ROWS = 1152
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Marginals of C latent functions at the rows of a block, and the sites that they make: (C, rows) each.
+
+    Attributes
+    ----------
+    belief, site : keys of the posterior that they are the marginals of, and of the site function
+    log_likelihood : float, sum of ell in nats
+    """
+
+    belief: str
+    site: str
+    mean: np.ndarray
+    variance: np.ndarray
+    precision: np.ndarray
+    linear: np.ndarray
+    log_likelihood: float
+
+
+class Block:
+    """Consecutive rows of a source, where they live.
+
+    Parameters
+    ----------
+    start : int, number of the first row in the source
+    X : (rows, d) float32 or float64, any strides, or CSR
+    y : (rows,) float64, labels as the sites take them; empty where there are none
+    weight : (rows,) float64, positive, or empty for ones
+    cache_bytes : int, memory that whitened rows may take
+
+    Notes
+    -----
+    Whitened rows and sites are caches: each is kept with the key of what it was made of, and made again where that is
+    not what is asked for. They are not part of a pickled block.
+    """
+
+    def __init__(self, start: int, X: Any, y: np.ndarray, weight: np.ndarray, cache_bytes: int):
+        self.start, self.X, self.y, self.weight, self.cache_bytes = start, X, y, weight, cache_bytes
+        self.forget()
+
+    def __len__(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def rows(self) -> slice:
+        """The block's rows in arrays of all rows of the source."""
+        return slice(self.start, self.start + len(self))
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.start, self.X, self.y, self.weight, self.cache_bytes
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+    def forget(self) -> None:
+        """Drop all caches."""
+        self._whitened, self._basis = np.empty((0, 0)), ""
+        self._latest: Sites | None = None
+        self._restated: Sites | None = None
+        self._made: tuple[str, Any] = "", None
+
+    def made(self, key: str, make: Callable[[], Any]) -> Any:
+        """The value of that key if it was the last to be made here; else it is made."""
+        if self._made[0] != key:
+            self._made = key, make()
+        return self._made[1]
+
+    def whitened(self, basis: str, n_groups: int, size: int) -> tuple[np.ndarray, bool]:
+        """Memory (n_groups, size) for rows whitened by a basis of that key, and whether it holds them.
+
+        (n_groups, 0) if that is too much. Whoever fills it says so by ``keep_whitened``.
+        """
+        if 8 * n_groups * size > self.cache_bytes:
+            size = 0
+        if self._whitened.shape != (n_groups, size):
+            self._whitened, self._basis = np.empty((n_groups, size)), ""
+        is_there = self._basis == basis
+        if not is_there:
+            self._basis = ""
+        return self._whitened, is_there
+
+    def keep_whitened(self, basis: str) -> None:
+        self._basis = basis if self._whitened.shape[1] else ""
+
+    def keep_sites(self, sites: Sites) -> None:
+        self._latest = sites
+
+    def known_sites(self, belief: str, site: Site) -> Sites | None:
+        """Sites of a posterior of that key, if they are there, or can be made from its marginals.
+
+        The latest are there, and the last that a prior was changed with: where learning goes on from if a step of the
+        hyperparameters fails.
+        """
+        for sites in (self._latest, self._restated):
+            if sites is not None and sites.belief == belief:
+                return sites if sites.site == site.key else self.evaluated(belief, site, sites.mean, sites.variance)
+        return None
+
+    def keep_restated(self, sites: Sites) -> None:
+        self._restated = sites
+
+    def evaluated(self, belief: str, site: Site, mean: np.ndarray, variance: np.ndarray) -> Sites:
+        """Sites from marginals (C, rows)."""
+        ell = np.empty(len(self))
+        precision, linear = np.empty((2, *mean.shape))
+        _engine.sites(site, mean, variance, self.y, self.weight, ell, precision, linear)
+        return Sites(belief, site.key, mean, variance, precision, linear, float(np.sum(ell)))

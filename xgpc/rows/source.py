@@ -1,0 +1,76 @@
+"""Sources of rows: blocks that can be read again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from .block import BLOCK_ROWS, Block
+
+# Whitened rows (n, m) are kept between passes with the same kernel and inducing points while they take less than this:
+# they are 40 % of a pass. Beyond it memory stays O(n + m^2) and every pass projects again.
+CACHE_BYTES = 2**29
+
+NONE = np.empty(0)
+
+
+class RowSource(Protocol):
+    """Training rows, wherever they are.
+
+    Attributes
+    ----------
+    n_rows, n_features : int
+    total_weight : float, sum of the rows' weights
+    """
+
+    n_rows: int
+    n_features: int
+    total_weight: float
+
+    def blocks(self) -> Sequence[Block]:
+        """All rows in blocks, the same ones in the same order each time."""
+
+    def labels(self) -> np.ndarray:
+        """Labels (n,) of all rows: what subsets are drawn by."""
+
+    def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
+        """Some rows (r,), by their numbers, in memory; their weights times ``scale``."""
+
+
+class ArraySource:
+    """Rows in memory.
+
+    Parameters
+    ----------
+    X : (n, d) float32 or float64, any strides, or CSR
+    y : (n,) float64 labels: -1 or +1, or 0, ..., C - 1 for C latent functions; empty to predict
+    weight : (n,) float64, positive, or empty for ones
+    cache_bytes : int, memory that whitened rows may take
+    """
+
+    def __init__(self, X: Any, y: np.ndarray = NONE, weight: np.ndarray = NONE, cache_bytes: int = CACHE_BYTES):
+        self.X, self.y, self.weight = X, y, weight
+        self.n_rows, self.n_features = X.shape
+        self.total_weight = float(np.sum(weight)) if len(weight) else float(self.n_rows)
+        share = cache_bytes / max(1, self.n_rows)
+        starts = range(0, self.n_rows, BLOCK_ROWS)
+        parts = [slice(start, min(start + BLOCK_ROWS, self.n_rows)) for start in starts]
+        self._blocks = [
+            Block(rows.start, X[rows], y[rows], weight[rows], int(share * (rows.stop - rows.start))) for rows in parts
+        ]
+
+    def blocks(self) -> Sequence[Block]:
+        return self._blocks
+
+    def labels(self) -> np.ndarray:
+        return self.y
+
+    def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
+        weight = self.weight[rows] if len(self.weight) else np.ones(len(rows) if scale != 1.0 else 0)
+        return ArraySource(self.X[rows], self.y[rows], scale * weight)
+
+    def uncached(self) -> ArraySource:
+        """The same rows, without memory for caches of whitened ones."""
+        return ArraySource(self.X, self.y, self.weight, 0)

@@ -1,0 +1,272 @@
+"""What inference and learning ask of a block of rows: pure functions of the block and a state, with additive records.
+
+A state is made of arrays. Of a posterior it has a ``Belief``: the basis in which latent functions are linear,
+f(x) = a(x) . z plus what the basis leaves of the prior, and the distribution of z. A function makes what it needs of
+the block's rows; what the block remembers of earlier calls saves time and changes no bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ._engine import Site
+from .kernels import KernelGradient
+from .rows.block import Block, Sites
+from .rows.executor import Cost
+
+
+@dataclass
+class Moments:
+    """Sums over rows.
+
+    Attributes
+    ----------
+    log_likelihood : float, of ell
+    curved : float, of lambda v
+    P : natural parameters that the precisions make: (C, m, m), lower triangles of sums of lambda a a^T, for instance
+    h : (C, m), sums of r a
+    """
+
+    log_likelihood: float
+    curved: float
+    P: np.ndarray
+    h: np.ndarray
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(
+            self.log_likelihood + other.log_likelihood, self.curved + other.curved, self.P + other.P, self.h + other.h
+        )
+
+    def __iadd__(self, other: Moments) -> Moments:
+        self.log_likelihood += other.log_likelihood
+        self.curved += other.curved
+        self.P += other.P
+        self.h += other.h
+        return self
+
+
+class Basis(Protocol):
+    """Latent functions of C classes as linear functions of m coefficients each.
+
+    Attributes
+    ----------
+    key : str, the same for the same basis
+    cost : Cost, of a pass
+    """
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def cost(self) -> Cost: ...
+
+    def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """P and h, as in ``Moments``, of values (C, rows)."""
+
+    def products(self, block: Block, w: np.ndarray) -> np.ndarray:
+        """w_c . a_i (C, rows) for w (C, m)."""
+
+    def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
+        """Sums of values_ci a_i (C, m) for values (C, rows)."""
+
+
+class Belief(Protocol):
+    """Distribution of the latent functions' coefficients.
+
+    Attributes
+    ----------
+    key : str, the same for the same distribution
+    basis : Basis
+    """
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def basis(self) -> Basis: ...
+
+    @property
+    def cost(self) -> Cost: ...
+
+    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances (C, rows) of the latent functions."""
+
+    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+        """Marginals and sites, and the sites' P and h."""
+
+
+@dataclass(frozen=True)
+class StatedSites:
+    """The sites that the marginals of a posterior make."""
+
+    belief: Belief
+    site: Site
+
+    @property
+    def cost(self) -> Cost:
+        return self.belief.cost
+
+    def of(self, block: Block) -> Sites:
+        sites = block.known_sites(self.belief.key, self.site)
+        if sites is None:
+            sites = block.evaluated(self.belief.key, self.site, *self.belief.marginals(block))
+        block.keep_sites(sites)
+        return sites
+
+
+@dataclass(frozen=True)
+class GivenSites:
+    """Sites that are a value of their own: precision and linear (C, n) of all rows, which are not to be changed."""
+
+    precision: np.ndarray
+    linear: np.ndarray
+
+    def of(self, block: Block) -> Sites:
+        unknown = np.empty((len(self.precision), 0))
+        precision, linear = self.precision[:, block.rows], self.linear[:, block.rows]
+        return Sites("", "", unknown, unknown, precision, linear, math.nan)
+
+
+@dataclass(frozen=True)
+class Restatement:
+    """Sites, and the basis to state them in; negative precisions count as zero, if ``clipped``."""
+
+    sites: StatedSites | GivenSites
+    basis: Basis
+    clipped: bool = False
+
+    @property
+    def cost(self) -> Cost:
+        return self.basis.cost
+
+
+# Labels, weights, sites and values (C, rows) of a block -> their product with its curvature (C, rows).
+Curvature = Callable[[np.ndarray, np.ndarray, Sites, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Products:
+    """A curvature across classes of the sites, and the direction w (C, m) to multiply it with."""
+
+    sites: StatedSites
+    curvature: Curvature
+    w: np.ndarray
+
+    @property
+    def cost(self) -> Cost:
+        return self.sites.cost
+
+
+class KernelBasis(Basis, Protocol):
+    """A basis that depends on kernels and inducing points."""
+
+    def gradient(
+        self, block: Block, sites: Sites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
+    ) -> list[KernelGradient]: ...
+
+    def prior_variances(self, block: Block) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class PriorVariances:
+    """Sites, and the basis whose prior variances they are to be multiplied with."""
+
+    sites: StatedSites | GivenSites
+    basis: KernelBasis
+
+    @property
+    def cost(self) -> Cost:
+        return self.basis.cost
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """Sites, and what the gradient by the kernel needs of q: w (C, m), and M (C, m, m) and alpha (C, m) of
+    ``_engine.matrix_gradients``."""
+
+    sites: StatedSites | GivenSites
+    basis: KernelBasis
+    w: np.ndarray
+    M: np.ndarray
+    alpha: np.ndarray
+
+    @property
+    def cost(self) -> Cost:
+        return self.basis.cost
+
+
+class Gradients(list[KernelGradient]):
+    """One of each kernel."""
+
+    def __iadd__(self, others: Gradients) -> Gradients:  # type: ignore[override, misc]
+        for mine, other in zip(self, others, strict=True):
+            mine += other
+        return self
+
+
+def update(block: Block, state: StatedSites) -> Moments:
+    """Marginals and sites under a posterior, and the natural parameters that they make."""
+    sites, P, h = state.belief.update(block, state.site)
+    block.keep_sites(sites)
+    return Moments(sites.log_likelihood, float(np.vdot(sites.precision, sites.variance)), P, h)
+
+
+def restate(block: Block, state: Restatement) -> Moments:
+    """Natural parameters of sites in another basis."""
+    sites = state.sites.of(block)
+    block.keep_restated(sites)
+    precision, linear = sites.precision, sites.linear
+    if state.clipped:
+        excess = np.minimum(precision, 0.0)
+        linear, precision = linear - excess * sites.mean, precision - excess
+    return Moments(0.0, 0.0, *state.basis.moments(block, precision, linear))
+
+
+def gradient(block: Block, state: Contraction) -> Gradients:
+    """Contraction of dF/dK_nm and dF/dk_ii with each kernel's derivatives."""
+    return Gradients(state.basis.gradient(block, state.sites.of(block), state.w, state.M, state.alpha))
+
+
+def mean_gradient(block: Block, state: StatedSites) -> np.ndarray:
+    """Gradient (C, m) of the sum of ell by the mean of the coefficients."""
+    sites = state.of(block)
+    return state.belief.basis.sums(block, sites.linear - sites.precision * sites.mean)
+
+
+def curvature_product(block: Block, state: Products) -> np.ndarray:
+    """Product (C, m) of a curvature across classes with a direction."""
+    basis = state.sites.belief.basis
+    values = state.curvature(block.y, block.weight, state.sites.of(block), basis.products(block, state.w))
+    return basis.sums(block, values)
+
+
+def stated(block: Block, state: StatedSites) -> Sites:
+    """The sites themselves; of all rows by ``Executor.map``."""
+    return state.of(block)
+
+
+def expected_log_likelihood(block: Block, state: StatedSites) -> float:
+    """Sum of ell."""
+    return state.of(block).log_likelihood
+
+
+def quadratic_constant(block: Block, state: StatedSites) -> float:
+    """Sum of E[lambda f^2 / 2 - r f]: minus what the sites' quadratics are on average, but for their constants."""
+    sites = state.of(block)
+    second_moment = sites.mean**2 + sites.variance
+    return float(np.vdot(0.5 * sites.precision, second_moment) - np.vdot(sites.linear, sites.mean))
+
+
+def prior_curvature(block: Block, state: PriorVariances) -> float:
+    """Sum of lambda k(x, x), of one latent function."""
+    return float(np.vdot(state.sites.of(block).precision, state.basis.prior_variances(block)))
+
+
+def marginals(block: Block, state: Belief) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances (C, rows); of all rows by ``Executor.map``."""
+    return state.marginals(block)

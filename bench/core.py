@@ -22,7 +22,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from xgpc import _engine
 from xgpc._svi import NaturalGradient
 from xgpc.blocks import single_threaded_blas
-from xgpc.kernels import KernelSpec
+from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.passes import Passes
 from xgpc.posterior import Prior, SparsePosterior

@@ -20,7 +20,7 @@ from scipy.special import expit
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from threadpoolctl import threadpool_limits
 
-from xgpc.diagnostics import effective_sample_size
+from xgpc.gibbs.diagnostics import effective_sample_size
 from xgpc.gibbs import GibbsClassifier
 
 KERNEL = ConstantKernel(4.0) * RBF(np.sqrt(5.0))

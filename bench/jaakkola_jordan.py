@@ -18,7 +18,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from xgpc import GPClassifier
-from xgpc.kernels import default_kernel
+from xgpc.kernels.spec import default_kernel
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from reference import maximise_jaakkola_jordan

@@ -23,7 +23,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from xgpc import GPClassifier
 from xgpc.catalogue import SYSTEMS
 from xgpc.inference import History, coordinate_ascent, natural_step
-from xgpc.kernels import KernelSpec
+from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.passes import Passes
 from xgpc.posterior import Prior

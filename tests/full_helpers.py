@@ -10,7 +10,7 @@ from test_gradients import points_apart
 
 from xgpc import GPClassifier
 from xgpc.full import FullPrior
-from xgpc.kernels import KernelSpec
+from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.posterior import SeparatePriors
 

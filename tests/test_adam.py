@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from xgpc import GPClassifier, adam
 from xgpc.hyperparameters import Coordinates
-from xgpc.kernels import KernelSpec
+from xgpc.kernels.spec import KernelSpec
 from xgpc.posterior import Prior, SparsePosterior
 
 X, Y = moons(200)

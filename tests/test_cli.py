@@ -12,9 +12,9 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 from xgpc import GPClassifier, __version__, demo
-from xgpc.cli import main
+from xgpc.app.cli import main
 from xgpc.metrics import expected_calibration_error
-from xgpc.tables import parse_labels, read_table
+from xgpc.app.tables import parse_labels, read_table
 
 FEATURES = ["mean radius", "mean texture", "mean smoothness"]
 OPTIONS = ["--inducing", "12", "--seed", "3"]

@@ -10,11 +10,11 @@ from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, roc_au
 from sklearn.preprocessing import label_binarize
 
 from xgpc import GPClassifier, systems
-from xgpc.cli import main
+from xgpc.app.cli import main
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.metrics import expected_calibration_error
-from xgpc.report import class_shares, model_kernel_rows
-from xgpc.tables import are_measurements
+from xgpc.app.report import class_shares, model_kernel_rows
+from xgpc.app.tables import are_measurements
 
 FEATURES = ["sepal length", "sepal width"]
 CLASSES = ["setosa", "versicolor", "virginica"]

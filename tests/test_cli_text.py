@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from xgpc import GPClassifier
-from xgpc.cli import main
-from xgpc.tables import are_measurements, encode_labels, parse_labels, read_table
+from xgpc.app.cli import main
+from xgpc.app.tables import are_measurements, encode_labels, parse_labels, read_table
 
 # Of the csv module, in characters of a cell.
 FIELD_LIMIT = 131_072

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.stats import chi2
 
-from xgpc.diagnostics import effective_sample_size, split, split_r_hat
+from xgpc.gibbs.diagnostics import effective_sample_size, split, split_r_hat
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=40)
 shapes = {"seed": st.integers(0, 2**20), "c": st.integers(1, 5), "s": st.integers(4, 61)}

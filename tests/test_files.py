@@ -11,7 +11,7 @@ import pytest
 from reference import moons
 
 from xgpc import GPClassifier, files
-from xgpc.cli import main
+from xgpc.app.cli import main
 
 
 @pytest.fixture(scope="module")

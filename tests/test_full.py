@@ -28,7 +28,7 @@ from xgpc._engine import Site
 from xgpc.full import FullPasses, FullPosterior, FullPrior
 from xgpc.hyperparameters import thetas
 from xgpc.inference import History, coordinate_ascent, starting_posterior
-from xgpc.kernels import KernelSpec
+from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS, has_label_noise
 from xgpc.passes import LEAST_COMPLEMENT, PRECISION_RATE
 from xgpc.posterior import SparsePosterior

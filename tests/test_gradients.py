@@ -12,7 +12,7 @@ from test_kernel_algebra import kernel_trees, magnitude
 from xgpc import _engine
 from xgpc.blocks import BLOCK_ROWS
 from xgpc.inference import History, coordinate_ascent
-from xgpc.kernels import KernelGradient, KernelSpec
+from xgpc.kernels.spec import KernelGradient, KernelSpec
 from xgpc.passes import Passes
 from xgpc.posterior import Prior, SparsePosterior
 

@@ -23,7 +23,7 @@ from xgpc.inducing import (
     inducing_points,
     sample_size,
 )
-from xgpc.kernels import KernelSpec
+from xgpc.kernels.spec import KernelSpec
 from xgpc.posterior import Prior
 
 every_method = pytest.mark.parametrize("method", METHODS)

@@ -15,7 +15,7 @@ from xgpc import _engine, inference
 from xgpc import stochastic as stochastic_module
 from xgpc.blocks import BLOCK_ROWS, TILE_ROWS
 from xgpc.inference import History, coordinate_ascent, natural_step
-from xgpc.kernels import KernelSpec
+from xgpc.kernels.spec import KernelSpec
 from xgpc.passes import Passes
 from xgpc.posterior import Prior, SparsePosterior
 from xgpc.stochastic import learning_rate_schedule, stochastic

@@ -23,7 +23,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
 from xgpc import GPClassifier, kernels
-from xgpc.kernels import MAX_FACTORS, MAX_NOISE, KernelSpec
+from xgpc.kernels.spec import MAX_FACTORS, MAX_NOISE, KernelSpec
 
 ARD = np.array([0.7, 2.0, 1.3])
 MATERN = {"1/2": 0.5, "3/2": 1.5, "5/2": 2.5, "infinity": np.inf}

@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import WhiteKernel as White
 from test_kernel_algebra import assert_equals_scikit_learn
 
 from xgpc._kernels import InducingKernel
-from xgpc.kernels import KernelSpec
+from xgpc.kernels.spec import KernelSpec
 
 EPS = np.finfo(np.float64).eps
 ARD = np.array([0.7, 2.0, 1.3])

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 import xgpc.posterior
 from xgpc import GPClassifier, learning
 from xgpc.inducing import FIRST_INDUCING
-from xgpc.kernels import KernelSpec
+from xgpc.kernels.spec import KernelSpec
 from xgpc.learning import (
     FIRST_ROWS,
     GROWTH,

@@ -19,7 +19,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from xgpc import GPClassifier
 from xgpc.archive import CHUNK, Archive
-from xgpc.kernels import KERNELS
+from xgpc.kernels.spec import KERNELS
 
 X, TWO = moons(24)
 THREE = TWO + (X[:, 0] > 1.0)

@@ -16,7 +16,7 @@ from xgpc import _engine
 from xgpc import passes as passes_module
 from xgpc.hyperparameters import thetas
 from xgpc.inference import History, coordinate_ascent, natural_step, starting_posterior
-from xgpc.kernels import KernelSpec
+from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS, has_label_noise
 from xgpc.passes import LEAST_COMPLEMENT, Passes
 from xgpc.posterior import Prior, SeparatePriors, SparsePosterior

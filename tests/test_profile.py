@@ -16,7 +16,7 @@ from xgpc import passes as passes_module
 from xgpc.full import FullPasses, FullPosterior
 from xgpc.hyperparameters import Options, ProfiledBound, lbfgs
 from xgpc.inference import History, coordinate_ascent, starting_posterior
-from xgpc.kernels import KernelSpec
+from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.passes import PRECISION_RATE, Passes
 from xgpc.posterior import Prior, SparsePosterior

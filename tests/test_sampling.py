@@ -13,9 +13,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Wh
 
 from xgpc import GPClassifier, gibbs
 from xgpc.gibbs import GibbsClassifier
-from xgpc.kernels import KernelSpec
+from xgpc.kernels.spec import KernelSpec
 from xgpc.posterior import JITTER, Prior
-from xgpc.sampling import Conditional, Model, Proposals, Whitening
+from xgpc.gibbs.chain import Conditional, Model, Proposals, Whitening
 
 LINEAR = DotProduct(1.0) + WhiteKernel(0.7)
 

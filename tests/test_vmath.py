@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RationalQuadratic
 
 from xgpc import _engine
-from xgpc.kernels import KernelSpec
+from xgpc.kernels.spec import KernelSpec
 
 EPS = np.finfo(np.float64).eps
 

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import io
 from .approximations.base import KernelPosterior, Natural, SeparatePriors, Training
-from .approximations.full import FullPrior
+from .estimator import LatentClassifier
 from .inference.correction import bound_gap, corrected_marginals, correction_terms, has_correction
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
-from .inference.history import History
-from .inference.mini_batch import learning_rate_schedule
-from .learning import start
-from .learning.profile import Options, Outcome
-from .learning.schemes import SCHEMES
-from .learning.stages import Learner, parameters_at_bounds
+from .learning.stages import learn, parameters_at_bounds
+from .learning.start import Beginning, Data, Inferred, Learned, start
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise, resolve
 from .ranges import check_latent
 from .rows.blas import single_threaded_blas
-from .rows.executor import Threads
+from .rows.executor import Executor
 from .rows.source import NONE, ArraySource
 from .validation import check_optimizer, check_parameters, checked_rows, training_data
 
@@ -38,7 +32,7 @@ LINK_ROWS = 8192
 NO_GAIN = 0.999
 
 
-class GPClassifier(ClassifierMixin, BaseEstimator):
+class GPClassifier(LatentClassifier):
     """Sparse variational Gaussian process classifier.
 
     A Gaussian process prior on a latent function, or on one for each of several classes, a likelihood, and a normal
@@ -131,7 +125,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     kernel_ : Kernel, with the learned parameters; a list of one for each class with ``share="none"``
     inducing_points_ : (m, d) array; (C, m, d) with ``share="none"``; the distinct rows of a full Gaussian process
     label_noise_ : float, delta, where there is one
-    posterior_ : xgpc.posterior.SparsePosterior, or xgpc.full.FullPosterior with ``inducing_points="all"``
+    posterior_ : SparsePosterior, or FullPosterior with ``inducing_points="all"``
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, all constants included.
     history_ : dict of arrays
@@ -248,13 +242,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         ConvergenceWarning
             If ``max_iter`` was reached, or kernel parameters have run to their bounds.
         """
-        fitted = copy.copy(self)
-        with single_threaded_blas():
-            fitted._fit(X, y, sample_weight)
-        self.__dict__ = fitted.__dict__
-        return self
+        return self._fitted(X, y, sample_weight)
 
-    def _fit(self, X, y, sample_weight) -> None:
+    def _validate(self, X, y, sample_weight) -> Data:
         check_parameters(self)
         random_state = check_random_state(self.random_state)
         X, codes, classes, weight = training_data(self, X, y, sample_weight)
@@ -266,42 +256,55 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 f"label_noise={noise:g} is for bounds 'additive-noise' of likelihoods other than softmax; the bound is "
                 f"{bound!r} of {likelihood.name!r}. Leave label_noise='learn', or take another bound."
             )
-        n_latents = likelihood.n_latents(len(classes))
-        labels = np.where(codes == 1, 1.0, -1.0) if n_latents is None else codes.astype(np.float64)
+        labels = codes.astype(np.float64) if likelihood.multi_class else np.where(codes == 1, 1.0, -1.0)
         source = ArraySource(X, labels, NONE if weight is None else weight)
-        history = History()
-        with Threads(self.n_jobs) as executor:
-            training = Training(source, executor, n_latents)
-            prior, previous, grow = start.start(self, training, classes, random_state)
-            site = likelihood.site(bound, len(classes), noise, start.first_label_noise(self, previous))
-            first_prior, q, n_iter = prior, previous, 0
-            unfinished: list[str] = []
-            if self.optimizer is not None or grow:
-                outcome, n_iter = self._learn(training, prior, previous, grow, site, random_state, history)
-                q, prior, site = outcome.q, outcome.q.prior, outcome.site
-                unfinished += [outcome.problem] if outcome.problem else []
-            history.context.update(n_rows=len(X), n_inducing=prior.n_inducing)
-            # What was learned must beat the previous fit; more points than it had are no choice between the two.
-            kept = None if previous is None or grow or self.optimizer is None else (previous, first_prior)
-            # Adam has ended on all rows.
-            batch_size = None if self.optimizer == "adam" else self.batch_size
-            posterior_options = PosteriorOptions(
-                batch_size, self.learning_rate, float(self.tol), int(self.max_iter), random_state, history
-            )
-            # Mini-batches pass over all rows a few times in all: nothing to cache for.
-            training = training if batch_size is None else training.uncached()
-            point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, posterior_options)
-            q, elbo, site, prior = point.q, point.elbo, point.site, point.q.prior
-            coin = -np.log(len(classes)) * training.total_weight
-            gap = bound_gap(training, point)
-            correction = correction_terms(training, point) if has_correction(likelihood.name, bound) else None
-        if not np.isfinite(elbo):
-            raise ValueError(f"The bound is {elbo}: scale the features and the sample weights to moderate values.")
+        return Data(source, classes, likelihood, bound, noise, random_state)
+
+    def _start(self, data: Data, executor: Executor) -> Beginning:
+        training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
+        return start(self, data, training)
+
+    def _learn(self, data: Data, beginning: Beginning) -> Learned:
+        """Hyperparameters and inducing points, and whether more of these pay."""
+        if self.optimizer is None and not beginning.grow:
+            return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
+        learned = learn(self, data, beginning)
+        kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
+        self._report(f"hyperparameters: {kernels} after {learned.n_iter} iterations")
+        return learned
+
+    def _infer(self, data: Data, learned: Learned) -> Inferred:
+        """The posterior of all rows, and what corrects it."""
+        beginning, history = learned.beginning, data.history
+        training, prior = beginning.training, learned.prior
+        history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
+        # What was learned must beat the previous fit; more points than it had are no choice between the two.
+        kept = None
+        if beginning.previous is not None and not beginning.grow and self.optimizer is not None:
+            kept = beginning.previous, beginning.prior
+        # Adam has ended on all rows.
+        batch_size = None if self.optimizer == "adam" else self.batch_size
+        options = PosteriorOptions(
+            batch_size, self.learning_rate, float(self.tol), int(self.max_iter), data.random_state, history
+        )
+        # Mini-batches pass over all rows a few times in all: nothing to cache for.
+        training = training if batch_size is None else training.uncached()
+        point, n_steps, converged = fit_posterior_or_keep(training, learned.q, prior, kept, learned.site, options)
+        if not np.isfinite(point.elbo):
+            raise ValueError(f"The bound is {point.elbo}: scale the features and the sample weights to moderate values.")
+        self._report(f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
+        terms = correction_terms(training, point) if has_correction(data.likelihood.name, data.bound) else None
+        unfinished = list(learned.problems)
         if not converged:
             unfinished.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior")
+        return Inferred(point, learned.n_iter or n_steps, unfinished, terms, bound_gap(training, point))
+
+    def _publish(self, data: Data, inferred: Inferred) -> None:
+        point, elbo = inferred.point, inferred.point.elbo
+        unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * data.source.total_weight
         messages = [f"{what}. The fit can be used; raise max_iter for a higher bound, or tol." for what in unfinished]
         if self.optimizer is not None:
-            messages += parameters_at_bounds([group.spec for group in prior.groups])
+            messages += parameters_at_bounds([group.spec for group in point.q.prior.groups])
             if self.kernel is not None and elbo <= NO_GAIN * coin:
                 messages.append(
                     f"The bound, {elbo:.5g}, is no better than that of guessing, {coin:.5g}. Where the features "
@@ -309,14 +312,15 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                     "features."
                 )
         if messages:
-            warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=3)
-        self._report(f"posterior: bound {elbo:.2f} after {n_steps} iterations")
-        self.classes_ = classes
-        self._set_fit(q, likelihood.name, bound, site.parameter, correction, gap)
+            warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
+        self.classes_ = data.classes
+        self._set_fit(
+            point.q, data.likelihood.name, data.bound, point.site.parameter, inferred.correction, inferred.bound_gap
+        )
         self.elbo_ = elbo
-        self.n_iter_ = max(1, n_iter or n_steps)
+        self.n_iter_ = max(1, inferred.n_iter)
         self.converged_ = not unfinished
-        self.history_ = history.arrays()
+        self.history_ = data.history.arrays()
 
     def _set_fit(
         self,
@@ -340,27 +344,6 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         elif hasattr(self, "label_noise_"):
             del self.label_noise_
 
-    def _learn(self, training, prior, previous, grow, site, random_state, history) -> tuple[Outcome, int]:
-        """Hyperparameters and inducing points: the outcome of the last stage, and the iterations of all."""
-        scheme = None
-        if self.optimizer is not None:
-            schedule = learning_rate_schedule(self.learning_rate)
-            scheme = SCHEMES[self.optimizer].bind(self.batch_size, schedule, random_state)
-        full = isinstance(prior.groups[0], FullPrior)
-        options = Options(bool(self.learn_inducing) and not full, float(self.tol), int(self.max_iter), history)
-        # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
-        sizes = None if self.optimizer == "adam" or full else self.subset_sizes
-        learner = Learner(training, site, scheme, options, sizes, random_state)
-        outcome = learner.learn(prior, previous, grow)
-        for _ in range(self.n_restarts_optimizer if scheme is not None else 0):
-            specs = [group.spec.with_theta(random_state.uniform(*group.spec.bounds.T)) for group in prior.groups]
-            other = learner.learn(prior.rebuilt(specs, prior.Z), None, grow)
-            if learner.comparable(other) > learner.comparable(outcome):
-                outcome = other
-        kernels = ", ".join(str(group.spec.kernel) for group in outcome.q.prior.groups)
-        self._report(f"hyperparameters: {kernels} after {learner.n_iter} iterations")
-        return outcome, learner.n_iter
-
     def _latent(self, X: Any, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
         if not isinstance(corrected, bool | np.bool_):
@@ -377,11 +360,6 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 f"{bound!r}."
             )
         return corrected_marginals(self.posterior_, self._correction, X, self.n_jobs)
-
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """The more probable class of each row of X (n, d): (n,) array."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[np.argmax(probabilities, axis=1)]
 
     def predict_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d).
@@ -405,15 +383,6 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 bound, mean[..., part].T, variance[..., part].T, delta
             )
         return log_proba
-
-    def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """What ``predict`` decides by: log odds (n,) of ``classes_[1]``; log probabilities (n, C) of several classes.
-
-        The log odds have the same order as the probability and are positive where that is the more probable class. The
-        mean of the latent function, whose order differs where its variance does, is ``predict_latent(X)[0]``.
-        """
-        log_proba = self.predict_log_proba(X)
-        return log_proba[:, 1] - log_proba[:, 0] if len(self.classes_) == 2 else log_proba
 
     def predict_latent(
         self, X: ArrayLike, return_cov: bool = False, corrected: bool = False
@@ -492,10 +461,6 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             If the file is not such a model.
         """
         return io.load(cls, path)
-
-    def _report(self, message: str) -> None:
-        if self.verbose:
-            print(f"xgpc: {message}", flush=True)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

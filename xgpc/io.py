@@ -22,7 +22,7 @@ from .approximations.full import FullPosterior, FullPrior
 from .approximations.sparse import SparsePosterior, SparsePrior
 from .files import regular, replacing
 from .inference.correction import has_bound_gap, has_correction
-from .kernels import KERNELS, KernelSpec, check_tree
+from .kernels.spec import KERNELS, KernelSpec, check_tree
 from .likelihoods import LIKELIHOODS, has_label_noise
 from .learning.inducing import given_points
 from .ranges import LARGEST_FEATURE, largest_size

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from ._engine import Site
-from .kernels import KernelGradient
+from .kernels.spec import KernelGradient
 from .rows.block import Block, Sites
 from .rows.executor import Cost
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from .._kernels import InducingKernel
-from ..kernels import KernelSpec
+from ..kernels.spec import KernelSpec
 from ..rows.block import Block
 from ..rows.executor import Executor, State, Threads
 from ..rows.source import ArraySource, RowSource
@@ -99,6 +99,10 @@ class KernelPrior(Prior, Protocol):
     @property
     def jitter(self) -> float: ...
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the points are all rows, which neither move nor become more."""
+
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> KernelPrior:
         """The same with other kernels, one for each group, and other inducing points."""
 
@@ -150,6 +154,10 @@ class SeparatePriors:
     def jitter(self) -> float:
         """The largest of any."""
         return max(prior.jitter for prior in self.groups)
+
+    @property
+    def is_full(self) -> bool:
+        return self.groups[0].is_full
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SeparatePriors:
         return SeparatePriors(

@@ -26,7 +26,7 @@ from scipy.linalg import lapack
 from .. import _full
 from .._engine import Site
 from .._kernels import InducingKernel
-from ..kernels import KernelGradient, KernelSpec
+from ..kernels.spec import KernelGradient, KernelSpec
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, Threads, workspace
 from ..rows.source import ArraySource
@@ -205,6 +205,7 @@ class FullPrior:
     key: str = field(default_factory=new_key, repr=False)
 
     jitter = 0.0
+    is_full = True
 
     def __post_init__(self) -> None:
         freeze(self)

@@ -11,7 +11,7 @@ import numpy as np
 from .. import _engine
 from .._engine import Site
 from .._kernels import InducingKernel
-from ..kernels import KernelGradient, KernelSpec
+from ..kernels.spec import KernelGradient, KernelSpec
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
 from ..statistics import Basis, Contraction, GivenSites, StatedSites, gradient
@@ -206,6 +206,8 @@ class SparsePrior:
     Linv: np.ndarray
     jitter: float
     key: str = field(default_factory=new_key, repr=False)
+
+    is_full = False
 
     def __post_init__(self) -> None:
         freeze(self)

@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController
 
 from ..approximations.base import KernelPrior
 from ..approximations.sparse import SparsePrior
-from ..kernels import KernelSpec
+from ..kernels.spec import KernelSpec
 from ..ranges import LARGEST_FEATURE, largest_size
 from ..rows.source import RowSource
 

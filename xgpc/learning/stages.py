@@ -12,9 +12,12 @@ from .._engine import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..inference.ascent import coordinate_ascent, starting_posterior, tolerance_unit, update
 from ..inference.history import History
-from ..kernels import KernelSpec
+from ..inference.mini_batch import learning_rate_schedule
+from ..kernels.spec import KernelSpec
 from .inducing import with_more_points
 from .profile import Options, Outcome
+from .schemes import SCHEMES
+from .start import Beginning, Data, Learned
 
 # Rows of the first subset: this many, or so many for each inducing point. With fewer, kernel parameters and inducing
 # points fit the sample: on ringnorm, 2000 rows at m = 100 lead to an optimum that all rows do not lead away from.
@@ -256,3 +259,24 @@ class Learner:
         if not self._sizes_after(size, prior):
             return self.options
         return replace(self.early, max_iter=min(GROWING_ITERATIONS, self.options.max_iter))
+
+
+def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
+    """Hyperparameters and inducing points, by the parameters of ``model``, a GPClassifier, from all its restarts."""
+    scheme, prior, random_state = None, beginning.prior, data.random_state
+    if model.optimizer is not None:
+        schedule = learning_rate_schedule(model.learning_rate)
+        scheme = SCHEMES[model.optimizer].bind(model.batch_size, schedule, random_state)
+    full = prior.is_full
+    options = Options(bool(model.learn_inducing) and not full, float(model.tol), int(model.max_iter), data.history)
+    # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
+    sizes = None if model.optimizer == "adam" or full else model.subset_sizes
+    learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state)
+    outcome = learner.learn(prior, beginning.previous, beginning.grow)
+    for _ in range(model.n_restarts_optimizer if scheme is not None else 0):
+        specs = [group.spec.with_theta(random_state.uniform(*group.spec.bounds.T)) for group in prior.groups]
+        other = learner.learn(prior.rebuilt(specs, prior.Z), None, beginning.grow)
+        if learner.comparable(other) > learner.comparable(outcome):
+            outcome = other
+    problems = (outcome.problem,) if outcome.problem else ()
+    return Learned(beginning, outcome.q, outcome.q.prior, outcome.site, learner.n_iter, problems)

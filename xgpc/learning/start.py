@@ -2,32 +2,102 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ..approximations.base import KernelPosterior, KernelPrior, SeparatePriors, Training
+from .._engine import Site
+from ..approximations.base import KernelPosterior, KernelPrior, Natural, SeparatePriors, Training
 from ..approximations.full import FullPrior
 from ..approximations.sparse import SparsePosterior, SparsePrior
-from ..kernels import KernelSpec, default_kernel
-from ..likelihoods import START_NOISE
+from ..inference.ascent import Point
+from ..inference.history import History
+from ..kernels.spec import KernelSpec, default_kernel
+from ..likelihoods import START_NOISE, Likelihood
+from ..rows.source import RowSource
 from .inducing import Sample, inducing_points, sample_size
 
 
-def start(
-    model: Any, training: Training, classes: np.ndarray, random_state: np.random.RandomState
-) -> tuple[KernelPrior, KernelPosterior | None, bool]:
-    """The prior to start from, the posterior if there is one, and whether to add inducing points.
+@dataclass(frozen=True)
+class Data:
+    """What a fit is of, checked.
+
+    Attributes
+    ----------
+    source : rows of positive weight, labels as the sites take them
+    classes : (C,) labels
+    likelihood, bound : which
+    label_noise : float, or None if it is learned or there is none
+    random_state : RandomState
+    history : History, which every step adds to
+    """
+
+    source: RowSource
+    classes: np.ndarray
+    likelihood: Likelihood
+    bound: str
+    label_noise: float | None
+    random_state: np.random.RandomState
+    history: History = field(default_factory=History)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a fit starts.
+
+    Attributes
+    ----------
+    training : the rows
+    prior : the prior to start from
+    previous : the posterior of a fit before, if there is one to start from
+    grow : whether to add inducing points while they pay
+    site : Site
+    """
+
+    training: Training
+    prior: KernelPrior
+    previous: KernelPosterior | None
+    grow: bool
+    site: Site
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What learning ends with: a posterior of some of the rows, or None, a prior and a site; and what it lacks."""
+
+    beginning: Beginning
+    q: KernelPosterior | None
+    prior: KernelPrior
+    site: Site
+    n_iter: int = 0
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """The posterior of all rows, with its pass; iterations; what went short; the terms of its correction; its gap."""
+
+    point: Point[KernelPosterior]
+    n_iter: int
+    unfinished: list[str]
+    correction: Natural | None
+    bound_gap: float | None
+
+
+def start(model: Any, data: Data, training: Training) -> Beginning:
+    """Kernel and inducing points to start from.
 
     Parameters
     ----------
     model : GPClassifier, of which the parameters are read, and for a warm start the posterior
-    training : Training
-    classes : (C,) labels
     """
+    random_state = data.random_state
     d = training.source.n_features
     n_kernels = training.n_latents if model.share == "none" and training.n_latents is not None else 1
-    previous = _previous(model, d, training.n_latents, n_kernels, classes)
+    previous = _previous(model, d, training.n_latents, n_kernels, data.classes)
+    noise = first_label_noise(model, previous)
+    site = data.likelihood.site(data.bound, len(data.classes), data.label_noise, noise)
     method = model.inducing_points if isinstance(model.inducing_points, str) else None
     size = len(training) if method == "all" else sample_size(model.n_inducing)
     sample = Sample(training.source, size, random_state)
@@ -49,15 +119,17 @@ def start(
     if method == "all":
         prior = FullPrior.build(specs[0], sample.rows, model.n_jobs)
     elif isinstance(previous, SparsePosterior):
-        return previous.prior.rebuilt(specs, previous.prior.Z), previous, False
+        return Beginning(training, previous.prior.rebuilt(specs, previous.prior.Z), previous, False, site)
     else:
         Z = inducing_points(sample, model.inducing_points, model.n_inducing, random_state, specs[0])
         grow = isinstance(model.n_inducing, str) and method is not None
         prior = SparsePrior.build(specs[0], Z)
     if n_kernels == 1:
-        return prior, previous, grow
+        return Beginning(training, prior, previous, grow, site)
     separate = SeparatePriors((prior,) * n_kernels)
-    return separate if previous is None else separate.rebuilt(specs, separate.Z), previous, grow
+    if previous is not None:
+        separate = separate.rebuilt(specs, separate.Z)
+    return Beginning(training, separate, previous, grow, site)
 
 
 def first_label_noise(model: Any, previous: KernelPosterior | None) -> float:

@@ -23,7 +23,7 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from ._kernels import FAMILIES, InducingKernel
+from .._kernels import FAMILIES, InducingKernel
 
 MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
 # The default kernel. Length scales start at sqrt(d) standard deviations, where the scaled squared distance of two rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
-from .kernels import KernelSpec
-from .approximations.sparse import SparsePrior
+from ..kernels.spec import KernelSpec
+from ..approximations.sparse import SparsePrior
 
 
 class Whitening:

@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
-from .classifier import GPClassifier
-from .metrics import scores
+from ..classifier import GPClassifier
+from ..metrics import scores
 from .report import Rows, aligned, kernel_rows, length_scales, score_rows
 
 TEST_SHARE = 0.4
@@ -70,7 +70,7 @@ class Demo:
         """Write the picture: a reliability diagram, and a model of the two most relevant features."""
         from matplotlib.figure import Figure
 
-        from .plotting import decision_contours, reliability_diagram
+        from ..plotting import decision_contours, reliability_diagram
 
         figure = Figure(figsize=(13.0, 5.4), layout="constrained")
         left, right = figure.subplots(1, 2)

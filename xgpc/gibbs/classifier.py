@@ -20,15 +20,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from . import _engine
-from .rows.blas import single_threaded_blas
-from .classifier import GPClassifier
+from .. import _engine
+from ..rows.blas import single_threaded_blas
+from ..classifier import GPClassifier
 from .diagnostics import effective_sample_size, split_r_hat
-from .links import logit_log_probabilities
-from .approximations.base import KernelPosterior
-from .ranges import check_latent
-from .sampling import Model, Proposals, Whitening
-from .validation import check_allowed, checked_rows, integer_from, training_data
+from ..links import logit_log_probabilities
+from ..approximations.base import KernelPosterior
+from ..ranges import check_latent
+from .chain import Model, Proposals, Whitening
+from ..validation import check_allowed, checked_rows, integer_from, training_data
 
 # Proposals are made and weighed in one matrix product: at 1000 rows fifty take two thirds of a sweep's time. Nine of
 # ten states of sweeps alone are effective draws there (both bench/gibbs.py): where chains mix so, a warm-up of twenty

@@ -1,0 +1,81 @@
+"""What the classifiers share: a fit in five steps, and predictions from log probabilities."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from .rows.blas import single_threaded_blas
+from .rows.executor import Executor, Threads
+
+
+class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
+    """A classifier by a latent function, or by one for each class."""
+
+    classes_: np.ndarray
+    n_jobs: int | None
+
+    def _fitted(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Fit in five steps; whichever fails, the estimator is what it was before."""
+        fitted = copy.copy(self)
+        with single_threaded_blas():
+            data = fitted._validate(X, y, sample_weight)
+            with Threads(self.n_jobs) as executor:
+                beginning = fitted._start(data, executor)
+                learned = fitted._learn(data, beginning)
+                inferred = fitted._infer(data, learned)
+            fitted._publish(data, inferred)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    @abstractmethod
+    def _validate(self, X: Any, y: Any, sample_weight: Any) -> Any:
+        """Parameters and data, checked."""
+
+    @abstractmethod
+    def _start(self, data: Any, executor: Executor) -> Any:
+        """Where to begin."""
+
+    def _learn(self, data: Any, beginning: Any) -> Any:
+        """Hyperparameters."""
+        return beginning
+
+    def _infer(self, data: Any, learned: Any) -> Any:
+        """The posterior at these."""
+        return learned
+
+    @abstractmethod
+    def _publish(self, data: Any, inferred: Any) -> None:
+        """Attributes of the fitted estimator, and warnings."""
+
+    @abstractmethod
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Log probabilities (n, C) of the classes, in the order of ``classes_``."""
+
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+        """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d)."""
+        log_proba = self.predict_log_proba(X)
+        return np.exp(log_proba, out=log_proba)
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """The more probable class of each row of X (n, d): (n,) array."""
+        log_proba = self.predict_log_proba(X)
+        return self.classes_[np.argmax(log_proba, axis=1)]
+
+    def decision_function(self, X: ArrayLike) -> np.ndarray:
+        """What ``predict`` decides by: log odds (n,) of ``classes_[1]``; log probabilities (n, C) of several classes.
+
+        The log odds have the same order as the probability and are positive where that is the more probable class. The
+        mean of the latent function, whose order differs where its variance does, is ``predict_latent(X)[0]``.
+        """
+        log_proba = self.predict_log_proba(X)
+        return log_proba[:, 1] - log_proba[:, 0] if len(self.classes_) == 2 else log_proba
+
+    def _report(self, message: str) -> None:
+        if getattr(self, "verbose", 0):
+            print(f"xgpc: {message}", flush=True)

@@ -18,15 +18,15 @@ import numpy as np
 from common import gemm_call, median_ratio, side_by_side, write
 from scipy.linalg import blas, lapack
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-
-from xgpc import _engine
-from xgpc._svi import NaturalGradient
 from xgpc.blocks import single_threaded_blas
-from xgpc.kernels.spec import KernelSpec
-from xgpc.likelihoods import LIKELIHOODS
 from xgpc.passes import Passes
 from xgpc.posterior import Prior, SparsePosterior
 from xgpc.stochastic import learning_rate_schedule
+
+from xgpc import _engine
+from xgpc._svi import NaturalGradient
+from xgpc.kernels.spec import KernelSpec
+from xgpc.likelihoods import LIKELIHOODS
 
 EXACT = _engine.SITES["logit", "exact"]
 

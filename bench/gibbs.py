@@ -20,8 +20,8 @@ from scipy.special import expit
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from threadpoolctl import threadpool_limits
 
-from xgpc.gibbs.diagnostics import effective_sample_size
 from xgpc.gibbs import GibbsClassifier
+from xgpc.gibbs.diagnostics import effective_sample_size
 
 KERNEL = ConstantKernel(4.0) * RBF(np.sqrt(5.0))
 JITTER = 1e-6

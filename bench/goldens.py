@@ -76,7 +76,11 @@ def cases():
     model = BayesianLinearClassifier(prior_variance=0.5, batch_size=100, max_iter=5, tol=0.0, **SEED)
     found["linear mini-batches"] = model, "moons", True
     found["linear learned"] = BayesianLinearClassifier(), "cancer", False
-    found["linear mini-batches learned"] = BayesianLinearClassifier(batch_size=50, max_iter=5, tol=0.0, **SEED), "moons", False
+    found["linear mini-batches learned"] = (
+        BayesianLinearClassifier(batch_size=50, max_iter=5, tol=0.0, **SEED),
+        "moons",
+        False,
+    )
     learned = {
         "profile": {},
         "profile full": {"inducing_points": "all"},
@@ -119,7 +123,9 @@ def fitted(model, X, y, weighted):
         arrays["gap"] = np.array([model.bound_gap()])
     # "change" of a step that has not been taken is no number to compare.
     skipped = ("seconds", "change", "epoch") if isinstance(model, BayesianLinearClassifier) else ("seconds",)
-    history = {name: column for name, column in model.history_.items() if column.dtype.kind == "f" and name not in skipped}
+    history = {
+        name: column for name, column in model.history_.items() if column.dtype.kind == "f" and name not in skipped
+    }
     return arrays | {f"history {name}": column for name, column in history.items()}
 
 

@@ -19,14 +19,14 @@ import numpy as np
 from common import RESULTS, load, split, timed_fit, write
 from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from xgpc.passes import Passes
+from xgpc.posterior import Prior
 
 from xgpc import GPClassifier
 from xgpc.catalogue import SYSTEMS
 from xgpc.inference import History, coordinate_ascent, natural_step
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.passes import Passes
-from xgpc.posterior import Prior
 
 SETS = ("pendigits", "statlog-landsat")
 N_INDUCING = 100

@@ -7,12 +7,12 @@ from scipy.special import expit, log_expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from test_gradients import points_apart
+from xgpc.full import FullPrior
+from xgpc.posterior import SeparatePriors
 
 from xgpc import GPClassifier
-from xgpc.full import FullPrior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.posterior import SeparatePriors
 
 EXACT = LIKELIHOODS["logit"].site("exact")
 SMOOTH = ConstantKernel(2.0) * Matern(1.2, nu=0.5)

@@ -10,11 +10,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.preprocessing import StandardScaler
+from xgpc.hyperparameters import Coordinates
+from xgpc.posterior import Prior, SparsePosterior
 
 from xgpc import GPClassifier, adam
-from xgpc.hyperparameters import Coordinates
 from xgpc.kernels.spec import KernelSpec
-from xgpc.posterior import Prior, SparsePosterior
 
 X, Y = moons(200)
 KERNEL = C(2.0) * RBF([1.0, 1.0])

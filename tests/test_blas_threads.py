@@ -15,9 +15,9 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import ExpSineSquared
 from threadpoolctl import threadpool_info, threadpool_limits
+from xgpc.blocks import single_threaded_blas
 
 from xgpc import BayesianLinearClassifier, GPClassifier, blocks
-from xgpc.blocks import single_threaded_blas
 
 # Large enough that BLAS would take threads of its own.
 M = 150

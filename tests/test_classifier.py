@@ -7,6 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import xgpc.fitting
+import xgpc.hyperparameters
+import xgpc.posterior
 from reference import moons, ringnorm, waveform
 from scipy.optimize import OptimizeResult
 from scipy.special import expit
@@ -20,12 +23,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_info, threadpool_limits
-
-import xgpc.fitting
-import xgpc.hyperparameters
-import xgpc.posterior
-from xgpc import GPClassifier
 from xgpc.inducing import Sample
+
+from xgpc import GPClassifier
 
 
 def test_scikit_learns_own_checks():

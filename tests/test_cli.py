@@ -13,8 +13,8 @@ from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 from xgpc import GPClassifier, __version__, demo
 from xgpc.app.cli import main
-from xgpc.metrics import expected_calibration_error
 from xgpc.app.tables import parse_labels, read_table
+from xgpc.metrics import expected_calibration_error
 
 FEATURES = ["mean radius", "mean texture", "mean smoothness"]
 OPTIONS = ["--inducing", "12", "--seed", "3"]

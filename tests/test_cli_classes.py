@@ -11,10 +11,10 @@ from sklearn.preprocessing import label_binarize
 
 from xgpc import GPClassifier, systems
 from xgpc.app.cli import main
-from xgpc.likelihoods import LIKELIHOODS
-from xgpc.metrics import expected_calibration_error
 from xgpc.app.report import class_shares, model_kernel_rows
 from xgpc.app.tables import are_measurements
+from xgpc.likelihoods import LIKELIHOODS
+from xgpc.metrics import expected_calibration_error
 
 FEATURES = ["sepal length", "sepal width"]
 CLASSES = ["setosa", "versicolor", "virginica"]

@@ -17,9 +17,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from sklearn.gaussian_process.kernels import Sum as SumOfKernels
 from test_gibbs import TruePosterior
+from xgpc.correction import SMALL_TILT, corrected_marginals, polya_gamma_variance
 
 from xgpc import GPClassifier, correction
-from xgpc.correction import SMALL_TILT, corrected_marginals, polya_gamma_variance
 from xgpc.likelihoods import LIKELIHOODS
 
 # Covariance matrices that have inverses in double precision.

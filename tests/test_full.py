@@ -5,6 +5,7 @@ import pickle
 import mpmath
 import numpy as np
 import pytest
+import xgpc.posterior
 from full_helpers import (
     EXACT,
     SMOOTH,
@@ -21,17 +22,16 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, RationalQuadratic, WhiteKernel
 from test_gradients import KERNELS, SOME_KERNELS, derivative, points_apart
 from test_kernel_algebra import kernel_trees, magnitude
-
-import xgpc.posterior
-from xgpc import full
-from xgpc._engine import Site
 from xgpc.full import FullPasses, FullPosterior, FullPrior
 from xgpc.hyperparameters import thetas
+from xgpc.passes import LEAST_COMPLEMENT, PRECISION_RATE
+from xgpc.posterior import SparsePosterior
+
+from xgpc import full
+from xgpc._engine import Site
 from xgpc.inference import History, coordinate_ascent, starting_posterior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS, has_label_noise
-from xgpc.passes import LEAST_COMPLEMENT, PRECISION_RATE
-from xgpc.posterior import SparsePosterior
 
 REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
 CASES = [(*key, "kernel") for key in REGISTERED]

@@ -21,14 +21,14 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 from threadpoolctl import threadpool_limits
-
-from xgpc import GPClassifier, blocks, full, learning
 from xgpc.full import FullPosterior
 from xgpc.hyperparameters import Options, Outcome, thetas
+from xgpc.posterior import SparsePosterior
+
+from xgpc import GPClassifier, blocks, full, learning
 from xgpc.inference import History
 from xgpc.learning import Data, Learner
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.posterior import SparsePosterior
 
 # Invariances.
 

@@ -11,13 +11,13 @@ from numpy.testing import assert_allclose
 from reference import moons
 from scipy.special import expit, log_expit, logsumexp
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from xgpc.posterior import Prior
 
 from xgpc import gibbs
-from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat
-from xgpc.gibbs.classifier import DISPERSION, WATCHED, GibbsClassifier
-from xgpc.kernels.spec import KernelSpec
-from xgpc.posterior import Prior
 from xgpc.gibbs.chain import Conditional, Model, Proposals, Whitening
+from xgpc.gibbs.classifier import DISPERSION, WATCHED, GibbsClassifier
+from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat
+from xgpc.kernels.spec import KernelSpec
 
 # The chain as a whole.
 

@@ -8,13 +8,13 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, Kernel, Matern, Ra
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from test_kernel_algebra import kernel_trees, magnitude
-
-from xgpc import _engine
 from xgpc.blocks import BLOCK_ROWS
-from xgpc.inference import History, coordinate_ascent
-from xgpc.kernels.spec import KernelGradient, KernelSpec
 from xgpc.passes import Passes
 from xgpc.posterior import Prior, SparsePosterior
+
+from xgpc import _engine
+from xgpc.inference import History, coordinate_ascent
+from xgpc.kernels.spec import KernelGradient, KernelSpec
 
 # Each takes a length scale (d,), a variance and a white variance.
 KERNELS = {

@@ -10,7 +10,6 @@ from sklearn.datasets import make_blobs
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, Sum
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
-
 from xgpc.inducing import (
     FIRST_INDUCING,
     GREEDY_TRACE,
@@ -23,8 +22,9 @@ from xgpc.inducing import (
     inducing_points,
     sample_size,
 )
-from xgpc.kernels.spec import KernelSpec
 from xgpc.posterior import Prior
+
+from xgpc.kernels.spec import KernelSpec
 
 every_method = pytest.mark.parametrize("method", METHODS)
 repeatable = settings(deadline=None, derandomize=True, max_examples=60)

@@ -10,15 +10,15 @@ from scipy.special import log_expit
 from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.preprocessing import StandardScaler
-
-from xgpc import _engine, inference
-from xgpc import stochastic as stochastic_module
 from xgpc.blocks import BLOCK_ROWS, TILE_ROWS
-from xgpc.inference import History, coordinate_ascent, natural_step
-from xgpc.kernels.spec import KernelSpec
 from xgpc.passes import Passes
 from xgpc.posterior import Prior, SparsePosterior
 from xgpc.stochastic import learning_rate_schedule, stochastic
+
+from xgpc import _engine, inference
+from xgpc import stochastic as stochastic_module
+from xgpc.inference import History, coordinate_ascent, natural_step
+from xgpc.kernels.spec import KernelSpec
 
 EXACT, POLYA_GAMMA = _engine.SITES["logit", "exact"], _engine.SITES["logit", "polya-gamma"]
 BOUNDS = ("exact", "polya-gamma")

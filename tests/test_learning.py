@@ -4,16 +4,17 @@ import warnings
 
 import numpy as np
 import pytest
+import xgpc.posterior
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import moons, ringnorm, twonorm
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-
-import xgpc.posterior
-from xgpc import GPClassifier, learning
 from xgpc.inducing import FIRST_INDUCING
+from xgpc.posterior import Prior
+
+from xgpc import GPClassifier, learning
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning import (
     FIRST_ROWS,
@@ -25,7 +26,6 @@ from xgpc.learning import (
     parameters_at_bounds,
     subset_sizes,
 )
-from xgpc.posterior import Prior
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=80)
 

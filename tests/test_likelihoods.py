@@ -12,11 +12,11 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.preprocessing import StandardScaler
 from test_learning import quietly, rows_of
 from test_multiclass import CASES, NOISY, NOISY_CASES, SEVERAL, Problem, assert_near, cases, repeatable, seeds
+from xgpc.full import FullPosterior
+from xgpc.passes import LARGEST_DELTA, LEAST_DELTA, best_parameter
 
 from xgpc import BayesianLinearClassifier, GPClassifier, systems
-from xgpc.full import FullPosterior
 from xgpc.likelihoods import LIKELIHOODS, expected_log_likelihood
-from xgpc.passes import LARGEST_DELTA, LEAST_DELTA, best_parameter
 
 NAMES = ["X-GPC", "X-GPC-batch", "SVGPC", "vi-JJ", "vi-JJ-full", "vi-JJ-hybrid", "vi-Taylor", "GPC-I", "GPC-II"]
 NAMES += ["GPC-III", "GPC-I-mc", "GPC-II-mc", "GPC-III-mc", "GPCsm", "GPCaug-mc", "S-BSVM", "B-BSVM", "linear-BSVM"]

@@ -11,16 +11,16 @@ from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic, WhiteKernel
 from sklearn.preprocessing import StandardScaler
 from test_gradients import derivative
-
-from xgpc import _engine
-from xgpc import passes as passes_module
 from xgpc.hyperparameters import thetas
-from xgpc.inference import History, coordinate_ascent, natural_step, starting_posterior
-from xgpc.kernels.spec import KernelSpec
-from xgpc.likelihoods import LIKELIHOODS, has_label_noise
 from xgpc.passes import LEAST_COMPLEMENT, Passes
 from xgpc.posterior import Prior, SeparatePriors, SparsePosterior
 from xgpc.stochastic import MiniBatches, learning_rate_schedule, stochastic
+
+from xgpc import _engine
+from xgpc import passes as passes_module
+from xgpc.inference import History, coordinate_ascent, natural_step, starting_posterior
+from xgpc.kernels.spec import KernelSpec
+from xgpc.likelihoods import LIKELIHOODS, has_label_noise
 
 REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
 SEVERAL = [site for site in REGISTERED if LIKELIHOODS[site[0]].multi_class]

@@ -10,16 +10,16 @@ from sklearn.datasets import load_breast_cancer, load_iris, load_wine, make_blob
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.preprocessing import StandardScaler
 from test_multiclass import Problem, assert_near, cases, symmetric
+from xgpc.full import FullPasses, FullPosterior
+from xgpc.hyperparameters import Options, ProfiledBound, lbfgs
+from xgpc.passes import PRECISION_RATE, Passes
+from xgpc.posterior import Prior, SparsePosterior
 
 from xgpc import GPClassifier, full, hyperparameters, inference
 from xgpc import passes as passes_module
-from xgpc.full import FullPasses, FullPosterior
-from xgpc.hyperparameters import Options, ProfiledBound, lbfgs
 from xgpc.inference import History, coordinate_ascent, starting_posterior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.passes import PRECISION_RATE, Passes
-from xgpc.posterior import Prior, SparsePosterior
 
 MULTINOMIAL = [
     (f"multinomial-{name}", "additive-noise", share)

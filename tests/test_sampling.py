@@ -10,12 +10,12 @@ from scipy.special import log_expit, log_ndtr
 from scipy.stats import kstest, multivariate_normal
 from sklearn.datasets import make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from xgpc.posterior import JITTER, Prior
 
 from xgpc import GPClassifier, gibbs
 from xgpc.gibbs import GibbsClassifier
-from xgpc.kernels.spec import KernelSpec
-from xgpc.posterior import JITTER, Prior
 from xgpc.gibbs.chain import Conditional, Model, Proposals, Whitening
+from xgpc.kernels.spec import KernelSpec
 
 LINEAR = DotProduct(1.0) + WhiteKernel(0.7)
 

@@ -14,14 +14,14 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from test_gradients import Problem, derivative
-
-from xgpc import GPClassifier, _engine
 from xgpc.hyperparameters import Options
-from xgpc.inference import History, coordinate_ascent, objective
-from xgpc.likelihoods import LIKELIHOODS
 from xgpc.posterior import Prior, SparsePosterior
 from xgpc.schemes import POLYA_GAMMA, SCHEMES, FixedSites, JointBound, _slope_of_precision
 from xgpc.stochastic import learning_rate_schedule
+
+from xgpc import GPClassifier, _engine
+from xgpc.inference import History, coordinate_ascent, objective
+from xgpc.likelihoods import LIKELIHOODS
 
 TAYLOR = _engine.SITES["logit", "taylor"]
 

@@ -9,9 +9,9 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
+from xgpc.passes import Passes, TrainingSites
 
 from xgpc import GPClassifier
-from xgpc.passes import Passes, TrainingSites
 
 
 def quietly(model, X, y):

@@ -291,7 +291,9 @@ class GPClassifier(LatentClassifier):
         training = training if batch_size is None else training.uncached()
         point, n_steps, converged = fit_posterior_or_keep(training, learned.q, prior, kept, learned.site, options)
         if not np.isfinite(point.elbo):
-            raise ValueError(f"The bound is {point.elbo}: scale the features and the sample weights to moderate values.")
+            raise ValueError(
+                f"The bound is {point.elbo}: scale the features and the sample weights to moderate values."
+            )
         self._report(f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
         terms = correction_terms(training, point) if has_correction(data.likelihood.name, data.bound) else None
         unfinished = list(learned.problems)

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from .archive import KINDS, Archive, Member
 from .approximations.base import KernelPosterior, SeparatePriors
 from .approximations.full import FullPosterior, FullPrior
 from .approximations.sparse import SparsePosterior, SparsePrior
+from .archive import KINDS, Archive, Member
 from .files import regular, replacing
 from .inference.correction import has_bound_gap, has_correction
 from .kernels.spec import KERNELS, KernelSpec, check_tree
-from .likelihoods import LIKELIHOODS, has_label_noise
 from .learning.inducing import given_points
+from .likelihoods import LIKELIHOODS, has_label_noise
 from .ranges import LARGEST_FEATURE, largest_size
 from .rows.blas import single_threaded_blas
 from .validation import check_parameters, is_integer, is_number

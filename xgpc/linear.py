@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ._engine import SITES
+from ._engine import SITES, Site
 from .approximations.base import Training, joint_marginals
 from .approximations.linear import LinearPrior, SpanBelief
 from .approximations.row_span import RowSpan
+from .approximations.sparse import SparsePosterior
+from .estimator import LatentClassifier
+from .inference.ascent import Point
 from .inference.history import History
 from .inference.mini_batch import learning_rate_schedule
 from .learning.prior_variance import ascend, stochastic_ascent
@@ -24,7 +27,7 @@ from .likelihoods import LIKELIHOODS
 from .ranges import check_latent, largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
-from .rows.executor import Threads
+from .rows.executor import Executor
 from .rows.source import NONE, ArraySource
 from .validation import check_allowed, checked_rows, is_name, is_number, training_data
 
@@ -46,7 +49,19 @@ VARIANCE_RANGE = (1e-100, 1e100)
 LEAST_STEPS = 10
 
 
-class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
+@dataclass(frozen=True)
+class Data:
+    """What a fit is of, checked: rows in the coordinates of their span, the first prior of these, and the site."""
+
+    source: ArraySource
+    prior: LinearPrior
+    span: RowSpan
+    site: Site
+    random_state: np.random.RandomState
+    history: History = field(default_factory=History)
+
+
+class BayesianLinearClassifier(LatentClassifier):
     """Bayesian linear classification of two classes: logistic, probit, or the support vector machine.
 
     The latent function is f(x) = coef . x + intercept with normal priors; the posterior is approximated by a normal
@@ -110,35 +125,37 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
         ValueError for bad data or parameters: the estimator is then what it was. ConvergenceWarning if ``max_iter``
         was reached or the prior variance has run to the end of its range.
         """
-        fitted = copy.copy(self)
-        with single_threaded_blas():
-            fitted._fit(X, y, sample_weight)
-        self.__dict__ = fitted.__dict__
-        return self
+        return self._fitted(X, y, sample_weight)
 
-    def _fit(self, X, y, sample_weight) -> None:
-        site, bound = self._check_parameters()
+    def _validate(self, X, y, sample_weight) -> Data:
+        site = self._check_parameters()
         X, signs, weight = self._check_training_data(X, y, sample_weight)
-        history, random_state = History(), check_random_state(self.random_state)
-        prior = self._start(X, weight)
+        prior = self._first_prior(X, weight)
         span, rows = RowSpan.of(X)
-        prior = prior.of_dimension(rows.shape[1])
-        options = {"tol": self.tol, "max_iter": self.max_iter, "history": history}
         # Whitened rows would take as much memory as the rows.
         source = ArraySource(rows, signs, NONE if weight is None else weight, cache_bytes=0)
-        with Threads(self.n_jobs) as executor:
-            training = Training(source, executor)
-            if self.batch_size is None or LEAST_STEPS * self.batch_size > len(signs):
-                point, n_iter, converged = ascend(training, prior, site, monotone=bound != "taylor", **options)
-            else:
-                schedule = learning_rate_schedule(self.learning_rate)
-                point, n_iter, converged = stochastic_ascent(
-                    training, prior, site, int(self.batch_size), schedule, random_state, **options
-                )
-        q, elbo = point.q, point.elbo
+        return Data(source, prior.of_dimension(rows.shape[1]), span, site, check_random_state(self.random_state))
+
+    def _start(self, data: Data, executor: Executor) -> Training:
+        return Training(data.source, executor)
+
+    def _learn(self, data: Data, beginning: Training) -> tuple[Point[SparsePosterior], int, bool]:
+        """The prior variance and the posterior, in turn."""
+        options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "history": data.history}
+        if self.batch_size is None or LEAST_STEPS * self.batch_size > len(beginning):
+            return ascend(beginning, data.prior, data.site, monotone=data.site.bound != "taylor", **options)
+        schedule = learning_rate_schedule(self.learning_rate)
+        return stochastic_ascent(
+            beginning, data.prior, data.site, int(self.batch_size), schedule, data.random_state, **options
+        )
+
+    def _publish(self, data: Data, inferred: tuple[Point[SparsePosterior], int, bool]) -> None:
+        point, n_iter, converged = inferred
+        q, elbo, span = point.q, point.elbo, data.span
+        prior: LinearPrior = q.prior
         if not np.isfinite(elbo):
             raise ValueError(f"The bound is {elbo}: give moderate sample weights and prior_variance.")
-        messages, log_s2 = [], np.log(q.prior.variance)
+        messages, log_s2 = [], np.log(prior.variance)
         if not converged:
             messages.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g}; raise max_iter, or tol.")
         if prior.low < prior.high and min(log_s2 - prior.low, prior.high - log_s2) < AT_BOUND:
@@ -147,19 +164,18 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
                 "of the classes (least), or separate them (largest). Give a prior_variance if that is not meant."
             )
         if messages:
-            warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=3)
-        if self.verbose:
-            print(f"xgpc: bound {elbo:.2f} after {n_iter} iterations, prior variance {np.exp(log_s2):.4g}", flush=True)
-        b = q.prior.scale * q.w
+            warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
+        self._report(f"bound {elbo:.2f} after {n_iter} iterations, prior variance {np.exp(log_s2):.4g}")
+        b = prior.scale * q.w
         self.posterior_, self.elbo_, self.n_iter_, self.converged_ = q, elbo, n_iter, converged
         self.coef_ = span.coefficients(b[: prior.d])[None]
         self.intercept_ = b[prior.d :] if self.fit_intercept else np.zeros(1)
-        self.prior_variance_, self._span = q.prior.variance, span
-        self.history_ = history.arrays()
-        self._resolved = self.likelihood, bound
+        self.prior_variance_, self._span = prior.variance, span
+        self.history_ = data.history.arrays()
+        self._resolved = self.likelihood, data.site.bound
 
-    def _check_parameters(self) -> tuple[Any, str]:
-        """The site and its bound's name; ValueError for a parameter that is not allowed."""
+    def _check_parameters(self) -> Site:
+        """The site; ValueError for a parameter that is not allowed."""
         names = [name for name in LIKELIHOOD_NAMES if name in LIKELIHOODS]
         known = is_name(self.likelihood, names)
         bounds = [b for b in LIKELIHOODS[self.likelihood].bounds if (self.likelihood, b) in SITES] if known else []
@@ -176,7 +192,7 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
             },
         )
         bound = bounds[0] if self.bound == "auto" else self.bound
-        return SITES[self.likelihood, bound], bound
+        return SITES[self.likelihood, bound]
 
     def _check_training_data(self, X, y, sample_weight) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """Rows of positive weight, their labels as -1 or +1, and their weights, None for all ones."""
@@ -196,7 +212,7 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
         X = X if len(rows) == X.shape[0] else X[rows[:, 0].astype(np.intp)]
         return X, np.where(codes == 1, 1.0, -1.0), weight
 
-    def _start(self, X, weight) -> LinearPrior:
+    def _first_prior(self, X, weight) -> LinearPrior:
         """The given prior variance, or where to start and the range, by the mean square of the rows."""
         largest = largest_size(X)
         if 0.0 < largest < LEAST_FEATURE:
@@ -239,19 +255,6 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
             rows = slice(start, start + BLOCK_ROWS)
             log_proba[rows] = LIKELIHOODS[name].log_probabilities(bound, mean[rows], variance[rows], None)
         return log_proba
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (n, 2) of the classes, in the order of ``classes_``."""
-        return np.exp(self.predict_log_proba(X))
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The more probable class (n,) of each row."""
-        log_proba = self.predict_log_proba(X)
-        return self.classes_[np.argmax(log_proba, axis=1)]
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Log odds (n,) of ``classes_[1]``; the mean of the latent function is ``predict_latent(X)[0]``."""
-        return np.diff(self.predict_log_proba(X), axis=1)[:, 0]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

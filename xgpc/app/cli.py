@@ -18,14 +18,14 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from . import demo
 from ..catalogue import SYSTEMS
 from ..classifier import GPClassifier
 from ..files import check_replaceable, check_writable, is_special, replacing
+from ..learning.schemes import SCHEMES
 from ..likelihoods import LIKELIHOODS, resolve
 from ..metrics import scores
+from . import demo
 from .report import Rows, aligned, class_shares, model_kernel_rows, score_rows
-from ..learning.schemes import SCHEMES
 from .tables import Table, are_measurements, encode_labels, listed, parse_labels, plain, read_table
 
 EXIT_OK, EXIT_BAD_INPUT = 0, 2

@@ -176,9 +176,7 @@ def _gram_gradient(block: Block, state: GramGradient) -> KernelGradient:
     sums, core = KernelGradient.empty(state.core), state.core
     work = workspace(len(block), core.n_inducing, core.n_features)
     Z = core.inducing_points
-    _full.gradient_of_block(
-        core, Z, block.start, block.start + len(block), state.G, state.by_noise, work, *sums.arrays
-    )
+    _full.gradient_of_block(core, Z, block.start, block.start + len(block), state.G, state.by_noise, work, *sums.arrays)
     return sums
 
 

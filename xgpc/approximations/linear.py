@@ -73,9 +73,7 @@ class LinearBasis:
         starts = range(0, len(a), work.rows)
         return np.concatenate([a[start : start + work.rows].T.ravel() for start in starts]), work
 
-    def update(
-        self, block: Block, belief: GaussianBelief, site: Site
-    ) -> tuple[Sites, np.ndarray, np.ndarray]:
+    def update(self, block: Block, belief: GaussianBelief, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
         few = self._few(block.X)
         if few is not None:
             sites = block.evaluated(belief.key, site, *_sparse_marginals(few, belief))

@@ -56,9 +56,7 @@ class InducingBasis:
     def _whitened(self, block: Block) -> tuple[np.ndarray, bool]:
         return block.whitened(self.key, len(self.parts), len(block) * self.parts[0][0].n_inducing)
 
-    def update(
-        self, block: Block, belief: GaussianBelief, site: Site
-    ) -> tuple[Sites, np.ndarray, np.ndarray]:
+    def update(self, block: Block, belief: GaussianBelief, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
         n, work, (caches, cached) = len(block), self._scratch(block), self._whitened(block)
         mean, variance, precision, linear = np.empty((4, self.n_latents, n))
         if len(self.parts) == 1:
@@ -179,9 +177,7 @@ class CoefficientBasis(Basis, Protocol):
 
     def marginals(self, block: Block, belief: GaussianBelief) -> tuple[np.ndarray, np.ndarray]: ...
 
-    def update(
-        self, block: Block, belief: GaussianBelief, site: Site
-    ) -> tuple[Sites, np.ndarray, np.ndarray]: ...
+    def update(self, block: Block, belief: GaussianBelief, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]: ...
 
     def mini_batches(self, X: Any) -> tuple[list[Any], np.ndarray, np.ndarray]: ...
 

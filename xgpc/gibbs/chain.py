@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
-from ..kernels.spec import KernelSpec
 from ..approximations.sparse import SparsePrior
+from ..kernels.spec import KernelSpec
 
 
 class Whitening:
@@ -53,10 +53,11 @@ class Model:
     ----------
     A : (n, r), residual : (n,) k
     y : (n,) -1 or +1
+    whitening : Whitening, which makes them of rows
     """
 
     def __init__(self, whitening: Whitening, X: np.ndarray, y: np.ndarray):
-        self.y = y
+        self.y, self.whitening = y, whitening
         self.A, self.residual = whitening.rows(X)
         n, r = self.A.shape
         # Multiply-adds of a draw of z given omega, from n pseudo-observations or from r natural parameters.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from threading import Event
 from typing import Any
@@ -15,20 +15,22 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _engine
-from ..rows.blas import single_threaded_blas
-from ..classifier import GPClassifier
-from .diagnostics import effective_sample_size, split_r_hat
-from ..links import logit_log_probabilities
 from ..approximations.base import KernelPosterior
+from ..classifier import GPClassifier
+from ..estimator import LatentClassifier
+from ..kernels.spec import KernelSpec
+from ..links import logit_log_probabilities
 from ..ranges import check_latent
-from .chain import Model, Proposals, Whitening
+from ..rows.blas import single_threaded_blas
+from ..rows.executor import Executor
 from ..validation import check_allowed, checked_rows, integer_from, training_data
+from .chain import Model, Proposals, Whitening
+from .diagnostics import effective_sample_size, split_r_hat
 
 # Proposals are made and weighed in one matrix product: at 1000 rows fifty take two thirds of a sweep's time. Nine of
 # ten states of sweeps alone are effective draws there (both bench/gibbs.py): where chains mix so, a warm-up of twenty
@@ -77,7 +79,33 @@ def _progress(total: int, verbose: int) -> Iterator[Callable[[], object]]:
         yield bar.update
 
 
-class GibbsClassifier(ClassifierMixin, BaseEstimator):
+PolyaGamma = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a fit is of, checked: rows (n, d), labels -1 or +1, classes, and the sampler of Polya-Gamma variables."""
+
+    rows: np.ndarray
+    labels: np.ndarray
+    classes: np.ndarray
+    polya_gamma: PolyaGamma
+    random_state: np.random.RandomState
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What the chains are told: kernel and inducing points, model and proposals, rows to watch, and their seeds."""
+
+    spec: KernelSpec
+    Z: np.ndarray
+    model: Model
+    proposals: Proposals
+    watched: np.ndarray
+    seeds: list[np.random.SeedSequence]
+
+
+class GibbsClassifier(LatentClassifier):
     """Samples of the exact posterior of the logit Gaussian process: what approximations are to be compared with.
 
     Polya-Gamma variables make the latent values normal given the labels, so that both can be drawn in turn [1]_: a
@@ -200,12 +228,9 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         ConvergenceWarning
             If R-hat is above 1.01.
         """
-        fitted = copy.copy(self)
-        fitted._fit(X, y)
-        self.__dict__ = fitted.__dict__
-        return self
+        return self._fitted(X, y, None)
 
-    def _fit(self, X: Any, y: Any) -> None:
+    def _validate(self, X, y, sample_weight) -> Data:
         polya_gamma = _polya_gamma_sampler()
         self._check()
         rows, codes, classes, _ = training_data(self, X, y, None)
@@ -216,41 +241,50 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
             )
         rows = np.ascontiguousarray(rows, dtype=np.float64)
         labels = np.where(codes == 1, 1.0, -1.0)
-        random_state = check_random_state(self.random_state)
-        q = self._approximation(rows, labels, random_state)
-        spec, Z = q.prior.spec, np.array(q.prior.Z)
-        seeds = np.random.SeedSequence(random_state.randint(2**31, size=4).tolist()).spawn(self.n_chains)
-        total = self.n_chains * (self.n_warmup + self._sweeps)
-        with single_threaded_blas(), _progress(total, self.verbose) as advance:
-            whitening = Whitening(spec, Z, isinstance(self.inducing_points, str))
-            model = Model(whitening, rows, labels)
-            proposals = Proposals(model, *self._sites(q, rows, labels))
-            del q
-            watched = np.sort(random_state.permutation(len(rows))[:WATCHED])
+        return Data(rows, labels, classes, polya_gamma, check_random_state(self.random_state))
 
-            # An interrupt comes to the calling thread alone, and what fails in one chain need not wait for the others.
-            stop = Event()
+    def _start(self, data: Data, executor: Executor) -> Beginning:
+        """The model, with proposals from the variational posterior, and seeds of the chains."""
+        q, random_state = self._approximation(data.rows, data.labels, data.random_state), data.random_state
+        seeds = np.random.SeedSequence(random_state.randint(2**31, size=4).tolist()).spawn(self.n_chains)
+        spec, Z = q.prior.groups[0].spec, np.array(q.prior.Z)
+        model = Model(Whitening(spec, Z, isinstance(self.inducing_points, str)), data.rows, data.labels)
+        proposals = Proposals(model, *self._sites(q, data.rows, data.labels))
+        watched = np.sort(random_state.permutation(len(data.rows))[:WATCHED])
+        return Beginning(spec, Z, model, proposals, watched, seeds)
+
+    def _infer(self, data: Data, learned: Beginning) -> tuple[Beginning, list[Chain]]:
+        """The chains."""
+        # An interrupt comes to the calling thread alone, and what fails in one chain need not wait for the others.
+        stop = Event()
+        total = self.n_chains * (self.n_warmup + self._sweeps)
+        with _progress(total, self.verbose) as advance:
 
             def run(seed: np.random.SeedSequence) -> Chain:
+                rng = np.random.default_rng(seed)
+                model, proposals, watched = learned.model, learned.proposals, learned.watched
                 try:
-                    return self._run(model, proposals, watched, polya_gamma, np.random.default_rng(seed), advance, stop)
+                    return self._run(model, proposals, watched, data.polya_gamma, rng, advance, stop)
                 except BaseException:
                     stop.set()
                     raise
 
             with ThreadPoolExecutor(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
                 try:
-                    chains = list(pool.map(run, seeds))
+                    return learned, list(pool.map(run, learned.seeds))
                 finally:
                     stop.set()
-        self._set_fit(chains, whitening, classes)
-        self.kernel_, self.inducing_points_ = spec.kernel, Z
+
+    def _publish(self, data: Data, inferred: tuple[Beginning, list[Chain]]) -> None:
+        beginning, chains = inferred
+        self._set_fit(chains, beginning.model.whitening, data.classes)
+        self.kernel_, self.inducing_points_ = beginning.spec.kernel, beginning.Z
         if self.r_hat_ > LARGEST_R_HAT:
             warnings.warn(
                 f"R-hat is {self.r_hat_:.4g}, above {LARGEST_R_HAT}: chains that disagree, or draws too few to tell. "
                 f"Raise n_samples={self.n_samples} or thin={self.thin}; n_warmup where it stays.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _check(self) -> None:
@@ -372,10 +406,6 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
             variance[part] = residual + np.einsum("ij,ij->i", A @ self._covariance, A)
         return mean, np.maximum(variance, 0.0)
 
-    def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Probabilities (n, 2), the means over the kept draws of those given z."""
-        return np.exp(self.predict_log_proba(X))
-
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Logarithms (n, 2) of the probabilities.
 
@@ -391,11 +421,6 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
                 each = logsumexp(each.reshape(*means.shape, 2), axis=1)
                 log_proba[part] = np.logaddexp(log_proba[part], each)
         return log_proba - logsumexp(log_proba, axis=1, keepdims=True)
-
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """The more probable class of each row of X: (n,) array."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[np.argmax(probabilities, axis=1)]
 
     def sample_latent(self, X: ArrayLike) -> np.ndarray:
         """Draws (n_chains, n_samples, n) of the latent function's part that ``samples_`` fix.

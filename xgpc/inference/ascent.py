@@ -12,7 +12,16 @@ from .. import _engine
 from .._engine import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Posterior, Training, is_same_prior
 from ..curvatures import CURVATURES
-from ..statistics import GivenSites, Moments, Products, Restatement, StatedSites, curvature_product, mean_gradient, restate
+from ..statistics import (
+    GivenSites,
+    Moments,
+    Products,
+    Restatement,
+    StatedSites,
+    curvature_product,
+    mean_gradient,
+    restate,
+)
 from ..statistics import update as statistics_of_update
 from .history import History
 
@@ -215,9 +224,7 @@ def coupled_target(training: Training, point: Point[KernelPosterior]) -> Natural
     return trial.natural_at((mean, dual))
 
 
-def restated(
-    training: Training, sites: StatedSites | GivenSites, prior: KernelPrior, clipped: bool = False
-) -> Natural:
+def restated(training: Training, sites: StatedSites | GivenSites, prior: KernelPrior, clipped: bool = False) -> Natural:
     """Natural parameters that sites make under a prior."""
     sums = training.reduce(restate, Restatement(sites, prior.basis(training.n_latents), clipped))
     return prior.with_sites(*of_latents(training.n_latents, sums))
@@ -249,7 +256,9 @@ def start_site(site: Site) -> Site | None:
     return None if first is None else Site(*first, n_latents=site.n_latents)
 
 
-def starting_posterior(training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site) -> KernelPosterior:
+def starting_posterior(
+    training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site
+) -> KernelPosterior:
     """Where to start under ``prior``: from the sites of q, if there is one."""
     if q is not None:
         return carry_over(training, q, prior, site)

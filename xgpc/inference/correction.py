@@ -14,6 +14,7 @@ and no training row is needed to predict.
 from __future__ import annotations
 
 import warnings
+
 import numpy as np
 
 from .. import _engine
@@ -48,7 +49,9 @@ def correction(block: Block, state: StatedSites) -> Moments:
     spread = polya_gamma_variance(np.sqrt(second_moment))
     if len(block.weight):
         spread *= block.weight
-    return Moments(0.0, 0.0, *state.belief.basis.moments(block, second_moment * spread, sites.mean * sites.variance * spread))
+    return Moments(
+        0.0, 0.0, *state.belief.basis.moments(block, second_moment * spread, sites.mean * sites.variance * spread)
+    )
 
 
 def correction_terms(training: Training, point: Point[KernelPosterior]) -> Natural:

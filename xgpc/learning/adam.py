@@ -158,9 +158,7 @@ def _shuffled(n: int, size: int, random_state: np.random.RandomState) -> np.ndar
     return np.concatenate(whole)[:size].astype(np.intp, copy=False)
 
 
-def _gradient(
-    training: Training, rows: np.ndarray, q: SparsePosterior, site: Site
-) -> tuple[np.ndarray, np.ndarray]:
+def _gradient(training: Training, rows: np.ndarray, q: SparsePosterior, site: Site) -> tuple[np.ndarray, np.ndarray]:
     """Estimate of the bound's gradient by kernel parameters and inducing points, at q, from some rows."""
     part = training.part(rows, len(training) / len(rows))
     point = update(part, q, site)

@@ -188,9 +188,7 @@ class Learner:
             return []
         return [larger for larger in subset_sizes(len(self.training), prior.n_inducing, self.sizes) if larger > size]
 
-    def _stage(
-        self, size: int, prior: KernelPrior, q: KernelPosterior | None, site: Site, options: Options
-    ) -> Outcome:
+    def _stage(self, size: int, prior: KernelPrior, q: KernelPosterior | None, site: Site, options: Options) -> Outcome:
         """The scheme on a subset, from the sites that q makes there."""
         if self.scheme is None:
             return self._posterior(size, prior, q, site)

@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 
 KINDS: dict[tuple[str, str], int]
+MULTI_CLASS: frozenset[tuple[str, str]]
 SITES: dict[tuple[str, str], Site]
 
 class Site:
@@ -12,6 +13,7 @@ class Site:
     n_latents: int
     parameter: float
     learned: bool
+    record: Any
     def __init__(
         self,
         likelihood: str,
@@ -20,6 +22,7 @@ class Site:
         parameter: float = 0.01,
         learned: bool = False,
         nodes: np.ndarray | None = None,
+        record: Any = None,
     ) -> None: ...
 
 class Workspace:

@@ -28,7 +28,7 @@ from xgpc.passes import Passes
 from xgpc.posterior import Prior, SparsePosterior
 from xgpc.stochastic import learning_rate_schedule
 
-EXACT = _engine.SITES["logit", "exact"]
+EXACT = LIKELIHOODS["logit"].site("exact")
 
 
 def problem(n, m, d, dtype=np.float64):

@@ -13,6 +13,7 @@ from xgpc import _engine
 from xgpc.blocks import BLOCK_ROWS
 from xgpc.inference import History, coordinate_ascent
 from xgpc.kernels import KernelGradient, KernelSpec
+from xgpc.likelihoods import LIKELIHOODS
 from xgpc.passes import Passes
 from xgpc.posterior import Prior, SparsePosterior
 
@@ -85,7 +86,7 @@ class Problem:
         if not isinstance(kernel, Kernel):
             kernel = KERNELS[kernel](length, variance, white)
         self.spec = KernelSpec(kernel, d)
-        self.site = _engine.SITES["logit", bound]
+        self.site = LIKELIHOODS["logit"].site(bound)
 
     def passes(self):
         return Passes(self.X, self.y, self.weight, len(self.Z))

@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from test_gradients import Problem, derivative
 
-from xgpc import GPClassifier, _engine
+from xgpc import GPClassifier
 from xgpc.hyperparameters import Options
 from xgpc.inference import History, coordinate_ascent, objective
 from xgpc.likelihoods import LIKELIHOODS
@@ -23,7 +23,7 @@ from xgpc.posterior import Prior, SparsePosterior
 from xgpc.schemes import POLYA_GAMMA, SCHEMES, FixedSites, JointBound, _slope_of_precision
 from xgpc.stochastic import learning_rate_schedule
 
-TAYLOR = _engine.SITES["logit", "taylor"]
+TAYLOR = LIKELIHOODS["logit"].site("taylor")
 
 KERNELS = {
     "ard": C(2.0) * RBF([0.8, 1.3]),

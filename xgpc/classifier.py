@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import io, starting
 from .blocks import single_threaded_blas
-from .correction import bound_gap, corrected_marginals, correction_terms, has_correction
+from .correction import bound_gap, corrected_marginals, correction_terms
 from .fitting import PosteriorOptions, fit_posterior_or_keep
 from .full import FullPrior
 from .hyperparameters import Options, Outcome
@@ -290,8 +290,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             q, elbo, n_steps, converged = fit_posterior_or_keep(passes, q, prior, kept, site, posterior_options)
             prior = q.prior
             coin = -np.log(len(classes)) * passes.total_weight
-            gap = bound_gap(passes, elbo + q.kl, likelihood.name, bound)
-            correction = correction_terms(passes, q) if has_correction(likelihood.name, bound) else None
+            gap = bound_gap(passes, elbo + q.kl, likelihood.bounds[bound])
+            correction = correction_terms(passes, q) if likelihood.bounds[bound].has_correction else None
         if not np.isfinite(elbo):
             raise ValueError(f"The bound is {elbo}: scale the features and the sample weights to moderate values.")
         if not converged:
@@ -383,7 +383,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d).
 
-        The latent functions are integrated out, without random numbers; see ``xgpc.links`` for the errors. With
+        The latent functions are integrated out, without random numbers; see ``xgpc.likelihoods`` for the errors. With
         ``corrected`` as for ``predict_latent``.
         """
         log_proba = self.predict_log_proba(X, corrected)

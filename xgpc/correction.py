@@ -20,6 +20,7 @@ import numpy as np
 
 from . import _engine
 from .blocks import single_threaded_blas
+from .likelihoods import LikelihoodBound, record_of
 from .passes import TrainingSites
 from .posterior import AnyPosterior
 from .ranges import check_latent
@@ -84,34 +85,17 @@ def corrected_marginals(
     return mean, np.where(proper, variance, 0.0)
 
 
-# The expected log likelihood itself, for the bounds that augment the likelihood.
-EXACT = {
-    ("logit", "polya-gamma"): _engine.SITES["logit", "exact"],
-    ("svm", "augmented"): _engine.SITES["svm", "exact"],
-}
-
-
-def has_correction(likelihood: str, bound: str) -> bool:
-    """Whether the correction is for the posterior of this bound."""
-    return (likelihood, bound) == ("logit", "polya-gamma")
-
-
-def has_bound_gap(likelihood: str, bound: str) -> bool:
-    """Whether it is known what the bound gives away."""
-    return bound == "exact" or (likelihood, bound) in EXACT
-
-
-def bound_gap(passes: TrainingSites, log_likelihood: float, likelihood: str, bound: str) -> float | None:
+def bound_gap(passes: TrainingSites, log_likelihood: float, record: LikelihoodBound) -> float | None:
     """What the exact bound has more, in nats, at the q of the latest pass, which summed ``log_likelihood``.
 
     E_q(f)[KL(q(omega) || p(omega | f, y))] (Wenzel et al. 2019, section 4.2). 0 of exact bounds; None of others that
     augment nothing, or have no exact expectation.
     """
-    if bound == "exact":
+    if record.is_exact:
         return 0.0
-    site = EXACT.get((likelihood, bound))
-    if site is None:
+    if record.exact is None:
         return None
+    site = record_of(*record.exact).site()
     ell = np.empty(len(passes.y))
     unused: list[Any] = [np.empty_like(passes.mean), np.empty_like(passes.mean)]
     _engine.sites(site, passes.mean, passes.variance, passes.y, passes.weight, ell, *unused)

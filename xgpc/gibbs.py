@@ -24,7 +24,8 @@ from . import _engine
 from .blocks import single_threaded_blas
 from .classifier import GPClassifier
 from .diagnostics import effective_sample_size, split_r_hat
-from .links import logit_log_probabilities
+from .likelihoods import LIKELIHOODS
+from .likelihoods.binary import logit_log_probabilities
 from .posterior import AnyPosterior
 from .ranges import check_latent
 from .sampling import Model, Proposals, Whitening
@@ -282,7 +283,7 @@ class GibbsClassifier(ClassifierMixin, BaseEstimator):
         """Precisions and linear terms (n,) of the rows' factors in q."""
         mean, variance = q.marginals(X, self.n_jobs)
         ell, precision, linear = np.empty((3, len(X)))
-        _engine.sites(_engine.SITES["logit", "exact"], mean, variance, y, np.empty(0), ell, precision, linear)
+        _engine.sites(LIKELIHOODS["logit"].site("exact"), mean, variance, y, np.empty(0), ell, precision, linear)
         return precision, linear
 
     @property

@@ -13,7 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ._engine import SITES
 from ._svi import AVERAGE_POWER, RATE_FLOOR, SCHEDULES
 from .blocks import BLOCK_ROWS, BlockMap, single_threaded_blas
 from .inference import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, History, coordinate_ascent, is_small
@@ -26,7 +25,11 @@ from .stochastic import MIN_EPOCHS, WINDOW, learning_rate_schedule
 from .validation import check_allowed, checked_rows, is_name, is_number, training_data
 
 # Those whose sites have no negative precision, and nothing to learn.
-LIKELIHOOD_NAMES = ("logit", "probit", "svm")
+BOUNDS = {
+    name: bounds
+    for name, likelihood in LIKELIHOODS.items()
+    if (bounds := [bound for bound, record in likelihood.bounds.items() if record.is_linear])
+}
 # Ten units of the latent function take a base rate to 5e-5: the scale that Gelman, Jakulin, Pittau & Su (2008) give
 # the constant term.
 INTERCEPT_VARIANCE = 100.0
@@ -230,7 +233,7 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
         q: Any
         options = {"tol": self.tol, "max_iter": self.max_iter, "history": history}
         if self.batch_size is None or LEAST_STEPS * self.batch_size > len(signs):
-            q, elbo, n_iter, converged = ascend(passes, prior, site, monotone=bound != "taylor", **options)
+            q, elbo, n_iter, converged = ascend(passes, prior, site, monotone=site.record.is_bound, **options)
         else:
             schedule = learning_rate_schedule(self.learning_rate)
             q, elbo, n_iter, converged = stochastic_ascent(
@@ -260,14 +263,13 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
 
     def _check_parameters(self) -> tuple[Any, str]:
         """The site and its bound's name; ValueError for a parameter that is not allowed."""
-        names = [name for name in LIKELIHOOD_NAMES if name in LIKELIHOODS]
-        known = is_name(self.likelihood, names)
-        bounds = [b for b in LIKELIHOODS[self.likelihood].bounds if (self.likelihood, b) in SITES] if known else []
+        known = is_name(self.likelihood, BOUNDS)
+        bounds = BOUNDS[self.likelihood] if known else []
         low, high = VARIANCE_RANGE
         check_allowed(
             self,
             {
-                "likelihood": (lambda value: known, f"one of {names}"),
+                "likelihood": (lambda value: known, f"one of {list(BOUNDS)}"),
                 "bound": (lambda value: is_name(value, ["auto", *bounds]), f"'auto' or one of {bounds}"),
                 "prior_variance": (
                     lambda value: is_name(value, ["auto"]) or (is_number(value) and low <= float(value) <= high),
@@ -276,7 +278,7 @@ class BayesianLinearClassifier(ClassifierMixin, BaseEstimator):
             },
         )
         bound = bounds[0] if self.bound == "auto" else self.bound
-        return SITES[self.likelihood, bound], bound
+        return LIKELIHOODS[self.likelihood].site(bound), bound
 
     def _check_training_data(self, X, y, sample_weight) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """Rows of positive weight, their labels as -1 or +1, and their weights, None for all ones."""

@@ -14,12 +14,11 @@ from ._engine import Site
 from .adam import adam
 from .hyperparameters import PATIENCE, Coordinates, Options, Outcome, lbfgs, profile, thetas
 from .inference import History, coordinate_ascent
+from .likelihoods import LIKELIHOODS, record_of
 from .passes import Passes
 from .posterior import SparsePosterior
 
-POLYA_GAMMA = _engine.SITES["logit", "polya-gamma"]
-# Bounds whose quadratics never exceed them, so that no step needs a second look; the expansion has none to look at.
-SAFE_BOUNDS = ("polya-gamma", "augmented", "taylor")
+POLYA_GAMMA = LIKELIHOODS["logit"].site("polya-gamma")
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
 SITE_UPDATES = 3
 EVALUATIONS = 5
@@ -140,7 +139,7 @@ def _alternate(passes: Passes, start: SparsePosterior, site: Site, options: Opti
         function = kind(passes, q, log_likelihood, options.learn_inducing)
         lbfgs(function, function.start, function.limits, tol=0.0, max_iter=EVALUATIONS, max_evaluations=EVALUATIONS)
         trial, trial_elbo = site_updates(function.q)
-        if site.bound not in SAFE_BOUNDS:
+        if not site.record.is_safe:
             # Its sites' quadratics are no bounds: go back toward where they were made until the bound has risen.
             size = len(function.coordinates.pack(q.prior))
             here, there = function.start[:size], function.vector[:size]
@@ -227,22 +226,21 @@ class Scheme:
 
 
 def _is_bound(likelihood: str, bound: str) -> bool:
-    return bound != "taylor"
+    return record_of(likelihood, bound).is_bound
 
 
 def _has_quadratics(likelihood: str, bound: str) -> bool:
-    # Of one latent function, and of positive precision.
-    return likelihood in ("logit", "probit", "svm") and bound != "additive-noise"
+    return record_of(likelihood, bound).has_quadratics
 
 
-def _is_polya_gamma(likelihood: str, bound: str) -> bool:
-    return (likelihood, bound) == ("logit", "polya-gamma")
+def _is_jaakkola_jordan(likelihood: str, bound: str) -> bool:
+    return record_of(likelihood, bound).is_jaakkola_jordan
 
 
 SCHEMES = {
     "profile": Scheme(profile, _is_bound, "another bound than 'taylor'"),
     "alternate": Scheme(alternate, _has_quadratics, "likelihood 'logit', 'probit' or 'svm' without additive noise"),
-    "joint": Scheme(joint, _is_polya_gamma, "likelihood='logit' with bound='polya-gamma'"),
-    "hybrid": Scheme(hybrid, _is_polya_gamma, "likelihood='logit' with bound='polya-gamma'"),
+    "joint": Scheme(joint, _is_jaakkola_jordan, "likelihood='logit' with bound='polya-gamma'"),
+    "hybrid": Scheme(hybrid, _is_jaakkola_jordan, "likelihood='logit' with bound='polya-gamma'"),
     "adam": Scheme(adam, _is_bound, "another bound than 'taylor'", takes_batches=True),
 }

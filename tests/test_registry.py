@@ -390,6 +390,59 @@ def test_sites_know_their_records(record):
     assert found.bounds[bound] is record
 
 
+@every_record
+@pytest.mark.parametrize("copied", [lambda site: pickle.loads(pickle.dumps(site)), copy.copy, copy.deepcopy])
+def test_sites_survive_pickling(record, copied):
+    """With nodes, key and record: the same sites, bit for bit."""
+    site, m, v, y = problem(record, 7)
+    site = record.site(4, None, 0.03)
+    other = copied(site)
+    names = ("likelihood", "bound", "kind", "n_latents", "parameter", "learned", "key")
+    assert [getattr(other, name) for name in names] == [getattr(site, name) for name in names]
+    assert other.record is record
+    for value, expected in zip(evaluate(other, m, v, y), evaluate(site, m, v, y), strict=True):
+        assert np.array_equal(value, expected)
+    plain = copied(_engine.Site(*record.key, n_latents=site.n_latents))
+    assert plain.record is None
+
+
+@every_record
+def test_another_parameter_is_another_site(record):
+    site, m, v, y = problem(record, 9)
+    other, again = (site.with_parameter(0.2) for _ in range(2))
+    assert (site.parameter, other.parameter) == (0.05, 0.2)
+    assert len({site.key, other.key, again.key}) == 3
+    assert other.record is record
+    assert (other.learned, other.n_latents, other.kind) == (site.learned, site.n_latents, site.kind)
+    for value, expected in zip(evaluate(other, m, v, y), evaluate(record.site(4, 0.2), m, v, y), strict=True):
+        assert np.array_equal(value, expected)
+    assert record.site(4, first_noise=0.1).with_parameter(0.3).learned == record.has_label_noise
+
+
+def test_keys_are_of_one_site_each():
+    sites = [record.site(3) for record in RECORDS for _ in range(3)]
+    assert len({site.key for site in sites}) == len(sites)
+    assert {type(site.key) for site in sites} == {str}
+    for name in ("key", "likelihood", "bound", "kind", "n_latents", "learned"):
+        with pytest.raises(AttributeError):
+            setattr(sites[0], name, getattr(sites[1], name))
+
+
+def test_sites_keep_nodes_of_their_own():
+    """What is done to the array afterwards does not matter; nodes of another shape are refused."""
+    record = record_of("softmax", "exact")
+    _, m, v, y = problem(record, 10)
+    nodes = record.nodes(4)
+    site = _engine.Site(*record.key, n_latents=4, nodes=nodes)
+    before = evaluate(site, m, v, y)
+    nodes[:] = 0.0
+    for value, expected in zip(evaluate(site, m, v, y), before, strict=True):
+        assert np.array_equal(value, expected)
+    for wrong in (np.zeros((8, 3)), np.zeros((0, 4)), np.zeros(4)):
+        with pytest.raises(ValueError, match=r"nodes of 4 latent functions must be \(s, 4\); got"):
+            _engine.Site(*record.key, n_latents=4, nodes=wrong)
+
+
 def test_functions_of_records_are_of_modules():
     """So that a block's task with a record, or a site that has one, can go to another process."""
     for record in RECORDS:

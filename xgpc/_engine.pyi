@@ -14,6 +14,7 @@ class Site:
     parameter: float
     learned: bool
     record: Any
+    key: str
     def __init__(
         self,
         likelihood: str,
@@ -24,6 +25,7 @@ class Site:
         nodes: np.ndarray | None = None,
         record: Any = None,
     ) -> None: ...
+    def with_parameter(self, delta: float) -> Site: ...
 
 class Workspace:
     rows: int

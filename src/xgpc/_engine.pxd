@@ -3,6 +3,7 @@ from ._kernels cimport InducingKernel, KernelScratch, real
 
 cdef class Site:
     cdef readonly object likelihood, bound, record
+    cdef readonly str key
     cdef readonly int kind
     cdef readonly Py_ssize_t n_latents
     cdef public double parameter

@@ -6,6 +6,8 @@ are C latent functions, one for two classes; those of one call share a kernel, a
 keeps state: a block's result depends on its rows alone, so that any number of threads adds up the same numbers in
 the same order.
 """
+from uuid import uuid4
+
 import numpy as np
 
 from libc.math cimport log, log1p
@@ -48,22 +50,29 @@ MULTI_CLASS = frozenset(key for key, i in KINDS.items() if xg_site_is_multi_clas
 
 
 cdef class Site:
-    """A likelihood's bound: the site function of its points.
+    """A likelihood's bound: the site function of its points. A value: it can be pickled and kept, and never changes.
 
     Parameters
     ----------
     likelihood, bound : str, a key of ``KINDS``
     n_latents : int, latent functions: 1, or of the keys in ``MULTI_CLASS`` the number of classes, at least 2
     parameter : float, delta of additive-noise bounds: the probability that a label is not that of the largest latent
-        value; may be set anew
-    learned : bool, whether to
-    nodes : (s, n_latents) float64, of exact softmax: normal numbers, used with both signs
+        value
+    learned : bool, whether a fit looks for the best parameter
+    nodes : (s, n_latents) float64, of exact softmax: normal numbers, used with both signs; copied
     record : what the registry of likelihoods knows of the bound
+
+    Attributes
+    ----------
+    key : str
+        Of this very site: another one's differs, that of a copy or of an unpickled one does not. Sites of rows that
+        were made by it can be told by it.
 
     Raises
     ------
     ValueError
-        For names that are not in ``KINDS``, or another number of latent functions than the likelihood has.
+        For names that are not in ``KINDS``, another number of latent functions than the likelihood has, or nodes of
+        another shape.
     """
 
     def __cinit__(self, likelihood, bound, Py_ssize_t n_latents=1, double parameter=0.01, bint learned=False,
@@ -74,9 +83,29 @@ cdef class Site:
         if n_latents < 1 or (n_latents > 1) != (key in MULTI_CLASS):
             allowed = "the number of classes, at least 2" if key in MULTI_CLASS else "1"
             raise ValueError(f"n_latents of the site {key} must be {allowed}; got {n_latents}.")
+        points = np.zeros((1, n_latents)) if nodes is None else np.array(nodes, dtype=np.float64, order="C")
+        if points.ndim != 2 or not points.shape[0] or points.shape[1] != n_latents:
+            raise ValueError(f"nodes of {n_latents} latent functions must be (s, {n_latents}); got {points.shape}.")
         self.likelihood, self.bound, self.kind = likelihood, bound, KINDS[key]
         self.n_latents, self.parameter, self.learned, self.record = n_latents, parameter, learned, record
-        self._nodes = np.zeros((1, n_latents)) if nodes is None else nodes
+        self._nodes = points
+        self.key = uuid4().hex
+
+    def with_parameter(self, double delta):
+        """The same site with another parameter, and a key of its own."""
+        return Site(self.likelihood, self.bound, self.n_latents, delta, self.learned, self._nodes, self.record)
+
+    def __reduce__(self):
+        arguments = (self.likelihood, self.bound, self.n_latents, self.parameter, self.learned,
+                     np.asarray(self._nodes), self.record)
+        return _site_of_key, (self.key, *arguments)
+
+
+def _site_of_key(str key, *arguments):
+    # The site that was pickled.
+    cdef Site site = Site(*arguments)
+    site.key = key
+    return site
 
 
 # Those of one latent function that need nothing but their names.

@@ -28,7 +28,7 @@ from xgpc._svi import NaturalGradient
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
 
-EXACT = _engine.SITES["logit", "exact"]
+EXACT = LIKELIHOODS["logit"].site("exact")
 
 
 def problem(n, m, d, dtype=np.float64):

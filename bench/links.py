@@ -3,7 +3,7 @@
     python bench/links.py
 
 Of softmax and multinomial probit and step, for latent values of classes that are all alike, that spread, and that lie
-so far apart that most probabilities are below what the integral reaches (xgpc/links.py). Medians of seven.
+so far apart that most probabilities are below what the integral reaches (likelihoods/largest.py). Medians of seven.
 """
 
 import statistics
@@ -12,7 +12,8 @@ from functools import partial
 import numpy as np
 from common import seconds, write
 
-from xgpc.links import multinomial_log_probabilities, softmax_log_probabilities
+from xgpc.likelihoods.multinomial import multinomial_log_probabilities
+from xgpc.likelihoods.softmax import softmax_log_probabilities
 
 CLASSES = (3, 10, 30, 100, 300, 1000)
 LINKS = {

@@ -15,6 +15,7 @@ from xgpc.posterior import Prior, SparsePosterior
 from xgpc import _engine
 from xgpc.inference import History, coordinate_ascent
 from xgpc.kernels.spec import KernelGradient, KernelSpec
+from xgpc.likelihoods import LIKELIHOODS
 
 # Each takes a length scale (d,), a variance and a white variance.
 KERNELS = {
@@ -85,7 +86,7 @@ class Problem:
         if not isinstance(kernel, Kernel):
             kernel = KERNELS[kernel](length, variance, white)
         self.spec = KernelSpec(kernel, d)
-        self.site = _engine.SITES["logit", bound]
+        self.site = LIKELIHOODS["logit"].site(bound)
 
     def passes(self):
         return Passes(self.X, self.y, self.weight, len(self.Z))

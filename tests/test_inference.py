@@ -19,8 +19,9 @@ from xgpc import _engine, inference
 from xgpc import stochastic as stochastic_module
 from xgpc.inference import History, coordinate_ascent, natural_step
 from xgpc.kernels.spec import KernelSpec
+from xgpc.likelihoods import LIKELIHOODS
 
-EXACT, POLYA_GAMMA = _engine.SITES["logit", "exact"], _engine.SITES["logit", "polya-gamma"]
+EXACT, POLYA_GAMMA = LIKELIHOODS["logit"].site("exact"), LIKELIHOODS["logit"].site("polya-gamma")
 BOUNDS = ("exact", "polya-gamma")
 
 
@@ -72,7 +73,7 @@ def test_equals_dense_unwhitened_formulas(seed, n, m, d, length_scale, variance,
     weight = np.random.default_rng(seed).uniform(0.1, 3.0, n) if weighted else None
     prior = Prior.build(spec, Z)
     model = dense(spec, prior, X, y, weight)
-    site = _engine.SITES["logit", bound]
+    site = LIKELIHOODS["logit"].site(bound)
     with Passes(X, y, weight, m) as passes:
         q = SparsePosterior.at_prior(prior)
         for _ in range(4):
@@ -271,7 +272,7 @@ def test_mini_batches_come_close_to_the_full_batch_bound(bound, rate):
     X, y = ringnorm(6000, np.random.default_rng(1))
     y = np.where(y, 1.0, -1.0)
     prior = Prior.build(KernelSpec(ConstantKernel(4.0) * RBF(8.0), X.shape[1]), X[:50])
-    site = _engine.SITES["logit", bound]
+    site = LIKELIHOODS["logit"].site(bound)
     with Passes(X, y, None, 50) as passes:
         start = SparsePosterior.at_prior(prior)
         _, best, *_ = ascend(passes, start, site, tol=1e-6)

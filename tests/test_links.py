@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scipy.special import expit, log_ndtr, log_softmax, logsumexp, ndtr, roots_hermitenorm
 from test_sites import expectation, expectation_over_classes, panels, probability_of_largest
 
-from xgpc import links
-from xgpc.likelihoods import LIKELIHOODS, has_label_noise
-from xgpc.links import logistic_softmax_log_probabilities, multinomial_log_probabilities, softmax_log_probabilities
+from xgpc.likelihoods import LIKELIHOODS, binary, has_label_noise, largest
+from xgpc.likelihoods.logistic_softmax import logistic_softmax_log_probabilities
+from xgpc.likelihoods.multinomial import multinomial_log_probabilities
+from xgpc.likelihoods.softmax import _gumbel_normal_logs, softmax_log_probabilities
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=40)
 NOISE_VARIANCES = [0.0, 1.0, 1.702**2]
@@ -25,7 +26,7 @@ DELTA = 0.02
 LINKED = [
     (name, bound, delta)
     for name, likelihood in LIKELIHOODS.items()
-    for bound in {id(link): bound for bound, link in reversed(likelihood.links.items())}.values()
+    for bound in {id(r.predictive): r.bound for r in reversed(likelihood.bounds.values())}.values()
     for delta in ((0.0, DELTA) if likelihood.multi_class and has_label_noise(name, bound) else (DELTA,))
 ]
 
@@ -196,7 +197,7 @@ def test_probit_is_its_closed_form_in_both_tails(m, v):
     with mp.workdps(40):
         small = mp.erfc(mp.fabs(m) / mp.sqrt(2 * (1 + mp.mpf(v)))) / 2
         expected = [float(mp.log(small)), float(mp.log1p(-small))]
-    value = links.probit_log_probabilities(np.array([m]), np.array([v]))[0]
+    value = binary.probit_log_probabilities(np.array([m]), np.array([v]))[0]
     np.testing.assert_allclose(np.sort(value), expected, rtol=1e-11, atol=0.0)
     assert m * (value[1] - value[0]) >= 0.0
 
@@ -208,22 +209,22 @@ def test_noisy_is_its_formula(noise_variance, delta):
     m, v = m.ravel(), v.ravel()
     kept = ndtr(m / np.sqrt(v + noise_variance))
     positive = (1.0 - delta) * kept + delta * (1.0 - kept)
-    value = links.noisy_log_probabilities(m, v, noise_variance, delta)
+    value = binary.noisy_log_probabilities(m, v, noise_variance, delta)
     assert_probabilities(value, np.column_stack([1.0 - positive, positive]), 1e-15)
 
 
 def test_noisy_without_noise_is_probit():
     m, v = points(1)
-    value = links.noisy_log_probabilities(m[:, 0], v[:, 0], 1.0, 0.0)
-    np.testing.assert_allclose(value, links.probit_log_probabilities(m[:, 0], v[:, 0]), rtol=1e-13)
+    value = binary.noisy_log_probabilities(m[:, 0], v[:, 0], 1.0, 0.0)
+    np.testing.assert_allclose(value, binary.probit_log_probabilities(m[:, 0], v[:, 0]), rtol=1e-13)
 
 
 def test_noisy_step_without_variance_is_its_limit():
     m, v = np.array([-3.0, 0.0, 1e-300]), np.zeros(3)
     negative = np.array([0.9, 0.5, 0.1])
-    value = links.noisy_log_probabilities(m, v, 0.0, 0.1)
+    value = binary.noisy_log_probabilities(m, v, 0.0, 0.1)
     np.testing.assert_allclose(np.exp(value), np.column_stack([negative, 1.0 - negative]), rtol=1e-15)
-    certain = links.noisy_log_probabilities(m, v, 0.0, 0.0)
+    certain = binary.noisy_log_probabilities(m, v, 0.0, 0.0)
     assert np.array_equal(certain, [[0.0, -np.inf], [-np.log(2.0)] * 2, [-np.inf, 0.0]])
 
 
@@ -257,7 +258,7 @@ def test_gumbel_normal_agrees_with_mpmath(x, v):
     """H = E[exp(-exp(f - t))] at x standard deviations from the mean of t."""
     scale = np.sqrt(v + np.pi**2 / 6.0)
     u = np.euler_gamma + scale * x
-    log_cdf, log_hazard = links._gumbel_normal_logs(np.array([u]), np.array([scale]))
+    log_cdf, log_hazard = _gumbel_normal_logs(np.array([u]), np.array([scale]))
     with mp.workdps(20):
         sd, breaks = mp.sqrt(v), [-12, -8, -4, 0, 4, 8, 12]
         breaks = sorted({*map(mp.mpf, breaks), *(b for b in (u / sd - 4 / sd, u / sd + 3 / sd) if abs(b) < 12)})
@@ -273,7 +274,7 @@ def test_gumbel_normal_agrees_with_mpmath(x, v):
 def test_softmax_of_two_classes_is_the_logit_of_the_difference():
     m, v = points(2, 3000)
     value = softmax_log_probabilities(m, v)
-    expected = links.logit_log_probabilities(m[:, 1] - m[:, 0], v.sum(axis=1))
+    expected = binary.logit_log_probabilities(m[:, 1] - m[:, 0], v.sum(axis=1))
     assert_probabilities(value, np.exp(expected), 2e-8)
     likely = expected > -30.0
     np.testing.assert_allclose(value[likely], expected[likely], rtol=1e-3, atol=1e-7)
@@ -295,8 +296,8 @@ def test_finer_panels_change_nothing(link, monkeypatch):
         m, v = points(n_classes, 100, seed=3)
         value = link(m, v)
         with monkeypatch.context() as patch:
-            patch.setattr(links, "PANEL", 0.7)
-            patch.setattr(links, "CORE", 12.0)
+            patch.setattr(largest, "PANEL", 0.7)
+            patch.setattr(largest, "CORE", 12.0)
             assert_probabilities(value, np.exp(link(m, v)), 3e-8)
 
 
@@ -394,7 +395,7 @@ def test_log_mean_sigma_agrees_with_mpmath(m, v):
 @repeatable
 @given(m=st.floats(-1e8, 1e8), v=st.one_of(st.just(0.0), st.floats(0.0, 1e6)))
 def test_logit_probabilities_are_those_of_two_classes(m, v):
-    value = links.logit_log_probabilities(np.array([m, -m]), np.array([v, v]))
+    value = binary.logit_log_probabilities(np.array([m, -m]), np.array([v, v]))
     assert np.all(value <= 0.0)
     np.testing.assert_allclose(np.exp(value).sum(axis=1), 1.0, rtol=0.0, atol=4e-16)
     assert np.array_equal(value[0], value[1, ::-1])
@@ -403,7 +404,7 @@ def test_logit_probabilities_are_those_of_two_classes(m, v):
 @pytest.mark.parametrize("v", np.concatenate([[0.0], 10.0 ** np.linspace(-6.0, 4.0, 31)]))
 def test_logit_agrees_with_quadrature(v):
     m = np.concatenate([np.linspace(-200.0, 0.0, 161), [-1e-3, -0.1, -v if v < 200.0 else -1.0]])
-    negative, positive = links.logit_log_probabilities(m, np.full_like(m, v)).T
+    negative, positive = binary.logit_log_probabilities(m, np.full_like(m, v)).T
     reference = np.array([log_mean_sigma(mean, v) for mean in m])
     assert np.abs(positive - reference).max() < LOG_ERROR
     assert np.abs(negative - np.log1p(-np.exp(reference))).max() < SIGMA_ERROR
@@ -411,7 +412,7 @@ def test_logit_agrees_with_quadrature(v):
 
 def test_logit_without_variance_is_log_sigma():
     m = np.concatenate([np.linspace(-700.0, 0.0, 20_001), [-1e5, -1e8, -1e300]])
-    _, positive = links.logit_log_probabilities(m, np.zeros_like(m)).T
+    _, positive = binary.logit_log_probabilities(m, np.zeros_like(m)).T
     np.testing.assert_allclose(positive, -np.logaddexp(0.0, -m), rtol=1e-7)
 
 
@@ -419,7 +420,7 @@ def test_logit_without_variance_is_log_sigma():
 @pytest.mark.parametrize("m", [-1e5, 1e5])
 def test_logit_of_far_means_is_finite(m, v):
     """sigma < exp bounds the smaller probability by exp(v / 2 - |m|)."""
-    value = links.logit_log_probabilities(np.array([m]), np.array([v]))[0]
+    value = binary.logit_log_probabilities(np.array([m]), np.array([v]))[0]
     assert np.all(np.isfinite(value))
     assert value.min() <= 0.5 * v - 1e5 + 1e-6
     assert value.max() <= 0.0

@@ -6,8 +6,10 @@ from numpy.testing import assert_allclose
 from scipy.special import log_ndtr, log_softmax, logsumexp, ndtr, ndtri
 from scipy.stats import qmc
 
-from xgpc import links
-from xgpc.links import GUMBEL_NORMAL, GUMBEL_VARIANCE, NORMAL, multinomial_log_probabilities, softmax_log_probabilities
+from xgpc.likelihoods import multinomial, softmax
+from xgpc.likelihoods.largest import MESH, Family, _floors, _panel_edges
+from xgpc.likelihoods.multinomial import NORMAL, multinomial_log_probabilities
+from xgpc.likelihoods.softmax import GUMBEL_NORMAL, GUMBEL_VARIANCE, softmax_log_probabilities
 
 
 def normal_plus_gumbel(u, sd):
@@ -155,7 +157,7 @@ def test_probabilities_below_what_the_integral_reaches_have_the_best_bound(kind,
     low = np.max(mean - 9.0 * scale)
     far = np.flatnonzero(mean < low - 3.0 * scale)[:12]
     assert len(far)
-    floors = links._floors(
+    floors = _floors(
         mean[None], scale[None], np.array([low]), np.zeros(len(far), dtype=np.intp), far, family
     )  # fmt: skip
     expected = [best_bound(mean, scale, y, family) for y in far]
@@ -175,12 +177,13 @@ def test_tiny_probabilities_of_many_classes_are_tilted_expectations():
 @pytest.mark.parametrize("kind", KINDS)
 def test_work_is_in_proportion_to_the_number_of_classes(kind, name, noise, monkeypatch):
     """Values of distribution functions, for each class of each row, and of the panels' density."""
-    family, counted = getattr(links, name), []
+    module = softmax if noise == "gumbel" else multinomial
+    family, counted = getattr(module, name), []
 
     def counting(function):
         return lambda u, scale: counted.append(u.size) or function(u, scale)
 
-    monkeypatch.setattr(links, name, links.Family(*map(counting, family)))
+    monkeypatch.setattr(module, name, Family(*map(counting, family)))
     work = []
     for n_classes in (10, 100, 1000):
         counted.clear()
@@ -190,8 +193,8 @@ def test_work_is_in_proportion_to_the_number_of_classes(kind, name, noise, monke
     assert work[1] < 1.5 * work[0] + 100
     assert work[2] < 1.5 * work[0] + 100
     mean, variance = classes(kind, 1000, 8)
-    mesh, panels = links._panel_edges(mean, np.sqrt(variance + 1.0), np.full(8, -9.0), np.full(8, 20.0))
-    assert mesh.shape == panels.shape == (8, links.MESH + 1)
+    mesh, panels = _panel_edges(mean, np.sqrt(variance + 1.0), np.full(8, -9.0), np.full(8, 20.0))
+    assert mesh.shape == panels.shape == (8, MESH + 1)
 
 
 @pytest.mark.parametrize("variance", [0.0, 0.1, 10.0, 1e4])
@@ -199,6 +202,6 @@ def test_the_slope_is_the_derivative_beyond_the_table_too(variance):
     scale = np.array([np.sqrt(variance + GUMBEL_VARIANCE)])
     x = np.concatenate([np.linspace(-40.0, -11.5, 9), np.linspace(-9.0, 12.5, 9), np.linspace(14.5, 60.0, 9)])
     u, step = np.euler_gamma + scale * x, 1e-4 * scale
-    _, slope = links._gumbel_normal(u, scale)
-    above, below = (links._gumbel_normal(u + h, scale)[0] for h in (step, -step))
+    _, slope = softmax._gumbel_normal(u, scale)
+    above, below = (softmax._gumbel_normal(u + h, scale)[0] for h in (step, -step))
     assert_allclose(slope, (below - above) / (2.0 * step), rtol=2e-5)

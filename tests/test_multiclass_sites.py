@@ -10,7 +10,7 @@ from test_sites import DELTA, build, evaluate_one
 from test_sites import evaluate as evaluate_site
 
 from xgpc import _engine
-from xgpc.quasi_random import normal_nodes
+from xgpc.likelihoods.quasi_random import normal_nodes
 
 NOISE = {"multinomial-step": 0.0, "multinomial-probit": 1.0, "multinomial-logit": 1.702**2}
 repeatable = settings(deadline=None, derandomize=True, max_examples=40)

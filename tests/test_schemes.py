@@ -19,11 +19,11 @@ from xgpc.posterior import Prior, SparsePosterior
 from xgpc.schemes import POLYA_GAMMA, SCHEMES, FixedSites, JointBound, _slope_of_precision
 from xgpc.stochastic import learning_rate_schedule
 
-from xgpc import GPClassifier, _engine
+from xgpc import GPClassifier
 from xgpc.inference import History, coordinate_ascent, objective
 from xgpc.likelihoods import LIKELIHOODS
 
-TAYLOR = _engine.SITES["logit", "taylor"]
+TAYLOR = LIKELIHOODS["logit"].site("taylor")
 
 KERNELS = {
     "ard": C(2.0) * RBF([0.8, 1.3]),

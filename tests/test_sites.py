@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from xgpc import GPClassifier, _engine
 from xgpc.likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise, resolve
-from xgpc.quasi_random import normal_nodes
+from xgpc.likelihoods.quasi_random import normal_nodes
 
 REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
 # What ell is of E[log p(y | f)], by bound unless the likelihood is an exception: itself; a lower bound, as any bound
@@ -195,7 +195,7 @@ def true_expectation(name, bound, m, v, y):
 def test_registries_agree():
     assert set(REGISTERED) == set(_engine.KINDS)
     for name, likelihood in LIKELIHOODS.items():
-        assert resolve(name, "auto") == (likelihood, likelihood.bounds[0])
+        assert resolve(name, "auto") == (likelihood, next(iter(likelihood.bounds)))
         for bound in likelihood.bounds:
             assert build(name, bound, 2).n_latents == (2 if likelihood.multi_class else 1)
 

@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import RationalQuadratic
 
 from xgpc import _engine
 from xgpc.kernels.spec import KernelSpec
+from xgpc.likelihoods import LIKELIHOODS
 
 EPS = np.finfo(np.float64).eps
 
@@ -39,7 +40,7 @@ def polya_gamma(m, v, y):
     """ell and lambda of the polya-gamma site."""
     m, v, y = (np.array(a, dtype=np.float64) for a in np.broadcast_arrays(*np.atleast_1d(m, v, y)))
     ell, precision, linear = np.empty((3, len(m)))
-    _engine.sites(_engine.SITES["logit", "polya-gamma"], m, v, y, np.empty(0), ell, precision, linear)
+    _engine.sites(LIKELIHOODS["logit"].site("polya-gamma"), m, v, y, np.empty(0), ell, precision, linear)
     return ell, precision
 
 

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 
 KINDS: dict[tuple[str, str], int]
-SITES: dict[tuple[str, str], Site]
+MULTI_CLASS: frozenset[tuple[str, str]]
 
 class Site:
     likelihood: str
@@ -12,6 +12,7 @@ class Site:
     n_latents: int
     parameter: float
     learned: bool
+    record: Any
     key: str
     def __init__(
         self,
@@ -21,8 +22,9 @@ class Site:
         parameter: float = 0.01,
         learned: bool = False,
         nodes: np.ndarray | None = None,
+        record: Any = None,
     ) -> None: ...
-    def with_parameter(self, parameter: float) -> Site: ...
+    def with_parameter(self, delta: float) -> Site: ...
 
 class Workspace:
     rows: int

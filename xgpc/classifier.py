@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import io
 from .approximations.base import KernelPosterior, Natural, SeparatePriors, Training
 from .estimator import LatentClassifier
-from .inference.correction import bound_gap, corrected_marginals, correction_terms, has_correction
+from .inference.correction import bound_gap, corrected_marginals, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
 from .learning.stages import learn, parameters_at_bounds
 from .learning.start import Beginning, Data, Inferred, Learned, start
@@ -295,7 +295,7 @@ class GPClassifier(LatentClassifier):
                 f"The bound is {point.elbo}: scale the features and the sample weights to moderate values."
             )
         self._report(f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
-        terms = correction_terms(training, point) if has_correction(data.likelihood.name, data.bound) else None
+        terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
         unfinished = list(learned.problems)
         if not converged:
             unfinished.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior")
@@ -366,7 +366,7 @@ class GPClassifier(LatentClassifier):
     def predict_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d).
 
-        The latent functions are integrated out, without random numbers; see ``xgpc.links`` for the errors. With
+        The latent functions are integrated out, without random numbers; see ``xgpc.likelihoods`` for the errors. With
         ``corrected`` as for ``predict_latent``.
         """
         log_proba = self.predict_log_proba(X, corrected)

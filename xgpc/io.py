@@ -21,10 +21,9 @@ from .approximations.full import FullPosterior, FullPrior
 from .approximations.sparse import SparsePosterior, SparsePrior
 from .archive import KINDS, Archive, Member
 from .files import regular, replacing
-from .inference.correction import has_bound_gap, has_correction
 from .kernels.spec import KERNELS, KernelSpec, check_tree
 from .learning.inducing import given_points
-from .likelihoods import LIKELIHOODS, has_label_noise
+from .likelihoods import LIKELIHOODS, has_label_noise, record_of
 from .ranges import LARGEST_FEATURE, largest_size
 from .rows.blas import single_threaded_blas
 from .validation import check_parameters, is_integer, is_number
@@ -191,7 +190,7 @@ def _header(archive: Archive) -> dict[str, Any]:
     pairs = [[name, bound] for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
     _require(header["resolved"] in pairs, "likelihood and bound", header["resolved"])
     gap = header["bound_gap"]
-    _require(_is_finite(gap) if has_bound_gap(*header["resolved"]) else gap is None, "bound_gap", gap)
+    _require(_is_finite(gap) if record_of(*header["resolved"]).has_bound_gap else gap is None, "bound_gap", gap)
     kernels, parameters, history = header["kernels"], header["parameters"], header["history"]
     _require(isinstance(history, list) and all(isinstance(name, str) for name in history), "history", history)
     _require(isinstance(kernels, list) and all(isinstance(one, dict) for one in kernels), "kernels", kernels)
@@ -217,7 +216,7 @@ def _float_shapes(header: dict[str, Any], members: dict[str, Member]) -> dict[st
     _require(len(header["kernels"]) == math.prod(Z[:-2]), "number of kernels", len(header["kernels"]))
     m = Z[-2]
     found = {"Z": Z, "eta": (*latents, m) if header["full"] else (*latents, m, m), "h": (*latents, m)}
-    if has_correction(likelihood, bound):
+    if record_of(likelihood, bound).has_correction:
         found.update(zip(CORRECTION, (found["eta"], found["h"]), strict=True))
     if header["parameters"]["inducing_points"] is None:
         found["inducing_points"] = shapes.get("inducing_points", ())
@@ -289,7 +288,7 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
     model = cls(**_constructor_arguments(header, arrays))
     model.n_features_in_ = arrays["Z"].shape[-1]
     _check_parameters(model)
-    correction = tuple(arrays[name] for name in CORRECTION) if has_correction(likelihood, bound) else None
+    correction = tuple(arrays[name] for name in CORRECTION) if record_of(likelihood, bound).has_correction else None
     model._set_fit(_posterior(header, arrays), likelihood, bound, delta, correction, header["bound_gap"])
     model.classes_ = classes.astype(object) if header["object_labels"] else classes
     if "feature_names" in arrays:

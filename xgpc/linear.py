@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ._engine import SITES, Site
+from ._engine import Site
 from .approximations.base import Training, joint_marginals
 from .approximations.linear import LinearPrior, SpanBelief
 from .approximations.row_span import RowSpan
@@ -32,7 +32,11 @@ from .rows.source import NONE, ArraySource
 from .validation import check_allowed, checked_rows, is_name, is_number, training_data
 
 # Those whose sites have no negative precision, and nothing to learn.
-LIKELIHOOD_NAMES = ("logit", "probit", "svm")
+BOUNDS = {
+    name: bounds
+    for name, likelihood in LIKELIHOODS.items()
+    if (bounds := [bound for bound, record in likelihood.bounds.items() if record.is_linear])
+}
 # Ten units of the latent function take a base rate to 5e-5: the scale that Gelman, Jakulin, Pittau & Su (2008) give
 # the constant term.
 INTERCEPT_VARIANCE = 100.0
@@ -143,7 +147,7 @@ class BayesianLinearClassifier(LatentClassifier):
         """The prior variance and the posterior, in turn."""
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "history": data.history}
         if self.batch_size is None or LEAST_STEPS * self.batch_size > len(beginning):
-            return ascend(beginning, data.prior, data.site, monotone=data.site.bound != "taylor", **options)
+            return ascend(beginning, data.prior, data.site, monotone=data.site.record.is_bound, **options)
         schedule = learning_rate_schedule(self.learning_rate)
         return stochastic_ascent(
             beginning, data.prior, data.site, int(self.batch_size), schedule, data.random_state, **options
@@ -176,14 +180,13 @@ class BayesianLinearClassifier(LatentClassifier):
 
     def _check_parameters(self) -> Site:
         """The site; ValueError for a parameter that is not allowed."""
-        names = [name for name in LIKELIHOOD_NAMES if name in LIKELIHOODS]
-        known = is_name(self.likelihood, names)
-        bounds = [b for b in LIKELIHOODS[self.likelihood].bounds if (self.likelihood, b) in SITES] if known else []
+        known = is_name(self.likelihood, BOUNDS)
+        bounds = BOUNDS[self.likelihood] if known else []
         low, high = VARIANCE_RANGE
         check_allowed(
             self,
             {
-                "likelihood": (lambda value: known, f"one of {names}"),
+                "likelihood": (lambda value: known, f"one of {list(BOUNDS)}"),
                 "bound": (lambda value: is_name(value, ["auto", *bounds]), f"'auto' or one of {bounds}"),
                 "prior_variance": (
                     lambda value: is_name(value, ["auto"]) or (is_number(value) and low <= float(value) <= high),
@@ -192,7 +195,7 @@ class BayesianLinearClassifier(LatentClassifier):
             },
         )
         bound = bounds[0] if self.bound == "auto" else self.bound
-        return SITES[self.likelihood, bound]
+        return LIKELIHOODS[self.likelihood].site(bound)
 
     def _check_training_data(self, X, y, sample_weight) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """Rows of positive weight, their labels as -1 or +1, and their weights, None for all ones."""

@@ -2,7 +2,8 @@ from ._kernels cimport InducingKernel, KernelScratch, real
 
 
 cdef class Site:
-    cdef readonly object likelihood, bound, key
+    cdef readonly object likelihood, bound, record
+    cdef readonly str key
     cdef readonly int kind
     cdef readonly Py_ssize_t n_latents
     cdef readonly double parameter
@@ -29,9 +30,9 @@ cdef extern from "vmath.h" nogil:
 
 cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X, const Py_ssize_t* index,
                   Py_ssize_t start, Py_ssize_t rows, KernelScratch* scratch, double* a) noexcept nogil
-cdef void evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
-                   const double* y, const double* weight, double* scratch, double* ell, double* precision,
-                   double* linear) noexcept nogil
+cdef int evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
+                  const double* y, const double* weight, double* scratch, double* ell, double* precision,
+                  double* linear) except -1 nogil
 
 
 cdef inline Py_ssize_t tiles(Py_ssize_t start, Py_ssize_t stop, Workspace work) noexcept nogil:

@@ -27,102 +27,114 @@ cdef extern from "vmath.h" nogil:
                           const double* alpha, const double* product, bint accumulate, double* g)
     void xg_scale(Py_ssize_t n, const double* factor, double* x)
 
+cdef extern from "site_list.h" nogil:
+    int xg_site_count()
+    const char* xg_site_likelihood(int i)
+    const char* xg_site_bound(int i)
+    bint xg_site_is_multi_class(int i)
+
 cdef extern from "sites.h" nogil:
-    void xg_sites(int kind, Py_ssize_t n, const double* m, const double* v, const double* y, double log_right,
-                  double log_wrong, double* ell, double* precision, double* linear)
+    int xg_sites(int kind, Py_ssize_t n, const double* m, const double* v, const double* y, double log_right,
+                 double log_wrong, double* ell, double* precision, double* linear)
     void xg_logistic_normal_mean_array(Py_ssize_t n, const double* m, const double* v, double* out)
-    enum:
-        XG_LOGIT_POLYA_GAMMA
-        XG_LOGIT_EXACT
-        XG_LOGIT_TAYLOR
-        XG_PROBIT_EXACT
-        XG_SVM_AUGMENTED
-        XG_SVM_EXACT
-        XG_STEP_ADDITIVE_NOISE
-        XG_PROBIT_ADDITIVE_NOISE
-        XG_LOGIT_ADDITIVE_NOISE
 
 cdef extern from "multiclass.h" nogil:
     Py_ssize_t xg_multiclass_scratch(Py_ssize_t classes)
-    void xg_multiclass_sites(int kind, Py_ssize_t classes, Py_ssize_t n, Py_ssize_t stride, const double* m,
-                             const double* v, const double* y, double delta, Py_ssize_t n_nodes, const double* nodes,
-                             double* scratch, double* ell, double* precision, double* linear)
-    enum:
-        XG_SOFTMAX_EXACT
-        XG_SOFTMAX_ADDITIVE_NOISE
-        XG_MULTINOMIAL_STEP
-        XG_MULTINOMIAL_PROBIT
-        XG_MULTINOMIAL_LOGIT
-        XG_LOGISTIC_SOFTMAX
+    int xg_multiclass_sites(int kind, Py_ssize_t classes, Py_ssize_t n, Py_ssize_t stride, const double* m,
+                            const double* v, const double* y, double delta, Py_ssize_t n_nodes, const double* nodes,
+                            double* scratch, double* ell, double* precision, double* linear)
 
-KINDS = {
-    ("logit", "polya-gamma"): XG_LOGIT_POLYA_GAMMA, ("logit", "exact"): XG_LOGIT_EXACT,
-    ("logit", "taylor"): XG_LOGIT_TAYLOR, ("probit", "exact"): XG_PROBIT_EXACT,
-    ("svm", "augmented"): XG_SVM_AUGMENTED, ("svm", "exact"): XG_SVM_EXACT,
-    ("step", "additive-noise"): XG_STEP_ADDITIVE_NOISE, ("probit", "additive-noise"): XG_PROBIT_ADDITIVE_NOISE,
-    ("logit", "additive-noise"): XG_LOGIT_ADDITIVE_NOISE,
-    ("softmax", "exact"): XG_SOFTMAX_EXACT, ("softmax", "additive-noise"): XG_SOFTMAX_ADDITIVE_NOISE,
-    ("multinomial-step", "additive-noise"): XG_MULTINOMIAL_STEP,
-    ("multinomial-probit", "additive-noise"): XG_MULTINOMIAL_PROBIT,
-    ("multinomial-logit", "additive-noise"): XG_MULTINOMIAL_LOGIT,
-    ("logistic-softmax", "polya-gamma"): XG_LOGISTIC_SOFTMAX,
-}
+# (likelihood, bound) -> number in the list of site_list.h
+KINDS = {(xg_site_likelihood(i).decode(), xg_site_bound(i).decode()): i for i in range(xg_site_count())}
+# Those with a latent function for each class.
+MULTI_CLASS = frozenset(key for key, i in KINDS.items() if xg_site_is_multi_class(i))
 
 
 cdef class Site:
-    """A likelihood's bound: the site function of its points.
+    """A likelihood's bound: the site function of its points. A value: it can be pickled and kept, and never changes.
 
     Parameters
     ----------
     likelihood, bound : str, a key of ``KINDS``
-    n_latents : int, latent functions: 1, or the number of classes
+    n_latents : int, latent functions: 1, or of the keys in ``MULTI_CLASS`` the number of classes, at least 2
     parameter : float, delta of additive-noise bounds: the probability that a label is not that of the largest latent
-        value; may be set anew
-    learned : bool, whether to
-    nodes : (s, n_latents) float64, of exact softmax: normal numbers, used with both signs
+        value
+    learned : bool, whether a fit looks for the best parameter
+    nodes : (s, n_latents) float64, of exact softmax: normal numbers, used with both signs; copied
+    record : what the registry of likelihoods knows of the bound
+
+    Attributes
+    ----------
+    key : str
+        Of this very site: another one's differs, that of a copy or of an unpickled one does not. Sites of rows that
+        were made by it can be told by it.
+
+    Raises
+    ------
+    ValueError
+        For names that are not in ``KINDS``, another number of latent functions than the likelihood has, or nodes of
+        another shape.
     """
 
-    def __init__(self, likelihood, bound, Py_ssize_t n_latents=1, double parameter=0.01, bint learned=False,
-                 nodes=None):
-        self.likelihood, self.bound, self.kind = likelihood, bound, KINDS[likelihood, bound]
-        self.n_latents, self.parameter, self.learned = n_latents, parameter, learned
-        self._nodes = np.zeros((1, n_latents)) if nodes is None else nodes
+    def __cinit__(self, likelihood, bound, Py_ssize_t n_latents=1, double parameter=0.01, bint learned=False,
+                  nodes=None, record=None):
+        key = likelihood, bound
+        if key not in KINDS:
+            raise ValueError(f"(likelihood, bound) must be one of {list(KINDS)}; got {key}.")
+        if n_latents < 1 or (n_latents > 1) != (key in MULTI_CLASS):
+            allowed = "the number of classes, at least 2" if key in MULTI_CLASS else "1"
+            raise ValueError(f"n_latents of the site {key} must be {allowed}; got {n_latents}.")
+        points = np.zeros((1, n_latents)) if nodes is None else np.array(nodes, dtype=np.float64, order="C")
+        if points.ndim != 2 or not points.shape[0] or points.shape[1] != n_latents:
+            raise ValueError(f"nodes of {n_latents} latent functions must be (s, {n_latents}); got {points.shape}.")
+        self.likelihood, self.bound, self.kind = likelihood, bound, KINDS[key]
+        self.n_latents, self.parameter, self.learned, self.record = n_latents, parameter, learned, record
+        self._nodes = points
         self.key = uuid4().hex
 
-    def with_parameter(self, double parameter):
-        return Site(self.likelihood, self.bound, self.n_latents, parameter, self.learned, np.asarray(self._nodes))
+    def with_parameter(self, double delta):
+        """The same site with another parameter, and a key of its own."""
+        return Site(self.likelihood, self.bound, self.n_latents, delta, self.learned, self._nodes, self.record)
 
     def __reduce__(self):
-        return _site, (self.likelihood, self.bound, self.n_latents, self.parameter, self.learned,
-                       np.array(self._nodes), self.key)
+        arguments = (self.likelihood, self.bound, self.n_latents, self.parameter, self.learned,
+                     np.asarray(self._nodes), self.record)
+        return _site_of_key, (self.key, *arguments)
 
 
-def _site(likelihood, bound, n_latents, parameter, learned, nodes, key):
-    cdef Site site = Site(likelihood, bound, n_latents, parameter, learned, nodes)
+def _site_of_key(str key, *arguments):
+    # The site that was pickled.
+    cdef Site site = Site(*arguments)
     site.key = key
     return site
 
 
-# Those that need nothing but their names.
-SITES = {key: Site(*key) for key in KINDS if KINDS[key] < XG_STEP_ADDITIVE_NOISE}
+# Those of one latent function that need nothing but their names.
+SITES = {key: Site(*key) for key in KINDS if key not in MULTI_CLASS and key[1] != "additive-noise"}
 
 
-cdef void evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
-                   const double* y, const double* weight, double* scratch, double* ell, double* precision,
-                   double* linear) noexcept nogil:
+cdef int evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
+                  const double* y, const double* weight, double* scratch, double* ell, double* precision,
+                  double* linear) except -1 nogil:
     # Sites of n points; latent function c has its mean, variance, precision and linear term at [c * stride]. weight may
     # be NULL.
     cdef Py_ssize_t c
+    cdef int status
     if site.n_latents == 1:
-        xg_sites(site.kind, n, mean, variance, y, log1p(-site.parameter), log(site.parameter), ell, precision, linear)
+        status = xg_sites(site.kind, n, mean, variance, y, log1p(-site.parameter), log(site.parameter), ell, precision,
+                          linear)
     else:
-        xg_multiclass_sites(site.kind, site.n_latents, n, stride, mean, variance, y, site.parameter,
-                            site._nodes.shape[0], &site._nodes[0, 0], scratch, ell, precision, linear)
+        status = xg_multiclass_sites(site.kind, site.n_latents, n, stride, mean, variance, y, site.parameter,
+                                     site._nodes.shape[0], &site._nodes[0, 0], scratch, ell, precision, linear)
+    if status:
+        with gil:
+            raise ValueError(f"Site {site.kind} of {site.n_latents} latent functions is not one of {KINDS}.")
     if weight:
         xg_scale(n, weight, ell)
         for c in range(site.n_latents):
             xg_scale(n, weight, precision + c * stride)
             xg_scale(n, weight, linear + c * stride)
+    return 0
 
 
 cdef class Workspace:

@@ -429,29 +429,39 @@ static void xg_normal_rule(double *rule)
         rule[XG_RULE_SIZE + q] /= sum;
 }
 
-void xg_multiclass_sites(int kind, ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m, const double *v,
-                         const double *y, double delta, ptrdiff_t n_nodes, const double *nodes, double *scratch,
-                         double *ell, double *lambda, double *r)
+#define XG_CASE(number, likelihood, bound, form, term) XG_CASE_##form(number, term)
+#define XG_CASE_POINT(number, term)
+#define XG_CASE_POINT_NOISE(number, term)
+#define XG_CASE_CLASSES(number, term)                                                                                \
+    case number:                                                                                                     \
+        XG_FOR_CHUNKS(term(XG_CHUNK_OF_ROWS))                                                                        \
+        return 0;
+#define XG_CASE_CLASSES_NODES(number, term)                                                                          \
+    case number:                                                                                                     \
+        XG_FOR_CHUNKS(term(XG_CHUNK_OF_ROWS, n_nodes, nodes))                                                        \
+        return 0;
+#define XG_CASE_CLASSES_NOISE(number, term)                                                                          \
+    case number:                                                                                                     \
+        xg_normal_rule(rule);                                                                                        \
+        XG_FOR_CHUNKS(xg_multinomial_chunk(XG_CHUNK_OF_ROWS, term, delta, rule))                                     \
+        return 0;
+#define XG_FOR_CHUNKS(call)                                                                                          \
+    for (ptrdiff_t start = 0; start < n; start += pitch) {                                                           \
+        ptrdiff_t size = n - start < pitch ? n - start : pitch;                                                      \
+        call;                                                                                                        \
+    }
+#define XG_CHUNK_OF_ROWS                                                                                             \
+    classes, size, stride, pitch, m + start, v + start, y + start, scratch, ell + start, lambda + start, r + start
+
+int xg_multiclass_sites(int kind, ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m, const double *v,
+                        const double *y, double delta, ptrdiff_t n_nodes, const double *nodes, double *scratch,
+                        double *ell, double *lambda, double *r)
 {
     ptrdiff_t pitch = xg_chunk_size(classes);
     double *rule = scratch + XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS);
-    double noise = kind == XG_MULTINOMIAL_STEP ? 0.0 : kind == XG_MULTINOMIAL_PROBIT ? 1.0 : 1.702 * 1.702;
-    int multinomial = kind >= XG_MULTINOMIAL_STEP && kind <= XG_MULTINOMIAL_LOGIT;
 
-    if (multinomial)
-        xg_normal_rule(rule);
-    for (ptrdiff_t start = 0; start < n; start += pitch) {
-        ptrdiff_t size = n - start < pitch ? n - start : pitch;
-#define CHUNK                                                                                                        \
-    classes, size, stride, pitch, m + start, v + start, y + start, scratch, ell + start, lambda + start, r + start
-        if (kind == XG_SOFTMAX_EXACT)
-            xg_softmax_exact_chunk(CHUNK, n_nodes, nodes);
-        else if (kind == XG_SOFTMAX_ADDITIVE_NOISE)
-            xg_softmax_additive_noise_chunk(CHUNK);
-        else if (multinomial)
-            xg_multinomial_chunk(CHUNK, noise, delta, rule);
-        else
-            xg_logistic_softmax_chunk(CHUNK);
-#undef CHUNK
+    switch (kind) {
+        XG_SITE_LIST(XG_CASE)
     }
+    return -1;
 }

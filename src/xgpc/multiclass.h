@@ -11,16 +11,8 @@
 #ifndef XGPC_MULTICLASS_H
 #define XGPC_MULTICLASS_H
 
+#include "site_list.h"
 #include "vmath.h"
-
-enum {
-    XG_SOFTMAX_EXACT = 100,
-    XG_SOFTMAX_ADDITIVE_NOISE,
-    XG_MULTINOMIAL_STEP,
-    XG_MULTINOMIAL_PROBIT,
-    XG_MULTINOMIAL_LOGIT,
-    XG_LOGISTIC_SOFTMAX
-};
 
 /* Doubles of scratch xg_multiclass_sites wants. */
 ptrdiff_t xg_multiclass_scratch(ptrdiff_t classes);
@@ -28,9 +20,10 @@ ptrdiff_t xg_multiclass_scratch(ptrdiff_t classes);
 /* Sites of n points, classes >= 2. Element (c, i) of m, v, lambda and r stands at [c * stride + i]; y[i] is one of
  * 0 .. classes - 1. delta, in (0, 1), is the probability of a random label of XG_MULTINOMIAL_*. nodes, (n_nodes,
  * classes) row by row, are the nodes of XG_SOFTMAX_EXACT, each used with both signs; they must have second moments
- * nodes^T nodes / n_nodes = I for lambda to be right where v is small. */
-void xg_multiclass_sites(int kind, ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m, const double *v,
-                         const double *y, double delta, ptrdiff_t n_nodes, const double *nodes, double *scratch,
-                         double *ell, double *lambda, double *r);
+ * nodes^T nodes / n_nodes = I for lambda to be right where v is small. Returns 0, or -1 and writes nothing if the kind
+ * is not one of several classes. */
+int xg_multiclass_sites(int kind, ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m, const double *v,
+                        const double *y, double delta, ptrdiff_t n_nodes, const double *nodes, double *scratch,
+                        double *ell, double *lambda, double *r);
 
 #endif

@@ -13,12 +13,13 @@
         }                                                                                                            \
     }
 
-XG_SITE_LOOP(xg_logit_polya_gamma_loop, xg_logit_polya_gamma)
-XG_SITE_LOOP(xg_logit_exact_loop, xg_logit_exact)
-XG_SITE_LOOP(xg_logit_taylor_loop, xg_logit_taylor)
-XG_SITE_LOOP(xg_probit_exact_loop, xg_probit_exact)
-XG_SITE_LOOP(xg_svm_augmented_loop, xg_svm_augmented)
-XG_SITE_LOOP(xg_svm_exact_loop, xg_svm_exact)
+#define XG_LOOP(number, likelihood, bound, form, term) XG_LOOP_##form(term)
+#define XG_LOOP_POINT(term) XG_SITE_LOOP(term##_loop, term)
+#define XG_LOOP_POINT_NOISE(term)
+#define XG_LOOP_CLASSES(term)
+#define XG_LOOP_CLASSES_NODES(term)
+#define XG_LOOP_CLASSES_NOISE(term)
+XG_SITE_LIST(XG_LOOP)
 
 XG_CLONES
 static void xg_additive_noise_loop(ptrdiff_t n, const double *restrict m, const double *restrict v,
@@ -33,23 +34,58 @@ static void xg_additive_noise_loop(ptrdiff_t n, const double *restrict m, const 
     }
 }
 
-void xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, double log_right,
-              double log_wrong, double *ell, double *lambda, double *r)
+#define XG_CASE(number, likelihood, bound, form, term) XG_CASE_##form(number, term)
+#define XG_CASE_POINT(number, term)                                                                                  \
+    case number:                                                                                                     \
+        term##_loop(n, m, v, y, ell, lambda, r);                                                                     \
+        return 0;
+#define XG_CASE_POINT_NOISE(number, term)                                                                            \
+    case number:                                                                                                     \
+        xg_additive_noise_loop(n, m, v, y, term, log_right, log_wrong, ell, lambda, r);                              \
+        return 0;
+#define XG_CASE_CLASSES(number, term)
+#define XG_CASE_CLASSES_NODES(number, term)
+#define XG_CASE_CLASSES_NOISE(number, term)
+
+int xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, double log_right,
+             double log_wrong, double *ell, double *lambda, double *r)
 {
     switch (kind) {
-    case XG_LOGIT_POLYA_GAMMA: xg_logit_polya_gamma_loop(n, m, v, y, ell, lambda, r); break;
-    case XG_LOGIT_EXACT: xg_logit_exact_loop(n, m, v, y, ell, lambda, r); break;
-    case XG_LOGIT_TAYLOR: xg_logit_taylor_loop(n, m, v, y, ell, lambda, r); break;
-    case XG_PROBIT_EXACT: xg_probit_exact_loop(n, m, v, y, ell, lambda, r); break;
-    case XG_SVM_AUGMENTED: xg_svm_augmented_loop(n, m, v, y, ell, lambda, r); break;
-    case XG_SVM_EXACT: xg_svm_exact_loop(n, m, v, y, ell, lambda, r); break;
-    default:
-        xg_additive_noise_loop(n, m, v, y,
-                               kind == XG_STEP_ADDITIVE_NOISE     ? 0.0
-                               : kind == XG_PROBIT_ADDITIVE_NOISE ? XG_PROBIT_NOISE
-                                                                  : XG_LOGIT_NOISE,
-                               log_right, log_wrong, ell, lambda, r);
+        XG_SITE_LIST(XG_CASE)
     }
+    return -1;
+}
+
+#define XG_IS_MULTI_CLASS_POINT 0
+#define XG_IS_MULTI_CLASS_POINT_NOISE 0
+#define XG_IS_MULTI_CLASS_CLASSES 1
+#define XG_IS_MULTI_CLASS_CLASSES_NODES 1
+#define XG_IS_MULTI_CLASS_CLASSES_NOISE 1
+#define XG_DESCRIPTION(number, likelihood, bound, form, term) {likelihood, bound, XG_IS_MULTI_CLASS_##form},
+
+static const struct {
+    const char *likelihood, *bound;
+    int is_multi_class;
+} xg_descriptions[] = {XG_SITE_LIST(XG_DESCRIPTION)};
+
+int xg_site_count(void)
+{
+    return XG_SITE_COUNT;
+}
+
+const char *xg_site_likelihood(int i)
+{
+    return xg_descriptions[i].likelihood;
+}
+
+const char *xg_site_bound(int i)
+{
+    return xg_descriptions[i].bound;
+}
+
+int xg_site_is_multi_class(int i)
+{
+    return xg_descriptions[i].is_multi_class;
 }
 
 XG_CLONES

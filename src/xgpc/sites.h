@@ -6,6 +6,7 @@
 #ifndef XGPC_SITES_H
 #define XGPC_SITES_H
 
+#include "site_list.h"
 #include "vmath.h"
 
 typedef struct {
@@ -153,26 +154,10 @@ XG_INLINE double xg_logistic_normal_mean(double m, double v)
     return value;
 }
 
-enum {
-    XG_LOGIT_POLYA_GAMMA,
-    XG_LOGIT_EXACT,
-    XG_LOGIT_TAYLOR,
-    XG_PROBIT_EXACT,
-    XG_SVM_AUGMENTED,
-    XG_SVM_EXACT,
-    XG_STEP_ADDITIVE_NOISE,
-    XG_PROBIT_ADDITIVE_NOISE,
-    XG_LOGIT_ADDITIVE_NOISE
-};
-
-/* Variances of the normal noise that stands for each likelihood's; the logistic one's is the nearest by its largest
- * difference (Liu et al. 2019, section II-A). */
-#define XG_PROBIT_NOISE 1.0
-#define XG_LOGIT_NOISE (1.702 * 1.702)
-
-/* Sites of n points. log_right and log_wrong, log(1 - delta) and log(delta), are read by additive noise alone. */
-void xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, double log_right,
-              double log_wrong, double *ell, double *lambda, double *r);
+/* Sites of n points. log_right and log_wrong, log(1 - delta) and log(delta), are read by additive noise alone.
+ * Returns 0, or -1 and writes nothing if the kind is not one of one latent function. */
+int xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, double log_right,
+             double log_wrong, double *ell, double *lambda, double *r);
 void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v, double *out);
 
 #endif

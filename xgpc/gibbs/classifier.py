@@ -24,7 +24,8 @@ from ..approximations.base import KernelPosterior
 from ..classifier import GPClassifier
 from ..estimator import LatentClassifier
 from ..kernels.spec import KernelSpec
-from ..links import logit_log_probabilities
+from ..likelihoods import LIKELIHOODS
+from ..likelihoods.binary import logit_log_probabilities
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Executor
@@ -316,7 +317,7 @@ class GibbsClassifier(LatentClassifier):
         """Precisions and linear terms (n,) of the rows' factors in q."""
         mean, variance = q.marginals(X, self.n_jobs)
         ell, precision, linear = np.empty((3, len(X)))
-        _engine.sites(_engine.SITES["logit", "exact"], mean, variance, y, np.empty(0), ell, precision, linear)
+        _engine.sites(LIKELIHOODS["logit"].site("exact"), mean, variance, y, np.empty(0), ell, precision, linear)
         return precision, linear
 
     @property

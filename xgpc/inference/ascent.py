@@ -8,10 +8,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from .. import _engine
 from .._engine import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Posterior, Training, is_same_prior
-from ..curvatures import CURVATURES
+from ..likelihoods import record_of
 from ..statistics import (
     GivenSites,
     Moments,
@@ -32,24 +31,7 @@ ROUND_OFF = 1e-11
 MAX_HALVINGS = 12
 # Failed steps after which one of another site is tried, whose own bound cannot fall by its unit step.
 FALLBACK_AFTER = 3
-FALLBACK = {
-    ("logit", "exact"): _engine.SITES["logit", "polya-gamma"],
-    ("svm", "exact"): _engine.SITES["svm", "augmented"],
-}
-# Bounds whose first posterior is made by so many updates of a concave one. Additive noise has no curvature where
-# nothing is known, and its delta then ends at what guessing gives. Logistic-softmax has optima at which every class is
-# as likely, and finds them from the prior of a large variance: of 108 kernels on six data sets (variances .3 to 3000,
-# length scales .4 to 2.5 sqrt(d)), this start ended more than 2 nats above the prior's in 28, by up to 590, and below
-# in 3; test likelihoods were better in 35 and worse in none. It began higher in all 108, so the two are not compared.
-START = {
-    ("step", "additive-noise"): ("probit", "exact"),
-    ("probit", "additive-noise"): ("probit", "exact"),
-    ("logit", "additive-noise"): ("probit", "exact"),
-    ("multinomial-step", "additive-noise"): ("softmax", "additive-noise"),
-    ("multinomial-probit", "additive-noise"): ("softmax", "additive-noise"),
-    ("multinomial-logit", "additive-noise"): ("softmax", "additive-noise"),
-    ("logistic-softmax", "polya-gamma"): ("softmax", "additive-noise"),
-}
+# Updates of another bound that make the first posterior of one that has no good start at the prior.
 START_UPDATES = 3
 # Range of the learned delta of additive noise: below it rounding makes the logarithm, and at that share of what
 # guessing would give no label tells anything any more, whatever the latent functions.
@@ -96,7 +78,7 @@ class Point(Generic[Q]):
 
         That is no bound: its updates are Newton steps on the log joint density at the mean.
         """
-        if self.site.bound != "taylor":
+        if self.site.record.is_bound:
             return self.elbo
         return self.log_likelihood + 0.5 * self.curved - 0.5 * self.q.squared_norm
 
@@ -176,7 +158,7 @@ def next_target(training: Training, point: Point[Any]) -> Natural:
     q, site = point.q, point.site
     if site.n_latents > 1:
         return coupled_target(training, point)
-    if site.bound != "additive-noise":
+    if not site.record.is_damped:
         return point.target
     (before, _), (precision, linear) = q.natural, point.target
     damped = before + PRECISION_RATE * (precision - before)
@@ -191,7 +173,7 @@ def coupled_target(training: Training, point: Point[KernelPosterior]) -> Natural
     there. The mean is a Newton step with the coupled curvature of each point: conjugate gradients, preconditioned by
     the sites' precision. O(n C m) each, or O(C n^2) of a full Gaussian process. Augmented sites' steps are their own.
     """
-    q, curvature = point.q, CURVATURES.get(point.site.likelihood)
+    q, curvature = point.q, point.site.record.curvature
     if curvature is None:
         return point.target
     (before, _), (precision, linear) = q.natural, point.target
@@ -252,8 +234,8 @@ def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site:
 
 def start_site(site: Site) -> Site | None:
     """The site that makes the first posterior for another one; None if that needs none."""
-    first = START.get((site.likelihood, site.bound))
-    return None if first is None else Site(*first, n_latents=site.n_latents)
+    first = site.record.start
+    return None if first is None else record_of(*first).site(site.n_latents)
 
 
 def starting_posterior(
@@ -308,9 +290,10 @@ def coordinate_ascent(
     history.add(iteration=0, elbo=elbo, learning_rate=np.nan)
     rate, failures = 1.0, 0
     for iteration in range(1, max_iter + 1):
-        fallback = FALLBACK.get((site.likelihood, site.bound))
+        fallback = site.record.fallback
         if failures == FALLBACK_AFTER and fallback is not None:
-            trial = natural_step(point.q, update(training, point.q, fallback).target, 1.0)
+            safe = update(training, point.q, record_of(*fallback).site())
+            trial = natural_step(point.q, safe.target, 1.0)
         else:
             trial = natural_step(point.q, target, rate)
         # What a conjugate bound would gain by the step; no pass over the data for less than the tolerance.

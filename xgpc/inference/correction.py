@@ -17,8 +17,8 @@ import warnings
 
 import numpy as np
 
-from .. import _engine
 from ..approximations.base import KernelPosterior, Natural, Training
+from ..likelihoods import record_of
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
@@ -92,32 +92,16 @@ def corrected_marginals(
     return mean, np.where(proper, variance, 0.0)
 
 
-# The expected log likelihood itself, for the bounds that augment the likelihood.
-EXACT = {
-    ("logit", "polya-gamma"): _engine.SITES["logit", "exact"],
-    ("svm", "augmented"): _engine.SITES["svm", "exact"],
-}
-
-
-def has_correction(likelihood: str, bound: str) -> bool:
-    """Whether the correction is for the posterior of this bound."""
-    return (likelihood, bound) == ("logit", "polya-gamma")
-
-
-def has_bound_gap(likelihood: str, bound: str) -> bool:
-    """Whether it is known what the bound gives away."""
-    return bound == "exact" or (likelihood, bound) in EXACT
-
-
 def bound_gap(training: Training, point: Point[KernelPosterior]) -> float | None:
     """What the exact bound has more, in nats, at the q of a point.
 
     E_q(f)[KL(q(omega) || p(omega | f, y))] (Wenzel et al. 2019, section 4.2). 0 of exact bounds; None of others that
     augment nothing, or have no exact expectation.
     """
-    if point.site.bound == "exact":
+    record = point.site.record
+    if record.is_exact:
         return 0.0
-    site = EXACT.get((point.site.likelihood, point.site.bound))
-    if site is None:
+    if record.exact is None:
         return None
-    return training.reduce(expected_log_likelihood, StatedSites(point.q.belief, site)) - point.log_likelihood
+    exact = StatedSites(point.q.belief, record_of(*record.exact).site())
+    return training.reduce(expected_log_likelihood, exact) - point.log_likelihood

@@ -12,12 +12,11 @@ from ..approximations.base import KernelPosterior, Training
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import Point, carry_over, coordinate_ascent, restated, update
 from ..inference.history import History
+from ..likelihoods import LIKELIHOODS
 from ..statistics import GivenSites, PriorVariances, StatedSites, prior_curvature, quadratic_constant, stated
 from .profile import PATIENCE, Coordinates, Options, Outcome, lbfgs, thetas
 
-POLYA_GAMMA = _engine.SITES["logit", "polya-gamma"]
-# Bounds whose quadratics never exceed them, so that no step needs a second look; the expansion has none to look at.
-SAFE_BOUNDS = ("polya-gamma", "augmented", "taylor")
+POLYA_GAMMA = LIKELIHOODS["logit"].site("polya-gamma")
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
 SITE_UPDATES = 3
 EVALUATIONS = 5
@@ -142,7 +141,7 @@ def _alternate(
         function = kind(training, point, options.learn_inducing)
         lbfgs(function, function.start, function.limits, tol=0.0, max_iter=EVALUATIONS, max_evaluations=EVALUATIONS)
         trial = site_updates(function.q)
-        if site.bound not in SAFE_BOUNDS:
+        if not site.record.is_safe:
             # Its sites' quadratics are no bounds: go back toward where they were made until the bound has risen.
             size = len(function.coordinates.pack(point.q.prior))
             here, there = function.start[:size], function.vector[:size]

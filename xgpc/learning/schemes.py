@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from ..likelihoods import record_of
 from .adam import adam
 from .izmailov_kropotov import alternate, hybrid, joint
 from .profile import Outcome, profile
@@ -39,22 +40,21 @@ class Scheme:
 
 
 def _is_bound(likelihood: str, bound: str) -> bool:
-    return bound != "taylor"
+    return record_of(likelihood, bound).is_bound
 
 
 def _has_quadratics(likelihood: str, bound: str) -> bool:
-    # Of one latent function, and of positive precision.
-    return likelihood in ("logit", "probit", "svm") and bound != "additive-noise"
+    return record_of(likelihood, bound).has_quadratics
 
 
-def _is_polya_gamma(likelihood: str, bound: str) -> bool:
-    return (likelihood, bound) == ("logit", "polya-gamma")
+def _is_jaakkola_jordan(likelihood: str, bound: str) -> bool:
+    return record_of(likelihood, bound).is_jaakkola_jordan
 
 
 SCHEMES = {
     "profile": Scheme(profile, _is_bound, "another bound than 'taylor'"),
     "alternate": Scheme(alternate, _has_quadratics, "likelihood 'logit', 'probit' or 'svm' without additive noise"),
-    "joint": Scheme(joint, _is_polya_gamma, "likelihood='logit' with bound='polya-gamma'"),
-    "hybrid": Scheme(hybrid, _is_polya_gamma, "likelihood='logit' with bound='polya-gamma'"),
+    "joint": Scheme(joint, _is_jaakkola_jordan, "likelihood='logit' with bound='polya-gamma'"),
+    "hybrid": Scheme(hybrid, _is_jaakkola_jordan, "likelihood='logit' with bound='polya-gamma'"),
     "adam": Scheme(adam, _is_bound, "another bound than 'taylor'", takes_batches=True),
 }

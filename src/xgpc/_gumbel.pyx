@@ -1,4 +1,4 @@
-"""What links evaluate at every quadrature node of every class."""
+"""What the probabilities of softmax evaluate at every quadrature node of every class."""
 import numpy as np
 
 cdef extern from "gumbel.h" nogil:

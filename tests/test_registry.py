@@ -1,0 +1,459 @@
+"""The registry: what every likelihood's bound says of itself, and the compiled list of sites that it names."""
+
+import copy
+import pickle
+from dataclasses import FrozenInstanceError
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from sklearn.gaussian_process.kernels import RBF
+from xgpc.passes import Passes
+from xgpc.posterior import Prior
+from xgpc.stochastic import MiniBatches, learning_rate_schedule
+
+import xgpc.linear
+from xgpc import _engine
+from xgpc.kernels import KernelSpec
+from xgpc.likelihoods import LIKELIHOODS, LikelihoodBound, expected_log_likelihood, has_label_noise, record_of, resolve
+from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
+
+RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.bounds.values()]
+COUPLED = [record for record in RECORDS if record.curvature is not None]
+
+
+def every(records):
+    return pytest.mark.parametrize("record", list(records), ids=lambda record: " ".join(record.key))
+
+
+every_record = every(RECORDS)
+repeatable = settings(deadline=None, derandomize=True, max_examples=20)
+seeds = st.integers(0, 2**20)
+UNKNOWN = 10_000
+
+
+def evaluate(site, m, v, y, weight=()):
+    ell, precision, linear = np.empty(len(y)), np.empty_like(m), np.empty_like(m)
+    _engine.sites(site, m, v, y, np.array(weight, dtype=np.float64), ell, precision, linear)
+    return ell, precision, linear
+
+
+def problem(record, seed, n=12, n_classes=4):
+    """A site, and marginals (C, n) and labels of n rows."""
+    random = np.random.default_rng(seed)
+    site = record.site(n_classes, 0.05)
+    m = random.normal(scale=3.0, size=(site.n_latents, n))
+    v = random.uniform(0.1, 20.0, m.shape)
+    y = random.integers(0, n_classes, n).astype(np.float64) if site.n_latents > 1 else random.choice([-1.0, 1.0], n)
+    return site, m, v, y
+
+
+# The compiled list.
+
+
+def test_every_compiled_site_has_a_record_and_every_record_a_site():
+    assert [record.key for record in RECORDS] == list(dict.fromkeys(record.key for record in RECORDS))
+    assert {record.key for record in RECORDS} == set(_engine.KINDS)
+    assert {record.key for record in RECORDS if record.is_multi_class} == _engine.MULTI_CLASS
+    assert sorted(_engine.KINDS.values()) == list(range(len(RECORDS)))
+
+
+def test_bounds_of_a_likelihood_have_as_many_latent_functions():
+    for likelihood in LIKELIHOODS.values():
+        assert {record.is_multi_class for record in likelihood.bounds.values()} == {likelihood.multi_class}
+
+
+@every_record
+def test_sites_of_different_names_differ(record):
+    """Each name leads to a function of its own: no two give the same of the same marginals."""
+    site, m, v, y = problem(record, 0)
+    mine = evaluate(site, m, v, y)[0]
+    for other in RECORDS:
+        if other.is_multi_class == record.is_multi_class and other is not record:
+            assert not np.allclose(evaluate(other.site(4, 0.05), m, v, y)[0], mine, rtol=1e-6)
+
+
+@pytest.mark.parametrize("key", [("logit", "exakt"), ("svm", "taylor"), ("", ""), (None, None)])
+def test_unknown_names_make_no_site(key):
+    with pytest.raises(ValueError, match=r"\(likelihood, bound\) must be one of \[\('logit', 'polya-gamma'\)"):
+        _engine.Site(*key)
+
+
+@every_record
+def test_sites_of_another_number_of_latent_functions_are_refused(record):
+    wrong, allowed = ((0, 1), "the number of classes, at least 2") if record.is_multi_class else ((0, 2, 3), "1")
+    for n_latents in wrong:
+        with pytest.raises(ValueError, match=rf"must be {allowed}; got {n_latents}"):
+            _engine.Site(*record.key, n_latents=n_latents)
+
+
+@pytest.mark.parametrize("n_latents", [1, 3])
+def test_unknown_numbers_are_errors_and_no_other_likelihood(n_latents, monkeypatch):
+    """Whatever the dispatch does not know is not evaluated: also not what one of the other kind has."""
+    new = "new", "bound"
+    monkeypatch.setitem(_engine.KINDS, new, UNKNOWN)
+    monkeypatch.setattr(_engine, "MULTI_CLASS", frozenset([new] if n_latents > 1 else []))
+    site = _engine.Site(*new, n_latents=n_latents)
+    m = np.zeros((n_latents, 5))
+    ell = np.full(5, 7.0)
+    with pytest.raises(ValueError, match=rf"Site {UNKNOWN} of {n_latents} latent functions is not one of"):
+        _engine.sites(site, m, m + 1.0, np.ones(5), np.empty(0), ell, m.copy(), m.copy())
+    assert np.all(ell == 7.0)
+
+
+@pytest.mark.parametrize(("key", "n_latents"), [(("softmax", "exact"), 1), (("logit", "exact"), 3)])
+def test_dispatch_refuses_sites_of_the_other_number_of_classes(key, n_latents, monkeypatch):
+    monkeypatch.setattr(_engine, "MULTI_CLASS", frozenset([key] if n_latents > 1 else []))
+    site, m = _engine.Site(*key, n_latents=n_latents), np.zeros((n_latents, 5))
+    with pytest.raises(ValueError, match="is not one of"):
+        evaluate(site, m, m + 1.0, np.zeros(5))
+
+
+def test_errors_of_a_site_come_out_of_passes(monkeypatch):
+    """Out of the threads' blocks, full and of mini-batches."""
+    monkeypatch.setitem(_engine.KINDS, ("new", "bound"), UNKNOWN)
+    site = _engine.Site("new", "bound")
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    prior = Prior.build(KernelSpec(RBF(1.0), 2), X[:5])
+    with Passes(X, np.ones(50), None, 5) as passes:
+        q = passes.at_prior(prior)
+        with pytest.raises(ValueError, match=f"Site {UNKNOWN}"):
+            passes.update(q, site)
+        with pytest.raises(ValueError, match=f"Site {UNKNOWN}"):
+            MiniBatches(passes, q, 10, *learning_rate_schedule(0.5)).run(prior, np.arange(50), site, *np.empty((3, 5)))
+
+
+# Records.
+
+
+@every_record
+def test_names_in_a_record_are_records_of_as_many_latent_functions(record):
+    for key in (record.start, record.fallback, record.exact):
+        if key is not None:
+            other = record_of(*key)
+            assert other.key == key != record.key
+            assert other.is_multi_class == record.is_multi_class
+            assert other.is_bound
+            # No site that is to help has itself something to learn.
+            assert not other.has_label_noise
+
+
+@every(record for record in RECORDS if record.start)
+@repeatable
+@given(seed=seeds)
+def test_starts_need_no_start_and_have_no_negative_precision(record, seed):
+    start = record_of(*record.start)
+    assert start.start is None
+    site, m, v, y = problem(start, seed)
+    assert np.all(evaluate(site, m, v, y)[1] >= 0.0)
+
+
+@every_record
+def test_bounds_with_label_noise_have_a_start(record):
+    """Their precisions can all be negative at the prior."""
+    assert record.start is not None or not record.has_label_noise
+
+
+@every(record for record in RECORDS if record.fallback)
+@repeatable
+@given(seed=seeds)
+def test_fallbacks_are_lower_bounds_whose_steps_are_safe(record, seed):
+    fallback = record_of(*record.fallback)
+    assert fallback.is_safe
+    site, m, v, y = problem(record, seed)
+    assert np.all(evaluate(fallback.site(4), m, v, y)[0] <= evaluate(site, m, v, y)[0] + 1e-7)
+
+
+@every_record
+def test_what_is_exact_or_has_an_exact_expectation_has_a_gap(record):
+    assert record.is_exact == (record.bound == "exact")
+    assert record.has_bound_gap == (record.is_exact or record.exact is not None)
+    assert record.exact is None or not record.is_exact
+
+
+@every(record for record in RECORDS if record.exact)
+@repeatable
+@given(seed=seeds)
+def test_exact_expectations_are_of_the_same_likelihood_and_no_less(record, seed):
+    exact = record_of(*record.exact)
+    assert exact.is_exact
+    assert exact.likelihood == record.likelihood
+    site, m, v, y = problem(record, seed)
+    assert np.all(evaluate(exact.site(4), m, v, y)[0] >= evaluate(site, m, v, y)[0] - 1e-7)
+
+
+@every(record for record in RECORDS if record.has_quadratics)
+@repeatable
+@given(seed=seeds)
+def test_quadratics_are_concave_and_of_one_latent_function(record, seed):
+    assert not record.is_multi_class
+    assert not record.has_label_noise
+    site, m, v, y = problem(record, seed)
+    assert np.all(evaluate(site, m, v, y)[1] > 0.0)
+
+
+@every_record
+def test_the_linear_classifier_takes_what_has_quadratics(record):
+    assert record.is_linear == record.has_quadratics == (record.bound in xgpc.linear.BOUNDS.get(record.likelihood, ()))
+
+
+@every(record for record in RECORDS if record.is_safe and record.is_bound and record.has_quadratics)
+@repeatable
+@given(seed=seeds)
+def test_safe_bounds_have_quadratics_below_them(record, seed):
+    """At marginals anywhere, of sites made elsewhere; the expansion has no bound to be below."""
+    site, m, v, y = problem(record, seed)
+    _, other, spread, _ = problem(record, seed + 1)
+    ell, precision, linear = evaluate(site, m, v, y)
+    quadratic = ell + linear * (other - m) - 0.5 * precision * (other**2 + spread - m**2 - v)
+    assert np.all(quadratic <= evaluate(site, other, spread, y)[0] + 1e-9 * (1.0 + np.abs(quadratic)))
+
+
+@every_record
+@repeatable
+@given(seed=seeds)
+def test_jaakkola_jordan_sites_are_those_of_their_paper(record, seed):
+    """xi = sqrt(m^2 + v), tanh(xi / 2) / (2 xi) and y / 2: exactly those bounds have them."""
+    site, m, v, y = problem(record, seed)
+    _, precision, linear = evaluate(site, m, v, y)
+    xi = np.sqrt(m**2 + v)
+    is_of_form = not record.is_multi_class and np.allclose(precision, np.tanh(0.5 * xi) / (2.0 * xi), rtol=1e-12)
+    assert is_of_form == record.is_jaakkola_jordan
+    if is_of_form:
+        assert_allclose(linear[0], 0.5 * y, rtol=0.0)
+    assert record.has_correction == record.is_jaakkola_jordan
+
+
+@every_record
+def test_label_noise_is_what_changes_the_site(record):
+    assert has_label_noise(*record.key) == record.has_label_noise
+    _, m, v, y = problem(record, 3)
+    values = [evaluate(record.site(4, delta), m, v, y)[0] for delta in (0.01, 0.2)]
+    assert np.allclose(*values, rtol=1e-3) != record.has_label_noise
+    learned = record.site(4, first_noise=0.03)
+    assert learned.learned == record.has_label_noise
+    assert not record.site(4, 0.1).learned
+    if record.has_label_noise:
+        assert (learned.parameter, record.site(4, 0.1).parameter) == (0.03, 0.1)
+
+
+@every_record
+@repeatable
+@given(seed=seeds)
+def test_damped_bounds_are_those_of_two_classes_with_negative_precisions(record, seed):
+    site, m, v, y = problem(record, seed, n=100)
+    negative = bool(np.any(evaluate(site, m, v, y)[1] < 0.0))
+    assert record.is_damped == (negative and not record.is_multi_class)
+
+
+@every_record
+def test_only_what_is_no_bound_says_so(record):
+    """The expected log likelihood is where the variance goes to zero: a bound is below it with more, at any mean."""
+    site, m, v, y = problem(record, 4)
+    exact = next((r for r in LIKELIHOODS[record.likelihood].bounds.values() if r.is_exact), None)
+    if exact is not None and not record.has_label_noise and not record.is_multi_class:
+        above = evaluate(site, m, v, y)[0] > evaluate(exact.site(4), m, v, y)[0] + 1e-6
+        assert np.any(above) == (not record.is_bound)
+    else:
+        assert record.is_bound
+
+
+@every(record for record in RECORDS if record.nodes)
+def test_nodes_are_of_the_classes_dimension(record):
+    assert record.is_multi_class
+    nodes = record.nodes(5)
+    assert nodes.shape[1] == 5
+    assert_allclose(nodes.T @ nodes / len(nodes), np.eye(5), atol=1e-12)
+    site, m, v, y = problem(record, 2)
+    other = _engine.Site(*record.key, n_latents=4, nodes=record.nodes(4))
+    assert np.array_equal(evaluate(site, m, v, y)[0], evaluate(other, m, v, y)[0])
+
+
+@every_record
+def test_log_probabilities_are_those_of_the_likelihood(record):
+    _, m, v, _ = problem(record, 6)
+    m, v = (np.ascontiguousarray(a.T) if record.is_multi_class else a[0] for a in (m, v))
+    value = record.log_probabilities(m, v, 0.1)
+    assert value.shape == (12, 4 if record.is_multi_class else 2)
+    assert_allclose(np.exp(value).sum(axis=1), 1.0, rtol=1e-8)
+    assert np.array_equal(LIKELIHOODS[record.likelihood].log_probabilities(record.bound, m, v, 0.1), value)
+
+
+# Curvatures.
+
+
+def dense_softmax(y, weight, sites, i):
+    gradient = sites.linear[:, i] - sites.precision[:, i] * sites.mean[:, i]
+    p = (np.arange(len(gradient)) == y[i]) - gradient / weight[i]
+    d = np.maximum(sites.precision[:, i], 0.0) / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
+    return np.diag(d) - np.outer(d, d) / d.sum()
+
+
+def dense_star(y, weight, sites, i):
+    H, label = np.zeros((len(sites.mean),) * 2), int(y[i])
+    for c, precision in enumerate(sites.precision[:, i]):
+        if c != label:
+            e = np.zeros(len(H))
+            e[label], e[c] = 1.0, -1.0
+            H += max(precision, 0.0) * np.outer(e, e)
+    return H
+
+
+DENSE = {"softmax": dense_softmax} | {f"multinomial-{name}": dense_star for name in ("step", "probit", "logit")}
+
+
+def test_likelihoods_with_a_curvature_are_those_that_a_common_shift_leaves():
+    """And no others: logistic-softmax and two classes depend on it."""
+    for record in RECORDS:
+        site, m, v, y = problem(record, 8)
+        moved = np.allclose(evaluate(site, m + 2.0, v, y)[0], evaluate(site, m, v, y)[0], rtol=1e-9)
+        assert moved == (record.curvature is not None)
+    assert {record.likelihood for record in COUPLED} == set(DENSE)
+
+
+@every(COUPLED)
+@repeatable
+@given(seed=seeds, weighted=st.booleans(), n_classes=st.integers(2, 6))
+def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classes):
+    site, m, v, y = problem(record, seed, n_classes=n_classes)
+    random = np.random.default_rng(seed)
+    weight = random.uniform(0.2, 3.0, len(y)) if weighted else np.empty(0)
+    _, precision, linear = evaluate(site, m, v, y, weight)
+    sites = SimpleNamespace(mean=m, variance=v, precision=precision, linear=linear)
+    before = [a.copy() for a in (y, weight, *vars(sites).values())]
+    values = random.normal(size=m.shape)
+    product = record.curvature(y, weight, sites, values)
+    ones = weight if weighted else np.ones(len(y))
+    for i in range(len(y)):
+        H = DENSE[record.likelihood](y, ones, sites, i)
+        assert_allclose(product[:, i], H @ values[:, i], rtol=1e-9, atol=1e-12 * np.abs(H).max())
+        assert np.linalg.eigvalsh(H)[0] > -1e-12 * (1.0 + np.abs(H).max())
+    assert_allclose(record.curvature(y, weight, sites, np.ones_like(m)), 0.0, atol=1e-12 * (1.0 + precision.max()))
+    # Of some rows it is that of all.
+    part = slice(3, 9)
+    rows = SimpleNamespace(**{name: a[:, part] for name, a in vars(sites).items()})
+    assert np.array_equal(record.curvature(y[part], weight[part], rows, values[:, part]), product[:, part])
+    for a, expected in zip((y, weight, *vars(sites).values()), before, strict=True):
+        assert np.array_equal(a, expected)
+
+
+@repeatable
+@given(seed=seeds)
+def test_curvature_of_softmax_is_the_hessian_without_variance(seed):
+    """diag(p) - p p^T, to what the floor of the variance and the least complement leave."""
+    record = record_of("softmax", "exact")
+    random = np.random.default_rng(seed)
+    m, y = random.normal(size=(4, 10)), random.integers(0, 4, 10).astype(np.float64)
+    site, v = record.site(4), np.full((4, 10), 1e-6)
+    _, precision, linear = evaluate(site, m, v, y)
+    sites = SimpleNamespace(mean=m, variance=v, precision=precision, linear=linear)
+    values, step = random.normal(size=m.shape), 1e-4
+
+    def gradient(m):
+        _, precision, linear = evaluate(site, m, v, y)
+        return linear - precision * m
+
+    slope = (gradient(m + step * values) - gradient(m - step * values)) / (2.0 * step)
+    p = np.exp(m) / np.exp(m).sum(axis=0)
+    hessian = p * (values - np.sum(p * values, axis=0))
+    assert_allclose(-slope, hessian, atol=1e-4)
+    # d = lambda / (1 - p) is p there, as lambda is p (1 - p).
+    assert_allclose(record.curvature(y, np.empty(0), sites, values), hessian, atol=1e-4)
+
+
+# Values.
+
+
+@every_record
+def test_records_are_values(record):
+    with pytest.raises(FrozenInstanceError):
+        record.bound = "other"
+    for copied in (pickle.loads(pickle.dumps(record)), copy.deepcopy(record)):
+        assert copied is record
+    with pytest.raises(TypeError):
+        LIKELIHOODS[record.likelihood].bounds["other"] = record
+
+
+@every_record
+def test_sites_know_their_records(record):
+    site = record.site(3, 0.07)
+    assert site.record is record
+    assert LIKELIHOODS[record.likelihood].site(record.bound, 3, 0.07).record is record
+    assert (site.likelihood, site.bound) == record.key
+    with pytest.raises(AttributeError):
+        site.record = None
+    assert _engine.Site(*record.key, n_latents=site.n_latents).record is None
+    found, bound = resolve(record.likelihood, record.bound, 3 if record.is_multi_class else 2)
+    assert found.bounds[bound] is record
+
+
+@every_record
+@pytest.mark.parametrize("copied", [lambda site: pickle.loads(pickle.dumps(site)), copy.copy, copy.deepcopy])
+def test_sites_survive_pickling(record, copied):
+    """With nodes, key and record: the same sites, bit for bit."""
+    site, m, v, y = problem(record, 7)
+    site = record.site(4, None, 0.03)
+    other = copied(site)
+    names = ("likelihood", "bound", "kind", "n_latents", "parameter", "learned", "key")
+    assert [getattr(other, name) for name in names] == [getattr(site, name) for name in names]
+    assert other.record is record
+    for value, expected in zip(evaluate(other, m, v, y), evaluate(site, m, v, y), strict=True):
+        assert np.array_equal(value, expected)
+    plain = copied(_engine.Site(*record.key, n_latents=site.n_latents))
+    assert plain.record is None
+
+
+@every_record
+def test_another_parameter_is_another_site(record):
+    site, m, v, y = problem(record, 9)
+    other, again = (site.with_parameter(0.2) for _ in range(2))
+    assert (site.parameter, other.parameter) == (0.05, 0.2)
+    assert len({site.key, other.key, again.key}) == 3
+    assert other.record is record
+    assert (other.learned, other.n_latents, other.kind) == (site.learned, site.n_latents, site.kind)
+    for value, expected in zip(evaluate(other, m, v, y), evaluate(record.site(4, 0.2), m, v, y), strict=True):
+        assert np.array_equal(value, expected)
+    assert record.site(4, first_noise=0.1).with_parameter(0.3).learned == record.has_label_noise
+
+
+def test_keys_are_of_one_site_each():
+    sites = [record.site(3) for record in RECORDS for _ in range(3)]
+    assert len({site.key for site in sites}) == len(sites)
+    assert {type(site.key) for site in sites} == {str}
+    for name in ("key", "likelihood", "bound", "kind", "n_latents", "learned"):
+        with pytest.raises(AttributeError):
+            setattr(sites[0], name, getattr(sites[1], name))
+
+
+def test_sites_keep_nodes_of_their_own():
+    """What is done to the array afterwards does not matter; nodes of another shape are refused."""
+    record = record_of("softmax", "exact")
+    _, m, v, y = problem(record, 10)
+    nodes = record.nodes(4)
+    site = _engine.Site(*record.key, n_latents=4, nodes=nodes)
+    before = evaluate(site, m, v, y)
+    nodes[:] = 0.0
+    for value, expected in zip(evaluate(site, m, v, y), before, strict=True):
+        assert np.array_equal(value, expected)
+    for wrong in (np.zeros((8, 3)), np.zeros((0, 4)), np.zeros(4)):
+        with pytest.raises(ValueError, match=r"nodes of 4 latent functions must be \(s, 4\); got"):
+            _engine.Site(*record.key, n_latents=4, nodes=wrong)
+
+
+def test_functions_of_records_are_of_modules():
+    """So that a block's task with a record, or a site that has one, can go to another process."""
+    for record in RECORDS:
+        assert isinstance(record, LikelihoodBound)
+        for function in (record.predictive, record.curvature, record.nodes):
+            assert function is None or pickle.loads(pickle.dumps(function)) is not None
+
+
+def test_expected_log_likelihood_is_the_sum_of_the_terms():
+    for record in RECORDS:
+        site, m, v, y = problem(record, 5)
+        one = not record.is_multi_class
+        total = expected_log_likelihood(site, m[0] if one else m, v[0] if one else v, y)
+        assert total == pytest.approx(float(np.sum(evaluate(site, m, v, y)[0])), rel=1e-12)

@@ -1,0 +1,81 @@
+"""Predictive log probabilities of two classes, columns (-1, +1), for normal latent values."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import erfcx, log_ndtr
+
+from .. import _engine
+
+
+def _alternating_weights(terms: int) -> np.ndarray:
+    """Weights that sum an alternating series from its first terms (Cohen, Rodriguez Villegas & Zagier 2000, alg. 1)."""
+    d = (3.0 + np.sqrt(8.0)) ** terms
+    d = 0.5 * (d + 1.0 / d)
+    b, c, weights = -1.0, -d, []
+    for k in range(terms):
+        c = b - c
+        weights.append(c / d)
+        b *= (k + terms) * (k - terms) / ((k + 0.5) * (k + 1.0))
+    return np.array(weights)
+
+
+# Their relative error is 5.8^-terms: 14 stay below that of the normal scale mixture, 4e-9.
+SERIES_WEIGHTS = _alternating_weights(14)
+# Probabilities below this lose digits in the mixture, whose error is absolute.
+SERIES_BELOW = 0.05
+
+
+def logit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """log p(y = -1) and log p(y = +1), (n, 2), for latent values N(mean, variance) under the logistic link.
+
+    Absolute error below 1e-8, in either tail (tests/test_sites.py).
+
+    Notes
+    -----
+    Evaluated for the less probable class, a = |mean|, v = variance, f ~ N(-a, v). The normal scale mixture alone is too
+    thin in the tail. For a > v, E[sigma(f)] = exp(v/2 - a) E[sigma(g)], g ~ N(a - v, v), an identity, has its second
+    factor above one half. Else, where the mixture's value is small, the geometric series of sigma on each side of zero
+    gives, with x = a / sqrt(2 v) and t = sqrt(v / 2),
+
+        E[sigma(f)] = exp(-x^2) / 2 * (erfcx(x) + sum_{j >= 1} (-1)^(j-1) (erfcx(j t - x) - erfcx(j t + x))).
+    """
+    a = np.abs(mean)
+    tilted = a > variance
+    small = _engine.logistic_normal_mean(np.where(tilted, a - variance, -a), variance)
+    thin = ~tilted & (small < SERIES_BELOW)
+    small = np.log(np.where(thin, 1.0, small)) + np.where(tilted, 0.5 * variance - a, 0.0)
+    if np.any(thin):
+        root = np.sqrt(2.0 * variance[thin])
+        x = a[thin] / root
+        steps = np.outer(np.arange(1.0, len(SERIES_WEIGHTS) + 1.0), variance[thin] / root)
+        series = erfcx(x) + SERIES_WEIGHTS @ (erfcx(steps - x) - erfcx(steps + x))
+        small[thin] = np.log(0.5 * series) - x * x
+    large = np.log1p(-np.exp(small))
+    positive = mean > 0.0
+    return np.column_stack([np.where(positive, small, large), np.where(positive, large, small)])
+
+
+def probit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """log Phi(-+ mean / sqrt(1 + variance)), (n, 2), to round-off: the probit link, also the Bayesian SVM's."""
+    t = mean / np.sqrt(1.0 + variance)
+    return np.column_stack([log_ndtr(-t), log_ndtr(t)])
+
+
+def noisy_log_probabilities(mean: np.ndarray, variance: np.ndarray, noise_variance: float, delta: float) -> np.ndarray:
+    """log p(y = -1) and log p(y = +1), (n, 2), under additive noise and labels flipped with probability delta.
+
+    log[(1 - delta) Phi(t) + delta Phi(-t)], t = -+ mean / sqrt(variance + noise_variance), to round-off. Without any
+    variance it is the limit: a step at mean zero, whose impossible side is -inf if delta is zero.
+
+    Parameters
+    ----------
+    mean, variance : (n,) of the latent values
+    noise_variance : 0, 1 or 1.702^2 for the step, probit or (nearly) logistic likelihood
+    delta : in [0, 1)
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(mean == 0.0, 0.0, mean / np.sqrt(variance + noise_variance))
+        kept, flipped = np.log1p(-delta), np.log(delta)
+    sides = np.column_stack([log_ndtr(-t), log_ndtr(t)])
+    return np.logaddexp(kept + sides, flipped + sides[:, ::-1])

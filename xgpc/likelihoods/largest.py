@@ -1,0 +1,196 @@
+"""Probabilities that each of several independent values is the largest, by quadrature on panels that all share.
+
+With C latent values per point, class y is seen if f_y + g_y is the largest of f_c + g_c, c = 1..C, with independent
+noise g of one distribution: Gumbel for softmax, normal for multinomial probit. With H_c the distribution function of
+f_c + g_c and h_c its density, exactly,
+
+    p_y = integral of h_y(t) prod_{c != y} H_c(t) dt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+# Elements of the largest temporaries, of which about ten live at a time.
+BLOCK = 120_000
+# Composite Gauss-Legendre quadrature on panels common to all classes: nodes on [-1, 1] and weights of each.
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
+# Panels in the scale of the sharpest class near by. A class is dead beyond CORE of its scales and sharp no more. The
+# largest of many is sharper than each: with panels of 2.5 errors of probit were 2e-8 for 30 classes, 3e-7 for 100.
+PANEL, CORE = 1.7, 6.0
+# Points at which the panels' density is found: with 24 or 128 errors are the same, for scales from 1e-6 to 1e4.
+MESH = 48
+# A probability below it is summed in logarithms: its terms leave the range of a double.
+TINY = 1e-200
+# The integral starts where prod H = exp(-40): probabilities below exp(-30) whose integrand is cut there, its first term
+# being more than this share of the sum, have a floor.
+CUT, FLOOR_BELOW = 1e-9, -30.0
+FLOOR_AT = np.linspace(0.0, 1.0, 33)
+# Most bisections for the floors, and the least share of an interval that they leave: with six rounds the logarithms of
+# 30 classes of very different scales are 6 % off, with seven 1 %; without a least share 30 %. Each class makes no more
+# than a bend: few classes take fewer rounds.
+FLOOR_ROUNDS, LEAST_SHARE = 7, 0.1
+
+
+class Family(NamedTuple):
+    """Distributions of f + g: functions of t - mean and scale, whose last axis has one element.
+
+    Attributes
+    ----------
+    terms : log H and h / H, where H > 0 in double precision
+    logs : log H and log(h / H)
+    log_survival : log(1 - H)
+    """
+
+    terms: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+    logs: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+    log_survival: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def _panel_edges(mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Mesh (n, MESH + 1) over [low, high] and, at each of its points, the panels to its left.
+
+    A mean is less than ten of its scales above low, so that a class is sharp no farther from low than sixteen of them:
+    panels are as wide as a share of that distance, their number does not grow with the number of classes, and the mesh
+    is geometric.
+    """
+    # No point is placed more finely than the numbers near low are spaced.
+    scale = np.maximum(scale, 8.0 * np.spacing(np.abs(low))[:, None])
+    first = 0.5 * scale.min(axis=1)
+    growth = np.linspace(0.0, 1.0, MESH)
+    mesh = np.empty((len(mean), MESH + 1))
+    mesh[:, 0] = low
+    mesh[:, 1:] = low[:, None] + first[:, None] * ((high - low) / first)[:, None] ** growth
+    mesh[:, -1] = high
+    middle = 0.5 * (mesh[:, 1:] + mesh[:, :-1])
+    squares = middle[:, None, :] / CORE - mean[:, :, None] / CORE
+    squares *= squares
+    np.maximum(squares, scale[:, :, None] ** 2, out=squares)
+    density = np.max(np.divide(scale[:, :, None], squares, out=squares), axis=1)
+    panels = np.zeros_like(mesh)
+    np.cumsum(density * np.diff(mesh, axis=1) / PANEL, axis=1, out=panels[:, 1:])
+    return mesh, panels
+
+
+def _largest_in_block(
+    mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray, family: Family
+) -> np.ndarray:
+    mesh, panels = _panel_edges(mean, scale, low, high)
+    # Few distinct numbers of panels, so that rows share their loops.
+    count = (4.0 * np.ceil(panels[:, -1] / 4.0)).astype(int)
+    value, cut = np.empty_like(mean), np.empty(mean.shape, dtype=bool)
+    for number in np.unique(count):
+        rows = np.flatnonzero(count == number)
+        # Invert the panels' numbers, one row after another on the real line.
+        offset = 2.0 * np.arange(len(rows))[:, None]
+        at = offset + np.linspace(0.0, 1.0, number + 1)
+        known = offset + panels[rows] / panels[rows, -1:]
+        edges = np.interp(at.ravel(), known.ravel(), mesh[rows].ravel()).reshape(at.shape)
+        half = 0.5 * np.diff(edges, axis=1)[:, :, None]
+        t = (0.5 * (edges[:, 1:] + edges[:, :-1])[:, :, None] + half * NODES).reshape(len(rows), -1)
+        u, scales = t[:, None, :] - mean[rows, :, None], scale[rows, :, None]
+        log_cdf, hazard = family.terms(u, scales)
+        with np.errstate(divide="ignore"):
+            log_mass = np.log(half * WEIGHTS).reshape(t.shape) + log_cdf.sum(axis=1)
+            mass = np.exp(log_mass)
+            total = np.einsum("rck,rk->rc", hazard, mass)
+            value[rows] = np.log(total)
+        cut[rows] = hazard[:, :, 0] * mass[:, :1] > CUT * total
+        r, y = np.nonzero(total < TINY)
+        if len(r):
+            log_terms = family.logs(u[r, y], scales[r, y])[1] + log_mass[r]
+            top = log_terms.max(axis=1)
+            value[rows[r], y] = top + np.log(np.exp(log_terms - top[:, None]).sum(axis=1))
+            cut[rows[r], y] = log_terms[:, 0] > value[rows[r], y] + np.log(CUT)
+    r, y = np.nonzero(cut & (value < FLOOR_BELOW) & (mean < low[:, None]))
+    if len(r):
+        value[r, y] = np.maximum(value[r, y], _floors(mean, scale, low, r, y, family))
+    return value - logsumexp(value, axis=1, keepdims=True)
+
+
+def _interleaved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Columns of b (n, k) between those of a (n, k + 1)."""
+    both = np.empty((len(a), a.shape[1] + b.shape[1]))
+    both[:, ::2], both[:, 1::2] = a, b
+    return both
+
+
+def _root_of_sum(
+    mean: np.ndarray, scale: np.ndarray, low: np.ndarray, fall: np.ndarray, family: Family
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points t (n, m) up to low, and sqrt(-2 sum_c log H_c(t)) at them.
+
+    They begin at the lowest mean, or where the sum is less by ``fall`` (n,) or more than at low. The root is about the
+    norm of the standardised distances to the means above t: convex, and nearly linear but for bends near means. Points
+    are put between two others where their tangents meet: at a bend, if there is one.
+    """
+
+    def root(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        log_cdf, log_hazard = family.logs(t[:, None, :] - mean[:, :, None], scale[:, :, None])
+        value = np.sqrt(-2.0 * log_cdf.sum(axis=1))
+        return value, -np.exp(log_hazard).sum(axis=1) / value
+
+    at_low, _ = root(low[:, None])
+    deep = np.sqrt(at_low[:, 0] ** 2 + 2.0 * fall)
+    unit = scale.min(axis=1)
+    near, far = np.zeros(len(mean)), np.log1p((low - mean.min(axis=1)) / unit)
+    for _ in range(FLOOR_ROUNDS):
+        middle = 0.5 * (near + far)
+        value, _ = root((low - unit * np.expm1(middle))[:, None])
+        beyond = value[:, 0] > deep
+        near, far = np.where(beyond, near, middle), np.where(beyond, middle, far)
+    t = np.column_stack([low - unit * np.expm1(far), low])
+    value, slope = root(t)
+    for _ in range(min(FLOOR_ROUNDS, 2 + int(np.ceil(np.log2(mean.shape[1]))))):
+        width = np.diff(t, axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = (slope[:, 1:] - np.diff(value, axis=1) / width) / np.diff(slope, axis=1)
+        share = np.where(np.isfinite(share), share, 0.5)
+        between = t[:, :-1] + np.clip(share, LEAST_SHARE, 1.0 - LEAST_SHARE) * width
+        more = between, *root(between)
+        t, value, slope = (_interleaved(*pair) for pair in zip((t, value, slope), more, strict=True))
+    return t, value
+
+
+def _floors(
+    mean: np.ndarray, scale: np.ndarray, low: np.ndarray, r: np.ndarray, y: np.ndarray, family: Family
+) -> np.ndarray:
+    """Lower bounds (p,) of log P(class y is the largest) for rows r, ascending, and classes y with means below low.
+
+    P(all others <= t < y) is one for any t, within a small factor at the best of FLOOR_AT.
+    """
+    rows, place = np.unique(r, return_inverse=True)
+    # Where the sum of log H is less than at low by more than -log P(y > low), t = low is the better one.
+    fall = np.zeros(len(rows))
+    np.maximum.at(fall, place, -family.log_survival((low[r] - mean[r, y])[:, None], scale[r, y, None])[:, 0])
+    points, roots = _root_of_sum(mean[rows], scale[rows], low[rows], fall, family)
+    t = np.maximum(mean[r, y], points[place, 0])[:, None]
+    t = t + (low[r, None] - t) * FLOOR_AT
+    u = t - mean[r, y, None]
+    own, _ = family.logs(u, scale[r, y, None])
+    value = family.log_survival(u, scale[r, y, None]) - own
+    ends = np.searchsorted(place, np.arange(len(rows) + 1))
+    for i, (start, stop) in enumerate(pairwise(ends)):
+        value[start:stop] -= 0.5 * np.interp(t[start:stop], points[i], roots[i]) ** 2
+    return value.max(axis=1)
+
+
+# What overflows there is a class that is certain, or without a chance.
+@np.errstate(over="ignore")
+def largest_log_probabilities(
+    mean: np.ndarray, scale: np.ndarray, reach: tuple[np.ndarray, np.ndarray], family: Family
+) -> np.ndarray:
+    """log P(class y is the largest), (n, C), for locations and scales (n, C) of some reach."""
+    mean = mean - mean.max(axis=1, keepdims=True)
+    low, high = (mean - reach[0]).max(axis=1), (mean + reach[1]).max(axis=1)
+    value = np.empty_like(mean)
+    step = max(1, BLOCK // (100 * mean.shape[1]))
+    for start in range(0, len(mean), step):
+        part = slice(start, start + step)
+        value[part] = _largest_in_block(mean[part], scale[part], low[part], high[part], family)
+    return value

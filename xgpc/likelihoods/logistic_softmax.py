@@ -1,0 +1,61 @@
+"""Logistic-softmax: predictive log probabilities."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import logsumexp, ndtri
+
+from .. import _engine
+from .binary import logit_log_probabilities
+from .largest import BLOCK
+
+
+@lru_cache(maxsize=8)
+def _normal_points(n_classes: int) -> np.ndarray:
+    """(n_classes, 512) standard normal values: a scrambled Sobol sequence and its mirror image."""
+    from scipy.stats import qmc
+
+    half = ndtri(qmc.Sobol(n_classes, seed=0).random(256)).T
+    return np.concatenate([half, -half], axis=1)
+
+
+def logistic_softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """log E[sigma(f_y) / sum_c sigma(f_c)], (n, C), sigma the logistic function.
+
+    With 512 fixed quasi-random points: the largest errors measured, for variances about 0.1, 1, 10, 100 and 1e4, are
+    4e-5, 2e-4, 6e-4, 2e-3 and 3e-3 in a probability (C = 2, 3, 10, 26) and, for the first three, 4e-4, 8e-3 and 4e-2
+    in a logarithm above log 1e-3, at most 0.7 in one above -30 (C = 2). O(n C).
+
+    Notes
+    -----
+    With S the sum over the other classes, sigma / (sigma + S) = sigma(f_y + log(1 + 1/S)) / (1 + S): the mean over f_y
+    is the logit's, and only the others' is one over fixed quasi-random points.
+    """
+    points, sd = _normal_points(mean.shape[1]), np.sqrt(variance)
+    value = np.empty(mean.shape)
+    step = max(1, BLOCK // points.size)
+    for start in range(0, len(mean), step):
+        part = slice(start, start + step)
+        m, v = mean[part], variance[part]
+        f = m[:, :, None] + sd[part, :, None] * points
+        log_sigma = np.minimum(f, 0.0) - np.log1p(np.exp(-np.abs(f)))
+        top = log_sigma.max(axis=1, keepdims=True)
+        sigma = np.exp(log_sigma - top)
+        others = np.full_like(sigma, 1e-300)
+        others[:, 1:] += np.cumsum(sigma, axis=1)[:, :-1]
+        others[:, :-1] += np.cumsum(sigma[:, ::-1], axis=1)[:, -2::-1]
+        log_others = top + np.log(others)
+        log_factor = -np.log1p(np.exp(log_others))
+        shifted = m[:, :, None] - log_factor - log_others
+        own = _engine.logistic_normal_mean(shifted.ravel(), np.repeat(v.ravel(), points.shape[1])).reshape(f.shape)
+        probability = np.mean(own * np.exp(log_factor), axis=2)
+        value[part] = np.log(np.maximum(probability, 1e-300))
+        # The same in logarithms where the error of logistic_normal_mean, which is absolute, may show.
+        r, y = np.nonzero(probability < 1e-5)
+        own = logit_log_probabilities(shifted[r, y].ravel(), np.repeat(v[r, y], points.shape[1]))[:, 1]
+        terms = own.reshape(-1, points.shape[1]) + log_factor[r, y]
+        value[start + r, y] = logsumexp(terms, axis=1) - np.log(points.shape[1])
+    value -= value.max(axis=1, keepdims=True)
+    return value - logsumexp(value, axis=1, keepdims=True)

@@ -1,0 +1,20 @@
+"""What a curvature reads of its rows."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class RowSites(Protocol):
+    """Marginals and sites of some rows, (C, rows) each."""
+
+    @property
+    def mean(self) -> np.ndarray: ...
+    @property
+    def variance(self) -> np.ndarray: ...
+    @property
+    def precision(self) -> np.ndarray: ...
+    @property
+    def linear(self) -> np.ndarray: ...

@@ -1,0 +1,138 @@
+"""Softmax: predictive log probabilities, and the curvature of its sites across classes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from scipy.ndimage import spline_filter
+from scipy.special import log_ndtr, log_softmax, wrightomega
+
+from .._gumbel import gumbel_normal
+from .largest import Family, largest_log_probabilities
+from .row_sites import RowSites
+
+GUMBEL_VARIANCE = np.pi**2 / 6.0
+# H of softmax is a function of two variables, interpolated from a table: the standardised argument x, and
+# rho = 1 - sqrt(1 - sd(g) / sd(f + g)), from 0 (normal) to 1 (Gumbel). Errors on the way: 8e-9 in H, 1.4e-8 in h sd.
+X_LOW, X_HIGH, X_NODES, RHO_NODES = -11.0, 14.0, 301, 121
+
+
+def _gumbel_normal_row(ratio: float, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """psi = log(-log H) and -d psi / dx at the standardised x of normal plus Gumbel, ratio = sd g / sd (f + g).
+
+    H = E[exp(-exp(f - t))] by the trapezoidal rule in z = f / sqrt(v), left of the mean about the integrand's mode;
+    right of it 1 - H is summed. Both have a relative error near round-off.
+    """
+    if ratio == 0.0:
+        log_cdf = log_ndtr(x)
+        return np.log(-log_cdf), np.exp(-0.5 * x * x - 0.5 * np.log(2.0 * np.pi) - log_cdf) / -log_cdf
+    sd_sum = np.sqrt(GUMBEL_VARIANCE) / ratio
+    t = np.euler_gamma + sd_sum * x
+    sd = np.sqrt(max(sd_sum**2 - GUMBEL_VARIANCE, 1e-12))
+    step = min(0.1, 0.4 / sd)
+    left = x < 0.0
+    t_left = t[left, None]
+    z = -wrightomega(2.0 * np.log(sd) - t_left) / sd + step * np.arange(-np.ceil(10.0 / step), np.ceil(10.0 / step))
+    y = np.exp(np.minimum(sd * z - t_left, 700.0))
+    exponent = -y - 0.5 * z * z
+    top = exponent.max(axis=1)
+    mass = np.exp(exponent - top[:, None])
+    total = mass.sum(axis=1)
+    minus_log = -(np.log(total * step / np.sqrt(2.0 * np.pi)) + top)
+    slope = sd_sum * (mass * y).sum(axis=1) / (total * minus_log)
+    z = step * np.arange(-np.ceil(10.0 / step), np.ceil(24.0 / step))
+    y = np.exp(np.minimum(sd * z - t[~left, None], 700.0))
+    mass = np.exp(-0.5 * z * z) * step / np.sqrt(2.0 * np.pi)
+    upper = -np.expm1(-y) @ mass
+    minus_log_right = -np.log1p(-upper)
+    slope_right = sd_sum * ((y * np.exp(-y)) @ mass) / ((1.0 - upper) * minus_log_right)
+    return np.log(np.append(minus_log, minus_log_right)), np.append(slope, slope_right)
+
+
+@lru_cache(maxsize=1)
+def _gumbel_normal_tables() -> np.ndarray:
+    """Spline coefficients (2, RHO_NODES + 2, X_NODES + 2) of psi and slope, mirrored by one row and column."""
+    x = np.linspace(X_LOW, X_HIGH, X_NODES)
+    ratios = 1.0 - (1.0 - np.linspace(0.0, 1.0, RHO_NODES)) ** 2
+    psi, slope = np.array([_gumbel_normal_row(ratio, x) for ratio in ratios]).transpose(1, 0, 2)
+    # Mirroring suits rho: the derivatives by it vanish at either end.
+    return np.stack([np.pad(spline_filter(values, mode="mirror"), 1, mode="reflect") for values in (psi, slope)])
+
+
+def _gumbel_normal(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """psi = log(-log H) and -d psi / du, u = t - E f, scale = sd(f + g) with one value along the last axis of u."""
+    n = u.shape[-1]
+    scales = np.broadcast_to(scale, (*u.shape[:-1], 1)).reshape(-1)
+    ratio = np.minimum(np.sqrt(GUMBEL_VARIANCE) / scales, 1.0)
+    row = (1.0 - np.sqrt(1.0 - ratio)) * (RHO_NODES - 1)
+    flat = np.ascontiguousarray(u).reshape(-1, n)
+    psi, slope = gumbel_normal(_gumbel_normal_tables(), X_LOW, X_HIGH, flat, np.ascontiguousarray(scales), row)
+    return psi.reshape(u.shape), slope.reshape(u.shape)
+
+
+def _gumbel_normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    psi, slope = _gumbel_normal(u, scale)
+    return -np.exp(psi), psi + np.log(slope)
+
+
+def _gumbel_normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    psi, slope = _gumbel_normal(u, scale)
+    np.exp(psi, out=psi)
+    slope *= psi
+    return np.negative(psi, out=psi), slope
+
+
+def _gumbel_normal_survival(u: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    psi, _ = _gumbel_normal(u, scale)
+    return np.where(psi < -30.0, psi, np.log(-np.expm1(-np.exp(np.maximum(psi, -30.0)))))
+
+
+GUMBEL_NORMAL = Family(_gumbel_normal_terms, _gumbel_normal_logs, _gumbel_normal_survival)
+
+
+def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """log E[softmax(f)], (n, C), for f ~ N(mean, diag(variance)).
+
+    By quadrature; the largest errors measured, for variances up to 1e4 and 2 to 300 classes, are 1e-8 in a probability,
+    5e-4 in a logarithm above log 1e-6, and below it 2 % of the logarithm down to -30, 10 % farther. Without variance it
+    is log softmax(mean). O(n C): .03, .3 and .7 ms a row of 10, 100 and 300 classes (bench/links.py); the first call
+    takes about half a second more.
+
+    Notes
+    -----
+    The Gumbel distribution of g makes softmax(f)_y the probability that f_y + g_y is the largest.
+    """
+    sd, scale = np.sqrt(variance), np.sqrt(variance + GUMBEL_VARIANCE)
+    # log H(-reach) < -39 and 1 - H(reach) < 4e-9, by splitting between f and g.
+    reach = 3.7 + 8.95 * sd, 20.0 + 6.0 * sd
+    value = largest_log_probabilities(mean, scale, reach, GUMBEL_NORMAL)
+    certain = ~np.any(variance, axis=1)
+    value[certain] = log_softmax(mean[certain], axis=1)
+    return value
+
+
+# Least probability of another class than one's own that a curvature is divided by.
+LEAST_COMPLEMENT = 1e-3
+
+
+def softmax_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites, values: np.ndarray) -> np.ndarray:
+    """Product of ell's curvature by the means, coupled across classes, with ``values`` (C, rows).
+
+    Of each row diag(d) - d d^T / sum(d), d_c = lambda_c / (1 - p_c), which has the sites' diagonal and none along
+    (1, ..., 1). Negative precisions count as zero.
+
+    Parameters
+    ----------
+    y : (rows,) float64, 0, ..., C - 1
+    weight : (rows,) float64, positive, or empty for ones
+    sites : marginals and sites of the rows, (C, rows) each
+    values : (C, rows)
+    """
+    # The gradient by the mean is weight * (1 - p) of the label, -weight * p of others.
+    gradient = sites.linear - sites.precision * sites.mean
+    right = 1.0 + gradient / (weight if len(weight) else 1.0)
+    right[y.astype(np.intp), np.arange(len(y))] -= 1.0
+    d = np.maximum(sites.precision, 0.0) / np.clip(right, LEAST_COMPLEMENT, 1.0)
+    share = d / np.maximum(np.sum(d, axis=0), np.finfo(float).tiny)
+    return d * (values - np.sum(share * values, axis=0))

@@ -4,12 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
-from reference import moons, ringnorm
 from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.preprocessing import StandardScaler
+from support.reference import moons, ringnorm
 
 from xgpc import GPClassifier, adam
 from xgpc.hyperparameters import Coordinates

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from reference import moons
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import ExpSineSquared
+from support.reference import moons
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from xgpc import BayesianLinearClassifier, GPClassifier, blocks

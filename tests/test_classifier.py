@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from reference import moons, ringnorm, waveform
 from scipy.optimize import OptimizeResult
 from scipy.special import expit
 from sklearn.base import clone
@@ -19,6 +18,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
+from support.reference import moons, ringnorm, waveform
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import xgpc.fitting

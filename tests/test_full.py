@@ -5,7 +5,12 @@ import pickle
 import mpmath
 import numpy as np
 import pytest
-from full_helpers import (
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, RationalQuadratic, WhiteKernel
+from support.full import (
     EXACT,
     SMOOTH,
     assert_near,
@@ -14,13 +19,8 @@ from full_helpers import (
     gibbs_mackay,
     labelled,
 )
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
-from scipy.optimize import minimize
-from sklearn.base import clone
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, RationalQuadratic, WhiteKernel
-from test_gradients import KERNELS, SOME_KERNELS, derivative, points_apart
-from test_kernel_algebra import kernel_trees, magnitude
+from support.gradients import KERNELS, SOME_KERNELS, derivative, points_apart
+from support.kernels import kernel_trees, magnitude
 
 import xgpc.posterior
 from xgpc import full

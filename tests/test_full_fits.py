@@ -4,7 +4,12 @@ import pickle
 
 import numpy as np
 import pytest
-from full_helpers import (
+from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from support.fits import quietly
+from support.full import (
     EXACT,
     SMOOTH,
     assert_near,
@@ -13,13 +18,8 @@ from full_helpers import (
     full_prior,
     gibbs_mackay,
     labelled,
-    quietly,
 )
-from reference import moons
-from scipy.optimize import minimize
-from sklearn.base import clone
-from sklearn.datasets import load_iris
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from support.reference import moons
 from threadpoolctl import threadpool_limits
 
 from xgpc import GPClassifier, blocks, full, learning

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import DenseModel, jaakkola_jordan_bound, ringnorm, twonorm, waveform
 from scipy.integrate import quad_vec
 from scipy.special import log_expit
 from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.preprocessing import StandardScaler
+from support.reference import DenseModel, jaakkola_jordan_bound, ringnorm, twonorm, waveform
 
 from xgpc import _engine, inference
 from xgpc import stochastic as stochastic_module

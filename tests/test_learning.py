@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import moons, ringnorm, twonorm
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from support.fits import quietly, rows_of
+from support.reference import moons, ringnorm, twonorm
 
 import xgpc.posterior
 from xgpc import GPClassifier, learning
@@ -30,26 +31,12 @@ from xgpc.posterior import Prior
 repeatable = settings(deadline=None, derandomize=True, max_examples=80)
 
 
-def quietly(model, X, y, **options):
-    """A fit whose warnings of convergence are not what the test is about."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X, y, **options)
-
-
 def warnings_of(model, X, y):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(X, y)
     assert all(issubclass(warning.category, ConvergenceWarning) for warning in caught)
     return [str(warning.message) for warning in caught]
-
-
-def rows_of(model, column):
-    """The history's rows that have a value in a column: a table of arrays."""
-    values = model.history_[column]
-    chosen = values != "" if values.dtype.kind == "U" else np.isfinite(values)
-    return {name: array[chosen] for name, array in model.history_.items()}
 
 
 # Subsets.

@@ -10,8 +10,8 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.preprocessing import StandardScaler
-from test_learning import quietly, rows_of
-from test_multiclass import CASES, NOISY, NOISY_CASES, SEVERAL, Problem, assert_near, cases, repeatable, seeds
+from support.fits import quietly, rows_of
+from support.latents import CASES, NOISY, NOISY_CASES, SEVERAL, Problem, assert_near, cases, repeatable, seeds
 
 from xgpc import BayesianLinearClassifier, GPClassifier, systems
 from xgpc.full import FullPosterior

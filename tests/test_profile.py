@@ -4,12 +4,13 @@ import copy
 
 import numpy as np
 import pytest
-from full_helpers import full_prior, labelled, quietly
-from reference import moons
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine, make_blobs
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.preprocessing import StandardScaler
-from test_multiclass import Problem, assert_near, cases, symmetric
+from support.fits import quietly
+from support.full import full_prior, labelled
+from support.latents import Problem, assert_near, cases, symmetric
+from support.reference import moons
 
 from xgpc import GPClassifier, full, hyperparameters, inference
 from xgpc import passes as passes_module

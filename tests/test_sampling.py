@@ -3,13 +3,13 @@
 import mpmath
 import numpy as np
 import pytest
-from gibbs_helpers import NEW, NOISY, SMOOTH, fitc, short_chains, small
 from numpy.testing import assert_allclose
-from reference import moons
 from scipy.special import log_expit, log_ndtr
 from scipy.stats import kstest, multivariate_normal
 from sklearn.datasets import make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from support.gibbs import NEW, NOISY, SMOOTH, fitc, short_chains, small
+from support.reference import moons
 
 from xgpc import GPClassifier, gibbs
 from xgpc.gibbs import GibbsClassifier

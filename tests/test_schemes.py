@@ -5,7 +5,6 @@ import warnings
 import mpmath
 import numpy as np
 import pytest
-from reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, moons, ringnorm, twonorm
 from scipy.special import expit, log_expit
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer
@@ -13,7 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
-from test_gradients import Problem, derivative
+from support.gradients import Problem, derivative
+from support.reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, moons, ringnorm, twonorm
 
 from xgpc import GPClassifier, _engine
 from xgpc.hyperparameters import Options

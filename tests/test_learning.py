@@ -1,6 +1,7 @@
 """What is learned from which rows: subsets, the number of inducing points, restarts, warnings, odd data."""
 
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from xgpc import GPClassifier, learning
 from xgpc.inducing import FIRST_INDUCING
 from xgpc.kernels import KernelSpec
 from xgpc.learning import (
-    FIRST_ROWS,
     GROWTH,
     LAST_ROWS,
     MIN_GAIN,
@@ -81,16 +81,35 @@ def test_subsets_are_random_and_determined_by_the_state():
     assert np.all(np.abs(count - 600) < 5 * np.sqrt(2000 * 0.3 * 0.7))
 
 
+@pytest.mark.parametrize(
+    ("n_rows", "n_inducing", "sizes"),
+    [
+        (2, 1, [2]),
+        (8000, 100, [8000]),
+        (8001, 100, [4000, 8001]),
+        (50_000, 100, [4000, 16_000, 50_000]),
+        (10**6, 100, [4000, 16_000, 64_000, 131_072]),
+        (10**6, 200, [8000, 32_000, 131_072]),
+        (10**6, 1000, [40_000, 131_072]),
+        (10**9, 2048, [131_072]),
+    ],
+)
+def test_automatic_sizes(n_rows, n_inducing, sizes):
+    """Four thousand rows or forty a point, four times as many at a time, and all or about 130 000 at the end."""
+    assert subset_sizes(n_rows, n_inducing, "auto") == sizes
+
+
 @repeatable
-@given(st.integers(2, 10 * LAST_ROWS), st.integers(1, 4096))
-def test_automatic_sizes_grow_to_all_rows_or_the_largest_subset(n_rows, n_inducing):
-    sizes = subset_sizes(n_rows, n_inducing, "auto")
-    first = max(FIRST_ROWS, ROWS_PER_POINT * n_inducing)
-    assert sizes[-1] == min(n_rows, LAST_ROWS)
-    assert all(2 * size < sizes[-1] for size in sizes[:-1])
-    assert sizes[:-1] == [first * GROWTH**k for k in range(len(sizes) - 1)]
-    # None is missing.
-    assert 2 * first * GROWTH ** (len(sizes) - 1) >= sizes[-1]
+@given(st.integers(2, 10 * LAST_ROWS), st.integers(1, 4096), st.integers(0, 10 * LAST_ROWS))
+def test_automatic_sizes_grow_and_more_rows_add_stages_at_the_end(n_rows, n_inducing, more):
+    *before, last = subset_sizes(n_rows, n_inducing, "auto")
+    assert last == min(n_rows, LAST_ROWS)
+    assert all(second == GROWTH * first for first, second in pairwise(before))
+    assert all(size >= ROWS_PER_POINT * n_inducing for size in before)
+    # Each stage is worth its while, and none is missing: the last is more than twice the one before, or alone.
+    assert not before or 2 * before[-1] < last <= 2 * GROWTH * before[-1]
+    assert subset_sizes(n_rows + more, n_inducing, "auto")[: len(before)] == before
+    assert subset_sizes(n_rows, n_inducing + 1, "auto")[0] >= [*before, last][0]
 
 
 def test_sizes_that_are_given_or_none():

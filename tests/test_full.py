@@ -272,8 +272,10 @@ def test_the_prior_is_the_posterior_of_no_sites(n_latents):
 # Equal to the sparse code with Z = X.
 
 
-@pytest.mark.parametrize(("likelihood", "bound", "share"), CASES)
-@pytest.mark.parametrize("noise", [None, 0.4, "of each row"])
+@pytest.mark.parametrize(
+    ("likelihood", "bound", "share", "noise"),
+    [(*case, noise) for i, case in enumerate(CASES) for noise in (None, (0.4, "of each row")[i % 2])],
+)
 def test_equals_the_sparse_code_with_an_inducing_point_at_each_row(likelihood, bound, share, noise, monkeypatch):
     """With white noise, too, the same for all rows or not; and four rows are there twice, with labels of any class."""
     monkeypatch.setattr(xgpc.posterior, "JITTER", 1e-13)

@@ -55,7 +55,7 @@ def test_fixed_point_of_polya_gamma():
     s2 = 0.3
     mu, Sigma = np.zeros(30), s2 * np.eye(30)
     for _ in range(2000):
-        xi = np.sqrt((X @ mu) ** 2 + np.einsum("ij,jk,ik->i", X, Sigma, X))
+        xi = np.sqrt((X @ mu) ** 2 + np.sum(X @ Sigma * X, axis=1))
         Sigma = np.linalg.inv(np.eye(30) / s2 + X.T @ (X * (np.tanh(xi / 2) / (2 * xi))[:, None]))
         mu = Sigma @ X.T @ SIGNS / 2
     model = fit(bound="polya-gamma", prior_variance=s2, fit_intercept=False, tol=1e-13)
@@ -76,7 +76,7 @@ def test_linear_bayesian_svm_by_equation_14():
     s2, Z = 0.3, SIGNS[:, None] * X
     mu, zeta = np.zeros(30), s2 * np.eye(30)
     for _ in range(2000):
-        alpha = (1 - Z @ mu) ** 2 + np.einsum("ij,jk,ik->i", Z, zeta, Z)
+        alpha = (1 - Z @ mu) ** 2 + np.sum(Z @ zeta * Z, axis=1)
         zeta = np.linalg.inv(Z.T @ (Z / np.sqrt(alpha)[:, None]) + np.eye(30) / s2)
         mu = zeta @ Z.T @ (alpha**-0.5 + 1)
     model = fit(likelihood="svm", bound="augmented", prior_variance=s2, fit_intercept=False, tol=1e-13)

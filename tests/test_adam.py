@@ -80,7 +80,7 @@ def test_mini_batches_learn_and_are_determined_by_the_seed():
 @pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
 def test_it_ends_where_profile_does(bound, batch_size):
     X, y = load_breast_cancer(return_X_y=True)
-    X, y = StandardScaler().fit_transform(X)[:300, :6], y[:300]
+    X, y = StandardScaler().fit_transform(X)[:150, :6], y[:150]
     kernel = C(2.0) * RBF(np.full(6, 6**0.5))
     profile = fit(X, y, kernel, bound=bound, optimizer="profile")
     model = fit(X, y, kernel, bound=bound, batch_size=batch_size)

@@ -18,10 +18,10 @@ import numpy as np
 from common import gemm_call, median_ratio, side_by_side, write
 from scipy.linalg import blas, lapack
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from xgpc.blocks import single_threaded_blas
+from xgpc.rows.blas import single_threaded_blas
 from xgpc.passes import Passes
-from xgpc.posterior import Prior, SparsePosterior
-from xgpc.stochastic import learning_rate_schedule
+from xgpc.approximations.sparse import SparsePrior, SparsePosterior
+from xgpc.inference.mini_batch import learning_rate_schedule
 
 from xgpc import _engine
 from xgpc._svi import NaturalGradient
@@ -36,7 +36,7 @@ def problem(n, m, d, dtype=np.float64):
     X = rng.normal(size=(n, d)).astype(dtype)
     y = np.where(X[:, 0] + 0.5 * rng.normal(size=n) > 0, 1.0, -1.0)
     spec = KernelSpec(ConstantKernel(4.0) * RBF(np.full(d, np.sqrt(d))), d)
-    return X, y, Prior.build(spec, np.asarray(X[:m], dtype=np.float64))
+    return X, y, SparsePrior.build(spec, np.asarray(X[:m], dtype=np.float64))
 
 
 def mini_batches(repeats, steps=200, s=100, m=100, d=20):

@@ -20,11 +20,12 @@ from common import RESULTS, load, split, timed_fit, write
 from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from xgpc.passes import Passes
-from xgpc.posterior import Prior
+from xgpc.approximations.sparse import SparsePrior
 
 from xgpc import GPClassifier
 from xgpc.catalogue import SYSTEMS
-from xgpc.inference import History, coordinate_ascent, natural_step
+from xgpc.inference.history import History
+from xgpc.inference.ascent import coordinate_ascent, natural_step
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
 
@@ -80,7 +81,7 @@ def priors(X, y, threads):
     d = X.shape[1]
     Z = KMeans(N_INDUCING, n_init=1, random_state=0).fit(X).cluster_centers_
     for variance in VARIANCES:
-        yield f"variance {variance}", Prior.build(KernelSpec(ConstantKernel(variance) * RBF(np.sqrt(d)), d), Z)
+        yield f"variance {variance}", SparsePrior.build(KernelSpec(ConstantKernel(variance) * RBF(np.sqrt(d)), d), Z)
     model = GPClassifier(
         **SYSTEMS["GPCsm"],
         n_inducing=N_INDUCING,

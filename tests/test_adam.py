@@ -4,17 +4,17 @@ import warnings
 
 import numpy as np
 import pytest
-from reference import moons, ringnorm
 from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.preprocessing import StandardScaler
-from xgpc.hyperparameters import Coordinates
-from xgpc.posterior import Prior, SparsePosterior
+from support.reference import moons, ringnorm
 
 from xgpc import GPClassifier, adam
+from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.kernels.spec import KernelSpec
+from xgpc.learning.profile import Coordinates
 
 X, Y = moons(200)
 KERNEL = C(2.0) * RBF([1.0, 1.0])
@@ -52,7 +52,7 @@ def test_the_kernels_bounds_are_kept():
 
 
 def test_a_prior_stays_where_the_next_one_cannot_be_factorised(monkeypatch):
-    q = SparsePosterior.at_prior(Prior.build(KernelSpec(KERNEL, 2), X[:10]))
+    q = SparsePosterior.at_prior(SparsePrior.build(KernelSpec(KERNEL, 2), X[:10]))
     coordinates = Coordinates(q.prior, learn_inducing=True)
     vector = coordinates.pack(q.prior) + 0.1
     np.testing.assert_allclose(coordinates.pack(adam._moved(coordinates, vector, q).prior), vector, rtol=1e-12)
@@ -60,7 +60,7 @@ def test_a_prior_stays_where_the_next_one_cannot_be_factorised(monkeypatch):
     def failing(spec, Z):
         raise ValueError("not positive definite")
 
-    monkeypatch.setattr(Prior, "build", failing)
+    monkeypatch.setattr(SparsePrior, "build", failing)
     assert adam._moved(coordinates, vector, q) is q
 
 
@@ -80,7 +80,7 @@ def test_mini_batches_learn_and_are_determined_by_the_seed():
 @pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
 def test_it_ends_where_profile_does(bound, batch_size):
     X, y = load_breast_cancer(return_X_y=True)
-    X, y = StandardScaler().fit_transform(X)[:300, :6], y[:300]
+    X, y = StandardScaler().fit_transform(X)[:150, :6], y[:150]
     kernel = C(2.0) * RBF(np.full(6, 6**0.5))
     profile = fit(X, y, kernel, bound=bound, optimizer="profile")
     model = fit(X, y, kernel, bound=bound, batch_size=batch_size)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erfcx, expit, log_expit, log_ndtr, ndtr
-from test_sites import DELTA, build, evaluate_one, expectation
+from support.sites import DELTA, build, evaluate_one, expectation
 
 from xgpc import _engine
 

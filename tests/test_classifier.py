@@ -10,7 +10,6 @@ import pytest
 import xgpc.fitting
 import xgpc.hyperparameters
 import xgpc.posterior
-from reference import moons, ringnorm, waveform
 from scipy.optimize import OptimizeResult
 from scipy.special import expit
 from sklearn.base import clone
@@ -22,10 +21,12 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
+from support.reference import moons, ringnorm, waveform
 from threadpoolctl import threadpool_info, threadpool_limits
-from xgpc.inducing import Sample
 
+import xgpc.inference
 from xgpc import GPClassifier
+from xgpc.learning.inducing import Sample
 
 
 def test_scikit_learns_own_checks():
@@ -411,19 +412,48 @@ def test_interrupt_leaves_the_estimator_as_it_was(monkeypatch, module, name):
     assert vars(model) == before
 
 
-@pytest.mark.parametrize(
-    "params", [{"batch_size": 100, "tol": 0.0, "max_iter": 10**6}, {"max_iter": 10**6, "tol": 0.0}]
-)
-def test_a_signal_stops_a_fit_that_would_not_end(params):
+@pytest.fixture
+def default_interrupts():
+    """SIGINT as Python treats it, though whoever started the tests may have it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("default_interrupts")
+@pytest.mark.parametrize("params", [{}, {"batch_size": 100}], ids=str)
+def test_a_signal_stops_a_fit_that_would_not_end(monkeypatch, params):
+    """Another thread raises it in the midst of the fourth iteration or epoch."""
     X, y = ringnorm(20_000, np.random.default_rng(0))
-    bound = {"bound": "polya-gamma", "kernel": ConstantKernel(5000.0) * RBF(13.4)}
+    bound = {"bound": "polya-gamma", "kernel": ConstantKernel(5000.0) * RBF(13.4), "max_iter": 10**6, "tol": 0.0}
     model = GPClassifier(n_inducing=100, optimizer=None, random_state=0, n_jobs=2, **bound, **params)
-    timer = threading.Timer(1.0, signal.raise_signal, [signal.SIGINT])
-    timer.start()
+    record, recorded, under_way = xgpc.inference.History.add, [], threading.Event()
+    before, started = set(threading.enumerate()), set()
+
+    def add(history, **columns):
+        record(history, **columns)
+        recorded.append(columns)
+        started.update(threading.enumerate())
+        if len(recorded) == 4:
+            under_way.set()
+
+    def interrupt():
+        if under_way.wait(60):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(xgpc.inference.History, "add", add)
+    other = threading.Thread(target=interrupt)
+    other.start()
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
+    other.join()
+    assert len(recorded) >= 4
     assert "posterior_" not in vars(model)
-    assert threading.active_count() < 10
+    workers = started - before - {other}
+    # Mini-batches are too small to share among threads.
+    assert workers or params
+    assert not any(worker.is_alive() for worker in workers)
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("params", [{"optimizer": None}, {"max_iter": 3}, {"batch_size": 100}], ids=str)

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from reference import moons
 from scipy.special import expit, log_expit
 from scipy.stats import norm
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from sklearn.gaussian_process.kernels import Sum as SumOfKernels
-from test_gibbs import TruePosterior
-from xgpc.correction import SMALL_TILT, corrected_marginals, polya_gamma_variance
+from support.gibbs import TruePosterior
+from support.reference import moons
 
 from xgpc import GPClassifier, correction
+from xgpc.inference.correction import SMALL_TILT, corrected_marginals, polya_gamma_variance
 from xgpc.likelihoods import LIKELIHOODS
 
 # Covariance matrices that have inverses in double precision.

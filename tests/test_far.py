@@ -5,7 +5,6 @@ import warnings
 
 import numpy as np
 import pytest
-from reference import moons
 from scipy import sparse
 from sklearn.gaussian_process.kernels import (
     RBF,
@@ -15,6 +14,7 @@ from sklearn.gaussian_process.kernels import (
     RationalQuadratic,
     WhiteKernel,
 )
+from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.gibbs import GibbsClassifier

@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from reference import moons
+from support.reference import moons
 
 from xgpc import GPClassifier, files
 from xgpc.app.cli import main

@@ -4,7 +4,12 @@ import pickle
 
 import numpy as np
 import pytest
-from full_helpers import (
+from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from support.fits import quietly
+from support.full import (
     EXACT,
     SMOOTH,
     assert_near,
@@ -13,21 +18,16 @@ from full_helpers import (
     full_prior,
     gibbs_mackay,
     labelled,
-    quietly,
 )
-from reference import moons
-from scipy.optimize import minimize
-from sklearn.base import clone
-from sklearn.datasets import load_iris
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from support.reference import moons
 from threadpoolctl import threadpool_limits
-from xgpc.full import FullPosterior
-from xgpc.hyperparameters import Options, Outcome, thetas
-from xgpc.posterior import SparsePosterior
 
 from xgpc import GPClassifier, blocks, full, learning
-from xgpc.inference import History
-from xgpc.learning import Data, Learner
+from xgpc.approximations.full import FullPosterior
+from xgpc.approximations.sparse import SparsePosterior
+from xgpc.inference.history import History
+from xgpc.learning.profile import Options, Outcome, thetas
+from xgpc.learning.stages import Data, Learner
 from xgpc.likelihoods import LIKELIHOODS
 
 # Invariances.

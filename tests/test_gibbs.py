@@ -6,56 +6,20 @@ from functools import cache
 import mpmath
 import numpy as np
 import pytest
-from gibbs_helpers import DATA, GRID, NEW, NOISY, SMOOTH, fitc, short_chains, small
 from numpy.testing import assert_allclose
-from reference import moons
 from scipy.special import expit, log_expit, logsumexp
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
-from xgpc.posterior import Prior
+from support.gibbs import DATA, GRID, NEW, NOISY, SMOOTH, TruePosterior, short_chains, small
+from support.reference import moons
 
 from xgpc import gibbs
+from xgpc.approximations.sparse import SparsePrior
 from xgpc.gibbs.chain import Conditional, Model, Proposals, Whitening
 from xgpc.gibbs.classifier import DISPERSION, WATCHED, GibbsClassifier
 from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat
 from xgpc.kernels.spec import KernelSpec
 
 # The chain as a whole.
-
-
-class TruePosterior:
-    """Integrals over a grid in whitened coordinates of f at three rows at most, cov f = Q(X, X) + diag(rest).
-
-    Q is what the inducing points Z give, all of the smooth kernel's where they are X. The trapezoidal rule is as good
-    as exact: the logistic function has no pole within pi, more than a standard deviation, of the real line.
-    """
-
-    AXIS = np.arange(-7.5, 7.6, 0.5)
-
-    def __init__(self, kernel, smooth, X, y, Z):
-        self.kernel, self.smooth, self.X, self.Z = kernel, smooth, X, Z
-        self.C = fitc(smooth, 0.0, X, Z, X)
-        # Rows that are equal have a singular one.
-        np.fill_diagonal(self.C, kernel.diag(X) + 1e-12)
-        z = np.stack(np.meshgrid(*[self.AXIS] * len(X), indexing="ij")).reshape(len(X), -1)
-        self.f = np.linalg.cholesky(self.C) @ z
-        log_density = -0.5 * np.sum(z**2, axis=0) + log_expit(y[:, None] * self.f).sum(axis=0)
-        self.p = np.exp(log_density - logsumexp(log_density))
-        self.log_evidence = logsumexp(log_density) - len(X) * logsumexp(-0.5 * self.AXIS**2)
-
-    def at(self, new):
-        """Mean and variance of the latent value, and probability of the label +1, (3, r) at the rows (r, d)."""
-        cross = fitc(self.smooth, 0.0, self.X, self.Z, new)
-        B = np.linalg.solve(self.C, cross.T).T
-        rest = np.maximum(self.kernel.diag(new) - np.sum(B * cross, axis=1), 0.0)
-        given = B @ self.f
-        mean = given @ self.p
-        variance = rest + (given - mean[:, None]) ** 2 @ self.p
-        weight = np.exp(-0.5 * self.AXIS**2)
-        weight /= weight.sum()
-        positive = sum(
-            w * expit(given + t * np.sqrt(rest)[:, None]) @ self.p for t, w in zip(self.AXIS, weight, strict=True)
-        )
-        return np.array([mean, variance, positive])
 
 
 THREE = np.array([[-1.0, 0.0], [0.3, 0.5], [0.8, -0.4]])
@@ -219,7 +183,7 @@ def test_latent_draws_are_the_whitened_ones_and_agree_with_the_predictions(Z):
         root, _ = model._whitening.rows(Z)
         assert_allclose(root @ root.T, SMOOTH(Z), rtol=0, atol=1e-12)
     else:
-        root = Prior.build(KernelSpec(SMOOTH, 2), Z).L
+        root = SparsePrior.build(KernelSpec(SMOOTH, 2), Z).L
     u = model.samples_ @ root.T
     weights = np.linalg.solve(root @ root.T, SMOOTH(Z, new))
     assert draws.shape == (4, 1000, len(new))

@@ -6,11 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
-from gibbs_helpers import DATA, GRID, short_chains, small
-from reference import moons
 from sklearn.exceptions import ConvergenceWarning, NotFittedError, SkipTestWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.utils.estimator_checks import check_estimator
+from support.gibbs import DATA, GRID, short_chains, small
+from support.reference import moons
 
 from xgpc import GPClassifier, gibbs
 from xgpc.gibbs import GibbsClassifier

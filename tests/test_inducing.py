@@ -10,7 +10,10 @@ from sklearn.datasets import make_blobs
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, Sum
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
-from xgpc.inducing import (
+
+from xgpc.approximations.sparse import SparsePrior
+from xgpc.kernels.spec import KernelSpec
+from xgpc.learning.inducing import (
     FIRST_INDUCING,
     GREEDY_TRACE,
     METHODS,
@@ -22,9 +25,6 @@ from xgpc.inducing import (
     inducing_points,
     sample_size,
 )
-from xgpc.posterior import Prior
-
-from xgpc.kernels.spec import KernelSpec
 
 every_method = pytest.mark.parametrize("method", METHODS)
 repeatable = settings(deadline=None, derandomize=True, max_examples=60)
@@ -350,7 +350,7 @@ def test_greedy_points_end_at_the_trace_and_not_before():
 def test_more_points_are_distinct_rows_that_are_no_inducing_points(kernel):
     rows = np.random.default_rng(3).normal(size=(60, 2))
     rows[:20] *= 0.01
-    prior = Prior.build(KernelSpec(kernel, 2), rows[:30])
+    prior = SparsePrior.build(KernelSpec(kernel, 2), rows[:30])
     for n_more in (1, 7, 30, 1000):
         points = conditional_variance_sample(prior, np.repeat(rows, 3, axis=0), n_more, state())
         assert 1 <= len(points) <= min(n_more, 30)
@@ -362,9 +362,9 @@ def test_more_points_are_distinct_rows_that_are_no_inducing_points(kernel):
 def test_no_more_points_where_the_inducing_points_explain_every_row():
     rows = np.random.default_rng(4).normal(size=(60, 2))
     for kernel, points in ((RBF(1.0), rows), (DotProduct(1.0) + White(1.0), rows[:40])):
-        prior = Prior.build(KernelSpec(kernel, 2), points)
+        prior = SparsePrior.build(KernelSpec(kernel, 2), points)
         assert conditional_variance_sample(prior, rows, 10, state()).shape == (0, 2)
-    prior = Prior.build(KernelSpec(RBF(1.0), 2), rows[:5])
+    prior = SparsePrior.build(KernelSpec(RBF(1.0), 2), rows[:5])
     assert conditional_variance_sample(prior, rows, 0, state()).shape == (0, 2)
 
 
@@ -372,7 +372,7 @@ def test_noise_does_not_draw_points():
     rows = np.random.default_rng(5).normal(size=(200, 2))
     draws = []
     for kernel in (RBF(0.5), RBF(0.5) + White(100.0) + DotProduct(2.0) * White(10.0)):
-        prior = Prior.build(KernelSpec(kernel, 2), rows[:20])
+        prior = SparsePrior.build(KernelSpec(kernel, 2), rows[:20])
         draws.append(conditional_variance_sample(prior, rows, 25, state(1)))
     assert np.array_equal(*draws)
 
@@ -381,7 +381,7 @@ def test_points_are_drawn_in_proportion_to_their_conditional_variances():
     """Pearson's chi-square over 4000 draws of one of eight rows."""
     rows = np.array([[0.0], [0.1], [0.3], [0.6], [1.0], [1.5], [2.5], [4.0]])
     kernel, Z = C(2.0) * RBF(1.2), np.array([[0.05], [3.0]])
-    prior, random = Prior.build(KernelSpec(kernel, 1), Z), state(0)
+    prior, random = SparsePrior.build(KernelSpec(kernel, 1), Z), state(0)
     drawn = [conditional_variance_sample(prior, rows, 1, random).item() for _ in range(4000)]
     observed = np.count_nonzero(np.array(drawn)[:, None] == rows[:, 0], axis=0)
     variances = conditional_variances(kernel, rows, Z)

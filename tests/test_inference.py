@@ -4,22 +4,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import DenseModel, jaakkola_jordan_bound, ringnorm, twonorm, waveform
 from scipy.integrate import quad_vec
 from scipy.special import log_expit
 from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.preprocessing import StandardScaler
-from xgpc.blocks import BLOCK_ROWS, TILE_ROWS
+from support.reference import DenseModel, jaakkola_jordan_bound, ringnorm, twonorm, waveform
 from xgpc.passes import Passes
-from xgpc.posterior import Prior, SparsePosterior
-from xgpc.stochastic import learning_rate_schedule, stochastic
 
 from xgpc import _engine, inference
 from xgpc import stochastic as stochastic_module
-from xgpc.inference import History, coordinate_ascent, natural_step
+from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.inference.ascent import coordinate_ascent, natural_step
+from xgpc.inference.history import History
+from xgpc.inference.mini_batch import learning_rate_schedule, stochastic
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
+from xgpc.rows.blas import BLOCK_ROWS, TILE_ROWS
 
 EXACT, POLYA_GAMMA = LIKELIHOODS["logit"].site("exact"), LIKELIHOODS["logit"].site("polya-gamma")
 BOUNDS = ("exact", "polya-gamma")
@@ -71,7 +72,7 @@ def test_equals_dense_unwhitened_formulas(seed, n, m, d, length_scale, variance,
     X = LAYOUTS[layout](X)
     X.setflags(write=False)
     weight = np.random.default_rng(seed).uniform(0.1, 3.0, n) if weighted else None
-    prior = Prior.build(spec, Z)
+    prior = SparsePrior.build(spec, Z)
     model = dense(spec, prior, X, y, weight)
     site = LIKELIHOODS["logit"].site(bound)
     with Passes(X, y, weight, m) as passes:
@@ -92,7 +93,7 @@ def test_equals_dense_unwhitened_formulas(seed, n, m, d, length_scale, variance,
 @pytest.mark.parametrize("variance", [1.0, 100.0, 1e4])
 def test_polya_gamma_never_decreases_the_bound(variance):
     X, y, Z, spec = problem(1, 600, 15, 2, variance=variance)
-    prior = Prior.build(spec, Z)
+    prior = SparsePrior.build(spec, Z)
     with Passes(X, y, None, len(Z)) as passes:
         q = SparsePosterior.at_prior(prior)
         bounds = []
@@ -106,7 +107,7 @@ def test_polya_gamma_never_decreases_the_bound(variance):
 
 def test_polya_gamma_fixed_point_is_jaakkola_jordans_collapsed_bound():
     X, y, Z, spec = problem(2, 300, 12, 2)
-    prior = Prior.build(spec, Z)
+    prior = SparsePrior.build(spec, Z)
     with Passes(X, y, None, len(Z)) as passes:
         _, elbo, _, converged = ascend(passes, SparsePosterior.at_prior(prior), POLYA_GAMMA, tol=1e-13, max_iter=2000)
         xi = np.sqrt(passes.mean**2 + passes.variance)
@@ -132,7 +133,7 @@ def true_elbo(q, X, y, w, P):
 
 def test_exact_optimum_is_a_stationary_point_of_the_true_bound():
     X, y, Z, spec = problem(3, 60, 4, 1, variance=4.0)
-    prior = Prior.build(spec, Z)
+    prior = SparsePrior.build(spec, Z)
     with Passes(X, y, None, len(Z)) as passes:
         q, elbo, _, converged = ascend(passes, SparsePosterior.at_prior(prior), EXACT, tol=1e-12)
     P = q.R @ q.R.T
@@ -161,7 +162,7 @@ def synthetic(request):
 @pytest.mark.parametrize(("length_scale", "variance"), [(4.5, 4.0), (8.9, 100.0), (13.4, 5000.0)])
 def test_exact_needs_at_most_twelve_iterations_and_its_bound_is_above_polya_gammas(synthetic, length_scale, variance):
     X, y, Z = synthetic
-    prior = Prior.build(KernelSpec(ConstantKernel(variance) * RBF(length_scale), X.shape[1]), Z)
+    prior = SparsePrior.build(KernelSpec(ConstantKernel(variance) * RBF(length_scale), X.shape[1]), Z)
     history = History()
     with Passes(X, y, None, len(Z)) as passes:
         start = SparsePosterior.at_prior(prior)
@@ -175,7 +176,7 @@ def test_exact_needs_at_most_twelve_iterations_and_its_bound_is_above_polya_gamm
 def test_safeguard_recovers_from_sites_of_other_hyperparameters():
     """Sites far from any optimum: unit steps alone overshoot, halved ones and the fallback bring the bound up."""
     X, y, Z, spec = problem(4, 400, 20, 2, variance=1e4)
-    prior = Prior.build(spec, Z)
+    prior = SparsePrior.build(spec, Z)
     with Passes(X, y, None, len(Z)) as passes:
         _, best, *_ = ascend(passes, SparsePosterior.at_prior(prior), EXACT)
         passes.precision[:] = 1e-6
@@ -191,7 +192,7 @@ def test_safeguard_recovers_from_sites_of_other_hyperparameters():
 def test_halved_steps_are_taken_when_unit_steps_fail(monkeypatch):
     """A target that overshoots: the interpolated step is used and recorded, and the bound never falls."""
     X, y, Z, spec = problem(5, 200, 8, 1)
-    prior = Prior.build(spec, Z)
+    prior = SparsePrior.build(spec, Z)
     honest = inference.natural_step
     monkeypatch.setattr(
         inference, "natural_step", lambda q, target, rate: honest(q, (target[0], q.h + 2.5 * (target[1] - q.h)), rate)
@@ -206,7 +207,7 @@ def test_halved_steps_are_taken_when_unit_steps_fail(monkeypatch):
 
 def threads_problem():
     X, y, Z, spec = problem(6, 5000, 64, 3)
-    return X, y, Prior.build(spec, Z)
+    return X, y, SparsePrior.build(spec, Z)
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 2**29])
@@ -271,7 +272,7 @@ def test_row_block_aligned_splits_add_up_to_the_same_bits():
 def test_mini_batches_come_close_to_the_full_batch_bound(bound, rate):
     X, y = ringnorm(6000, np.random.default_rng(1))
     y = np.where(y, 1.0, -1.0)
-    prior = Prior.build(KernelSpec(ConstantKernel(4.0) * RBF(8.0), X.shape[1]), X[:50])
+    prior = SparsePrior.build(KernelSpec(ConstantKernel(4.0) * RBF(8.0), X.shape[1]), X[:50])
     site = LIKELIHOODS["logit"].site(bound)
     with Passes(X, y, None, 50) as passes:
         start = SparsePosterior.at_prior(prior)
@@ -294,7 +295,7 @@ def test_mini_batches_come_close_to_the_full_batch_bound(bound, rate):
 def test_a_batch_of_all_rows_takes_the_full_batch_steps():
     """With s = n and rate one each iterate is a coordinate step; the estimate is their average."""
     X, y, Z, spec = problem(7, 200, 6, 1)
-    prior = Prior.build(spec, Z)
+    prior = SparsePrior.build(spec, Z)
     with Passes(X, y, None, len(Z)) as passes:
         q = SparsePosterior.at_prior(prior)
         mean_P, mean_h, total = 0.0, 0.0, 0.0
@@ -315,7 +316,7 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
 @pytest.mark.parametrize("batch_size", [30, 60, 200])
 def test_one_epoch_of_few_batches_takes_a_step(batch_size):
     X, y, Z, spec = problem(9, 100, 6, 1)
-    prior = Prior.build(spec, Z)
+    prior = SparsePrior.build(spec, Z)
     with Passes(X, y, None, len(Z)) as passes:
         start = SparsePosterior.at_prior(prior)
         before = passes.update(start, EXACT)[0] - start.kl
@@ -329,7 +330,7 @@ def test_one_epoch_of_few_batches_takes_a_step(batch_size):
 
 def test_sliding_window_stops_the_mini_batches():
     X, y, Z, spec = problem(8, 2000, 10, 1)
-    prior = Prior.build(spec, Z)
+    prior = SparsePrior.build(spec, Z)
     history = History()
     with Passes(X, y, None, len(Z)) as passes:
         *_, converged = stochastic(

@@ -4,9 +4,9 @@ import pickle
 
 import numpy as np
 import pytest
-from reference import moons
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from support.reference import moons
 
 from xgpc import GPClassifier
 

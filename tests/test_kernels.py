@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
-from test_kernel_algebra import assert_equals_scikit_learn
+from support.kernels import assert_equals_scikit_learn
 
 from xgpc._kernels import InducingKernel
 from xgpc.kernels.spec import KernelSpec

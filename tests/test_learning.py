@@ -1,23 +1,24 @@
 """What is learned from which rows: subsets, the number of inducing points, restarts, warnings, odd data."""
 
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import xgpc.posterior
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import moons, ringnorm, twonorm
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from xgpc.inducing import FIRST_INDUCING
-from xgpc.posterior import Prior
+from support.fits import quietly, rows_of
+from support.reference import moons, ringnorm, twonorm
 
 from xgpc import GPClassifier, learning
+from xgpc.approximations.sparse import SparsePrior
 from xgpc.kernels.spec import KernelSpec
-from xgpc.learning import (
-    FIRST_ROWS,
+from xgpc.learning.inducing import FIRST_INDUCING
+from xgpc.learning.stages import (
     GROWTH,
     LAST_ROWS,
     MIN_GAIN,
@@ -30,26 +31,12 @@ from xgpc.learning import (
 repeatable = settings(deadline=None, derandomize=True, max_examples=80)
 
 
-def quietly(model, X, y, **options):
-    """A fit whose warnings of convergence are not what the test is about."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X, y, **options)
-
-
 def warnings_of(model, X, y):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(X, y)
     assert all(issubclass(warning.category, ConvergenceWarning) for warning in caught)
     return [str(warning.message) for warning in caught]
-
-
-def rows_of(model, column):
-    """The history's rows that have a value in a column: a table of arrays."""
-    values = model.history_[column]
-    chosen = values != "" if values.dtype.kind == "U" else np.isfinite(values)
-    return {name: array[chosen] for name, array in model.history_.items()}
 
 
 # Subsets.
@@ -94,16 +81,35 @@ def test_subsets_are_random_and_determined_by_the_state():
     assert np.all(np.abs(count - 600) < 5 * np.sqrt(2000 * 0.3 * 0.7))
 
 
+@pytest.mark.parametrize(
+    ("n_rows", "n_inducing", "sizes"),
+    [
+        (2, 1, [2]),
+        (8000, 100, [8000]),
+        (8001, 100, [4000, 8001]),
+        (50_000, 100, [4000, 16_000, 50_000]),
+        (10**6, 100, [4000, 16_000, 64_000, 131_072]),
+        (10**6, 200, [8000, 32_000, 131_072]),
+        (10**6, 1000, [40_000, 131_072]),
+        (10**9, 2048, [131_072]),
+    ],
+)
+def test_automatic_sizes(n_rows, n_inducing, sizes):
+    """Four thousand rows or forty a point, four times as many at a time, and all or about 130 000 at the end."""
+    assert subset_sizes(n_rows, n_inducing, "auto") == sizes
+
+
 @repeatable
-@given(st.integers(2, 10 * LAST_ROWS), st.integers(1, 4096))
-def test_automatic_sizes_grow_to_all_rows_or_the_largest_subset(n_rows, n_inducing):
-    sizes = subset_sizes(n_rows, n_inducing, "auto")
-    first = max(FIRST_ROWS, ROWS_PER_POINT * n_inducing)
-    assert sizes[-1] == min(n_rows, LAST_ROWS)
-    assert all(2 * size < sizes[-1] for size in sizes[:-1])
-    assert sizes[:-1] == [first * GROWTH**k for k in range(len(sizes) - 1)]
-    # None is missing.
-    assert 2 * first * GROWTH ** (len(sizes) - 1) >= sizes[-1]
+@given(st.integers(2, 10 * LAST_ROWS), st.integers(1, 4096), st.integers(0, 10 * LAST_ROWS))
+def test_automatic_sizes_grow_and_more_rows_add_stages_at_the_end(n_rows, n_inducing, more):
+    *before, last = subset_sizes(n_rows, n_inducing, "auto")
+    assert last == min(n_rows, LAST_ROWS)
+    assert all(second == GROWTH * first for first, second in pairwise(before))
+    assert all(size >= ROWS_PER_POINT * n_inducing for size in before)
+    # Each stage is worth its while, and none is missing: the last is more than twice the one before, or alone.
+    assert not before or 2 * before[-1] < last <= 2 * GROWTH * before[-1]
+    assert subset_sizes(n_rows + more, n_inducing, "auto")[: len(before)] == before
+    assert subset_sizes(n_rows, n_inducing + 1, "auto")[0] >= [*before, last][0]
 
 
 def test_sizes_that_are_given_or_none():
@@ -458,7 +464,7 @@ def test_hyperparameters_whose_matrix_cannot_be_factorised_are_turned_back_from(
     X, y = moons()
     kernel = ConstantKernel(3.8) * RBF([1.0, 1.0])
     model = GPClassifier(kernel, n_inducing=15, optimizer=optimizer, bound=bound, max_iter=60, random_state=0)
-    honest = Prior.build
+    honest = SparsePrior.build
     refused = []
 
     def build(spec, Z):
@@ -468,7 +474,7 @@ def test_hyperparameters_whose_matrix_cannot_be_factorised_are_turned_back_from(
         return honest(spec, Z)
 
     free = quietly(model, X, y).kernel_.k1.constant_value
-    monkeypatch.setattr(Prior, "build", build)
+    monkeypatch.setattr(SparsePrior, "build", build)
     quietly(model, X, y)
     given = quietly(clone(model).set_params(optimizer=None), X, y)
     assert free > 4.0

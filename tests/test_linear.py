@@ -1,6 +1,7 @@
 """The linear classifier: published formulas, the prior variance, sparse rows, scikit-learn's contract."""
 
 import warnings
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def test_fixed_point_of_polya_gamma():
     s2 = 0.3
     mu, Sigma = np.zeros(30), s2 * np.eye(30)
     for _ in range(2000):
-        xi = np.sqrt((X @ mu) ** 2 + np.einsum("ij,jk,ik->i", X, Sigma, X))
+        xi = np.sqrt((X @ mu) ** 2 + np.sum(X @ Sigma * X, axis=1))
         Sigma = np.linalg.inv(np.eye(30) / s2 + X.T @ (X * (np.tanh(xi / 2) / (2 * xi))[:, None]))
         mu = Sigma @ X.T @ SIGNS / 2
     model = fit(bound="polya-gamma", prior_variance=s2, fit_intercept=False, tol=1e-13)
@@ -76,7 +77,7 @@ def test_linear_bayesian_svm_by_equation_14():
     s2, Z = 0.3, SIGNS[:, None] * X
     mu, zeta = np.zeros(30), s2 * np.eye(30)
     for _ in range(2000):
-        alpha = (1 - Z @ mu) ** 2 + np.einsum("ij,jk,ik->i", Z, zeta, Z)
+        alpha = (1 - Z @ mu) ** 2 + np.sum(Z @ zeta * Z, axis=1)
         zeta = np.linalg.inv(Z.T @ (Z / np.sqrt(alpha)[:, None]) + np.eye(30) / s2)
         mu = zeta @ Z.T @ (alpha**-0.5 + 1)
     model = fit(likelihood="svm", bound="augmented", prior_variance=s2, fit_intercept=False, tol=1e-13)
@@ -103,8 +104,10 @@ def test_is_the_gaussian_process_of_a_linear_kernel(likelihood, bound):
     np.testing.assert_allclose(model.predict_proba(X), by_hand.predict_proba(rows), atol=1e-9)
 
 
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize(("likelihood", "bound"), [key for key in BOUNDS if key[1] != "taylor"])
+@pytest.mark.parametrize(
+    ("likelihood", "bound", "intercept"),
+    [(*key, intercept) for intercept, key in zip(cycle((True, False)), BOUNDS, strict=False) if key[1] != "taylor"],
+)
 def test_learned_prior_variance_is_a_maximum_of_the_bound(likelihood, bound, intercept):
     params = {"likelihood": likelihood, "bound": bound, "fit_intercept": intercept, "tol": 1e-10}
     model = fit(**params)
@@ -113,7 +116,7 @@ def test_learned_prior_variance_is_a_maximum_of_the_bound(likelihood, bound, int
     lower, upper = (fit(prior_variance=s2 * np.exp(h), **params).elbo_ for h in (-step, step))
     assert max(lower, upper) < model.elbo_
     assert (upper - lower) / (2 * step) == pytest.approx(0.0, abs=2e-3)
-    far = [fit(prior_variance=s2 * factor, **params).elbo_ for factor in (0.2, 5.0)]
+    far = [fit(prior_variance=s2 * factor, **{**params, "tol": 1e-6}).elbo_ for factor in (0.2, 5.0)]
     assert max(far) < min(lower, upper)
     assert fit(**{**params, "tol": 1e-4}).elbo_ == pytest.approx(model.elbo_, abs=0.05)
 

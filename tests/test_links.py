@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, log_ndtr, log_softmax, logsumexp, ndtr, roots_hermitenorm
-from test_sites import expectation, expectation_over_classes, panels, probability_of_largest
+from support.sites import expectation, expectation_over_classes, panels, probability_of_largest
 
 from xgpc.likelihoods import LIKELIHOODS, binary, has_label_noise, largest
 from xgpc.likelihoods.logistic_softmax import logistic_softmax_log_probabilities

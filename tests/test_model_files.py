@@ -13,9 +13,9 @@ import zipfile
 import numpy as np
 import pandas as pd
 import pytest
-from reference import moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from support.reference import moons
 
 from xgpc import GPClassifier
 from xgpc.archive import CHUNK, Archive

@@ -4,144 +4,38 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from reference import DenseModel
 from sklearn.datasets import load_iris
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic, WhiteKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.preprocessing import StandardScaler
-from test_gradients import derivative
-from xgpc.hyperparameters import thetas
+from support.gradients import derivative
+from support.latents import (
+    CASES,
+    NOISY,
+    NOISY_CASES,
+    SEVERAL,
+    Problem,
+    assert_near,
+    cases,
+    marginals,
+    repeatable,
+    seeds,
+    symmetric,
+)
 from xgpc.passes import LEAST_COMPLEMENT, Passes
-from xgpc.posterior import Prior, SeparatePriors, SparsePosterior
-from xgpc.stochastic import MiniBatches, learning_rate_schedule, stochastic
 
-from xgpc import _engine
 from xgpc import passes as passes_module
-from xgpc.inference import History, coordinate_ascent, natural_step, starting_posterior
+from xgpc.approximations.sparse import SeparatePriors, SparsePosterior, SparsePrior
+from xgpc.inference.ascent import coordinate_ascent, natural_step
+from xgpc.inference.history import History
+from xgpc.inference.mini_batch import MiniBatches, learning_rate_schedule, stochastic
 from xgpc.kernels.spec import KernelSpec
-from xgpc.likelihoods import LIKELIHOODS, has_label_noise
+from xgpc.learning.profile import thetas
+from xgpc.likelihoods import LIKELIHOODS
 
-REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
-SEVERAL = [site for site in REGISTERED if LIKELIHOODS[site[0]].multi_class]
-NOISY = [site for site in REGISTERED if has_label_noise(*site)]
-CASES = [(*site, share) for site in REGISTERED for share in (("kernel", "none") if site in SEVERAL else ("kernel",))]
-NOISY_CASES = [case for case in CASES if case[:2] in NOISY]
 # Those of two classes that a learned parameter or negative precisions set apart, and all of several.
 MOST_CASES = [case for case in CASES if case[:2] in SEVERAL + NOISY]
-repeatable = settings(deadline=None, derandomize=True, max_examples=15)
-seeds = st.integers(0, 2**20)
-
-
-def cases(chosen):
-    return pytest.mark.parametrize(("likelihood", "bound", "share"), chosen)
-
-
-class Problem:
-    """Overlapping classes on the plane, with some labels wrong; kernels and inducing points shared or for each."""
-
-    def __init__(self, likelihood, bound, share, seed=0, n=60, m=7, d=2, n_classes=3, weighted=False, dtype=np.float64):
-        self.random = random = np.random.default_rng(seed)
-        self.key, self.n_classes = (likelihood, bound), n_classes
-        self.X = random.normal(size=(n, d)).astype(dtype)
-        f = np.sin(2.0 * self.X[:, 0] + np.linspace(0.0, 6.0, n_classes + 1)[:n_classes, None])
-        classes = np.argmax(f + 0.3 * random.normal(size=f.shape), axis=0)
-        several = LIKELIHOODS[likelihood].multi_class
-        self.n_latents = n_classes if several else None
-        self.y = classes.astype(np.float64) if several else np.where(classes > 0, 1.0, -1.0)
-        self.weight = random.uniform(0.2, 3.0, n) if weighted else None
-        length, variance, white = random.uniform(0.7, 1.5, d), random.uniform(0.5, 4.0), random.uniform(0.05, 0.5)
-        kernels = [ConstantKernel(variance) * RBF(length) + WhiteKernel(white)]
-        if share == "none":
-            kernels += [ConstantKernel(1.5) * Matern(1.2, nu=2.5), RationalQuadratic(1.1, 2.0) + WhiteKernel(white)]
-        priors = [Prior.build(KernelSpec(kernel, d), random.uniform(-2.0, 2.0, (m, d))) for kernel in kernels]
-        self.prior = priors[0] if share == "kernel" else SeparatePriors(tuple(priors))
-
-    def site(self, label_noise=0.02):
-        likelihood, bound = self.key
-        return LIKELIHOODS[likelihood].site(bound, self.n_classes, label_noise)
-
-    def passes(self, **options):
-        options = {"n_latents": self.n_latents, "n_groups": len(self.prior.groups), **options}
-        return Passes(self.X, self.y, self.weight, self.prior.n_inducing, **options)
-
-    def latents(self, prior=None):
-        """The prior of each latent function."""
-        groups = (prior or self.prior).groups
-        return groups if len(groups) > 1 else groups * (self.n_latents or 1)
-
-    def dense(self, q):
-        """A model of each latent function."""
-        X, (m, _) = self.X.astype(np.float64), q.P.shape[-2:]
-        parameters = zip(self.latents(q.prior), q.P.reshape(-1, m, m), q.h.reshape(-1, m), strict=True)
-        return [DenseLatent(prior, X, self.y, P, h) for prior, P, h in parameters]
-
-    def dense_bound(self, site, models):
-        return self.evaluate(site, *marginals(models))[0] - sum(model.kl() for model in models)
-
-    def arbitrary_posterior(self):
-        """Far from the optimum, of about the precision that the data would give."""
-        m, shape = self.prior.n_inducing, () if self.n_latents is None else (self.n_latents,)
-        B = self.random.normal(size=(*shape, m, m))
-        P = np.tril(np.eye(m) + B @ np.swapaxes(B, -1, -2))
-        return SparsePosterior.from_natural(self.prior, P, 5.0 * self.random.normal(size=(*shape, m)))
-
-    def whitened_rows(self):
-        """A (C, n, m), by dense solves."""
-        return np.array([np.linalg.solve(p.L, p.spec.kernel(self.X, p.Z).T).T for p in self.latents()])
-
-    def evaluate(self, site, mean, variance, rows=slice(None)):
-        """Sum of ell, precisions and linear terms of marginals (C, n)."""
-        mean, variance = (np.ascontiguousarray(np.atleast_2d(a)) for a in (mean, variance))
-        y, weight = self.y[rows], np.empty(0) if self.weight is None else self.weight[rows]
-        shape = mean.shape if self.n_latents else mean.shape[1:]
-        ell, precision, linear = np.empty(len(y)), np.empty(shape), np.empty(shape)
-        _engine.sites(site, mean.reshape(shape), variance.reshape(shape), y, weight, ell, precision, linear)
-        return np.sum(ell), np.atleast_2d(precision), np.atleast_2d(linear)
-
-    def ascend(self, passes, q=None, label_noise=0.02, tol=1e-12, history=None):
-        """coordinate_ascent from q or from where a fit starts, and the site."""
-        site = self.site(label_noise)
-        q = starting_posterior(passes, None, self.prior, site) if q is None else q
-        result = coordinate_ascent(passes, q, site, tol=tol, max_iter=3000, history=history or History())
-        return (*result, site)
-
-
-class DenseLatent(DenseModel):
-    """One latent function in unwhitened natural parameters, whose sites come from elsewhere."""
-
-    def __init__(self, prior, X, y, P, h):
-        kernel = prior.spec.kernel
-        super().__init__(kernel, kernel.diag, prior.jitter, X, prior.Z, y)
-        Linv = np.linalg.inv(self.L)
-        self.eta_1, self.eta_2 = Linv.T @ h, -0.5 * Linv.T @ symmetric(P) @ Linv
-
-    def kl(self):
-        Sigma = np.linalg.inv(-2.0 * self.eta_2)
-        mu = Sigma @ self.eta_1
-        log_dets = np.linalg.slogdet(self.K_mm)[1] - np.linalg.slogdet(Sigma)[1]
-        return 0.5 * (np.trace(self.K_inverse @ Sigma) + mu @ self.K_inverse @ mu - len(mu) + log_dets)
-
-    def target(self, precision, linear):
-        """eta_1 and eta_2 of the unit step."""
-        kappa = self.kappa
-        return kappa.T @ linear, -0.5 * (self.K_inverse + kappa.T @ (precision[:, None] * kappa))
-
-
-def marginals(models):
-    """Means and variances (C, n)."""
-    return np.stack([model.marginals() for model in models], axis=1)
-
-
-def symmetric(P):
-    """The whole of a lower triangle (..., m, m)."""
-    return np.tril(P) + np.swapaxes(np.tril(P, -1), -1, -2)
-
-
-def assert_near(actual, expected, tolerance):
-    """To ``tolerance`` of the largest entry."""
-    expected = np.asarray(expected)
-    np.testing.assert_allclose(np.reshape(actual, expected.shape), expected, atol=tolerance * np.abs(expected).max())
 
 
 @cases(MOST_CASES)
@@ -310,7 +204,7 @@ def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weig
 def test_coupled_means_save_most_iterations(bound, monkeypatch):
     X, y = load_iris(return_X_y=True)
     X, y = StandardScaler().fit_transform(X), y.astype(np.float64)
-    prior = Prior.build(KernelSpec(ConstantKernel(2.0) * RBF(2.0), 4), X[::8])
+    prior = SparsePrior.build(KernelSpec(ConstantKernel(2.0) * RBF(2.0), 4), X[::8])
     site, needed, best = LIKELIHOODS["softmax"].site(bound, 3), [], []
     for target in (Passes.coupled_target, lambda passes, q, site: passes.target):
         monkeypatch.setattr(Passes, "coupled_target", target)

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.special import digamma, gammaln, log_expit, logsumexp, ndtr, softmax
-from test_sites import DELTA, build, evaluate_one
-from test_sites import evaluate as evaluate_site
+from support.sites import DELTA, build, evaluate_one
+from support.sites import evaluate as evaluate_site
 
 from xgpc import _engine
 from xgpc.likelihoods.quasi_random import normal_nodes

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF
 from xgpc.passes import Passes
-from xgpc.posterior import Prior
-from xgpc.stochastic import MiniBatches, learning_rate_schedule
 
 import xgpc.linear
 from xgpc import _engine
-from xgpc.kernels import KernelSpec
+from xgpc.approximations.sparse import SparsePrior
+from xgpc.inference.mini_batch import MiniBatches, learning_rate_schedule
+from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS, LikelihoodBound, expected_log_likelihood, has_label_noise, record_of, resolve
 from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
 
@@ -117,7 +117,7 @@ def test_errors_of_a_site_come_out_of_passes(monkeypatch):
     monkeypatch.setitem(_engine.KINDS, ("new", "bound"), UNKNOWN)
     site = _engine.Site("new", "bound")
     X = np.random.default_rng(0).normal(size=(50, 2))
-    prior = Prior.build(KernelSpec(RBF(1.0), 2), X[:5])
+    prior = SparsePrior.build(KernelSpec(RBF(1.0), 2), X[:5])
     with Passes(X, np.ones(50), None, 5) as passes:
         q = passes.at_prior(prior)
         with pytest.raises(ValueError, match=f"Site {UNKNOWN}"):

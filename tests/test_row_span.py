@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from xgpc.row_span import RowSpan
 
 import xgpc.linear
 from xgpc import BayesianLinearClassifier, blocks
+from xgpc.approximations.row_span import RowSpan
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=60)
 

@@ -3,16 +3,16 @@
 import mpmath
 import numpy as np
 import pytest
-from gibbs_helpers import NEW, NOISY, SMOOTH, fitc, short_chains, small
 from numpy.testing import assert_allclose
-from reference import moons
 from scipy.special import log_expit, log_ndtr
 from scipy.stats import kstest, multivariate_normal
 from sklearn.datasets import make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
-from xgpc.posterior import JITTER, Prior
+from support.gibbs import NEW, NOISY, SMOOTH, fitc, short_chains, small
+from support.reference import moons
 
 from xgpc import GPClassifier, gibbs
+from xgpc.approximations.sparse import JITTER, SparsePrior
 from xgpc.gibbs import GibbsClassifier
 from xgpc.gibbs.chain import Conditional, Model, Proposals, Whitening
 from xgpc.kernels.spec import KernelSpec
@@ -142,7 +142,7 @@ def test_the_prior_is_that_of_fully_independent_training_conditionals(n, m, kern
     """
     model, X, Z, whitening = build(n, m, kernel, full)
     smooth = smooth_part(kernel)
-    jitter = 0.0 if full else Prior.build(KernelSpec(kernel, 2), Z).jitter
+    jitter = 0.0 if full else SparsePrior.build(KernelSpec(kernel, 2), Z).jitter
     Q = smooth(X) if full else fitc(smooth, jitter, X, Z, X)
     noise = kernel.diag(X) - smooth.diag(X)
     left = smooth.diag(X) - np.diag(Q)

@@ -5,7 +5,6 @@ import warnings
 import mpmath
 import numpy as np
 import pytest
-from reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, moons, ringnorm, twonorm
 from scipy.special import expit, log_expit
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer
@@ -13,14 +12,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
-from test_gradients import Problem, derivative
-from xgpc.hyperparameters import Options
-from xgpc.posterior import Prior, SparsePosterior
-from xgpc.schemes import POLYA_GAMMA, SCHEMES, FixedSites, JointBound, _slope_of_precision
-from xgpc.stochastic import learning_rate_schedule
+from support.gradients import Problem, derivative
+from support.reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, moons, ringnorm, twonorm
 
 from xgpc import GPClassifier
-from xgpc.inference import History, coordinate_ascent, objective
+from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.inference.ascent import coordinate_ascent, objective
+from xgpc.inference.history import History
+from xgpc.inference.mini_batch import learning_rate_schedule
+from xgpc.learning.izmailov_kropotov import POLYA_GAMMA, SCHEMES, FixedSites, JointBound, _slope_of_precision
+from xgpc.learning.profile import Options
 from xgpc.likelihoods import LIKELIHOODS
 
 TAYLOR = LIKELIHOODS["logit"].site("taylor")
@@ -125,7 +126,7 @@ def test_at_the_optimum_of_q_fixed_sites_give_its_own_bound(bound):
     """Where the quadratics touch: the bound that the updates of the sites reach at the start's hyperparameters."""
     problem = Problem(KERNELS["ard"], bound)
     with problem.passes() as passes:
-        start = SparsePosterior.at_prior(Prior.build(problem.spec, problem.Z))
+        start = SparsePosterior.at_prior(SparsePrior.build(problem.spec, problem.Z))
         q, elbo, *_ = coordinate_ascent(passes, start, problem.site, tol=1e-13, max_iter=2000, history=History())
         function = FixedSites(passes, q, passes.update(q, problem.site)[0], learn_inducing=True)
         assert -function(function.start)[0] == pytest.approx(elbo, rel=1e-9)
@@ -153,7 +154,7 @@ def test_gradient_of_the_joint_bound(kernel, weighted):
 def test_joint_bound_starts_where_its_xi_are_best():
     problem = Problem(KERNELS["ard"], "polya-gamma")
     with problem.passes() as passes:
-        start = SparsePosterior.at_prior(Prior.build(problem.spec, problem.Z))
+        start = SparsePosterior.at_prior(SparsePrior.build(problem.spec, problem.Z))
         q, elbo, *_ = coordinate_ascent(passes, start, POLYA_GAMMA, tol=1e-13, max_iter=2000, history=History())
         function = JointBound(passes, q, passes.update(q, POLYA_GAMMA)[0], learn_inducing=True)
         value, gradient = function(function.start)
@@ -181,7 +182,7 @@ def test_taylors_fixed_point_is_the_mode_of_the_posterior(weighted):
     """At it the gradient of sum_i log sigma(y_i a_i.w) - w.w / 2 vanishes; on the way to it every iterate raises it."""
     problem = Problem(C(400.0) * RBF(0.7), "taylor", n=60, m=12, weighted=weighted)
     weight = np.ones(60) if problem.weight is None else problem.weight
-    prior = Prior.build(problem.spec, problem.Z)
+    prior = SparsePrior.build(problem.spec, problem.Z)
     A = np.linalg.solve(prior.L, prior.core.cross(problem.X).T).T
     far = SparsePosterior.from_natural(prior, np.eye(12), 30.0 * problem.random.normal(size=12))
 
@@ -350,7 +351,7 @@ def test_an_outcome_is_the_best_posterior_and_its_bound(optimizer):
     """What a scheme returns is worth what it says, under the site, at the kernel that it returns."""
     problem = Problem(KERNELS["ard"], FIRST_BOUND[optimizer], n=40)
     with problem.passes() as passes:
-        start = SparsePosterior.at_prior(Prior.build(problem.spec, problem.Z))
+        start = SparsePosterior.at_prior(SparsePrior.build(problem.spec, problem.Z))
         scheme = SCHEMES[optimizer].bind(None, learning_rate_schedule("adaptive"), np.random.RandomState(0))
         outcome = scheme(passes, start, problem.site, Options(True, 1e-5, 30, History()))
         elbo = passes.update(outcome.q, problem.site)[0] - outcome.q.kl

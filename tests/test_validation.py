@@ -7,8 +7,8 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from reference import moons
 from sklearn.exceptions import ConvergenceWarning
+from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.gibbs import GibbsClassifier

@@ -1,23 +1,15 @@
 """Warm starts: a refit never ends below where it began, whatever is learned from whichever rows."""
 
-import warnings
-
 import numpy as np
 import pytest
-from reference import moons
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
+from support.fits import quietly
+from support.reference import moons
 from xgpc.passes import Passes, TrainingSites
 
 from xgpc import GPClassifier
-
-
-def quietly(model, X, y):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X, y)
 
 
 def cancer():

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from reference import moons
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.svm import SVC
 from sklearn.utils.class_weight import compute_class_weight
-from test_learning import quietly
+from support.fits import quietly
+from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 

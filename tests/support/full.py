@@ -1,18 +1,16 @@
 """What the tests of the full Gaussian process share."""
 
-import warnings
-
 import numpy as np
 from scipy.special import expit, log_expit
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
-from test_gradients import points_apart
-from xgpc.full import FullPrior
-from xgpc.posterior import SeparatePriors
 
 from xgpc import GPClassifier
+from xgpc.approximations.full import FullPrior
+from xgpc.approximations.sparse import SeparatePriors
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
+
+from .gradients import points_apart
 
 EXACT = LIKELIHOODS["logit"].site("exact")
 SMOOTH = ConstantKernel(2.0) * Matern(1.2, nu=0.5)
@@ -35,13 +33,6 @@ def labelled(n, seed=0, n_classes=3, d=2):
     X = points_apart(random, n, d)
     f = np.sin(2.0 * X[:, 0] + np.linspace(0.0, 6.0, n_classes + 1)[:n_classes, None])
     return random.permuted(X, axis=1), np.argmax(f + 0.4 * random.normal(size=f.shape), axis=0)
-
-
-def quietly(model, X, y, **options):
-    """A fit whose warnings of convergence are not what the test is about."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X, y, **options)
 
 
 def classifier(kernel=SMOOTH, **options):

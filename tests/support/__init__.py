@@ -1,0 +1,1 @@
+"""What several test modules share; none of them imports another."""

@@ -1,0 +1,20 @@
+"""Fits and what their histories tell."""
+
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+
+def quietly(model, X, y, **options):
+    """A fit whose warnings of convergence are not what the test is about."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(X, y, **options)
+
+
+def rows_of(model, column):
+    """The history's rows that have a value in a column: a table of arrays."""
+    values = model.history_[column]
+    chosen = values != "" if values.dtype.kind == "U" else np.isfinite(values)
+    return {name: array[chosen] for name, array in model.history_.items()}

@@ -1,0 +1,28 @@
+"""What the modules of tests may import: each stands alone and takes what it shares with others from ``support``."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent
+
+
+def imported(source):
+    """The top-level names of all modules that Python source imports, at any depth of its code."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level or node.module.partition(".")[0]
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("test_*.py")), ids=lambda path: path.stem)
+def test_no_test_module_imports_another(path):
+    others = {other.stem for other in FOLDER.glob("test_*.py")} | {".", "tests"}
+    assert not others.intersection(imported(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "support").glob("*.py")), ids=lambda path: path.stem)
+def test_what_is_shared_imports_no_test_module(path):
+    assert not {name for name in imported(path.read_text(encoding="utf-8")) if name.startswith("test_")}

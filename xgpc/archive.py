@@ -49,7 +49,7 @@ class Member:
     start: int
 
 
-class Archive(Mapping):
+class Archive(Mapping[str, np.ndarray]):
     """Arrays by name; each is read when it is asked for.
 
     Parameters

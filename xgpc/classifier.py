@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import io
-from .approximations.base import KernelPosterior, Natural, SeparatePriors, Training
+from .approximations.base import KernelPosterior, Natural, Training
 from .estimator import LatentClassifier
 from .inference.correction import bound_gap, corrected_marginals, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
@@ -175,28 +177,28 @@ class GPClassifier(LatentClassifier):
 
     def __init__(
         self,
-        kernel=None,
+        kernel: Kernel | None = None,
         *,
-        likelihood="logit",
-        bound="auto",
-        n_inducing="auto",
-        inducing_points="kmeans",
-        optimizer="profile",
-        learn_inducing=True,
-        n_restarts_optimizer=0,
-        subset_sizes="auto",
-        share="kernel",
-        label_noise="learn",
-        batch_size=None,
-        learning_rate="adaptive",
-        max_iter=200,
-        tol=1e-4,
-        class_weight=None,
-        warm_start=False,
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        likelihood: str = "logit",
+        bound: str = "auto",
+        n_inducing: int | str = "auto",
+        inducing_points: str | ArrayLike = "kmeans",
+        optimizer: str | None = "profile",
+        learn_inducing: bool = True,
+        n_restarts_optimizer: int = 0,
+        subset_sizes: str | Sequence[int] | None = "auto",
+        share: str = "kernel",
+        label_noise: str | float = "learn",
+        batch_size: int | None = None,
+        learning_rate: str | float | tuple[float, float] = "adaptive",
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        class_weight: dict[Any, float] | str | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
         self.kernel = kernel
         self.likelihood = likelihood
         self.bound = bound
@@ -244,7 +246,7 @@ class GPClassifier(LatentClassifier):
         """
         return self._fitted(X, y, sample_weight)
 
-    def _validate(self, X, y, sample_weight) -> Data:
+    def _validate(self, X: Any, y: Any, sample_weight: Any) -> Data:
         check_parameters(self)
         random_state = check_random_state(self.random_state)
         X, codes, classes, weight = training_data(self, X, y, sample_weight)
@@ -336,7 +338,7 @@ class GPClassifier(LatentClassifier):
         """Attributes that follow from the posterior."""
         kernels = [prior.spec.kernel for prior in q.prior.groups]
         self.posterior_ = q
-        self.kernel_ = kernels if isinstance(q.prior, SeparatePriors) else kernels[0]
+        self.kernel_ = kernels if q.prior.Z.ndim == 3 else kernels[0]
         self.inducing_points_ = np.array(q.prior.Z)
         self.jitter_ = q.prior.jitter
         self._resolved = likelihood, bound
@@ -379,8 +381,8 @@ class GPClassifier(LatentClassifier):
         delta = getattr(self, "label_noise_", None)
         log_proba = np.empty((mean.shape[-1], len(self.classes_)))
         # In parts: its temporaries are many times the result.
-        for start in range(0, len(log_proba), LINK_ROWS):
-            part = slice(start, start + LINK_ROWS)
+        for first in range(0, len(log_proba), LINK_ROWS):
+            part = slice(first, first + LINK_ROWS)
             log_proba[part] = LIKELIHOODS[likelihood].log_probabilities(
                 bound, mean[..., part].T, variance[..., part].T, delta
             )
@@ -440,7 +442,7 @@ class GPClassifier(LatentClassifier):
             )
         return self._bound_gap
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects.
 
         All parameters are kept but a ``random_state`` that is not an integer: the loaded model then has None. A file
@@ -451,7 +453,7 @@ class GPClassifier(LatentClassifier):
         io.save(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> GPClassifier:
+    def load(cls, path: str | os.PathLike[str]) -> GPClassifier:
         """Read a model that ``save`` wrote; it predicts the same bits on the same machine.
 
         Nothing in the file is executed, and everything is checked before it is used. The arrays of a file that is
@@ -464,7 +466,7 @@ class GPClassifier(LatentClassifier):
         """
         return io.load(cls, path)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags

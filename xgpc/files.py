@@ -15,13 +15,13 @@ NO_WAITING = getattr(os, "O_NONBLOCK", 0)
 SPECIAL = "{!r} is a device, a pipe or a socket; give the name of a file."
 
 
-def is_special(path: str | os.PathLike) -> bool:
+def is_special(path: str | os.PathLike[str]) -> bool:
     """Whether a device, a pipe or a socket has this name: what can be written to, but not replaced."""
     mode = _mode(path)
     return mode is not None and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
-def check_writable(path: str | os.PathLike) -> None:
+def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise the OSError that writing a file here would fail with, as far as that is known beforehand."""
     name = os.fsdecode(path)
     if not os.path.basename(name):
@@ -40,7 +40,7 @@ def check_writable(path: str | os.PathLike) -> None:
         raise PermissionError(errno.EACCES, "permission denied", os.fspath(path))
 
 
-def check_replaceable(path: str | os.PathLike) -> None:
+def check_replaceable(path: str | os.PathLike[str]) -> None:
     """As ``check_writable``, and ValueError for a device, a pipe or a socket, which would have to be removed."""
     if is_special(path):
         raise ValueError(SPECIAL.format(os.fspath(path)))
@@ -48,7 +48,7 @@ def check_replaceable(path: str | os.PathLike) -> None:
 
 
 @contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A new file that takes the place of the one at ``path`` once it is whole and on the disk.
 
     Whoever reads ``path`` meanwhile, or after a failure, an interrupt or a loss of power, finds the old file or the new
@@ -83,7 +83,7 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def regular(path: str | os.PathLike) -> Iterator[BinaryIO]:
+def regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file, open to read its bytes.
 
     Raises
@@ -99,7 +99,7 @@ def regular(path: str | os.PathLike) -> Iterator[BinaryIO]:
         yield file
 
 
-def _mode(path: str | os.PathLike) -> int | None:
+def _mode(path: str | os.PathLike[str]) -> int | None:
     """Type and permissions of what ``path`` leads to; None if there is nothing."""
     try:
         return os.stat(path).st_mode

@@ -78,7 +78,7 @@ def _kernel(data: dict[str, Any]) -> Kernel:
     return KERNELS[data["type"]](**parameters)
 
 
-def save(model: Any, path: str | os.PathLike) -> None:
+def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted ``GPClassifier``."""
     _check_parameters(model)
     classes = model.classes_.astype(str) if model.classes_.dtype.kind == "O" else model.classes_
@@ -87,7 +87,7 @@ def save(model: Any, path: str | os.PathLike) -> None:
             f"Only labels that are numbers, booleans or strings can be saved; got {model.classes_.tolist()}."
         )
     q = model.posterior_
-    full = isinstance(q, FullPosterior)
+    full = q.prior.is_full
     header = {
         "format": FORMAT,
         "full": full,
@@ -146,7 +146,7 @@ def _check_length(text: str) -> None:
         raise ValueError(f"The header of a model has at most {MAX_VALUES} values; the kernels have more parameters.")
 
 
-def load(cls: type, path: str | os.PathLike) -> Any:
+def load(cls: type, path: str | os.PathLike[str]) -> Any:
     """Read a model of class ``cls``."""
     with regular(path) as file:
         # A damaged or foreign file can fail in any way that zip, NumPy, JSON or the estimator know.

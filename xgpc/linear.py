@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ._engine import Site
 from .approximations.base import Training, joint_marginals
 from .approximations.linear import LinearPrior, SpanBelief
-from .approximations.row_span import RowSpan
+from .approximations.row_span import RowSpan, squared_norms
 from .approximations.sparse import SparsePosterior
 from .estimator import LatentClassifier
 from .inference.ascent import Point
@@ -115,9 +115,21 @@ class BayesianLinearClassifier(LatentClassifier):
     """
 
     def __init__(
-        self, likelihood="logit", *, bound="auto", prior_variance="auto", fit_intercept=True, batch_size=None,
-        learning_rate="adaptive", max_iter=200, tol=1e-4, class_weight=None, n_jobs=None, random_state=None, verbose=0,
-    ):  # fmt: skip
+        self,
+        likelihood: str = "logit",
+        *,
+        bound: str = "auto",
+        prior_variance: str | float = "auto",
+        fit_intercept: bool = True,
+        batch_size: int | None = None,
+        learning_rate: str | float | tuple[float, float] = "adaptive",
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        class_weight: dict[Any, float] | str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
         self.likelihood, self.bound, self.prior_variance = likelihood, bound, prior_variance
         self.fit_intercept, self.batch_size, self.learning_rate = fit_intercept, batch_size, learning_rate
         self.max_iter, self.tol, self.class_weight = max_iter, tol, class_weight
@@ -131,7 +143,7 @@ class BayesianLinearClassifier(LatentClassifier):
         """
         return self._fitted(X, y, sample_weight)
 
-    def _validate(self, X, y, sample_weight) -> Data:
+    def _validate(self, X: Any, y: Any, sample_weight: Any) -> Data:
         site = self._check_parameters()
         X, signs, weight = self._check_training_data(X, y, sample_weight)
         prior = self._first_prior(X, weight)
@@ -197,7 +209,7 @@ class BayesianLinearClassifier(LatentClassifier):
         bound = bounds[0] if self.bound == "auto" else self.bound
         return LIKELIHOODS[self.likelihood].site(bound)
 
-    def _check_training_data(self, X, y, sample_weight) -> tuple[Any, np.ndarray, np.ndarray | None]:
+    def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """Rows of positive weight, their labels as -1 or +1, and their weights, None for all ones."""
         if y is None:
             raise ValueError(
@@ -215,7 +227,7 @@ class BayesianLinearClassifier(LatentClassifier):
         X = X if len(rows) == X.shape[0] else X[rows[:, 0].astype(np.intp)]
         return X, np.where(codes == 1, 1.0, -1.0), weight
 
-    def _first_prior(self, X, weight) -> LinearPrior:
+    def _first_prior(self, X: Any, weight: np.ndarray | None) -> LinearPrior:
         """The given prior variance, or where to start and the range, by the mean square of the rows."""
         largest = largest_size(X)
         if 0.0 < largest < LEAST_FEATURE:
@@ -223,7 +235,7 @@ class BayesianLinearClassifier(LatentClassifier):
         learned = isinstance(self.prior_variance, str) and largest > 0.0
         if learned:
             blocks = (X[i : i + BLOCK_ROWS].astype(np.float64) / largest for i in range(0, X.shape[0], BLOCK_ROWS))
-            squares = np.concatenate([np.asarray((a * a).sum(axis=1)).ravel() for a in blocks])
+            squares = np.concatenate([squared_norms(a) for a in blocks])
             unit = np.average(squares, weights=weight) * largest**2
         s2 = START_VARIANCE / unit if learned else 1.0 if isinstance(self.prior_variance, str) else self.prior_variance
         bounds = np.log(LATENT_VARIANCE_BOUNDS) - np.log(unit) if learned else np.zeros(2)
@@ -259,7 +271,7 @@ class BayesianLinearClassifier(LatentClassifier):
             log_proba[rows] = LIKELIHOODS[name].log_probabilities(bound, mean[rows], variance[rows], None)
         return log_proba
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True

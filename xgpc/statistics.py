@@ -8,7 +8,6 @@ the block's rows; what the block remembers of earlier calls saves time and chang
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from ._engine import Site
 from .kernels.spec import KernelGradient
+from .likelihoods.registry import Curvature
 from .rows.block import Block, Sites
 from .rows.executor import Cost
 
@@ -75,7 +75,17 @@ class Basis(Protocol):
         """Sums of values_ci a_i (C, m) for values (C, rows)."""
 
 
-class Belief(Protocol):
+class Predictor(Protocol):
+    """What gives marginals at any rows."""
+
+    @property
+    def cost(self) -> Cost: ...
+
+    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances (C, rows) of the latent functions."""
+
+
+class Belief(Predictor, Protocol):
     """Distribution of the latent functions' coefficients.
 
     Attributes
@@ -89,12 +99,6 @@ class Belief(Protocol):
 
     @property
     def basis(self) -> Basis: ...
-
-    @property
-    def cost(self) -> Cost: ...
-
-    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances (C, rows) of the latent functions."""
 
     def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
         """Marginals and sites, and the sites' P and h."""
@@ -143,10 +147,6 @@ class Restatement:
     @property
     def cost(self) -> Cost:
         return self.basis.cost
-
-
-# Labels, weights, sites and values (C, rows) of a block -> their product with its curvature (C, rows).
-Curvature = Callable[[np.ndarray, np.ndarray, Sites, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -267,6 +267,6 @@ def prior_curvature(block: Block, state: PriorVariances) -> float:
     return float(np.vdot(state.sites.of(block).precision, state.basis.prior_variances(block)))
 
 
-def marginals(block: Block, state: Belief) -> tuple[np.ndarray, np.ndarray]:
+def marginals(block: Block, state: Predictor) -> tuple[np.ndarray, np.ndarray]:
     """Means and variances (C, rows); of all rows by ``Executor.map``."""
     return state.marginals(block)

@@ -109,10 +109,6 @@ def _site_of_key(str key, *arguments):
     return site
 
 
-# Those of one latent function that need nothing but their names.
-SITES = {key: Site(*key) for key in KINDS if key not in MULTI_CLASS and key[1] != "additive-noise"}
-
-
 cdef int evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
                   const double* y, const double* weight, double* scratch, double* ell, double* precision,
                   double* linear) except -1 nogil:

@@ -15,7 +15,7 @@ from ..kernels.spec import KernelSpec
 from ..rows.block import Block
 from ..rows.executor import Executor, State, Threads
 from ..rows.source import ArraySource, RowSource
-from ..statistics import Basis, Belief, GivenSites, StatedSites, marginals
+from ..statistics import Basis, Belief, GivenSites, Predictor, StatedSites, marginals
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
 Natural = tuple[np.ndarray, np.ndarray]
@@ -54,7 +54,7 @@ class Training:
         return list(self.executor.map(function, self.source, state))
 
     def part(self, rows: np.ndarray | None, scale: float = 1.0) -> Training:
-        """Some of the rows in memory, by their numbers, their weights times ``scale``; all of them if those are None."""
+        """Some of the rows in memory, by their numbers, their weights times ``scale``; all of them for None."""
         return self if rows is None else replace(self, source=self.source.sample(rows, scale))
 
     def gather(self) -> tuple[np.ndarray, np.ndarray]:
@@ -86,8 +86,8 @@ class KernelPrior(Prior, Protocol):
     """The prior of latent functions that share a kernel, or have one each."""
 
     @property
-    def groups(self) -> Sequence[GroupPrior]:
-        """The priors of the latent functions: one for all, or one for each."""
+    def groups(self) -> Sequence[Any]:
+        """The priors of the latent functions, of one kind: one for all, or one for each."""
 
     @property
     def Z(self) -> np.ndarray:
@@ -105,6 +105,8 @@ class KernelPrior(Prior, Protocol):
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> KernelPrior:
         """The same with other kernels, one for each group, and other inducing points."""
+
+    def posterior(self, natural: Natural) -> KernelPosterior | None: ...
 
     def at_prior(self, n_latents: int | None) -> KernelPosterior:
         """q = p."""
@@ -272,7 +274,7 @@ def is_same_prior(one: KernelPrior, other: KernelPrior) -> bool:
 
 
 def joint_marginals(
-    belief: Belief, X: Any, n_jobs: int | None, shape: tuple[int, ...]
+    belief: Predictor, X: Any, n_jobs: int | None, shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance (r,) or, for the shape of C latent functions, (C, r) at the rows of X (r, d)."""
     source = ArraySource(X, cache_bytes=0)

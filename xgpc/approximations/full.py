@@ -21,163 +21,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 
-from .. import _full
-from .._engine import Site
 from .._kernels import InducingKernel
 from ..kernels.spec import KernelGradient, KernelSpec
-from ..rows.block import Block, Sites
-from ..rows.executor import Cost, Threads, workspace
+from ..rows.executor import Threads
 from ..rows.source import ArraySource
 from ..statistics import GivenSites, StatedSites
 from .base import KernelPrior, Natural, Training, cholesky_and_inverse, freeze, joint_marginals, new_key
+from .full_rows import (
+    DistinctRows,
+    Explained,
+    Factor,
+    GramGradient,
+    Predictive,
+    ValueBasis,
+    ValueBelief,
+    explained_variances,
+    gram_gradient,
+)
 
 # Distinct rows: with more, the five (n, n) matrices that are alive at a time take 16 GB, and each update 10^13 flops.
 MAX_ROWS = 20_000
 # Least lambda v = 1 - diag(B^{-1}) that gives v: below it rounding would cost v more than three digits.
 LEAST_EXPLAINED = 1e-3
-
-
-@dataclass(frozen=True, eq=False)
-class DistinctRows:
-    """The rows whose latent values the process has: every training row is equal to one of them.
-
-    Attributes
-    ----------
-    Z : (n, d)
-    key : str
-    """
-
-    Z: np.ndarray
-    key: str = field(default_factory=new_key)
-
-    def places(self, block: Block) -> np.ndarray:
-        """Which of them each row of a block is equal to, (rows,)."""
-        return block.made(self.key, lambda: self._places(block.X))
-
-    def _places(self, X: np.ndarray) -> np.ndarray:
-        n = len(self.Z)
-        number = np.unique(np.vstack([self.Z, X]), axis=0, return_inverse=True)[1].ravel()
-        place = np.empty(len(number), dtype=np.intp)
-        place[number[:n]] = np.arange(n)
-        return place[number[n:]]
-
-
-@dataclass(frozen=True, eq=False)
-class ValueBasis:
-    """The latent values at the distinct rows themselves: a(x) picks one of them.
-
-    The sites of equal rows add up at their common latent value.
-    """
-
-    rows: DistinctRows
-    n_latents: int
-
-    @property
-    def key(self) -> str:
-        return self.rows.key
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(self.n_latents, self.n_latents * len(self.rows.Z))
-
-    def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
-        places, n = self.rows.places(block), len(self.rows.Z)
-        return np.array([np.bincount(places, row, minlength=n) for row in values])
-
-    def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
-        return self.sums(block, precision), self.sums(block, linear)
-
-    def products(self, block: Block, w: np.ndarray) -> np.ndarray:
-        return np.take(w, self.rows.places(block), axis=1)
-
-
-@dataclass(frozen=True, eq=False)
-class ValueBelief:
-    """Marginals (C, n) of the latent values with their noise, at the distinct rows."""
-
-    key: str
-    basis: ValueBasis
-    mean: np.ndarray
-    variance: np.ndarray
-
-    @property
-    def cost(self) -> Cost:
-        return self.basis.cost
-
-    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        places = self.basis.rows.places(block)
-        return np.take(self.mean, places, axis=1), np.take(self.variance, places, axis=1)
-
-    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
-        sites = block.evaluated(self.key, site, *self.marginals(block))
-        return sites, *self.basis.moments(block, sites.precision, sites.linear)
-
-
-@dataclass(frozen=True, eq=False)
-class Predictive:
-    """Marginals of C latent functions at any rows: factors of each, and weights alpha (C, n) of the distinct rows."""
-
-    cores: Sequence[InducingKernel]
-    factors: Sequence[Factor]
-    alpha: np.ndarray
-
-    @property
-    def cost(self) -> Cost:
-        C, n = self.alpha.shape
-        return Cost(C * n * (n + self.cores[0].n_features), 1)
-
-    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        C, n = self.alpha.shape
-        mean, variance = np.empty((2, C, len(block)))
-        work = workspace(len(block), n, self.cores[0].n_features)
-        for c, (core, factor) in enumerate(zip(self.cores, self.factors, strict=True)):
-            _full.marginals_block(
-                core, block.X, 0, len(block), factor.H, factor.N, self.alpha[c], work, mean[c], variance[c]
-            )
-        return mean, variance
-
-
-@dataclass(frozen=True, eq=False)
-class Explained:
-    """Covariances K (n, n) of the distinct rows, and the factor H (n, n) of what sites explain of them."""
-
-    K: np.ndarray
-    H: np.ndarray
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(len(self.K) ** 2, 1)
-
-
-def _variances(block: Block, state: Explained) -> np.ndarray:
-    """Latent variances (rows,) of the distinct rows whose numbers a block's single feature has."""
-    index, variance = np.ascontiguousarray(block.X[:, 0]), np.empty(len(state.K))
-    _full.variances_block(state.K, index, state.H, workspace(len(block), len(state.K), 1), variance)
-    return variance[index]
-
-
-@dataclass(frozen=True, eq=False)
-class GramGradient:
-    """The gradient G (n, n) of the bound by a kernel's matrix, and by the noise of each row."""
-
-    core: InducingKernel
-    G: np.ndarray
-    by_noise: np.ndarray
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(len(self.G) * (len(self.G) + self.core.n_features), 1)
-
-
-def _gram_gradient(block: Block, state: GramGradient) -> KernelGradient:
-    """Contraction with the kernel's derivatives, for a block of the distinct rows."""
-    sums, core = KernelGradient.empty(state.core), state.core
-    work = workspace(len(block), core.n_inducing, core.n_features)
-    Z = core.inducing_points
-    _full.gradient_of_block(core, Z, block.start, block.start + len(block), state.G, state.by_noise, work, *sums.arrays)
-    return sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,7 +161,7 @@ class FullPrior:
         if len(rest):
             with Threads(self.n_jobs) as executor:
                 source = ArraySource(rest[:, None], cache_bytes=0)
-                variance[rest] = np.concatenate(list(executor.map(_variances, source, Explained(self.K, H))))
+                variance[rest] = np.concatenate(list(executor.map(explained_variances, source, Explained(self.K, H))))
         N = np.empty((0, n))
         negative = np.flatnonzero(precision < 0.0)
         if len(negative):
@@ -311,38 +177,6 @@ class FullPrior:
             added = N @ self.K
             variance += np.einsum("ij,ij->j", added, added)
         return Factor(H, N, variance, half_log_det)
-
-
-@dataclass(frozen=True, eq=False)
-class Factor:
-    """What the precisions of the sites make of a prior: M = H^T H - N^T N.
-
-    Attributes
-    ----------
-    H : (n, n) lower triangular
-    N : (r, n), a row for each negative precision
-    variance : (n,) of the latent values
-    half_log_det : log |I + K Lambda| / 2
-    """
-
-    H: np.ndarray
-    N: np.ndarray
-    variance: np.ndarray
-    half_log_det: float
-
-    def __post_init__(self) -> None:
-        freeze(self)
-
-    def times(self, x: np.ndarray) -> np.ndarray:
-        """M x."""
-        return self.H.T @ (self.H @ x) - self.N.T @ (self.N @ x)
-
-    def matrix(self) -> np.ndarray:
-        """M (n, n); O(n^3)."""
-        product, _ = lapack.dlauum(self.H.T, lower=0)
-        M = np.triu(product)
-        M += np.triu(product, 1).T
-        return M - self.N.T @ self.N if len(self.N) else M
 
 
 @dataclass(frozen=True, eq=False)
@@ -480,7 +314,7 @@ class FullPosterior:
             G *= 0.5
             by_noise = -0.5 * np.sum([precisions[c] for c in here], axis=0)
             source, state = ArraySource(group.Z, cache_bytes=0), GramGradient(group.core, G, by_noise)
-            total = training.executor.reduce(_gram_gradient, source, state)
+            total = training.executor.reduce(gram_gradient, source, state)
             gradients.append(group.spec.gradient(group.core, KernelGradient.empty(group.core), total)[0])
         return np.concatenate(gradients), np.zeros(self.prior.Z.shape)
 

@@ -218,7 +218,7 @@ class LinearPrior:
         eigenvalues, vectors = np.linalg.eigh(C)
         eigenvalues, squares = np.maximum(eigenvalues, 0.0), (vectors.T @ k) ** 2
 
-        def loss(log_t):
+        def loss(log_t: float) -> float:
             t = np.exp(log_t)
             return 0.5 * float(np.sum(np.log1p(t * eigenvalues) - t * squares / (1.0 + t * eigenvalues)))
 

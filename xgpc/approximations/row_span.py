@@ -58,11 +58,7 @@ class RowSpan:
         if self.basis is None:
             return X, 0.0
         inside = X @ self.basis
-        if sparse.issparse(X):
-            squares = np.asarray(X.astype(np.float64).power(2).sum(axis=1)).ravel()
-        else:
-            squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-        return inside, np.maximum(squares - np.einsum("ij,ij->i", inside, inside), 0.0)
+        return inside, np.maximum(squared_norms(X) - np.einsum("ij,ij->i", inside, inside), 0.0)
 
     def coefficients(self, b: np.ndarray) -> np.ndarray:
         """Means (d,) of the coefficients, of those (r,) of their coordinates."""
@@ -84,3 +80,10 @@ class RowSpan:
         covariance[:d, d:] = covariance[d:, :d].T
         covariance[d:, d:] = S[r:, r:]
         return covariance
+
+
+def squared_norms(X: Any) -> np.ndarray:
+    """Squared norms (b,) of rows (b, d), dense or sparse, in float64."""
+    if sparse.issparse(X):
+        return np.asarray(X.astype(np.float64).power(2).sum(axis=1)).ravel()
+    return np.einsum("ij,ij->i", X, X, dtype=np.float64)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import _engine
-from .._engine import Site
+from .._engine import Site, Workspace
 from .._kernels import InducingKernel
 from ..kernels.spec import KernelGradient, KernelSpec
 from ..rows.block import Block, Sites
@@ -49,7 +49,7 @@ class InducingBasis:
         """Kernels: one, or as many as latent functions."""
         return len(self.parts)
 
-    def _scratch(self, block: Block):
+    def _scratch(self, block: Block) -> Workspace:
         core, _, _ = self.parts[0]
         return workspace(len(block), core.n_inducing, core.n_features, self.n_latents)
 

@@ -16,6 +16,7 @@ from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -51,7 +52,7 @@ ROWS, DRAWS = 1024, 64
 class Chain:
     """One chain: its kept draws and sums over all its states."""
 
-    def __init__(self, n_samples: int, size: int, n_watched: int):
+    def __init__(self, n_samples: int, size: int, n_watched: int) -> None:
         self.draws = np.empty((n_samples, size))
         self.watched = np.empty((n_samples, n_watched + 1))
         self.count, self.accepted, self.sum, self.squares = 0, 0, np.zeros(size), np.zeros((size, size))
@@ -182,18 +183,18 @@ class GibbsClassifier(LatentClassifier):
 
     def __init__(
         self,
-        kernel=None,
+        kernel: Kernel | None = None,
         *,
-        inducing_points="all",
-        n_samples=1000,
-        thin=10,
-        n_warmup=20,
-        n_chains=4,
-        n_proposals=N_PROPOSALS,
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        inducing_points: str | ArrayLike = "all",
+        n_samples: int = 1000,
+        thin: int = 10,
+        n_warmup: int = 20,
+        n_chains: int = 4,
+        n_proposals: int = N_PROPOSALS,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
         self.kernel = kernel
         self.inducing_points = inducing_points
         self.n_samples = n_samples
@@ -231,7 +232,7 @@ class GibbsClassifier(LatentClassifier):
         """
         return self._fitted(X, y, None)
 
-    def _validate(self, X, y, sample_weight) -> Data:
+    def _validate(self, X: Any, y: Any, sample_weight: Any) -> Data:
         polya_gamma = _polya_gamma_sampler()
         self._check()
         rows, codes, classes, _ = training_data(self, X, y, None)
@@ -435,7 +436,7 @@ class GibbsClassifier(LatentClassifier):
             latent[..., part] = self.samples_ @ A.T
         return latent
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = False

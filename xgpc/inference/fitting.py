@@ -33,7 +33,7 @@ class PosteriorOptions:
 def fit_posterior(
     training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site, options: PosteriorOptions
 ) -> Fit:
-    """The posterior of all rows under ``prior``, from the sites of q if there is one: no lower than where it started."""
+    """The posterior of all rows under ``prior``, from the sites of q if there is one; no lower than these."""
     history, tol, max_iter = options.history, options.tol, options.max_iter
     n_rows = len(training)
     if options.batch_size is None or options.batch_size >= n_rows:

@@ -44,7 +44,7 @@ def learning_rate_schedule(learning_rate: str | float | Sequence[float]) -> tupl
             values = np.asarray(learning_rate, dtype=np.float64)
         except (TypeError, ValueError):
             values = np.empty(0)
-    if values.shape == () and 0.0 < values <= 1.0 and not isinstance(learning_rate, bool | np.bool_):
+    if not values.ndim and 0.0 < values <= 1.0 and not isinstance(learning_rate, bool | np.bool_):
         return SCHEDULES["constant"], float(values), 0.0
     if values.shape == (2,) and 1.0 <= values[0] < np.inf and 0.5 < values[1] <= 1.0:
         return SCHEDULES["decay"], float(values[0]), float(values[1])

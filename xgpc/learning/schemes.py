@@ -33,7 +33,7 @@ class Scheme:
     def bind(
         self, batch_size: int | None, schedule: tuple[int, float, float], random_state: np.random.RandomState
     ) -> Callable[..., Outcome]:
-        """The function of (training, start, site, options); ``schedule`` is that of the mini-batches' learning rates."""
+        """The function of (training, start, site, options); ``schedule`` is of the mini-batches' learning rates."""
         if not self.takes_batches:
             return self.function
         return partial(self.function, batch_size=batch_size, schedule=schedule, random_state=random_state)

@@ -272,7 +272,9 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
     learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state)
     outcome = learner.learn(prior, beginning.previous, beginning.grow)
     for _ in range(model.n_restarts_optimizer if scheme is not None else 0):
-        specs = [group.spec.with_theta(random_state.uniform(*group.spec.bounds.T)) for group in prior.groups]
+        ranges = [group.spec.bounds for group in prior.groups]
+        thetas = [np.asarray(random_state.uniform(low, high)) for low, high in (bounds.T for bounds in ranges)]
+        specs = [group.spec.with_theta(theta) for group, theta in zip(prior.groups, thetas, strict=True)]
         other = learner.learn(prior.rebuilt(specs, prior.Z), None, beginning.grow)
         if learner.comparable(other) > learner.comparable(outcome):
             outcome = other

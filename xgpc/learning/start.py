@@ -10,7 +10,7 @@ import numpy as np
 from .._engine import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, SeparatePriors, Training
 from ..approximations.full import FullPrior
-from ..approximations.sparse import SparsePosterior, SparsePrior
+from ..approximations.sparse import SparsePrior
 from ..inference.ascent import Point
 from ..inference.history import History
 from ..kernels.spec import KernelSpec, default_kernel
@@ -118,7 +118,7 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
     grow = False
     if method == "all":
         prior = FullPrior.build(specs[0], sample.rows, model.n_jobs)
-    elif isinstance(previous, SparsePosterior):
+    elif previous is not None and not previous.prior.is_full:
         return Beginning(training, previous.prior.rebuilt(specs, previous.prior.Z), previous, False, site)
     else:
         Z = inducing_points(sample, model.inducing_points, model.n_inducing, random_state, specs[0])

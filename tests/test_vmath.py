@@ -16,7 +16,7 @@ from xgpc.kernels import KernelSpec
 
 EPS = np.finfo(np.float64).eps
 
-repeatable = settings(deadline=None, derandomize=True, max_examples=200)
+repeatable = settings(deadline=None, derandomize=True, max_examples=100)
 
 
 def ulps(values, references):

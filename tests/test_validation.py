@@ -52,7 +52,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "name", "value"), CASES, ids=repr)
+@pytest.mark.parametrize(
+    ("kind", "name", "value"), CASES, ids=lambda value: "object" if type(value) is object else repr(value)
+)
 def test_arguments_that_are_not_allowed_are_refused_before_anything_is_learned(kind, name, value, monkeypatch):
     model = CLASSIFIERS[kind]().set_params(**{name: value})
     for module in ("classifier", "linear", "gibbs"):

@@ -224,6 +224,23 @@ def test_a_run_stores_a_record_that_the_report_accepts(tmp_path, monkeypatch):
     assert "| 3 classes |" in study.report({"3 classes": stored})
 
 
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_commands_of_refusals_are_understood_and_measure_every_record_s_set(name):
+    study, measured = studies.study(name), set()
+    for command in report.renewals(name, records.read(name)):
+        program, script, study_name, *words = command.split()
+        assert (program, script, study_name) == ("python", "bench/run.py", name)
+        measured |= set(getattr(run.parser_of(name, study, quick=False).parse_args(words), "sets", ()))
+    assert {stored["set"] for stored in records.read(name).values()} - {None} <= measured
+
+
+def test_renewed_records_of_several_classes_have_the_names_of_the_old_ones():
+    study = studies.study("multi_class")
+    defaults = {name: option.default for name, option in study.OPTIONS.items()}
+    for name, stored in records.read("multi_class").items():
+        assert study.part_name(stored["set"], Namespace(**{**defaults, **stored["options"]})) == name
+
+
 def test_a_run_refuses_the_library_of_another_checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "xgpc", Namespace(__file__=str(tmp_path / "xgpc" / "__init__.py")))
     with pytest.raises(SystemExit, match="library of their own checkout"):
@@ -291,3 +308,34 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "methods.lightgbm", raising=False)
     with pytest.raises(SystemExit, match="pip install lightgbm"):
         methods.method("lightgbm")
+
+
+def test_core_measures_steps_passes_threads_and_memory():
+    core = studies.study("core")
+    found = [
+        core.mini_batches(1, steps=2, s=10, m=8),
+        core.full_pass(1, m=8, n=100),
+        core.class_pass(1, "softmax", "exact", 3, m=8, n=100),
+        core.two_threads(1, m=8, n=100),
+    ]
+    for numbers in found:
+        assert all(value > 0.0 for key, value in numbers.items() if key != "seconds")
+        assert all(len(times) == 1 for times in numbers["seconds"].values())
+    # Beyond the rows: the whitened rows (1000, 100) in float64, and vectors of length n.
+    assert core.memory(1000, np.float64, True) - core.memory(1000, np.float64, False) >= 8 * 1000 * 100
+
+
+def test_ascents_of_the_safeguard_start_at_one_bound_and_only_raw_steps_lower_it(monkeypatch):
+    safeguard = studies.study("safeguard")
+    for name, value in (("N_INDUCING", 10), ("ITERATIONS", 12), ("LEARNING_ITERATIONS", 2)):
+        monkeypatch.setattr(safeguard, name, value)
+    settings = safeguard.climb(problems.split(problems.load(None, "iris"), 0), threads=1)
+    assert list(settings) == ["variance 2", "variance 20", "learned"]
+    for found in settings.values():
+        curves = {way: np.array(curve["bound"]) for way, curve in found["ways"].items()}
+        assert len({bounds[0] for bounds in curves.values()}) == 1
+        # Bounds are rounded to thousandths of a nat.
+        assert min(np.diff(curves["halved"]).min(), np.diff(curves["library"]).min()) >= -1e-3
+    raw = settings["variance 20"]["ways"]["raw"]["bound"]
+    assert len(raw) == 13
+    assert np.diff(raw).min() < 0.0

@@ -14,7 +14,8 @@ import sys
 import records
 import studies
 
-# Studies whose tables are in the README, too, between <!-- bench: NAME --> and <!-- bench: end -->.
+# Studies whose tables are in the README, too, between <!-- bench: NAME --> and <!-- bench: end -->; links to the others
+# are at "others".
 IN_README = ("learning", "splits", "trees")
 DOCS, README = records.ROOT / "docs" / "benchmarks.md", records.ROOT / "README.md"
 INTRODUCTION = """# Benchmarks
@@ -109,17 +110,30 @@ def section(name, found):
     return "\n\n".join(pieces)
 
 
+def contents(names, page=""):
+    """Links to the sections of studies."""
+    titles = [studies.title_and_text(studies.study(name))[0] for name in names]
+    # Of a heading, GitHub's anchor keeps letters, digits and hyphens.
+    anchors = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+    return "\n".join(f"* [{title}]({page}#{anchor})" for title, anchor in zip(titles, anchors, strict=True))
+
+
+def others(stored):
+    return [name for name in stored if name not in IN_README]
+
+
 def document(stored):
-    order = [*IN_README, *(name for name in stored if name not in IN_README)]
-    return "\n".join([INTRODUCTION, *(section(name, stored[name]) + "\n" for name in order)])
+    names = [*IN_README, *others(stored)]
+    return "\n".join([INTRODUCTION, contents(names) + "\n", *(section(name, stored[name]) + "\n" for name in names)])
 
 
 def with_tables(readme, stored):
-    """The README's text with the tables between its marks made anew."""
-    for name in IN_README:
+    """The README's text with what is between its marks made anew."""
+    pieces = {name: table(name, stored[name]) for name in IN_README}
+    pieces["others"] = contents(others(stored), "docs/benchmarks.md")
+    for name, piece in pieces.items():
         pattern = rf"(<!-- bench: {name} -->\n).*?(<!-- bench: end -->)"
-        made = f"\n{table(name, stored[name])}\n\n"
-        readme, count = re.subn(pattern, lambda m, made=made: m[1] + made + m[2], readme, flags=re.DOTALL)
+        readme, count = re.subn(pattern, lambda m, piece=piece: f"{m[1]}\n{piece}\n\n{m[2]}", readme, flags=re.DOTALL)
         if count != 1:
             raise SystemExit(
                 f"README.md needs one <!-- bench: {name} --> with <!-- bench: end --> after it; has {count}"

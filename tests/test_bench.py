@@ -119,7 +119,9 @@ def splits(tmp_path, monkeypatch):
     for name in ("DOCS", "README"):
         monkeypatch.setattr(report, name, tmp_path / f"{name}.md")
     monkeypatch.setattr(report, "IN_README", ("splits",))
-    report.README.write_text("before\n<!-- bench: splits -->\nold\n<!-- bench: end -->\nafter\n")
+    report.README.write_text(
+        "before\n<!-- bench: splits -->\nold\n<!-- bench: end -->\n<!-- bench: others -->\n<!-- bench: end -->\nafter\n"
+    )
     good = record(files=current, set="magic", numbers=runs_of(0.25), options={"splits": 2})
     records.store("splits", "magic", good, tmp_path)
     return good

@@ -128,7 +128,7 @@ def objections(record, current, timed):
     elif record["files"] != current:
         found.append(f"stale: made at {at}, before later changes of the library")
     if timed and record["others"] is None:
-        found.append("busy: what other processes took was not kept")
+        found.append("load unknown: what other processes took was not kept")
     elif timed and not record["others"] <= BUSY_CORES:
         found.append(f"busy: other processes took {record['others']:.2f} cores")
     return found

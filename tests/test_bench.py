@@ -86,7 +86,7 @@ def test_a_good_record_has_no_objections():
         ({"files": None, "stored_with": "a" * 40}, "hashes were kept, first stored with commit aaaaaaaaa"),
         ({"others": 0.2}, "busy: other processes took 0.20 cores"),
         ({"others": float("nan")}, "busy: other processes took nan cores"),
-        ({"others": None}, "busy: what other processes took was not kept"),
+        ({"others": None}, "load unknown: what other processes took was not kept"),
     ],
 )
 def test_stale_and_busy_records_say_why(changes, said):

@@ -1,14 +1,14 @@
-"""How near the posterior the approximations come: table 1 and figure 1 of X-GPC, and what the exact bound adds.
+"""How near the posterior the approximations come.
 
-Wenzel et al. 2019 (arXiv 1802.06383), section 5.1: a full Gaussian process on two small sets, its Polya-Gamma
-posterior with and without the perturbative correction, and Gibbs samples of the true one, 400 000 states. Here the
-exact bound is a fourth. A tenth of the rows is for testing, features are in units of the training rows' deviations. The
-paper's hyperparameters are not stated: one fixed setting for each set, and those that the exact bound learns, of the
-same kernel (a variance times an RBF).
+Table 1 and figure 1 of X-GPC, Wenzel et al. 2019 (arXiv 1802.06383), section 5.1: a full Gaussian process on two
+small sets, its Polya-Gamma posterior with and without the perturbative correction, and Gibbs samples of the true one,
+400 000 states. Here the exact bound is a fourth. A tenth of the rows is for testing, features are in units of the
+training rows' deviations. The paper's hyperparameters are not stated: one fixed setting for each set, and those that
+the exact bound learns, of the same kernel (a variance times an RBF).
 
 Differences are mean absolute ones of the latent means and variances at the test rows from those of one Gibbs run, in
-parentheses as a share of Polya-Gamma's. "again" is another run with another seed: what of the differences is its Monte
-Carlo error.
+parentheses as a share of Polya-Gamma's. "again" is another run with another seed: what of the differences is its
+Monte Carlo error.
 """
 
 from functools import partial

@@ -1,9 +1,10 @@
-"""Speed and memory of the core against its own BLAS calls.
+"""Speed and memory of the core.
 
-On synthetic data. Goals: mini-batch steps at most 2 x their BLAS and LAPACK calls; a full-batch pass at most 1.6 x its
-ideal time, (2 n m d + 3 n m^2) flops at the rate of a single-threaded dgemm, with C classes that share a kernel
-(2 n m d + n m^2 + 2 C n m^2); two threads at least 1.8 x one; memory beyond the inputs independent of n but for vectors
-of length n, C of them with C classes, unless the whitened rows are cached. Ratios are medians of calls made in turn.
+Against its own BLAS calls, on synthetic data. Goals: mini-batch steps at most 2 x their BLAS and LAPACK calls; a
+full-batch pass at most 1.6 x its ideal time, (2 n m d + 3 n m^2) flops at the rate of a single-threaded dgemm, with C
+classes that share a kernel (2 n m d + n m^2 + 2 C n m^2); two threads at least 1.8 x one; memory beyond the inputs
+independent of n but for vectors of length n, C of them with C classes, unless the whitened rows are cached. Ratios
+are medians of calls made in turn.
 """
 
 import statistics

@@ -1,10 +1,11 @@
-"""Coverage: the share of true latent values inside 95 % intervals, on data drawn from the prior itself.
+"""Coverage of intervals.
 
-Rows are uniform in the square [0, 10]^2, latent values a draw of a Gaussian process (a variance times an RBF of length
-scale 2), labels follow the logistic likelihood. The full Gaussian process is fitted with the true kernel by the
-Polya-Gamma bound, with and without the correction, and by the exact bound: intervals are 1.96 standard deviations
-about the mean. Those of the Gibbs sampler are between the quantiles of its draws, and hold 95 % but for Monte Carlo
-error, as prior and likelihood are those of the data. Means over the repetitions and their standard errors.
+The share of true latent values inside 95 % intervals, on data drawn from the prior itself. Rows are uniform in the
+square [0, 10]^2, latent values a draw of a Gaussian process (a variance times an RBF of length scale 2), labels
+follow the logistic likelihood. The full Gaussian process is fitted with the true kernel by the Polya-Gamma bound,
+with and without the correction, and by the exact bound: intervals are 1.96 standard deviations about the mean. Those
+of the Gibbs sampler are between the quantiles of its draws, and hold 95 % but for Monte Carlo error, as prior and
+likelihood are those of the data. Means over the repetitions and their standard errors.
 """
 
 import warnings

@@ -1,8 +1,9 @@
-"""Saved models under faults: full disks, killed processes, readers at the same time, damaged and crafted files.
+"""Saved models under faults.
 
-Every save that fails or is killed must leave the old model readable; every file must be refused with a ValueError, or
-predict the same bits, within a second and 100 MB beyond what the arrays' own headers declare. The file system of 64 kB
-takes the right to mount one; without it that line says so.
+Full disks, killed processes, readers at the same time, damaged and crafted files. Every save that fails or is killed
+must leave the old model readable; every file must be refused with a ValueError, or predict the same bits, within a
+second and 100 MB beyond what the arrays' own headers declare. The file system of 64 kB takes the right to mount one;
+without it that line says so.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
-"""The full Gaussian process: time and memory at many rows, and next to scikit-learn's at few.
+"""The full Gaussian process.
 
-Ringnorm (Breiman 1996) in twenty dimensions. At many rows the posterior alone at a fixed kernel; at few, a variance and
-a length scale are learned by both libraries, with all else at its defaults, one after the other, medians of three.
+Its time and memory at many rows, and next to scikit-learn's at few. Ringnorm (Breiman 1996) in twenty dimensions. At
+many rows the posterior alone at a fixed kernel; at few, a variance and a length scale are learned by both libraries,
+with all else at its defaults, one after the other, medians of three.
 """
 
 import statistics

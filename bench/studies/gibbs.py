@@ -1,10 +1,11 @@
-"""Effective samples a second of the Gibbs sampler, next to plain NumPy loops with the polyagamma package.
+"""Effective samples a second of the Gibbs sampler.
 
-The latent values of a full Gaussian process at simulated rows in five dimensions. "inverse" is the algorithm as it is
-written: omega ~ PG(1, f), f ~ N(S y / 2, S), S = (K^-1 + Omega)^-1, with the inverse and a Cholesky factor of S in each
-sweep. "matheron" is a careful loop: Matheron's rule with one linear solve. BLAS has all threads in these, ours runs as
-many chains at a time. Effective samples are the median over the rows of those of their latent values; seconds are of
-everything but making the data, in turn, medians of the rounds.
+Next to plain NumPy loops with the polyagamma package. The latent values of a full Gaussian process at simulated rows
+in five dimensions. "inverse" is the algorithm as it is written: omega ~ PG(1, f), f ~ N(S y / 2, S), S = (K^-1 +
+Omega)^-1, with the inverse and a Cholesky factor of S in each sweep. "matheron" is a careful loop: Matheron's rule
+with one linear solve. BLAS has all threads in these, ours runs as many chains at a time. Effective samples are the
+median over the rows of those of their latent values; seconds are of everything but making the data, in turn, medians
+of the rounds.
 """
 
 import statistics

@@ -1,8 +1,9 @@
-"""Whether Jaakkola and Jordan's bound and the profiled Polya-Gamma bound have the same maximum.
+"""Jaakkola and Jordan's bound and the profiled Polya-Gamma bound.
 
-Izmailov & Kropotov's equation (14) is maximised over kernel parameters and xi together by SciPy's L-BFGS, in the dense
-NumPy formulas of tests/reference.py, from several starts; xgpc maximises its Polya-Gamma bound over the posterior and,
-outside, the kernel parameters. Both start at the default kernel with the same inducing points, which stay.
+Whether they have the same maximum. Izmailov & Kropotov's equation (14) is maximised over kernel parameters and xi
+together by SciPy's L-BFGS, in the dense NumPy formulas of tests/reference.py, from several starts; xgpc maximises its
+Polya-Gamma bound over the posterior and, outside, the kernel parameters. Both start at the default kernel with the
+same inducing points, which stay.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Class probabilities by the number of classes: milliseconds a row.
+"""Class probabilities by the number of classes.
 
-Of softmax and multinomial probit and step, for latent values of classes that are all alike, that spread, and that lie
-so far apart that most probabilities are below what the integral reaches. Medians of seven calls.
+Milliseconds a row of softmax and multinomial probit and step, for latent values of classes that are all alike, that
+spread, and that lie so far apart that most probabilities are below what the integral reaches. Medians of seven calls.
 """
 
 import statistics

@@ -1,7 +1,8 @@
-"""How close mini-batches come to the full batch, from cold, with no setting by hand.
+"""Mini-batches next to the full batch.
 
-Goal: with m = 100 inducing points, mini-batches of 100 rows and the default (adaptive) rate, the bound within 0.1 % of
-the full batch's after two epochs, for both bounds. The kernel stays; the largest gap of all seeds.
+How close they come to its bound from cold, with no setting by hand. Goal: with m = 100 inducing points, mini-batches
+of 100 rows and the default (adaptive) rate, the bound within 0.1 % of the full batch's after two epochs, for both
+bounds. The kernel stays; the largest gap of all seeds.
 """
 
 from functools import partial

@@ -1,10 +1,10 @@
-"""Several classes: test likelihood and accuracy of softmax, exact and GPCsm, next to published figures.
+"""Several classes next to published figures.
 
-A tenth of the rows is for testing, features are in units of the training rows' deviations, the kernel is a variance
-times an RBF, started at variance 5 and length scale sqrt(d). The reference is GPCsm in Liu et al. 2019 (arXiv
-1909.06541), tables III and IV: means of ten runs, a tenth of the rows for testing, inputs normalised. Their sets are
-the copies of Fernandez-Delgado et al. 2014, as ours are but for shuttle, pendigits and landsat, which are those of UCI.
-Means over our splits, which are others than theirs.
+Test likelihood and accuracy of softmax, exact and GPCsm. A tenth of the rows is for testing, features are in units of
+the training rows' deviations, the kernel is a variance times an RBF, started at variance 5 and length scale sqrt(d).
+The reference is GPCsm in Liu et al. 2019 (arXiv 1909.06541), tables III and IV: means of ten runs, a tenth of the
+rows for testing, inputs normalised. Their sets are the copies of Fernandez-Delgado et al. 2014, as ours are but for
+shuttle, pendigits and landsat, which are those of UCI. Means over our splits, which are others than theirs.
 """
 
 from functools import partial

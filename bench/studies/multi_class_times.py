@@ -1,8 +1,8 @@
-"""Seconds until softmax has the test likelihood that Adam has after minutes, exact bound.
+"""Several classes: seconds to the likelihood that Adam has after minutes.
 
-Split 0 of the study multi_class. The reference is softmax with 200 inducing points and length scales for every class
-and feature, by Adam to convergence on a GPU, which took 140 to 260 s; it was measured elsewhere. Every point of ours is
-a fit of its own with so many iterations, median of three.
+Of softmax with the exact bound. Split 0 of the study multi_class. The reference is softmax with 200 inducing points
+and length scales for every class and feature, by Adam to convergence on a GPU, which took 140 to 260 s; it was
+measured elsewhere. Every point of ours is a fit of its own with so many iterations, median of three.
 """
 
 import statistics

@@ -1,12 +1,13 @@
-"""What the safeguard of full-batch steps does for softmax with additive noise (GPCsm): the bound at each iteration.
+"""The safeguard of full-batch steps.
 
-At a fixed kernel and 100 inducing points, from the prior, three ways up: raw unit natural-gradient steps of the sites;
-the same, halved while they lower the bound; and the library's, halved, too, but with the means of all classes moved by
-one Newton step and damped precisions. Kernels: RBF with length scale sqrt(d) and variances of 2 and 20, k-means
-centres; and kernel and inducing points of a fit of GPCsm in a few iterations.
+What it does for softmax with additive noise (GPCsm): the bound at each iteration. At a fixed kernel and 100 inducing
+points, from the prior, three ways up: raw unit natural-gradient steps of the sites; the same, halved while they lower
+the bound; and the library's, halved, too, but with the means of all classes moved by one Newton step and damped
+precisions. Kernels: RBF with length scale sqrt(d) and variances of 2 and 20, k-means centres; and kernel and inducing
+points of a fit of GPCsm in a few iterations.
 
-A fall is a step that lowers the bound. In a 2-cycle the bound comes back every other step and not to the best. Near is
-within a nat of the best bound of any way.
+A fall is a step that lowers the bound. In a 2-cycle the bound comes back every other step and not to the best. Near
+is within a nat of the best bound of any way.
 """
 
 import json

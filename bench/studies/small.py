@@ -1,7 +1,8 @@
-"""Two hundred rows, next to scikit-learn's GaussianProcessClassifier.
+"""Two hundred rows, next to scikit-learn.
 
-200 rows in five dimensions from N(0, I), labels from the logistic link of a draw of a Gaussian process, 2000 rows for
-testing. Both start at its kernel and learn the hyperparameters, one after the other on each draw.
+Its GaussianProcessClassifier. 200 rows in five dimensions from N(0, I), labels from the logistic link of a draw of a
+Gaussian process, 2000 rows for testing. Both start at its kernel and learn the hyperparameters, one after the other
+on each draw.
 """
 
 import statistics

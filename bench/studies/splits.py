@@ -1,7 +1,8 @@
 """All defaults but 100 inducing points, random splits.
 
 A tenth of the rows is for testing. The reference is the better of GPyTorch 1.15 (SVGP, Adam) and GPflow 2.11 (natural
-gradients and Adam) with 100 inducing points after 20 to 100 seconds on 2 cores, on split 0; it was measured elsewhere.
+gradients and Adam) with 100 inducing points after 20 to 100 seconds on 2 cores, on split 0; it was measured
+elsewhere.
 """
 
 from functools import partial

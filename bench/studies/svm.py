@@ -1,8 +1,8 @@
-"""The Bayesian support vector machine next to the error and Brier score that its paper reports, and its length scale.
+"""The Bayesian support vector machine next to its paper.
 
-The paper is Wenzel, Galy-Fajou, Deutsch, Kloft, ECML 2017. Stratified 10-fold cross-validation, features in units of
-the training rows' deviations, 100 inducing points or, on heart and diabetes, 20 % of the training rows. Means and
-standard deviations over the folds.
+Its error and Brier score, and its length scale. The paper is Wenzel, Galy-Fajou, Deutsch, Kloft, ECML 2017.
+Stratified 10-fold cross-validation, features in units of the training rows' deviations, 100 inducing points or, on
+heart and diabetes, 20 % of the training rows. Means and standard deviations over the folds.
 
 Table 1 was made with an RBF kernel of "fixed parameters for all methods", which are not stated. Here they are learned
 from the training rows by the bound, a variance and one length scale: by "batch" (all rows, L-BFGS) and "stochastic"

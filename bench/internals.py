@@ -1,7 +1,7 @@
-"""What the studies core and safeguard use of the library's inside; nothing else in bench/ does.
+"""What the studies use of the library's inside: a change of its modules is followed here.
 
-A change of the library's modules is followed here: a ``Problem`` has training rows and a prior, and makes passes over
-the rows at the posterior that is the prior, steps of mini-batches, and ascents of the bound from the prior.
+Passes over rows at the posterior that is the prior, steps of mini-batches and ascents of the bound are those of the
+studies core and safeguard; functions that are only passed on are at the top.
 """
 
 import numpy as np
@@ -10,8 +10,9 @@ from xgpc import _engine
 from xgpc._svi import NaturalGradient
 from xgpc.blocks import single_threaded_blas  # noqa: F401
 from xgpc.inference import History, coordinate_ascent, natural_step
-from xgpc.kernels import KernelSpec
+from xgpc.kernels import KernelSpec, default_kernel  # noqa: F401
 from xgpc.likelihoods import LIKELIHOODS
+from xgpc.links import multinomial_log_probabilities, softmax_log_probabilities  # noqa: F401
 from xgpc.passes import CACHE_BYTES, Passes
 from xgpc.posterior import Prior, SparsePosterior
 from xgpc.stochastic import learning_rate_schedule

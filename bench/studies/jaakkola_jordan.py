@@ -10,6 +10,7 @@ import sys
 from functools import partial
 
 import numpy as np
+from internals import default_kernel
 from markdown_tables import number, table
 from measure import timed_fit
 from problems import load
@@ -18,7 +19,6 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from xgpc import GPClassifier
-from xgpc.kernels import default_kernel
 
 from . import Part
 

@@ -8,10 +8,9 @@ import statistics
 from functools import partial
 
 import numpy as np
+from internals import multinomial_log_probabilities, softmax_log_probabilities
 from markdown_tables import number, table
 from measure import seconds
-
-from xgpc.links import multinomial_log_probabilities, softmax_log_probabilities
 
 from . import Option, Part
 

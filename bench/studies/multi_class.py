@@ -102,7 +102,7 @@ def found(runs):
 def report(records):
     measured = {record["set"] for record in records.values()}
     order = list(SETS)
-    rows = [[name, *[""] * 9, NOT_MEASURED] for name in order if name not in measured]
+    rows = [[name, NOT_MEASURED, *[""] * 10] for name in order if name not in measured]
     for record in sorted(records.values(), key=lambda r: order.index(r["set"]) if r["set"] in order else len(order)):
         numbers, paper = record["numbers"], record["numbers"]["paper"]
         runs = [numbers.get(bound) for bound in BOUNDS]

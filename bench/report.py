@@ -22,7 +22,8 @@ INTRODUCTION = """# Benchmarks
 
 Written by `python bench/report.py` from the records in `bench/results/`; do not edit. A record has its raw numbers,
 command, commit, processor, library versions, the hash of its data and that of the library's files which it depends on.
-When those files have changed since, its table says that it is stale. A data set that a study has and nobody measured is
+When those files have changed since, its table says that it is stale; so are records from before hashes were kept, which
+lack some of this. A data set that a study has and nobody measured is
 listed as such. Where xgpc loses is in the tables and, next to other libraries, in the sentence below them.
 
 On 2 cores of shared machines, OpenBLAS from the wheels; times vary by some percent from run to run, and by more with

@@ -34,10 +34,7 @@ from xgpc import GPClassifier
 from . import Option, Part
 
 # What is counted does not depend on the load of others.
-DEPENDS, TIMED = (
-    ("xgpc/**/io.py", "xgpc/**/files.py", "xgpc/**/archive.py", "xgpc/**/ranges.py", "xgpc/**/kernels*"),
-    False,
-)
+DEPENDS, TIMED = ("xgpc/**/io.py", "xgpc/**/files.py", "xgpc/**/archive.py", "xgpc/**/ranges.py"), False
 OPTIONS = {"flips": Option(3000, "files with flipped bytes"), "kills": Option(50, "processes"),
            "seconds": Option(4.0, "of the reader")}  # fmt: skip
 QUICK = {"flips": 60, "kills": 3, "seconds": 0.5}

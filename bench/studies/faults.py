@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 from markdown_tables import table
+from records import LIBRARY
 from sklearn.datasets import make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
@@ -34,7 +35,7 @@ from xgpc import GPClassifier
 from . import Option, Part
 
 # What is counted does not depend on the load of others.
-DEPENDS, TIMED = ("xgpc/**/io.py", "xgpc/**/files.py", "xgpc/**/archive.py", "xgpc/**/ranges.py"), False
+DEPENDS, TIMED = LIBRARY, False
 OPTIONS = {"flips": Option(3000, "files with flipped bytes"), "kills": Option(50, "processes"),
            "seconds": Option(4.0, "of the reader")}  # fmt: skip
 QUICK = {"flips": 60, "kills": 3, "seconds": 0.5}

@@ -11,10 +11,11 @@ import numpy as np
 from internals import multinomial_log_probabilities, softmax_log_probabilities
 from markdown_tables import number, table
 from measure import seconds
+from records import LIBRARY
 
 from . import Option, Part
 
-DEPENDS, TIMED = ("xgpc/**/links.py", "src/**/*link*", "src/**/vmath*", "src/**/gumbel*", "src/**/coefficients*"), True
+DEPENDS, TIMED = LIBRARY, True
 CLASSES = (3, 10, 30, 100, 300, 1000)
 OPTIONS = {"classes": Option(CLASSES, "numbers of classes"), "repeats": Option(7, "calls")}
 QUICK = {"classes": [3, 10], "repeats": 1}

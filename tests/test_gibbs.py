@@ -12,8 +12,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Wh
 from support.gibbs import DATA, GRID, NEW, NOISY, SMOOTH, TruePosterior, short_chains, small
 from support.reference import moons
 
-from xgpc import gibbs
 from xgpc.approximations.sparse import SparsePrior
+from xgpc.gibbs import classifier as gibbs
 from xgpc.gibbs.chain import Conditional, Model, Proposals, Whitening
 from xgpc.gibbs.classifier import DISPERSION, WATCHED, GibbsClassifier
 from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat

@@ -20,7 +20,8 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support.kernels import MATERN, assert_equals_scikit_learn, kernel_trees
 
-from xgpc import GPClassifier, kernels
+from xgpc import GPClassifier
+from xgpc.kernels import spec as kernels
 from xgpc.kernels.spec import MAX_FACTORS, MAX_NOISE, KernelSpec
 
 ARD = np.array([0.7, 2.0, 1.3])

@@ -11,9 +11,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Wh
 from support.gibbs import NEW, NOISY, SMOOTH, fitc, short_chains, small
 from support.reference import moons
 
-from xgpc import GPClassifier, gibbs
+from xgpc import GPClassifier
 from xgpc.approximations.sparse import JITTER, SparsePrior
 from xgpc.gibbs import GibbsClassifier
+from xgpc.gibbs import classifier as gibbs
 from xgpc.gibbs.chain import Conditional, Model, Proposals, Whitening
 from xgpc.kernels.spec import KernelSpec
 

@@ -11,7 +11,8 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
-from xgpc import GPClassifier, __version__, demo
+from xgpc import GPClassifier, __version__
+from xgpc.app import demo
 from xgpc.app.cli import main
 from xgpc.app.tables import parse_labels, read_table
 from xgpc.metrics import expected_calibration_error

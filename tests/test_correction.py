@@ -18,7 +18,8 @@ from sklearn.gaussian_process.kernels import Sum as SumOfKernels
 from support.gibbs import TruePosterior
 from support.reference import moons
 
-from xgpc import GPClassifier, correction
+from xgpc import GPClassifier
+from xgpc.inference import correction
 from xgpc.inference.correction import SMALL_TILT, corrected_marginals, polya_gamma_variance
 from xgpc.likelihoods import LIKELIHOODS
 

@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import xgpc.posterior
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -14,9 +13,11 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from support.fits import quietly, rows_of
 from support.reference import moons, ringnorm, twonorm
 
-from xgpc import GPClassifier, learning
+from xgpc import GPClassifier
+from xgpc.approximations import sparse
 from xgpc.approximations.sparse import SparsePrior
 from xgpc.kernels.spec import KernelSpec
+from xgpc.learning import stages
 from xgpc.learning.inducing import FIRST_INDUCING
 from xgpc.learning.stages import (
     GROWTH,
@@ -56,7 +57,7 @@ def test_every_subset_has_the_classes_in_proportion(counts, seed):
 
 @repeatable
 @given(st.lists(st.booleans(), min_size=2, max_size=60), st.integers(0, 2**20))
-def test_subsets_are_nested_ascending_rows_and_a_slice_of_all_at_the_end(labels, seed):
+def test_subsets_are_nested_ascending_rows_and_none_stands_for_all_at_the_end(labels, seed):
     y = np.where(labels, 1.0, -1.0)
     subsets = Subsets(y, np.random.RandomState(seed))
     before = np.empty(0, dtype=int)
@@ -66,7 +67,7 @@ def test_subsets_are_nested_ascending_rows_and_a_slice_of_all_at_the_end(labels,
         assert np.all(np.isin(before, rows))
         before = rows
     for size in (len(y), len(y) + 1, 10**9):
-        assert subsets.rows(size) == slice(None)
+        assert subsets.rows(size) is None
 
 
 def test_subsets_are_random_and_determined_by_the_state():
@@ -229,7 +230,7 @@ def test_data_that_need_no_more_inducing_points_get_none(optimizer, bound):
     ],
 )
 def test_what_a_scheme_has_not_reached_is_no_gain_of_more_points(monkeypatch, params):
-    monkeypatch.setattr(learning, "MIN_GAIN", 0.05)
+    monkeypatch.setattr(stages, "MIN_GAIN", 0.05)
     X, y = moons(300)
     model = quietly(GPClassifier(max_iter=15, random_state=0, **params), X, y)
     assert len(model.inducing_points_) == FIRST_INDUCING
@@ -237,8 +238,8 @@ def test_what_a_scheme_has_not_reached_is_no_gain_of_more_points(monkeypatch, pa
 
 @pytest.mark.parametrize("optimizer", [None, "profile"])
 def test_never_more_inducing_points_than_the_cap(monkeypatch, optimizer):
-    monkeypatch.setattr(learning, "MAX_INDUCING", FIRST_INDUCING + 7)
-    monkeypatch.setattr(learning, "MIN_GAIN", -1.0)
+    monkeypatch.setattr(stages, "MAX_INDUCING", FIRST_INDUCING + 7)
+    monkeypatch.setattr(stages, "MIN_GAIN", -1.0)
     X, y = ringnorm(300, np.random.default_rng(1))
     model = quietly(GPClassifier(optimizer=optimizer, max_iter=10, random_state=0), X, y)
     assert len(model.inducing_points_) == FIRST_INDUCING + 7
@@ -249,7 +250,7 @@ def test_never_more_inducing_points_than_the_cap(monkeypatch, optimizer):
 
 @pytest.mark.parametrize("optimizer", [None, "profile"])
 def test_never_more_inducing_points_than_distinct_rows(monkeypatch, optimizer):
-    monkeypatch.setattr(learning, "MIN_GAIN", -1.0)
+    monkeypatch.setattr(stages, "MIN_GAIN", -1.0)
     X = np.repeat(np.random.default_rng(0).normal(size=(40, 2)), 2, axis=0)
     y = (X[:, 0] * X[:, 1] > 0).astype(int)
     model = quietly(GPClassifier(ConstantKernel(2.0) * RBF(0.2), optimizer=optimizer, random_state=0), X, y)
@@ -379,8 +380,8 @@ def test_no_warning_without_a_reason():
 
 
 def test_a_warning_speaks_of_the_parameters_that_were_given(monkeypatch):
-    monkeypatch.setattr(learning, "MAX_MOVING", FIRST_INDUCING)
-    monkeypatch.setattr(learning, "GROWING_ITERATIONS", 4)
+    monkeypatch.setattr(stages, "MAX_MOVING", FIRST_INDUCING)
+    monkeypatch.setattr(stages, "GROWING_ITERATIONS", 4)
     messages = warnings_of(GPClassifier(max_iter=300, random_state=0), *ringnorm(800, np.random.default_rng(0)))
     assert [message for message in messages if "max_iter=" in message and "max_iter=300" not in message] == []
 
@@ -444,16 +445,16 @@ def test_jitter_that_learning_needed_is_reported(monkeypatch):
     """Sixty rows, of which most depend on the others to far more than 1e-5."""
     X, y = moons(60)
     model = GPClassifier(inducing_points=X, learn_inducing=False, random_state=0)
-    assert quietly(model, X, y).jitter_ == xgpc.posterior.JITTER
-    honest = xgpc.posterior.cholesky_and_inverse
+    assert quietly(model, X, y).jitter_ == sparse.JITTER
+    honest = sparse.cholesky_and_inverse
     # As if round-off took a hundred thousandth of the diagonal.
     monkeypatch.setattr(
-        xgpc.posterior,
+        sparse,
         "cholesky_and_inverse",
         lambda matrix: honest(matrix - 1e-5 * np.mean(np.diag(matrix)) * np.eye(len(matrix))),
     )
     bound = model.elbo_
-    assert quietly(model, X, y).jitter_ == model.posterior_.prior.jitter > xgpc.posterior.JITTER
+    assert quietly(model, X, y).jitter_ == model.posterior_.prior.jitter > sparse.JITTER
     assert model.elbo_ == pytest.approx(bound, rel=0.01)
 
 

@@ -12,10 +12,11 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.preprocessing import StandardScaler
 from support.fits import quietly, rows_of
 from support.latents import CASES, NOISY, NOISY_CASES, SEVERAL, Problem, assert_near, cases, repeatable, seeds
-from xgpc.passes import LARGEST_DELTA, LEAST_DELTA, best_parameter
+from support.training import sites_of
 
 from xgpc import BayesianLinearClassifier, GPClassifier, systems
 from xgpc.approximations.full import FullPosterior
+from xgpc.inference.ascent import LARGEST_DELTA, LEAST_DELTA, best_parameter, update
 from xgpc.likelihoods import LIKELIHOODS, expected_log_likelihood
 
 NAMES = ["X-GPC", "X-GPC-batch", "SVGPC", "vi-JJ", "vi-JJ-full", "vi-JJ-hybrid", "vi-Taylor", "GPC-I", "GPC-II"]
@@ -347,22 +348,25 @@ def test_label_noise_is_what_was_given_or_the_best(likelihood, bound, share):
 def test_label_noise_is_the_maximiser(likelihood, bound, share, seed, delta, weighted):
     """Of the sum of ell at given marginals; a new pass with it makes the same natural parameters."""
     problem = Problem(likelihood, bound, share, seed=seed, weighted=weighted)
-    q, site = problem.arbitrary_posterior(), problem.site(None)
-    site.parameter = delta
-    with problem.passes() as passes:
-        updated = passes.update(q, site)
-        sites = passes.precision.copy(), passes.linear.copy()
-        again = passes.update(q, problem.site(site.parameter))
-    for value, expected in zip((*updated, *sites), (*again, passes.precision, passes.linear), strict=True):
+    q, site = problem.arbitrary_posterior(), problem.site(None).with_parameter(delta)
+    rows = problem.training()
+    point = update(rows, q, site)
+    again = update(rows, q, problem.site(point.site.parameter))
+    assert site.parameter == delta
+    mean, variance, *sites = sites_of(rows, q, point.site)
+    sites_again = sites_of(rows, q, again.site)[2:]
+    assert_near(point.log_likelihood, again.log_likelihood, 1e-9)
+    assert_near(point.curved, again.curved, 1e-9)
+    for value, expected in zip((*point.target, *sites), (*again.target, *sites_again), strict=True):
         assert_near(value, expected, 1e-9)
 
     def loss(log_delta):
-        return -problem.evaluate(problem.site(np.exp(log_delta)), passes.mean, passes.variance)[0]
+        return -problem.evaluate(problem.site(np.exp(log_delta)), mean, variance)[0]
 
     limits = np.log([LEAST_DELTA, LARGEST_DELTA * (site.n_latents - 1) / site.n_latents if problem.n_latents else 0.45])
     best = minimize_scalar(loss, bounds=limits, method="bounded", options={"xatol": 1e-9})
-    assert np.log(site.parameter) == pytest.approx(best.x, abs=1e-5)
-    assert loss(np.log(site.parameter)) <= best.fun + 1e-9
+    assert np.log(point.site.parameter) == pytest.approx(best.x, abs=1e-5)
+    assert loss(np.log(point.site.parameter)) <= best.fun + 1e-9
 
 
 @cases(NOISY_CASES)
@@ -371,9 +375,7 @@ def test_label_noise_keeps_within_its_range(likelihood, bound, share):
     site = Problem(likelihood, bound, share).site(0.1)
     n_wrong = max(1, site.n_latents - 1)
     for total, expected in ((np.log(0.9), LEAST_DELTA), (np.log(0.1 / n_wrong), 0.9 * n_wrong / (n_wrong + 1))):
-        site.parameter = 0.1
-        best_parameter(site, 50.0 * total, 50.0)
-        assert site.parameter == pytest.approx(expected, rel=1e-12)
+        assert best_parameter(site, 50.0 * total, 50.0)[1] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("load", [load_iris, load_wine])

@@ -13,11 +13,15 @@ from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
+from support.latents import symmetric
+from support.training import training
 
-import xgpc.linear
 from xgpc import GPClassifier
+from xgpc.approximations.linear import LinearPrior
+from xgpc.inference.ascent import update
+from xgpc.learning import prior_variance
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.linear import BayesianLinearClassifier, LinearPrior
+from xgpc.linear import BayesianLinearClassifier
 
 NAMES = ["logit", "probit", "svm"]
 BOUNDS = [(name, bound) for name in NAMES for bound in LIKELIHOODS[name].bounds if bound != "additive-noise"]
@@ -134,8 +138,8 @@ def test_derivative_of_the_bound_by_the_prior_variance(intercept):
     prior, D = q.prior, len(q.w)
     evidence = []
     for h in (-step, step):
-        factors = prior.moved(h)[1]
-        P, linear = np.eye(D) + factors[:-1] * (q.P - np.eye(D)), factors[-1] * q.h
+        t = prior.moved(h)[1]
+        P, linear = np.eye(D) + np.outer(t, t) * (symmetric(q.P) - np.eye(D)), t * q.h
         evidence.append(0.5 * linear @ np.linalg.solve(P, linear) - 0.5 * np.linalg.slogdet(P)[1])
     assert (evidence[1] - evidence[0]) / (2 * step) == pytest.approx(formula, rel=1e-5)
     free = LinearPrior(prior.scale, d, np.log(s2) - step, np.log(s2) + step)
@@ -190,8 +194,8 @@ def test_mini_batch_of_all_rows_at_rate_one_is_a_full_step():
     with pytest.warns(ConvergenceWarning, match="max_iter=1 was reached"):
         model = fit(batch_size=10**6, learning_rate=1.0, max_iter=1, prior_variance=0.01)
     site = LIKELIHOODS["logit"].site("exact")
-    start = model.posterior_.prior.posterior(np.zeros((31, 31)), np.zeros(31))
-    P, h = xgpc.linear.LinearPasses(X, SIGNS, None, None).update(start, site)[1:]
+    start = model.posterior_.prior.posterior((np.eye(31), np.zeros(31)))
+    P, h = update(training(X, SIGNS), start, site).target
     np.testing.assert_allclose(np.tril(model.posterior_.P), np.tril(P), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(model.posterior_.h, h, rtol=1e-10, atol=1e-12)
 
@@ -317,7 +321,7 @@ def test_interrupt_leaves_the_estimator_as_it_was(monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(xgpc.linear, "coordinate_ascent", interrupted)
+    monkeypatch.setattr(prior_variance, "coordinate_ascent", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X[:, :2], Y)
     assert vars(model) == before

@@ -23,16 +23,18 @@ from support.latents import (
     seeds,
     symmetric,
 )
-from xgpc.passes import LEAST_COMPLEMENT, Passes
+from support.training import sites_of, training, updated
 
-from xgpc import passes as passes_module
-from xgpc.approximations.sparse import SeparatePriors, SparsePosterior, SparsePrior
-from xgpc.inference.ascent import coordinate_ascent, natural_step
+from xgpc.approximations.base import SeparatePriors
+from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.inference import ascent
+from xgpc.inference.ascent import carry_over, coordinate_ascent, coupled_target, natural_step, restated, update
 from xgpc.inference.history import History
 from xgpc.inference.mini_batch import MiniBatches, learning_rate_schedule, stochastic
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.profile import thetas
 from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
 
 # Those of two classes that a learned parameter or negative precisions set apart, and all of several.
 MOST_CASES = [case for case in CASES if case[:2] in SEVERAL + NOISY]
@@ -48,29 +50,28 @@ def test_equals_dense_unwhitened_formulas(likelihood, bound, share, **options):
     """Marginals, KL, bound and natural parameters of the unit step, through steps as long as the precisions allow."""
     problem = Problem(likelihood, bound, share, **options)
     site, q = problem.site(), problem.arbitrary_posterior()
-    models = problem.dense(q)
-    with problem.passes() as passes:
-        for _ in range(3):
-            total, P, h = passes.update(q, site)
-            mean, variance = marginals(models)
-            assert_near(passes.mean, mean, 1e-8)
-            assert_near(passes.variance, variance, 1e-8)
-            assert q.kl == pytest.approx(sum(model.kl() for model in models), rel=1e-8, abs=1e-8)
-            assert total - q.kl == pytest.approx(problem.dense_bound(site, models), rel=1e-8, abs=1e-8)
-            _, precision, linear = problem.evaluate(site, mean, variance)
-            rate, trial = 1.0, natural_step(q, (P, h), 1.0)
-            while trial is None:
-                rate *= 0.3
-                trial = natural_step(q, (P, h), rate)
-            whitened = []
-            for model, lam, r in zip(models, precision, linear, strict=True):
-                before = model.eta_1, model.eta_2
-                model.eta_1, model.eta_2 = target = model.target(lam, r)
-                whitened.append(model.whitened())
-                model.eta_1, model.eta_2 = ((1.0 - rate) * a + rate * b for a, b in zip(before, target, strict=True))
-            assert_near(P, np.tril([P for P, _ in whitened]), 1e-8)
-            assert_near(h, [h for _, h in whitened], 1e-8)
-            q = trial
+    models, rows = problem.dense(q), problem.training()
+    for _ in range(3):
+        total, P, h = updated(rows, q, site)
+        mean, variance = marginals(models)
+        for actual, expected in zip(sites_of(rows, q, site), (mean, variance), strict=False):
+            assert_near(actual, expected, 1e-8)
+        assert q.kl == pytest.approx(sum(model.kl() for model in models), rel=1e-8, abs=1e-8)
+        assert total - q.kl == pytest.approx(problem.dense_bound(site, models), rel=1e-8, abs=1e-8)
+        _, precision, linear = problem.evaluate(site, mean, variance)
+        rate, trial = 1.0, natural_step(q, (P, h), 1.0)
+        while trial is None:
+            rate *= 0.3
+            trial = natural_step(q, (P, h), rate)
+        whitened = []
+        for model, lam, r in zip(models, precision, linear, strict=True):
+            before = model.eta_1, model.eta_2
+            model.eta_1, model.eta_2 = target = model.target(lam, r)
+            whitened.append(model.whitened())
+            model.eta_1, model.eta_2 = ((1.0 - rate) * a + rate * b for a, b in zip(before, target, strict=True))
+        assert_near(P, np.tril([P for P, _ in whitened]), 1e-8)
+        assert_near(h, [h for _, h in whitened], 1e-8)
+        q = trial
 
 
 # Gradients.
@@ -109,10 +110,10 @@ def test_gradient_at_a_fixed_posterior(likelihood, bound, share, weighted):
             model.eta_1, model.eta_2 = eta_1, eta_2
         return problem.dense_bound(site, models)
 
-    with problem.passes() as passes:
-        elbo = passes.update(q, site)[0] - q.kl
-        gradient = passes.bound_gradient(q, passes.target)
-    assert elbo == pytest.approx(F(thetas(prior), prior.Z), rel=1e-9)
+    rows = problem.training()
+    point = update(rows, q, site)
+    gradient = q.gradient(rows, point.sites, point.target)
+    assert point.elbo == pytest.approx(F(thetas(prior), prior.Z), rel=1e-9)
     check_gradient(problem, F, gradient, 1e-3, 1e-7, 5)
 
 
@@ -120,18 +121,17 @@ def test_gradient_at_a_fixed_posterior(likelihood, bound, share, weighted):
 def test_gradient_of_the_profiled_bound(likelihood, bound, share):
     """Delta is learned where there is one, and need not be differentiated either."""
     problem = Problem(likelihood, bound, share, seed=2, n=40, m=5)
-    with problem.passes() as passes:
-        q, elbo, _, converged, site = problem.ascend(passes, label_noise=None)
-        assert converged
-        passes.update(q, site)
-        gradient = passes.bound_gradient(q, passes.target)
+    rows = problem.training()
+    end = problem.ascend(rows, label_noise=None)
+    assert end.converged
+    gradient = end.q.gradient(rows, end.point.sites, end.point.target)
 
-        def F(theta, Z):
-            start = passes.carry_over(q, rebuilt(problem.prior, theta, Z), site)
-            return problem.ascend(passes, start, label_noise=None)[1]
+    def F(theta, Z):
+        start = carry_over(rows, end.q, rebuilt(problem.prior, theta, Z), end.point.site)
+        return problem.ascend(rows, start, label_noise=None).elbo
 
-        assert F(thetas(problem.prior), problem.prior.Z) == pytest.approx(elbo, rel=1e-9)
-        check_gradient(problem, F, gradient, 2e-3, 2e-5, 2)
+    assert F(thetas(problem.prior), problem.prior.Z) == pytest.approx(end.elbo, rel=1e-9)
+    check_gradient(problem, F, gradient, 2e-3, 2e-5, 2)
 
 
 # Ascent.
@@ -145,14 +145,15 @@ def test_ascent_is_monotone_and_ends_at_a_stationary_point(likelihood, bound, sh
     """Relative to the standard deviations and precisions of q; with additive noise some precisions are negative."""
     noisy = (likelihood, bound) in NOISY
     problem, history = Problem(likelihood, bound, share, seed=3), History()
-    with problem.passes() as passes:
-        q, elbo, _, converged, site = problem.ascend(passes, label_noise=label_noise, history=history)
-        total, P, h = passes.update(q, site)
-        lam, A = np.atleast_2d(passes.precision), problem.whitened_rows()
-    assert converged
+    rows = problem.training()
+    end = problem.ascend(rows, label_noise=label_noise, history=history)
+    q, site = end.q, end.point.site
+    total, P, h = updated(rows, q, site)
+    lam, A = np.atleast_2d(sites_of(rows, q, site)[2]), problem.whitened_rows()
+    assert end.converged
     assert np.any(lam < 0.0) or not noisy
     assert_near(P, np.tril(np.eye(7) + np.einsum("ci,cij,cik->cjk", lam, A, A)), 1e-8)
-    assert total - q.kl == pytest.approx(elbo, rel=1e-12)
+    assert total - q.kl == pytest.approx(end.elbo, rel=1e-12)
     if bound != "taylor":  # Its updates climb to the mode, and its expectation is no bound.
         assert np.all(np.diff(history.arrays()["elbo"]) >= 0.0)
     by_mean = q.Rinv @ (h[..., None] - symmetric(P) @ q.w[..., None])
@@ -168,12 +169,13 @@ def test_equal_kernels_give_what_one_gives(likelihood, bound):
     for prior in (problem.prior, SeparatePriors((problem.prior,) * 3)):
         problem.prior, problem.random = prior, np.random.default_rng(0)
         site, q = problem.site(), problem.arbitrary_posterior()
-        with problem.passes() as passes:
-            updated, coupled = passes.update(q, site), passes.coupled_target(q, site)
-            by_theta, by_Z = passes.bound_gradient(q, passes.target)
-            gradients = by_theta.reshape(len(prior.groups), -1).sum(axis=0), by_Z.reshape(-1, *by_Z.shape[-2:]).sum(0)
-            optimum = problem.ascend(passes)
-        results.append([*updated, *coupled, *gradients, *q.marginals(problem.X), q.covariance(problem.X), optimum[1]])
+        rows = problem.training()
+        point = update(rows, q, site)
+        by_theta, by_Z = q.gradient(rows, point.sites, point.target)
+        gradients = by_theta.reshape(len(prior.groups), -1).sum(axis=0), by_Z.reshape(-1, *by_Z.shape[-2:]).sum(0)
+        natural = *point.target, *coupled_target(rows, point)
+        predicted = *q.marginals(problem.X), q.covariance(problem.X)
+        results.append([point.log_likelihood, *natural, *gradients, *predicted, problem.ascend(rows).elbo])
     for mine, theirs in zip(*results, strict=True):
         assert_near(theirs, mine, 1e-9)
 
@@ -182,14 +184,13 @@ def test_equal_kernels_give_what_one_gives(likelihood, bound):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weighted, monkeypatch):
     """(I + sum_i H_i (x) a_i a_i^T) w = sum_i (g_i + H_i m_i) (x) a_i."""
-    monkeypatch.setattr(passes_module, "CG_TOL", 1e-10)
-    monkeypatch.setattr(passes_module, "CG_MAX_ITER", 500)
+    monkeypatch.setattr(ascent, "CG_TOL", 1e-10)
+    monkeypatch.setattr(ascent, "CG_MAX_ITER", 500)
     problem = Problem(likelihood, bound, share, seed=5, weighted=weighted)
     q, site = problem.arbitrary_posterior(), problem.site()
-    with problem.passes() as passes:
-        _, P, _ = passes.update(q, site)
-        P, h = passes.coupled_target(q, site)
-        mean, lam, r = passes.mean, passes.precision, passes.linear
+    rows = problem.training()
+    P, h = coupled_target(rows, update(rows, q, site))
+    mean, _, lam, r = sites_of(rows, q, site)
     w = SparsePosterior.from_natural(problem.prior, P, h).w
     A, g, weight = problem.whitened_rows(), r - lam * mean, 1.0 if problem.weight is None else problem.weight
     p = (np.arange(3)[:, None] == problem.y) - g / weight
@@ -206,13 +207,12 @@ def test_coupled_means_save_most_iterations(bound, monkeypatch):
     X, y = StandardScaler().fit_transform(X), y.astype(np.float64)
     prior = SparsePrior.build(KernelSpec(ConstantKernel(2.0) * RBF(2.0), 4), X[::8])
     site, needed, best = LIKELIHOODS["softmax"].site(bound, 3), [], []
-    for target in (Passes.coupled_target, lambda passes, q, site: passes.target):
-        monkeypatch.setattr(Passes, "coupled_target", target)
+    rows = training(X, y, n_latents=3)
+    for target in (coupled_target, lambda rows, point: point.target):
+        monkeypatch.setattr(ascent, "coupled_target", target)
         history = History()
-        with Passes(X, y, None, prior.n_inducing, n_latents=3) as passes:
-            start = passes.at_prior(prior)
-            _, elbo, *_ = coordinate_ascent(passes, start, site, tol=1e-10, max_iter=5000, history=history)
-        best.append(elbo)
+        end = coordinate_ascent(rows, prior.at_prior(3), site, tol=1e-10, max_iter=5000, history=history)
+        best.append(end.elbo)
         needed.append(np.argmax(history.arrays()["elbo"] > max(best) - 1e-6))
     assert best[1] == pytest.approx(best[0], abs=1e-6)
     assert needed[1] >= 3 * needed[0]
@@ -222,16 +222,23 @@ def test_coupled_means_save_most_iterations(bound, monkeypatch):
 
 
 @cases([case for case in CASES if case[:2] in SEVERAL])
-def test_neither_threads_nor_the_cache_change_a_bit(likelihood, bound, share):
+def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share):
     problem = Problem(likelihood, bound, share, n=5000, m=20)
     q, site, results = problem.arbitrary_posterior(), problem.site(), []
     for n_jobs in (1, 2, 3):
         for cache_bytes in (0, 2**29):
-            with problem.passes(n_jobs=n_jobs, cache_bytes=cache_bytes) as passes:
-                assert passes._blocks.n_threads == n_jobs
-                result = [*passes.update(q, site), *passes.coupled_target(q, site), *q.marginals(problem.X, n_jobs)]
-                result += [*passes.bound_gradient(q, passes.target), *passes.statistics(problem.prior)]
-                results.append(result)
+            rows = problem.training(n_jobs=n_jobs, cache_bytes=cache_bytes)
+            assert rows.executor.threads_for(rows.source, q.belief) == n_jobs
+            with rows.executor:
+                point = update(rows, q, site)
+                for _ in range(2):
+                    result = [point.log_likelihood, point.curved, *point.target, *coupled_target(rows, point)]
+                    result += [*q.gradient(rows, point.sites, point.target)]
+                    result += [*restated(rows, point.sites, problem.prior), *q.marginals(problem.X, n_jobs)]
+                    results.append(result)
+                    # Marginals and sites, too, are made again of the posterior that they are of.
+                    for block in rows.source.blocks():
+                        block.forget()
     for other in results[1:]:
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
 
@@ -244,28 +251,29 @@ def test_a_row_takes_four_numbers_for_each_class(n_classes):
         problem = Problem("softmax", "exact", "kernel", n=n, n_classes=n_classes)
         q = problem.arbitrary_posterior()
         tracemalloc.start()
-        with problem.passes(n_jobs=1, cache_bytes=0) as passes:
-            passes.update(q, site)
+        rows = problem.training(n_jobs=1, cache_bytes=0)
+        with rows.executor:
+            point = update(rows, q, site)
             peaks.append([tracemalloc.get_traced_memory()[1]])
-            passes.coupled_target(q, site)
+            coupled_target(rows, point)
             peaks[-1].append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    update, coupled = (np.diff(peaks, axis=0) / np.diff(sizes))[0]
-    assert update == pytest.approx(32.0 * n_classes, rel=0.02)
+    updating, coupled = (np.diff(peaks, axis=0) / np.diff(sizes))[0]
+    assert updating == pytest.approx(32.0 * n_classes, rel=0.02)
     assert coupled < 100.0 * n_classes
 
 
 @cases(CASES)
 def test_mini_batches_come_near_the_bound_of_all_rows(likelihood, bound, share):
     problem = Problem(likelihood, bound, share, seed=6, n=2000)
-    with problem.passes() as passes:
-        best = problem.ascend(passes, label_noise=None, tol=1e-6)[1]
-        _, elbo, epochs, _ = stochastic(
-            passes, passes.at_prior(problem.prior), problem.site(None), batch_size=50, tol=0.0, max_iter=12,
-            schedule=learning_rate_schedule("adaptive"), random_state=np.random.RandomState(0), history=History(),
-        )  # fmt: skip
+    rows = problem.training()
+    best = problem.ascend(rows, label_noise=None, tol=1e-6).elbo
+    point, epochs, _ = stochastic(
+        rows, problem.prior.at_prior(problem.n_latents), problem.site(None), batch_size=50, tol=0.0, max_iter=12,
+        schedule=learning_rate_schedule("adaptive"), random_state=np.random.RandomState(0), history=History(),
+    )  # fmt: skip
     assert epochs == 12
-    assert elbo == pytest.approx(best, rel=0.01)
+    assert point.elbo == pytest.approx(best, rel=0.01)
 
 
 @cases(CASES)
@@ -277,9 +285,8 @@ def test_mini_batch_steps_are_equation_12(likelihood, bound, share, weighted):
     P, h = symmetric(q.P).reshape(len(A), 7, 7), q.h.reshape(len(A), 7)
     left_over = np.array([p.spec.kernel.diag(problem.X) for p in problem.latents()]) - np.sum(A**2, axis=2)
     rows = problem.random.permutation(60).astype(np.intp)
-    with problem.passes() as passes:
-        loop = MiniBatches(passes, q, 20, *learning_rate_schedule(0.5))
-        loop.run(problem.prior, rows, site, *np.empty((3, 3)))
+    loop = MiniBatches(q, 20, 60, 2, learning_rate_schedule(0.5))
+    loop.run(q, problem.training().source.sample(rows), site)
     for batch in rows.reshape(3, 20):
         a, covariance = A[:, batch], np.linalg.inv(P)
         mean = np.einsum("cij,cjk,ck->ci", a, covariance, h)

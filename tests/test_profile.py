@@ -1,6 +1,7 @@
 """The profiled bound: where it ends, what its inner solves leave, and steps of sites that overshoot."""
 
 import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,17 +12,28 @@ from support.fits import quietly
 from support.full import full_prior, labelled
 from support.latents import Problem, assert_near, cases, symmetric
 from support.reference import moons
-from xgpc.passes import PRECISION_RATE, Passes
+from support.training import sites_of, sizes_of_updates, training
 
-from xgpc import GPClassifier, full, hyperparameters, inference
-from xgpc import passes as passes_module
-from xgpc.approximations.full import FullPasses, FullPosterior
+from xgpc import GPClassifier
+from xgpc.approximations.full import FullPosterior
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference.ascent import coordinate_ascent, starting_posterior
+from xgpc.inference import ascent
+from xgpc.inference.ascent import (
+    PRECISION_RATE,
+    coordinate_ascent,
+    coupled_target,
+    next_target,
+    proper_posterior,
+    restated,
+    starting_posterior,
+    update,
+)
 from xgpc.inference.history import History
 from xgpc.kernels.spec import KernelSpec
+from xgpc.learning import profile
 from xgpc.learning.profile import Options, ProfiledBound, lbfgs
 from xgpc.likelihoods import LIKELIHOODS
+from xgpc.statistics import StatedSites
 
 MULTINOMIAL = [
     (f"multinomial-{name}", "additive-noise", share)
@@ -46,13 +58,13 @@ DATA = {
 
 
 def problem(name, likelihood, kernel, n_inducing):
-    """Passes with additive noise and a prior at every so many rows."""
+    """Rows, a prior at every so many of them, and a site with additive noise."""
     X, y = DATA[name]()
     several = LIKELIHOODS[likelihood].multi_class
     y, n_latents = (y.astype(float), int(y.max()) + 1) if several else (np.where(y == 1, 1.0, -1.0), None)
     prior = SparsePrior.build(KernelSpec(kernel, X.shape[1]), X[:: len(X) // n_inducing])
     site = LIKELIHOODS[likelihood].site("additive-noise", n_latents or 2)
-    return Passes(X, y, None, prior.n_inducing, n_latents=n_latents), prior, site
+    return training(X, y, n_latents=n_latents), prior, site
 
 
 # Where learning ends.
@@ -119,43 +131,53 @@ def test_ascents_that_end_by_their_iterations_are_no_convergence(monkeypatch):
     X, y = DATA["300 moons"]()
     kernel = ConstantKernel(2.0) * RBF(1.4)
     options = {"likelihood": "step", "n_inducing": 15, "learn_inducing": False, "tol": 1e-7, "random_state": 0}
-    monkeypatch.setattr(hyperparameters, "INNER_MAX_ITER", 2)
-    monkeypatch.setattr(hyperparameters, "RESTARTS", 0)
+    monkeypatch.setattr(profile, "INNER_MAX_ITER", 2)
+    monkeypatch.setattr(profile, "RESTARTS", 0)
     with pytest.warns(match="the optimizer"):
         model = GPClassifier(kernel, **options).fit(X, y)
     assert not model.converged_
 
 
 def test_no_step_at_all_is_no_convergence(monkeypatch):
-    passes, prior, site = problem("moons", "step", ConstantKernel(2.0) * RBF(1.4), 10)
-    with passes:
-        q = passes.at_prior(prior)
-        monkeypatch.setattr(inference, "natural_step", lambda *_: None)
-        found, elbo, _, converged = coordinate_ascent(passes, q, site, tol=1e-9, max_iter=100, history=History())
-        assert elbo == pytest.approx(passes.update(q, site)[0] - q.kl)
-    assert found is q
-    assert not converged
+    rows, prior, site = problem("moons", "step", ConstantKernel(2.0) * RBF(1.4), 10)
+    q = prior.at_prior(None)
+    monkeypatch.setattr(ascent, "natural_step", lambda *_: None)
+    found = coordinate_ascent(rows, q, site, tol=1e-9, max_iter=100, history=History())
+    assert found.elbo == pytest.approx(update(rows, q, site).log_likelihood - q.kl)
+    assert found.q is q
+    assert not found.converged
 
 
 # Sites that make no proper posterior of another prior.
+
+
+@dataclass(frozen=True)
+class ThirdsNegative:
+    """Sites of a posterior, but for the precision of every third row."""
+
+    stated: StatedSites
+
+    def of(self, block):
+        sites = self.stated.of(block)
+        precision = sites.precision.copy()
+        precision[:, -block.start % 3 :: 3] = -50.0
+        return replace(sites, precision=precision)
 
 
 @pytest.mark.parametrize("likelihood", ["step", "multinomial-step"])
 def test_sites_of_negative_precision_count_as_zero_where_they_leave_no_posterior(likelihood):
     """P = I + sum of max(lambda, 0) a a^T and h = sum of (r - min(lambda, 0) m) a: the gradients by the mean stay."""
     data = "iris" if likelihood.startswith("multinomial") else "moons"
-    passes, prior, site = problem(data, likelihood, ConstantKernel(2.0) * RBF(1.0), 10)
-    with passes:
-        passes.update(starting_posterior(passes, None, prior, site), site)
-        mean = passes.mean.copy()
-        passes.precision[..., ::3] = -50.0
-        lam, r = passes.precision.copy(), passes.linear.copy()
-        assert passes.posterior(prior) is None
-        q = passes.proper_posterior(prior)
-        A = np.linalg.solve(prior.L, prior.core.cross(passes.X).T).T
-    above, gradient = np.atleast_2d(np.maximum(lam, 0.0)), np.atleast_2d(r - lam * mean)
+    rows, prior, site = problem(data, likelihood, ConstantKernel(2.0) * RBF(1.0), 10)
+    sites = ThirdsNegative(update(rows, starting_posterior(rows, None, prior, site), site).sites)
+    blocks = [sites.of(block) for block in rows.source.blocks()]
+    mean, lam, r = (np.hstack([getattr(b, name) for b in blocks]) for name in ("mean", "precision", "linear"))
+    assert prior.posterior(restated(rows, sites, prior)) is None
+    q = proper_posterior(rows, sites, prior)
+    A = np.linalg.solve(prior.L, prior.core.cross(rows.source.X).T).T
+    above, gradient = np.maximum(lam, 0.0), r - lam * mean
     P = np.eye(A.shape[1]) + np.einsum("ci,ij,ik->cjk", above, A, A)
-    h = np.einsum("ci,ij->cj", gradient + above * np.atleast_2d(mean), A)
+    h = np.einsum("ci,ij->cj", gradient + above * mean, A)
     assert_near(symmetric(q.P), P.reshape(q.P.shape), 1e-9)
     assert_near(q.h, h.reshape(q.h.shape), 1e-9)
 
@@ -163,19 +185,17 @@ def test_sites_of_negative_precision_count_as_zero_where_they_leave_no_posterior
 def test_a_larger_variance_is_evaluated_though_the_sites_do_not_fit_it():
     """The optimiser's longest steps: to refuse them would end its line search at the shortest."""
     kernel = ConstantKernel(1.0) * RBF(0.3)
-    passes, prior, site = problem("iris", "multinomial-step", kernel, 25)
-    X = passes.X[:, :2].copy()
-    prior = SparsePrior.build(KernelSpec(kernel, 2), X[::6])
-    with Passes(X, passes.y, None, prior.n_inducing, n_latents=3) as passes:
-        start = starting_posterior(passes, None, prior, site)
-        function = ProfiledBound(passes, site, start, Options(False, 1e-4, 100, History()))
-        vector = function.vector + np.array([3.0, 0.0])
-        larger = function.coordinates.prior(vector)
-        passes.update(function.q, site)
-        assert passes.posterior(larger) is None
-        value, gradient = function(vector)
-        cold = starting_posterior(passes, None, larger, site)
-        _, elbo, *_ = coordinate_ascent(passes, cold, site, tol=1e-6, max_iter=1000, history=History())
+    rows, _, site = problem("iris", "multinomial-step", kernel, 25)
+    X = rows.source.X[:, :2].copy()
+    rows, prior = training(X, rows.source.y, n_latents=3), SparsePrior.build(KernelSpec(kernel, 2), X[::6])
+    start = starting_posterior(rows, None, prior, site)
+    function = ProfiledBound(rows, site, start, Options(False, 1e-4, 100, History()))
+    vector = function.vector + np.array([3.0, 0.0])
+    larger = function.coordinates.prior(vector)
+    assert larger.posterior(restated(rows, function.point.sites, larger)) is None
+    value, gradient = function(vector)
+    cold = starting_posterior(rows, None, larger, site)
+    elbo = coordinate_ascent(rows, cold, site, tol=1e-6, max_iter=1000, history=History()).elbo
     # The first inner solves leave a thousandth of a nat a row, and their slow ends some of that again.
     assert -value == pytest.approx(elbo, abs=0.5)
     assert np.any(gradient != 0.0)
@@ -188,17 +208,17 @@ def test_a_larger_variance_is_evaluated_though_the_sites_do_not_fit_it():
 @pytest.mark.parametrize("weighted", [False, True])
 def test_mean_of_multinomials_solves_the_newton_system(likelihood, bound, share, weighted, monkeypatch):
     """(I + sum_i H_i (x) a_i a_i^T) w = sum_i (g_i + H_i m_i) (x) a_i with the curvature H of ``star``."""
-    monkeypatch.setattr(passes_module, "CG_TOL", 1e-10)
-    monkeypatch.setattr(passes_module, "CG_MAX_ITER", 500)
+    monkeypatch.setattr(ascent, "CG_TOL", 1e-10)
+    monkeypatch.setattr(ascent, "CG_MAX_ITER", 500)
     several = Problem(likelihood, bound, share, seed=5, weighted=weighted)
     q, site = several.arbitrary_posterior(), several.site()
     # Of a precision that none of the sites' own takes away.
     q = SparsePosterior.from_natural(q.prior, q.P + 1000.0 * np.eye(7), q.h)
-    with several.passes() as passes:
-        _, target, _ = passes.update(q, site)
-        P, h = passes.coupled_target(q, site)
-        mean, lam, r = passes.mean, passes.precision, passes.linear
-    assert_near(P, np.tril(q.P + PRECISION_RATE * (target - q.P)), 1e-12)
+    rows = several.training()
+    point = update(rows, q, site)
+    P, h = coupled_target(rows, point)
+    mean, _, lam, r = sites_of(rows, q, point.site)
+    assert_near(P, np.tril(q.P + PRECISION_RATE * (point.target[0] - q.P)), 1e-12)
     w = SparsePosterior.from_natural(several.prior, P, h).w
     A, g = several.whitened_rows(), r - lam * mean
     H = star(several.y.astype(int), lam)
@@ -219,20 +239,21 @@ def star(labels, precision):
 
 
 def test_mean_of_multinomials_solves_the_newton_system_of_a_full_process(monkeypatch):
-    monkeypatch.setattr(full, "CG_TOL", 1e-12)
-    monkeypatch.setattr(full, "CG_MAX_ITER", 500)
+    monkeypatch.setattr(ascent, "CG_TOL", 1e-12)
+    monkeypatch.setattr(ascent, "CG_MAX_ITER", 500)
     X, classes = labelled(9, seed=3)
     kernel, random = ConstantKernel(2.0) * RBF(1.0), np.random.default_rng(0)
     prior, y = full_prior(X, [kernel]), classes.astype(float)
-    site, passes = LIKELIHOODS["multinomial-logit"].site("additive-noise", 3), FullPasses(X, y, None, None, 3, X)
+    site, rows = LIKELIHOODS["multinomial-logit"].site("additive-noise", 3), training(X, y, n_latents=3)
     q = FullPosterior.from_natural(prior, random.uniform(1.0, 2.0, (3, 9)), random.normal(size=(3, 9)))
-    passes.update(q, site)
-    updated = q.with_natural(*passes.coupled_target(q, site))
-    g, H = passes.linear - passes.precision * passes.mean, star(classes, passes.precision)
+    point = update(rows, q, site)
+    updated = prior.posterior(coupled_target(rows, point))
+    mean, _, lam, r = sites_of(rows, q, point.site)
+    g, H = r - lam * mean, star(classes, lam)
     system, right = np.zeros((3, 9, 3, 9)), np.zeros((3, 9))
     for i in range(9):
         system[:, i, :, i] = H[i]
-        right[:, i] = g[:, i] + H[i] @ passes.mean[:, i]
+        right[:, i] = g[:, i] + H[i] @ mean[:, i]
     for c in range(3):
         system[c, :, c] += np.linalg.inv(kernel(X))
     assert_near(updated.mean, np.linalg.solve(system.reshape(27, 27), right.ravel()).reshape(3, 9), 1e-7)
@@ -244,19 +265,19 @@ def test_damped_precisions_and_the_mean_of_a_newton_step(likelihood, kind):
     """The mean of the step goes by (damped precision)^-1 times the gradient of the bound."""
     X, classes = labelled(30, seed=4, n_classes=2)
     y, site = np.where(classes == 1, 1.0, -1.0), LIKELIHOODS[likelihood].site("additive-noise", label_noise=0.05)
-    random, kernel = np.random.default_rng(1), ConstantKernel(2.0) * RBF(1.0)
+    random, kernel, rows = np.random.default_rng(1), ConstantKernel(2.0) * RBF(1.0), training(X, y)
     if kind == "full":
-        prior, passes = full_prior(X, [kernel]), FullPasses(X, y, None, None, None, X)
+        prior = full_prior(X, [kernel])
         q = FullPosterior.from_natural(prior, random.uniform(50.0, 60.0, 30), random.normal(size=30))
     else:
-        prior, passes = SparsePrior.build(KernelSpec(kernel, 2), X[:6]), Passes(X, y, None, 6)
+        prior = SparsePrior.build(KernelSpec(kernel, 2), X[:6])
         q = SparsePosterior.from_natural(prior, 20.0 * np.eye(6), random.normal(size=6))
-    with passes:
-        _, *target = passes.update(q, site)
-        precision, linear = inference.next_target(passes, q, site)
-        gradient = passes.linear - passes.precision * passes.mean
-    assert_near(precision, q.natural[0] + PRECISION_RATE * (target[0] - q.natural[0]), 1e-12)
-    updated = q.with_natural(precision, linear)
+    point = update(rows, q, site)
+    precision, linear = next_target(rows, point)
+    mean, _, lam, r = sites_of(rows, q, point.site)
+    gradient = r - lam * mean
+    assert_near(precision, q.natural[0] + PRECISION_RATE * (point.target[0] - q.natural[0]), 1e-12)
+    updated = prior.posterior((precision, linear))
     if kind == "full":
         K_inverse = np.linalg.inv(kernel(X))
         step = np.linalg.solve(K_inverse + np.diag(precision), gradient - K_inverse @ q.mean)
@@ -276,24 +297,15 @@ def test_damped_precisions_and_the_mean_of_a_newton_step(likelihood, kind):
 )
 def test_steps_of_additive_noise_save_most_passes(data, likelihood, kernel, saving, monkeypatch):
     """Against the sites' own steps, to within 1e-4 nats of the better end."""
-    passes, prior, site = problem(data, likelihood, kernel, 25)
+    rows, prior, site = problem(data, likelihood, kernel, 25)
     needed, best = [], []
-    for target in (inference.next_target, lambda passes, q, site: passes.target):
-        monkeypatch.setattr(inference, "next_target", target)
-        counts = []
-        update = Passes.update
-
-        def counted(self, q, site, update=update, counts=counts):
-            counts.append(self)
-            return update(self, q, site)
-
-        with passes, monkeypatch.context() as patch:
-            patch.setattr(Passes, "update", counted)
-            site.parameter = 0.01
-            q = starting_posterior(passes, None, prior, site)
-            counts.clear()
-            best.append(coordinate_ascent(passes, q, site, tol=1e-6, max_iter=5000, history=History())[1])
-        needed.append(len(counts))
+    q = starting_posterior(rows, None, prior, site)
+    for target in (next_target, lambda rows, point: point.target):
+        monkeypatch.setattr(ascent, "next_target", target)
+        with monkeypatch.context() as patch:
+            sizes = sizes_of_updates(patch)
+            best.append(coordinate_ascent(rows, q, site, tol=1e-6, max_iter=5000, history=History()).elbo)
+        needed.append(len(sizes))
     assert best[0] >= best[1] - 1e-3
     assert needed[1] >= saving * needed[0]
 
@@ -302,9 +314,7 @@ def test_steps_of_additive_noise_save_most_passes(data, likelihood, kernel, savi
 def test_a_fit_of_seven_classes_takes_few_passes(n_features, spread, most, monkeypatch):
     """Some 410 of each; 4300 and 4700 with the sites' own steps, of which thirty did not end most inner solves."""
     X, y = make_blobs(300, n_features=n_features, centers=7, cluster_std=spread, random_state=0)
-    passes = []
-    update = Passes.update
-    monkeypatch.setattr(Passes, "update", lambda self, q, site: passes.append(site) or update(self, q, site))
+    sizes = sizes_of_updates(monkeypatch)
     model = quietly(GPClassifier(likelihood="multinomial-logit", random_state=0), StandardScaler().fit_transform(X), y)
     assert model.converged_
-    assert len(passes) < most
+    assert len(sizes) < most

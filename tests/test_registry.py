@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF
-from xgpc.passes import Passes
+from support.training import training
 
 import xgpc.linear
 from xgpc import _engine
 from xgpc.approximations.sparse import SparsePrior
+from xgpc.inference.ascent import update
 from xgpc.inference.mini_batch import MiniBatches, learning_rate_schedule
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS, LikelihoodBound, expected_log_likelihood, has_label_noise, record_of, resolve
@@ -118,12 +119,11 @@ def test_errors_of_a_site_come_out_of_passes(monkeypatch):
     site = _engine.Site("new", "bound")
     X = np.random.default_rng(0).normal(size=(50, 2))
     prior = SparsePrior.build(KernelSpec(RBF(1.0), 2), X[:5])
-    with Passes(X, np.ones(50), None, 5) as passes:
-        q = passes.at_prior(prior)
-        with pytest.raises(ValueError, match=f"Site {UNKNOWN}"):
-            passes.update(q, site)
-        with pytest.raises(ValueError, match=f"Site {UNKNOWN}"):
-            MiniBatches(passes, q, 10, *learning_rate_schedule(0.5)).run(prior, np.arange(50), site, *np.empty((3, 5)))
+    rows, q = training(X, np.ones(50)), prior.at_prior(None)
+    with pytest.raises(ValueError, match=f"Site {UNKNOWN}"):
+        update(rows, q, site)
+    with pytest.raises(ValueError, match=f"Site {UNKNOWN}"):
+        MiniBatches(q, 10, 50, 2, learning_rate_schedule(0.5)).run(q, rows.source, site)
 
 
 # Records.

@@ -7,9 +7,10 @@ from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 from support.reference import moons
-from xgpc.passes import Passes, TrainingSites
+from support.training import sizes_of_updates
 
 from xgpc import GPClassifier
+from xgpc.inference import ascent, fitting
 
 
 def cancer():
@@ -86,14 +87,7 @@ def test_mini_batches_pass_over_all_rows_seldom(monkeypatch):
     """Once for the previous bound, and twice for each run of theirs, or thrice if its start is gone back to."""
     X, y = cancer()
     model = quietly(GPClassifier(warm_start=True, batch_size=50, random_state=0, **SUBSET), X, y)
-    sizes = []
-    update = Passes.update
-
-    def counted(self, q, site):
-        sizes.append(len(self.y))
-        return update(self, q, site)
-
-    monkeypatch.setattr(Passes, "update", counted)
+    sizes = sizes_of_updates(monkeypatch)
     for _ in range(4):
         quietly(model, X, y)
         assert 3 <= sizes.count(len(y)) <= 7
@@ -106,14 +100,14 @@ def test_label_noise_starts_from_the_previous_fits(likelihood, batch_size, monke
     X, y = (iris if likelihood.startswith("multinomial") else moons)()
     params = {"bound": "additive-noise", "likelihood": likelihood, "n_inducing": 10, "max_iter": 30, "optimizer": None}
     model = quietly(GPClassifier(warm_start=True, random_state=0, **params), X, y)
-    seen = []
-    honest = TrainingSites.carry_over
+    seen, honest = [], ascent.carry_over
 
-    def carry_over(self, q, prior, site):
+    def carry_over(rows, q, prior, site):
         seen.append(site.parameter)
-        return honest(self, q, prior, site)
+        return honest(rows, q, prior, site)
 
-    monkeypatch.setattr(TrainingSites, "carry_over", carry_over)
+    for module in (ascent, fitting):
+        monkeypatch.setattr(module, "carry_over", carry_over)
     learned = model.label_noise_
     quietly(model.set_params(batch_size=batch_size), X, y)
     assert seen[0] == learned

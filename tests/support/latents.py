@@ -5,16 +5,17 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic, WhiteKernel
-from xgpc.passes import Passes
 
 from xgpc import _engine
-from xgpc.approximations.sparse import SeparatePriors, SparsePosterior, SparsePrior
+from xgpc.approximations.base import SeparatePriors
+from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference.ascent import coordinate_ascent, starting_posterior
 from xgpc.inference.history import History
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS, has_label_noise
 
 from .reference import DenseModel
+from .training import training
 
 REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
 SEVERAL = [site for site in REGISTERED if LIKELIHOODS[site[0]].multi_class]
@@ -53,9 +54,8 @@ class Problem:
         likelihood, bound = self.key
         return LIKELIHOODS[likelihood].site(bound, self.n_classes, label_noise)
 
-    def passes(self, **options):
-        options = {"n_latents": self.n_latents, "n_groups": len(self.prior.groups), **options}
-        return Passes(self.X, self.y, self.weight, self.prior.n_inducing, **options)
+    def training(self, **options):
+        return training(self.X, self.y, self.weight, self.n_latents, **options)
 
     def latents(self, prior=None):
         """The prior of each latent function."""
@@ -91,12 +91,11 @@ class Problem:
         _engine.sites(site, mean.reshape(shape), variance.reshape(shape), y, weight, ell, precision, linear)
         return np.sum(ell), np.atleast_2d(precision), np.atleast_2d(linear)
 
-    def ascend(self, passes, q=None, label_noise=0.02, tol=1e-12, history=None):
-        """coordinate_ascent from q or from where a fit starts, and the site."""
+    def ascend(self, rows, q=None, label_noise=0.02, tol=1e-12, history=None):
+        """coordinate_ascent from q or from where a fit starts."""
         site = self.site(label_noise)
-        q = starting_posterior(passes, None, self.prior, site) if q is None else q
-        result = coordinate_ascent(passes, q, site, tol=tol, max_iter=3000, history=history or History())
-        return (*result, site)
+        q = starting_posterior(rows, None, self.prior, site) if q is None else q
+        return coordinate_ascent(rows, q, site, tol=tol, max_iter=3000, history=history or History())
 
 
 class DenseLatent(DenseModel):

@@ -3,7 +3,9 @@
 import numpy as np
 
 from xgpc.approximations.base import Training
+from xgpc.inference import ascent, fitting, mini_batch
 from xgpc.inference.ascent import coordinate_ascent, update
+from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
 from xgpc.rows.executor import Threads
 from xgpc.rows.source import CACHE_BYTES, ArraySource
 from xgpc.statistics import StatedSites, stated
@@ -39,3 +41,16 @@ def bound_gradient(rows, q, site):
     """Gradients of the bound by theta and by inducing points at a posterior, with its own sites."""
     point = update(rows, q, site)
     return q.gradient(rows, point.sites, point.target)
+
+
+def sizes_of_updates(monkeypatch):
+    """Numbers of rows of the updates from now on: a list that grows."""
+    sizes, honest = [], ascent.update
+
+    def update(rows, q, site):
+        sizes.append(len(rows))
+        return honest(rows, q, site)
+
+    for module in (ascent, fitting, mini_batch, adam, izmailov_kropotov, prior_variance, stages):
+        monkeypatch.setattr(module, "update", update)
+    return sizes

@@ -112,8 +112,8 @@ def _sparse_marginals(a: Any, belief: GaussianBelief) -> tuple[np.ndarray, np.nd
 
 
 def _sparse_moments(a: Any, precision: np.ndarray, linear: np.ndarray) -> Natural:
-    """Sums of lambda a a^T (1, D, D) and r a (1, D) over sparse rows."""
-    return (a.T @ a.multiply(precision[:, None])).toarray()[None], (a.T @ linear)[None]
+    """Lower triangle (1, D, D) of the sum of lambda a a^T, and the sum (1, D) of r a, over sparse rows."""
+    return np.tril((a.T @ a.multiply(precision[:, None])).toarray())[None], (a.T @ linear)[None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 from .._engine import Site
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.sparse import SparsePosterior
-from ..inference.ascent import best_parameter, update
+from ..inference.ascent import update
 from ..inference.mini_batch import MiniBatches, batch_rows
 from .profile import LEAST_BOUND, PATIENCE, Coordinates, Options, Outcome, ProfiledBound, lbfgs, thetas
 
@@ -124,18 +124,15 @@ def _mini_batches(
     n_iter = 0
     while n_iter < options.max_iter:
         n_iter += 1
-        estimates, log_likelihoods, vectors = [], [], []
+        estimates, vectors = [], []
         for rows in _shuffled(n, batch * steps, random_state).reshape(-1, NATURAL_STEPS * batch):
             _, _, log_likelihood = loop.run(q, training.source.sample(rows), site)
             q = loop.posterior(q.prior, loop.eta)
-            log_likelihoods.append(log_likelihood)
             estimates.append(log_likelihood - q.kl)
-            vector = optimiser.step(vector, coordinates.pack_gradient(*_gradient(training, np.sort(rows), q, site)))
+            gradient, site = _gradient(training, np.sort(rows), q, site)
+            vector = optimiser.step(vector, coordinates.pack_gradient(*gradient))
             q = _moved(coordinates, vector, q)
             vectors.append(coordinates.pack(q.prior))
-        if site.learned:
-            estimate = float(np.mean(log_likelihoods))
-            site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[1])
         variance = float(np.var(estimates)) / np.size(estimates)
         recent.append((float(np.mean(estimates)), variance, np.mean(vectors, axis=0)))
         options.history.add(evaluation=n_iter, elbo=recent[-1][0], theta=thetas(q.prior)[None])
@@ -158,11 +155,16 @@ def _shuffled(n: int, size: int, random_state: np.random.RandomState) -> np.ndar
     return np.concatenate(whole)[:size].astype(np.intp, copy=False)
 
 
-def _gradient(training: Training, rows: np.ndarray, q: SparsePosterior, site: Site) -> tuple[np.ndarray, np.ndarray]:
-    """Estimate of the bound's gradient by kernel parameters and inducing points, at q, from some rows."""
+def _gradient(
+    training: Training, rows: np.ndarray, q: SparsePosterior, site: Site
+) -> tuple[tuple[np.ndarray, np.ndarray], Site]:
+    """Estimate of the bound's gradient by kernel parameters and inducing points, at q, from some rows.
+
+    And the site with the best parameter for q and these rows, if that is learned.
+    """
     part = training.part(rows, len(training) / len(rows))
     point = update(part, q, site)
-    return q.gradient(part, point.sites, point.target)
+    return q.gradient(part, point.sites, point.target), point.site
 
 
 def _moved(coordinates: Coordinates, vector: np.ndarray, q: SparsePosterior) -> SparsePosterior:

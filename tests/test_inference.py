@@ -16,7 +16,7 @@ from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference import ascent, mini_batch
 from xgpc.inference.ascent import natural_step, proper_posterior, restated
 from xgpc.inference.history import History
-from xgpc.inference.mini_batch import learning_rate_schedule, stochastic
+from xgpc.inference.mini_batch import Epochs, learning_rate_schedule, stochastic
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.rows.block import BLOCK_ROWS
@@ -289,9 +289,8 @@ def test_mini_batches_come_close_to_the_full_batch_bound(bound, rate):
     _, best, *_ = ascend(rows, start, site, tol=1e-6)
     history = History()
     point, epochs, _ = stochastic(
-        rows, start, site, batch_size=100, schedule=learning_rate_schedule(rate), tol=0.0, max_iter=10,
-        random_state=np.random.RandomState(0), history=history,
-    )  # fmt: skip
+        rows, start, site, Epochs(batch_size=100, schedule=learning_rate_schedule(rate), tol=0.0, max_iter=10,
+        random_state=np.random.RandomState(0), history=history))  # fmt: skip
     assert epochs == 10
     assert best - point.elbo < 1e-3 * abs(best)
     rates = history.arrays()["learning_rate"][:-1]
@@ -314,9 +313,18 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
         weight = 4.0 / (k + 4.0)
         mean_P, mean_h = mean_P + weight * (P - mean_P), mean_h + weight * (h - mean_h)
     point, *_ = stochastic(
-        rows, start, POLYA_GAMMA, batch_size=10**6, schedule=learning_rate_schedule(1.0), tol=0.0, max_iter=5,
-        random_state=np.random.RandomState(0), history=History(),
-    )  # fmt: skip
+        rows,
+        start,
+        POLYA_GAMMA,
+        Epochs(
+            batch_size=10**6,
+            schedule=learning_rate_schedule(1.0),
+            tol=0.0,
+            max_iter=5,
+            random_state=np.random.RandomState(0),
+            history=History(),
+        ),
+    )
     result = point.q
     np.testing.assert_allclose(np.tril(result.P), np.tril(mean_P), rtol=1e-10, atol=1e-10 * np.abs(mean_P).max())
     np.testing.assert_allclose(result.h, mean_h, rtol=1e-10, atol=1e-10 * np.abs(mean_h).max())
@@ -329,9 +337,18 @@ def test_one_epoch_of_few_batches_takes_a_step(batch_size):
     rows, start = training(X, y), SparsePosterior.at_prior(prior)
     before = ascent.update(rows, start, EXACT).elbo
     point, epochs, _ = stochastic(
-        rows, start, EXACT, batch_size=batch_size, schedule=learning_rate_schedule("adaptive"), tol=0.0, max_iter=1,
-        random_state=np.random.RandomState(0), history=History(),
-    )  # fmt: skip
+        rows,
+        start,
+        EXACT,
+        Epochs(
+            batch_size=batch_size,
+            schedule=learning_rate_schedule("adaptive"),
+            tol=0.0,
+            max_iter=1,
+            random_state=np.random.RandomState(0),
+            history=History(),
+        ),
+    )
     assert epochs == 1
     assert point.elbo > before
 
@@ -341,10 +358,9 @@ def test_sliding_window_stops_the_mini_batches():
     prior = SparsePrior.build(spec, Z)
     history = History()
     *_, converged = stochastic(
-        training(X, y), SparsePosterior.at_prior(prior), EXACT, batch_size=50,
+        training(X, y), SparsePosterior.at_prior(prior), EXACT, Epochs(batch_size=50,
         schedule=learning_rate_schedule("adaptive"), tol=1e-3, max_iter=100, random_state=np.random.RandomState(0),
-        history=history,
-    )  # fmt: skip
+        history=history))  # fmt: skip
     change = history.arrays()["change"][:-1]
     assert converged
     assert len(change) < 100 * 40

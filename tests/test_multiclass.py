@@ -30,7 +30,7 @@ from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference import ascent
 from xgpc.inference.ascent import carry_over, coordinate_ascent, coupled_target, natural_step, restated, update
 from xgpc.inference.history import History
-from xgpc.inference.mini_batch import MiniBatches, learning_rate_schedule, stochastic
+from xgpc.inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule, stochastic
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.profile import thetas
 from xgpc.likelihoods import LIKELIHOODS
@@ -43,9 +43,13 @@ MOST_CASES = [case for case in CASES if case[:2] in SEVERAL + NOISY]
 @cases(MOST_CASES)
 @repeatable
 @given(
-    seed=seeds, n=st.integers(1, 60), m=st.integers(1, 7), d=st.integers(1, 3), weighted=st.booleans(),
+    seed=seeds,
+    n=st.integers(1, 60),
+    m=st.integers(1, 7),
+    d=st.integers(1, 3),
+    weighted=st.booleans(),
     dtype=st.sampled_from([np.float64, np.float32]),
-)  # fmt: skip
+)
 def test_equals_dense_unwhitened_formulas(likelihood, bound, share, **options):
     """Marginals, KL, bound and natural parameters of the unit step, through steps as long as the precisions allow."""
     problem = Problem(likelihood, bound, share, **options)
@@ -269,9 +273,18 @@ def test_mini_batches_come_near_the_bound_of_all_rows(likelihood, bound, share):
     rows = problem.training()
     best = problem.ascend(rows, label_noise=None, tol=1e-6).elbo
     point, epochs, _ = stochastic(
-        rows, problem.prior.at_prior(problem.n_latents), problem.site(None), batch_size=50, tol=0.0, max_iter=12,
-        schedule=learning_rate_schedule("adaptive"), random_state=np.random.RandomState(0), history=History(),
-    )  # fmt: skip
+        rows,
+        problem.prior.at_prior(problem.n_latents),
+        problem.site(None),
+        Epochs(
+            batch_size=50,
+            tol=0.0,
+            max_iter=12,
+            schedule=learning_rate_schedule("adaptive"),
+            random_state=np.random.RandomState(0),
+            history=History(),
+        ),
+    )
     assert epochs == 12
     assert point.elbo == pytest.approx(best, rel=0.01)
 

@@ -21,7 +21,7 @@ from .approximations.sparse import SparsePosterior
 from .estimator import LatentClassifier
 from .inference.ascent import Point
 from .inference.history import History
-from .inference.mini_batch import learning_rate_schedule
+from .inference.mini_batch import Epochs, learning_rate_schedule
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS
 from .ranges import check_latent, largest_size
@@ -157,13 +157,13 @@ class BayesianLinearClassifier(LatentClassifier):
 
     def _learn(self, data: Data, beginning: Training) -> tuple[Point[SparsePosterior], int, bool]:
         """The prior variance and the posterior, in turn."""
-        options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "history": data.history}
+        site, tol, max_iter, history = data.site, self.tol, self.max_iter, data.history
         if self.batch_size is None or LEAST_STEPS * self.batch_size > len(beginning):
-            return ascend(beginning, data.prior, data.site, monotone=data.site.record.is_bound, **options)
+            monotone = site.record.is_bound
+            return ascend(beginning, data.prior, site, monotone=monotone, tol=tol, max_iter=max_iter, history=history)
         schedule = learning_rate_schedule(self.learning_rate)
-        return stochastic_ascent(
-            beginning, data.prior, data.site, int(self.batch_size), schedule, data.random_state, **options
-        )
+        options = Epochs(int(self.batch_size), schedule, tol, max_iter, data.random_state, history)
+        return stochastic_ascent(beginning, data.prior, site, options)
 
     def _publish(self, data: Data, inferred: tuple[Point[SparsePosterior], int, bool]) -> None:
         point, n_iter, converged = inferred

@@ -12,7 +12,7 @@ from .._engine import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from .ascent import Point, carry_over, coordinate_ascent, starting_posterior, update
 from .history import History
-from .mini_batch import batch_rows, learning_rate_schedule, stochastic
+from .mini_batch import Epochs, batch_rows, learning_rate_schedule, stochastic
 
 # A posterior with its pass over all rows, iterations or epochs, and whether they ended by the tolerance.
 Fit = tuple[Point[Any], int, bool]
@@ -43,17 +43,10 @@ def fit_posterior(
     # At the prior learned label noise would become that of guessing.
     before = None if q is None else update(training, carry_over(training, q, prior, site), site)
     start = prior.at_prior(training.n_latents) if before is None else before.q
-    point, n_epochs, converged = stochastic(
-        training,
-        start,  # type: ignore[arg-type]
-        site if before is None else before.site,
-        batch_size=batch_rows(int(options.batch_size), n_rows),
-        schedule=learning_rate_schedule(options.learning_rate),
-        tol=tol,
-        max_iter=max_iter,
-        random_state=options.random_state,
-        history=history,
-    )
+    schedule, batch = learning_rate_schedule(options.learning_rate), batch_rows(int(options.batch_size), n_rows)
+    epochs = Epochs(batch, schedule, tol, max_iter, options.random_state, history)
+    first = site if before is None else before.site
+    point, n_epochs, converged = stochastic(training, start, first, epochs)  # type: ignore[arg-type]
     if before is None or not before.elbo > point.elbo:
         return point, n_epochs, converged
     # Noisy steps from an optimum lead away from it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -180,17 +181,23 @@ def batch_rows(batch_size: int, n_rows: int) -> int:
     return max(1, min(batch_size, n_rows // 2))
 
 
+@dataclass(frozen=True)
+class Epochs:
+    """How to go through the rows: in mini-batches of so many, with these rates, until ``tol`` or ``max_iter`` epochs.
+
+    ``history`` gets a row for every step.
+    """
+
+    batch_size: int
+    schedule: tuple[int, float, float]
+    tol: float
+    max_iter: int
+    random_state: np.random.RandomState
+    history: History
+
+
 def stochastic(
-    training: Training,
-    q: SparsePosterior,
-    site: Site,
-    *,
-    batch_size: int,
-    schedule: tuple[int, float, float],
-    tol: float,
-    max_iter: int,
-    random_state: np.random.RandomState,
-    history: History,
+    training: Training, q: SparsePosterior, site: Site, options: Epochs
 ) -> tuple[Point[SparsePosterior], int, bool]:
     """Mini-batch natural gradients: ``max_iter`` epochs at most, over freshly shuffled rows.
 
@@ -203,15 +210,15 @@ def stochastic(
         The point is of a pass over all rows.
     """
     n = len(training)
-    batch = min(batch_size, n)
-    loop = MiniBatches(q, batch, n, training.source.n_features, schedule)
+    batch, history = min(options.batch_size, n), options.history
+    loop = MiniBatches(q, batch, n, training.source.n_features, options.schedule)
     # From the prior, the first epoch prepares what additive noise starts from.
     first_site = site if np.any(q.h) else start_site(site) or site
-    window, converged, epoch = Window(tol), False, 0
-    while epoch < max_iter and not converged:
+    window, converged, epoch = Window(options.tol), False, 0
+    while epoch < options.max_iter and not converged:
         epoch += 1
         current = first_site if epoch == 1 else site
-        estimate, converged = loop.epoch(training, q, current, random_state, window, epoch, history)
+        estimate, converged = loop.epoch(training, q, current, options.random_state, window, epoch, history)
         if site.learned and current is site and not converged:
             site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[1])
     point = update(training, loop.posterior(q.prior, loop.average), site)

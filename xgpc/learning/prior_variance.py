@@ -10,7 +10,7 @@ from ..approximations.linear import LinearPrior
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, Point, coordinate_ascent, is_small, update
 from ..inference.history import History
-from ..inference.mini_batch import MiniBatches, Window
+from ..inference.mini_batch import Epochs, MiniBatches, Window
 
 # Steps of q between two of the prior variance: enough for coordinate ascent to fall back on one that cannot fail.
 STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
@@ -61,20 +61,19 @@ def moved(q: SparsePosterior, log_t: float) -> SparsePosterior:
 
 
 def stochastic_ascent(
-    training: Training, prior: LinearPrior, site: Site, batch_size: int, schedule: tuple[int, float, float],
-    random_state: np.random.RandomState, *, tol: float, max_iter: int, history: History,
-) -> tuple[Point[SparsePosterior], int, bool]:  # fmt: skip
+    training: Training, prior: LinearPrior, site: Site, options: Epochs
+) -> tuple[Point[SparsePosterior], int, bool]:
     """Mini-batch steps, and a move of s^2 after every epoch; returns as ``ascend``."""
     q = SparsePosterior.at_prior(prior)
-    loop = MiniBatches(q, batch_size, len(training), len(prior.scale), schedule)
-    window, converged, epoch = Window(tol), False, 0
-    while epoch < max_iter and not converged:
+    loop = MiniBatches(q, options.batch_size, len(training), len(prior.scale), options.schedule)
+    history, window, converged, epoch = options.history, Window(options.tol), False, 0
+    while epoch < options.max_iter and not converged:
         epoch += 1
         history.context.update(prior_variance=q.prior.variance)
-        estimate, rests = loop.epoch(training, q, site, random_state, window, epoch, history)
+        estimate, rests = loop.epoch(training, q, site, options.random_state, window, epoch, history)
         average = loop.posterior(q.prior, loop.average)
         log_t, gain = q.prior.best_move(*sums_of_sites(average))
-        converged = rests and is_small(gain, estimate, tol)
+        converged = rests and is_small(gain, estimate, options.tol)
         if gain > 0.0 and not converged:
             prior, t = q.prior.moved(log_t)
             loop.restate(t)

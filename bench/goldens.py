@@ -21,6 +21,25 @@ GIVEN, LEARNED = 1e-9, 1e-3
 SEED = {"random_state": 0}
 
 
+LEARNED_FITS = {
+    "profile": {},
+    "profile full": {"inducing_points": "all"},
+    "profile ARD of the default": {"kernel": None},
+    "profile auto": {"n_inducing": "auto"},
+    "profile svm": {"likelihood": "svm"},
+    "profile step": {"likelihood": "step"},
+    "profile polya-gamma": {"bound": "polya-gamma"},
+    "alternate": {"bound": "polya-gamma", "optimizer": "alternate"},
+    "alternate exact": {"optimizer": "alternate"},
+    "taylor": {"bound": "taylor", "optimizer": "alternate"},
+    "hybrid": {"bound": "polya-gamma", "optimizer": "hybrid"},
+    "joint": {"bound": "polya-gamma", "optimizer": "joint"},
+    "adam": {"optimizer": "adam", "max_iter": 10},
+    "adam mini-batches": {"optimizer": "adam", "batch_size": 50, "max_iter": 10},
+    "X-GPC": {"max_iter": 10, **systems["X-GPC"]},
+}
+
+
 def data(name):
     """Standardised rows and labels."""
     if name == "moons":
@@ -81,24 +100,7 @@ def cases():
         "moons",
         False,
     )
-    learned = {
-        "profile": {},
-        "profile full": {"inducing_points": "all"},
-        "profile ARD of the default": {"kernel": None},
-        "profile auto": {"n_inducing": "auto"},
-        "profile svm": {"likelihood": "svm"},
-        "profile step": {"likelihood": "step"},
-        "profile polya-gamma": {"bound": "polya-gamma"},
-        "alternate": {"bound": "polya-gamma", "optimizer": "alternate"},
-        "alternate exact": {"optimizer": "alternate"},
-        "taylor": {"bound": "taylor", "optimizer": "alternate"},
-        "hybrid": {"bound": "polya-gamma", "optimizer": "hybrid"},
-        "joint": {"bound": "polya-gamma", "optimizer": "joint"},
-        "adam": {"optimizer": "adam", "max_iter": 10},
-        "adam mini-batches": {"optimizer": "adam", "batch_size": 50, "max_iter": 10},
-        "X-GPC": {"max_iter": 10, **systems["X-GPC"]},
-    }
-    for name, options in learned.items():
+    for name, options in LEARNED_FITS.items():
         model = GPClassifier(**{"kernel": kernel(30), "n_inducing": 20, "max_iter": 20, **SEED, **options})
         found[f"{name} learned"] = model, "cancer", name == "profile svm"
     for share in ("kernel", "none"):

@@ -97,24 +97,18 @@ def _likelihood_names(multi_class: bool) -> str:
     return ", ".join(name for name, likelihood in LIKELIHOODS.items() if likelihood.multi_class == multi_class)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="xgpc",
-        description="Fast Gaussian process classification.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"xgpc {version('xgpc')}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    seed = _integer(0, LARGEST_SEED)
-
+def _add_demo(commands: Any) -> None:
     command = commands.add_parser("demo", help="fit a classifier to real data, report on it and draw it")
     command.add_argument(
         "--output", default="xgpc-demo.png", metavar="FILE", help="picture, png, pdf or svg (default: %(default)s)"
     )
-    command.add_argument("--seed", type=seed, default=0, metavar="N", help="of the split and the fit (default: 0)")
+    command.add_argument(
+        "--seed", type=_integer(0, LARGEST_SEED), default=0, metavar="N", help="of the split and the fit (default: 0)"
+    )
     command.set_defaults(run=_demo)
 
+
+def _add_fit(commands: Any) -> None:
     command = commands.add_parser("fit", help="fit a classifier to a CSV file and save it")
     command.add_argument("data", help="CSV file with a header line")
     command.add_argument(
@@ -161,21 +155,40 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--max-iter", type=_integer(1), default=200, metavar="N", help="most iterations (default: 200)"
     )
-    command.add_argument("--seed", type=seed, default=0, metavar="N", help="of the sampling in the fit (default: 0)")
+    command.add_argument(
+        "--seed", type=_integer(0, LARGEST_SEED), default=0, metavar="N", help="of the sampling in the fit (default: 0)"
+    )
     command.add_argument("--jobs", type=_jobs, default=-1, metavar="N", help="threads; -1, the default: all cores")
     command.set_defaults(run=_fit)
 
+
+def _add_predict(commands: Any) -> None:
     command = commands.add_parser("predict", help="predict the rows of a CSV file, as CSV")
     command.add_argument("model", metavar="MODEL.npz", help="model that 'xgpc fit' saved")
     command.add_argument("data", help="CSV file with the model's features; other columns are ignored")
     command.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
     command.set_defaults(run=_predict)
 
+
+def _add_evaluate(commands: Any) -> None:
     command = commands.add_parser("evaluate", help="compare predictions with the classes in a CSV file")
     command.add_argument("model", metavar="MODEL.npz", help="model that 'xgpc fit' saved")
     command.add_argument("data", help="CSV file with the model's features and the classes")
     command.add_argument("--target", required=True, metavar="COLUMN", help="column of the classes")
     command.set_defaults(run=_evaluate)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="xgpc",
+        description="Fast Gaussian process classification.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"xgpc {version('xgpc')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for add in (_add_demo, _add_fit, _add_predict, _add_evaluate):
+        add(commands)
     return parser
 
 

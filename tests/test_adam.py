@@ -11,9 +11,10 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.preprocessing import StandardScaler
 from support.reference import moons, ringnorm
 
-from xgpc import GPClassifier, adam
+from xgpc import GPClassifier
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.kernels.spec import KernelSpec
+from xgpc.learning import adam
 from xgpc.learning.profile import Coordinates
 
 X, Y = moons(200)

@@ -16,7 +16,8 @@ from sklearn.gaussian_process.kernels import ExpSineSquared
 from support.reference import moons
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from xgpc import BayesianLinearClassifier, GPClassifier, blocks
+from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.rows import blas
 from xgpc.rows.blas import single_threaded_blas
 
 # Large enough that BLAS would take threads of its own: without the limit all models but the linear one have three sets
@@ -135,7 +136,7 @@ def test_a_limit_that_another_thread_holds_does_not_hinder():
 def test_a_limit_lifted_by_another_is_set_again(two_threads):
     with single_threaded_blas():
         threadpool_limits(2, user_api="blas")
-        blocks._BLAS_LIMIT.renew()
+        blas.BLAS_LIMIT.renew()
         assert set(threads_of_blas()) == {1}
         # Left so by another, it is that one's number.
         threadpool_limits(2, user_api="blas")
@@ -144,7 +145,7 @@ def test_a_limit_lifted_by_another_is_set_again(two_threads):
 
 def test_an_interrupt_on_the_way_in_or_out_leaves_the_limits_as_they_were(two_threads, monkeypatch):
     """At each call that sets a number, before it and after it."""
-    honest = blocks._set_num_threads
+    honest = blas._set_num_threads
     # One call for each library on the way in, and one on the way out.
     for at, after in itertools.product(range(1, 2 * len(two_threads) + 1), (False, True)):
         calls = itertools.count(1)
@@ -157,7 +158,7 @@ def test_an_interrupt_on_the_way_in_or_out_leaves_the_limits_as_they_were(two_th
             if call == at:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(blocks, "_set_num_threads", interrupted)
+        monkeypatch.setattr(blas, "_set_num_threads", interrupted)
         with pytest.raises(KeyboardInterrupt), single_threaded_blas():
             pass
         assert threads_of_blas() == two_threads
@@ -168,7 +169,7 @@ def test_an_interrupt_on_the_way_in_or_out_leaves_the_limits_as_they_were(two_th
 
 def test_a_signals_handler_may_fit(two_threads, monkeypatch):
     """It runs while the limit is being set, or lifted, by the same thread."""
-    honest, inside = blocks._set_num_threads, False
+    honest, inside = blas._set_num_threads, False
 
     def with_a_handler(library, number):
         nonlocal inside
@@ -179,7 +180,7 @@ def test_a_signals_handler_may_fit(two_threads, monkeypatch):
             inside = False
         honest(library, number)
 
-    monkeypatch.setattr(blocks, "_set_num_threads", with_a_handler)
+    monkeypatch.setattr(blas, "_set_num_threads", with_a_handler)
     with single_threaded_blas():
         assert set(threads_of_blas()) == {1}
     assert threads_of_blas() == two_threads

@@ -1,8 +1,7 @@
 """Texts that the command line reads and prints: long lines, other digits, names that a terminal cannot show."""
 
-import os
-import subprocess
-import sys
+import contextlib
+import io
 
 import numpy as np
 import pytest
@@ -80,25 +79,37 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(folder, *arguments):
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    command = [sys.executable, "-m", "xgpc", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True)
+@pytest.fixture
+def run(folder, monkeypatch):
+    """A function that runs the command line in the folder, with standard output in ASCII: status, output, errors."""
+    monkeypatch.chdir(folder)
+
+    def run(*arguments):
+        # As Python opens them where PYTHONIOENCODING is ascii.
+        out = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
+        err = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="backslashreplace")
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = main(list(arguments))
+        for stream in (out, err):
+            stream.flush()
+        return status, out.buffer.getvalue(), err.buffer.getvalue()
+
+    return run
 
 
-def test_reports_escape_what_standard_output_has_no_code_for(folder):
+def test_reports_escape_what_standard_output_has_no_code_for(folder, run):
     arguments = ["data.csv", "--target", "Größe"]
-    done = run(folder, "fit", *arguments, "--model", "other.npz", "--inducing", "4", "--max-iter", "5")
-    assert done.returncode == 0
-    assert rb"gr\xf6\xdfer" in done.stdout
-    assert rb"\xdcberma\xdf" in done.stdout
+    status, out, _ = run("fit", *arguments, "--model", "other.npz", "--inducing", "4", "--max-iter", "5")
+    assert status == 0
+    assert rb"gr\xf6\xdfer" in out
+    assert rb"\xdcberma\xdf" in out
     assert GPClassifier.load(folder / "other.npz").classes_.tolist() == ["größer", "kleiner"]
-    assert run(folder, "evaluate", "model.npz", *arguments).returncode == 0
+    assert run("evaluate", "model.npz", *arguments)[0] == 0
 
 
-def test_tables_of_names_that_standard_output_has_no_code_for_go_to_a_file(folder):
-    done = run(folder, "predict", "model.npz", "data.csv")
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert rb"standard output is ascii, which has no '\xf6'; use --output FILE" in done.stderr
-    assert run(folder, "predict", "model.npz", "data.csv", "--output", "out.csv").returncode == 0
+def test_tables_of_names_that_standard_output_has_no_code_for_go_to_a_file(folder, run):
+    status, out, err = run("predict", "model.npz", "data.csv")
+    assert (status, out) == (2, b"")
+    assert rb"standard output is ascii, which has no '\xf6'; use --output FILE" in err
+    assert run("predict", "model.npz", "data.csv", "--output", "out.csv")[0] == 0
     assert "probability_größer" in (folder / "out.csv").read_text(encoding="utf-8")

@@ -60,16 +60,18 @@ def assert_proper(model, rows):
 
 
 @pytest.mark.parametrize(("likelihood", "bound"), CASES)
-@pytest.mark.parametrize("points", [{"n_inducing": 6}, {"inducing_points": "all"}], ids=str)
-def test_log_probabilities_are_finite_wherever_there_are_any(likelihood, bound, points):
-    for name, kernel in (BOUNDED | GROWING).items():
-        model = fit(likelihood, bound, kernel, points)
+def test_log_probabilities_are_finite_wherever_there_are_any(likelihood, bound):
+    """Each kernel with a few inducing points for one half of the sites, with all for the other."""
+    for i, (name, kernel) in enumerate((BOUNDED | GROWING).items(), CASES.index((likelihood, bound))):
+        model = fit(likelihood, bound, kernel, ({"n_inducing": 6}, {"inducing_points": "all"})[i % 2])
+        if name in BOUNDED:
+            assert_proper(model, np.multiply.outer(MAGNITUDES, DIRECTIONS).reshape(-1, 2))
+            continue
         refused = []
         for size in MAGNITUDES:
             try:
                 assert_proper(model, size * DIRECTIONS)
             except ValueError:
-                assert name in GROWING
                 with pytest.raises(ValueError, match=TOO_LARGE):
                     model.predict(size * DIRECTIONS)
                 refused.append(size)

@@ -5,7 +5,6 @@ import pickle
 import mpmath
 import numpy as np
 import pytest
-import xgpc.posterior
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -22,17 +21,26 @@ from support.full import (
 )
 from support.gradients import KERNELS, SOME_KERNELS, derivative, points_apart
 from support.kernels import kernel_trees, magnitude
-from xgpc.passes import LEAST_COMPLEMENT, PRECISION_RATE
+from support.training import sites_of, training
 
-from xgpc import full
 from xgpc._engine import Site
-from xgpc.approximations.full import FullPasses, FullPosterior, FullPrior
+from xgpc.approximations.full import FullPosterior, FullPrior
 from xgpc.approximations.sparse import SparsePosterior
-from xgpc.inference.ascent import coordinate_ascent, starting_posterior
+from xgpc.inference import ascent
+from xgpc.inference.ascent import (
+    PRECISION_RATE,
+    carry_over,
+    coordinate_ascent,
+    coupled_target,
+    starting_posterior,
+    update,
+)
 from xgpc.inference.history import History
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.profile import thetas
 from xgpc.likelihoods import LIKELIHOODS, has_label_noise
+from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
+from xgpc.statistics import GivenSites
 
 REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
 CASES = [(*key, "kernel") for key in REGISTERED]
@@ -48,10 +56,10 @@ seeds = st.integers(0, 2**20)
 repeatable = settings(deadline=None, derandomize=True, max_examples=8)
 
 
-def ascend(passes, q, site, tol=1e-13):
-    q, elbo, _, converged = coordinate_ascent(passes, q, site, tol=tol, max_iter=5000, history=History())
-    assert converged
-    return q, elbo
+def ascend(rows, q, site, tol=1e-13):
+    found = coordinate_ascent(rows, q, site, tol=tol, max_iter=5000, history=History())
+    assert found.converged
+    return found.point
 
 
 # The posterior of given sites.
@@ -219,7 +227,7 @@ def test_a_posterior_is_a_value():
     for array in (q.alpha, q.mean, q.variance, q.precision, q.linear, q.prior.K, q.prior.Z, q.factors[0].H):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1.0
-    again = q.with_natural(*q.natural)
+    again = q.prior.posterior(q.natural)
     assert again.kl == pytest.approx(q.kl, rel=1e-12)
     assert np.array_equal(pickle.loads(pickle.dumps(q)).marginals(X)[1], q.marginals(X)[1])
 
@@ -231,22 +239,22 @@ def test_a_posterior_is_a_value():
 @pytest.mark.parametrize("share", ["kernel", "none"])
 def test_mean_of_softmax_solves_the_newton_system(bound, share, monkeypatch):
     """(K^-1 + sum_i H_i) mean = sum_i g_i + H_i m_i, at the latent values of rows of which some are equal."""
-    monkeypatch.setattr(full, "CG_TOL", 1e-12)
-    monkeypatch.setattr(full, "CG_MAX_ITER", 500)
+    monkeypatch.setattr(ascent, "CG_TOL", 1e-12)
+    monkeypatch.setattr(ascent, "CG_MAX_ITER", 500)
     X, classes = labelled(8, seed=15)
     random, place = np.random.default_rng(0), np.append(np.arange(8), [1, 1, 4])
     Z, place = np.unique(X, axis=0), np.unique(X[place], axis=0, return_inverse=True)[1].ravel()
     X, y, weight = Z[place], random.permutation(np.resize(classes, 11)).astype(float), random.uniform(0.3, 2.0, 11)
     kernels = THREE_KERNELS if share == "none" else [SMOOTH] * 3
     prior = full_prior(Z, kernels if share == "none" else [SMOOTH])
-    site, passes = LIKELIHOODS["softmax"].site(bound, 3), FullPasses(X, y, weight, None, 3, Z)
+    site, rows = LIKELIHOODS["softmax"].site(bound, 3), training(X, y, weight, n_latents=3)
     q = FullPosterior.from_natural(prior, random.uniform(0.0, 1.0, (3, 8)), random.normal(size=(3, 8)))
-    _, target, _ = passes.update(q, site)
-    precision, linear = passes.coupled_target(q, site)
-    np.testing.assert_allclose(precision, q.precision + PRECISION_RATE * (target - q.precision))
+    point = update(rows, q, site)
+    precision, linear = coupled_target(rows, point)
+    np.testing.assert_allclose(precision, q.precision + PRECISION_RATE * (point.target[0] - q.precision))
 
-    lam, m = passes.precision, passes.mean
-    g = passes.linear - lam * m
+    m, _, lam, r = sites_of(rows, q, site)
+    g = r - lam * m
     p = (np.arange(3)[:, None] == y) - g / weight
     d = lam / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
     system, right = np.zeros((3, 8, 3, 8)), np.zeros((3, 8))
@@ -257,14 +265,14 @@ def test_mean_of_softmax_solves_the_newton_system(bound, share, monkeypatch):
     for c, kernel in enumerate(kernels):
         system[c, :, c] += np.linalg.inv(kernel(Z, Z))
     expected = np.linalg.solve(system.reshape(24, 24), right.ravel()).reshape(3, 8)
-    assert_near(q.with_natural(precision, linear).mean, expected, 1e-8)
+    assert_near(prior.posterior((precision, linear)).mean, expected, 1e-8)
 
 
 @pytest.mark.parametrize("n_latents", [None, 3])
 def test_the_prior_is_the_posterior_of_no_sites(n_latents):
     X, _ = labelled(9)
     prior = full_prior(X, [SMOOTH])
-    q = FullPasses(X, np.zeros(9), None, None, n_latents, X).at_prior(prior)
+    q = prior.at_prior(n_latents)
     assert q.kl == 0.0
     assert not np.any(q.mean)
     assert np.array_equal(q.variance, np.broadcast_to(np.diag(prior.K), (*q.shape, 9)))
@@ -279,7 +287,7 @@ def test_the_prior_is_the_posterior_of_no_sites(n_latents):
 )
 def test_equals_the_sparse_code_with_an_inducing_point_at_each_row(likelihood, bound, share, noise, monkeypatch):
     """With white noise, too, the same for all rows or not; and four rows are there twice, with labels of any class."""
-    monkeypatch.setattr(xgpc.posterior, "JITTER", 1e-13)
+    monkeypatch.setattr("xgpc.approximations.sparse.JITTER", 1e-13)
     Z, y = labelled(30, seed=1, n_classes=3)
     X, y = np.vstack([Z, Z[:4]]), np.append(y, y[4:8])
     y = y if LIKELIHOODS[likelihood].multi_class else y > 0
@@ -350,25 +358,24 @@ def rebuilt(prior, theta):
     return prior.rebuilt(specs, prior.Z)
 
 
-def check_gradient(passes, prior, site):
+def check_gradient(rows, prior, site):
     """Gradient of max_q F by every kernel parameter against differences of it.
 
     Relative to the gradient's size 1e-5: the inner solves end about 1e-6 standard deviations from the optimum.
     """
-    q, elbo = ascend(passes, starting_posterior(passes, None, prior, site), site)
-    passes.update(q, site)
-    by_theta, by_Z = passes.bound_gradient(q, passes.target)
+    point = ascend(rows, starting_posterior(rows, None, prior, site), site)
+    by_theta, by_Z = point.q.gradient(rows, point.sites, point.target)
     assert by_Z.shape == prior.Z.shape
     assert not np.any(by_Z)
 
     def F(theta):
-        other = rebuilt(prior, theta)
-        return ascend(passes, passes.carry_over(q, other, site), site)[1]
+        return ascend(rows, carry_over(rows, point.q, rebuilt(prior, theta), site), site).elbo
 
     theta = thetas(prior)
-    assert F(theta) == pytest.approx(elbo, rel=1e-9)
+    assert F(theta) == pytest.approx(point.elbo, rel=1e-9)
     expected = [derivative(lambda h, unit=unit: F(theta + h * unit), 2e-3) for unit in np.eye(len(theta))]
     np.testing.assert_allclose(by_theta, expected, rtol=0.0, atol=1e-5 * max(1.0, np.abs(by_theta).max(initial=0.0)))
+    return point
 
 
 def gradient_problem(kernels, n_classes, n=14, d=2, weighted=True, seed=4):
@@ -376,7 +383,7 @@ def gradient_problem(kernels, n_classes, n=14, d=2, weighted=True, seed=4):
     weight = np.random.default_rng(seed).uniform(0.3, 2.0, n) if weighted else None
     several = n_classes > 2
     y = classes.astype(float) if several else 2.0 * classes - 1.0
-    return FullPasses(X, y, weight, None, n_classes if several else None, X), full_prior(X, kernels)
+    return training(X, y, weight, n_classes if several else None), full_prior(X, kernels)
 
 
 @pytest.mark.parametrize(
@@ -385,8 +392,7 @@ def gradient_problem(kernels, n_classes, n=14, d=2, weighted=True, seed=4):
     ids=lambda value: value.bound if isinstance(value, Site) else value,
 )
 def test_gradient_by_kernel_parameters(kernel, site):
-    passes, prior = gradient_problem([KERNELS[kernel](np.array([0.8, 1.3]), 1.7, 0.3)], 2)
-    check_gradient(passes, prior, site)
+    check_gradient(*gradient_problem([KERNELS[kernel](np.array([0.8, 1.3]), 1.7, 0.3)], 2), site)
 
 
 @settings(repeatable, max_examples=40, phases=[Phase.generate])
@@ -408,8 +414,8 @@ def test_gradient_of_any_tree_is_scikit_learns(tree, seed, n, n_latents):
     precision = random.uniform(-1.0, 2.0, shape)
     precision[precision < 0.0] *= 0.9 / np.trace(prior.K)
     q = FullPosterior.from_natural(prior, precision, random.normal(size=shape))
-    passes = FullPasses(Z, np.ones(n), None, None, n_latents, Z)
-    by_theta, _ = passes.bound_gradient(q, q.natural)
+    sites = GivenSites(precision.reshape(-1, n), q.linear.reshape(-1, n))
+    by_theta, _ = q.gradient(training(Z, np.ones(n), n_latents=n_latents), sites, q.natural)
     G = sum(np.outer(a, a) - f.matrix() for a, f in zip(q.alpha.reshape(-1, n), q.factors, strict=True)) / 2
     by_noise = -0.5 * np.sum(precision.reshape(-1, n), axis=0)
     expected = []
@@ -444,9 +450,9 @@ def test_gradient_with_negative_precisions(likelihood):
     y = np.where(np.sin(2.0 * X[:, 0]) > 0.0, 1.0, -1.0)
     y[::5] *= -1.0
     prior = full_prior(X, [ConstantKernel(4.0) * RBF(1.5) + WhiteKernel(0.1)])
-    passes = FullPasses(X, y, None, None, None, X)
-    check_gradient(passes, prior, LIKELIHOODS[likelihood].site("additive-noise", label_noise=0.02))
-    assert np.any(passes.precision < 0.0)
+    rows, site = training(X, y), LIKELIHOODS[likelihood].site("additive-noise", label_noise=0.02)
+    point = check_gradient(rows, prior, site)
+    assert np.any(sites_of(rows, point.q, site)[2] < 0.0)
 
 
 def test_gradient_of_equal_rows_adds_up():
@@ -455,4 +461,4 @@ def test_gradient_of_equal_rows_adds_up():
     rows, y = np.repeat(X, 3, axis=0), np.where(np.random.default_rng(0).random(24) < 0.6, 1.0, -1.0)
     Z = np.unique(X, axis=0)
     for kernel in (SMOOTH, SMOOTH + WhiteKernel(0.3)):
-        check_gradient(FullPasses(rows, y, None, None, None, Z), full_prior(Z, [kernel]), EXACT)
+        check_gradient(training(rows, y), full_prior(Z, [kernel]), EXACT)

@@ -20,15 +20,18 @@ from support.full import (
     labelled,
 )
 from support.reference import moons
+from support.training import training
 from threadpoolctl import threadpool_limits
 
-from xgpc import GPClassifier, blocks, full, learning
+from xgpc import GPClassifier
 from xgpc.approximations.full import FullPosterior
 from xgpc.approximations.sparse import SparsePosterior
+from xgpc.inference.ascent import update
 from xgpc.inference.history import History
 from xgpc.learning.profile import Options, Outcome, thetas
-from xgpc.learning.stages import Data, Learner
+from xgpc.learning.stages import Learner
 from xgpc.likelihoods import LIKELIHOODS
+from xgpc.rows import executor, source
 
 # Invariances.
 
@@ -112,13 +115,13 @@ def test_no_bit_depends_on_the_number_of_threads(likelihood, bound, share, monke
     options |= {"optimizer": "profile" if likelihood in ("logit", "softmax") else None}
     model = classifier(SMOOTH + WhiteKernel(0.1) * DotProduct(0.5), **options)
     alone = quietly(clone(model), X, y)
-    monkeypatch.setattr(blocks, "MIN_PARALLEL_WORK", 0)
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", 16)
-    monkeypatch.setattr(blocks, "TILE_ROWS", 7)
+    monkeypatch.setattr(executor, "MIN_PARALLEL_WORK", 0)
+    monkeypatch.setattr(source, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(executor, "TILE_ROWS", 7)
     results = []
     for n_jobs in (1, 2, 3):
-        with blocks.BlockMap(len(X), len(X), 2, n_jobs) as rows:
-            assert rows.n_threads == n_jobs
+        rows = training(X, np.zeros(len(X)), n_jobs=n_jobs)
+        assert rows.executor.threads_for(rows.source, alone.posterior_.belief) == n_jobs
         results.append(outcome(quietly(clone(model).set_params(n_jobs=n_jobs), X, y), X[:40] + 0.1))
     for other in results[1:]:
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
@@ -268,16 +271,17 @@ def test_restarts_find_what_a_bad_start_does_not():
 
 def test_outcomes_are_compared_by_the_bound_of_rows_of_the_data(monkeypatch):
     """Of more rows than LAST_ROWS restarts may be compared on a subset: its sites are then those of its own rows."""
-    monkeypatch.setattr(learning, "LAST_ROWS", 25)
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 25)
     X, classes = labelled(40, seed=10, n_classes=2)
     X, y = np.vstack([X, X]), np.tile(2.0 * classes - 1.0, 2)
     prior = full_prior(np.unique(X, axis=0), [SMOOTH])
     options = Options(False, 1e-10, 500, History())
-    learner = Learner(Data(X, y, None, None), EXACT, None, options, None, np.random.RandomState(0))
-    q = FullPosterior.from_natural(prior, *np.zeros((2, prior.n_inducing)))
+    rows = training(X, y)
+    learner = Learner(rows, EXACT, None, options, None, np.random.RandomState(0))
+    outcome = Outcome(update(rows, prior.at_prior(None), EXACT), 0)
     chosen = learner.subsets.rows(25)
-    bounds = [classifier().fit(X[rows], y[rows]).elbo_ for rows in (chosen, slice(None))]
-    assert learner.comparable(Outcome(q, 0.0, 0)) in [pytest.approx(bound, rel=1e-6) for bound in bounds]
+    bounds = [classifier().fit(X[part], y[part]).elbo_ for part in (chosen, slice(None))]
+    assert learner.comparable(outcome) in [pytest.approx(bound, rel=1e-6) for bound in bounds]
 
 
 # Files and warm starts.
@@ -391,7 +395,7 @@ def test_mini_batches_are_refused(batch_size, optimizer):
 
 @pytest.mark.parametrize("share", ["kernel", "none"])
 def test_too_many_distinct_rows_are_refused(share, monkeypatch):
-    monkeypatch.setattr(full, "MAX_ROWS", 25)
+    monkeypatch.setattr("xgpc.approximations.full.MAX_ROWS", 25)
     X, y = labelled(30, seed=14)
     match = "inducing_points='all' allows 25 distinct rows, got 30. Take inducing points"
     assert_refused(classifier(share=share), X, y, match)

@@ -12,8 +12,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from support.gibbs import DATA, GRID, short_chains, small
 from support.reference import moons
 
-from xgpc import GPClassifier, gibbs
+from xgpc import GPClassifier
 from xgpc.gibbs import GibbsClassifier
+from xgpc.gibbs import classifier as gibbs
 
 # The estimator.
 

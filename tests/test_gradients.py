@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import Matern
 from support.gradients import KERNELS, SOME_KERNELS, Problem, derivative, points_apart
 from support.kernels import kernel_trees, magnitude
-from xgpc.passes import Passes
+from support.training import bound_gradient, training
 
 from xgpc import _engine
+from xgpc.inference.ascent import update
 from xgpc.kernels.spec import KernelGradient, KernelSpec
-from xgpc.rows.blas import BLOCK_ROWS
+from xgpc.rows.block import BLOCK_ROWS
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 every_bound = pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
@@ -34,9 +35,9 @@ def check_gradient_at_fixed_q(problem):
     """Every entry, to 1e-7 relative to the gradient's size."""
     theta, Z = problem.spec.kernel.theta, problem.Z
     q = problem.arbitrary_posterior()
-    with problem.passes() as passes:
-        elbo = passes.update(q, problem.site)[0] - q.kl
-        by_theta, by_Z = passes.bound_gradient(q, passes.target)
+    rows = problem.training()
+    point = update(rows, q, problem.site)
+    by_theta, by_Z = q.gradient(rows, point.sites, point.target)
     L = q.prior.L
     mean, covariance = L @ q.w, L @ q.Rinv.T @ q.Rinv @ L.T
     jitter = q.prior.jitter
@@ -44,7 +45,7 @@ def check_gradient_at_fixed_q(problem):
     def F(theta, Z):
         return problem.bound_at(theta, Z, mean, covariance, jitter)
 
-    assert elbo == pytest.approx(F(theta, Z), rel=1e-9)
+    assert point.elbo == pytest.approx(F(theta, Z), rel=1e-9)
     size = max(1.0, np.abs(np.append(by_theta, by_Z)).max())
     expected = [derivative(lambda h, unit=unit: F(theta + h * unit, Z), 1e-3) for unit in np.eye(len(theta))]
     np.testing.assert_allclose(by_theta, expected, rtol=0.0, atol=1e-7 * size)
@@ -162,7 +163,6 @@ def test_gradient_without_the_cache_of_whitened_rows(kernel, bound):
     q = problem.arbitrary_posterior()
     gradients = []
     for cache_bytes in (2**29, 0):
-        with Passes(problem.X, problem.y, None, len(problem.Z), cache_bytes=cache_bytes) as passes:
-            passes.update(q, problem.site)
-            gradients.append(np.concatenate([part.ravel() for part in passes.bound_gradient(q, passes.target)]))
+        rows = training(problem.X, problem.y, cache_bytes=cache_bytes)
+        gradients.append(np.concatenate([part.ravel() for part in bound_gradient(rows, q, problem.site)]))
     assert np.array_equal(*gradients)

@@ -25,6 +25,7 @@ from xgpc.learning.inducing import (
     inducing_points,
     sample_size,
 )
+from xgpc.rows.source import NONE, ArraySource
 
 every_method = pytest.mark.parametrize("method", METHODS)
 repeatable = settings(deadline=None, derandomize=True, max_examples=60)
@@ -39,7 +40,8 @@ def state(seed=0):
 
 
 def sample_of(X, weight=None, size=10**6):
-    return Sample(np.asarray(X), weight, size, state())
+    X = np.asarray(X)
+    return Sample(ArraySource(X, np.zeros(len(X)), NONE if weight is None else weight), size, state())
 
 
 def choose(sample, method, n_inducing, seed=0):
@@ -129,7 +131,7 @@ def test_features_of_different_scales_count_alike(X):
 
 def test_a_large_sample_is_a_random_choice_without_repeats():
     X = np.arange(5000.0)[:, None]
-    sample = Sample(X, None, 300, state())
+    sample = Sample(ArraySource(X, np.zeros(len(X))), 300, state())
     assert sample.rows.shape == (300, 1)
     assert np.all(sample.counts == 1.0)
     assert np.isin(sample.rows, X).all()
@@ -138,7 +140,7 @@ def test_a_large_sample_is_a_random_choice_without_repeats():
 
 def test_a_sample_keeps_its_rows_weights():
     X = np.arange(500.0)[:, None]
-    sample = Sample(X, X[:, 0] + 1.0, 100, state())
+    sample = Sample(ArraySource(X, np.zeros(len(X)), X[:, 0] + 1.0), 100, state())
     assert np.array_equal(sample.counts, sample.rows[:, 0] + 1.0)
 
 
@@ -315,7 +317,7 @@ def test_greedy_points_are_distinct_rows_however_often_rows_repeat(X, n_inducing
         (DotProduct(1.0) ** 2, lambda d: (d + 1) * (d + 2) // 2),
         (C(2.0) + White(1.0), lambda d: 1),
     ],
-    ids=str,
+    ids=lambda value: None if callable(value) and not hasattr(value, "theta") else str(value),
 )
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_as_many_greedy_points_as_the_rank_explain_everything(kernel, rank, d):

@@ -10,24 +10,24 @@ from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.preprocessing import StandardScaler
 from support.reference import DenseModel, jaakkola_jordan_bound, ringnorm, twonorm, waveform
-from xgpc.passes import Passes
+from support.training import ascended, bound_gradient, sites_of, training, updated
 
-from xgpc import _engine, inference
-from xgpc import stochastic as stochastic_module
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference.ascent import coordinate_ascent, natural_step
+from xgpc.inference import ascent, mini_batch
+from xgpc.inference.ascent import natural_step, proper_posterior, restated
 from xgpc.inference.history import History
 from xgpc.inference.mini_batch import learning_rate_schedule, stochastic
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.rows.blas import BLOCK_ROWS, TILE_ROWS
+from xgpc.rows.block import BLOCK_ROWS
+from xgpc.statistics import GivenSites, StatedSites, update
 
 EXACT, POLYA_GAMMA = LIKELIHOODS["logit"].site("exact"), LIKELIHOODS["logit"].site("polya-gamma")
 BOUNDS = ("exact", "polya-gamma")
 
 
-def ascend(passes, q, site, tol=1e-10, max_iter=500):
-    return coordinate_ascent(passes, q, site, tol=tol, max_iter=max_iter, history=History())
+def ascend(rows, q, site, tol=1e-10, max_iter=500):
+    return ascended(rows, q, site, tol=tol, max_iter=max_iter, history=History())
 
 
 def problem(seed, n, m, d, length_scale=1.0, variance=2.0, white=0.1):
@@ -75,32 +75,31 @@ def test_equals_dense_unwhitened_formulas(seed, n, m, d, length_scale, variance,
     prior = SparsePrior.build(spec, Z)
     model = dense(spec, prior, X, y, weight)
     site = LIKELIHOODS["logit"].site(bound)
-    with Passes(X, y, weight, m) as passes:
-        q = SparsePosterior.at_prior(prior)
-        for _ in range(4):
-            ell, P, h = passes.update(q, site)
-            mean, variances = model.marginals()
-            np.testing.assert_allclose(passes.mean, mean, rtol=1e-8, atol=1e-8 * np.sqrt(variance))
-            np.testing.assert_allclose(passes.variance, variances, rtol=1e-8, atol=1e-8 * variance)
-            np.testing.assert_allclose(ell - q.kl, model.elbo(bound), rtol=1e-8)
-            model.step(bound)
-            P_dense, h_dense = model.whitened()
-            np.testing.assert_allclose(P, np.tril(P_dense), rtol=1e-8, atol=1e-8 * np.abs(P_dense).max())
-            np.testing.assert_allclose(h, h_dense, rtol=1e-8, atol=1e-8 * np.abs(h_dense).max())
-            q = natural_step(q, (P, h), 1.0)
+    rows = training(X, y, weight)
+    q = SparsePosterior.at_prior(prior)
+    for _ in range(4):
+        ell, P, h = updated(rows, q, site)
+        my_mean, my_variance, *_ = sites_of(rows, q, site)
+        mean, variances = model.marginals()
+        np.testing.assert_allclose(my_mean, mean, rtol=1e-8, atol=1e-8 * np.sqrt(variance))
+        np.testing.assert_allclose(my_variance, variances, rtol=1e-8, atol=1e-8 * variance)
+        np.testing.assert_allclose(ell - q.kl, model.elbo(bound), rtol=1e-8)
+        model.step(bound)
+        P_dense, h_dense = model.whitened()
+        np.testing.assert_allclose(P, np.tril(P_dense), rtol=1e-8, atol=1e-8 * np.abs(P_dense).max())
+        np.testing.assert_allclose(h, h_dense, rtol=1e-8, atol=1e-8 * np.abs(h_dense).max())
+        q = natural_step(q, (P, h), 1.0)
 
 
 @pytest.mark.parametrize("variance", [1.0, 100.0, 1e4])
 def test_polya_gamma_never_decreases_the_bound(variance):
     X, y, Z, spec = problem(1, 600, 15, 2, variance=variance)
     prior = SparsePrior.build(spec, Z)
-    with Passes(X, y, None, len(Z)) as passes:
-        q = SparsePosterior.at_prior(prior)
-        bounds = []
-        for _ in range(100):
-            ell, *target = passes.update(q, POLYA_GAMMA)
-            bounds.append(ell - q.kl)
-            q = natural_step(q, tuple(target), 1.0)
+    rows, q, bounds = training(X, y), SparsePosterior.at_prior(prior), []
+    for _ in range(100):
+        ell, *target = updated(rows, q, POLYA_GAMMA)
+        bounds.append(ell - q.kl)
+        q = natural_step(q, tuple(target), 1.0)
     assert np.all(np.diff(bounds) >= -1e-10 * np.abs(bounds[1:]))
     assert bounds[-1] > bounds[0]
 
@@ -108,9 +107,10 @@ def test_polya_gamma_never_decreases_the_bound(variance):
 def test_polya_gamma_fixed_point_is_jaakkola_jordans_collapsed_bound():
     X, y, Z, spec = problem(2, 300, 12, 2)
     prior = SparsePrior.build(spec, Z)
-    with Passes(X, y, None, len(Z)) as passes:
-        _, elbo, _, converged = ascend(passes, SparsePosterior.at_prior(prior), POLYA_GAMMA, tol=1e-13, max_iter=2000)
-        xi = np.sqrt(passes.mean**2 + passes.variance)
+    rows, start = training(X, y), SparsePosterior.at_prior(prior)
+    q, elbo, _, converged = ascend(rows, start, POLYA_GAMMA, tol=1e-13, max_iter=2000)
+    mean, variance, *_ = sites_of(rows, q, POLYA_GAMMA)
+    xi = np.sqrt(mean**2 + variance)
     assert converged
     smooth = spec.kernel.k1
     K_mm = smooth(Z) + prior.jitter * 2.0 * np.eye(len(Z))
@@ -134,8 +134,7 @@ def true_elbo(q, X, y, w, P):
 def test_exact_optimum_is_a_stationary_point_of_the_true_bound():
     X, y, Z, spec = problem(3, 60, 4, 1, variance=4.0)
     prior = SparsePrior.build(spec, Z)
-    with Passes(X, y, None, len(Z)) as passes:
-        q, elbo, _, converged = ascend(passes, SparsePosterior.at_prior(prior), EXACT, tol=1e-12)
+    q, elbo, _, converged = ascend(training(X, y), SparsePosterior.at_prior(prior), EXACT, tol=1e-12)
     P = q.R @ q.R.T
     assert converged
     assert elbo == pytest.approx(true_elbo(q, X, y, q.w, P), abs=len(X) * 2e-8)
@@ -164,10 +163,9 @@ def test_exact_needs_at_most_twelve_iterations_and_its_bound_is_above_polya_gamm
     X, y, Z = synthetic
     prior = SparsePrior.build(KernelSpec(ConstantKernel(variance) * RBF(length_scale), X.shape[1]), Z)
     history = History()
-    with Passes(X, y, None, len(Z)) as passes:
-        start = SparsePosterior.at_prior(prior)
-        _, best, _, converged = coordinate_ascent(passes, start, EXACT, tol=1e-9, max_iter=100, history=history)
-        _, polya_gamma, *_ = ascend(passes, start, POLYA_GAMMA, tol=1e-3, max_iter=60)
+    rows, start = training(X, y), SparsePosterior.at_prior(prior)
+    _, best, _, converged = ascended(rows, start, EXACT, tol=1e-9, max_iter=100, history=history)
+    _, polya_gamma, *_ = ascend(rows, start, POLYA_GAMMA, tol=1e-3, max_iter=60)
     assert converged
     assert np.argmax(history.arrays()["elbo"] > best - 0.01) <= 12
     assert best >= polya_gamma
@@ -177,13 +175,13 @@ def test_safeguard_recovers_from_sites_of_other_hyperparameters():
     """Sites far from any optimum: unit steps alone overshoot, halved ones and the fallback bring the bound up."""
     X, y, Z, spec = problem(4, 400, 20, 2, variance=1e4)
     prior = SparsePrior.build(spec, Z)
-    with Passes(X, y, None, len(Z)) as passes:
-        _, best, *_ = ascend(passes, SparsePosterior.at_prior(prior), EXACT)
-        passes.precision[:] = 1e-6
-        passes.linear[:] = 30.0 * np.random.default_rng(0).normal(size=len(X))
-        stale = SparsePosterior.from_natural(prior, *passes.statistics(prior))
-        history = History()
-        _, elbo, _, converged = coordinate_ascent(passes, stale, EXACT, tol=1e-10, max_iter=500, history=history)
+    rows = training(X, y)
+    _, best, *_ = ascend(rows, SparsePosterior.at_prior(prior), EXACT)
+    linear = 30.0 * np.random.default_rng(0).normal(size=len(X))
+    far = GivenSites(np.full((1, len(X)), 1e-6), linear[None])
+    stale = prior.posterior(restated(rows, far, prior))
+    history = History()
+    _, elbo, _, converged = ascended(rows, stale, EXACT, tol=1e-10, max_iter=500, history=history)
     assert converged
     assert np.all(np.diff(history.arrays()["elbo"]) >= 0)
     assert elbo == pytest.approx(best, rel=1e-9)
@@ -193,13 +191,13 @@ def test_halved_steps_are_taken_when_unit_steps_fail(monkeypatch):
     """A target that overshoots: the interpolated step is used and recorded, and the bound never falls."""
     X, y, Z, spec = problem(5, 200, 8, 1)
     prior = SparsePrior.build(spec, Z)
-    honest = inference.natural_step
+    honest = ascent.natural_step
     monkeypatch.setattr(
-        inference, "natural_step", lambda q, target, rate: honest(q, (target[0], q.h + 2.5 * (target[1] - q.h)), rate)
+        ascent, "natural_step", lambda q, target, rate: honest(q, (target[0], q.h + 2.5 * (target[1] - q.h)), rate)
     )
     history = History()
-    with Passes(X, y, None, len(Z)) as passes:
-        coordinate_ascent(passes, SparsePosterior.at_prior(prior), EXACT, tol=1e-6, max_iter=100, history=history)
+    start = SparsePosterior.at_prior(prior)
+    ascended(training(X, y), start, EXACT, tol=1e-6, max_iter=100, history=history)
     table = history.arrays()
     assert np.nanmin(table["learning_rate"]) < 1.0
     assert np.all(np.diff(table["elbo"]) >= 0)
@@ -215,11 +213,13 @@ def test_bitwise_equal_for_any_number_of_threads(cache_bytes):
     X, y, prior = threads_problem()
     results = []
     for n_jobs in (1, 2, 3):
-        with Passes(X, y, None, len(prior.Z), n_jobs, cache_bytes) as passes:
-            assert passes._blocks.n_threads == n_jobs
-            q, elbo, *_ = ascend(passes, SparsePosterior.at_prior(prior), EXACT, tol=1e-6)
-            (gradient,) = passes.gradient(q, prior.Linv[None].copy(), q.w[None])
-        results.append((q.P, q.h, elbo, gradient.sums, gradient.products, gradient.squares, *q.marginals(X, n_jobs)))
+        rows = training(X, y, n_jobs=n_jobs, cache_bytes=cache_bytes)
+        start = SparsePosterior.at_prior(prior)
+        assert rows.executor.threads_for(rows.source, start.belief) == n_jobs
+        with rows.executor:
+            q, elbo, *_ = ascend(rows, start, EXACT, tol=1e-6)
+            gradients = bound_gradient(rows, q, EXACT)
+        results.append((q.P, q.h, elbo, *gradients, *q.marginals(X, n_jobs)))
     for other in results[1:]:
         for mine, theirs in zip(results[0], other, strict=True):
             assert np.array_equal(mine, theirs)
@@ -229,37 +229,48 @@ def test_cache_of_whitened_rows_does_not_change_a_bit():
     X, y, prior = threads_problem()
     results = []
     for cache_bytes in (0, 2**29):
-        with Passes(X, y, None, len(prior.Z), cache_bytes=cache_bytes) as passes:
-            q, elbo, *_ = ascend(passes, SparsePosterior.at_prior(prior), EXACT, tol=1e-6)
+        rows = training(X, y, cache_bytes=cache_bytes)
+        q, elbo, *_ = ascend(rows, SparsePosterior.at_prior(prior), EXACT, tol=1e-6)
         results.append((q.P, q.h, elbo))
     assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 2**29])
+def test_passes_of_other_posteriors_and_priors_between_change_no_bit(cache_bytes):
+    """What blocks and threads remember is told apart: whitened rows as wide of another kernel, sites of another q."""
+    X, y, prior = threads_problem()
+    rows = training(X, y, cache_bytes=cache_bytes)
+    other, small = (SparsePrior.build(KernelSpec(3.0 * RBF(0.7), 3), Z) for Z in (prior.Z + 0.1, prior.Z[:20]))
+    q = proper_posterior(rows, StatedSites(prior.at_prior(None).belief, EXACT), prior)
+
+    def everything():
+        sites = StatedSites(q.belief, EXACT)
+        changed = proper_posterior(rows, sites, other)
+        return [updated(rows, q, EXACT), sites_of(rows, q, EXACT), bound_gradient(rows, q, EXACT), changed.natural]
+
+    expected = everything()
+    for between in (other.at_prior(None), small.at_prior(None), prior.at_prior(None)):
+        updated(rows, between, POLYA_GAMMA)
+        for mine, theirs in zip(everything(), expected, strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
 def test_row_block_aligned_splits_add_up_to_the_same_bits():
     """A block's statistics depend on its rows alone: parts held elsewhere, added in order, give the whole."""
     X, y, prior = threads_problem()
-    m = len(prior.Z)
-    with Passes(X, y, None, m) as whole:
-        q = SparsePosterior.at_prior(prior)
-        ell, P, h = whole.update(q, EXACT)
-    total, P_parts, h_parts = 0.0, np.eye(m), np.zeros(m)
+    whole, q = training(X, y), SparsePosterior.at_prior(prior)
+    ell, P, h = updated(whole, q, EXACT)
+    sites = sites_of(whole, q, EXACT)
+    state, total = StatedSites(q.belief, EXACT), None
     for start in range(0, len(X), BLOCK_ROWS):
-        part = slice(start, start + BLOCK_ROWS)
-        with Passes(X[part].copy(), y[part].copy(), None, m) as passes:
-            ell_part, _, _ = passes.update(q, EXACT)
-            assert np.array_equal(passes.mean, whole.mean[part])
-            assert np.array_equal(passes.variance, whole.variance[part])
-            P_part, h_part = np.zeros((1, m, m)), np.zeros((1, m))
-            _engine.statistics_block(
-                prior.core, passes.X, passes._cache[0], True, 0, len(passes.X), prior.Linv, passes.precision[None],
-                passes.linear[None], _engine.Workspace(TILE_ROWS, m, X.shape[1]), P_part, h_part,
-            )  # fmt: skip
-        total += ell_part
-        P_parts += P_part[0]
-        h_parts += h_part[0]
-    assert total == ell
-    assert np.array_equal(P_parts, P)
-    assert np.array_equal(h_parts, h)
+        here = slice(start, start + BLOCK_ROWS)
+        part = training(X[here].copy(), y[here].copy())
+        assert np.array_equal(sites_of(part, q, EXACT), [values[here] for values in sites])
+        sums = part.reduce(update, state)
+        total = sums if total is None else total + sums
+    assert total.log_likelihood == ell
+    assert np.array_equal(np.eye(len(prior.Z)) + total.P[0], P)
+    assert np.array_equal(total.h[0], h)
     mean, variance = q.marginals(X)
     for start in (BLOCK_ROWS, 3 * BLOCK_ROWS):
         parts = [q.marginals(X[:start]), q.marginals(X[start:])]
@@ -274,16 +285,15 @@ def test_mini_batches_come_close_to_the_full_batch_bound(bound, rate):
     y = np.where(y, 1.0, -1.0)
     prior = SparsePrior.build(KernelSpec(ConstantKernel(4.0) * RBF(8.0), X.shape[1]), X[:50])
     site = LIKELIHOODS["logit"].site(bound)
-    with Passes(X, y, None, 50) as passes:
-        start = SparsePosterior.at_prior(prior)
-        _, best, *_ = ascend(passes, start, site, tol=1e-6)
-        history = History()
-        _, elbo, epochs, _ = stochastic(
-            passes, start, site, batch_size=100, schedule=learning_rate_schedule(rate), tol=0.0, max_iter=10,
-            random_state=np.random.RandomState(0), history=history,
-        )  # fmt: skip
+    rows, start = training(X, y), SparsePosterior.at_prior(prior)
+    _, best, *_ = ascend(rows, start, site, tol=1e-6)
+    history = History()
+    point, epochs, _ = stochastic(
+        rows, start, site, batch_size=100, schedule=learning_rate_schedule(rate), tol=0.0, max_iter=10,
+        random_state=np.random.RandomState(0), history=history,
+    )  # fmt: skip
     assert epochs == 10
-    assert best - elbo < 1e-3 * abs(best)
+    assert best - point.elbo < 1e-3 * abs(best)
     rates = history.arrays()["learning_rate"][:-1]
     assert np.all((rates >= 0) & (rates <= 1))
     if rate == 0.02:
@@ -296,19 +306,18 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
     """With s = n and rate one each iterate is a coordinate step; the estimate is their average."""
     X, y, Z, spec = problem(7, 200, 6, 1)
     prior = SparsePrior.build(spec, Z)
-    with Passes(X, y, None, len(Z)) as passes:
-        q = SparsePosterior.at_prior(prior)
-        mean_P, mean_h, total = 0.0, 0.0, 0.0
-        for k in range(5):
-            _, P, h = passes.update(q, POLYA_GAMMA)
-            q = natural_step(q, (P, h), 1.0)
-            weight = 4.0 / (k + 4.0)
-            mean_P, mean_h, total = mean_P + weight * (P - mean_P), mean_h + weight * (h - mean_h), total + weight
-        start = SparsePosterior.at_prior(prior)
-        result, *_ = stochastic(
-            passes, start, POLYA_GAMMA, batch_size=10**6, schedule=learning_rate_schedule(1.0), tol=0.0, max_iter=5,
-            random_state=np.random.RandomState(0), history=History(),
-        )  # fmt: skip
+    rows, start = training(X, y), SparsePosterior.at_prior(prior)
+    q, mean_P, mean_h = start, 0.0, 0.0
+    for k in range(5):
+        _, P, h = updated(rows, q, POLYA_GAMMA)
+        q = natural_step(q, (P, h), 1.0)
+        weight = 4.0 / (k + 4.0)
+        mean_P, mean_h = mean_P + weight * (P - mean_P), mean_h + weight * (h - mean_h)
+    point, *_ = stochastic(
+        rows, start, POLYA_GAMMA, batch_size=10**6, schedule=learning_rate_schedule(1.0), tol=0.0, max_iter=5,
+        random_state=np.random.RandomState(0), history=History(),
+    )  # fmt: skip
+    result = point.q
     np.testing.assert_allclose(np.tril(result.P), np.tril(mean_P), rtol=1e-10, atol=1e-10 * np.abs(mean_P).max())
     np.testing.assert_allclose(result.h, mean_h, rtol=1e-10, atol=1e-10 * np.abs(mean_h).max())
 
@@ -317,30 +326,29 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
 def test_one_epoch_of_few_batches_takes_a_step(batch_size):
     X, y, Z, spec = problem(9, 100, 6, 1)
     prior = SparsePrior.build(spec, Z)
-    with Passes(X, y, None, len(Z)) as passes:
-        start = SparsePosterior.at_prior(prior)
-        before = passes.update(start, EXACT)[0] - start.kl
-        _, elbo, epochs, _ = stochastic(
-            passes, start, EXACT, batch_size=batch_size, schedule=learning_rate_schedule("adaptive"), tol=0.0,
-            max_iter=1, random_state=np.random.RandomState(0), history=History(),
-        )  # fmt: skip
+    rows, start = training(X, y), SparsePosterior.at_prior(prior)
+    before = ascent.update(rows, start, EXACT).elbo
+    point, epochs, _ = stochastic(
+        rows, start, EXACT, batch_size=batch_size, schedule=learning_rate_schedule("adaptive"), tol=0.0, max_iter=1,
+        random_state=np.random.RandomState(0), history=History(),
+    )  # fmt: skip
     assert epochs == 1
-    assert elbo > before
+    assert point.elbo > before
 
 
 def test_sliding_window_stops_the_mini_batches():
     X, y, Z, spec = problem(8, 2000, 10, 1)
     prior = SparsePrior.build(spec, Z)
     history = History()
-    with Passes(X, y, None, len(Z)) as passes:
-        *_, converged = stochastic(
-            passes, SparsePosterior.at_prior(prior), EXACT, batch_size=50, schedule=learning_rate_schedule("adaptive"),
-            tol=1e-3, max_iter=100, random_state=np.random.RandomState(0), history=history,
-        )  # fmt: skip
+    *_, converged = stochastic(
+        training(X, y), SparsePosterior.at_prior(prior), EXACT, batch_size=50,
+        schedule=learning_rate_schedule("adaptive"), tol=1e-3, max_iter=100, random_state=np.random.RandomState(0),
+        history=history,
+    )  # fmt: skip
     change = history.arrays()["change"][:-1]
     assert converged
     assert len(change) < 100 * 40
-    assert np.mean(change[-stochastic_module.WINDOW :]) < 1e-3
+    assert np.mean(change[-mini_batch.WINDOW :]) < 1e-3
 
 
 @pytest.mark.parametrize("rate", ["fast", 0.0, 1.5, -1, (0.0, 0.7), (2, 0.4), (1, 2, 3), None, np.nan])

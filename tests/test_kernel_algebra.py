@@ -20,11 +20,12 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support.kernels import MATERN, assert_equals_scikit_learn, kernel_trees
 
-from xgpc import GPClassifier, kernels
+from xgpc import GPClassifier
+from xgpc.kernels import spec as kernels
 from xgpc.kernels.spec import MAX_FACTORS, MAX_NOISE, KernelSpec
 
 ARD = np.array([0.7, 2.0, 1.3])
-repeatable = settings(deadline=None, derandomize=True, max_examples=250)
+repeatable = settings(deadline=None, derandomize=True, max_examples=120)
 
 
 @st.composite
@@ -50,7 +51,7 @@ def test_any_tree(problem, step):
     assert moved.kernel == kernel.clone_with_theta(theta)
 
 
-@settings(repeatable, max_examples=80)
+@settings(repeatable, max_examples=40)
 @given(kernel_trees(3))
 def test_parameters_of_any_tree_are_in_scikit_learns_order(kernel):
     spec = KernelSpec(kernel, 3)

@@ -17,7 +17,7 @@ from xgpc.likelihoods import LIKELIHOODS
 
 EPS = np.finfo(np.float64).eps
 
-repeatable = settings(deadline=None, derandomize=True, max_examples=200)
+repeatable = settings(deadline=None, derandomize=True, max_examples=100)
 
 
 def ulps(values, references):

@@ -403,17 +403,23 @@ def matrix_gradients(const double[:, ::1] Linv, const double[:, ::1] Rinv, const
 
 
 def sites(Site site, mean, variance, const double[::1] y, const double[::1] weight, double[::1] ell, precision, linear):
-    """Site function of n points: ell (n,), precision and linear term (n,) or (C, n); weight may be empty."""
+    """Site function of n points: ell (n,), precision and linear term (n,) or (C, n); weight may be
+    empty. Returns the sum of ell, added up in the order of the points, as the functions of blocks do."""
     cdef Py_ssize_t n = y.shape[0]
     cdef const double[:, ::1] means = np.reshape(mean, (site.n_latents, n))
     cdef const double[:, ::1] variances = np.reshape(variance, (site.n_latents, n))
     cdef double[:, ::1] precisions = precision.reshape(site.n_latents, n)
     cdef double[:, ::1] linears = linear.reshape(site.n_latents, n)
     cdef double[::1] scratch = np.empty(xg_multiclass_scratch(site.n_latents))
+    cdef double total = 0.0
+    cdef Py_ssize_t i
     if n:
         with nogil:
             evaluate(site, n, n, &means[0, 0], &variances[0, 0], &y[0], entry(weight, 0), &scratch[0], &ell[0],
                      &precisions[0, 0], &linears[0, 0])
+            for i in range(n):
+                total += ell[i]
+    return total
 
 
 def logistic_normal_mean(const double[::1] mean, const double[::1] variance):

@@ -2,7 +2,7 @@
 
 A kernel is a sum of terms variance_t * prod_f factor_f; a term of noise counts on the diagonal of k(X, X) alone. A
 factor is a stationary profile p(r), r^2 = sum_j ((x_j - z_j) s_fj)^2, or the dot product shape + x.z. Adding a family
-means its function and a line in profiles.h and .c, its number here, and an entry in the table of xgpc/kernels.py.
+means its function and a line of the list in profiles.h, and an entry in the table of xgpc/kernels/spec.py.
 """
 import numpy as np
 
@@ -10,15 +10,13 @@ from . cimport _blas
 
 cdef extern from "profiles.h" nogil:
     enum:
-        XG_RBF
         XG_MATERN_12
-        XG_MATERN_32
-        XG_MATERN_52
-        XG_RATIONAL_QUADRATIC
         XG_DOT_PRODUCT
+        XG_FAMILY_COUNT
         XG_SET
         XG_ADD
         XG_MULTIPLY
+    const char* xg_family_name(int i)
     void xg_profile_values(int family, double shape, int mode, Py_ssize_t rows, Py_ssize_t m, const double* x2,
                            const double* z2, double scale, const double* cross, double* out)
     void xg_profile_slopes(int family, double shape, Py_ssize_t rows, Py_ssize_t m, const double* x2,
@@ -31,8 +29,8 @@ cdef extern from "profiles.h" nogil:
 # about 1e-10) the differences are formed instead; Matern 1/2, which takes the root of what is lost, always needs them.
 cdef double CANCELLATION_LIMIT = 1e6
 
-FAMILIES = {"rbf": XG_RBF, "matern-1/2": XG_MATERN_12, "matern-3/2": XG_MATERN_32, "matern-5/2": XG_MATERN_52,
-            "rational-quadratic": XG_RATIONAL_QUADRATIC, "dot-product": XG_DOT_PRODUCT}
+# Name -> number in the list of profiles.h
+FAMILIES = {xg_family_name(i).decode(): i for i in range(XG_FAMILY_COUNT)}
 
 
 cdef class InducingKernel:
@@ -61,6 +59,8 @@ cdef class InducingKernel:
             -1, self.n_features)
         self.inducing_points = Z
         self.n_terms, self.n_factors = len(self.variance), len(self.family)
+        if not set(self.family.tolist()) <= set(FAMILIES.values()):
+            raise ValueError(f"family must have values of {FAMILIES}; got {self.family.tolist()}.")
         self._variance, self._noise, self._family, self._shape = self.variance, self.noise, self.family, self.shape
         self._first = np.searchsorted(self.term, np.arange(self.n_terms + 1)).astype(np.intp)
         self._scale = self.inverse_length_scale

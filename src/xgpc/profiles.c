@@ -62,27 +62,27 @@
         }                                                                                                            \
     }
 
-XG_FAMILY(xg_rbf, XG_STATIONARY)
-XG_FAMILY(xg_matern_12, XG_STATIONARY)
-XG_FAMILY(xg_matern_32, XG_STATIONARY)
-XG_FAMILY(xg_matern_52, XG_STATIONARY)
-XG_FAMILY(xg_rational_quadratic, XG_STATIONARY)
-XG_FAMILY(xg_dot_product, XG_BILINEAR)
+#define XG_FAMILY_LOOPS(number, name, function, argument) XG_FAMILY(function, XG_##argument)
+XG_FAMILY_LIST(XG_FAMILY_LOOPS)
 
-#define XG_DISPATCH(suffix, ...)                                                                                     \
-    switch (family) {                                                                                                \
-    case XG_RBF: xg_rbf_##suffix(__VA_ARGS__); break;                                                                \
-    case XG_MATERN_12: xg_matern_12_##suffix(__VA_ARGS__); break;                                                    \
-    case XG_MATERN_32: xg_matern_32_##suffix(__VA_ARGS__); break;                                                    \
-    case XG_MATERN_52: xg_matern_52_##suffix(__VA_ARGS__); break;                                                    \
-    case XG_RATIONAL_QUADRATIC: xg_rational_quadratic_##suffix(__VA_ARGS__); break;                                  \
-    default: xg_dot_product_##suffix(__VA_ARGS__);                                                                   \
-    }
+const char *xg_family_name(int i)
+{
+#define XG_NAME(number, name, function, argument) name,
+    static const char *const names[] = {XG_FAMILY_LIST(XG_NAME)};
+    return names[i];
+}
+
+#define XG_VALUES_CASE(number, name, function, argument)                                                             \
+    case number: function##_values(mode, shape, n, m, x2, z2, scale, cross, out); break;
+#define XG_SLOPES_CASE(number, name, function, argument)                                                             \
+    case number: function##_slopes(shape, n, m, x2, z2, scale, g, cross, out, row_sum, column_sum, sums); break;
 
 void xg_profile_values(int family, double shape, int mode, ptrdiff_t n, ptrdiff_t m, const double *x2,
                        const double *z2, double scale, const double *cross, double *out)
 {
-    XG_DISPATCH(values, mode, shape, n, m, x2, z2, scale, cross, out)
+    switch (family) {
+        XG_FAMILY_LIST(XG_VALUES_CASE)
+    }
 }
 
 void xg_profile_slopes(int family, double shape, ptrdiff_t n, ptrdiff_t m, const double *x2, const double *z2,
@@ -90,7 +90,9 @@ void xg_profile_slopes(int family, double shape, ptrdiff_t n, ptrdiff_t m, const
                        double *column_sum, double *sums)
 {
     memset(row_sum, 0, (size_t)n * sizeof *row_sum);
-    XG_DISPATCH(slopes, shape, n, m, x2, z2, scale, g, cross, out, row_sum, column_sum, sums)
+    switch (family) {
+        XG_FAMILY_LIST(XG_SLOPES_CASE)
+    }
 }
 
 XG_CLONES

@@ -6,14 +6,22 @@
 
 #include "vmath.h"
 
-enum {
-    XG_RBF = 0,
-    XG_MATERN_12 = 1,
-    XG_MATERN_32 = 2,
-    XG_MATERN_52 = 3,
-    XG_RATIONAL_QUADRATIC = 4,
-    XG_DOT_PRODUCT = 5
-};
+/* The list of all families: FAMILY(number, name, function, argument), a line for each. The function is below, of h and
+ * the shape parameter; its argument is STATIONARY, h = -r^2 / 2, or BILINEAR, h = x.z. */
+#define XG_FAMILY_LIST(FAMILY)                                                                                       \
+    FAMILY(XG_RBF, "rbf", xg_rbf, STATIONARY)                                                                        \
+    FAMILY(XG_MATERN_12, "matern-1/2", xg_matern_12, STATIONARY)                                                     \
+    FAMILY(XG_MATERN_32, "matern-3/2", xg_matern_32, STATIONARY)                                                     \
+    FAMILY(XG_MATERN_52, "matern-5/2", xg_matern_52, STATIONARY)                                                     \
+    FAMILY(XG_RATIONAL_QUADRATIC, "rational-quadratic", xg_rational_quadratic, STATIONARY)                           \
+    FAMILY(XG_DOT_PRODUCT, "dot-product", xg_dot_product, BILINEAR)
+
+#define XG_FAMILY_NUMBER(number, name, function, argument) number,
+enum { XG_FAMILY_LIST(XG_FAMILY_NUMBER) XG_FAMILY_COUNT };
+#undef XG_FAMILY_NUMBER
+
+/* Name of family 0 <= i < XG_FAMILY_COUNT. */
+const char *xg_family_name(int i);
 
 typedef struct {
     double value, slope, shape;

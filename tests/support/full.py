@@ -5,8 +5,8 @@ from scipy.special import expit, log_expit
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from xgpc import GPClassifier
+from xgpc.approximations.base import SeparatePriors
 from xgpc.approximations.full import FullPrior
-from xgpc.approximations.sparse import SeparatePriors
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
 

@@ -4,13 +4,15 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Kernel, Matern, RationalQuadratic
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
-from xgpc.passes import Passes
 
 from xgpc import _engine
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference.ascent import coordinate_ascent
 from xgpc.inference.history import History
 from xgpc.kernels.spec import KernelSpec
+from xgpc.likelihoods import LIKELIHOODS
+
+from .training import training
 
 # Each takes a length scale (d,), a variance and a white variance.
 KERNELS = {
@@ -79,21 +81,18 @@ class Problem:
         if not isinstance(kernel, Kernel):
             kernel = KERNELS[kernel](length, variance, white)
         self.spec = KernelSpec(kernel, d)
-        self.site = _engine.SITES["logit", bound]
+        self.site = LIKELIHOODS["logit"].site(bound)
 
-    def passes(self):
-        return Passes(self.X, self.y, self.weight, len(self.Z))
+    def training(self):
+        return training(self.X, self.y, self.weight)
 
     def profiled_bound(self, theta, Z):
         """max_q F, and its gradient as the library forms it."""
-        with self.passes() as passes:
-            start = SparsePosterior.at_prior(SparsePrior.build(self.spec.with_theta(theta), Z))
-            q, elbo, _, converged = coordinate_ascent(
-                passes, start, self.site, tol=1e-12, max_iter=500, history=History()
-            )
-            assert converged
-            passes.update(q, self.site)
-            return elbo, passes.bound_gradient(q, passes.target)
+        rows, start = self.training(), SparsePosterior.at_prior(SparsePrior.build(self.spec.with_theta(theta), Z))
+        ascent = coordinate_ascent(rows, start, self.site, tol=1e-12, max_iter=500, history=History())
+        assert ascent.converged
+        point = ascent.point
+        return point.elbo, point.q.gradient(rows, point.sites, point.target)
 
     def bound_at(self, theta, Z, mean, covariance, jitter):
         """F with q(u) = N(mean, covariance) fixed, from dense matrices and scikit-learn's kernel."""

@@ -30,6 +30,9 @@ class DistinctRows:
     Z: np.ndarray
     key: str = field(default_factory=new_key)
 
+    def __post_init__(self) -> None:
+        freeze(self)
+
     def places(self, block: Block) -> np.ndarray:
         """Which of them each row of a block is equal to, (rows,)."""
         return block.made(self.key, lambda: self._places(block.X))

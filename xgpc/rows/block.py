@@ -121,5 +121,5 @@ class Block:
         """Sites from marginals (C, rows)."""
         ell = np.empty(len(self))
         precision, linear = np.empty((2, *mean.shape))
-        _engine.sites(site, mean, variance, self.y, self.weight, ell, precision, linear)
-        return Sites(belief, site.key, mean, variance, precision, linear, float(np.sum(ell)))
+        total = _engine.sites(site, mean, variance, self.y, self.weight, ell, precision, linear)
+        return Sites(belief, site.key, mean, variance, precision, linear, total)

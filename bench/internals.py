@@ -1,0 +1,90 @@
+"""What the studies use of the library's inside: a change of its modules is followed here.
+
+Passes over rows at the posterior that is the prior, steps of mini-batches and ascents of the bound are those of the
+studies core and safeguard; functions that are only passed on are at the top.
+"""
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from xgpc import _engine
+from xgpc._svi import NaturalGradient
+from xgpc.approximations.base import Training
+from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.inference.ascent import coordinate_ascent, natural_step, update
+from xgpc.inference.history import History
+from xgpc.inference.mini_batch import learning_rate_schedule
+from xgpc.kernels.spec import KernelSpec, default_kernel  # noqa: F401
+from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods.multinomial import multinomial_log_probabilities  # noqa: F401
+from xgpc.likelihoods.softmax import softmax_log_probabilities  # noqa: F401
+from xgpc.rows.blas import single_threaded_blas  # noqa: F401
+from xgpc.rows.executor import Threads
+from xgpc.rows.source import CACHE_BYTES, ArraySource
+
+
+def prior_of(kernel, Z):
+    """The prior of a scikit-learn kernel and inducing points (m, d)."""
+    return SparsePrior.build(KernelSpec(kernel, Z.shape[1]), np.asarray(Z, dtype=np.float64))
+
+
+def site_of(likelihood, bound, n_classes=2, coupled=True):
+    """The site of a bound; without coupling the steps of several classes are their own."""
+    record = LIKELIHOODS[likelihood].bounds[bound]
+    return (record if coupled else replace(record, curvature=None)).site(n_classes)
+
+
+@contextmanager
+def open_passes(X, y, threads=1, cached=True, classes=None):
+    """Training rows, for a ``with`` statement; labels -1 and +1, or 0, ..., classes - 1 if classes are given."""
+    with Threads(threads) as executor:
+        yield Training(ArraySource(X, y, cache_bytes=CACHE_BYTES if cached else 0), executor, classes)
+
+
+def one_pass(training, prior, site):
+    """A function that makes one pass at the prior's posterior."""
+    q = prior.at_prior(training.n_latents)
+    return lambda: update(training, q, site)
+
+
+def mini_batch_steps(X, y, prior, site, order, batch_rows):
+    """A function that makes the natural-gradient steps of the mini-batches that the row numbers ``order`` make."""
+    m, d = prior.n_inducing, X.shape[1]
+    start = SparsePosterior.at_prior(prior)
+    loop = NaturalGradient(m, 1, np.concatenate([start.P.ravel(), start.h]), *learning_rate_schedule("adaptive"))
+    work = _engine.Workspace(batch_rows, m, d)
+    labels, weights, record = np.empty(batch_rows), np.empty(batch_rows), np.empty((3, len(order) // batch_rows))
+    source, in_order = ArraySource(X, y), np.arange(len(order))
+
+    def steps():
+        rows = source.sample(order)
+        loop.run(
+            [prior.core], rows.X, in_order, batch_rows, prior.Linv[None], site, rows.y, rows.weight, float(len(X)),
+            work, labels, weights, *record,
+        )  # fmt: skip
+
+    return steps
+
+
+def raw_ascent(training, prior, site, iterations):
+    """The bound at the prior and after each unit step of the sites, whatever it does to the bound."""
+    q, bounds = prior.at_prior(training.n_latents), []
+    for _ in range(iterations + 1):
+        point = update(training, q, site)
+        bounds.append(point.elbo)
+        q = natural_step(q, point.target, 1.0)
+        if q is None:
+            break
+    return {"iteration": list(range(len(bounds))), "bound": bounds}
+
+
+def library_ascent(training, prior, site, iterations):
+    """The bound after each step that was taken; iterations are counted with steps that failed."""
+    history = History()
+    start = prior.at_prior(training.n_latents)
+    ascent = coordinate_ascent(training, start, site, tol=1e-4, max_iter=iterations, history=history)
+    columns = history.arrays()
+    return {"iteration": columns["iteration"].astype(int).tolist(), "bound": columns["elbo"].tolist(),
+            "converged": ascent.converged}  # fmt: skip

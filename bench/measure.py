@@ -1,0 +1,104 @@
+"""Times, scores and the load of other processes: what the studies measure with."""
+
+import os
+import resource
+import statistics
+import sys
+import time
+import warnings
+
+import numpy as np
+from scipy.linalg import blas
+from sklearn.exceptions import ConvergenceWarning
+
+
+def seconds(function, repeats):
+    """Wall times of ``repeats`` calls after one that is not counted."""
+    return side_by_side({"": function}, repeats)[""]
+
+
+def side_by_side(functions, repeats):
+    """Wall times of several functions, called in turn so that a slow moment of the machine meets them all."""
+    for function in functions.values():
+        function()
+    times = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            times[name].append(time.perf_counter() - start)
+    return times
+
+
+def median_ratio(numerators, denominators):
+    """Median of the ratios of calls made in the same turn."""
+    return statistics.median(a / b for a, b in zip(numerators, denominators, strict=True))
+
+
+def median_of(runs, key):
+    return statistics.median(run[key] for run in runs)
+
+
+def mean_of(runs, key):
+    return statistics.mean(run[key] for run in runs)
+
+
+def gemm_call(size=1024):
+    """A dgemm of the machine's single-thread rate, and its number of flops."""
+    rng = np.random.default_rng(0)
+    a, b = (np.asfortranarray(rng.normal(size=(size, size))) for _ in range(2))
+    c = np.zeros((size, size), order="F")
+    return (lambda: blas.dgemm(1.0, a, b, 0.0, c, overwrite_c=1)), 2 * size**3
+
+
+def scores(probabilities, y):
+    """Mean negative log likelihood (nats) and error rate of probabilities (n, C) at labels 0, ..., C - 1."""
+    # Certainty that is wrong would cost infinitely much.
+    true = np.maximum(probabilities[np.arange(len(y)), y], 1e-15)
+    return {"nll": float(-np.mean(np.log(true))), "error": float(np.mean(probabilities.argmax(axis=1) != y))}
+
+
+def timed_fit(model, X, y):
+    """Seconds that ``model.fit`` takes, its warnings about iterations silenced."""
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y)
+    return time.perf_counter() - start
+
+
+def fit_and_score(model, data):
+    """Seconds of a fit to the training rows of a split, and its scores at the test rows."""
+    spent = timed_fit(model, data.X, data.y)
+    return {"seconds": spent, **scores(model.predict_proba(data.X_test), data.y_test)}
+
+
+def peak_memory():
+    """Gigabytes that this process has had at most."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+
+
+def processor_seconds_of_others():
+    """Processor seconds that processes other than this one and its children have taken; NaN where no system tells."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            user, nice, system, _, _, interrupts, soft_interrupts, stolen = map(int, file.readline().split()[1:9])
+    except OSError:
+        return float("nan")
+    busy = user + nice + system + interrupts + soft_interrupts + stolen
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own = time.process_time() + children.ru_utime + children.ru_stime
+    return busy / os.sysconf("SC_CLK_TCK") - own
+
+
+class Others:
+    """Cores that other processes keep busy in a ``with`` block: ``cores`` after it."""
+
+    def __enter__(self):
+        self._start = time.perf_counter(), processor_seconds_of_others()
+        return self
+
+    def __exit__(self, *exception):
+        start, taken = self._start
+        self.cores = (processor_seconds_of_others() - taken) / (time.perf_counter() - start)

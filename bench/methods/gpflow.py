@@ -1,0 +1,78 @@
+"""GPflow's sparse variational Gaussian process: natural gradients for the posterior, Adam for all else, two classes."""
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+
+from .checkpoints import checkpoints, start_centres
+
+N_INDUCING = 100
+BATCH_ROWS = 1024
+# Of natural gradients and of Adam, as in GPflow's own notebook on natural gradients.
+NATURAL_RATE, ADAM_RATE = 0.1, 0.01
+PREDICTED_ROWS = 4096
+
+
+class SparseVariational:
+    """Natural gradients and Adam in mini-batches with the probit link, for some seconds."""
+
+    def __init__(self, threads, seed, seconds=10.0, n_inducing=N_INDUCING):
+        self.threads, self.seed, self.seconds, self.n_inducing = threads, seed, seconds, n_inducing
+
+    def _start(self, X, y):
+        rows = tf.data.Dataset.from_tensor_slices((X, y[:, None].astype(np.float64))).repeat()
+        batches = iter(rows.shuffle(len(X), seed=self.seed).batch(BATCH_ROWS))
+        kernel = gpflow.kernels.SquaredExponential(lengthscales=np.full(X.shape[1], X.shape[1] ** 0.5))
+        Z = start_centres(X, self.n_inducing, self.seed)
+        self.model_ = gpflow.models.SVGP(kernel, gpflow.likelihoods.Bernoulli(), Z, num_data=len(X))
+        posterior = self.model_.q_mu, self.model_.q_sqrt
+        for parameter in posterior:
+            gpflow.set_trainable(parameter, False)
+        loss = self.model_.training_loss_closure(batches)
+        natural, adam = gpflow.optimizers.NaturalGradient(NATURAL_RATE), tf.optimizers.Adam(ADAM_RATE)
+
+        @tf.function
+        def step():
+            natural.minimize(loss, [posterior])
+            # Keras 3 has no ``minimize``.
+            with tf.GradientTape() as tape:
+                value = loss()
+            variables = self.model_.trainable_variables
+            adam.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
+
+        self._steps = step
+
+    def _step(self):
+        try:
+            self._steps()
+        except tf.errors.InvalidArgumentError as error:
+            # A matrix that has no Cholesky factor.
+            raise ArithmeticError(error.message) from None
+
+    def train(self, X, y):
+        """Yields (seconds, steps) when an evaluation is due."""
+        if tf.config.threading.get_intra_op_parallelism_threads() != self.threads:
+            # TensorFlow takes it before its first operation only, and says so otherwise.
+            tf.config.threading.set_intra_op_parallelism_threads(self.threads)
+        tf.random.set_seed(self.seed)
+        yield from checkpoints(lambda: self._start(X, y), self._step, self.seconds)
+
+    def fit(self, X, y):
+        for _ in self.train(X, y):
+            pass
+        return self
+
+    def predict_proba(self, X):
+        parts = np.array_split(X, max(1, len(X) // PREDICTED_ROWS))
+        p = np.concatenate([self.model_.predict_y(rows)[0].numpy().ravel() for rows in parts])
+        return np.column_stack([1 - p, p])
+
+
+def make(threads=2, seed=0, **settings):
+    return SparseVariational(threads, seed, **settings)
+
+
+def path(data, threads, seconds):
+    model = make(threads, seconds=seconds)
+    for spent, steps in model.train(data.X, data.y):
+        yield spent, model, {"steps": steps}

@@ -1,0 +1,160 @@
+"""Write docs/benchmarks.md, and the tables in the README, from the records of bench/results/.
+
+    python bench/report.py [--allow-stale]
+
+A record that is stale (the library has changed since, or its hash was not kept) or busy (other processes took more than
+.05 cores from a measurement of time) is refused, with the command that renews it; nothing is written then. With
+--allow-stale the tables are written all the same, and say so above each.
+"""
+
+import argparse
+import re
+import sys
+
+import records
+import studies
+
+# Studies whose tables are in the README, too, between <!-- bench: NAME --> and <!-- bench: end -->; links to the others
+# are at "others".
+IN_README = ("learning", "splits", "trees")
+DOCS, README = records.ROOT / "docs" / "benchmarks.md", records.ROOT / "README.md"
+INTRODUCTION = """# Benchmarks
+
+Written by `python bench/report.py` from the records in `bench/results/`; do not edit. A record has its raw numbers,
+command, commit, processor, library versions, the hash of its data and that of the library's files which it depends on.
+When those files have changed since, its table says that it is stale; so are records from before hashes were kept, which
+lack some of this. A data set that a study has and nobody measured is
+listed as such. Where xgpc loses is in the tables and, next to other libraries, in the sentence below them.
+
+On 2 cores of shared machines, OpenBLAS from the wheels; times vary by some percent from run to run, and by more with
+GPyTorch's. Sets are public ones. Defaults were chosen with these sets, and the test rows of split 0, in view.
+"""
+
+
+def objections(name, found):
+    """Objections to a study's records: dict of sentence -> names of the records, empty if all are good."""
+    study = studies.study(name)
+    current, sentences = records.hash_of(study.DEPENDS), {}
+    for key, record in found.items():
+        for sentence in records.objections(record, current, study.TIMED):
+            sentences.setdefault(sentence, []).append(key)
+    return sentences
+
+
+def renewals(name, found):
+    """Commands that measure these records again."""
+    together = []
+    for record in found.values():
+        group = next((group for group in together if group[0] == record["options"]), None)
+        if group is None:
+            together.append(group := (record["options"], []))
+        if record["set"] is not None and record["set"] not in group[1]:
+            group[1].append(record["set"])
+    every = list(getattr(studies.study(name), "SETS", ()))
+    return [
+        records.command(name, options, () if set(sets) == set(every) else sets, data=bool(sets))
+        for options, sets in together
+    ]
+
+
+def refused(stored):
+    """What keeps the report from being written, as lines of text."""
+    lines = []
+    for name, found in stored.items():
+        sentences = objections(name, found)
+        for sentence, keys in sentences.items():
+            which = "all records" if len(keys) == len(found) else "; ".join(keys)
+            lines.append(f"{name}: {which}: {sentence}")
+        if sentences:
+            bad = {key: found[key] for keys in sentences.values() for key in keys}
+            lines += [f"    {command}" for command in renewals(name, bad)]
+    return lines
+
+
+def marks(name, found):
+    """A paragraph that says which of the records are stale or busy, if any are."""
+    lines = []
+    for sentence, keys in objections(name, found).items():
+        kind, _, reason = sentence.partition(": ")
+        which = "All" if len(keys) == len(found) else "; ".join(keys)
+        lines.append(f"> **{kind.capitalize()}.** {which}: {reason}.")
+    return "\n>\n".join(lines)
+
+
+def source(name, found):
+    """Commands, commits and machines of the records."""
+    commits = sorted({record["commit"][:9] + (" with changes" if record["changed"] else "")
+                      for record in found.values() if record["commit"]})  # fmt: skip
+    machines = sorted({f"{record['processor']}, {record['cores']} cores"
+                       for record in found.values() if record["processor"]})  # fmt: skip
+    said = [", ".join(f"`{command}`" for command in renewals(name, found))]
+    said.append(f"at commit {', '.join(commits)}" if commits else "commit not kept")
+    said += machines or ["processor not kept"]
+    return "; ".join(said) + "."
+
+
+def table(name, found):
+    """Marks, table and source of a study."""
+    return "\n\n".join(filter(None, [marks(name, found), studies.study(name).report(found), source(name, found)]))
+
+
+def section(name, found):
+    study = studies.study(name)
+    title, text = studies.title_and_text(study)
+    pieces = [f"## {title}", text, table(name, found)]
+    measured = {record["set"] for record in found.values()}
+    if missing := [known for known in getattr(study, "SETS", ()) if known not in measured]:
+        pieces.append(f"Not measured: {', '.join(missing)}.")
+    pieces.append(f"Raw numbers: [{name}.json](../bench/results/{name}.json).")
+    pictures = sorted(path.name for path in records.RESULTS.glob(f"{name}*.png"))
+    pieces += [f"![{picture[:-4]}](../bench/results/{picture})" for picture in pictures]
+    return "\n\n".join(pieces)
+
+
+def contents(names, page=""):
+    """Links to the sections of studies."""
+    titles = [studies.title_and_text(studies.study(name))[0] for name in names]
+    # Of a heading, GitHub's anchor keeps letters, digits and hyphens.
+    anchors = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+    return "\n".join(f"* [{title}]({page}#{anchor})" for title, anchor in zip(titles, anchors, strict=True))
+
+
+def others(stored):
+    return [name for name in stored if name not in IN_README]
+
+
+def document(stored):
+    names = [*IN_README, *others(stored)]
+    return "\n".join([INTRODUCTION, contents(names) + "\n", *(section(name, stored[name]) + "\n" for name in names)])
+
+
+def with_tables(readme, stored):
+    """The README's text with what is between its marks made anew."""
+    pieces = {name: table(name, stored[name]) for name in IN_README}
+    pieces["others"] = contents(others(stored), "docs/benchmarks.md")
+    for name, piece in pieces.items():
+        pattern = rf"(<!-- bench: {name} -->\n).*?(<!-- bench: end -->)"
+        readme, count = re.subn(pattern, lambda m, piece=piece: f"{m[1]}\n{piece}\n\n{m[2]}", readme, flags=re.DOTALL)
+        if count != 1:
+            raise SystemExit(
+                f"README.md needs one <!-- bench: {name} --> with <!-- bench: end --> after it; has {count}"
+            )
+    return readme
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--allow-stale", action="store_true", help="write stale and busy records, too, marked as such")
+    options = parser.parse_args(arguments)
+    stored = {name: found for name in studies.names() if (found := records.read(name))}
+    lines = refused(stored)
+    if lines and not options.allow_stale:
+        raise SystemExit("\n".join(["Not written. Renew these records, or mark them with --allow-stale:", *lines]))
+    readme = with_tables(README.read_text(encoding="utf-8"), stored)
+    DOCS.write_text(document(stored), encoding="utf-8")
+    README.write_text(readme, encoding="utf-8")
+    print(f"wrote docs/benchmarks.md and README.md{f', {len(lines)} lines of objections' if lines else ''}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,112 @@
+"""Learning curves next to GPyTorch's SVGP.
+
+Test likelihood against training time. A tenth of the rows is for testing, 100 inducing points for both, the same
+threads. The target is the best test NLL that GPyTorch reaches within the given seconds, plus .002: GPyTorch is thus
+stopped at its best by the test rows. The seconds are those until a method's NLL is at most the target; each point of
+xgpc is a fit of its own with so many iterations. The pictures show Nystroem features with logistic regression, too,
+where they were run.
+"""
+
+import itertools
+from functools import partial
+
+from markdown_tables import number, set_table, tally
+from measure import scores
+from methods import NAMES, method
+from problems import BINARY, MADE, Problem, load, split
+from records import LIBRARY
+from threadpoolctl import threadpool_limits
+
+from . import THREADS, Option, Part
+
+DEPENDS, TIMED, SETS = LIBRARY, True, BINARY
+OPTIONS = {
+    "seconds": Option(100.0, "of training that a method may take"),
+    "threads": THREADS,
+    "methods": Option(("xgpc", "gpytorch", "sklearn"), f"some of {', '.join(NAMES)}"),
+}
+QUICK = {"sets": ["ringnorm"], "seconds": 1.0, "methods": ["xgpc", "sklearn"]}
+MARGIN = 0.002
+LABELS = {"sklearn": "Nystroem, logistic regression", "gpytorch": "GPyTorch, SVGP", "gpflow": "GPflow, SVGP"}
+
+
+def curve(name, data, options):
+    return [
+        {"seconds": spent, **scores(model.predict_proba(data.X_test), data.y_test), **details}
+        for spent, model, details in method(name).path(data, options.threads, options.seconds)
+    ]
+
+
+def curves(data, options):
+    """The methods one after the other: the first milliseconds after another library's threads are slow."""
+    return {"curves": {name: curve(name, data, options) for name in options.methods}}
+
+
+def warm_up(options):
+    """First points on a tiny problem: imports, threads and first calls cost time once in a process."""
+    tiny = split(Problem("tiny", *MADE["ringnorm"](n=400)), seed=0)
+    for name in options.methods:
+        for _ in itertools.islice(method(name).path(tiny, options.threads, 1.0), 2):
+            pass
+
+
+def parts(options):
+    with threadpool_limits(options.threads):
+        warm_up(options)
+        for name in options.sets:
+            problem = load(options.data, name)
+            yield Part(name, partial(curves, split(problem, seed=0), options), name, problem.hash)
+
+
+def best(points):
+    return min(point["nll"] for point in points)
+
+
+def first_within(points, target):
+    return next((point["seconds"] for point in points if point["nll"] <= target), None)
+
+
+def compared(numbers):
+    """Best NLLs of GPyTorch and xgpc, and their seconds to the target; None for what was not run or not reached."""
+    points = numbers["curves"]
+    if not {"xgpc", "gpytorch"} <= set(points):
+        return {}
+    theirs = best(points["gpytorch"])
+    seconds = {name: first_within(points[name], theirs + MARGIN) for name in ("gpytorch", "xgpc")}
+    return {"theirs": theirs, "ours": best(points["xgpc"]), "seconds": seconds}
+
+
+def cells(numbers):
+    found = compared(numbers)
+    if not found:
+        return [", ".join(f"{name} only" for name in numbers["curves"]), "", "", "", ""]
+    theirs, ours = found["seconds"]["gpytorch"], found["seconds"]["xgpc"]
+    return [
+        number(found["theirs"], 4), f"{theirs:.1f} s", "not reached" if ours is None else f"{ours:.2f} s",
+        "" if ours is None else f"{theirs / ours:.1f}", number(found["ours"], 4),
+    ]  # fmt: skip
+
+
+def report(records):
+    header = ["set", "GPyTorch's best NLL", "its seconds to that + .002", "xgpc's", "times as fast", "xgpc's best NLL"]
+    both = {name: record for name, record in records.items() if compared(record["numbers"])}
+    pair = tally(both, lambda n: (compared(n)["ours"], compared(n)["theirs"]), "xgpc's best NLL", "GPyTorch's")
+    return set_table(header, records, SETS, cells) + f"\n\n{pair}"
+
+
+def draw(records, folder):
+    """NLL against training seconds, a picture for each set."""
+    from matplotlib.figure import Figure
+
+    names = []
+    for name, record in records.items():
+        axes = Figure(figsize=(6, 4), layout="constrained").subplots()
+        for label, points in record["numbers"]["curves"].items():
+            axes.plot([p["seconds"] for p in points], [p["nll"] for p in points], ".-", label=LABELS.get(label, label))
+        if found := compared(record["numbers"]):
+            axes.axhline(found["theirs"] + MARGIN, color="grey", linestyle=":", label=f"GPyTorch's best + {MARGIN}")
+        axes.set(title=name, xlabel="training seconds", ylabel="test NLL, nats a row", xscale="log")
+        axes.legend()
+        names.append(f"learning_{name}.png")
+        axes.figure.savefig(folder / names[-1], dpi=100)
+    return names

@@ -1,0 +1,242 @@
+"""Rows, statistics and executors: pure functions of a block and a state, wherever the rows live."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from support.executors import Forgetful, Processes
+
+import xgpc
+from xgpc import statistics
+from xgpc.approximations.base import SeparatePriors, Training
+from xgpc.approximations.full import FullPrior
+from xgpc.approximations.linear import LinearPrior
+from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.inference.ascent import coordinate_ascent, proper_posterior, update
+from xgpc.inference.correction import correction
+from xgpc.inference.history import History
+from xgpc.kernels.spec import KernelSpec
+from xgpc.likelihoods import LIKELIHOODS
+from xgpc.rows.block import BLOCK_ROWS
+from xgpc.rows.executor import Cost, Threads
+from xgpc.rows.source import ArraySource
+
+N, D = 2 * BLOCK_ROWS + 100, 3
+KERNEL = ConstantKernel(3.0) * RBF(1.5) + WhiteKernel(0.1)
+KINDS = ("sparse", "separate", "full", "linear", "CSR")
+
+
+def rows(n_latents, n=N):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, D))
+    score = X[:, 0] + np.sin(2.0 * X[:, 1]) + 0.3 * rng.normal(size=n)
+    y = np.where(score > 0.0, 1.0, -1.0) if n_latents is None else np.digitize(score, [-0.5, 0.5]).astype(float)
+    return X, y, rng.uniform(0.5, 2.0, n)
+
+
+def problem(kind, cache_bytes=2**29):
+    """Source, prior, site and number of latent functions."""
+    n_latents = 3 if kind == "separate" else None
+    X, y, weight = rows(n_latents, 300 if kind == "full" else N)
+    spec = KernelSpec(KERNEL, D)
+    if kind == "full":
+        prior = FullPrior.build(spec, X)
+    elif kind in ("linear", "CSR"):
+        X = (
+            sparse.csr_array(np.where(np.arange(D) == 0, X * (np.arange(N) % 40 == 0)[:, None], 0.0))
+            if kind == "CSR"
+            else X
+        )
+        prior = LinearPrior(np.array([1.0, 1.0, 1.0, 10.0]), D, 0.0, 0.0)
+    else:
+        prior = SparsePrior.build(spec, X[:20])
+        if kind == "separate":
+            others = [SparsePrior.build(KernelSpec(2.0 * RBF(0.5 + c), D), X[20 * c : 20 * c + 20]) for c in range(3)]
+            prior = SeparatePriors(tuple(others))
+    name = "softmax" if kind == "separate" else "logit"
+    site = LIKELIHOODS[name].site("exact", 3 if kind == "separate" else 2)
+    return ArraySource(X, y, weight, cache_bytes), prior, site, n_latents
+
+
+def first_posterior(prior, n_latents):
+    return SparsePosterior.at_prior(prior) if isinstance(prior, LinearPrior) else prior.at_prior(n_latents)
+
+
+def arrays_of(record):
+    """All numbers of a record, one after the other."""
+    if isinstance(record, list | tuple):
+        return np.concatenate([arrays_of(part) for part in record])
+    if hasattr(record, "__dict__"):
+        return arrays_of([value for value in vars(record).values() if not isinstance(value, str)])
+    return np.ravel(np.asarray(record, dtype=float))
+
+
+def calls(kind):
+    """Every statistic, with a state."""
+    source, prior, site, n_latents = problem(kind)
+    with Threads() as executor:
+        training = Training(source, executor, n_latents)
+        q = coordinate_ascent(
+            training, first_posterior(prior, n_latents), site, tol=0.0, max_iter=2, history=History()
+        ).q
+        point = update(training, q, site)
+        found = {
+            statistics.update: point.sites,
+            statistics.stated: point.sites,
+            statistics.expected_log_likelihood: point.sites,
+            statistics.quadratic_constant: point.sites,
+            statistics.marginals: q.belief,
+        }
+        if kind in ("linear", "CSR"):
+            return source, found
+        basis = prior.basis(n_latents)
+        curvature = LIKELIHOODS["softmax"].bounds["exact"].curvature
+        found |= {
+            statistics.restate: statistics.Restatement(point.sites, basis),
+            statistics.mean_gradient: point.sites,
+            correction: point.sites,
+        }
+        if kind == "separate":
+            found[statistics.curvature_product] = statistics.Products(point.sites, curvature, q.w)
+        if kind == "sparse":
+            w = q.w[None]
+            M, alpha = np.random.default_rng(1).normal(size=(1, 20, 20)), w + 1.0
+            found[statistics.gradient] = statistics.Contraction(point.sites, basis, w, M, alpha)
+            found[statistics.prior_curvature] = statistics.PriorVariances(point.sites, basis)
+    return source, found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_statistics_are_pure_functions_of_a_block_and_a_state(kind):
+    """The same bits again, without what the block remembers, and from copies; the state stays as it is."""
+    source, found = calls(kind)
+    for function, state in found.items():
+        before = pickle.dumps(state)
+        for block in source.blocks():
+            record = arrays_of(function(block, state))
+            again = arrays_of(function(block, state))
+            block.forget()
+            fresh = arrays_of(function(block, state))
+            copied = arrays_of(
+                pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(block)), pickle.loads(before))
+            )
+            for other in (again, fresh, copied):
+                np.testing.assert_array_equal(record, other)
+        assert pickle.dumps(state) == before
+
+
+@pytest.fixture(scope="module")
+def executors():
+    with Threads(1) as one, Threads(3) as three, Processes(2) as processes:
+        yield one, three, processes, Forgetful()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pool_of_processes_makes_the_bits_of_threads(kind, executors):
+    """Functions, states and records pickle, and nothing else is shared."""
+    posteriors = []
+    for executor in executors:
+        source, prior, site, n_latents = problem(kind)
+        start = first_posterior(prior, n_latents)
+        training = Training(source, executor, n_latents)
+        ascent = coordinate_ascent(training, start, site, tol=1e-6, max_iter=4, history=History())
+        posteriors.append([*ascent.q.natural, np.array(ascent.elbo)])
+    for other in posteriors[1:]:
+        for one, same in zip(posteriors[0], other, strict=True):
+            np.testing.assert_array_equal(one, same)
+
+
+def test_records_are_summed_in_the_order_of_the_blocks():
+    """Whichever comes first: a sum of numbers of very different size tells."""
+    source = ArraySource(np.arange(7 * BLOCK_ROWS, dtype=float)[:, None])
+    with Threads(3) as executor:
+        for _ in range(5):
+            assert executor.reduce(number_of_block, source, Free()) == expected_sum(7)
+    assert Forgetful().reduce(number_of_block, source, Free()) == expected_sum(7)
+
+
+class Free:
+    """A state that asks for as many threads as there are."""
+
+    cost = Cost(1e9, 1)
+
+
+def number_of_block(block, state):
+    return 10.0 ** (16 - 5 * (block.start // BLOCK_ROWS))
+
+
+def expected_sum(n):
+    total = 10.0**16
+    for i in range(1, n):
+        total += 10.0 ** (16 - 5 * i)
+    return total
+
+
+def test_a_failing_block_fails_the_pass_and_leaves_the_executor_to_use():
+    source = ArraySource(np.zeros((5 * BLOCK_ROWS, 1)))
+    with Threads(2) as executor:
+        with pytest.raises(ZeroDivisionError):
+            executor.reduce(failing, source, Free())
+        assert executor.reduce(count, source, Free()) == 5 * BLOCK_ROWS
+
+
+def failing(block, state):
+    return 1 / (block.start - 2 * BLOCK_ROWS)
+
+
+def count(block, state):
+    return len(block)
+
+
+def test_sites_can_be_stated_again_after_every_cache_is_lost():
+    """Learning starts from the sites of a stated posterior, under another kernel, though nothing remembers them."""
+    source, prior, site, _ = problem("sparse")
+    other = SparsePrior.build(KernelSpec(ConstantKernel(1.0) * RBF(0.7) + DotProduct(0.5), D), prior.Z)
+    with Threads() as executor:
+        training = Training(source, executor)
+        point = update(training, prior.at_prior(None), site)
+        q = proper_posterior(training, point.sites, other)
+        for block in source.blocks():
+            block.forget()
+        again = proper_posterior(training, point.sites, other)
+    for one, same in zip(q.natural, again.natural, strict=True):
+        np.testing.assert_array_equal(one, same)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "separate"])
+def test_whitened_rows_are_kept_within_their_memory_only(kind):
+    bits = []
+    for cache_bytes in (2**29, 8 * 20 * N // 2, 0):
+        source, prior, site, n_latents = problem(kind, cache_bytes)
+        with Threads() as executor:
+            training = Training(source, executor, n_latents)
+            q = coordinate_ascent(training, prior.at_prior(n_latents), site, tol=0.0, max_iter=3, history=History()).q
+        bits.append(q.P.tobytes() + q.h.tobytes())
+    assert len(set(bits)) == 1
+
+
+def test_a_sample_has_the_rows_it_is_asked_for():
+    X, y, weight = rows(None)
+    chosen = np.array([5, 1, N - 1, 5])
+    part = ArraySource(X, y, weight).sample(chosen, 3.0)
+    np.testing.assert_array_equal(part.X, X[chosen])
+    np.testing.assert_array_equal(part.y, y[chosen])
+    np.testing.assert_array_equal(part.weight, 3.0 * weight[chosen])
+    assert part.total_weight == pytest.approx(3.0 * weight[chosen].sum())
+    assert len(ArraySource(X, y).sample(chosen).weight) == 0
+    np.testing.assert_array_equal(ArraySource(X, y).sample(chosen, 2.0).weight, np.full(4, 2.0))
+
+
+def test_every_module_is_installed():
+    """The list in meson.build is of all modules there are."""
+    root = Path(__file__).parent.parent / "xgpc"
+    names = {path.relative_to(root).as_posix() for path in root.rglob("*.py*") if path.suffix in (".py", ".pyi")}
+    listed = (root.parent / "meson.build").read_text(encoding="utf-8")
+    assert {name for name in names if f"'xgpc/{name}'" not in listed} == set()
+    assert {line.strip(" ',") for line in listed.splitlines() if line.startswith("  'xgpc/")} == {
+        f"xgpc/{name}" for name in names | {"py.typed"}
+    }
+    assert Path(xgpc.__file__).name == "__init__.py"

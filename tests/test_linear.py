@@ -161,6 +161,15 @@ def test_sparse_rows_give_what_dense_ones_give(density, params):
         np.testing.assert_allclose(model.predict_proba(kind(rows)), dense.predict_proba(rows), atol=1e-10)
 
 
+def test_natural_parameters_of_sparse_rows_are_the_lower_triangles_of_dense_ones():
+    rows, y = sparse_problem(0.02)
+    q = LinearPrior(np.append(np.full(40, 0.7), 10.0), 40, 0.0, 0.0).posterior((np.eye(41), np.ones(41)))
+    site, labels = LIKELIHOODS["logit"].site("exact"), 2.0 * y - 1.0
+    (P, h), (dense_P, dense_h) = (update(training(X, labels), q, site).target for X in (sparse.csr_array(rows), rows))
+    np.testing.assert_allclose(P, dense_P, rtol=0.0, atol=1e-11 * np.abs(dense_P).max())
+    np.testing.assert_allclose(h, dense_h, rtol=0.0, atol=1e-11 * np.abs(dense_h).max())
+
+
 @pytest.mark.parametrize("density", [None, 0.02, 0.3])
 @pytest.mark.parametrize("params", [{}, {"batch_size": 200, "tol": 1e-2}], ids=str)
 def test_n_jobs_does_not_change_a_bit(density, params):

@@ -1,0 +1,159 @@
+"""What the estimator is given: bad data and parameters are refused, odd but valid data give probabilities."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.gaussian_process.kernels import RBF, ExpSineSquared, Matern, WhiteKernel
+from support.reference import moons
+
+from xgpc import GPClassifier
+
+ROWS, LABELS = moons(40)
+
+
+def replaced(value):
+    X = ROWS.copy()
+    X[3, 1] = value
+    return X
+
+
+BAD = {
+    "nan": (replaced(np.nan), LABELS, {}, "NaN"),
+    "infinity": (replaced(np.inf), LABELS, {}, "infinity"),
+    "huge": (replaced(1e200), LABELS, {}, "scale the features"),
+    "one class": (ROWS, np.zeros(40), {}, "1 class"),
+    "regression": (ROWS, ROWS[:, 0], {}, "Unknown label type"),
+    "empty": (np.empty((0, 2)), np.empty(0), {}, "minimum of 1 is required"),
+    "no features": (np.empty((40, 0)), LABELS, {}, "0 feature"),
+    "1-D": (ROWS[:, 0], LABELS, {}, "2D array"),
+    "complex": (ROWS + 1j, LABELS, {}, "Complex data"),
+    "strings": (ROWS.astype(str).astype(object) + "x", LABELS, {}, "convert string to float"),
+    "lengths": (ROWS, LABELS[:-1], {}, "inconsistent numbers of samples"),
+    "weights negative": (ROWS, LABELS, {"sample_weight": -np.ones(40)}, "sample_weight must not be negative"),
+    "weights nan": (ROWS, LABELS, {"sample_weight": np.full(40, np.nan)}, "NaN"),
+    "weights of one class": (ROWS, LABELS, {"sample_weight": LABELS}, "rows of two classes"),
+    "weights huge": (ROWS, LABELS, {"sample_weight": np.full(40, 1e300)}, "Weights .* between 1e-100 and 1e"),
+    "weights tiny": (ROWS, LABELS, {"sample_weight": np.full(40, 1e-310)}, "Weights .* between 1e-100 and 1e"),
+    "weights short": (ROWS, LABELS, {"sample_weight": np.ones(3)}, "sample_weight.shape"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_data_is_refused_and_leaves_the_estimator_as_it_was(case):
+    X, y, extra, message = BAD[case]
+    model = GPClassifier(n_inducing=10, random_state=0)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y, **extra)
+    assert vars(model) == vars(GPClassifier(n_inducing=10, random_state=0))
+    model.fit(ROWS, LABELS)
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y, **extra)
+    assert vars(model) == before
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"kernel": ExpSineSquared()}, "ExpSineSquared.* is not supported. Supported: ConstantKernel"),
+        ({"kernel": RBF() * Matern(nu=1.0)}, "Matern.* is not supported. Supported"),
+        ({"kernel": RBF([1.0, 2.0, 3.0])}, "3 length scales but X has 2 features"),
+        ({"kernel": WhiteKernel()}, "white noise alone"),
+        ({"kernel": "rbf"}, "scikit-learn kernel object"),
+        ({"likelihood": "gamma"}, r"likelihood must be one of \['logit', 'probit', 'step', 'svm', 'softmax'"),
+        ({"likelihood": None}, "likelihood must be one of"),
+        ({"likelihood": "svm", "bound": "polya-gamma"}, r"with likelihood 'svm', one of \['exact', 'augmented'\]"),
+        ({"label_noise": 0.5}, "label_noise must be 'learn' or a number between 0 and 0.5"),
+        ({"label_noise": "auto"}, "label_noise must be"),
+        ({"label_noise": True}, "label_noise must be"),
+        ({"bound": "laplace"}, "'exact', 'polya-gamma', 'taylor'"),
+        ({"n_inducing": 0}, "positive integer or 'auto'"),
+        ({"n_inducing": 2.5}, "positive integer or 'auto'"),
+        ({"n_inducing": "many"}, "positive integer or 'auto'"),
+        ({"inducing_points": "grid"}, "'kmeans', 'random', 'greedy', 'all'"),
+        ({"inducing_points": np.ones((3, 5))}, r"shape \(m, 2\).*got \(3, 5\)"),
+        ({"inducing_points": [[np.nan, 1.0]]}, "inducing points contain NaN"),
+        ({"inducing_points": [["a", "b"]]}, "numeric array"),
+        ({"optimizer": "sgd"}, "optimizer must be one of .*'profile', 'alternate', 'joint', 'hybrid', 'adam'"),
+        ({"optimizer": len}, "optimizer must be one of"),
+        ({"n_restarts_optimizer": -1}, "n_restarts_optimizer must be an integer that is not negative"),
+        ({"n_restarts_optimizer": 1.5}, "n_restarts_optimizer must be an integer that is not negative"),
+        ({"n_restarts_optimizer": True}, "n_restarts_optimizer must be an integer that is not negative"),
+        ({"subset_sizes": "all"}, "subset_sizes must be 'auto', None, or increasing positive integers"),
+        ({"subset_sizes": 100}, "subset_sizes must be"),
+        ({"subset_sizes": []}, "subset_sizes must be"),
+        ({"subset_sizes": [0, 10]}, "subset_sizes must be"),
+        ({"subset_sizes": [20, 10]}, "subset_sizes must be"),
+        ({"subset_sizes": [10, 10]}, "subset_sizes must be"),
+        ({"subset_sizes": [10.0, 20.0]}, "subset_sizes must be"),
+        ({"subset_sizes": [[10, 20]]}, "subset_sizes must be"),
+        ({"share": "some"}, "share must be"),
+        ({"batch_size": -5}, "batch_size must be a positive integer or None"),
+        ({"learning_rate": 2.0}, "learning_rate must be"),
+        ({"max_iter": 0}, "max_iter must be a positive integer"),
+        ({"tol": -1.0}, "tol must be"),
+        ({"class_weight": {0: -1.0, 1: 1.0}}, "class_weight must be positive"),
+        ({"class_weight": {0: np.nan, 1: 1.0}}, "class_weight must be positive and finite"),
+        ({"class_weight": {0: np.inf, 1: 1.0}}, "class_weight must be positive and finite"),
+        ({"class_weight": "even"}, "class_weight"),
+        ({"n_jobs": 0}, "n_jobs must be a number of threads"),
+        ({"n_jobs": "2"}, "n_jobs must be a number of threads"),
+        ({"learn_inducing": "no"}, "learn_inducing must be True or False"),
+    ],
+    ids=str,
+)
+def test_bad_parameters_are_refused(params, message):
+    with pytest.raises(ValueError, match=message):
+        GPClassifier(**params).fit(ROWS, LABELS)
+
+
+def test_prediction_refuses_other_widths_and_unfitted_models():
+    model = GPClassifier(n_inducing=5, random_state=0)
+    for method in ("predict", "predict_proba", "decision_function", "predict_latent", "predict_log_proba"):
+        with pytest.raises(NotFittedError):
+            getattr(model, method)(ROWS)
+    model.fit(ROWS, LABELS)
+    for method in ("predict", "predict_proba", "decision_function", "predict_latent", "predict_log_proba"):
+        with pytest.raises(ValueError, match="expecting 2 features"):
+            getattr(model, method)(np.ones((4, 3)))
+    with pytest.raises(ValueError, match="not in classes_"):
+        model.elbo(ROWS, LABELS + 5)
+
+
+ODD = {
+    "more inducing points than rows": (ROWS, {"n_inducing": 1000}),
+    "duplicated inducing points": (ROWS, {"inducing_points": np.repeat(ROWS[:5], 4, axis=0)}),
+    "duplicated rows": (np.repeat(ROWS[:20], 2, axis=0), {}),
+    "one distinct row": (np.ones((40, 2)), {}),
+    "constant feature": (np.column_stack([ROWS, np.full(40, 7.0)]), {}),
+    "huge scale": (1e100 * ROWS, {}),
+    "tiny scale": (1e-200 * ROWS, {}),
+    "mixed scales": (ROWS * [1e-8, 1e8], {}),
+    "far from the origin": (ROWS + 1e8, {}),
+    "one row of each class": (ROWS[np.argsort(LABELS)][[0, -1]], {}),
+    "kernel of another scale": (1e9 * ROWS, {"kernel": RBF(1.0), "optimizer": None}),
+    "separable": (np.column_stack([np.sort(ROWS[:, 0]) + 10 * np.arange(40), np.zeros(40)]), {}),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_but_valid_data_gives_probabilities(case):
+    X, params = ODD[case]
+    y = np.sort(LABELS)[[0, -1]] if len(X) == 2 else LABELS
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = GPClassifier(random_state=0, **params).fit(X, y)
+    proba = model.predict_proba(X)
+    assert np.all(np.isfinite(proba))
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    assert np.isfinite(model.elbo_)
+    assert len(model.inducing_points_) <= max(len(X), 20)
+
+
+def test_scale_of_the_features_does_not_matter():
+    expected = GPClassifier(random_state=0).fit(ROWS, LABELS).predict_proba(ROWS)
+    for factor in (1e100, 1e-200):
+        scaled = GPClassifier(random_state=0).fit(factor * ROWS, LABELS).predict_proba(factor * ROWS)
+        np.testing.assert_allclose(scaled, expected, atol=1e-4)

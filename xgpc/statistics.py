@@ -17,7 +17,7 @@ from ._engine import Site
 from .kernels.spec import KernelGradient
 from .likelihoods.registry import Curvature
 from .rows.block import Block, Sites
-from .rows.executor import Cost
+from .rows.executor import Cost, give_back
 
 
 @dataclass
@@ -48,6 +48,11 @@ class Moments:
         self.P += other.P
         self.h += other.h
         return self
+
+    def release(self) -> None:
+        """Nobody uses the matrices any more."""
+        if self.P.ndim == 3:
+            give_back(self.P)
 
 
 class Basis(Protocol):

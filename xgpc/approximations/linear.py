@@ -12,7 +12,8 @@ from scipy.optimize import minimize_scalar
 from .. import _engine
 from .._engine import Site, Workspace
 from ..rows.block import Block, Sites
-from ..rows.executor import Cost, workspace
+from ..rows.executor import Cost, lower_triangles, workspace
+from ..rows.source import Picked
 from .base import Natural, freeze, new_key
 from .row_span import RowSpan
 from .sparse import GaussianBelief, SparsePosterior
@@ -81,7 +82,7 @@ class LinearBasis:
         n, (tiles, work) = len(block), self._tiles(block.X)
         mean, variance, precision, linear = np.empty((4, 1, n))
         D = len(self.scale)
-        P, h = np.zeros((1, D, D)), np.zeros((1, D))
+        P, h = lower_triangles(1, D), np.zeros((1, D))
         total = _engine.update_block(
             None, NO_FEATURES, tiles, True, 0, n, NO_FEATURES, belief.Rinv, belief.w, site, block.y, block.weight, work,
             mean, variance, precision, linear, P, h,
@@ -99,9 +100,11 @@ class LinearBasis:
         )
         return mean, variance
 
-    def mini_batches(self, X: Any) -> tuple[list[None], Any, np.ndarray]:
+    def mini_batches(self, picked: Picked) -> tuple[list[None], np.ndarray, Picked]:
         """What the compiled mini-batch loop takes: no kernel, and the whitened rows."""
-        return [None], self.whitened(X), NO_FEATURES[None]
+        X, y, weight, rows = picked
+        weight = weight[rows] if len(weight) else weight
+        return [None], NO_FEATURES[None], Picked(self.whitened(X[rows]), y[rows], weight, np.arange(len(rows)))
 
 
 def _sparse_marginals(a: Any, belief: GaussianBelief) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,8 @@ from .._engine import Site, Workspace
 from .._kernels import InducingKernel
 from ..kernels.spec import KernelGradient, KernelSpec
 from ..rows.block import Block, Sites
-from ..rows.executor import Cost, workspace
+from ..rows.executor import Cost, lower_triangles, workspace
+from ..rows.source import Picked
 from ..statistics import Basis, Contraction, GivenSites, StatedSites, gradient
 from .base import KernelPrior, Natural, Training, cholesky_and_inverse, freeze, joint_marginals, new_key
 
@@ -78,7 +79,7 @@ class InducingBasis:
 
     def _zeros(self) -> Natural:
         m = self.parts[0][0].n_inducing
-        return np.zeros((self.n_latents, m, m)), np.zeros((self.n_latents, m))
+        return lower_triangles(self.n_latents, m), np.zeros((self.n_latents, m))
 
     def marginals(self, block: Block, belief: GaussianBelief) -> tuple[np.ndarray, np.ndarray]:
         mean, variance = np.empty((2, self.n_latents, len(block)))
@@ -133,9 +134,9 @@ class InducingBasis:
         self._keep(block)
         return totals
 
-    def mini_batches(self, X: np.ndarray) -> tuple[list[InducingKernel], np.ndarray, np.ndarray]:
-        """What the compiled mini-batch loop takes: kernels, rows, and each L^{-1}."""
-        return [core for core, *_ in self.parts], X, np.stack([Linv for _, Linv, _ in self.parts])
+    def mini_batches(self, picked: Picked) -> tuple[list[InducingKernel], np.ndarray, Picked]:
+        """What the compiled mini-batch loop takes: kernels, each L^{-1}, and rows."""
+        return [core for core, *_ in self.parts], np.stack([Linv for _, Linv, _ in self.parts]), picked
 
     def prior_variances(self, block: Block) -> np.ndarray:
         """k(x, x) (rows,) of the first kernel."""
@@ -179,7 +180,7 @@ class CoefficientBasis(Basis, Protocol):
 
     def update(self, block: Block, belief: GaussianBelief, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]: ...
 
-    def mini_batches(self, X: Any) -> tuple[list[Any], np.ndarray, np.ndarray]: ...
+    def mini_batches(self, picked: Picked) -> tuple[list[Any], np.ndarray, Picked]: ...
 
 
 @dataclass(frozen=True, eq=False)

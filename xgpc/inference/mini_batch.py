@@ -14,7 +14,7 @@ from .._engine import Site
 from .._svi import SCHEDULES, NaturalGradient
 from ..approximations.base import Prior, Training
 from ..approximations.sparse import SparsePosterior
-from ..rows.source import ArraySource
+from ..rows.source import Picked
 from .ascent import Point, best_parameter, start_site, update
 from .history import History
 
@@ -104,18 +104,18 @@ class MiniBatches:
     def average(self) -> np.ndarray:
         return self._loop.average
 
-    def run(self, q: SparsePosterior, rows: ArraySource, site: Site) -> np.ndarray:
+    def run(self, q: SparsePosterior, rows: Picked, site: Site) -> np.ndarray:
         """A step for each ``batch`` consecutive rows, under q's prior.
 
         Returns
         -------
         (3, steps) array: rate, relative change of the average, and estimate of the log-likelihood of all rows.
         """
-        kernels, X, Linv = q.basis.mini_batches(rows.X)
-        records = np.empty((3, rows.n_rows // self.batch))
+        kernels, Linv, (X, y, weight, order) = q.basis.mini_batches(rows)
+        records = np.empty((3, len(order) // self.batch))
         info = self._loop.run(
-            kernels, X, np.arange(rows.n_rows), self.batch, Linv, site, rows.y, rows.weight, float(self.n_total),
-            self._work, self._labels, self._weights, *records,
+            kernels, X, order, self.batch, Linv, site, y, weight, float(self.n_total), self._work, self._labels,
+            self._weights, *records,
         )  # fmt: skip
         if info:
             raise ValueError(
@@ -143,12 +143,10 @@ class MiniBatches:
         n, batch, m = len(training), self.batch, self._loop.n_inducing
         work = m * self.latents * (m**2 + 3 * batch * m + batch * training.source.n_features)
         rows_per_call = batch * max(1, int(WORK_PER_CALL / work))
-        order = random_state.permutation(n)[: n - n % batch]
+        order = random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
         log_likelihoods: list[np.ndarray] = []
         for start in range(0, len(order), rows_per_call):
-            rate, change, log_likelihood = self.run(
-                q, training.source.sample(order[start : start + rows_per_call]), site
-            )
+            rate, change, log_likelihood = self.run(q, training.source.pick(order[start : start + rows_per_call]), site)
             history.add(epoch=number, learning_rate=rate, change=change, log_likelihood=log_likelihood)
             log_likelihoods.append(log_likelihood)
             if window.rests(change[rate > 0.0]) and number > MIN_EPOCHS:

@@ -126,7 +126,7 @@ def _mini_batches(
         n_iter += 1
         estimates, vectors = [], []
         for rows in _shuffled(n, batch * steps, random_state).reshape(-1, NATURAL_STEPS * batch):
-            _, _, log_likelihood = loop.run(q, training.source.sample(rows), site)
+            _, _, log_likelihood = loop.run(q, training.source.pick(rows), site)
             q = loop.posterior(q.prior, loop.eta)
             estimates.append(log_likelihood - q.kl)
             gradient, site = _gradient(training, np.sort(rows), q, site)

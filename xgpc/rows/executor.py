@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 from joblib import effective_n_jobs
 
 from .._engine import Workspace
@@ -71,10 +72,29 @@ class Executor(ABC):
         total: Any = next(records)
         for record in records:
             total += record
+            release = getattr(record, "release", None)
+            if release is not None:
+                release()
         return total
 
 
 _scratch = threading.local()
+# Matrices of records that have been added: fresh memory for those of each block would cost 3 % of a pass.
+_spare: deque[np.ndarray] = deque(maxlen=2 * GROUP)
+
+
+def lower_triangles(n_latents: int, m: int) -> np.ndarray:
+    """Matrices (n_latents, m, m) of which the lower triangles are to be written, zeros above."""
+    try:
+        matrices = _spare.pop()
+    except IndexError:
+        return np.zeros((n_latents, m, m))
+    return matrices if matrices.shape == (n_latents, m, m) else np.zeros((n_latents, m, m))
+
+
+def give_back(matrices: np.ndarray) -> None:
+    """Matrices that ``lower_triangles`` made, and nobody uses any more."""
+    _spare.append(matrices)
 
 
 def workspace(rows: int, n_inducing: int, n_features: int, n_latents: int = 1) -> Workspace:
@@ -111,6 +131,7 @@ class Threads(Executor):
     ) -> None:
         try:
             _scratch.work = None
+            _spare.clear()
             if self._pool is not None:
                 self._pool.shutdown(cancel_futures=True)
                 self._pool = None

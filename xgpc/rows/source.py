@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,6 +14,15 @@ from .block import BLOCK_ROWS, Block
 CACHE_BYTES = 2**29
 
 NONE = np.empty(0)
+
+
+class Picked(NamedTuple):
+    """Rows in memory: numbers (r,) of rows of X (n, d), with labels (n,) and weights (n,), or empty for ones."""
+
+    X: Any
+    y: np.ndarray
+    weight: np.ndarray
+    rows: np.ndarray
 
 
 class RowSource(Protocol):
@@ -37,6 +46,9 @@ class RowSource(Protocol):
 
     def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
         """Some rows (r,), by their numbers, in memory; their weights times ``scale``."""
+
+    def pick(self, rows: np.ndarray) -> Picked:
+        """Some rows (r,), by their numbers, for one reading: no copy where they are in memory."""
 
 
 class ArraySource:
@@ -70,6 +82,9 @@ class ArraySource:
     def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
         weight = self.weight[rows] if len(self.weight) else np.ones(len(rows) if scale != 1.0 else 0)
         return ArraySource(self.X[rows], self.y[rows], scale * weight)
+
+    def pick(self, rows: np.ndarray) -> Picked:
+        return Picked(self.X, self.y, self.weight, rows)
 
     def uncached(self) -> ArraySource:
         """The same rows, without memory for caches of whitened ones."""

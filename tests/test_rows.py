@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 from support.executors import Forgetful, Processes
+from support.sources import FileSource
 
 import xgpc
 from xgpc import statistics
@@ -18,7 +19,9 @@ from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference.ascent import coordinate_ascent, proper_posterior, update
 from xgpc.inference.correction import correction
 from xgpc.inference.history import History
+from xgpc.inference.mini_batch import Epochs, stochastic
 from xgpc.kernels.spec import KernelSpec
+from xgpc.learning.profile import Options, profile
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.rows.block import BLOCK_ROWS
 from xgpc.rows.executor import Cost, Threads
@@ -216,6 +219,24 @@ def test_whitened_rows_are_kept_within_their_memory_only(kind):
             q = coordinate_ascent(training, prior.at_prior(n_latents), site, tol=0.0, max_iter=3, history=History()).q
         bits.append(q.P.tobytes() + q.h.tobytes())
     assert len(set(bits)) == 1
+
+
+def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
+    """Learning, too, with blocks that live as long as one statistic: the same bits."""
+    X, y, _ = rows(None)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    _, prior, site, _ = problem("sparse")
+    bits = []
+    for source in (ArraySource(X, y), FileSource(tmp_path / "X.npy", tmp_path / "y.npy")):
+        with Threads(2) as executor:
+            training, options = Training(source, executor), Options(True, 1e-4, 5, History())
+            point = profile(training, prior.at_prior(None), site, options).point
+            q, *_ = stochastic(
+                training, point.q, site, Epochs(50, (0, 10.0, 0.0), 1e-3, 2, np.random.RandomState(0), History())
+            )
+        bits.append([point.q.P.tobytes(), point.elbo, q.q.h.tobytes(), q.elbo])
+    assert bits[0] == bits[1]
 
 
 def test_a_sample_has_the_rows_it_is_asked_for():

@@ -10,7 +10,6 @@ from uuid import uuid4
 import numpy as np
 from scipy.linalg import lapack
 
-from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
 from ..rows.block import Block
 from ..rows.executor import Executor, State, Threads
@@ -112,45 +111,58 @@ class KernelPrior(Prior, Protocol):
         """q = p."""
 
 
-class GroupPrior(KernelPrior, Protocol):
-    """The prior of latent functions that share a kernel, which knows how to make what several of them need."""
+class Grouped:
+    """A prior by its groups, which are of one kind: what the first knows how to make is made of all.
+
+    Attributes
+    ----------
+    key : str, the same for the same prior
+    """
+
+    key: str
 
     @property
-    def spec(self) -> KernelSpec: ...
+    def groups(self) -> tuple[Any, ...]:
+        """The priors of the latent functions: one for all, itself, or one for each."""
+        return (self,)
 
     @property
-    def core(self) -> InducingKernel: ...
+    def n_inducing(self) -> int:
+        return len(self.groups[0].Z)
 
-    @property
-    def key(self) -> str: ...
+    def basis(self, n_latents: int | None) -> Basis:
+        return self.groups[0].basis_of(self.groups, self.key, n_latents)
 
-    def joint_basis(self, prior: KernelPrior, key: str, n_latents: int | None) -> Basis: ...
+    def posterior(self, natural: Natural) -> Any:
+        """q from its natural parameters, or None if they make none."""
+        return self.groups[0].posterior_of(self, natural)
 
-    def joint_posterior(self, prior: KernelPrior, natural: Natural) -> KernelPosterior | None: ...
-
-    def joint_at_prior(self, prior: KernelPrior, n_latents: int | None) -> KernelPosterior: ...
+    def at_prior(self, n_latents: int | None) -> Any:
+        """q = p."""
+        shape = () if n_latents is None else (n_latents,)
+        return self.posterior(self.groups[0].with_sites(*self.groups[0].no_sites(shape)))
 
 
 @dataclass(frozen=True, eq=False)
-class SeparatePriors:
+class SeparatePriors(Grouped):
     """A kernel and inducing points, as many, for each latent function.
 
     Attributes
     ----------
-    groups : tuple of C priors
+    members : tuple of C priors
     """
 
-    groups: tuple[Any, ...]
+    members: tuple[Any, ...]
     key: str = field(default_factory=new_key, repr=False)
+
+    @property
+    def groups(self) -> tuple[Any, ...]:
+        return self.members
 
     @property
     def Z(self) -> np.ndarray:
         """Inducing points (C, m, d)."""
         return np.stack([prior.Z for prior in self.groups])
-
-    @property
-    def n_inducing(self) -> int:
-        return self.groups[0].n_inducing
 
     @property
     def jitter(self) -> float:
@@ -162,21 +174,13 @@ class SeparatePriors:
         return self.groups[0].is_full
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SeparatePriors:
+        """The same with other kernels and inducing points, one for each group."""
         return SeparatePriors(
             tuple(group.rebuilt([spec], points) for group, spec, points in zip(self.groups, specs, Z, strict=True))
         )
 
-    def basis(self, n_latents: int | None) -> Basis:
-        return self.groups[0].joint_basis(self, self.key, n_latents)
-
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
         return self.groups[0].with_sites(P, h)
-
-    def posterior(self, natural: Natural) -> KernelPosterior | None:
-        return self.groups[0].joint_posterior(self, natural)
-
-    def at_prior(self, n_latents: int | None) -> KernelPosterior:
-        return self.groups[0].joint_at_prior(self, n_latents)
 
 
 class Posterior(Protocol):

@@ -27,7 +27,7 @@ from ..kernels.spec import KernelGradient, KernelSpec
 from ..rows.executor import Threads
 from ..rows.source import ArraySource
 from ..statistics import GivenSites, StatedSites
-from .base import KernelPrior, Natural, Training, cholesky_and_inverse, freeze, joint_marginals, new_key
+from .base import Grouped, KernelPrior, Natural, Training, cholesky_and_inverse, freeze, joint_marginals, new_key
 from .full_rows import (
     DistinctRows,
     Explained,
@@ -47,7 +47,7 @@ LEAST_EXPLAINED = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class FullPrior:
+class FullPrior(Grouped):
     """p(f) = N(0, K) at the distinct training rows, without a white kernel's noise.
 
     Attributes
@@ -100,45 +100,28 @@ class FullPrior:
         return cls(spec, core, K, noise, rows or DistinctRows(Z), n_jobs)
 
     @property
-    def groups(self) -> tuple[FullPrior, ...]:
-        """The priors of the latent functions: one for all."""
-        return (self,)
-
-    @property
     def Z(self) -> np.ndarray:
         """(n, d) distinct training rows."""
         return self.rows.Z
-
-    @property
-    def n_inducing(self) -> int:
-        return len(self.Z)
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> FullPrior:
         """The same with another kernel, the one of ``specs``, and other rows."""
         rows = self.rows if np.array_equal(Z, self.Z) else None
         return FullPrior.build(specs[0], Z, self.n_jobs, rows)
 
-    def basis(self, n_latents: int | None) -> ValueBasis:
+    def basis_of(self, groups: Sequence[Any], key: str, n_latents: int | None) -> ValueBasis:
         return ValueBasis(self.rows, n_latents or 1)
-
-    def joint_basis(self, prior: KernelPrior, key: str, n_latents: int | None) -> ValueBasis:
-        return self.basis(n_latents)
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
         """The sites themselves: what they add to the prior."""
         return P, h
 
-    def posterior(self, natural: Natural) -> FullPosterior | None:
-        return FullPosterior.from_natural(self, *natural)
-
-    def joint_posterior(self, prior: KernelPrior, natural: Natural) -> FullPosterior | None:
+    def posterior_of(self, prior: KernelPrior, natural: Natural) -> FullPosterior | None:
         return FullPosterior.from_natural(prior, *natural)
 
-    def at_prior(self, n_latents: int | None) -> FullPosterior:
-        return FullPosterior.at_prior(self, n_latents)
-
-    def joint_at_prior(self, prior: KernelPrior, n_latents: int | None) -> FullPosterior:
-        return FullPosterior.at_prior(prior, n_latents)
+    def no_sites(self, shape: tuple[int, ...]) -> Natural:
+        zeros = np.zeros((*shape, len(self.Z)))
+        return zeros, zeros
 
     def factor(self, precision: np.ndarray) -> Factor | None:
         """Factors of M for sites of these precisions (n,), or None if q is not proper; O(n^3)."""
@@ -203,14 +186,6 @@ class FullPosterior:
 
     def __post_init__(self) -> None:
         freeze(self)
-
-    @classmethod
-    def at_prior(cls, prior: Any, n_latents: int | None = None) -> FullPosterior:
-        """q = p."""
-        zeros = np.zeros((*(() if n_latents is None else (n_latents,)), prior.n_inducing))
-        q = cls.from_natural(prior, zeros, zeros)
-        assert q is not None
-        return q
 
     @classmethod
     def from_natural(cls, prior: Any, precision: np.ndarray, linear: np.ndarray) -> FullPosterior | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from ..rows.block import Block, Sites
 from ..rows.executor import Cost, lower_triangles, workspace
 from ..rows.source import Picked
 from ..statistics import Basis, Contraction, GivenSites, StatedSites, gradient
-from .base import KernelPrior, Natural, Training, cholesky_and_inverse, freeze, joint_marginals, new_key
+from .base import Grouped, KernelPrior, Natural, Training, cholesky_and_inverse, freeze, joint_marginals, new_key
 
 # Relative to the mean diagonal of k(Z, Z). Least jitter at which the Cholesky factorisation of a smooth kernel's
 # matrix succeeds in float64 with room to spare; escalated tenfold, at most so often, when it does not.
@@ -50,88 +50,74 @@ class InducingBasis:
         """Kernels: one, or as many as latent functions."""
         return len(self.parts)
 
-    def _scratch(self, block: Block) -> Workspace:
+    def _scratch(self, n: int) -> Workspace:
         core, _, _ = self.parts[0]
-        return workspace(len(block), core.n_inducing, core.n_features, self.n_latents)
+        return workspace(n, core.n_inducing, core.n_features, self.n_latents)
 
-    def _whitened(self, block: Block) -> tuple[np.ndarray, bool]:
-        return block.whitened(self.key, len(self.parts), len(block) * self.parts[0][0].n_inducing)
+    def _each(self, block: Block) -> Iterator[tuple[InducingKernel, tuple[Any, ...], slice, Workspace]]:
+        """Of each kernel: that, what the compiled functions of a block begin with, its latent functions, and scratch.
 
-    def update(self, block: Block, belief: GaussianBelief, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
-        n, work, (caches, cached) = len(block), self._scratch(block), self._whitened(block)
-        mean, variance, precision, linear = np.empty((4, self.n_latents, n))
-        if len(self.parts) == 1:
-            core, Linv, _ = self.parts[0]
-            P, h = self._zeros()
-            total = _engine.update_block(
-                core, block.X, caches[0], cached, 0, n, Linv, belief.Rinv, belief.w, site, block.y, block.weight, work,
-                mean, variance, precision, linear, P, h,
-            )  # fmt: skip
-            self._keep(block)
-        else:
-            mean, variance = self.marginals(block, belief)
-            total = _engine.sites_block(site, 0, n, mean, variance, block.y, block.weight, work, precision, linear)
-            P, h = self.moments(block, precision, linear)
-        return Sites(belief.key, site.key, mean, variance, precision, linear, total), P, h
-
-    def _keep(self, block: Block) -> None:
+        Gone through to its end, it leaves the whitened rows with the block.
+        """
+        n, work = len(block), self._scratch(len(block))
+        caches, cached = block.whitened(self.key, len(self.parts), n * work.n_inducing)
+        for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
+            yield core, (core, block.X, cache, cached, 0, n, Linv), c, work
         block.keep_whitened(self.key)
 
     def _zeros(self) -> Natural:
         m = self.parts[0][0].n_inducing
         return lower_triangles(self.n_latents, m), np.zeros((self.n_latents, m))
 
+    def update(self, block: Block, belief: GaussianBelief, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+        n = len(block)
+        mean, variance, precision, linear = sites = np.empty((4, self.n_latents, n))
+        if len(self.parts) == 1:
+            P, h = self._zeros()
+            for _, head, _, work in self._each(block):
+                total = _engine.update_block(
+                    *head, belief.Rinv, belief.w, site, block.y, block.weight, work, *sites, P, h
+                )
+        else:
+            mean, variance = self.marginals(block, belief)
+            work = self._scratch(n)
+            total = _engine.sites_block(site, 0, n, mean, variance, block.y, block.weight, work, precision, linear)
+            P, h = self.moments(block, precision, linear)
+        return Sites(belief.key, site.key, mean, variance, precision, linear, total), P, h
+
     def marginals(self, block: Block, belief: GaussianBelief) -> tuple[np.ndarray, np.ndarray]:
         mean, variance = np.empty((2, self.n_latents, len(block)))
-        work, (caches, cached) = self._scratch(block), self._whitened(block)
-        for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
-            _engine.marginals_block(
-                core, block.X, cache, cached, 0, len(block), Linv, belief.Rinv[c], belief.w[c], work, mean[c],
-                variance[c],
-            )  # fmt: skip
-        self._keep(block)
+        for _, head, c, work in self._each(block):
+            _engine.marginals_block(*head, belief.Rinv[c], belief.w[c], work, mean[c], variance[c])
         return mean, variance
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
-        work, (caches, cached), (P, h) = self._scratch(block), self._whitened(block), self._zeros()
-        for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
-            _engine.statistics_block(
-                core, block.X, cache, cached, 0, len(block), Linv, precision[c], linear[c], work, P[c], h[c]
-            )
-        self._keep(block)
+        P, h = self._zeros()
+        for _, head, c, work in self._each(block):
+            _engine.statistics_block(*head, precision[c], linear[c], work, P[c], h[c])
         return P, h
 
     def products(self, block: Block, w: np.ndarray) -> np.ndarray:
-        work, (caches, cached) = self._scratch(block), self._whitened(block)
         products = np.empty((self.n_latents, len(block)))
-        for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
-            _engine.products_block(core, block.X, cache, cached, 0, len(block), Linv, w[c], work, products[c])
-        self._keep(block)
+        for _, head, c, work in self._each(block):
+            _engine.products_block(*head, w[c], work, products[c])
         return products
 
     def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
-        work, (caches, cached) = self._scratch(block), self._whitened(block)
         sums = np.zeros((self.n_latents, self.parts[0][0].n_inducing))
-        for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
-            part = np.ascontiguousarray(values[c])
-            _engine.sums_block(core, block.X, cache, cached, 0, len(block), Linv, part, work, sums[c])
-        self._keep(block)
+        for _, head, c, work in self._each(block):
+            _engine.sums_block(*head, np.ascontiguousarray(values[c]), work, sums[c])
         return sums
 
     def gradient(
         self, block: Block, sites: Sites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
     ) -> list[KernelGradient]:
         """Contraction of dF/dK_nm and dF/dk_ii with each kernel's derivatives; O(rows (C m^2 + m d))."""
-        work, (caches, cached) = self._scratch(block), self._whitened(block)
         totals = []
-        for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
-            total = KernelGradient.empty(core)
-            _engine.gradient_of_block(
-                core, block.X, cache, cached, 0, len(block), Linv, M[c], alpha[c], w[c], sites.precision[c],
-                sites.linear[c], work, *total.arrays,
-            )  # fmt: skip
-            totals.append(total)
-        self._keep(block)
+        for core, head, c, work in self._each(block):
+            totals.append(total := KernelGradient.empty(core))
+            by_rows = M[c], alpha[c], w[c], sites.precision[c], sites.linear[c]
+            _engine.gradient_of_block(*head, *by_rows, work, *total.arrays)
         return totals
 
     def mini_batches(self, picked: Picked) -> tuple[list[InducingKernel], np.ndarray, Picked]:
@@ -184,7 +170,7 @@ class CoefficientBasis(Basis, Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class SparsePrior:
+class SparsePrior(Grouped):
     """p(u) = N(0, K_mm) at the inducing points, K_mm = k(Z, Z) + jitter I = L L^T; of one latent function or several.
 
     Attributes
@@ -236,42 +222,25 @@ class SparsePrior:
             "parameters, or take fewer inducing points."
         )
 
-    @property
-    def groups(self) -> tuple[SparsePrior, ...]:
-        """The priors of the latent functions: one for all."""
-        return (self,)
-
-    @property
-    def n_inducing(self) -> int:
-        return len(self.Z)
-
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SparsePrior:
         """The same with another kernel, the one of ``specs``, and other inducing points."""
         return SparsePrior.build(specs[0], Z)
 
-    def basis(self, n_latents: int | None) -> InducingBasis:
-        return self.joint_basis(self, self.key, n_latents)
-
-    def joint_basis(self, prior: KernelPrior, key: str, n_latents: int | None) -> InducingBasis:
-        each = [slice(c, c + 1) for c in range(len(prior.groups))] if len(prior.groups) > 1 else [slice(None)]
-        parts = [(group.core, group.Linv, c) for group, c in zip(prior.groups, each, strict=True)]
+    def basis_of(self, groups: Sequence[Any], key: str, n_latents: int | None) -> InducingBasis:
+        each = [slice(c, c + 1) for c in range(len(groups))] if len(groups) > 1 else [slice(None)]
+        parts = [(group.core, group.Linv, c) for group, c in zip(groups, each, strict=True)]
         return InducingBasis(key, tuple(parts), n_latents or 1)
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
         """(P, h) with the prior's precision I."""
         return P + np.eye(P.shape[-1]), h
 
-    def posterior(self, natural: Natural) -> SparsePosterior | None:
-        return SparsePosterior.from_natural(self, *natural)
-
-    def joint_posterior(self, prior: KernelPrior, natural: Natural) -> SparsePosterior | None:
+    def posterior_of(self, prior: KernelPrior, natural: Natural) -> SparsePosterior | None:
         return SparsePosterior.from_natural(prior, *natural)
 
-    def at_prior(self, n_latents: int | None) -> SparsePosterior:
-        return SparsePosterior.at_prior(self, n_latents)
-
-    def joint_at_prior(self, prior: KernelPrior, n_latents: int | None) -> SparsePosterior:
-        return SparsePosterior.at_prior(prior, n_latents)
+    def no_sites(self, shape: tuple[int, ...]) -> Natural:
+        m = len(self.Z)
+        return np.zeros((*shape, m, m)), np.zeros((*shape, m))
 
 
 def times(P: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -46,9 +46,9 @@ class _BlasLimit:
         self._found = {}
 
     def renew(self) -> None:
-        """Set the limit, if it is not set; of others, who have lifted it, too. For holders."""
+        """Set the limit, if it is held and not set; of others, who have lifted it, too."""
         with self._lock:
-            for i, library in enumerate(self._libraries):
+            for i, library in enumerate(self._libraries if self._holders else ()):
                 number = library.get_num_threads()
                 if number is not None and number != 1:
                     self._found[i] = number

@@ -1,5 +1,6 @@
 """Rows, statistics and executors: pure functions of a block and a state, wherever the rows live."""
 
+import os
 import pickle
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from support.sources import FileSource
 
 import xgpc
 from xgpc import statistics
-from xgpc.approximations.base import SeparatePriors, Training
+from xgpc.approximations.base import SeparatePriors, Training, new_key
 from xgpc.approximations.full import FullPrior
 from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
@@ -237,6 +238,21 @@ def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
             )
         bits.append([point.q.P.tobytes(), point.elbo, q.q.h.tobytes(), q.elbo])
     assert bits[0] == bits[1]
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_process_makes_keys_of_its_own():
+    """Else what it sends back could be taken for what was made here meanwhile."""
+    read, write = os.pipe()
+    if not os.fork():
+        os.write(write, ",".join(new_key() for _ in range(3)).encode())
+        os._exit(0)
+    mine = [new_key() for _ in range(3)]
+    os.wait()
+    theirs = os.read(read, 1000).decode().split(",")
+    os.close(read)
+    os.close(write)
+    assert len({*mine, *theirs}) == 6
 
 
 def test_a_sample_has_the_rows_it_is_asked_for():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -20,9 +22,23 @@ from ..statistics import Basis, Belief, GivenSites, Predictor, StatedSites, marg
 Natural = tuple[np.ndarray, np.ndarray]
 
 
+_numbers = itertools.count()
+_process = uuid4().hex
+
+
+def _after_fork() -> None:
+    """A forked child has the parent's counter, and must not make its keys."""
+    global _process
+    _process = uuid4().hex
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def new_key() -> str:
     """A key that no other value has, in no process."""
-    return uuid4().hex
+    return f"{_process}-{next(_numbers)}"
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -226,7 +227,7 @@ class FullPosterior:
     def natural(self) -> Natural:
         return self.precision, self.linear
 
-    @property
+    @cached_property
     def belief(self) -> ValueBelief:
         noise = np.reshape([group.noise for group in _each(self.prior, self.variance)], self.variance.shape)
         basis = self.prior.basis(self.n_latents)
@@ -252,7 +253,7 @@ class FullPosterior:
         value, alpha = mean
         return self.precision, alpha + self.precision * value
 
-    @property
+    @cached_property
     def squared_norm(self) -> float:
         """mean^T K^{-1} mean of all latent functions."""
         return float(np.sum(self.alpha * self.mean))
@@ -261,7 +262,7 @@ class FullPosterior:
     def _half_log_det(self) -> float:
         return sum(factor.half_log_det for factor in self.factors)
 
-    @property
+    @cached_property
     def kl(self) -> float:
         """KL(q || p) = (log |I + K Lambda| - sum_i lambda_i v_i + mean^T K^{-1} mean) / 2, in nats."""
         return self._half_log_det + 0.5 * (self.squared_norm - float(np.sum(self.precision * self.variance)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -311,11 +312,11 @@ class SparsePosterior:
     def natural(self) -> Natural:
         return self.P, self.h
 
-    @property
+    @cached_property
     def basis(self) -> Any:
         return self.prior.basis(self.n_latents)
 
-    @property
+    @cached_property
     def belief(self) -> GaussianBelief:
         return GaussianBelief(self.key, self.basis, *self.stacked())
 
@@ -341,13 +342,13 @@ class SparsePosterior:
         m = self.w.shape[-1]
         return self.Rinv.reshape(-1, m, m), self.w.reshape(-1, m)
 
-    @property
+    @cached_property
     def kl(self) -> float:
         """KL(q || p) = (tr P^{-1} + w.w - m + log |P|) / 2 of all latent functions, in nats."""
         log_det = 2.0 * np.sum(np.log(np.diagonal(self.R, axis1=-2, axis2=-1)))
         return float(0.5 * (np.sum(self.Rinv**2) + self.squared_norm - self.w.size + log_det))
 
-    @property
+    @cached_property
     def squared_norm(self) -> float:
         """w.w of all latent functions: the squared norm of the mean function."""
         return float(np.sum(self.w**2))

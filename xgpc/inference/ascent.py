@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -68,11 +69,11 @@ class Point(Generic[Q]):
     curved: float
     target: Natural
 
-    @property
+    @cached_property
     def elbo(self) -> float:
         return self.log_likelihood - self.q.kl
 
-    @property
+    @cached_property
     def value(self) -> float:
         """What the updates of the site ascend: the bound, but for the Taylor expansion.
 
@@ -82,7 +83,7 @@ class Point(Generic[Q]):
             return self.elbo
         return self.log_likelihood + 0.5 * self.curved - 0.5 * self.q.squared_norm
 
-    @property
+    @cached_property
     def sites(self) -> StatedSites:
         return StatedSites(self.q.belief, self.site)
 

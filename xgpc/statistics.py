@@ -141,17 +141,23 @@ class GivenSites:
         return Sites("", "", unknown, unknown, precision, linear, math.nan)
 
 
+class OnBasis:
+    """A state that costs what its basis does."""
+
+    basis: Basis
+
+    @property
+    def cost(self) -> Cost:
+        return self.basis.cost
+
+
 @dataclass(frozen=True)
-class Restatement:
+class Restatement(OnBasis):
     """Sites, and the basis to state them in; negative precisions count as zero, if ``clipped``."""
 
     sites: StatedSites | GivenSites
     basis: Basis
     clipped: bool = False
-
-    @property
-    def cost(self) -> Cost:
-        return self.basis.cost
 
 
 @dataclass(frozen=True)
@@ -178,19 +184,15 @@ class KernelBasis(Basis, Protocol):
 
 
 @dataclass(frozen=True)
-class PriorVariances:
+class PriorVariances(OnBasis):
     """Sites, and the basis whose prior variances they are to be multiplied with."""
 
     sites: StatedSites | GivenSites
     basis: KernelBasis
 
-    @property
-    def cost(self) -> Cost:
-        return self.basis.cost
-
 
 @dataclass(frozen=True)
-class Contraction:
+class Contraction(OnBasis):
     """Sites, and what the gradient by the kernel needs of q: w (C, m), and M (C, m, m) and alpha (C, m) of
     ``_engine.matrix_gradients``."""
 
@@ -199,10 +201,6 @@ class Contraction:
     w: np.ndarray
     M: np.ndarray
     alpha: np.ndarray
-
-    @property
-    def cost(self) -> Cost:
-        return self.basis.cost
 
 
 class Gradients(list[KernelGradient]):

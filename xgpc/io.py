@@ -104,9 +104,6 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "feature_names": hasattr(model, "feature_names_in_"),
         "history": list(model.history_),
     }
-    eta, h = q.natural
-    # Of a full Gaussian process the sites' precisions, else lower triangles of P.
-    eta = eta if full else np.tril(eta)
     arrays = {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     if model._correction is not None:
         arrays.update(zip(CORRECTION, model._correction, strict=True))
@@ -117,7 +114,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     text = json.dumps(header, default=lambda value: np.asarray(value).tolist())
     _check_length(text)
     with replacing(path) as file:
-        np.savez(file, header=text, classes=classes, Z=q.prior.Z, eta=eta, h=h, **arrays)
+        np.savez(file, header=text, classes=classes, **q.to_arrays(), **arrays)
 
 
 def _check_parameters(model: Any) -> None:

@@ -253,6 +253,9 @@ class KernelPosterior(Posterior, Protocol):
         ``natural`` are those that the sites make.
         """
 
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """What, with the kernels, it can be made of again: points "Z", natural parameters "eta" and "h"."""
+
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (r,) or (C, r) at the rows of X (r, d)."""
 

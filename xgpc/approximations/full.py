@@ -294,6 +294,9 @@ class FullPosterior:
             gradients.append(group.spec.gradient(group.core, KernelGradient.empty(group.core), total)[0])
         return np.concatenate(gradients), np.zeros(self.prior.Z.shape)
 
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        return {"Z": self.prior.Z, "eta": self.precision, "h": self.linear}
+
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d); O(C r n^2)."""
         cores = [group.core for group in _each(self.prior, self.alpha)]

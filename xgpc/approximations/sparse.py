@@ -398,6 +398,9 @@ class SparsePosterior:
         )
         return np.concatenate(d_theta), np.reshape(d_Z, self.prior.Z.shape)
 
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        return {"Z": self.prior.Z, "eta": np.tril(self.P), "h": self.h}
+
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (n,) or (C, n) of the latent functions at the rows of X (n, d); O(n (C m^2 + m d))."""
         return joint_marginals(self.belief, X, n_jobs, self.shape)

@@ -216,6 +216,10 @@ class KernelPosterior(Posterior, Protocol):
     def n_latents(self) -> int | None: ...
 
     @property
+    def belief_anywhere(self) -> Belief:
+        """The belief for other rows than the posterior was made from."""
+
+    @property
     def mean_pair(self) -> Natural:
         """The mean's coefficients, and what the prior's precision makes of them."""
 

@@ -17,7 +17,7 @@ D D^T = I - T Sigma T has a Cholesky factor if and only if q exists, and N = D^{
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -257,6 +257,17 @@ class FullPosterior:
         basis = self.prior.basis(self.n_latents)
         return ValueBelief(self.key, basis, _rows(self.mean), _rows(self.variance + noise))
 
+    @property
+    def belief_anywhere(self) -> ValueBelief:
+        """The belief for rows that need not be training rows; with the factors, O(n^2) memory."""
+        # Other bits than ``belief`` has at the training rows: another key.
+        return replace(self.belief, key=f"{self.key} anywhere", anywhere=self._predictive)
+
+    @property
+    def _predictive(self) -> Predictive:
+        cores = [group.core for group in _each(self.prior, self.alpha)]
+        return Predictive(cores, self.factors, _rows(self.alpha))
+
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
         """The linear term that a precision, as in ``natural``, has at the mean."""
         return precision * self.mean
@@ -320,8 +331,7 @@ class FullPosterior:
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d); O(C r n^2)."""
-        cores = [group.core for group in _each(self.prior, self.alpha)]
-        return joint_marginals(Predictive(cores, self.factors, _rows(self.alpha)), X, n_jobs, self.shape)
+        return joint_marginals(self._predictive, X, n_jobs, self.shape)
 
     def covariance_sums(self, X: np.ndarray, s: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums (r,) over the distinct rows i of C_i t_i and C_i^2 s_i, with the covariances C = k - K M k of one latent

@@ -350,6 +350,11 @@ class SparsePosterior:
     def belief(self) -> GaussianBelief:
         return GaussianBelief(self.key, self.basis, *self.stacked())
 
+    @property
+    def belief_anywhere(self) -> GaussianBelief:
+        """``belief``, which does not depend on the rows."""
+        return self.belief
+
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
         """The linear term that a precision, as in ``natural``, has at the mean."""
         return times(precision, self.w)

@@ -121,8 +121,7 @@ class GroupPrior(KernelPrior, Protocol):
     @property
     def core(self) -> InducingKernel: ...
 
-    @property
-    def key(self) -> str: ...
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> GroupPrior: ...
 
     def joint_basis(self, prior: KernelPrior, key: str, n_latents: int | None) -> Basis: ...
 
@@ -140,7 +139,7 @@ class SeparatePriors:
     groups : tuple of C priors
     """
 
-    groups: tuple[Any, ...]
+    groups: tuple[GroupPrior, ...]
     key: str = field(default_factory=new_key, repr=False)
 
     @property

@@ -66,7 +66,6 @@ class FullPrior:
     noise: np.ndarray
     rows: DistinctRows
     n_jobs: int | None
-    key: str = field(default_factory=new_key, repr=False)
 
     jitter = 0.0
     is_full = True

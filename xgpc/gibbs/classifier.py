@@ -35,8 +35,8 @@ from .chain import Model, Proposals, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
 
 # Proposals are made and weighed in one matrix product: at 1000 rows fifty take two thirds of a sweep's time. Nine of
-# ten states of sweeps alone are effective draws there (both bench/gibbs.py): where chains mix so, a warm-up of twenty
-# sweeps is ample, and R-hat tells where they do not.
+# ten states of sweeps alone are effective draws there (both bench/studies/gibbs.py): where chains mix so, a warm-up of
+# twenty sweeps is ample, and R-hat tells where they do not.
 N_PROPOSALS = 50
 # Starts have so many times the standard deviation of the normal approximation: R-hat asks whether chains that began
 # apart have come together.

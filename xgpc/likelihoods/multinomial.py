@@ -42,7 +42,7 @@ def multinomial_log_probabilities(
 
     By quadrature; the largest errors measured, for 2 to 300 classes, are 1e-8 in p_y, 1e-5 in its logarithm above
     log 1e-6, below it 5 % of the logarithm. O(n C): .03, .2 and .6 ms a row of 10, 100 and 300 classes, eight times as
-    much where most are impossible (bench/links.py).
+    much where most are impossible (bench/studies/links.py).
 
     Parameters
     ----------

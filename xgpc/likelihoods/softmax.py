@@ -96,8 +96,8 @@ def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndar
 
     By quadrature; the largest errors measured, for variances up to 1e4 and 2 to 300 classes, are 1e-8 in a probability,
     5e-4 in a logarithm above log 1e-6, and below it 2 % of the logarithm down to -30, 10 % farther. Without variance it
-    is log softmax(mean). O(n C): .03, .3 and .7 ms a row of 10, 100 and 300 classes (bench/links.py); the first call
-    takes about half a second more.
+    is log softmax(mean). O(n C): .03, .3 and .7 ms a row of 10, 100 and 300 classes (bench/studies/links.py); the first
+    call takes about half a second more.
 
     Notes
     -----

@@ -349,7 +349,7 @@ def test_the_study_of_equation_14_finds_the_dense_formulas_of_the_tests():
     K = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=2))
     y, xi = np.where(X[:, 0] > 0.0, 1.0, -1.0), rng.uniform(0.5, 2.0, 12)
     formulas = studies.study("jaakkola_jordan").reference()
-    # With an inducing point at every row: the log evidence of Jaakkola and Jordan's normal sites, of width 1 / 2 lambda.
+    # With an inducing point at every row: the log evidence of Jaakkola and Jordan's normal sites.
     bound = formulas.jaakkola_jordan_bound(K + 1e-9 * np.eye(12), K, np.diag(K), y, xi)
     half = np.tanh(0.5 * xi) / (4.0 * xi)
     S = np.linalg.inv(np.linalg.inv(K + 1e-9 * np.eye(12)) + 2.0 * np.diag(half))

@@ -290,7 +290,7 @@ class GPClassifier(LatentClassifier):
             batch_size, self.learning_rate, float(self.tol), int(self.max_iter), data.random_state, history
         )
         # Mini-batches pass over all rows a few times in all: nothing to cache for.
-        training = training if batch_size is None else training.uncached()
+        training = training if options.batch(len(training)) is None else training.uncached()
         point, n_steps, converged = fit_posterior_or_keep(training, learned.q, prior, kept, learned.site, options)
         if not np.isfinite(point.elbo):
             raise ValueError(

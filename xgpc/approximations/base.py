@@ -22,7 +22,7 @@ Natural = tuple[np.ndarray, np.ndarray]
 
 
 def new_key() -> str:
-    """A key that no other value has, in no process."""
+    """A key that no other value has, in no process: ``dataclasses.replace`` makes another, copies keep theirs."""
     return uuid4().hex
 
 
@@ -140,7 +140,7 @@ class SeparatePriors:
     """
 
     groups: tuple[GroupPrior, ...]
-    key: str = field(default_factory=new_key, repr=False)
+    key: str = field(default_factory=new_key, init=False, repr=False)
 
     @property
     def Z(self) -> np.ndarray:

@@ -198,7 +198,7 @@ class FullPosterior:
     alpha: np.ndarray = field(repr=False)
     mean: np.ndarray = field(repr=False)
     variance: np.ndarray = field(repr=False)
-    key: str = field(default_factory=new_key, repr=False)
+    key: str = field(default_factory=new_key, init=False, repr=False)
 
     def __post_init__(self) -> None:
         freeze(self)

@@ -28,7 +28,7 @@ class DistinctRows:
     """
 
     Z: np.ndarray
-    key: str = field(default_factory=new_key)
+    key: str = field(default_factory=new_key, init=False, repr=False)
 
     def __post_init__(self) -> None:
         freeze(self)

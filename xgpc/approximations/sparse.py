@@ -202,7 +202,7 @@ class SparsePrior:
     L: np.ndarray
     Linv: np.ndarray
     jitter: float
-    key: str = field(default_factory=new_key, repr=False)
+    key: str = field(default_factory=new_key, init=False, repr=False)
 
     is_full = False
 
@@ -298,7 +298,7 @@ class SparsePosterior:
     R: np.ndarray = field(repr=False)
     Rinv: np.ndarray = field(repr=False)
     w: np.ndarray = field(repr=False)
-    key: str = field(default_factory=new_key, repr=False)
+    key: str = field(default_factory=new_key, init=False, repr=False)
 
     def __post_init__(self) -> None:
         freeze(self)

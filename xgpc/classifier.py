@@ -110,7 +110,7 @@ class GPClassifier(LatentClassifier):
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
         of all rows: a refit on the same data does not lower it, but for rounding. Between a full Gaussian process and
-        inducing points it starts anew.
+        inducing points, kernel and sites go over; the points are new.
     n_jobs : int or None, default=None
         Threads over blocks of rows, in passes over all of them; the steps of mini-batches take one. Results do not
         depend on it, bit for bit.

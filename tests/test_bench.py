@@ -341,3 +341,18 @@ def test_ascents_of_the_safeguard_start_at_one_bound_and_only_raw_steps_lower_it
     raw = settings["variance 20"]["ways"]["raw"]["bound"]
     assert len(raw) == 13
     assert np.diff(raw).min() < 0.0
+
+
+def test_the_study_of_equation_14_finds_the_dense_formulas_of_the_tests():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 2))
+    K = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=2))
+    y, xi = np.where(X[:, 0] > 0.0, 1.0, -1.0), rng.uniform(0.5, 2.0, 12)
+    formulas = studies.study("jaakkola_jordan").reference()
+    # With an inducing point at every row: the log evidence of Jaakkola and Jordan's normal sites.
+    bound = formulas.jaakkola_jordan_bound(K + 1e-9 * np.eye(12), K, np.diag(K), y, xi)
+    half = np.tanh(0.5 * xi) / (4.0 * xi)
+    S = np.linalg.inv(np.linalg.inv(K + 1e-9 * np.eye(12)) + 2.0 * np.diag(half))
+    log_det = np.linalg.slogdet(np.eye(12) + 2.0 * K * half)[1]
+    expected = 0.125 * y @ S @ y - 0.5 * log_det + np.sum(half * xi**2 - 0.5 * xi - np.log1p(np.exp(-xi)))
+    assert bound == pytest.approx(expected, rel=1e-5)

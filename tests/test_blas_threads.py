@@ -17,8 +17,11 @@ from support.reference import moons
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.approximations.full_rows import Explained
 from xgpc.rows import blas
 from xgpc.rows.blas import single_threaded_blas
+from xgpc.rows.executor import Threads
+from xgpc.rows.source import ArraySource
 
 # Large enough that BLAS would take threads of its own: without the limit all models but the linear one have three sets
 # of bits for 1, 2 and 4 threads.
@@ -141,6 +144,16 @@ def test_a_limit_lifted_by_another_is_set_again(two_threads):
         # Left so by another, it is that one's number.
         threadpool_limits(2, user_api="blas")
     assert threads_of_blas() == two_threads
+
+
+def test_a_pass_outside_the_executors_context_leaves_the_limits_as_they_were(two_threads):
+    """A pass that is given up, too; within one, BLAS has one thread."""
+    before = threads_of_blas()
+    source, executor = ArraySource(np.zeros((3000, 1))), Threads(1)
+    passes = executor.map(lambda block, state: threads_of_blas(), source, Explained(np.zeros((1, 1)), np.zeros((1, 1))))
+    assert set(next(passes)) == {1}
+    passes.close()
+    assert threads_of_blas() == before
 
 
 def test_an_interrupt_on_the_way_in_or_out_leaves_the_limits_as_they_were(two_threads, monkeypatch):

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -280,3 +281,33 @@ def test_every_module_is_installed():
         f"xgpc/{name}" for name in names | {"py.typed"}
     }
     assert Path(xgpc.__file__).name == "__init__.py"
+
+
+@pytest.mark.parametrize("kind", ["sparse", "separate", "full", "linear"])
+def test_what_is_replaced_has_another_key(kind):
+    """What a block remembers of a prior or a posterior is not taken for that of one made from it."""
+    source, prior, site, n_latents = problem(kind)
+    q = first_posterior(prior, n_latents)
+    with Threads() as executor:
+        training = Training(source, executor, n_latents)
+        q = update(training, q, site).q.prior.posterior(update(training, q, site).target)
+        before = expected_log_likelihood_of(training, q, site)
+        parts = {"mean": 2.0 * q.mean} if kind == "full" else {"w": 2.0 * q.w}
+        other = replace(q, **parts)
+        after = expected_log_likelihood_of(training, other, site)
+        fresh = problem(kind)[0]
+        assert after == expected_log_likelihood_of(Training(fresh, executor, n_latents), other, site) != before
+    assert pickle.loads(pickle.dumps(q)).key == q.key
+
+
+def expected_log_likelihood_of(training, q, site):
+    return training.reduce(statistics.expected_log_likelihood, statistics.StatedSites(q.belief, site))
+
+
+def test_a_batch_of_all_rows_keeps_what_full_batches_keep(monkeypatch):
+    """Whitened rows are remembered from pass to pass, as without a batch size."""
+    X, y, _ = rows(None, 200)
+    params = {"n_inducing": 10, "optimizer": None, "random_state": 0}
+    expected = xgpc.GPClassifier(**params).fit(X, y).elbo_
+    monkeypatch.setattr(Training, "uncached", None)
+    assert xgpc.GPClassifier(batch_size=len(X), **params).fit(X, y).elbo_ == expected

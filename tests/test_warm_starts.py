@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 from support.reference import moons
@@ -11,6 +12,9 @@ from support.training import sizes_of_updates
 
 from xgpc import GPClassifier
 from xgpc.inference import ascent, fitting
+from xgpc.rows.executor import Threads
+from xgpc.rows.source import ArraySource
+from xgpc.statistics import marginals
 
 
 def cancer():
@@ -111,3 +115,28 @@ def test_label_noise_starts_from_the_previous_fits(likelihood, batch_size, monke
     learned = model.label_noise_
     quietly(model.set_params(batch_size=batch_size), X, y)
     assert seen[0] == learned
+
+
+@pytest.mark.parametrize("share", ["kernel", "none"])
+@pytest.mark.parametrize("then", ["all", "kmeans"])
+def test_a_full_process_hands_its_sites_to_rows_that_it_does_not_have(then, share):
+    """The refit ends at the optimum that a new fit finds."""
+    X, y = iris()
+    options = {"n_inducing": 10, "optimizer": None, "tol": 1e-9, "share": share, "random_state": 0}
+    model = GPClassifier(2.0 * RBF(1.5), inducing_points="all", warm_start=True, **options).fit(X[::2], y[::2])
+    model.set_params(inducing_points=then).fit(X[1::2], y[1::2])
+    fresh = GPClassifier(2.0 * RBF(1.5), inducing_points=then, **options).fit(X[1::2], y[1::2])
+    assert model.elbo_ == pytest.approx(fresh.elbo_, rel=1e-8)
+
+
+def test_carried_over_sites_are_those_of_a_prediction():
+    X, y = moons()
+    q = GPClassifier(2.0 * RBF(1.5), inducing_points="all", optimizer=None).fit(X[:90], y[:90]).posterior_
+    source = ArraySource(X[90:])
+    with Threads() as executor:
+        found = list(executor.map(marginals, source, q.belief_anywhere))
+    np.testing.assert_array_equal(
+        np.concatenate([np.stack(pair) for pair in found], axis=-1)[:, 0], q.marginals(X[90:])
+    )
+    with pytest.raises(ValueError, match="none of the distinct rows"):
+        q.belief.marginals(source.blocks()[0])

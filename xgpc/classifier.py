@@ -110,7 +110,7 @@ class GPClassifier(LatentClassifier):
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
         of all rows: a refit on the same data does not lower it, but for rounding. Between a full Gaussian process and
-        inducing points it starts anew.
+        inducing points, kernel and sites go over; the points are new.
     n_jobs : int or None, default=None
         Threads over blocks of rows, in passes over all of them; the steps of mini-batches take one. Results do not
         depend on it, bit for bit.
@@ -290,7 +290,7 @@ class GPClassifier(LatentClassifier):
             batch_size, self.learning_rate, float(self.tol), int(self.max_iter), data.random_state, history
         )
         # Mini-batches pass over all rows a few times in all: nothing to cache for.
-        training = training if batch_size is None else training.uncached()
+        training = training if options.batch(len(training)) is None else training.uncached()
         point, n_steps, converged = fit_posterior_or_keep(training, learned.q, prior, kept, learned.site, options)
         if not np.isfinite(point.elbo):
             raise ValueError(

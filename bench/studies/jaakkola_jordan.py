@@ -1,9 +1,9 @@
 """Jaakkola and Jordan's bound and the profiled Polya-Gamma bound.
 
 Whether they have the same maximum. Izmailov & Kropotov's equation (14) is maximised over kernel parameters and xi
-together by SciPy's L-BFGS, in the dense NumPy formulas of tests/reference.py, from several starts; xgpc maximises its
-Polya-Gamma bound over the posterior and, outside, the kernel parameters. Both start at the default kernel with the
-same inducing points, which stay.
+together by SciPy's L-BFGS, in the dense NumPy formulas of tests/support/reference.py, from several starts; xgpc
+maximises its Polya-Gamma bound over the posterior and, outside, the kernel parameters. Both start at the default kernel
+with the same inducing points, which stay.
 """
 
 import sys
@@ -35,7 +35,7 @@ def reference():
     folder = str(ROOT / "tests")
     if folder not in sys.path:
         sys.path.append(folder)
-    import reference
+    from support import reference
 
     return reference
 

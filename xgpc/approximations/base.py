@@ -37,7 +37,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def new_key() -> str:
-    """A key that no other value has, in no process."""
+    """A key that no other value has, in no process: ``dataclasses.replace`` makes another, copies keep theirs."""
     return f"{_process}-{next(_numbers)}"
 
 
@@ -128,14 +128,7 @@ class KernelPrior(Prior, Protocol):
 
 
 class Grouped:
-    """A prior by its groups, which are of one kind: what the first knows how to make is made of all.
-
-    Attributes
-    ----------
-    key : str, the same for the same prior
-    """
-
-    key: str
+    """A prior by its groups, which are of one kind: what the first knows how to make is made of all."""
 
     @property
     def groups(self) -> tuple[Any, ...]:
@@ -147,7 +140,7 @@ class Grouped:
         return len(self.groups[0].Z)
 
     def basis(self, n_latents: int | None) -> Basis:
-        return self.groups[0].basis_of(self.groups, self.key, n_latents)
+        return self.groups[0].basis_of(self, n_latents)
 
     def posterior(self, natural: Natural) -> Any:
         """q from its natural parameters, or None if they make none."""
@@ -169,7 +162,7 @@ class SeparatePriors(Grouped):
     """
 
     members: tuple[Any, ...]
-    key: str = field(default_factory=new_key, repr=False)
+    key: str = field(default_factory=new_key, init=False, repr=False)
 
     @property
     def groups(self) -> tuple[Any, ...]:
@@ -234,6 +227,10 @@ class KernelPosterior(Posterior, Protocol):
 
     @property
     def n_latents(self) -> int | None: ...
+
+    @property
+    def belief_anywhere(self) -> Belief:
+        """The belief for other rows than the posterior was made from."""
 
     @property
     def mean_pair(self) -> Natural:

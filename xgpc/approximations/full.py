@@ -17,7 +17,7 @@ D D^T = I - T Sigma T has a Cholesky factor if and only if q exists, and N = D^{
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -67,7 +67,6 @@ class FullPrior(Grouped):
     noise: np.ndarray
     rows: DistinctRows
     n_jobs: int | None
-    key: str = field(default_factory=new_key, repr=False)
 
     jitter = 0.0
     is_full = True
@@ -110,7 +109,7 @@ class FullPrior(Grouped):
         rows = self.rows if np.array_equal(Z, self.Z) else None
         return FullPrior.build(specs[0], Z, self.n_jobs, rows)
 
-    def basis_of(self, groups: Sequence[Any], key: str, n_latents: int | None) -> ValueBasis:
+    def basis_of(self, prior: Any, n_latents: int | None) -> ValueBasis:
         return ValueBasis(self.rows, n_latents or 1)
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
@@ -183,7 +182,7 @@ class FullPosterior:
     alpha: np.ndarray = field(repr=False)
     mean: np.ndarray = field(repr=False)
     variance: np.ndarray = field(repr=False)
-    key: str = field(default_factory=new_key, repr=False)
+    key: str = field(default_factory=new_key, init=False, repr=False)
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -232,6 +231,17 @@ class FullPosterior:
         noise = np.reshape([group.noise for group in _each(self.prior, self.variance)], self.variance.shape)
         basis = self.prior.basis(self.n_latents)
         return ValueBelief(self.key, basis, _rows(self.mean), _rows(self.variance + noise))
+
+    @property
+    def belief_anywhere(self) -> ValueBelief:
+        """The belief for rows that need not be training rows; with the factors, O(n^2) memory."""
+        # Other bits than ``belief`` has at the training rows: another key.
+        return replace(self.belief, key=f"{self.key} anywhere", anywhere=self._predictive)
+
+    @property
+    def _predictive(self) -> Predictive:
+        cores = [group.core for group in _each(self.prior, self.alpha)]
+        return Predictive(cores, self.factors, _rows(self.alpha))
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
         """The linear term that a precision, as in ``natural``, has at the mean."""
@@ -299,8 +309,7 @@ class FullPosterior:
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d); O(C r n^2)."""
-        cores = [group.core for group in _each(self.prior, self.alpha)]
-        return joint_marginals(Predictive(cores, self.factors, _rows(self.alpha)), X, n_jobs, self.shape)
+        return joint_marginals(self._predictive, X, n_jobs, self.shape)
 
     def covariance_sums(self, X: np.ndarray, s: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums (r,) over the distinct rows i of C_i t_i and C_i^2 s_i, with the covariances C = k - K M k of one latent

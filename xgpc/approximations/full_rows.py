@@ -28,7 +28,7 @@ class DistinctRows:
     """
 
     Z: np.ndarray
-    key: str = field(default_factory=new_key)
+    key: str = field(default_factory=new_key, init=False, repr=False)
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -40,9 +40,12 @@ class DistinctRows:
     def _places(self, X: np.ndarray) -> np.ndarray:
         n = len(self.Z)
         number = np.unique(np.vstack([self.Z, X]), axis=0, return_inverse=True)[1].ravel()
-        place = np.empty(len(number), dtype=np.intp)
+        place = np.full(len(number), -1, dtype=np.intp)
         place[number[:n]] = np.arange(n)
-        return place[number[n:]]
+        places = place[number[n:]]
+        if np.any(places < 0):
+            raise ValueError("A row is none of the distinct rows; FullPosterior.belief_anywhere has its marginals.")
+        return places
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,18 +79,26 @@ class ValueBasis:
 
 @dataclass(frozen=True, eq=False)
 class ValueBelief:
-    """Marginals (C, n) of the latent values with their noise, at the distinct rows."""
+    """Marginals (C, n) of the latent values with their noise, at the distinct rows.
+
+    Attributes
+    ----------
+    anywhere : Predictive, of (n, n) matrices, for rows that need not be among these; or None
+    """
 
     key: str
     basis: ValueBasis
     mean: np.ndarray
     variance: np.ndarray
+    anywhere: Predictive | None = None
 
     @property
     def cost(self) -> Cost:
-        return self.basis.cost
+        return self.basis.cost if self.anywhere is None else self.anywhere.cost
 
     def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        if self.anywhere is not None:
+            return self.anywhere.marginals(block)
         places = self.basis.rows.places(block)
         return np.take(self.mean, places, axis=1), np.take(self.variance, places, axis=1)
 

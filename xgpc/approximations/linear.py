@@ -161,7 +161,7 @@ class LinearPrior:
     d: int
     low: float
     high: float
-    key: str = field(default_factory=new_key)
+    key: str = field(default_factory=new_key, init=False, repr=False)
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -177,7 +177,7 @@ class LinearPrior:
 
     def of_dimension(self, d: int) -> LinearPrior:
         """The prior of d coefficients, at most as many, of the same variance."""
-        return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d, key=new_key())
+        return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d)
 
     def basis(self, n_latents: int | None) -> LinearBasis:
         return LinearBasis(self.key, self.scale, self.d)
@@ -200,7 +200,7 @@ class LinearPrior:
         """The prior with exp(log_t) times s^2, and the factors (D,) of the whitened rows."""
         t = np.ones(len(self.scale))
         t[: self.d] = np.exp(0.5 * log_t)
-        return replace(self, scale=self.scale * t, key=new_key()), t
+        return replace(self, scale=self.scale * t), t
 
     def best_move(self, S: np.ndarray, h: np.ndarray) -> tuple[float, float]:
         """log_t = log(s_new^2 / s^2) of most evidence with the sites as they are, and its gain in nats.

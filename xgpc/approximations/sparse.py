@@ -189,7 +189,7 @@ class SparsePrior(Grouped):
     L: np.ndarray
     Linv: np.ndarray
     jitter: float
-    key: str = field(default_factory=new_key, repr=False)
+    key: str = field(default_factory=new_key, init=False, repr=False)
 
     is_full = False
 
@@ -227,10 +227,11 @@ class SparsePrior(Grouped):
         """The same with another kernel, the one of ``specs``, and other inducing points."""
         return SparsePrior.build(specs[0], Z)
 
-    def basis_of(self, groups: Sequence[Any], key: str, n_latents: int | None) -> InducingBasis:
+    def basis_of(self, prior: Any, n_latents: int | None) -> InducingBasis:
+        groups = prior.groups
         each = [slice(c, c + 1) for c in range(len(groups))] if len(groups) > 1 else [slice(None)]
         parts = [(group.core, group.Linv, c) for group, c in zip(groups, each, strict=True)]
-        return InducingBasis(key, tuple(parts), n_latents or 1)
+        return InducingBasis(prior.key, tuple(parts), n_latents or 1)
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
         """(P, h) with the prior's precision I."""
@@ -268,7 +269,7 @@ class SparsePosterior:
     R: np.ndarray = field(repr=False)
     Rinv: np.ndarray = field(repr=False)
     w: np.ndarray = field(repr=False)
-    key: str = field(default_factory=new_key, repr=False)
+    key: str = field(default_factory=new_key, init=False, repr=False)
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -319,6 +320,11 @@ class SparsePosterior:
     @cached_property
     def belief(self) -> GaussianBelief:
         return GaussianBelief(self.key, self.basis, *self.stacked())
+
+    @property
+    def belief_anywhere(self) -> GaussianBelief:
+        """``belief``, which does not depend on the rows."""
+        return self.belief
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
         """The linear term that a precision, as in ``natural``, has at the mean."""

@@ -230,7 +230,7 @@ def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site:
     """
     if is_same_prior(q.prior, prior):
         return q
-    return proper_posterior(training, StatedSites(q.belief, site), prior) or prior.at_prior(training.n_latents)
+    return proper_posterior(training, StatedSites(q.belief_anywhere, site), prior) or prior.at_prior(training.n_latents)
 
 
 def start_site(site: Site) -> Site | None:

@@ -29,6 +29,12 @@ class PosteriorOptions:
     random_state: np.random.RandomState
     history: History
 
+    def batch(self, n_rows: int) -> int | None:
+        """Rows of a mini-batch of so many; None where every step takes all of them."""
+        if self.batch_size is None or self.batch_size >= n_rows:
+            return None
+        return batch_rows(int(self.batch_size), n_rows)
+
 
 def fit_posterior(
     training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site, options: PosteriorOptions
@@ -36,14 +42,15 @@ def fit_posterior(
     """The posterior of all rows under ``prior``, from the sites of q if there is one; no lower than these."""
     history, tol, max_iter = options.history, options.tol, options.max_iter
     n_rows = len(training)
-    if options.batch_size is None or options.batch_size >= n_rows:
+    batch = options.batch(n_rows)
+    if batch is None:
         start = starting_posterior(training, q, prior, site)
         ascent = coordinate_ascent(training, start, site, tol=tol, max_iter=max_iter, history=history)
         return ascent.point, ascent.n_iter, ascent.converged
     # At the prior learned label noise would become that of guessing.
     before = None if q is None else update(training, carry_over(training, q, prior, site), site)
     start = prior.at_prior(training.n_latents) if before is None else before.q
-    schedule, batch = learning_rate_schedule(options.learning_rate), batch_rows(int(options.batch_size), n_rows)
+    schedule = learning_rate_schedule(options.learning_rate)
     epochs = Epochs(batch, schedule, tol, max_iter, options.random_state, history)
     first = site if before is None else before.site
     point, n_epochs, converged = stochastic(training, start, first, epochs)  # type: ignore[arg-type]
@@ -83,13 +90,12 @@ def fit_posterior_or_keep(
     """
     if kept is None:
         return fit_posterior(training, learned, prior, site, options)
-    full_batch = options.batch_size is None or options.batch_size >= len(training)
     before = coordinate_ascent(
         training,
         carry_over(training, *kept, site),
         site,
         tol=options.tol,
-        max_iter=options.max_iter if full_batch else 0,
+        max_iter=options.max_iter if options.batch(len(training)) is None else 0,
         history=History(),
     ).point
     found = fit_posterior(training, learned, prior, site, options)

@@ -77,7 +77,7 @@ class MiniBatches:
     batch : int, rows of each step
     n_total : int, rows that the batches stand for
     n_features : int
-    kind, a, b : schedule, as ``learning_rate_schedule`` makes it
+    schedule : as ``learning_rate_schedule`` makes it
 
     Attributes
     ----------

@@ -235,7 +235,7 @@ class ProfiledBound:
         is_best = is_known and self._has_stepped
         if is_best and not self.evaluations:
             # Where the optimiser starts: all but the gradient is known.
-            return self._evaluated(vector, self.point, self.elbo, 0)
+            return self._evaluated(self.point, self.elbo, 0)
         if not is_best:
             # A step so long that the kernel matrix fails is answered by a value the line search turns back from.
             refused = 1e3 + 3.0 * abs(self.elbo), np.zeros_like(vector)
@@ -255,7 +255,7 @@ class ProfiledBound:
                 self.inner_gain = float(np.clip(gain, self._least_gain(), INNER_RANGE[1]))
             self._keep(vector, ascent)
             self._has_stepped = True
-        return self._evaluated(vector, ascent.point, elbo, iterations)
+        return self._evaluated(ascent.point, elbo, iterations)
 
     def _solve(self, q: KernelPosterior) -> tuple[Ascent[KernelPosterior], int]:
         """The posterior from q on, accurately enough to tell whether its bound is above or below the best.
@@ -282,9 +282,7 @@ class ProfiledBound:
                 return ascent, total
             nats = max(least, min(0.1 * nats, missing / UNSURE))
 
-    def _evaluated(
-        self, vector: np.ndarray, point: Point[KernelPosterior], elbo: float, iterations: int
-    ) -> tuple[float, np.ndarray]:
+    def _evaluated(self, point: Point[KernelPosterior], elbo: float, iterations: int) -> tuple[float, np.ndarray]:
         """Record an evaluation, and form its gradient."""
         gradient = self.coordinates.pack_gradient(*point.q.gradient(self.training, point.sites, point.target))
         self.evaluations += 1

@@ -18,7 +18,7 @@ import numpy as np
 from joblib import effective_n_jobs
 
 from .._engine import Workspace
-from .blas import BLAS_LIMIT, single_threaded_blas
+from .blas import single_threaded_blas
 from .block import Block
 from .source import RowSource
 
@@ -145,7 +145,11 @@ class Threads(Executor):
 
     def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         """At most ``n_threads`` records and a group more are alive at a time."""
-        BLAS_LIMIT.renew()
+        # Set again if somebody has lifted it, and held whether or not this is entered as a context.
+        with single_threaded_blas():
+            yield from self._records(function, source, state)
+
+    def _records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         blocks = source.blocks()
         if self.threads_for(source, state) == 1:
             for block in blocks:

@@ -1,5 +1,6 @@
 """Rows, statistics and executors: pure functions of a block and a state, wherever the rows live."""
 
+import copy
 import os
 import pickle
 from dataclasses import replace
@@ -239,6 +240,21 @@ def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
             )
         bits.append([point.q.P.tobytes(), point.elbo, q.q.h.tobytes(), q.elbo])
     assert bits[0] == bits[1]
+
+
+@pytest.mark.parametrize("kind", KINDS[:4])
+def test_copies_of_a_posterior_are_values_too(kind):
+    """Read-only, with the same key, and without what can be made of them again."""
+    _, prior, _, n_latents = problem(kind)
+    q = first_posterior(prior, n_latents)
+    assert q.kl == pytest.approx(0.0, abs=1e-9)
+    for copied in (pickle.loads(pickle.dumps(q)), copy.deepcopy(q)):
+        assert copied.key == q.key
+        assert "kl" not in vars(copied)
+        for name, value in vars(copied).items():
+            if isinstance(value, np.ndarray):
+                np.testing.assert_array_equal(value, getattr(q, name))
+                assert not value.flags.writeable
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")

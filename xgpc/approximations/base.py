@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -39,6 +40,25 @@ if hasattr(os, "register_at_fork"):
 def new_key() -> str:
     """A key that no other value has, in no process: ``dataclasses.replace`` makes another, copies keep theirs."""
     return f"{_process}-{next(_numbers)}"
+
+
+class Value:
+    """A record that does not change: its arrays are read-only, in copies and from pickles, too.
+
+    Cached properties are not part of a pickle.
+    """
+
+    def __post_init__(self) -> None:
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {n: v for n, v in vars(self).items() if not isinstance(getattr(type(self), n, None), cached_property)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        Value.__post_init__(self)
 
 
 @dataclass(frozen=True)
@@ -127,7 +147,7 @@ class KernelPrior(Prior, Protocol):
         """q = p."""
 
 
-class Grouped:
+class Grouped(Value):
     """A prior by its groups, which are of one kind: what the first knows how to make is made of all."""
 
     @property
@@ -276,13 +296,6 @@ def cholesky_and_inverse(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray] | 
     if info:
         return None
     return upper.T, inverse.T
-
-
-def freeze(record: object) -> None:
-    """Make the arrays of a record read-only: a posterior is a value."""
-    for value in vars(record).values():
-        if isinstance(value, np.ndarray):
-            value.setflags(write=False)
 
 
 def is_same_prior(one: KernelPrior, other: KernelPrior) -> bool:

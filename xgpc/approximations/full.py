@@ -28,7 +28,7 @@ from ..kernels.spec import KernelGradient, KernelSpec
 from ..rows.executor import Threads
 from ..rows.source import ArraySource
 from ..statistics import GivenSites, StatedSites
-from .base import Grouped, KernelPrior, Natural, Training, cholesky_and_inverse, freeze, joint_marginals, new_key
+from .base import Grouped, KernelPrior, Natural, Training, Value, cholesky_and_inverse, joint_marginals, new_key
 from .full_rows import (
     DistinctRows,
     Explained,
@@ -70,9 +70,6 @@ class FullPrior(Grouped):
 
     jitter = 0.0
     is_full = True
-
-    def __post_init__(self) -> None:
-        freeze(self)
 
     @classmethod
     def build(
@@ -163,7 +160,7 @@ class FullPrior(Grouped):
 
 
 @dataclass(frozen=True, eq=False)
-class FullPosterior:
+class FullPosterior(Value):
     """q(f) = N(K alpha, K - K M K) of one latent function, or of C independent ones, without noise.
 
     Attributes
@@ -183,9 +180,6 @@ class FullPosterior:
     mean: np.ndarray = field(repr=False)
     variance: np.ndarray = field(repr=False)
     key: str = field(default_factory=new_key, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        freeze(self)
 
     @classmethod
     def from_natural(cls, prior: Any, precision: np.ndarray, linear: np.ndarray) -> FullPosterior | None:

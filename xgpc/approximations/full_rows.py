@@ -14,11 +14,11 @@ from .._kernels import InducingKernel
 from ..kernels.spec import KernelGradient
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
-from .base import Natural, freeze, new_key
+from .base import Natural, Value, new_key
 
 
 @dataclass(frozen=True, eq=False)
-class DistinctRows:
+class DistinctRows(Value):
     """The rows whose latent values the process has: every training row is equal to one of them.
 
     Attributes
@@ -29,9 +29,6 @@ class DistinctRows:
 
     Z: np.ndarray
     key: str = field(default_factory=new_key, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        freeze(self)
 
     def places(self, block: Block) -> np.ndarray:
         """Which of them each row of a block is equal to, (rows,)."""
@@ -108,7 +105,7 @@ class ValueBelief:
 
 
 @dataclass(frozen=True, eq=False)
-class Factor:
+class Factor(Value):
     """What the precisions of the sites make of a prior: M = H^T H - N^T N.
 
     Attributes
@@ -123,9 +120,6 @@ class Factor:
     N: np.ndarray
     variance: np.ndarray
     half_log_det: float
-
-    def __post_init__(self) -> None:
-        freeze(self)
 
     def times(self, x: np.ndarray) -> np.ndarray:
         """M x."""

@@ -14,7 +14,7 @@ from .._engine import Site, Workspace
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, lower_triangles, workspace
 from ..rows.source import Picked
-from .base import Natural, freeze, new_key
+from .base import Natural, Value, new_key
 from .row_span import RowSpan
 from .sparse import GaussianBelief, SparsePosterior
 
@@ -147,7 +147,7 @@ class SpanBelief:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearPrior:
+class LinearPrior(Value):
     """Coefficients beta = scale z with z ~ N(0, I).
 
     Attributes
@@ -162,9 +162,6 @@ class LinearPrior:
     low: float
     high: float
     key: str = field(default_factory=new_key, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        freeze(self)
 
     @property
     def variance(self) -> float:

@@ -9,11 +9,11 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import qr
 
-from .base import freeze
+from .base import Value
 
 
 @dataclass(frozen=True, eq=False)
-class RowSpan:
+class RowSpan(Value):
     """Coordinates Q^T x of rows x, for an orthonormal basis Q of a space that holds the training rows; or x itself.
 
     Coefficients beta ~ N(0, s^2 I) are Q b + c with b ~ N(0, s^2 I) and c ~ N(0, s^2 (I - Q Q^T)) independent. Of a
@@ -26,9 +26,6 @@ class RowSpan:
     """
 
     basis: np.ndarray | None
-
-    def __post_init__(self) -> None:
-        freeze(self)
 
     @classmethod
     def of(cls, X: Any) -> tuple[RowSpan, Any]:

@@ -17,7 +17,7 @@ from ..rows.block import Block, Sites
 from ..rows.executor import Cost, lower_triangles, workspace
 from ..rows.source import Picked
 from ..statistics import Basis, Contraction, GivenSites, StatedSites, gradient
-from .base import Grouped, KernelPrior, Natural, Training, cholesky_and_inverse, freeze, joint_marginals, new_key
+from .base import Grouped, KernelPrior, Natural, Training, Value, cholesky_and_inverse, joint_marginals, new_key
 
 # Relative to the mean diagonal of k(Z, Z). Least jitter at which the Cholesky factorisation of a smooth kernel's
 # matrix succeeds in float64 with room to spare; escalated tenfold, at most so often, when it does not.
@@ -193,9 +193,6 @@ class SparsePrior(Grouped):
 
     is_full = False
 
-    def __post_init__(self) -> None:
-        freeze(self)
-
     @classmethod
     def build(cls, spec: KernelSpec, Z: np.ndarray) -> SparsePrior:
         """Factorise K_mm, with as little jitter as it takes; O(m^3).
@@ -251,7 +248,7 @@ def times(P: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class SparsePosterior:
+class SparsePosterior(Value):
     """q(z) = N(w, P^{-1}) over whitened inducing values u = L z, of one latent function or of C independent ones.
 
     Attributes
@@ -270,9 +267,6 @@ class SparsePosterior:
     Rinv: np.ndarray = field(repr=False)
     w: np.ndarray = field(repr=False)
     key: str = field(default_factory=new_key, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        freeze(self)
 
     @classmethod
     def from_natural(cls, prior: Any, P: np.ndarray, h: np.ndarray) -> SparsePosterior | None:

@@ -22,12 +22,12 @@ class Sites:
 
     Attributes
     ----------
-    belief, site : keys of the posterior that they are the marginals of, and of the site function
+    belief_key, site_key : of the posterior that they are the marginals of, and of the site function
     log_likelihood : float, sum of ell in nats
     """
 
-    belief: str
-    site: str
+    belief_key: str
+    site_key: str
     mean: np.ndarray
     variance: np.ndarray
     precision: np.ndarray
@@ -110,8 +110,8 @@ class Block:
         hyperparameters fails.
         """
         for sites in (self._latest, self._restated):
-            if sites is not None and sites.belief == belief:
-                return sites if sites.site == site.key else self.evaluated(belief, site, sites.mean, sites.variance)
+            if sites is not None and sites.belief_key == belief:
+                return sites if sites.site_key == site.key else self.evaluated(belief, site, sites.mean, sites.variance)
         return None
 
     def keep_restated(self, sites: Sites) -> None:

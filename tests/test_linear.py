@@ -120,7 +120,7 @@ def test_learned_prior_variance_is_a_maximum_of_the_bound(likelihood, bound, int
     lower, upper = (fit(prior_variance=s2 * np.exp(h), **params).elbo_ for h in (-step, step))
     assert max(lower, upper) < model.elbo_
     assert (upper - lower) / (2 * step) == pytest.approx(0.0, abs=2e-3)
-    far = [fit(prior_variance=s2 * factor, **{**params, "tol": 1e-6}).elbo_ for factor in (0.2, 5.0)]
+    far = [fit(prior_variance=s2 * factor, **{**params, "tol": 1e-4}).elbo_ for factor in (0.2, 5.0)]
     assert max(far) < min(lower, upper)
     assert fit(**{**params, "tol": 1e-4}).elbo_ == pytest.approx(model.elbo_, abs=0.05)
 
@@ -173,7 +173,7 @@ def test_natural_parameters_of_sparse_rows_are_the_lower_triangles_of_dense_ones
 @pytest.mark.parametrize("density", [None, 0.02, 0.3])
 @pytest.mark.parametrize("params", [{}, {"batch_size": 200, "tol": 1e-2}], ids=str)
 def test_n_jobs_does_not_change_a_bit(density, params):
-    rows, y = sparse_problem(density or 1.0, n=5000)
+    rows, y = sparse_problem(density or 1.0, n=2600)
     rows = rows if density is None else sparse.csr_array(rows)
     models = [fit(rows, y, n_jobs=n_jobs, **params) for n_jobs in (1, 2, 3)]
     for model in models[1:]:
@@ -186,9 +186,14 @@ def test_float32_is_close_to_float64():
     np.testing.assert_allclose(fit(X.astype(np.float32)).predict_proba(X), fit().predict_proba(X), atol=1e-5)
 
 
-@pytest.mark.parametrize("likelihood", NAMES)
-@pytest.mark.parametrize("learning_rate", ["adaptive", 0.05, (10.0, 0.7)])
-@pytest.mark.parametrize("prior_variance", ["auto", 0.3])
+@pytest.mark.parametrize(
+    ("likelihood", "learning_rate", "prior_variance"),
+    [
+        (name, rate, ("auto", 0.3)[(i + j) % 2])
+        for i, name in enumerate(NAMES)
+        for j, rate in enumerate(["adaptive", 0.05, (10.0, 0.7)])
+    ],
+)
 def test_mini_batches_come_close_to_the_batch_bound(likelihood, learning_rate, prior_variance):
     params = {"likelihood": likelihood, "prior_variance": prior_variance}
     full = fit(**params)

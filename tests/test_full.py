@@ -53,7 +53,7 @@ THREE_KERNELS = (
     RationalQuadratic(0.7, 1.5) * DotProduct(1.0),
 )
 seeds = st.integers(0, 2**20)
-repeatable = settings(deadline=None, derandomize=True, max_examples=6)
+repeatable = settings(deadline=None, derandomize=True, max_examples=5)
 
 
 def ascend(rows, q, site, tol=1e-13):
@@ -288,11 +288,11 @@ def test_the_prior_is_the_posterior_of_no_sites(n_latents):
 def test_equals_the_sparse_code_with_an_inducing_point_at_each_row(likelihood, bound, share, noise, monkeypatch):
     """With white noise, too, the same for all rows or not; and four rows are there twice, with labels of any class."""
     monkeypatch.setattr("xgpc.approximations.sparse.JITTER", 1e-13)
-    Z, y = labelled(30, seed=1, n_classes=3)
+    Z, y = labelled(20, seed=1, n_classes=3)
     X, y = np.vstack([Z, Z[:4]]), np.append(y, y[4:8])
     y = y if LIKELIHOODS[likelihood].multi_class else y > 0
     random = np.random.default_rng(2)
-    new, weight = random.normal(size=(12, 2)), random.uniform(0.3, 2.0, 34)
+    new, weight = random.normal(size=(12, 2)), random.uniform(0.3, 2.0, 24)
     white = {None: [], 0.4: [WhiteKernel(0.4)], "of each row": [WhiteKernel(0.2) * DotProduct(0.5)]}[noise]
     model = classifier(sum(white, start=SMOOTH), likelihood=likelihood, bound=bound, share=share, tol=1e-8)
     model.fit(X, y, sample_weight=weight)

@@ -278,7 +278,7 @@ def test_a_number_that_was_given_is_kept(params):
 )
 def test_points_that_were_left_have_changed_nothing(params):
     """The fit is that with the number given that "auto" stays at."""
-    X, y = moons(600)
+    X, y = moons(400)
     auto, given = (
         quietly(GPClassifier(n_inducing=m, random_state=0, **params), X, y) for m in ("auto", FIRST_INDUCING)
     )
@@ -307,7 +307,7 @@ def test_a_restart_leaves_a_poor_basin():
 @pytest.mark.parametrize("kernel", [None, RBF(1.0), ConstantKernel(1.0) * RBF([0.3, 3.0]) + WhiteKernel(0.1)], ids=str)
 @pytest.mark.parametrize("n_inducing", [12, "auto"])
 def test_restarts_never_lower_the_bound(kernel, n_inducing):
-    X, y = moons(100)
+    X, y = moons(60)
     for seed in range(2):
         model = GPClassifier(kernel, n_inducing=n_inducing, random_state=seed)
         once, again = (quietly(clone(model).set_params(n_restarts_optimizer=n), X, y) for n in (0, 2))

@@ -62,7 +62,7 @@ def learned(X, y, **params):
 def test_systems_of_the_papers(name, share):
     params = systems[name]
     several = name in SEVERAL_NAMES
-    few = {"n_inducing": 10, "max_iter": 3}
+    few = {"n_inducing": 10, "max_iter": 2}
     X, y = CANCER if not several else IRIS if share == "none" else WINE
     if name == "linear-BSVM":
         model = quietly(BayesianLinearClassifier(random_state=0, **params), X, y)
@@ -221,12 +221,11 @@ def test_a_class_without_weight_stays_a_class(likelihood, bound, share):
     assert np.array_equal(models[0].predict(X)[present], y[present])
 
 
-@pytest.mark.parametrize("order", [(1, 2, 0), (2, 1, 0)])
 @pytest.mark.parametrize(("likelihood", "bound"), [site for site in SEVERAL if site != ("softmax", "exact")])
-def test_permuted_classes_permute_the_probabilities(likelihood, bound, order):
+def test_permuted_classes_permute_the_probabilities(likelihood, bound):
     """But for the nodes of the exact softmax, another set then; those of the links are fine enough for 1e-3."""
     X, y = IRIS
-    names = np.array(order)
+    names = np.array([1, 2, 0])
     model, other = (quietly(fixed(likelihood, bound, tol=1e-12), X, labels) for labels in (y, names[y]))
     assert other.elbo_ == pytest.approx(model.elbo_, rel=1e-7)
     for value, expected in zip(other.predict_latent(X), model.predict_latent(X), strict=True):
@@ -294,7 +293,7 @@ def test_restarts_of_separate_kernels():
 @pytest.mark.parametrize("share", ["kernel", "none"])
 def test_number_of_inducing_points_grows_with_several_classes(share):
     X = np.random.default_rng(0).uniform(-2.0, 2.0, (600, 2))
-    model = learned(X, np.floor(1.5 * np.hypot(*X.T)) % 3, n_inducing="auto", share=share, max_iter=10)
+    model = learned(X, np.floor(1.5 * np.hypot(*X.T)) % 3, n_inducing="auto", share=share, max_iter=4)
     m, table = model.posterior_.w.shape[1], rows_of(model, "decision")
     assert np.array_equal(table["n_inducing"], 32 * 2 ** np.arange(len(table["n_inducing"])))
     assert m == table["n_inducing"][-1] > 32
@@ -314,7 +313,7 @@ OPTIMIZED = [
 @pytest.mark.parametrize(("likelihood", "bound", "share", "optimizer"), OPTIMIZED)
 def test_mini_batches_of_several_classes(likelihood, bound, share, optimizer):
     """About as good as all rows at a time: some per cent of the bound of guessing."""
-    X, y = IRIS
+    X, y = (array if optimizer == "adam" else array[::2] for array in IRIS)
     # An iteration of Adam has many steps.
     max_iter = {"adam": 4, "profile": 15, None: 50}[optimizer]
     params = {"likelihood": likelihood, "bound": bound, "share": share, "optimizer": optimizer, "max_iter": max_iter}

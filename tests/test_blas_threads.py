@@ -20,8 +20,8 @@ from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.rows import blas
 from xgpc.rows.blas import single_threaded_blas
 
-# Large enough that BLAS would take threads of its own: without the limit all models but the linear one have three sets
-# of bits for 1, 2 and 4 threads.
+# Large enough that BLAS would take threads of its own: without the limit every model has other bits with 4 threads
+# than with 1.
 M, ROWS = 150, 400
 MODELS = {
     "given kernel": GPClassifier(n_inducing=M, optimizer=None, random_state=0),

@@ -38,9 +38,9 @@ def probit_loss(f):
 
 @pytest.mark.parametrize(("m", "v"), [(-10.0, 2000.0), (30.0, 1e4), (0.3, 1e-6), (-45.0, 3.0), (2.0, 40.0)])
 def test_reference_quadrature_agrees_with_mpmath(m, v):
-    with mp.workdps(25):
+    with mp.workdps(20):
         sd = mp.sqrt(v)
-        points = sorted({m + k * sd for k in range(-12, 13)} | ({mp.mpf(0)} if abs(m) < 12 * sd else set()))
+        points = sorted({m + k * sd for k in range(-12, 13, 2)} | ({mp.mpf(0)} if abs(m) < 12 * sd else set()))
         softplus = mp.quad(lambda f: mp.log1p(mp.exp(-f)) * mp.npdf(f, m, sd), points)
         probit = mp.quad(lambda f: -mp.log(mp.ncdf(f)) * mp.npdf(f, m, sd), points)
     assert expectation(lambda f: np.logaddexp(0.0, -f), m, v) == pytest.approx(float(softplus), rel=1e-12)

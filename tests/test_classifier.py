@@ -37,7 +37,7 @@ def test_scikit_learns_own_checks():
         # Raised by scikit-learn where its array-API switch is off; the check says nothing of this estimator.
         warnings.simplefilter("ignore", SkipTestWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
-        results = check_estimator(GPClassifier(), on_fail=None)
+        results = check_estimator(GPClassifier(max_iter=1), on_fail=None)
     failed = [result["check_name"] for result in results if result["status"] not in ("passed", "skipped")]
     assert failed == []
     assert [r["check_name"] for r in results if r["status"] == "skipped"] in ([], ["check_array_api_input"])
@@ -96,7 +96,8 @@ def test_float32_is_close_to_float64_and_stays_float32():
 
 @pytest.mark.parametrize("params", [{}, {"batch_size": 50}, {"optimizer": None}, {"bound": "polya-gamma"}], ids=str)
 def test_n_jobs_does_not_change_a_bit(params):
-    X, y = waveform(4000, np.random.default_rng(0))
+    # Three blocks of rows.
+    X, y = waveform(2400, np.random.default_rng(0))
     models = [GPClassifier(n_inducing=70, max_iter=5, random_state=0, n_jobs=n_jobs, **params) for n_jobs in (1, 2, 3)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -313,7 +314,7 @@ def test_a_signal_stops_a_fit_that_would_not_end(monkeypatch, params):
 @pytest.mark.parametrize("params", [{"optimizer": None}, {"max_iter": 3}, {"batch_size": 100}], ids=str)
 def test_bits_do_not_depend_on_the_threads_of_blas(tmp_path, params):
     """With m where LAPACK takes threads of its own: fits, loaded models and covariances under any limit."""
-    X, y = waveform(1500, np.random.default_rng(0))
+    X, y = waveform(600, np.random.default_rng(0))
     results = []
     for limit in (1, 2):
         with threadpool_limits(limit), warnings.catch_warnings():

@@ -96,7 +96,7 @@ def test_readers_find_a_whole_model_while_it_is_saved(models, tmp_path):
     writer = threading.Thread(target=save)
     writer.start()
     try:
-        found = {GPClassifier.load(path).predict_proba(X).tobytes() for _ in range(200)}
+        found = {GPClassifier.load(path).predict_proba(X).tobytes() for _ in range(100)}
     finally:
         stop.set()
         writer.join()

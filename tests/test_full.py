@@ -19,7 +19,7 @@ from support.full import (
     gibbs_mackay,
     labelled,
 )
-from support.gradients import KERNELS, SOME_KERNELS, derivative, points_apart
+from support.gradients import KERNELS, derivative, points_apart
 from support.kernels import kernel_trees, magnitude
 from support.training import sites_of, training
 
@@ -53,7 +53,7 @@ THREE_KERNELS = (
     RationalQuadratic(0.7, 1.5) * DotProduct(1.0),
 )
 seeds = st.integers(0, 2**20)
-repeatable = settings(deadline=None, derandomize=True, max_examples=8)
+repeatable = settings(deadline=None, derandomize=True, max_examples=5)
 
 
 def ascend(rows, q, site, tol=1e-13):
@@ -288,13 +288,13 @@ def test_the_prior_is_the_posterior_of_no_sites(n_latents):
 def test_equals_the_sparse_code_with_an_inducing_point_at_each_row(likelihood, bound, share, noise, monkeypatch):
     """With white noise, too, the same for all rows or not; and four rows are there twice, with labels of any class."""
     monkeypatch.setattr("xgpc.approximations.sparse.JITTER", 1e-13)
-    Z, y = labelled(30, seed=1, n_classes=3)
+    Z, y = labelled(20, seed=1, n_classes=3)
     X, y = np.vstack([Z, Z[:4]]), np.append(y, y[4:8])
     y = y if LIKELIHOODS[likelihood].multi_class else y > 0
     random = np.random.default_rng(2)
-    new, weight = random.normal(size=(12, 2)), random.uniform(0.3, 2.0, 34)
+    new, weight = random.normal(size=(12, 2)), random.uniform(0.3, 2.0, 24)
     white = {None: [], 0.4: [WhiteKernel(0.4)], "of each row": [WhiteKernel(0.2) * DotProduct(0.5)]}[noise]
-    model = classifier(sum(white, start=SMOOTH), likelihood=likelihood, bound=bound, share=share, tol=1e-10)
+    model = classifier(sum(white, start=SMOOTH), likelihood=likelihood, bound=bound, share=share, tol=1e-8)
     model.fit(X, y, sample_weight=weight)
     sparse = clone(model).set_params(inducing_points=Z).fit(X, y, sample_weight=weight)
     assert isinstance(model.posterior_, FullPosterior)
@@ -388,14 +388,14 @@ def gradient_problem(kernels, n_classes, n=14, d=2, weighted=True, seed=4):
 
 @pytest.mark.parametrize(
     ("kernel", "site"),
-    [(kernel, EXACT) for kernel in KERNELS] + [(kernel, POLYA_GAMMA) for kernel in SOME_KERNELS],
+    [(kernel, (EXACT, POLYA_GAMMA)[i % 2]) for i, kernel in enumerate(KERNELS)],
     ids=lambda value: value.bound if isinstance(value, Site) else value,
 )
 def test_gradient_by_kernel_parameters(kernel, site):
     check_gradient(*gradient_problem([KERNELS[kernel](np.array([0.8, 1.3]), 1.7, 0.3)], 2), site)
 
 
-@settings(repeatable, max_examples=40, phases=[Phase.generate])
+@settings(repeatable, max_examples=25, phases=[Phase.generate])
 @given(
     tree=st.integers(1, 3).flatmap(lambda d: st.tuples(kernel_trees(d), st.just(d))),
     seed=seeds,

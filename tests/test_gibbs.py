@@ -53,13 +53,13 @@ def true_moments(name):
     ],
 )
 def test_the_chain_is_stationary_at_the_true_posterior(name, n_proposals):
-    """At training rows and new ones, to five standard errors."""
+    """At training rows and new ones, to 3.9 standard errors, which are as many units as five of 20 000 draws."""
     kernel, X, y, Z = PROBLEMS[name]
     new = np.vstack([X, NEW[:2]])
     sampler = GibbsClassifier(
         kernel,
         inducing_points="all" if Z is None else Z,
-        n_samples=20_000 if n_proposals else 2000,
+        n_samples=12_000 if n_proposals else 1200,
         thin=1,
         n_chains=4,
         n_proposals=n_proposals,
@@ -71,7 +71,7 @@ def test_the_chain_is_stationary_at_the_true_posterior(name, n_proposals):
 
     def within(actual, expected, quantity):
         error = quantity.std(axis=(0, 1)) / np.sqrt(effective_sample_size(quantity))
-        assert np.all(np.abs(actual - expected) < 5.0 * error)
+        assert np.all(np.abs(actual - expected) < 3.9 * error)
 
     actual_mean, actual_variance = sampler.predict_latent(new)
     within(actual_mean, mean, draws)

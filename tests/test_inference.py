@@ -152,7 +152,7 @@ def test_exact_optimum_is_a_stationary_point_of_the_true_bound():
 
 @pytest.fixture(scope="module", params=[twonorm, ringnorm, waveform], ids=lambda f: f.__name__)
 def synthetic(request):
-    X, y = request.param(6660, np.random.default_rng(0))
+    X, y = request.param(3000, np.random.default_rng(0))
     X = StandardScaler().fit_transform(X)
     Z = KMeans(100, n_init=1, random_state=0).fit(X[:2000]).cluster_centers_
     return X, np.where(y, 1.0, -1.0), Z

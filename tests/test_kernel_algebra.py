@@ -25,7 +25,7 @@ from xgpc.kernels import spec as kernels
 from xgpc.kernels.spec import MAX_FACTORS, MAX_NOISE, KernelSpec
 
 ARD = np.array([0.7, 2.0, 1.3])
-repeatable = settings(deadline=None, derandomize=True, max_examples=120)
+repeatable = settings(deadline=None, derandomize=True, max_examples=60)
 
 
 @st.composite
@@ -51,7 +51,7 @@ def test_any_tree(problem, step):
     assert moved.kernel == kernel.clone_with_theta(theta)
 
 
-@settings(repeatable, max_examples=40)
+@settings(repeatable, max_examples=25)
 @given(kernel_trees(3))
 def test_parameters_of_any_tree_are_in_scikit_learns_order(kernel):
     spec = KernelSpec(kernel, 3)

@@ -144,17 +144,17 @@ def test_probabilities_are_expectations(name, bound, delta, n_classes, variance)
     m, v = np.sqrt(1.0 + variance) * random.normal(size=shape), variance * random.uniform(0.5, 2.0, shape)
     value = np.exp(predict(name, bound, delta, m, v))
     stated = FIXED_POINTS[variance] if name == "logistic-softmax" else ERRORS.get(name, 1e-13)
-    for i in range(2):
-        for label in range(2):
-            expected, error = true_probability(name, bound, delta, m[:, i], v[:, i], label)
-            assert value[i, label] == pytest.approx(expected, rel=0.0, abs=error + stated)
+    for i, label in enumerate((1, 0)):
+        expected, error = true_probability(name, bound, delta, m[:, i], v[:, i], label)
+        assert value[i, label] == pytest.approx(expected, rel=0.0, abs=error + stated)
 
 
 @over(2, 3, 26)
 def test_extreme_arguments_give_finite_logarithms(name, bound, delta, n_classes):
     random = np.random.default_rng(2)
     size = np.concatenate([[0.0], 10.0 ** np.arange(-320.0, -12.0, 20.0), 10.0 ** np.arange(-12.0, 9.0)])
-    shape = (n_classes if LIKELIHOODS[name].multi_class else 1, 400)
+    # A row of many classes has many pairs of arguments.
+    shape = (n_classes if LIKELIHOODS[name].multi_class else 1, 400 if n_classes < 10 else 100)
     m, v = random.choice(np.concatenate([size, -size]), shape), random.choice(size, shape)
     m[:, :4], v[:, :4] = [0.0, 0.0, 1e8, -1e8], [0.0, 1e8, 0.0, 1e8]
     value = predict(name, bound, delta, m, v)
@@ -252,14 +252,14 @@ def test_rows_do_not_depend_on_their_neighbours(link):
     assert link(m[:0], v[:0]).shape == (0, 3)
 
 
-@settings(repeatable, max_examples=25)
+@settings(repeatable, max_examples=15)
 @given(st.floats(-8.0, 10.0), st.sampled_from([1e-4, 0.03, 1.0, 7.0, 150.0, 1e4]))
 def test_gumbel_normal_agrees_with_mpmath(x, v):
     """H = E[exp(-exp(f - t))] at x standard deviations from the mean of t."""
     scale = np.sqrt(v + np.pi**2 / 6.0)
     u = np.euler_gamma + scale * x
     log_cdf, log_hazard = _gumbel_normal_logs(np.array([u]), np.array([scale]))
-    with mp.workdps(20):
+    with mp.workdps(15):
         sd, breaks = mp.sqrt(v), [-12, -8, -4, 0, 4, 8, 12]
         breaks = sorted({*map(mp.mpf, breaks), *(b for b in (u / sd - 4 / sd, u / sd + 3 / sd) if abs(b) < 12)})
 
@@ -403,7 +403,7 @@ def test_logit_probabilities_are_those_of_two_classes(m, v):
 
 @pytest.mark.parametrize("v", np.concatenate([[0.0], 10.0 ** np.linspace(-6.0, 4.0, 31)]))
 def test_logit_agrees_with_quadrature(v):
-    m = np.concatenate([np.linspace(-200.0, 0.0, 161), [-1e-3, -0.1, -v if v < 200.0 else -1.0]])
+    m = np.concatenate([np.linspace(-200.0, 0.0, 81), [-1e-3, -0.1, -v if v < 200.0 else -1.0]])
     negative, positive = binary.logit_log_probabilities(m, np.full_like(m, v)).T
     reference = np.array([log_mean_sigma(mean, v) for mean in m])
     assert np.abs(positive - reference).max() < LOG_ERROR

@@ -35,7 +35,7 @@ MODELS = {
     "corrected": (GPClassifier(inducing_points=X[:4], bound="polya-gamma", **SHORT), TWO),
     "noisy": (GPClassifier(likelihood="multinomial-step", n_inducing=4, learning_rate=(2.0, 0.7), **SHORT), THREE),
 }
-FLIPPED = 1500
+FLIPPED = 900
 MEGABYTE = 2**20
 
 
@@ -156,9 +156,10 @@ def paths(value, path=()):
 def test_any_field_may_be_junk(files, tmp_path, name):
     """It is refused, or harmless: probabilities are numbers that sum to one."""
     header, arrays = read(files[name])
-    rng = np.random.default_rng(len(name))
-    for path in list(paths(header))[1:]:
-        for junk in (*rng.choice(len(JUNK), 2, replace=False), "removed"):
+    # Each kind of junk in turn, from another one for each model.
+    first = 3 * list(MODELS).index(name)
+    for i, path in enumerate(list(paths(header))[1:], first):
+        for junk in (i % len(JUNK), "removed"):
             changed = copy.deepcopy(header)
             place = changed
             for key in path[:-1]:

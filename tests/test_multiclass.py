@@ -101,9 +101,8 @@ def check_gradient(problem, function, analytic, step, tolerance, n_directions):
 
 
 @cases(MOST_CASES)
-@pytest.mark.parametrize("weighted", [False, True])
-def test_gradient_at_a_fixed_posterior(likelihood, bound, share, weighted):
-    problem = Problem(likelihood, bound, share, seed=1, n=40, m=5, weighted=weighted)
+def test_gradient_at_a_fixed_posterior(likelihood, bound, share):
+    problem = Problem(likelihood, bound, share, seed=1, n=40, m=5, weighted=share == "kernel")
     q, site, prior = problem.arbitrary_posterior(), problem.site(), problem.prior
     eta = [(model.eta_1, model.eta_2) for model in problem.dense(q)]
 
@@ -118,13 +117,13 @@ def test_gradient_at_a_fixed_posterior(likelihood, bound, share, weighted):
     point = update(rows, q, site)
     gradient = q.gradient(rows, point.sites, point.target)
     assert point.elbo == pytest.approx(F(thetas(prior), prior.Z), rel=1e-9)
-    check_gradient(problem, F, gradient, 1e-3, 1e-7, 5)
+    check_gradient(problem, F, gradient, 1e-3, 1e-7, 3)
 
 
 @cases(MOST_CASES)
 def test_gradient_of_the_profiled_bound(likelihood, bound, share):
     """Delta is learned where there is one, and need not be differentiated either."""
-    problem = Problem(likelihood, bound, share, seed=2, n=40, m=5)
+    problem = Problem(likelihood, bound, share, seed=2, n=40, m=4)
     rows = problem.training()
     end = problem.ascend(rows, label_noise=None)
     assert end.converged
@@ -135,7 +134,7 @@ def test_gradient_of_the_profiled_bound(likelihood, bound, share):
         return problem.ascend(rows, start, label_noise=None).elbo
 
     assert F(thetas(problem.prior), problem.prior.Z) == pytest.approx(end.elbo, rel=1e-9)
-    check_gradient(problem, F, gradient, 2e-3, 2e-5, 2)
+    check_gradient(problem, F, gradient, 2e-3, 2e-5, 1)
 
 
 # Ascent.
@@ -229,20 +228,19 @@ def test_coupled_means_save_most_iterations(bound, monkeypatch):
 def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share):
     problem = Problem(likelihood, bound, share, n=5000, m=20)
     q, site, results = problem.arbitrary_posterior(), problem.site(), []
-    for n_jobs in (1, 2, 3):
-        for cache_bytes in (0, 2**29):
-            rows = problem.training(n_jobs=n_jobs, cache_bytes=cache_bytes)
-            assert rows.executor.threads_for(rows.source, q.belief) == n_jobs
-            with rows.executor:
-                point = update(rows, q, site)
-                for _ in range(2):
-                    result = [point.log_likelihood, point.curved, *point.target, *coupled_target(rows, point)]
-                    result += [*q.gradient(rows, point.sites, point.target)]
-                    result += [*restated(rows, point.sites, problem.prior), *q.marginals(problem.X, n_jobs)]
-                    results.append(result)
-                    # Marginals and sites, too, are made again of the posterior that they are of.
-                    for block in rows.source.blocks():
-                        block.forget()
+    for n_jobs, cache_bytes in ((1, 0), (1, 2**29), (2, 0), (3, 2**29)):
+        rows = problem.training(n_jobs=n_jobs, cache_bytes=cache_bytes)
+        assert rows.executor.threads_for(rows.source, q.belief) == n_jobs
+        with rows.executor:
+            point = update(rows, q, site)
+            for _ in range(2):
+                result = [point.log_likelihood, point.curved, *point.target, *coupled_target(rows, point)]
+                result += [*q.gradient(rows, point.sites, point.target)]
+                result += [*restated(rows, point.sites, problem.prior), *q.marginals(problem.X, n_jobs)]
+                results.append(result)
+                # Marginals and sites, too, are made again of the posterior that they are of.
+                for block in rows.source.blocks():
+                    block.forget()
     for other in results[1:]:
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
 

@@ -310,11 +310,10 @@ def test_steps_of_additive_noise_save_most_passes(data, likelihood, kernel, savi
     assert needed[1] >= saving * needed[0]
 
 
-@pytest.mark.parametrize(("n_features", "spread", "most"), [(2, 1.5, 1200), (4, 2.5, 1200)])
-def test_a_fit_of_seven_classes_takes_few_passes(n_features, spread, most, monkeypatch):
-    """Some 410 of each; 4300 and 4700 with the sites' own steps, of which thirty did not end most inner solves."""
-    X, y = make_blobs(300, n_features=n_features, centers=7, cluster_std=spread, random_state=0)
+def test_a_fit_of_seven_classes_takes_few_passes(monkeypatch):
+    """Some 410; 4300 with the sites' own steps, of which thirty did not end most inner solves."""
+    X, y = make_blobs(300, n_features=2, centers=7, cluster_std=1.5, random_state=0)
     sizes = sizes_of_updates(monkeypatch)
     model = quietly(GPClassifier(likelihood="multinomial-logit", random_state=0), StandardScaler().fit_transform(X), y)
     assert model.converged_
-    assert len(sizes) < most
+    assert len(sizes) < 1200

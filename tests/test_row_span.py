@@ -78,9 +78,10 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("prior_variance", ["auto", 0.07])
+@pytest.mark.parametrize(
+    ("shape", "fit_intercept", "prior_variance"),
+    [(shape, i % 2 == j, ("auto", 0.07)[j]) for i, shape in enumerate(SHAPES) for j in range(2)],
+)
 def test_is_the_fit_in_all_features(shape, fit_intercept, prior_variance, in_all_features):
     n, d, rank, r = SHAPES[shape]
     X, y, new = problem(n, d, rank=rank)

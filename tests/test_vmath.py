@@ -99,7 +99,7 @@ def test_exp_is_monotone(random):
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (1.0, 4.0), (4.0, 10.0), (10.0, 25.0), (25.0, 37.6)])
 def test_lower_tail_and_density_are_relatively_accurate(random, low, high):
-    x = random.uniform(low, high, 1500)
+    x = random.uniform(low, high, 800)
     cdf, pdf = _engine.normal(-x)
     allowed = 3.0 * EPS + x**2 * EPS / 4
     assert np.all(relative_errors(cdf, [normal_tail(t) for t in x]) < allowed)
@@ -156,7 +156,7 @@ def test_normal_underflows_to_zero_and_one():
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 0.5), (0.5, 1.0), (1.0, 4.0), (4.0, 40.0), (40.0, 700.0)])
 def test_polya_gamma_site_is_within_four_ulp(random, low, high):
-    c = random.uniform(low, high, 2000)
+    c = random.uniform(low, high, 1000)
     ell, precision = polya_gamma(c, 0.0, 1.0)
     exact = [mp.mpf(float(t)) for t in c]
     assert ulps(-ell, [mp.log1p(mp.exp(-t)) for t in exact]) < 4.0
@@ -203,7 +203,7 @@ def rational_quadratic(alpha, distance):
 def test_log1p_is_within_three_ulp(random, k):
     """alpha = 2^k and r of 26 bits make u exact; the exponent, 350 to 690, magnifies the logarithm's errors."""
     alpha = 2.0**k
-    mantissa, exponent = np.frexp(np.sqrt(2.0 * alpha * np.expm1(random.uniform(350.0, 690.0, 1500) / alpha)))
+    mantissa, exponent = np.frexp(np.sqrt(2.0 * alpha * np.expm1(random.uniform(350.0, 690.0, 800) / alpha)))
     distance = np.ldexp(np.round(mantissa * 2.0**26), exponent - 26)
     logarithms = [-mp.log(mp.mpf(float(value))) / alpha for value in rational_quadratic(alpha, distance)]
     references = [mp.log1p(mp.mpf(float(r)) ** 2 / (2 * alpha)) for r in distance]

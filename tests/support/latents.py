@@ -22,7 +22,7 @@ SEVERAL = [site for site in REGISTERED if LIKELIHOODS[site[0]].multi_class]
 NOISY = [site for site in REGISTERED if has_label_noise(*site)]
 CASES = [(*site, share) for site in REGISTERED for share in (("kernel", "none") if site in SEVERAL else ("kernel",))]
 NOISY_CASES = [case for case in CASES if case[:2] in NOISY]
-repeatable = settings(deadline=None, derandomize=True, max_examples=15)
+repeatable = settings(deadline=None, derandomize=True, max_examples=10)
 seeds = st.integers(0, 2**20)
 
 

@@ -61,9 +61,13 @@ GRID_STEPS = {2: 0.1, 3: 0.3}
 
 @cache
 def normal_grid(n_classes):
-    """Points (C, N) and weights of the trapezoidal rule up to 6.6 standard deviations, and those of twice its step."""
-    half = round(6.6 / GRID_STEPS[n_classes])
+    """Points (C, N) and weights of the trapezoidal rule in a ball, and those of twice its step.
+
+    Of three variables 1.3e-10 are beyond the ball's seven standard deviations, and as much beyond a cube of 6.6.
+    """
+    half = round(7.0 / GRID_STEPS[n_classes])
     index = np.stack(np.meshgrid(*[np.arange(-half, half + 1)] * n_classes)).reshape(n_classes, -1)
+    index = index[:, np.sum((index * GRID_STEPS[n_classes]) ** 2, axis=0) < 49.0]
     z = index * GRID_STEPS[n_classes]
     weights = np.exp(-0.5 * np.sum(z**2, axis=0))
     coarse = weights * np.all(index % 2 == 0, axis=0)

@@ -317,3 +317,18 @@ def test_a_fit_of_seven_classes_takes_few_passes(monkeypatch):
     model = quietly(GPClassifier(likelihood="multinomial-logit", random_state=0), StandardScaler().fit_transform(X), y)
     assert model.converged_
     assert len(sizes) < 1200
+
+
+def test_a_weak_start_is_left():
+    """From a variance so small that the first posterior is the prior, where the gradient vanishes."""
+    X, y = moons(1000)
+    weak = ConstantKernel(1e-4, (1e-5, 1e5)) * RBF([2.0, 2.0], (1e-5, 1e5))
+    usual = ConstantKernel(2.0, (1e-5, 1e5)) * RBF([2.0, 2.0], (1e-5, 1e5))
+    bounds = [quietly(GPClassifier(kernel, n_inducing=20, random_state=0), X, y).elbo_ for kernel in (weak, usual)]
+    assert bounds[0] > bounds[1] - 10.0
+
+
+def test_a_parameter_at_its_bound_is_no_want_of_convergence():
+    X, y = moons()
+    model = quietly(GPClassifier(ConstantKernel(2.0, (1.9, 2.1)) * RBF(1.0), n_inducing=15, random_state=0), X, y)
+    assert model.converged_

@@ -376,7 +376,7 @@ def test_label_noise_keeps_within_its_range(likelihood, bound, share):
     site = Problem(likelihood, bound, share).site(0.1)
     n_wrong = max(1, site.n_latents - 1)
     for total, expected in ((np.log(0.9), LEAST_DELTA), (np.log(0.1 / n_wrong), 0.9 * n_wrong / (n_wrong + 1))):
-        assert best_parameter(site, 50.0 * total, 50.0)[1] == pytest.approx(expected, rel=1e-12)
+        assert best_parameter(site, 50.0 * total, 50.0)[0] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(

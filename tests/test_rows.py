@@ -19,20 +19,21 @@ from xgpc.approximations.base import SeparatePriors, Training, new_key
 from xgpc.approximations.full import FullPrior
 from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference.ascent import coordinate_ascent, proper_posterior, update
+from xgpc.inference.ascent import coordinate_ascent, next_target, proper_posterior, update
 from xgpc.inference.correction import correction
 from xgpc.inference.history import History
 from xgpc.inference.mini_batch import Epochs, stochastic
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.profile import Options, profile
-from xgpc.likelihoods import LIKELIHOODS
-from xgpc.rows.block import BLOCK_ROWS
+from xgpc.likelihoods import record_of
+from xgpc.rows.block import BLOCK_ROWS, Block
 from xgpc.rows.executor import Cost, Threads
 from xgpc.rows.source import ArraySource
 
 N, D = 2 * BLOCK_ROWS + 100, 3
 KERNEL = ConstantKernel(3.0) * RBF(1.5) + WhiteKernel(0.1)
-KINDS = ("sparse", "separate", "full", "linear", "CSR")
+KINDS = ("sparse", "separate", "full", "linear", "CSR", "label noise")
+THREE_CLASSES = ("separate", "label noise")
 
 
 def rows(n_latents, n=N):
@@ -45,7 +46,7 @@ def rows(n_latents, n=N):
 
 def problem(kind, cache_bytes=2**29):
     """Source, prior, site and number of latent functions."""
-    n_latents = 3 if kind == "separate" else None
+    n_latents = 3 if kind in THREE_CLASSES else None
     X, y, weight = rows(n_latents, 300 if kind == "full" else N)
     spec = KernelSpec(KERNEL, D)
     if kind == "full":
@@ -62,8 +63,9 @@ def problem(kind, cache_bytes=2**29):
         if kind == "separate":
             others = [SparsePrior.build(KernelSpec(2.0 * RBF(0.5 + c), D), X[20 * c : 20 * c + 20]) for c in range(3)]
             prior = SeparatePriors(tuple(others))
-    name = "softmax" if kind == "separate" else "logit"
-    site = LIKELIHOODS[name].site("exact", 3 if kind == "separate" else 2)
+    names = {"separate": ("softmax", "exact"), "label noise": ("multinomial-probit", "additive-noise")}
+    site = record_of(*names.get(kind, ("logit", "exact"))).site(n_latents or 2)
+    assert site.learned == (kind == "label noise")
     return ArraySource(X, y, weight, cache_bytes), prior, site, n_latents
 
 
@@ -99,14 +101,13 @@ def calls(kind):
         if kind in ("linear", "CSR"):
             return source, found
         basis = prior.basis(n_latents)
-        curvature = LIKELIHOODS["softmax"].bounds["exact"].curvature
         found |= {
             statistics.restate: statistics.Restatement(point.sites, basis),
             statistics.mean_gradient: point.sites,
             correction: point.sites,
         }
-        if kind == "separate":
-            found[statistics.curvature_product] = statistics.Products(point.sites, curvature, q.w)
+        if kind in THREE_CLASSES:
+            found[statistics.curvature_product] = statistics.Products(point.sites, site.record.curvature, q.w)
         if kind == "sparse":
             w = q.w[None]
             M, alpha = np.random.default_rng(1).normal(size=(1, 20, 20)), w + 1.0
@@ -210,6 +211,45 @@ def test_sites_can_be_stated_again_after_every_cache_is_lost():
         again = proper_posterior(training, point.sites, other)
     for one, same in zip(q.natural, again.natural, strict=True):
         np.testing.assert_array_equal(one, same)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "label noise"])
+def test_sites_of_a_pass_are_evaluated_once(kind, monkeypatch):
+    """The step, gradients and restatements take them from the pass, those of a learned label noise, too."""
+    source, prior, site, n_latents = problem(kind)
+    with Threads() as executor:
+        training = Training(source, executor, n_latents)
+        point = update(training, prior.at_prior(n_latents), site)
+        point = update(training, proper_posterior(training, point.sites, prior), point.site)
+        evaluated, honest = [], Block.evaluated
+        monkeypatch.setattr(Block, "evaluated", lambda *args: evaluated.append(args[0].start) or honest(*args))
+        next_target(training, point)
+        point.q.gradient(training, point.sites, point.target)
+        other = SparsePrior.build(KernelSpec(ConstantKernel(1.0) * RBF(0.7), D), prior.Z)
+        update(training, proper_posterior(training, point.sites, other), point.site)
+        # Learning goes on from here if that was no good.
+        proper_posterior(training, point.sites, other)
+    assert not evaluated
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sites_of_another_label_noise_are_those_that_it_makes(weighted):
+    """Rescaled ones, to round-off: every part, and the sum of ell."""
+    source, prior, site, n_latents = problem("label noise")
+    if not weighted:
+        source = ArraySource(source.X, source.y)
+    with Threads() as executor:
+        training = Training(source, executor, n_latents)
+        point = update(training, prior.at_prior(n_latents), site)
+        assert abs(point.site.parameter - site.parameter) > 0.01
+        expected = training.map(statistics.stated, statistics.StatedSites(point.q.belief, point.site))
+        total = training.reduce(statistics.expected_log_likelihood, point.sites)
+        for sites, other in zip(training.map(statistics.stated, point.sites), expected, strict=True):
+            assert sites.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-12)
+            for name in ("mean", "variance", "precision", "linear"):
+                value = getattr(other, name)
+                np.testing.assert_allclose(getattr(sites, name), value, rtol=1e-12, atol=1e-14 * np.abs(value).max())
+    assert total == pytest.approx(point.log_likelihood, rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["sparse", "separate"])

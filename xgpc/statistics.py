@@ -16,7 +16,7 @@ import numpy as np
 from ._engine import Site
 from .kernels.spec import KernelGradient
 from .likelihoods.registry import Curvature
-from .rows.block import Block, Sites
+from .rows.block import AS_EVALUATED, Block, Rescaling, Sites
 from .rows.executor import Cost, give_back
 
 
@@ -111,19 +111,21 @@ class Belief(Predictor, Protocol):
 
 @dataclass(frozen=True)
 class StatedSites:
-    """The sites that the marginals of a posterior make."""
+    """The sites that the marginals of a posterior make, rescaled."""
 
     belief: Belief
     site: Site
+    rescaling: Rescaling = AS_EVALUATED
 
     @property
     def cost(self) -> Cost:
         return self.belief.cost
 
     def of(self, block: Block) -> Sites:
-        sites = block.known_sites(self.belief.key, self.site)
+        sites = block.known_sites(self.belief.key, self.site, self.rescaling)
         if sites is None:
-            sites = block.evaluated(self.belief.key, self.site, *self.belief.marginals(block))
+            evaluated = block.evaluated(self.belief.key, self.site, *self.belief.marginals(block))
+            sites = block.rescaled(evaluated, self.rescaling)
         block.keep_sites(sites)
         return sites
 
@@ -213,7 +215,7 @@ class Gradients(list[KernelGradient]):
 
 
 def update(block: Block, state: StatedSites) -> Moments:
-    """Marginals and sites under a posterior, and the natural parameters that they make."""
+    """Marginals and sites under a posterior, not rescaled, and the natural parameters that they make."""
     sites, P, h = state.belief.update(block, state.site)
     block.keep_sites(sites)
     return Moments(sites.log_likelihood, float(np.vdot(sites.precision, sites.variance)), P, h)

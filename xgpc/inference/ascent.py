@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +12,7 @@ import numpy as np
 from .._engine import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Posterior, Training, is_same_prior
 from ..likelihoods import record_of
+from ..rows.block import Rescaling
 from ..statistics import (
     GivenSites,
     Moments,
@@ -59,12 +60,14 @@ class Point(Generic[Q]):
     ----------
     q : posterior
     site : Site, with the best parameter for q if that is learned
+    sites : StatedSites, what ``site`` makes of q; with a new parameter by rescaling what the old one made
     log_likelihood, curved : float, sums of ell and of lambda v, as in ``Moments``
     target : natural parameters of the unit step from q: what its sites make
     """
 
     q: Q
     site: Site
+    sites: StatedSites
     log_likelihood: float
     curved: float
     target: Natural
@@ -83,20 +86,19 @@ class Point(Generic[Q]):
             return self.elbo
         return self.log_likelihood + 0.5 * self.curved - 0.5 * self.q.squared_norm
 
-    @cached_property
-    def sites(self) -> StatedSites:
-        return StatedSites(self.q.belief, self.site)
-
 
 def update(training: Training, q: Q, site: Site) -> Point[Q]:
     """A pass: marginals and sites of all rows under q, and their natural parameters."""
-    sums = training.reduce(statistics_of_update, StatedSites(q.belief, site))
+    sites = StatedSites(q.belief, site)
+    sums = training.reduce(statistics_of_update, sites)
     P, h = of_latents(training.n_latents, sums)
     log_likelihood, curved = sums.log_likelihood, sums.curved
     if site.learned:
-        log_likelihood, parameter, factor = best_parameter(site, log_likelihood, training.total_weight)
-        site, curved, P, h = site.with_parameter(parameter), factor * curved, factor * P, factor * h
-    return Point(q, site, log_likelihood, curved, q.prior.with_sites(P, h))
+        parameter, rescaling = best_parameter(site, log_likelihood, training.total_weight)
+        site, sites, (factor, offset) = site.with_parameter(parameter), replace(sites, rescaling=rescaling), rescaling
+        log_likelihood = factor * log_likelihood + offset * training.total_weight
+        curved, P, h = factor * curved, factor * P, factor * h
+    return Point(q, site, sites, log_likelihood, curved, q.prior.with_sites(P, h))
 
 
 def of_latents(n_latents: int | None, sums: Moments) -> Natural:
@@ -104,7 +106,7 @@ def of_latents(n_latents: int | None, sums: Moments) -> Natural:
     return (sums.P[0], sums.h[0]) if n_latents is None else (sums.P, sums.h)
 
 
-def best_parameter(site: Site, total: float, total_weight: float) -> tuple[float, float, float]:
+def best_parameter(site: Site, total: float, total_weight: float) -> tuple[float, Rescaling]:
     """The best parameter delta of an additive-noise site, given sum_i w_i ell_i at the present one.
 
     ell_i = log(delta / (C - 1)) + g p_i with g = log((1 - delta) (C - 1) / delta) is linear in the probability p_i of
@@ -112,8 +114,7 @@ def best_parameter(site: Site, total: float, total_weight: float) -> tuple[float
 
     Returns
     -------
-    total, parameter, factor
-        The sum at the new parameter, that, and by how much it multiplies precisions and linear terms.
+    The parameter, and what it makes of the present sites.
     """
     n_wrong = max(1, site.n_latents - 1)
 
@@ -126,7 +127,8 @@ def best_parameter(site: Site, total: float, total_weight: float) -> tuple[float
     chance = n_wrong / (n_wrong + 1.0)
     parameter = min(max(1.0 - probabilities / total_weight, LEAST_DELTA), LARGEST_DELTA * chance)
     new_wrong, new_slope = levels(parameter)
-    return total_weight * new_wrong + new_slope * probabilities, parameter, new_slope / slope
+    factor = new_slope / slope
+    return parameter, Rescaling(factor, new_wrong - factor * wrong)
 
 
 def tolerance_unit(elbo: float) -> float:

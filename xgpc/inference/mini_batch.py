@@ -218,7 +218,7 @@ def stochastic(
         current = first_site if epoch == 1 else site
         estimate, converged = loop.epoch(training, q, current, options.random_state, window, epoch, history)
         if site.learned and current is site and not converged:
-            site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[1])
+            site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[0])
     point = update(training, loop.posterior(q.prior, loop.average), site)
     history.add(epoch=epoch, elbo=point.elbo)
     return point, epoch, converged

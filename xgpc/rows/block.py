@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,16 @@ from .._engine import Site
 BLOCK_ROWS = 1152
 
 
+class Rescaling(NamedTuple):
+    """What another label noise makes of sites: precision and linear times ``factor``, ell that and ``offset`` more."""
+
+    factor: float = 1.0
+    offset: float = 0.0
+
+
+AS_EVALUATED = Rescaling()
+
+
 @dataclass(frozen=True)
 class Sites:
     """Marginals of C latent functions at the rows of a block, and the sites that they make: (C, rows) each.
@@ -24,6 +34,7 @@ class Sites:
     ----------
     belief_key, site_key : of the posterior that they are the marginals of, and of the site function
     log_likelihood : float, sum of ell in nats
+    rescaling : Rescaling, of what the site function gave
     """
 
     belief_key: str
@@ -33,6 +44,7 @@ class Sites:
     precision: np.ndarray
     linear: np.ndarray
     log_likelihood: float
+    rescaling: Rescaling = AS_EVALUATED
 
 
 class Block:
@@ -103,15 +115,20 @@ class Block:
     def keep_sites(self, sites: Sites) -> None:
         self._latest = sites
 
-    def known_sites(self, belief: str, site: Site) -> Sites | None:
-        """Sites of a posterior of that key, if they are there, or can be made from its marginals.
+    def known_sites(self, belief: str, site: Site, rescaling: Rescaling) -> Sites | None:
+        """Sites of a posterior of that key, if they are there, or can be made from others of it or its marginals.
 
         The latest are there, and the last that a prior was changed with: where learning goes on from if a step of the
         hyperparameters fails.
         """
         for sites in (self._latest, self._restated):
             if sites is not None and sites.belief_key == belief:
-                return sites if sites.site_key == site.key else self.evaluated(belief, site, sites.mean, sites.variance)
+                if sites.site_key == site.key and sites.rescaling == rescaling:
+                    return sites
+                # What is rescaled already would give other bits.
+                if sites.site_key != site.key or sites.rescaling != AS_EVALUATED:
+                    sites = self.evaluated(belief, site, sites.mean, sites.variance)
+                return self.rescaled(sites, rescaling)
         return None
 
     def keep_restated(self, sites: Sites) -> None:
@@ -123,3 +140,17 @@ class Block:
         precision, linear = np.empty((2, *mean.shape))
         total = _engine.sites(site, mean, variance, self.y, self.weight, ell, precision, linear)
         return Sites(belief, site.key, mean, variance, precision, linear, total)
+
+    def rescaled(self, sites: Sites, rescaling: Rescaling) -> Sites:
+        """Sites as the site function gave them, rescaled."""
+        if rescaling == AS_EVALUATED:
+            return sites
+        factor, offset = rescaling
+        total_weight = float(np.sum(self.weight)) if len(self.weight) else len(self)
+        return replace(
+            sites,
+            precision=factor * sites.precision,
+            linear=factor * sites.linear,
+            log_likelihood=factor * sites.log_likelihood + offset * total_weight,
+            rescaling=rescaling,
+        )

@@ -323,20 +323,23 @@ def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classe
     weight = random.uniform(0.2, 3.0, len(y)) if weighted else np.empty(0)
     _, precision, linear = evaluate(site, m, v, y, weight)
     sites = SimpleNamespace(mean=m, variance=v, precision=precision, linear=linear)
-    before = [a.copy() for a in (y, weight, *vars(sites).values())]
     values = random.normal(size=m.shape)
-    product = record.curvature(y, weight, sites, values)
+    arrays = (y, weight, values, *vars(sites).values())
+    before = [a.copy() for a in arrays]
+    times = record.curvature(y, weight, sites)
+    product = times(values)
     ones = weight if weighted else np.ones(len(y))
     for i in range(len(y)):
         H = DENSE[record.likelihood](y, ones, sites, i)
         assert_allclose(product[:, i], H @ values[:, i], rtol=1e-9, atol=1e-12 * np.abs(H).max())
         assert np.linalg.eigvalsh(H)[0] > -1e-12 * (1.0 + np.abs(H).max())
-    assert_allclose(record.curvature(y, weight, sites, np.ones_like(m)), 0.0, atol=1e-12 * (1.0 + precision.max()))
+    assert_allclose(times(np.ones_like(m)), 0.0, atol=1e-12 * (1.0 + precision.max()))
+    assert np.array_equal(times(values), product)
     # Of some rows it is that of all.
     part = slice(3, 9)
     rows = SimpleNamespace(**{name: a[:, part] for name, a in vars(sites).items()})
-    assert np.array_equal(record.curvature(y[part], weight[part], rows, values[:, part]), product[:, part])
-    for a, expected in zip((y, weight, *vars(sites).values()), before, strict=True):
+    assert np.array_equal(record.curvature(y[part], weight[part], rows)(values[:, part]), product[:, part])
+    for a, expected in zip(arrays, before, strict=True):
         assert np.array_equal(a, expected)
 
 
@@ -361,7 +364,7 @@ def test_curvature_of_softmax_is_the_hessian_without_variance(seed):
     hessian = p * (values - np.sum(p * values, axis=0))
     assert_allclose(-slope, hessian, atol=1e-4)
     # d = lambda / (1 - p) is p there, as lambda is p (1 - p).
-    assert_allclose(record.curvature(y, np.empty(0), sites, values), hessian, atol=1e-4)
+    assert_allclose(record.curvature(y, np.empty(0), sites)(values), hessian, atol=1e-4)
 
 
 # Values.

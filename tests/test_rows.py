@@ -15,11 +15,12 @@ from support.sources import FileSource
 
 import xgpc
 from xgpc import statistics
+from xgpc._engine import Site
 from xgpc.approximations.base import SeparatePriors, Training, new_key
 from xgpc.approximations.full import FullPrior
 from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference.ascent import coordinate_ascent, next_target, proper_posterior, update
+from xgpc.inference.ascent import coordinate_ascent, next_target, proper_posterior, starting_posterior, update
 from xgpc.inference.correction import correction
 from xgpc.inference.history import History
 from xgpc.inference.mini_batch import Epochs, stochastic
@@ -73,6 +74,13 @@ def first_posterior(prior, n_latents):
     return SparsePosterior.at_prior(prior) if isinstance(prior, LinearPrior) else prior.at_prior(n_latents)
 
 
+def start(training, prior, site):
+    """Where an ascent begins: with label noise not at the prior, where every step fails."""
+    if isinstance(prior, LinearPrior):
+        return SparsePosterior.at_prior(prior)
+    return starting_posterior(training, None, prior, site)
+
+
 def arrays_of(record):
     """All numbers of a record, one after the other."""
     if isinstance(record, list | tuple):
@@ -87,9 +95,9 @@ def calls(kind):
     source, prior, site, n_latents = problem(kind)
     with Threads() as executor:
         training = Training(source, executor, n_latents)
-        q = coordinate_ascent(
-            training, first_posterior(prior, n_latents), site, tol=0.0, max_iter=2, history=History()
-        ).q
+        first = start(training, prior, site)
+        q = coordinate_ascent(training, first, site, tol=0.0, max_iter=2, history=History()).q
+        assert q is not first
         point = update(training, q, site)
         found = {
             statistics.update: point.sites,
@@ -107,7 +115,7 @@ def calls(kind):
             correction: point.sites,
         }
         if kind in THREE_CLASSES:
-            found[statistics.curvature_product] = statistics.Products(point.sites, site.record.curvature, q.w)
+            found[statistics.curvature_product] = statistics.Products(point.sites, q.w)
         if kind == "sparse":
             w = q.w[None]
             M, alpha = np.random.default_rng(1).normal(size=(1, 20, 20)), w + 1.0
@@ -147,9 +155,9 @@ def test_a_pool_of_processes_makes_the_bits_of_threads(kind, executors):
     posteriors = []
     for executor in executors:
         source, prior, site, n_latents = problem(kind)
-        start = first_posterior(prior, n_latents)
         training = Training(source, executor, n_latents)
-        ascent = coordinate_ascent(training, start, site, tol=1e-6, max_iter=4, history=History())
+        first = start(training, prior, site)
+        ascent = coordinate_ascent(training, first, site, tol=1e-6, max_iter=4, history=History())
         posteriors.append([*ascent.q.natural, np.array(ascent.elbo)])
     for other in posteriors[1:]:
         for one, same in zip(posteriors[0], other, strict=True):
@@ -219,8 +227,7 @@ def test_sites_of_a_pass_are_evaluated_once(kind, monkeypatch):
     source, prior, site, n_latents = problem(kind)
     with Threads() as executor:
         training = Training(source, executor, n_latents)
-        point = update(training, prior.at_prior(n_latents), site)
-        point = update(training, proper_posterior(training, point.sites, prior), point.site)
+        point = update(training, start(training, prior, site), site)
         evaluated, honest = [], Block.evaluated
         monkeypatch.setattr(Block, "evaluated", lambda *args: evaluated.append(args[0].start) or honest(*args))
         next_target(training, point)
@@ -230,6 +237,29 @@ def test_sites_of_a_pass_are_evaluated_once(kind, monkeypatch):
         # Learning goes on from here if that was no good.
         proper_posterior(training, point.sites, other)
     assert not evaluated
+
+
+@pytest.mark.parametrize("kind", THREE_CLASSES)
+def test_the_curvature_of_a_block_is_prepared_once_for_all_products(kind):
+    """And anew for another posterior."""
+    source, prior, site, n_latents = problem(kind)
+    honest, prepared, multiplied = site.record, [], []
+
+    def curvature(y, weight, sites):
+        product = honest.curvature(y, weight, sites)
+        prepared.append(len(y))
+        return lambda values: multiplied.append(len(y)) or product(values)
+
+    nodes = honest.nodes and honest.nodes(n_latents)
+    site = Site(*honest.key, n_latents, learned=site.learned, nodes=nodes, record=replace(honest, curvature=curvature))
+    with Threads() as executor:
+        training = Training(source, executor, n_latents)
+        point = update(training, start(training, prior, site), site)
+        for _ in range(2):
+            before = len(prepared), len(multiplied)
+            q = prior.posterior(next_target(training, point))
+            assert len(prepared) - before[0] == len(source.blocks()) < len(multiplied) - before[1]
+            point = update(training, q, point.site)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

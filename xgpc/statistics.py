@@ -15,7 +15,6 @@ import numpy as np
 
 from ._engine import Site
 from .kernels.spec import KernelGradient
-from .likelihoods.registry import Curvature
 from .rows.block import AS_EVALUATED, Block, Rescaling, Sites
 from .rows.executor import Cost, give_back
 
@@ -118,6 +117,10 @@ class StatedSites:
     rescaling: Rescaling = AS_EVALUATED
 
     @property
+    def key(self) -> tuple[str, str, Rescaling]:
+        return self.belief.key, self.site.key, self.rescaling
+
+    @property
     def cost(self) -> Cost:
         return self.belief.cost
 
@@ -164,10 +167,9 @@ class Restatement(OnBasis):
 
 @dataclass(frozen=True)
 class Products:
-    """A curvature across classes of the sites, and the direction w (C, m) to multiply it with."""
+    """Sites that have a curvature across classes, and the direction w (C, m) to multiply it with."""
 
     sites: StatedSites
-    curvature: Curvature
     w: np.ndarray
 
     @property
@@ -245,9 +247,10 @@ def mean_gradient(block: Block, state: StatedSites) -> np.ndarray:
 
 def curvature_product(block: Block, state: Products) -> np.ndarray:
     """Product (C, m) of a curvature across classes with a direction."""
-    basis = state.sites.belief.basis
-    values = state.curvature(block.y, block.weight, state.sites.of(block), basis.products(block, state.w))
-    return basis.sums(block, values)
+    sites = state.sites
+    basis, curvature = sites.belief.basis, sites.site.record.curvature
+    product = block.made("curvature", sites.key, lambda: curvature(block.y, block.weight, sites.of(block)))
+    return basis.sums(block, product(basis.products(block, state.w)))
 
 
 def stated(block: Block, state: StatedSites) -> Sites:

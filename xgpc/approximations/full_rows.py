@@ -32,7 +32,7 @@ class DistinctRows(Value):
 
     def places(self, block: Block) -> np.ndarray:
         """Which of them each row of a block is equal to, (rows,)."""
-        return block.made(self.key, lambda: self._places(block.X))
+        return block.made("places", self.key, lambda: self._places(block.X))
 
     def _places(self, X: np.ndarray) -> np.ndarray:
         n = len(self.Z)

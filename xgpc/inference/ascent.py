@@ -176,8 +176,8 @@ def coupled_target(training: Training, point: Point[KernelPosterior]) -> Natural
     there. The mean is a Newton step with the coupled curvature of each point: conjugate gradients, preconditioned by
     the sites' precision. O(n C m) each, or O(C n^2) of a full Gaussian process. Augmented sites' steps are their own.
     """
-    q, curvature = point.q, point.site.record.curvature
-    if curvature is None:
+    q = point.q
+    if point.site.record.curvature is None:
         return point.target
     (before, _), (precision, linear) = q.natural, point.target
     trial = q.prior.posterior((before + PRECISION_RATE * (precision - before), linear))
@@ -193,7 +193,7 @@ def coupled_target(training: Training, point: Point[KernelPosterior]) -> Natural
     for _ in range(CG_MAX_ITER):
         if not size > target:
             break
-        product = dual_direction + training.reduce(curvature_product, Products(point.sites, curvature, direction))
+        product = dual_direction + training.reduce(curvature_product, Products(point.sites, direction))
         curved = float(np.sum(direction * product))
         # Round-off, of huge variances, may leave no curvature.
         if not curved > 0.0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
@@ -58,8 +60,8 @@ def multinomial_log_probabilities(
         return np.logaddexp(np.log1p(-delta) + value, np.log(delta) + others)
 
 
-def multinomial_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites, values: np.ndarray) -> np.ndarray:
-    """Product of ell's curvature by the means, coupled across classes, with ``values`` (C, rows).
+def multinomial_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Callable[[np.ndarray], np.ndarray]:
+    """Curvature of ell by the means, coupled across classes: values (C, rows) -> its product with them.
 
     The likelihood compares the label y with every other class: sum over c of lambda_c (e_y - e_c) (e_y - e_c)^T of
     each row, without negative precisions. What couples two other classes is left out.
@@ -69,10 +71,14 @@ def multinomial_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites, va
     y : (rows,) float64, 0, ..., C - 1
     weight : not read: precisions have it
     sites : marginals and sites of the rows, (C, rows) each
-    values : (C, rows)
     """
-    label = y.astype(np.intp), np.arange(len(y))
-    product = np.maximum(sites.precision, 0.0) * (values - values[label])
-    # Of the label itself the difference is zero.
-    product[label] -= np.sum(product, axis=0)
+    label, precision = (y.astype(np.intp), np.arange(len(y))), np.maximum(sites.precision, 0.0)
+
+    def product(values: np.ndarray) -> np.ndarray:
+        result = values - values[label]
+        result *= precision
+        # Of the label itself the difference is zero.
+        result[label] -= np.sum(result, axis=0)
+        return result
+
     return product

@@ -27,8 +27,8 @@ START_NOISE = 0.01
 Key = tuple[str, str]
 # (mean, variance) and, with label noise, delta -> (n, classes) predictive log probabilities
 Predictive = Callable[..., np.ndarray]
-# (y, weight, sites, values) -> (C, rows)
-Curvature = Callable[[np.ndarray, np.ndarray, RowSites, np.ndarray], np.ndarray]
+# (y, weight, sites) -> function of values (C, rows) that makes products (C, rows)
+Curvature = Callable[[np.ndarray, np.ndarray, RowSites], Callable[[np.ndarray], np.ndarray]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +49,9 @@ class LikelihoodBound:
     exact : (likelihood, bound) or None
         The exact expectation, of a bound that augments the likelihood.
     curvature : function or None
-        (y, weight, sites, values) -> product of the curvature across classes with values (C, rows), of likelihoods that
-        what adds to all latent functions alike leaves as it is. y (rows,) are labels, weight (rows,) or empty, sites
-        have mean, variance, precision and linear (C, rows).
+        (y, weight, sites) -> the curvature across classes, as a function that makes products with values (C, rows), of
+        likelihoods that what adds to all latent functions alike leaves as it is. y (rows,) are labels, weight (rows,)
+        or empty, sites have mean, variance, precision and linear (C, rows).
     is_exact : bool
         ell is the expected log likelihood itself, but for its quadrature.
     is_bound : bool

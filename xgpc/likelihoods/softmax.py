@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -116,8 +117,8 @@ def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndar
 LEAST_COMPLEMENT = 1e-3
 
 
-def softmax_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites, values: np.ndarray) -> np.ndarray:
-    """Product of ell's curvature by the means, coupled across classes, with ``values`` (C, rows).
+def softmax_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Callable[[np.ndarray], np.ndarray]:
+    """Curvature of ell by the means, coupled across classes: values (C, rows) -> its product with them.
 
     Of each row diag(d) - d d^T / sum(d), d_c = lambda_c / (1 - p_c), which has the sites' diagonal and none along
     (1, ..., 1). Negative precisions count as zero.
@@ -127,12 +128,11 @@ def softmax_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites, values
     y : (rows,) float64, 0, ..., C - 1
     weight : (rows,) float64, positive, or empty for ones
     sites : marginals and sites of the rows, (C, rows) each
-    values : (C, rows)
     """
     # The gradient by the mean is weight * (1 - p) of the label, -weight * p of others.
     gradient = sites.linear - sites.precision * sites.mean
     right = 1.0 + gradient / (weight if len(weight) else 1.0)
     right[y.astype(np.intp), np.arange(len(y))] -= 1.0
     d = np.maximum(sites.precision, 0.0) / np.clip(right, LEAST_COMPLEMENT, 1.0)
-    share = d / np.maximum(np.sum(d, axis=0), np.finfo(float).tiny)
-    return d * (values - np.sum(share * values, axis=0))
+    total = np.maximum(np.sum(d, axis=0), np.finfo(float).tiny)
+    return lambda values: d * (values - np.sum(d * values, axis=0) / total)

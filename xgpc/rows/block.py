@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -60,8 +60,8 @@ class Block:
 
     Notes
     -----
-    Whitened rows and sites are caches: each is kept with the key of what it was made of, and made again where that is
-    not what is asked for. They are not part of a pickled block.
+    Whitened rows, sites and what is ``made`` are caches: each is kept with the key of what it was made of, and made
+    again where that is not what is asked for. They are not part of a pickled block.
     """
 
     def __init__(self, start: int, X: Any, y: np.ndarray, weight: np.ndarray, cache_bytes: int):
@@ -87,13 +87,14 @@ class Block:
         self._whitened, self._basis = np.empty((0, 0)), ""
         self._latest: Sites | None = None
         self._restated: Sites | None = None
-        self._made: tuple[str, Any] = "", None
+        self._made: dict[str, tuple[Hashable, Any]] = {}
 
-    def made(self, key: str, make: Callable[[], Any]) -> Any:
-        """The value of that key if it was the last to be made here; else it is made."""
-        if self._made[0] != key:
-            self._made = key, make()
-        return self._made[1]
+    def made(self, kind: str, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The value of that key if it was the last of its kind to be made here; else it is made."""
+        known = self._made.get(kind)
+        if known is None or known[0] != key:
+            self._made[kind] = known = key, make()
+        return known[1]
 
     def whitened(self, basis: str, n_groups: int, size: int) -> tuple[np.ndarray, bool]:
         """Memory (n_groups, size) for rows whitened by a basis of that key, and whether it holds them.

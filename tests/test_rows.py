@@ -282,6 +282,33 @@ def test_sites_of_another_label_noise_are_those_that_it_makes(weighted):
     assert total == pytest.approx(point.log_likelihood, rel=1e-12)
 
 
+def test_whitened_rows_that_an_error_interrupts_are_made_again():
+    (block,) = ArraySource(np.zeros((4, 1))).blocks()
+    values = np.arange(8.0)
+
+    def whiten(basis, fails=False):
+        """Whether there were rows of that basis: if not, they are made."""
+        with block.whitened(basis, 1, 8) as (memory, is_there):
+            if not is_there:
+                memory[:] = values
+            np.testing.assert_array_equal(memory[0], values)
+            if fails:
+                raise ZeroDivisionError
+        return is_there
+
+    with pytest.raises(ZeroDivisionError):
+        whiten("one", fails=True)
+    assert [whiten("one") for _ in range(3)] == [False, True, True]
+    # Rows that were there before the error are there after it.
+    with pytest.raises(ZeroDivisionError):
+        whiten("one", fails=True)
+    assert [whiten(basis) for basis in ("one", "other", "other", "one")] == [True, False, True, False]
+    block.cache_bytes = 63
+    for _ in range(2):
+        with block.whitened("one", 1, 8) as (memory, is_there):
+            assert (memory.shape, is_there) == ((1, 0), False)
+
+
 @pytest.mark.parametrize("kind", ["sparse", "separate"])
 def test_whitened_rows_are_kept_within_their_memory_only(kind):
     bits = []

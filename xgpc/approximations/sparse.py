@@ -56,15 +56,11 @@ class InducingBasis:
         return workspace(n, core.n_inducing, core.n_features, self.n_latents)
 
     def _each(self, block: Block) -> Iterator[tuple[InducingKernel, tuple[Any, ...], slice, Workspace]]:
-        """Of each kernel: that, what the compiled functions of a block begin with, its latent functions, and scratch.
-
-        Gone through to its end, it leaves the whitened rows with the block.
-        """
+        """Of each kernel: that, what compiled functions of a block begin with, its latent functions, and scratch."""
         n, work = len(block), self._scratch(len(block))
-        caches, cached = block.whitened(self.key, len(self.parts), n * work.n_inducing)
-        for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
-            yield core, (core, block.X, cache, cached, 0, n, Linv), c, work
-        block.keep_whitened(self.key)
+        with block.whitened(self.key, len(self.parts), n * work.n_inducing) as (caches, cached):
+            for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
+                yield core, (core, block.X, cache, cached, 0, n, Linv), c, work
 
     def _zeros(self) -> Natural:
         m = self.parts[0][0].n_inducing

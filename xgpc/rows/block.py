@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -96,10 +97,11 @@ class Block:
             self._made[kind] = known = key, make()
         return known[1]
 
-    def whitened(self, basis: str, n_groups: int, size: int) -> tuple[np.ndarray, bool]:
+    @contextmanager
+    def whitened(self, basis: str, n_groups: int, size: int) -> Iterator[tuple[np.ndarray, bool]]:
         """Memory (n_groups, size) for rows whitened by a basis of that key, and whether it holds them.
 
-        (n_groups, 0) if that is too much. Whoever fills it says so by ``keep_whitened``.
+        (n_groups, 0) if that is too much. If not, the context fills it: what it leaves without an error is kept.
         """
         if 8 * n_groups * size > self.cache_bytes:
             size = 0
@@ -108,10 +110,8 @@ class Block:
         is_there = self._basis == basis
         if not is_there:
             self._basis = ""
-        return self._whitened, is_there
-
-    def keep_whitened(self, basis: str) -> None:
-        self._basis = basis if self._whitened.shape[1] else ""
+        yield self._whitened, is_there
+        self._basis = basis if size else ""
 
     def keep_sites(self, sites: Sites) -> None:
         self._latest = sites

@@ -267,7 +267,10 @@ def test_row_block_aligned_splits_add_up_to_the_same_bits():
         part = training(X[here].copy(), y[here].copy())
         assert np.array_equal(sites_of(part, q, EXACT), [values[here] for values in sites])
         sums = part.reduce(update, state)
-        total = sums if total is None else total + sums
+        if total is None:
+            total = sums
+        else:
+            total += sums
     assert total.log_likelihood == ell
     assert np.array_equal(np.eye(len(prior.Z)) + total.P[0], P)
     assert np.array_equal(total.h[0], h)

@@ -36,11 +36,6 @@ class Moments:
     P: np.ndarray
     h: np.ndarray
 
-    def __add__(self, other: Moments) -> Moments:
-        return Moments(
-            self.log_likelihood + other.log_likelihood, self.curved + other.curved, self.P + other.P, self.h + other.h
-        )
-
     def __iadd__(self, other: Moments) -> Moments:
         self.log_likelihood += other.log_likelihood
         self.curved += other.curved
@@ -49,7 +44,7 @@ class Moments:
         return self
 
     def release(self) -> None:
-        """Nobody uses the matrices any more."""
+        """Give the matrices back, for other blocks' sums: nobody uses them any more. See ``Executor.reduce``."""
         if self.P.ndim == 3:
             give_back(self.P)
 

@@ -48,13 +48,6 @@ class State(Protocol):
     def cost(self) -> Cost: ...
 
 
-class Record(Protocol):
-    """What a function makes of a block: additive."""
-
-    def __add__(self, other: Any) -> Any: ...
-
-
-S_contra = TypeVar("S_contra", bound=State, contravariant=True)
 Result = TypeVar("Result")
 Function = Callable[[Block, Any], Result]
 
@@ -67,7 +60,11 @@ class Executor(ABC):
         """Records of ``function(block, state)``, in the order of the blocks."""
 
     def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
-        """Their sum, added in the order of the blocks."""
+        """Their sum, added in the order of the blocks.
+
+        The first record is added to in place, where it can be. A record may have a method ``release``: it is called
+        once the record has been added and nobody uses it any more, so that its memory can serve the next blocks.
+        """
         records = iter(self.map(function, source, state))
         total: Any = next(records)
         for record in records:

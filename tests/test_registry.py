@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +19,15 @@ from xgpc.approximations.sparse import SparsePrior
 from xgpc.inference.ascent import update
 from xgpc.inference.mini_batch import MiniBatches, learning_rate_schedule
 from xgpc.kernels.spec import KernelSpec
-from xgpc.likelihoods import LIKELIHOODS, LikelihoodBound, expected_log_likelihood, has_label_noise, record_of, resolve
+from xgpc.likelihoods import (
+    LIKELIHOODS,
+    LikelihoodBound,
+    expected_log_likelihood,
+    has_label_noise,
+    record_of,
+    registry,
+    resolve,
+)
 from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
 
 RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.bounds.values()]
@@ -280,6 +288,23 @@ def test_log_probabilities_are_those_of_the_likelihood(record):
     assert value.shape == (12, 4 if record.is_multi_class else 2)
     assert_allclose(np.exp(value).sum(axis=1), 1.0, rtol=1e-8)
     assert np.array_equal(LIKELIHOODS[record.likelihood].log_probabilities(record.bound, m, v, 0.1), value)
+
+
+@every_record
+def test_log_probabilities_are_made_in_parts(record, monkeypatch):
+    """Whatever their size, the same ones; and none of more rows at a time."""
+    _, m, v, _ = problem(record, 7)
+    m, v = (a.T if record.is_multi_class else a[0] for a in (m, v))
+    value, sizes = record.log_probabilities(m, v, 0.1), []
+
+    def predictive(mean, variance, **noise):
+        sizes.append(len(mean))
+        return record.predictive(mean, variance, **noise)
+
+    monkeypatch.setattr(registry, "LINK_ROWS", 5)
+    again = replace(record, predictive=predictive).log_probabilities(m, v, 0.1)
+    assert_allclose(again, value, rtol=1e-12)
+    assert sizes == [5, 5, 2]
 
 
 # Curvatures.

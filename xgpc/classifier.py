@@ -28,8 +28,6 @@ from .rows.executor import Executor
 from .rows.source import NONE, ArraySource
 from .validation import check_optimizer, check_parameters, checked_rows, training_data
 
-# Rows that become probabilities at a time.
-LINK_ROWS = 8192
 # A learned bound this near to n log(1 / 2) has found nothing.
 NO_GAIN = 0.999
 
@@ -379,14 +377,7 @@ class GPClassifier(LatentClassifier):
         mean, variance = self._latent(X, corrected)
         likelihood, bound = self._resolved
         delta = getattr(self, "label_noise_", None)
-        log_proba = np.empty((mean.shape[-1], len(self.classes_)))
-        # In parts: its temporaries are many times the result.
-        for first in range(0, len(log_proba), LINK_ROWS):
-            part = slice(first, first + LINK_ROWS)
-            log_proba[part] = LIKELIHOODS[likelihood].log_probabilities(
-                bound, mean[..., part].T, variance[..., part].T, delta
-            )
-        return log_proba
+        return LIKELIHOODS[likelihood].log_probabilities(bound, mean.T, variance.T, delta)
 
     def predict_latent(
         self, X: ArrayLike, return_cov: bool = False, corrected: bool = False

@@ -265,11 +265,7 @@ class BayesianLinearClassifier(LatentClassifier):
         """Log probabilities (n, 2) of the classes; finite and accurate where the probabilities underflow."""
         mean, variance = self.predict_latent(X)
         name, bound = self._resolved
-        log_proba = np.empty((len(mean), 2))
-        for start in range(0, len(mean), BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
-            log_proba[rows] = LIKELIHOODS[name].log_probabilities(bound, mean[rows], variance[rows], None)
-        return log_proba
+        return LIKELIHOODS[name].log_probabilities(bound, mean, variance, None)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

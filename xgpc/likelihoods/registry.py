@@ -22,6 +22,8 @@ from .softmax import softmax_curvature, softmax_log_probabilities
 NOISE_VARIANCES = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
 # What a learned label noise starts from.
 START_NOISE = 0.01
+# Rows whose latent values become probabilities at a time: temporaries are many times the result.
+LINK_ROWS = 8192
 
 # (likelihood, bound), the name of a record
 Key = tuple[str, str]
@@ -130,9 +132,12 @@ class LikelihoodBound:
 
     def log_probabilities(self, mean: np.ndarray, variance: np.ndarray, delta: float | None) -> np.ndarray:
         """Predictive log probabilities (n, classes) for latent values N(mean, variance), (n,) or (n, C)."""
-        if self.has_label_noise:
-            return self.predictive(mean, variance, delta=delta)
-        return self.predictive(mean, variance)
+        link = partial(self.predictive, delta=delta) if self.has_label_noise else self.predictive
+        value = np.empty((len(mean), mean.shape[1] if self.is_multi_class else 2))
+        for first in range(0, len(mean), LINK_ROWS):
+            part = slice(first, first + LINK_ROWS)
+            value[part] = link(mean[part], variance[part])
+        return value
 
     def __reduce__(self) -> tuple[Callable[..., LikelihoodBound], Key]:
         # A record is the registry's: a copy of it, or of a site that has it, has the same one.

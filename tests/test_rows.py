@@ -102,7 +102,7 @@ def calls(kind):
         found = {
             statistics.update: point.sites,
             statistics.stated: point.sites,
-            statistics.expected_log_likelihood: point.sites,
+            statistics.log_likelihood: point.sites,
             statistics.quadratic_constant: point.sites,
             statistics.marginals: q.belief,
         }
@@ -273,7 +273,7 @@ def test_sites_of_another_label_noise_are_those_that_it_makes(weighted):
         point = update(training, prior.at_prior(n_latents), site)
         assert abs(point.site.parameter - site.parameter) > 0.01
         expected = training.map(statistics.stated, statistics.StatedSites(point.q.belief, point.site))
-        total = training.reduce(statistics.expected_log_likelihood, point.sites)
+        total = training.reduce(statistics.log_likelihood, point.sites)
         for sites, other in zip(training.map(statistics.stated, point.sites), expected, strict=True):
             assert sites.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-12)
             for name in ("mean", "variance", "precision", "linear"):
@@ -404,17 +404,17 @@ def test_what_is_replaced_has_another_key(kind):
     with Threads() as executor:
         training = Training(source, executor, n_latents)
         q = update(training, q, site).q.prior.posterior(update(training, q, site).target)
-        before = expected_log_likelihood_of(training, q, site)
+        before = log_likelihood_of(training, q, site)
         parts = {"mean": 2.0 * q.mean} if kind == "full" else {"w": 2.0 * q.w}
         other = replace(q, **parts)
-        after = expected_log_likelihood_of(training, other, site)
+        after = log_likelihood_of(training, other, site)
         fresh = problem(kind)[0]
-        assert after == expected_log_likelihood_of(Training(fresh, executor, n_latents), other, site) != before
+        assert after == log_likelihood_of(Training(fresh, executor, n_latents), other, site) != before
     assert pickle.loads(pickle.dumps(q)).key == q.key
 
 
-def expected_log_likelihood_of(training, q, site):
-    return training.reduce(statistics.expected_log_likelihood, statistics.StatedSites(q.belief, site))
+def log_likelihood_of(training, q, site):
+    return training.reduce(statistics.log_likelihood, statistics.StatedSites(q.belief, site))
 
 
 def test_a_batch_of_all_rows_keeps_what_full_batches_keep(monkeypatch):

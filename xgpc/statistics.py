@@ -253,7 +253,7 @@ def stated(block: Block, state: StatedSites) -> Sites:
     return state.of(block)
 
 
-def expected_log_likelihood(block: Block, state: StatedSites) -> float:
+def log_likelihood(block: Block, state: StatedSites) -> float:
     """Sum of ell."""
     return state.of(block).log_likelihood
 

@@ -148,7 +148,15 @@ class KernelPrior(Prior, Protocol):
 
 
 class Grouped(Value):
-    """A prior by its groups, which are of one kind: what the first knows how to make is made of all."""
+    """A prior of groups of one kind, each a prior that is alone or one of several: the kind makes what all share.
+
+    A group's class has, for ``prior``, which is the group itself or the ``SeparatePriors`` that it is one of:
+
+    * ``basis_of(prior, n_latents)``: the basis with the kernels and points of all groups of ``prior``
+    * ``posterior_of(prior, natural)``: the posterior with that prior and these natural parameters, or None
+    * ``no_sites(shape)``: P and h of sites of precision and linear term 0, as ``with_sites`` takes them, zeros of the
+      leading axes ``shape``
+    """
 
     @property
     def groups(self) -> tuple[Any, ...]:
@@ -254,13 +262,17 @@ class KernelPosterior(Posterior, Protocol):
 
     @property
     def mean_pair(self) -> Natural:
-        """The mean's coefficients, and what the prior's precision makes of them."""
+        """The mean, and the prior's precision times it, shaped as h of ``natural``.
+
+        (mean, K^{-1} mean) of the latent values of a full process; (w, w) where coefficients are whitened, as their
+        prior's precision is I. Conjugate gradients that keep such pairs need no K^{-1}.
+        """
 
     def solve(self, residual: np.ndarray) -> Natural:
-        """The step that a gradient by the coefficients makes with q's precision, as ``mean_pair``."""
+        """q's covariance times ``residual``, and the prior's precision times that: a pair as ``mean_pair``."""
 
     def natural_at(self, mean: Natural) -> Natural:
-        """Natural parameters of q's precision and another mean, as ``mean_pair``."""
+        """``natural`` of the posterior with q's precision and the mean of a pair as ``mean_pair``."""
 
     def gradient(
         self, training: Training, sites: StatedSites | GivenSites, natural: Natural

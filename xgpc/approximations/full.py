@@ -107,6 +107,7 @@ class FullPrior(Grouped):
         return FullPrior.build(specs[0], Z, self.n_jobs, rows)
 
     def basis_of(self, prior: Any, n_latents: int | None) -> ValueBasis:
+        """The latent values at the distinct rows, whatever the groups of ``prior``, which have the same rows."""
         return ValueBasis(self.rows, n_latents or 1)
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
@@ -114,9 +115,11 @@ class FullPrior(Grouped):
         return P, h
 
     def posterior_of(self, prior: KernelPrior, natural: Natural) -> FullPosterior | None:
+        """q under ``prior`` from sites (precision, linear), or None if they make no proper one."""
         return FullPosterior.from_natural(prior, *natural)
 
     def no_sites(self, shape: tuple[int, ...]) -> Natural:
+        """Zeros (*shape, n), twice."""
         zeros = np.zeros((*shape, len(self.Z)))
         return zeros, zeros
 
@@ -247,13 +250,14 @@ class FullPosterior(Value):
         return self.mean, self.alpha
 
     def solve(self, residual: np.ndarray) -> Natural:
-        """K alpha and alpha of the step that the sites' precision makes of a residual; O(C n^2)."""
+        """K alpha and alpha = K^{-1} (K^{-1} + Lambda)^{-1} residual; O(C n^2)."""
         each = zip(_rows(residual), self.factors, _each(self.prior, residual), strict=True)
         alpha = np.array([r - factor.times(group.K @ r) for r, factor, group in each])
         means = [group.K @ a for group, a in zip(_each(self.prior, residual), alpha, strict=True)]
         return np.reshape(means, residual.shape), alpha.reshape(residual.shape)
 
     def natural_at(self, mean: Natural) -> Natural:
+        """(lambda, K^{-1} mean + lambda mean) of (mean, K^{-1} mean): the sites whose posterior has that mean."""
         value, alpha = mean
         return self.precision, alpha + self.precision * value
 

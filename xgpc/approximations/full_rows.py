@@ -76,11 +76,16 @@ class ValueBasis:
 
 @dataclass(frozen=True, eq=False)
 class ValueBelief:
-    """Marginals (C, n) of the latent values with their noise, at the distinct rows.
+    """Marginals of the latent values, with their noise.
 
     Attributes
     ----------
-    anywhere : Predictive, of (n, n) matrices, for rows that need not be among these; or None
+    key : str
+    basis : ValueBasis
+    mean, variance : (C, n) at the distinct rows
+    anywhere : Predictive or None
+        None: a row has the marginals of the distinct row that it is equal to, and must be equal to one. Else it has
+        those that this predicts, at O(n^2) a row: for other rows than the posterior was made from.
     """
 
     key: str

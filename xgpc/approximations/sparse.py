@@ -221,6 +221,7 @@ class SparsePrior(Grouped):
         return SparsePrior.build(specs[0], Z)
 
     def basis_of(self, prior: Any, n_latents: int | None) -> InducingBasis:
+        """Rows whitened by the kernel of each group of ``prior``: one for all latent functions, or one for each."""
         groups = prior.groups
         each = [slice(c, c + 1) for c in range(len(groups))] if len(groups) > 1 else [slice(None)]
         parts = [(group.core, group.Linv, c) for group, c in zip(groups, each, strict=True)]
@@ -231,9 +232,11 @@ class SparsePrior(Grouped):
         return P + np.eye(P.shape[-1]), h
 
     def posterior_of(self, prior: KernelPrior, natural: Natural) -> SparsePosterior | None:
+        """q under ``prior`` from (P, h), or None if a P is not positive definite."""
         return SparsePosterior.from_natural(prior, *natural)
 
     def no_sites(self, shape: tuple[int, ...]) -> Natural:
+        """Zeros (*shape, m, m) and (*shape, m)."""
         m = len(self.Z)
         return np.zeros((*shape, m, m)), np.zeros((*shape, m))
 
@@ -331,6 +334,7 @@ class SparsePosterior(Value):
         return step, step
 
     def natural_at(self, mean: Natural) -> Natural:
+        """(P, P w) of the mean (w, w)."""
         return self.P, times(self.P, mean[0])
 
     def stacked(self) -> tuple[np.ndarray, np.ndarray]:

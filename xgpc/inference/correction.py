@@ -22,7 +22,7 @@ from ..likelihoods import record_of
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
-from ..statistics import Moments, StatedSites, expected_log_likelihood
+from ..statistics import Moments, StatedSites, log_likelihood
 from .ascent import Point, of_latents
 
 # Below this the closed form of the variance loses more digits to cancellation than its series leaves out (1e-12).
@@ -104,4 +104,4 @@ def bound_gap(training: Training, point: Point[KernelPosterior]) -> float | None
     if record.exact is None:
         return None
     exact = StatedSites(point.q.belief, record_of(*record.exact).site())
-    return training.reduce(expected_log_likelihood, exact) - point.log_likelihood
+    return training.reduce(log_likelihood, exact) - point.log_likelihood

@@ -1,7 +1,7 @@
 """The profiled bound: where it ends, what its inner solves leave, and steps of sites that overshoot."""
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -161,7 +161,7 @@ class ThirdsNegative:
         sites = self.stated.of(block)
         precision = sites.precision.copy()
         precision[:, -block.start % 3 :: 3] = -50.0
-        return replace(sites, precision=precision)
+        return sites._replace(precision=precision)
 
 
 @pytest.mark.parametrize("likelihood", ["step", "multinomial-step"])

@@ -84,9 +84,9 @@ def start(training, prior, site):
 def arrays_of(record):
     """All numbers of a record, one after the other."""
     if isinstance(record, list | tuple):
-        return np.concatenate([arrays_of(part) for part in record])
+        return np.concatenate([arrays_of(part) for part in record if not isinstance(part, str)])
     if hasattr(record, "__dict__"):
-        return arrays_of([value for value in vars(record).values() if not isinstance(value, str)])
+        return arrays_of(list(vars(record).values()))
     return np.ravel(np.asarray(record, dtype=float))
 
 

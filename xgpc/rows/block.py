@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +26,7 @@ class Rescaling(NamedTuple):
 AS_EVALUATED = Rescaling()
 
 
-@dataclass(frozen=True)
-class Sites:
+class Sites(NamedTuple):
     """Marginals of C latent functions at the rows of a block, and the sites that they make: (C, rows) each.
 
     Attributes
@@ -148,8 +146,7 @@ class Block:
             return sites
         factor, offset = rescaling
         total_weight = float(np.sum(self.weight)) if len(self.weight) else len(self)
-        return replace(
-            sites,
+        return sites._replace(
             precision=factor * sites.precision,
             linear=factor * sites.linear,
             log_likelihood=factor * sites.log_likelihood + offset * total_weight,

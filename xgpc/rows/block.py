@@ -99,7 +99,8 @@ class Block:
     def whitened(self, basis: str, n_groups: int, size: int) -> Iterator[tuple[np.ndarray, bool]]:
         """Memory (n_groups, size) for rows whitened by a basis of that key, and whether it holds them.
 
-        (n_groups, 0) if that is too much. If not, the context fills it: what it leaves without an error is kept.
+        (n_groups, 0) if that is too much. If it does not hold them, the context is to fill it; left without an error,
+        it holds them from then on.
         """
         if 8 * n_groups * size > self.cache_bytes:
             size = 0

@@ -80,12 +80,14 @@ def cases():
             model = GPClassifier(kernel(13), n_inducing=30, share=share, **which)
             found[f"{likelihood} {bound} {share}"] = model, "wine", False
     for likelihood in ("logit", "svm", "probit"):
-        model = GPClassifier(kernel(2), likelihood=likelihood, n_inducing=60, optimizer=None, batch_size=100, **SEED)
+        model = GPClassifier(
+            kernel(2), likelihood=likelihood, n_inducing=60, optimizer=None, batch_size=100, n_neighbors=0, **SEED
+        )
         found[f"{likelihood} mini-batches"] = model, "moons", likelihood == "svm"
     model = GPClassifier(kernel(64), n_inducing=30, optimizer=None, batch_size=50, max_iter=20, **SEED)
     found["softmax mini-batches"] = model, "digits", False
     noisy = Matern(3.0, nu=1.5) + WhiteKernel(0.3)
-    found["weights"] = GPClassifier(noisy, n_inducing=50, optimizer=None, **SEED), "moons", True
+    found["weights"] = GPClassifier(noisy, n_inducing=50, optimizer=None, n_neighbors=0, **SEED), "moons", True
     found["weights full"] = GPClassifier(noisy, inducing_points="all", optimizer=None, **SEED), "cancer", True
     found["softmax full"] = GPClassifier(kernel(13), inducing_points="all", optimizer=None, **SEED), "wine", True
     for likelihood, bound in (("logit", "exact"), ("svm", "augmented"), ("probit", "exact")):

@@ -129,7 +129,7 @@ def test_sizes_above_the_number_of_rows_are_one_stage():
 def staged():
     """Learned on 300, then 900 of 2500 rows."""
     X, y = ringnorm(2500, np.random.default_rng(0))
-    model = GPClassifier(n_inducing=25, subset_sizes=[300, 900], max_iter=40, random_state=0)
+    model = GPClassifier(n_inducing=25, n_neighbors=0, subset_sizes=[300, 900], max_iter=40, random_state=0)
     return X, y, quietly(model, X, y)
 
 

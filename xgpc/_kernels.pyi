@@ -7,6 +7,7 @@ class InducingKernel:
     n_inducing: int
     n_terms: int
     n_factors: int
+    family: np.ndarray
     variance: np.ndarray
     inverse_length_scale: np.ndarray
     inducing_points: np.ndarray

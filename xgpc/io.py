@@ -18,6 +18,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from .approximations.base import KernelPosterior, SeparatePriors
 from .approximations.full import FullPosterior, FullPrior
+from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior, SparsePrior
 from .archive import KINDS, Archive, Member
 from .files import regular, replacing
@@ -28,18 +29,20 @@ from .ranges import LARGEST_FEATURE, largest_size
 from .rows.blas import single_threaded_blas
 from .validation import check_parameters, is_integer, is_number
 
-FORMAT = 4
+FORMAT = 5
 # Constructor arguments kept as they are; kernel, inducing points, class weights and random state have forms of their
 # own.
 PARAMETERS = (
-    "likelihood", "bound", "n_inducing", "optimizer", "learn_inducing", "n_restarts_optimizer",
+    "likelihood", "bound", "n_inducing", "n_neighbors", "optimizer", "learn_inducing", "n_restarts_optimizer",
     "subset_sizes", "share", "label_noise", "batch_size", "learning_rate",
     "max_iter", "tol", "warm_start", "n_jobs", "verbose",
 )  # fmt: skip
 OWN_FORMS = ("kernel", "inducing_points", "class_weight", "random_state")
+# What is not kept.
+NOT_KEPT = ("query_split",)
 FIELDS = (
     "format", "full", "parameters", "kernels", "resolved", "label_noise", "object_labels", "bound_gap", "elbo",
-    "n_iter", "converged", "feature_names", "history",
+    "n_iter", "converged", "feature_names", "history", "neighbors", "query_score",
 )  # fmt: skip
 # Characters of the header, and its numbers and names. It holds the kernels' parameters, three numbers for a length
 # scale with its bounds: enough for 150 000 of these. To parse as much takes a second and 60 MB at most.
@@ -78,9 +81,11 @@ def _kernel(data: dict[str, Any]) -> Kernel:
     return KERNELS[data["type"]](**parameters)
 
 
-def save(model: Any, path: str | os.PathLike[str]) -> None:
+def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> None:
     """Write a fitted ``GPClassifier``."""
     _check_parameters(model)
+    if rows_dtype is not None and np.dtype(rows_dtype) not in (np.float32, np.float64):
+        raise ValueError(f"rows_dtype must be 'float32', 'float64' or None; got {rows_dtype!r}.")
     classes = model.classes_.astype(str) if model.classes_.dtype.kind == "O" else model.classes_
     if classes.dtype.kind not in KINDS or not np.array_equal(classes, model.classes_):
         raise ValueError(
@@ -103,10 +108,15 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         # What else there is, so that none can get lost.
         "feature_names": hasattr(model, "feature_names_in_"),
         "history": list(model.history_),
+        "neighbors": model.n_neighbors_,
+        "query_score": model.query_score_,
     }
     arrays = {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     if model._correction is not None:
         arrays.update(zip(CORRECTION, model._correction, strict=True))
+    if model.local_posterior_ is not None:
+        local = model.local_posterior_.to_arrays()
+        arrays.update(local, rows=local["rows"].astype(rows_dtype or local["rows"].dtype))
     if header["feature_names"]:
         arrays["feature_names"] = model.feature_names_in_.astype(str)
     if not isinstance(model.inducing_points, str):
@@ -182,6 +192,10 @@ def _header(archive: Archive) -> dict[str, Any]:
     _require(sorted(header) == sorted(FIELDS), "header", sorted(header))
     for name in ("full", "object_labels", "converged", "feature_names"):
         _require(isinstance(header[name], bool), name, header[name])
+    k, score = header["neighbors"], header["query_score"]
+    _require(is_integer(k) and k >= 0, "neighbors", k)
+    is_score = isinstance(score, list) and len(score) == 2 and all(map(_is_finite, score))
+    _require(is_score if k else score is None, "query_score", score)
     _require(is_integer(header["n_iter"]) and header["n_iter"] >= 1, "n_iter", header["n_iter"])
     _require(_is_finite(header["elbo"]), "elbo", header["elbo"])
     pairs = [[name, bound] for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
@@ -215,6 +229,11 @@ def _float_shapes(header: dict[str, Any], members: dict[str, Member]) -> dict[st
     found = {"Z": Z, "eta": (*latents, m) if header["full"] else (*latents, m, m), "h": (*latents, m)}
     if record_of(likelihood, bound).has_correction:
         found.update(zip(CORRECTION, (found["eta"], found["h"]), strict=True))
+    if header["neighbors"]:
+        rows = shapes.get("rows", ())
+        if latents or header["full"] or Z[:-2] or rows[1:] != Z[-1:] or not header["neighbors"] <= rows[0]:
+            raise ValueError(DO_NOT_FIT)
+        found.update(rows=rows, site_precision=(1, *rows[:1]), site_linear=(1, *rows[:1]))
     if header["parameters"]["inducing_points"] is None:
         found["inducing_points"] = shapes.get("inducing_points", ())
     return found
@@ -228,7 +247,11 @@ def _check_members(floats: dict[str, tuple[int, ...]], header: dict[str, Any], m
     if expected != sorted(members):
         raise ValueError(f"its arrays are {sorted(members)}, not {expected}")
     fits = [
-        *(members[name].shape == shape and members[name].dtype.str[1:] == "f8" for name, shape in floats.items()),
+        *(
+            members[name].shape == shape
+            and members[name].dtype.str[1:] in (("f4", "f8") if name == "rows" else ("f8",))
+            for name, shape in floats.items()
+        ),
         *(members[name].shape == floats["Z"][-1:] and members[name].dtype.kind == "U" for name in names),
         *(len(members[name].shape) in (1, 2) for name in history),
         len({members[name].shape[:1] for name in history}) <= 1,
@@ -273,6 +296,17 @@ def _posterior(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> KernelP
     return q
 
 
+def _local_posterior(
+    header: dict[str, Any], arrays: dict[str, np.ndarray], q: KernelPosterior
+) -> LocalPosterior | None:
+    if not header["neighbors"]:
+        return None
+    _require(largest_size(arrays["rows"]) <= LARGEST_FEATURE, "rows", "values too large")
+    _require(bool(np.all(arrays["site_precision"] >= 0.0)), "site_precision", "negative values")
+    rows, precision, linear = (arrays[name] for name in ("rows", "site_precision", "site_linear"))
+    return LocalPosterior(q.prior.groups[0], rows, precision, linear, header["neighbors"])
+
+
 def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: dict[str, np.ndarray]) -> Any:
     for name in floats:
         _require(bool(np.isfinite(np.min(arrays[name])) and np.isfinite(np.max(arrays[name]))), name, "not finite")
@@ -286,7 +320,9 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
     model.n_features_in_ = arrays["Z"].shape[-1]
     _check_parameters(model)
     correction = tuple(arrays[name] for name in CORRECTION) if record_of(likelihood, bound).has_correction else None
-    model._set_fit(_posterior(header, arrays), likelihood, bound, delta, correction, header["bound_gap"])
+    q = _posterior(header, arrays)
+    model._set_fit(q, likelihood, bound, delta, correction, header["bound_gap"], _local_posterior(header, arrays, q))
+    model.query_score_ = None if header["query_score"] is None else tuple(header["query_score"])
     model.classes_ = classes.astype(object) if header["object_labels"] else classes
     if "feature_names" in arrays:
         model.feature_names_in_ = arrays["feature_names"].astype(object)

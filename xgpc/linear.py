@@ -143,7 +143,7 @@ class BayesianLinearClassifier(LatentClassifier):
         """
         return self._fitted(X, y, sample_weight)
 
-    def _validate(self, X: Any, y: Any, sample_weight: Any) -> Data:
+    def _validate(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
         site = self._check_parameters()
         X, signs, weight = self._check_training_data(X, y, sample_weight)
         prior = self._first_prior(X, weight)

@@ -72,6 +72,14 @@ ALLOWED: dict[str, Rule] = {
         lambda value: is_name(value, ("auto",)) or _is_positive_integer(value),
         "a positive integer or 'auto'",
     ),
+    "n_neighbors": (
+        lambda value: is_name(value, ("auto",)) or (is_integer(value) and value >= 0),
+        "an integer that is not negative, or 'auto'",
+    ),
+    "query_split": (
+        lambda value: value is None or all(callable(getattr(value, name, None)) for name in ("split", "get_n_splits")),
+        "a scikit-learn splitter, such as TimeSeriesSplit(), or None",
+    ),
     "batch_size": (lambda value: value is None or _is_positive_integer(value), "a positive integer or None"),
     "max_iter": (_is_positive_integer, "a positive integer"),
     "n_jobs": (
@@ -229,6 +237,14 @@ def training_data(
         weight = factors[codes] * (1.0 if weight is None else weight)
         check_weight_range(weight)
     return rows, codes, classes, weight
+
+
+def checked_groups(groups: Any, y: Any, sample_weight: Any) -> np.ndarray:
+    """Groups (n,) of the rows of positive weight."""
+    groups = np.asarray(groups)
+    if groups.shape != (len(y),):
+        raise ValueError(f"groups must have one value for each of the {len(y)} rows; its shape is {groups.shape}.")
+    return groups if sample_weight is None else groups[np.broadcast_to(sample_weight, groups.shape) > 0.0]
 
 
 def _class_factors(class_weight: Any, classes: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -62,6 +62,24 @@
         }                                                                                                            \
     }
 
+#define XG_FAMILY_ARRAYS(number, name, function, argument)                                                            \
+    void function##_array(double, ptrdiff_t, const double *, double *, double *, double *);                          \
+    XG_CLONES void function##_array(double shape, ptrdiff_t n, const double *restrict h, double *restrict value,     \
+                                    double *restrict slope, double *restrict shaped)                                 \
+    {                                                                                                                \
+        if (!slope)                                                                                                  \
+            for (ptrdiff_t i = 0; i < n; ++i)                                                                        \
+                value[i] = function(h[i], shape).value;                                                              \
+        else                                                                                                         \
+            for (ptrdiff_t i = 0; i < n; ++i) {                                                                      \
+                xg_profile p = function(h[i], shape);                                                                \
+                value[i] = p.value;                                                                                  \
+                slope[i] = p.slope;                                                                                  \
+                shaped[i] = p.shape;                                                                                 \
+            }                                                                                                        \
+    }
+XG_FAMILY_LIST(XG_FAMILY_ARRAYS)
+
 #define XG_FAMILY_LOOPS(number, name, function, argument) XG_FAMILY(function, XG_##argument)
 XG_FAMILY_LIST(XG_FAMILY_LOOPS)
 
@@ -76,6 +94,17 @@ const char *xg_family_name(int i)
     case number: function##_values(mode, shape, n, m, x2, z2, scale, cross, out); break;
 #define XG_SLOPES_CASE(number, name, function, argument)                                                             \
     case number: function##_slopes(shape, n, m, x2, z2, scale, g, cross, out, row_sum, column_sum, sums); break;
+
+#define XG_ARRAY_CASE(number, name, function, argument)                                                              \
+    case number: function##_array(shape, n, h, value, slope, shaped); break;
+
+void xg_profile_array(int family, double shape, ptrdiff_t n, const double *h, double *value, double *slope,
+                      double *shaped)
+{
+    switch (family) {
+        XG_FAMILY_LIST(XG_ARRAY_CASE)
+    }
+}
 
 void xg_profile_values(int family, double shape, int mode, ptrdiff_t n, ptrdiff_t m, const double *x2,
                        const double *z2, double scale, const double *cross, double *out)

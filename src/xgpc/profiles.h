@@ -88,6 +88,10 @@ void xg_profile_slopes(int family, double shape, ptrdiff_t n, ptrdiff_t m, const
 /* out[i, k] = -|x_i - z_k|^2 / 2 from the differences of a tile x (n, d) and row-major z (m, d): slower than by
  * products, free of cancellation. */
 void xg_half_distances(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *x, const double *z, double *out);
+/* value[i], slope[i] and shaped[i]: the profile at h[i], its slope and its derivative by log(shape); value alone where
+ * slope is NULL */
+void xg_profile_array(int family, double shape, ptrdiff_t n, const double *h, double *value, double *slope,
+                      double *shaped);
 /* out *= g, elementwise */
 void xg_multiply(ptrdiff_t size, const double *g, double *out);
 

@@ -232,7 +232,7 @@ class GibbsClassifier(LatentClassifier):
         """
         return self._fitted(X, y, None)
 
-    def _validate(self, X: Any, y: Any, sample_weight: Any) -> Data:
+    def _validate(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
         polya_gamma = _polya_gamma_sampler()
         self._check()
         rows, codes, classes, _ = training_data(self, X, y, None)

@@ -10,6 +10,7 @@ import numpy as np
 from .._engine import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, SeparatePriors, Training
 from ..approximations.full import FullPrior
+from ..approximations.local import LocalPosterior
 from ..approximations.sparse import SparsePrior
 from ..inference.ascent import Point
 from ..inference.history import History
@@ -17,6 +18,9 @@ from ..kernels.spec import KernelSpec, default_kernel
 from ..likelihoods import START_NOISE, Likelihood
 from ..rows.source import RowSource
 from .inducing import Sample, inducing_points, sample_size
+from .local import Learnt, Task
+from .queries import Queries
+from .query_score import Scores
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Data:
     likelihood, bound : which
     label_noise : float, or None if it is learned or there is none
     random_state : RandomState
+    queries : Queries, which rows ask and which answer, with neighbours
     history : History, which every step adds to
     """
 
@@ -39,6 +44,7 @@ class Data:
     bound: str
     label_noise: float | None
     random_state: np.random.RandomState
+    queries: Queries
     history: History = field(default_factory=History)
 
 
@@ -64,7 +70,10 @@ class Beginning:
 
 @dataclass(frozen=True)
 class Learned:
-    """What learning ends with: a posterior of some of the rows, or None, a prior and a site; and what it lacks."""
+    """What learning ends with: a posterior of some of the rows, or None, a prior and a site; and what it lacks.
+
+    With neighbours also the task of all rows, and what was learned for it: its prior is ``prior``.
+    """
 
     beginning: Beginning
     q: KernelPosterior | None
@@ -72,17 +81,24 @@ class Learned:
     site: Site
     n_iter: int = 0
     problems: tuple[str, ...] = ()
+    task: Task | None = None
+    learnt: Learnt | None = None
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """The posterior of all rows, with its pass; iterations; what went short; the terms of its correction; its gap."""
+    """The posterior of all rows, with its pass; iterations; what went short; the terms of its correction; its gap.
+
+    With neighbours also the local posterior, and the scores of rows that it was not learned from.
+    """
 
     point: Point[KernelPosterior]
     n_iter: int
     unfinished: list[str]
     correction: Natural | None
     bound_gap: float | None
+    local: LocalPosterior | None = None
+    scores: Scores | None = None
 
 
 def start(model: Any, data: Data, training: Training) -> Beginning:

@@ -1,0 +1,226 @@
+"""Predictions from the k nearest rows, their gradients, and the sites of expectation propagation; see local.h.
+
+Everything works on a range of rows and writes there alone, so that threads can share the arrays.
+"""
+import numpy as np
+
+from libc.stdint cimport int64_t
+
+from ._engine cimport Workspace, tiles
+from ._kernels cimport InducingKernel, diagonal_gradient_block, gradient_block, real
+
+cdef extern from "local.h" nogil:
+    ctypedef struct xg_local_kernel:
+        Py_ssize_t n_terms, n_factors, n_features
+        const double* variance
+        const int* noise
+        const Py_ssize_t* first
+        const int* family
+        const double* shape
+    ctypedef struct xg_local_support:
+        Py_ssize_t n, m, n_classes
+        const double* x
+        const double* a
+        const double* residual
+        const double* precision
+        const double* linear
+        const double* w
+        const double* V
+    ctypedef struct xg_local_rows:
+        Py_ssize_t n, k
+        const double* x
+        const double* a
+        const double* residual
+        const int64_t* index
+        const double* own_precision
+        const double* own_linear
+    ctypedef struct xg_local_gradient:
+        const double* d_mean
+        const double* d_variance
+        double* gamma
+        double* chi
+        double* b
+        double* u
+        double* d_a
+        double* d_precision
+        double* d_linear
+        double* own
+        double* terms
+        double* shapes
+        double* scales
+    Py_ssize_t xg_local_scratch(const xg_local_kernel* kernel, Py_ssize_t k, Py_ssize_t m)
+    void xg_local_predict(const xg_local_kernel* kernel, const xg_local_support* support, const xg_local_rows* rows,
+                          Py_ssize_t start, Py_ssize_t stop, double* scratch, double* mean, double* variance,
+                          const xg_local_gradient* gradient)
+
+cdef extern from "cavity.h" nogil:
+    enum:
+        XG_CAVITY_LOGIT
+        XG_CAVITY_PROBIT
+    void xg_cavity_scores(int link, Py_ssize_t n, const double* m, const double* v, const double* y, double* value,
+                          double* d_m, double* d_v)
+    void xg_cavity_sites(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
+                         double* precision, double* linear)
+    void xg_cavity_pull_back(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
+                             const double* d_precision, const double* d_linear, double* d_m, double* d_v)
+
+# Arrays of xg_local_gradient, as ``Support.pull_back`` takes them.
+OUTPUTS = "gamma", "chi", "b", "u", "d_precision", "d_linear", "own", "d_a"
+LINKS = {"logit": XG_CAVITY_LOGIT, "probit": XG_CAVITY_PROBIT}
+
+
+cdef inline const double* start_of(const double[::1] values) noexcept nogil:
+    return &values[0] if values.shape[0] else NULL
+
+
+cdef class Support:
+    """Rows that are neighbours.
+
+    Parameters
+    ----------
+    kernel : InducingKernel, of which the parameters are taken
+    x : (n_factors, n, d) float64, features divided by each factor's length scales
+    a : (n, m) float64 whitened rows
+    residual : (n,) float64, k(x, x) - |a|^2, not negative
+    precision, linear : (C, n) float64 sites
+    w, V : (C, m) and (C, m, m) float64, mean and covariance of q(z)
+    """
+    cdef xg_local_kernel kernel
+    cdef xg_local_support support
+    cdef object _alive
+    cdef InducingKernel _kernel
+
+    def __init__(self, InducingKernel kernel, *arrays):
+        (n, m), C = np.shape(arrays[1]), len(arrays[5])
+        shapes = [np.shape(array) for array in arrays]
+        expected = [(kernel.n_factors, n, kernel.n_features), (n, m), (n,), (C, n), (C, n), (C, m), (C, m, m)]
+        if shapes != expected:
+            raise ValueError(f"The shapes of x, a, residual, precision, linear, w, V must be {expected}; got {shapes}.")
+        self._alive, self._kernel = arrays, kernel
+        cdef const double[:, :, ::1] x = arrays[0], V = arrays[6]
+        cdef const double[:, ::1] a = arrays[1], precision = arrays[3], linear = arrays[4], w = arrays[5]
+        cdef const double[::1] residual = arrays[2]
+        self.kernel.n_terms, self.kernel.n_factors = kernel.n_terms, kernel.n_factors
+        self.kernel.n_features = kernel.n_features
+        self.kernel.variance, self.kernel.noise = &kernel._variance[0], &kernel._noise[0]
+        self.kernel.first = &kernel._first[0]
+        self.kernel.family = &kernel._family[0] if kernel.n_factors else NULL
+        self.kernel.shape = &kernel._shape[0] if kernel.n_factors else NULL
+        self.support.n, self.support.m, self.support.n_classes = n, m, C
+        self.support.x = &x[0, 0, 0] if kernel.n_factors else NULL
+        self.support.a = &a[0, 0] if m else NULL
+        self.support.residual = &residual[0]
+        self.support.precision, self.support.linear = &precision[0, 0], &linear[0, 0]
+        self.support.w = &w[0, 0] if m else NULL
+        self.support.V = &V[0, 0, 0] if m else NULL
+
+    cdef xg_local_rows rows_of(self, tuple arrays):
+        cdef xg_local_rows rows
+        cdef const double[:, ::1] own
+        (n, k), C, m = np.shape(arrays[3]), self.support.n_classes, self.support.m
+        shapes = [np.shape(array) for array in arrays if array is not None]
+        expected = [(self.kernel.n_factors, n, self.kernel.n_features), (n, m), (n,), (n, k), (C, n), (C, n)]
+        if shapes != expected[:len(shapes)] or len(shapes) not in (4, 6):
+            raise ValueError(f"The shapes of x, a, residual, index and, of rows that are part of q(z), their own "
+                             f"precision and linear term must be {expected}; got {shapes}.")
+        cdef const double[:, :, ::1] x = arrays[0]
+        cdef const double[:, ::1] a = arrays[1]
+        cdef const double[::1] residual = arrays[2]
+        cdef const int64_t[:, ::1] index = arrays[3]
+        own_precision, own_linear = arrays[4], arrays[5]
+        rows.n, rows.k = n, k
+        rows.x = &x[0, 0, 0] if self.kernel.n_factors else NULL
+        rows.a = &a[0, 0] if self.support.m else NULL
+        rows.residual = &residual[0]
+        rows.index = &index[0, 0] if k else NULL
+        rows.own_precision = rows.own_linear = NULL
+        if own_precision is not None:
+            own = own_precision
+            rows.own_precision = &own[0, 0]
+            own = own_linear
+            rows.own_linear = &own[0, 0]
+        return rows
+
+    def predict(self, x, a, residual, index, own_precision, own_linear, double[:, ::1] mean,
+                double[:, ::1] variance):
+        """Means and variances (C, n) of rows, written into the last two."""
+        cdef xg_local_rows rows = self.rows_of((x, a, residual, index, own_precision, own_linear))
+        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, rows.k, self.support.m))
+        with nogil:
+            xg_local_predict(&self.kernel, &self.support, &rows, 0, rows.n, &scratch[0], &mean[0, 0], &variance[0, 0],
+                             NULL)
+
+    def pull_back(self, x, a, residual, index, own_precision, own_linear, const double[:, ::1] d_mean,
+                  const double[:, ::1] d_variance, *outputs):
+        """Writes the gradient's ``OUTPUTS``; returns the sums over rows: terms, shapes and scales."""
+        cdef xg_local_rows rows = self.rows_of((x, a, residual, index, own_precision, own_linear))
+        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, rows.k, self.support.m))
+        cdef xg_local_gradient gradient
+        cdef Py_ssize_t F = self.kernel.n_factors
+        # One more than there are factors: there may be none.
+        sums = np.zeros(self.kernel.n_terms), np.zeros(F + 1), np.zeros((F + 1, self.kernel.n_features))
+        cdef double[::1] terms = sums[0], shapes = sums[1]
+        cdef double[:, ::1] scales = sums[2], d_a = outputs[7]
+        cdef double[:, :, ::1] gamma = outputs[0], chi = outputs[1], b = outputs[2], u = outputs[3]
+        cdef double[:, :, ::1] d_precision = outputs[4], d_linear = outputs[5], own = outputs[6]
+        gradient.d_mean, gradient.d_variance = &d_mean[0, 0], &d_variance[0, 0]
+        gradient.gamma, gradient.chi = &gamma[0, 0, 0], &chi[0, 0, 0]
+        gradient.b, gradient.u, gradient.d_a = &b[0, 0, 0], &u[0, 0, 0], &d_a[0, 0]
+        gradient.d_precision, gradient.d_linear = &d_precision[0, 0, 0], &d_linear[0, 0, 0]
+        gradient.own, gradient.terms = &own[0, 0, 0], &terms[0]
+        gradient.shapes, gradient.scales = &shapes[0], &scales[0, 0]
+        with nogil:
+            xg_local_predict(&self.kernel, &self.support, &rows, 0, rows.n, &scratch[0], NULL, NULL, &gradient)
+        return sums[0], sums[1][:F], sums[2][:F]
+
+
+def cavity_scores(int link, const double[::1] mean, const double[::1] variance, const double[::1] y):
+    """log E[p(y | f)] (n,) for f ~ N(mean, variance), and its derivatives by these."""
+    out = np.empty((3, len(mean)))
+    cdef double[:, ::1] o = out
+    cdef Py_ssize_t n = mean.shape[0]
+    if n:
+        with nogil:
+            xg_cavity_scores(link, n, &mean[0], &variance[0], &y[0], &o[0, 0], &o[1, 0], &o[2, 0])
+    return out[0], out[1], out[2]
+
+
+def cavity_sites(int link, const double[::1] mean, const double[::1] variance, const double[::1] y):
+    """Precisions and linear terms (n,) of expectation propagation's sites for cavities N(mean, variance)."""
+    out = np.empty((2, len(mean)))
+    cdef double[:, ::1] o = out
+    cdef Py_ssize_t n = mean.shape[0]
+    if n:
+        with nogil:
+            xg_cavity_sites(link, n, &mean[0], &variance[0], &y[0], &o[0, 0], &o[1, 0])
+    return out[0], out[1]
+
+
+def cavity_pull_back(int link, const double[::1] mean, const double[::1] variance, const double[::1] y,
+                     const double[::1] d_precision, const double[::1] d_linear):
+    """Gradients (n,) by means and variances of cavities from those by their sites."""
+    out = np.empty((2, len(mean)))
+    cdef double[:, ::1] o = out
+    cdef Py_ssize_t n = mean.shape[0]
+    if n:
+        with nogil:
+            xg_cavity_pull_back(link, n, &mean[0], &variance[0], &y[0], &d_precision[0], &d_linear[0], &o[0, 0],
+                                &o[1, 0])
+    return out[0], out[1]
+
+
+def kernel_gradient(InducingKernel kernel, const real[:, :] X, const double[:, ::1] G, const double[::1] g,
+                    Workspace work, double[::1] terms, double[::1] shapes, double[:, ::1] sums,
+                    double[:, :, ::1] products, double[:, ::1] squares):
+    """Adds the contractions of G = dF/dk(X, Z) (n, m) and g = dF/dk(x, x) (n,), as ``KernelGradient`` has them."""
+    cdef Py_ssize_t tile, i, j, q, rows, n = X.shape[0], m = kernel.n_inducing
+    with nogil:
+        for tile in range(tiles(0, n, work)):
+            i = tile * work.rows
+            rows = min(work.rows, n - i)
+            for q in range(m):
+                for j in range(rows):
+                    work.b[q * rows + j] = G[i + j, q]
+            gradient_block(kernel, X, i, rows, &work.b[0], &work.kernel, &work.a[0], &terms[0], &shapes[0],
+                           &sums[0, 0], &products[0, 0, 0], &squares[0, 0])
+            diagonal_gradient_block(kernel, X, i, rows, &g[i], False, &work.kernel, &terms[0], &shapes[0])

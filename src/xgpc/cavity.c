@@ -1,0 +1,120 @@
+#include "cavity.h"
+
+#include "vmath.h"
+
+/* A site's precision counts as so much at least, and leaves so much of a cavity's variance: round-off. */
+#define LEAST_PRECISION 1e-12
+#define LEAST_SHARE 1e-9
+
+/* log E[sigma(f)], f ~ N(t, v), and its first four derivatives by t. By v the derivatives follow from these, as the
+ * expectation obeys the heat equation. */
+typedef struct {
+    double value, first, second, third, fourth;
+} derivatives;
+
+XG_INLINE derivatives of_logarithm(double value, double g1, double g2, double g3, double g4)
+{
+    double a = g1 / value, b = g2 / value, c = g3 / value, d = g4 / value;
+    derivatives L;
+    L.value = value;
+    L.first = a;
+    L.second = b - a * a;
+    L.third = c - 3.0 * a * b + 2.0 * a * a * a;
+    L.fourth = d - 4.0 * a * c - 3.0 * b * b + 12.0 * a * a * b - 6.0 * a * a * a * a;
+    return L;
+}
+
+/* Where t < -v / 2 the mixture's tails are too thin: E[sigma(f)] = exp(t + v / 2) E[sigma(g)], g ~ N(-(t + v), v). */
+XG_INLINE derivatives logit(double t, double v)
+{
+    int is_tilted = t < -0.5 * v;
+    double mean = is_tilted ? -(t + v) : t;
+    double g0 = 0.0, g1 = 0.0, g2 = 0.0, g3 = 0.0, g4 = 0.0;
+#define TERM(p, inverse_squared_scale)                                                                               \
+    {                                                                                                                \
+        double inverse = 1.0 / sqrt(v + inverse_squared_scale), z = mean * inverse, gauss;                           \
+        double tail = xg_normal_tail(fabs(z), &gauss);                                                               \
+        double slope = p * XG_INV_SQRT_2PI * gauss * inverse;                                                        \
+        g0 += p * (z < 0.0 ? tail : 1.0 - tail);                                                                     \
+        g1 += slope;                                                                                                 \
+        g2 -= slope * inverse * z;                                                                                   \
+        g3 += slope * inverse * inverse * (z * z - 1.0);                                                             \
+        g4 -= slope * inverse * inverse * inverse * z * (z * z - 3.0);                                               \
+    }
+    XG_LOGISTIC_MIXTURE(TERM)
+#undef TERM
+    derivatives L = of_logarithm(g0, g1, g2, g3, g4);
+    L.value = log(L.value);
+    if (is_tilted) {
+        L.value += t + 0.5 * v;
+        L.first = 1.0 - L.first;
+        L.third = -L.third;
+    }
+    return L;
+}
+
+XG_INLINE derivatives probit(double t, double v)
+{
+    double inverse = 1.0 / sqrt(1.0 + v), z = t * inverse, x = fabs(z), gauss;
+    double tail = xg_normal_tail(x, &gauss);
+    double mills = xg_tail_polynomial((x - 4.0) / (x + 4.0)) / (x + 1.0); /* Phi(-x) / exp(-x^2 / 2) */
+    double r = XG_INV_SQRT_2PI * (z < 0.0 ? 1.0 / mills : gauss / (1.0 - tail));
+    double near = z + r, far = z + 2.0 * r, slope = -r * near, product = near * far - 1.0;
+    derivatives L;
+    L.value = z < 0.0 ? log(mills) - 0.5 * x * x : log1p(-tail);
+    L.first = r * inverse;
+    L.second = slope * inverse * inverse;
+    L.third = r * product * inverse * inverse * inverse;
+    L.fourth = slope * product + r * ((1.0 + slope) * far + near * (1.0 + 2.0 * slope));
+    L.fourth *= inverse * inverse * inverse * inverse;
+    return L;
+}
+
+XG_INLINE derivatives link_at(int link, double t, double v)
+{
+    return link == XG_CAVITY_LOGIT ? logit(t, v) : probit(t, v);
+}
+
+XG_CLONES
+void xg_cavity_scores(int link, ptrdiff_t n, const double *restrict m, const double *restrict v,
+                      const double *restrict y, double *restrict value, double *restrict d_m, double *restrict d_v)
+{
+    for (ptrdiff_t i = 0; i < n; ++i) {
+        derivatives L = link_at(link, y[i] * m[i], v[i]);
+        value[i] = L.value;
+        d_m[i] = y[i] * L.first;
+        d_v[i] = 0.5 * (L.second + L.first * L.first);
+    }
+}
+
+XG_CLONES
+void xg_cavity_sites(int link, ptrdiff_t n, const double *restrict m, const double *restrict v,
+                     const double *restrict y, double *restrict precision, double *restrict linear)
+{
+    for (ptrdiff_t i = 0; i < n; ++i) {
+        derivatives L = link_at(link, y[i] * m[i], v[i]);
+        double curvature = xg_max(-L.second, LEAST_PRECISION);
+        double share = xg_max(1.0 - curvature * v[i], LEAST_SHARE);
+        precision[i] = curvature / share;
+        linear[i] = (y[i] * L.first + curvature * m[i]) / share;
+    }
+}
+
+XG_CLONES
+void xg_cavity_pull_back(int link, ptrdiff_t n, const double *restrict m, const double *restrict v,
+                         const double *restrict y, const double *restrict d_precision,
+                         const double *restrict d_linear, double *restrict d_m, double *restrict d_v)
+{
+    for (ptrdiff_t i = 0; i < n; ++i) {
+        derivatives L = link_at(link, y[i] * m[i], v[i]);
+        double g = xg_max(-L.second, LEAST_PRECISION), share = xg_max(1.0 - g * v[i], LEAST_SHARE);
+        double first = y[i] * L.first, linear = first + g * m[i], square = share * share;
+        double is_free = -L.second > LEAST_PRECISION && 1.0 - g * v[i] > LEAST_SHARE ? 1.0 : 0.0;
+        double by_first = d_linear[i] / share;
+        double by_g = is_free * (d_precision[i] / square + d_linear[i] * (m[i] / share + linear * v[i] / square));
+        d_m[i] = by_first * L.second - by_g * y[i] * L.third + d_linear[i] * g / share;
+        d_v[i] = by_first * y[i] * 0.5 * (L.third + 2.0 * L.first * L.second)
+                 - by_g * 0.5 * (L.fourth + 2.0 * L.second * L.second + 2.0 * L.first * L.third)
+                 + is_free * (d_precision[i] * g * g + d_linear[i] * linear * g) / square;
+    }
+}

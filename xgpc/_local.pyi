@@ -1,0 +1,39 @@
+from typing import Any
+
+import numpy as np
+
+from ._engine import Workspace
+from ._kernels import InducingKernel
+
+OUTPUTS: tuple[str, ...]
+LINKS: dict[str, int]
+
+class Support:
+    def __init__(self, kernel: InducingKernel, *arrays: np.ndarray) -> None: ...
+    def predict(self, *arrays: Any) -> None: ...
+    def pull_back(self, *arrays: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+
+def cavity_scores(
+    link: int, mean: np.ndarray, variance: np.ndarray, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+def cavity_sites(link: int, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+def cavity_pull_back(
+    link: int,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    y: np.ndarray,
+    d_precision: np.ndarray,
+    d_linear: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]: ...
+def kernel_gradient(
+    kernel: InducingKernel,
+    X: np.ndarray,
+    G: np.ndarray,
+    g: np.ndarray,
+    work: Workspace,
+    terms: np.ndarray,
+    shapes: np.ndarray,
+    sums: np.ndarray,
+    products: np.ndarray,
+    squares: np.ndarray,
+) -> None: ...

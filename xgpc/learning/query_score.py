@@ -1,0 +1,164 @@
+"""The predictive score of query rows, and its gradient by the kernel's parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .. import _local
+from ..approximations.local import (
+    Neighbourhoods,
+    PullBack,
+    Sites,
+    coefficients,
+    local_rows,
+    predicted,
+    pulled_back,
+)
+from ..approximations.local_gradient import (
+    ByRows,
+    by_coefficients,
+    by_neighbours,
+    by_own_terms,
+    by_residual,
+    kernel_gradient,
+    through_coefficients,
+)
+from ..approximations.sparse import SparsePrior
+from ..inference.local_sites import Cavity, Local, cavities, labels_and_weights
+from ..rows.executor import Executor
+from ..rows.source import RowSource
+
+
+def standard_error(values: np.ndarray, weight: np.ndarray) -> float:
+    """Of the weighted mean of values (n,), independent of each other."""
+    share = weight / np.sum(weight)
+    return float(np.sqrt(np.sum((share * (values - share @ values)) ** 2) * len(values) / max(1, len(values) - 1)))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """log p(y) (q,) of query rows in nats, and their weighted mean."""
+
+    values: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        return float(np.average(self.values, weights=self.weight))
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return standard_error(self.values, self.weight)
+
+
+@dataclass(frozen=True)
+class QueryScore:
+    """log p(y) of query rows, predicted from support rows, as a function of the kernel.
+
+    The sites of the support rows that the queries see are those of one sweep from given ones, at each kernel anew: what
+    the sites make of a change of the kernel is part of the gradient. The neighbours stay.
+
+    Attributes
+    ----------
+    prior : SparsePrior, its inducing points stay
+    support, queries : sources of rows with labels and weights
+    index, query_index : (n, k) and (q, k), neighbours of both among the support rows
+    sites : of the support rows
+    link : int, of ``_local.LINKS``
+    """
+
+    executor: Executor
+    prior: SparsePrior
+    support: RowSource
+    queries: RowSource
+    index: np.ndarray
+    query_index: np.ndarray
+    sites: Sites
+    link: int
+
+    @cached_property
+    def seen(self) -> np.ndarray:
+        """The support rows that are neighbours of a query."""
+        return np.unique(self.query_index)
+
+    @cached_property
+    def labels(self) -> tuple[np.ndarray, np.ndarray]:
+        return labels_and_weights(self.queries)
+
+    def at(self, theta: np.ndarray) -> Evaluated:
+        """The score at log kernel parameters; O(n m (m + d)) and O(k^2 (m + d) + k^3) for each row that is seen."""
+        prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
+        rows = local_rows(self.executor, prior, self.support)
+        local = Local(self.support, prior.core, rows, self.index, self.link)
+        q = coefficients(self.executor, self.support, rows, self.sites)
+        cavity = cavities(self.executor, local, self.sites, q, self.seen)
+        sites = self.sites[0].copy(), self.sites[1].copy()
+        for all_rows, found in zip(sites, cavity.sites(), strict=True):
+            all_rows[:, self.seen] = found
+        q = coefficients(self.executor, self.support, rows, sites)
+        query_rows = local_rows(self.executor, prior, self.queries)
+        at = Neighbourhoods(prior.core, rows, sites, q, query_rows, self.query_index)
+        mean, variance = predicted(self.executor, at)
+        y, weight = self.labels
+        values, d_mean, d_variance = _local.cavity_scores(self.link, mean[0], variance[0], y)
+        share = weight / np.sum(weight)
+        by_moments = (share * d_mean)[None], (share * d_variance)[None]
+        return Evaluated(self, prior, cavity, at, Scores(values, weight), *by_moments)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A score, and all that its gradient needs.
+
+    Attributes
+    ----------
+    prior : SparsePrior, at the parameters in question
+    cavity : Cavity, of the rows that are seen
+    at : Neighbourhoods, of the queries
+    d_mean, d_variance : (C, q), of the mean score
+    """
+
+    problem: QueryScore
+    prior: SparsePrior
+    cavity: Cavity
+    at: Neighbourhoods
+    scores: Scores
+    d_mean: np.ndarray
+    d_variance: np.ndarray
+
+    def gradient(self) -> np.ndarray:
+        """Gradient of the mean score by ``theta``; some four times what the score takes."""
+        problem, at, rows = self.problem, self.at, self.at.support
+        found, pairs = pulled_back(problem.executor, PullBack(at, self.d_mean, self.d_variance))
+        total, by_sites = by_neighbours(at.index, len(rows.a), found)
+        by_q = by_coefficients(found, at.rows.a, self.d_mean, self.d_variance)
+        more, by_more_sites = through_coefficients(at.q, at.sites, rows, *by_q)
+        total += more
+        by_sites = by_sites[0] + by_more_sites[0], by_sites[1] + by_more_sites[1]
+        through_sites, more_pairs = self._through_sweep(by_sites)
+        total += through_sites
+        parts = [
+            (problem.support, rows, total),
+            (problem.queries, at.rows, ByRows(found["d_a"], np.sum(self.d_variance, axis=0))),
+        ]
+        return kernel_gradient(self.prior, parts, [a + b for a, b in zip(pairs, more_pairs, strict=True)])
+
+    def _through_sweep(self, by_sites: Sites) -> tuple[ByRows, list[np.ndarray]]:
+        """What the sites that the sweep made pass on; those that it started from are constants."""
+        problem, at, seen = self.problem, self.cavity.at, self.problem.seen
+        rows, n = at.support, len(at.support.a)
+        d_mean, d_variance = self.cavity.pull_back(*(np.ascontiguousarray(part[:, seen]) for part in by_sites))
+        found, pairs = pulled_back(problem.executor, PullBack(at, d_mean, d_variance))
+        total, _ = by_neighbours(at.index, n, found)
+        own = found["own"]
+        d_residual, _ = by_own_terms(at.own_terms, at.sites[0][:, seen], at.rows.residual, own[:, :, 0], own[:, :, 1])
+        seen_rows = by_residual(at.rows, d_residual)
+        seen_rows += ByRows(found["d_a"], np.sum(d_variance, axis=0))
+        total += seen_rows.spread(seen, n)
+        more, _ = through_coefficients(at.q, at.sites, rows, *by_coefficients(found, at.rows.a, d_mean, d_variance))
+        total += more
+        return total, pairs

@@ -69,11 +69,12 @@ class GPClassifier(LatentClassifier):
         kernel parameters alone are learned. ``history_["decision"]`` tells each step.
     n_neighbors : int or "auto", default="auto"
         With k > 0 a prediction also takes what the k nearest training rows, by the learned length scales, know of the
-        residual that inducing points leave: for classes that change over short distances ([7]_; likelihoods "logit" and
-        "probit" of two classes, bound "exact"). The kernel is then learned by the mean log probability of query rows,
-        predicted from the others; the default kernel's RBF gives way to a Matern kernel. The training rows become part
-        of the model, and of its file. 0: none. "auto": 24, of 2000 rows or more, if they predict rows that were kept
-        apart better than without, by more than a standard error; before more inducing points are tried.
+        residual that inducing points leave: for classes that change over short distances ([7]_; bound "exact" of
+        "logit", "probit" and, with a shared kernel, "softmax"). The kernel is then learned by the mean log probability
+        of query rows, predicted from the others; the default kernel's RBF gives way to a Matern kernel. The training
+        rows become part of the model, and of its file. 0: none. "auto": for two classes and 2000 rows or more 24, if
+        they predict rows that were kept apart better than without, by more than a standard error; before more inducing
+        points are tried. Mini-batches have none.
     query_split : splitter of scikit-learn or None, default=None
         With neighbours, how query rows and rows kept apart are chosen: as the model will be used. None: at random, or
         by ``groups``; ``TimeSeriesSplit()`` for rows in order of time.
@@ -373,8 +374,7 @@ class GPClassifier(LatentClassifier):
         self.kernel_ = kernels if q.prior.Z.ndim == 3 else kernels[0]
         self.inducing_points_ = np.array(q.prior.Z)
         self.jitter_ = q.prior.jitter
-        self._resolved = likelihood, bound
-        self._correction, self._bound_gap = correction, gap
+        self._resolved, self._correction, self._bound_gap = (likelihood, bound), correction, gap
         if has_label_noise(likelihood, bound):
             self.label_noise_ = label_noise
         elif hasattr(self, "label_noise_"):

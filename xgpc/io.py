@@ -231,9 +231,10 @@ def _float_shapes(header: dict[str, Any], members: dict[str, Member]) -> dict[st
         found.update(zip(CORRECTION, (found["eta"], found["h"]), strict=True))
     if header["neighbors"]:
         rows = shapes.get("rows", ())
-        if latents or header["full"] or Z[:-2] or rows[1:] != Z[-1:] or not header["neighbors"] <= rows[0]:
+        if header["full"] or Z[:-2] or rows[1:] != Z[-1:] or not header["neighbors"] <= rows[0]:
             raise ValueError(DO_NOT_FIT)
-        found.update(rows=rows, site_precision=(1, *rows[:1]), site_linear=(1, *rows[:1]))
+        sites = n_latents or 1, *rows[:1]
+        found.update(rows=rows, site_precision=sites, site_linear=sites)
     if header["parameters"]["inducing_points"] is None:
         found["inducing_points"] = shapes.get("inducing_points", ())
     return found
@@ -304,7 +305,7 @@ def _local_posterior(
     _require(largest_size(arrays["rows"]) <= LARGEST_FEATURE, "rows", "values too large")
     _require(bool(np.all(arrays["site_precision"] >= 0.0)), "site_precision", "negative values")
     rows, precision, linear = (arrays[name] for name in ("rows", "site_precision", "site_linear"))
-    return LocalPosterior(q.prior.groups[0], rows, precision, linear, header["neighbors"])
+    return LocalPosterior(q.prior.groups[0], rows, precision, linear, header["neighbors"], q.n_latents)
 
 
 def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: dict[str, np.ndarray]) -> Any:

@@ -8,7 +8,6 @@ import numpy as np
 from scipy.optimize import minimize
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern, Product
 
-from .. import _local
 from ..approximations.base import KernelPosterior
 from ..approximations.local import (
     LocalPosterior,
@@ -18,6 +17,7 @@ from ..approximations.local import (
 )
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
+from ..inference.links import Link
 from ..inference.local_sites import Local, Sweeps, converged_sites, labels_and_weights, start_sites
 from ..kernels.spec import KernelSpec
 from ..rows.executor import Executor
@@ -47,15 +47,17 @@ class Task:
 
     Attributes
     ----------
-    source : labels -1 or +1, weights
-    link : int, of ``_local.LINKS``
+    source : labels as the link takes them, weights
+    link : Link
+    n_latents : int or None, number of latent functions; None: one
     n_neighbors : int
     queries : Queries
     """
 
     executor: Executor
     source: ArraySource
-    link: int
+    link: Link
+    n_latents: int | None
     n_neighbors: int
     queries: Queries
     history: History
@@ -95,7 +97,7 @@ def learn_local(task: Task, prior: SparsePrior, is_default: bool, max_iter: int)
     max_iter : most iterations of a round; 0 learns nothing
     """
     specs = [KernelSpec(kernel, prior.spec.n_features) for kernel in candidates(prior.spec.kernel, is_default)]
-    sites = start_sites(task.source)
+    sites = start_sites(task.source, task.link)
     support, asked = task.queries.draw(0, ROUNDS[0][0])
     tried = []
     for spec in specs:
@@ -116,7 +118,7 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     scale = metric(prior.core)
     near = Neighbours(rows.X * scale)
     index, query_index = near.of_rows(k, task.n_threads), near.of(queries.X * scale, k, task.n_threads)
-    here = start.sites[0][:, support], start.sites[1][:, support]
+    here = np.ascontiguousarray(start.sites[0][:, support]), np.ascontiguousarray(start.sites[1][:, support])
     local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, task.link)
     sweeps = converged_sites(task.executor, local, here)
     score = QueryScore(task.executor, prior, rows, queries, index, query_index, sweeps.sites, task.link)
@@ -161,7 +163,7 @@ def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:
         source, prior.core, local_rows(task.executor, prior, source), near.of_rows(k, task.n_threads), task.link
     )
     sweeps = converged_sites(task.executor, local, learnt.sites)
-    return LocalPosterior(prior, source.X, *sweeps.sites, k), sweeps
+    return LocalPosterior(prior, source.X, *sweeps.sites, k, task.n_latents), sweeps
 
 
 @dataclass(frozen=True)
@@ -176,9 +178,8 @@ class Decision:
 def decide(local: LocalPosterior, sparse: KernelPosterior, source: ArraySource, task: Task) -> Decision:
     """Neighbours, if the rows of ``source``, which neither has seen, are more likely by over one standard error."""
     y, weight = labels_and_weights(source)
-    with_neighbours, without = (
-        _local.cavity_scores(task.link, *q.marginals(source.X, task.n_threads), y)[0] for q in (local, sparse)
-    )
+    marginals = (map(np.atleast_2d, q.marginals(source.X, task.n_threads)) for q in (local, sparse))
+    with_neighbours, without = (task.link.scores(mean, variance, y)[0] for mean, variance in marginals)
     gains = with_neighbours - without
     mean, error = float(np.average(gains, weights=weight)), standard_error(gains, weight)
     is_local = mean > error

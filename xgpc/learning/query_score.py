@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from .. import _local
 from ..approximations.local import (
     Neighbourhoods,
     PullBack,
@@ -27,6 +26,7 @@ from ..approximations.local_gradient import (
     through_coefficients,
 )
 from ..approximations.sparse import SparsePrior
+from ..inference.links import Link
 from ..inference.local_sites import Cavity, Local, cavities, labels_and_weights
 from ..rows.executor import Executor
 from ..rows.source import RowSource
@@ -68,7 +68,7 @@ class QueryScore:
     support, queries : sources of rows with labels and weights
     index, query_index : (n, k) and (q, k), neighbours of both among the support rows
     sites : of the support rows
-    link : int, of ``_local.LINKS``
+    link : Link
     """
 
     executor: Executor
@@ -78,7 +78,7 @@ class QueryScore:
     index: np.ndarray
     query_index: np.ndarray
     sites: Sites
-    link: int
+    link: Link
 
     @cached_property
     def seen(self) -> np.ndarray:
@@ -104,9 +104,9 @@ class QueryScore:
         at = Neighbourhoods(prior.core, rows, sites, q, query_rows, self.query_index)
         mean, variance = predicted(self.executor, at)
         y, weight = self.labels
-        values, d_mean, d_variance = _local.cavity_scores(self.link, mean[0], variance[0], y)
+        values, (d_mean, d_variance) = self.link.scores(mean, variance, y)
         share = weight / np.sum(weight)
-        by_moments = (share * d_mean)[None], (share * d_variance)[None]
+        by_moments = share * d_mean, share * d_variance
         return Evaluated(self, prior, cavity, at, Scores(values, weight), *by_moments)
 
 
@@ -151,7 +151,8 @@ class Evaluated:
         """What the sites that the sweep made pass on; those that it started from are constants."""
         problem, at, seen = self.problem, self.cavity.at, self.problem.seen
         rows, n = at.support, len(at.support.a)
-        d_mean, d_variance = self.cavity.pull_back(*(np.ascontiguousarray(part[:, seen]) for part in by_sites))
+        of_seen = np.ascontiguousarray(by_sites[0][:, seen]), np.ascontiguousarray(by_sites[1][:, seen])
+        d_mean, d_variance = self.cavity.pull_back(of_seen)
         found, pairs = pulled_back(problem.executor, PullBack(at, d_mean, d_variance))
         total, _ = by_neighbours(at.index, n, found)
         own = found["own"]

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import _local
 from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior
 from ..inference.ascent import coordinate_ascent, starting_posterior
 from ..inference.history import History
+from ..inference.links import LINKS
 from ..inference.local_sites import start_sites
 from ..rows.source import ArraySource
 from .local import DEFAULT_NEIGHBORS, Learnt, Task, decide, fit_sites, learn_local
@@ -37,7 +37,8 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
     reason = _why_not(model, data)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={wanted} {reason}. Leave n_neighbors='auto', or give 0.")
-    if reason or (is_auto and data.source.n_rows < MIN_ROWS):
+    # With several classes they take ten times what a fit takes without: only where they are asked for.
+    if reason or (is_auto and (data.likelihood.multi_class or data.source.n_rows < MIN_ROWS)):
         return 0, ""
     if model.batch_size is not None and model.batch_size < data.source.n_rows:
         return 0, "neighbours are not for mini-batches: none are taken"
@@ -49,11 +50,10 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
 def _why_not(model: Any, data: Data) -> str:
     """Why there can be no neighbours, if so."""
     name, bound = data.likelihood.name, data.bound
-    if name not in _local.LINKS or not data.likelihood.bounds[bound].is_exact:
-        return (
-            f"is for two classes, likelihood 'logit' or 'probit' and bound 'exact'; this is {name!r} with {bound!r} "
-            f"and {len(data.classes)} classes"
-        )
+    if (name, bound) not in LINKS:
+        return f"is for likelihood and bound one of {list(LINKS)}; these are {(name, bound)}"
+    if data.likelihood.multi_class and model.share != "kernel":
+        return f"is for latent functions that share their kernel (share='kernel'); got share={model.share!r}"
     if isinstance(model.inducing_points, str) and model.inducing_points == "all":
         return "is for inducing points; a full Gaussian process has a latent value at each row"
     return ""
@@ -67,6 +67,7 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
     if not k or not isinstance(data.source, ArraySource):
         return _learn_sparse(model, data, beginning)
     is_auto = isinstance(model.n_neighbors, str)
+    link = LINKS[data.likelihood.name, data.bound](len(data.classes))
     rows, asked = np.arange(data.source.n_rows), np.arange(0)
     part = beginning.training
     if is_auto:
@@ -76,7 +77,8 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
     task = Task(
         part.executor,
         data.source.sample(rows) if is_auto else data.source,
-        _local.LINKS[data.likelihood.name],
+        link,
+        part.n_latents,
         k,
         data.queries.among(rows),
         data.history,
@@ -90,7 +92,7 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
             return replace(_learn_sparse(model, data, start), beginning=beginning)
         local, scores = kept
         # The rows kept apart are given back.
-        sites = start_sites(data.source)
+        sites = start_sites(data.source, link)
         for all_rows, found in zip(sites, local.sites, strict=True):
             all_rows[:, rows] = found
         learnt = replace(learnt, sites=sites, scores=scores)

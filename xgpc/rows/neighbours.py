@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.spatial import cKDTree
+from sklearn import config_context
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.neighbors import KDTree, NearestNeighbors
 from threadpoolctl import ThreadpoolController
@@ -42,9 +43,15 @@ class Neighbours:
             self.method = "clusters"
             self._centres = self.rows[:: int(np.sqrt(self.n_rows))]
             nearest = pairwise_distances_argmin(self.rows, self._centres)
-            self._members = np.split(
-                np.argsort(nearest, kind="stable"), np.cumsum(np.bincount(nearest, minlength=len(self._centres)))[:-1]
-            )
+            counts = np.bincount(nearest, minlength=len(self._centres))
+            members = np.split(np.argsort(nearest, kind="stable"), np.cumsum(counts)[:-1])
+            order = _nearest(self._centres, self._centres, len(self._centres))
+            ends = np.argmax(np.cumsum(counts[order], axis=1) >= min(COMPARED_ROWS, self.n_rows), axis=1)
+            # Rows to compare with a point whose nearest centre is that one.
+            self._compared = [
+                np.concatenate([members[other] for other in near[: end + 1]])
+                for near, end in zip(order, ends, strict=True)
+            ]
 
     def _is_low_dimensional(self) -> bool:
         if self.rows.shape[1] <= 3 or self.n_rows <= PROBES:
@@ -78,15 +85,13 @@ class Neighbours:
         nearest = pairwise_distances_argmin(points, self._centres)
         for cluster in np.unique(nearest):
             here = np.flatnonzero(nearest == cluster)
-            distances = np.sum((self._centres - self._centres[cluster]) ** 2, axis=1)
-            order = np.argsort(distances, kind="stable")
-            counts = np.cumsum([len(self._members[other]) for other in order])
-            last = int(np.searchsorted(counts, COMPARED_ROWS)) + 1
-            rows = np.concatenate([self._members[other] for other in order[:last]])
+            rows = self._compared[cluster]
             found[here] = rows[_nearest(self.rows[rows], points[here], k)]
         return found
 
 
 def _nearest(rows: np.ndarray, points: np.ndarray, k: int) -> np.ndarray:
-    search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows)
-    return np.ascontiguousarray(search.kneighbors(points, return_distance=False), dtype=np.int64)
+    # What is checked already need not be checked for each cluster.
+    with config_context(assume_finite=True, skip_parameter_validation=True):
+        search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows)
+        return np.ascontiguousarray(search.kneighbors(points, return_distance=False), dtype=np.int64)

@@ -46,8 +46,16 @@ def ringnorm(n=7400, seed=0):
     return np.where(y[:, None], X + 2 / np.sqrt(20), 2 * X), y
 
 
+def twonorm(n=7400, seed=0):
+    """Breiman 1996: N(a, I) and N(-a, I) in 20-d, a = 2 / sqrt(20)."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    return rng.normal(size=(n, 20)) + np.where(y[:, None], 2, -2) / np.sqrt(20), y
+
+
 MADE = {
     "ringnorm": ringnorm,
+    "twonorm": twonorm,
     "breast-cancer": partial(datasets.load_breast_cancer, return_X_y=True),
     "digits": partial(datasets.load_digits, return_X_y=True),
     "iris": partial(datasets.load_iris, return_X_y=True),

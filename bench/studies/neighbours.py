@@ -1,0 +1,151 @@
+"""Neighbours, next to boosted trees.
+
+All defaults of xgpc; the same without neighbours (with 32 inducing points on more than 20 000 rows, where more take
+minutes); LightGBM, which stops at the number of trees that is best on a tenth of the training rows;
+scikit-learn's HistGradientBoosting at its defaults. A tenth of the rows is for testing. "Kept apart" means: of
+electricity the last tenth of time, with query rows after those that they are predicted from
+(`query_split=TimeSeriesSplit(5)`), once; of the other sets no row is equal to one of the training rows
+(`groups`). Means over the splits, differences with their standard errors, and the expected calibration error of
+all test rows in 15 bins, with what a calibrated model would score.
+"""
+
+import time
+from functools import partial
+
+import numpy as np
+from markdown_tables import set_table, tally
+from measure import mean_of, median_of, scores, timed_fit
+from methods import method
+from problems import BINARY, Problem, load, split, standardised
+from records import LIBRARY
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.model_selection import GroupShuffleSplit, TimeSeriesSplit
+
+from . import THREADS, Option, Part
+
+APART = ("electricity, in time", "cod-rna, kept apart", "skin_nonskin", "skin_nonskin, kept apart")
+DEPENDS, TIMED, SETS = LIBRARY, True, (*BINARY, "twonorm", *APART)
+OPTIONS = {"splits": Option(5, "splits of each set"), "threads": THREADS}
+QUICK = {"sets": ["breast-cancer"], "splits": 2}
+BINS = 15
+MANY_ROWS = 20_000
+METHODS = ("xgpc", "without", "lightgbm", "histogram")
+
+
+def prepared(problem, seed):
+    """A split, and the parameters of a fit and of ``fit`` that say how it was made."""
+    how = problem.name.partition(", ")[2]
+    if how == "in time":
+        order, size = np.arange(len(problem.X)), len(problem.X) // 10
+        return standardised(problem.X, problem.y, order[:-size], order[-size:]), {"query_split": TimeSeriesSplit(5)}, {}
+    if how == "kept apart":
+        _, groups = np.unique(problem.X, axis=0, return_inverse=True)
+        groups = groups.ravel()
+        train, test = next(GroupShuffleSplit(1, test_size=0.1, random_state=seed).split(problem.X, groups=groups))
+        train = np.random.default_rng(seed).permutation(train)
+        return standardised(problem.X, problem.y, train, test), {}, {"groups": groups[train]}
+    return split(problem, seed), {}, {}
+
+
+class Grouped:
+    """A model whose ``fit`` is told of groups."""
+
+    def __init__(self, model, options):
+        self.model, self.options = model, options
+
+    def fit(self, X, y):
+        self.model.fit(X, y, **self.options)
+
+
+def binned(probability, y):
+    """Sums over test rows in each bin of p: of rows, of p - y, of p (1 - p)."""
+    bins = np.minimum((BINS * probability).astype(int), BINS - 1)
+    sums = (np.ones(len(y)), probability - y, probability * (1 - probability))
+    return [np.bincount(bins, values, minlength=BINS).tolist() for values in sums]
+
+
+def result(model, fit, data):
+    spent = timed_fit(fit, data.X, data.y)
+    start = time.perf_counter()
+    probabilities = model.predict_proba(data.X_test)
+    asked = time.perf_counter() - start
+    found = scores(probabilities, data.y_test)
+    return {"seconds": spent, "prediction_seconds": asked, **found, "bins": binned(probabilities[:, 1], data.y_test)}
+
+
+def one_split(problem, seed, threads):
+    data, settings, options = prepared(problem, seed)
+    found = {"split": seed}
+    model = method("xgpc").make(threads, **settings)
+    found["xgpc"] = result(model, Grouped(model, options), data)
+    found["xgpc"].update(neighbours=model.n_neighbors_, m=len(model.inducing_points_), kernel=str(model.kernel_)[:200])
+    m = {"n_inducing": 32} if len(data.y) > MANY_ROWS else {}
+    model = method("xgpc").make(threads, n_neighbors=0, **m)
+    found["without"] = result(model, model, data)
+    model = method("lightgbm").make(threads)
+    found["lightgbm"] = result(model, model, data)
+    model = HistGradientBoostingClassifier(random_state=0)
+    found["histogram"] = result(model, model, data)
+    return found
+
+
+def measure(problem, splits, threads):
+    if problem.name.endswith("in time"):
+        splits = 1
+    return {"rows": len(problem.y), "runs": [one_split(problem, seed, threads) for seed in range(splits)]}
+
+
+def parts(options):
+    # The first fits of a process pay for imports and threads.
+    measure(load(None, "breast-cancer"), 1, options.threads)
+    for name in options.sets:
+        problem = load(options.data, name.partition(", ")[0])
+        problem = Problem(name, problem.X, problem.y)
+        yield Part(name, partial(measure, problem, options.splits, options.threads), name, problem.hash)
+
+
+def calibration(runs, name):
+    """Expected calibration error of all test rows, and mean and deviation of what a calibrated model scores."""
+    rows, gap, variance = np.sum([run[name]["bins"] for run in runs], axis=0)
+    deviation = np.sqrt(variance)
+    expected, spread = np.sqrt(2 / np.pi) * np.sum(deviation), np.sqrt((1 - 2 / np.pi) * np.sum(variance))
+    return np.sum(np.abs(gap)) / np.sum(rows), expected / np.sum(rows), spread / np.sum(rows)
+
+
+def difference(runs, name):
+    """xgpc's NLL less that of another, with its standard error over the splits."""
+    gaps = np.array([run["xgpc"]["nll"] - run[name]["nll"] for run in runs])
+    error = f" ± {np.std(gaps, ddof=1) / np.sqrt(len(gaps)):.4f}" if len(gaps) > 1 else ""
+    return f"{np.mean(gaps):+.4f}{error}"
+
+
+def cells(numbers):
+    runs = numbers["runs"]
+    ours = [run["xgpc"] for run in runs]
+    taken = sum(run["neighbours"] > 0 for run in ours)
+    error, expected, spread = calibration(runs, "xgpc")
+    return [
+        str(numbers["rows"]), f"{taken} of {len(runs)}",
+        *(f"{mean_of([run[name] for run in runs], 'nll'):.4f}" for name in METHODS),
+        difference(runs, "without"), difference(runs, "lightgbm"),
+        f"{mean_of(ours, 'error'):.4f}", f"{mean_of([run['lightgbm'] for run in runs], 'error'):.4f}",
+        f"{error:.4f} ({expected:.4f} ± {spread:.4f})",
+        *(f"{median_of([run[name] for run in runs], 'seconds'):.1f} s" for name in ("xgpc", "without", "lightgbm")),
+    ]  # fmt: skip
+
+
+def report(records):
+    header = [
+        "set", "rows", "neighbours taken", "NLL", "without", "LightGBM's", "HistGradientBoosting's",
+        "less without's", "less LightGBM's", "error", "LightGBM's", "calibration error", "fit", "without",
+        "LightGBM's",
+    ]  # fmt: skip
+
+    def means(name, numbers):
+        return tuple(mean_of([run[one] for run in numbers["runs"]], "nll") for one in ("xgpc", name))
+
+    tallies = (
+        tally(records, partial(means, name), "xgpc's NLL", text)
+        for name, text in (("without", "that without neighbours"), ("lightgbm", "LightGBM's"))
+    )
+    return set_table(header, records, SETS, cells) + "\n\n" + " ".join(tallies)

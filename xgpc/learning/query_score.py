@@ -109,6 +109,11 @@ class QueryScore:
         by_moments = share * d_mean, share * d_variance
         return Evaluated(self, prior, cavity, at, Scores(values, weight), *by_moments)
 
+    def objective(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """Minus the mean score, and its gradient: what a minimiser takes."""
+        evaluated = self.at(theta)
+        return -evaluated.scores.mean, -evaluated.gradient()
+
 
 @dataclass(frozen=True)
 class Evaluated:

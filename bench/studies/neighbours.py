@@ -16,7 +16,7 @@ import numpy as np
 from markdown_tables import set_table, tally
 from measure import mean_of, median_of, scores, timed_fit
 from methods import method
-from problems import BINARY, Problem, load, split, standardised
+from problems import BINARY, Problem, Split, load, split, standardised
 from records import LIBRARY
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import GroupShuffleSplit, TimeSeriesSplit
@@ -29,6 +29,9 @@ OPTIONS = {"splits": Option(5, "splits of each set"), "threads": THREADS}
 QUICK = {"sets": ["breast-cancer"], "splits": 2}
 BINS = 15
 MANY_ROWS = 20_000
+# The record of the checkerboard, and pixels of its picture's edge.
+BOARD, GRID = "checkerboard", 96
+PICTURED = (("without", "32 inducing points"), ("with", "and 24 neighbours"))
 METHODS = ("xgpc", "without", "lightgbm", "histogram")
 
 
@@ -58,9 +61,9 @@ class Grouped:
 
 
 def binned(probability, y):
-    """Sums over test rows in each bin of p: of rows, of p - y, of p (1 - p)."""
+    """Sums over test rows in each bin of p: of rows, of p, of y, of p (1 - p)."""
     bins = np.minimum((BINS * probability).astype(int), BINS - 1)
-    sums = (np.ones(len(y)), probability - y, probability * (1 - probability))
+    sums = (np.ones(len(y)), probability, y, probability * (1 - probability))
     return [np.bincount(bins, values, minlength=BINS).tolist() for values in sums]
 
 
@@ -95,9 +98,31 @@ def measure(problem, splits, threads):
     return {"rows": len(problem.y), "runs": [one_split(problem, seed, threads) for seed in range(splits)]}
 
 
+def checkerboard(rows, seed):
+    """Labels of the fields of a checkerboard of 8 x 8, one in twenty of them wrong."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 8, (rows, 2))
+    y = np.sum(np.floor(X), axis=1) % 2 != (rng.uniform(size=rows) < 0.05)
+    return X, y.astype(int)
+
+
+def board(threads):
+    """Probabilities on a grid, and scores, of 32 inducing points without neighbours and with them."""
+    data = Split(*checkerboard(4000, 0), *checkerboard(20_000, 1))
+    axis = (np.arange(GRID) + 0.5) * 8 / GRID
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    found = {}
+    for name, settings in (("without", {"n_neighbors": 0, "n_inducing": 32}), ("with", {})):
+        model = method("xgpc").make(threads, **settings)
+        found[name] = result(model, model, data)
+        found[name]["grid"] = np.round(model.predict_proba(grid)[:, 1], 4).tolist()
+    return found
+
+
 def parts(options):
     # The first fits of a process pay for imports and threads.
     measure(load(None, "breast-cancer"), 1, options.threads)
+    yield Part(BOARD, partial(board, options.threads))
     for name in options.sets:
         problem = load(options.data, name.partition(", ")[0])
         problem = Problem(name, problem.X, problem.y)
@@ -106,8 +131,8 @@ def parts(options):
 
 def calibration(runs, name):
     """Expected calibration error of all test rows, and mean and deviation of what a calibrated model scores."""
-    rows, gap, variance = np.sum([run[name]["bins"] for run in runs], axis=0)
-    deviation = np.sqrt(variance)
+    rows, probability, frequency, variance = np.sum([run[name]["bins"] for run in runs], axis=0)
+    gap, deviation = probability - frequency, np.sqrt(variance)
     expected, spread = np.sqrt(2 / np.pi) * np.sum(deviation), np.sqrt((1 - 2 / np.pi) * np.sum(variance))
     return np.sum(np.abs(gap)) / np.sum(rows), expected / np.sum(rows), spread / np.sum(rows)
 
@@ -141,11 +166,48 @@ def report(records):
         "LightGBM's",
     ]  # fmt: skip
 
+    sets = {name: record for name, record in records.items() if name != BOARD}
+
     def means(name, numbers):
         return tuple(mean_of([run[one] for run in numbers["runs"]], "nll") for one in ("xgpc", name))
 
     tallies = (
-        tally(records, partial(means, name), "xgpc's NLL", text)
+        tally(sets, partial(means, name), "xgpc's NLL", text)
         for name, text in (("without", "that without neighbours"), ("lightgbm", "LightGBM's"))
     )
-    return set_table(header, records, SETS, cells) + "\n\n" + " ".join(tallies)
+    text = set_table(header, sets, SETS, cells) + "\n\n" + " ".join(tallies)
+    if BOARD in records:
+        found = records[BOARD]["numbers"]
+        text += (
+            f"\n\nA checkerboard of 8 x 8 fields, 4000 rows, one label in twenty wrong: NLL "
+            f"{found['without']['nll']:.3f} with 32 inducing points alone, {found['with']['nll']:.3f} with neighbours, "
+            f"{-0.05 * np.log(0.05) - 0.95 * np.log(0.95):.3f} by who knows the fields."
+        )
+    return text
+
+
+def draw(records, folder):
+    """The checkerboard without and with neighbours, and calibration on electricity."""
+    from matplotlib.figure import Figure
+
+    if BOARD not in records:
+        return []
+    figure = Figure(figsize=(10.5, 3.4), layout="constrained")
+    *boards, axes = figure.subplots(1, 3)
+    for board_axes, (name, title) in zip(boards, PICTURED, strict=True):
+        numbers = records[BOARD]["numbers"][name]
+        grid = np.reshape(numbers["grid"], (GRID, GRID))
+        board_axes.imshow(grid, origin="lower", extent=(0, 8, 0, 8), vmin=0, vmax=1, cmap="RdBu")
+        board_axes.set_title(f"{title}: NLL {numbers['nll']:.3f}", fontsize=9)
+    axes.plot([0, 1], [0, 1], color="0.7", lw=1)
+    runs = records["electricity"]["numbers"]["runs"] if "electricity" in records else []
+    for name, label in (*(("xgpc" if n == "with" else n, t) for n, t in PICTURED), ("lightgbm", "LightGBM")):
+        if runs:
+            rows, probability, frequency, _ = np.sum([run[name]["bins"] for run in runs], axis=0)
+            used = rows > 0
+            axes.plot(probability[used] / rows[used], frequency[used] / rows[used], marker=".", lw=1, label=label)
+    axes.set_title("calibration, electricity", fontsize=9)
+    axes.set(xlabel="probability", ylabel="frequency")
+    axes.legend(fontsize=8)
+    figure.savefig(folder / "neighbours.png", dpi=110)
+    return ["neighbours.png"]

@@ -51,7 +51,7 @@ _BSVM = {"likelihood": "svm", "bound": "augmented"}
 _SYSTEMS: dict[str, dict[str, Any]] = {
     "X-GPC": {**_X_GPC, "batch_size": 100},
     "X-GPC-batch": _X_GPC,
-    "SVGPC": {"likelihood": "probit", "bound": "exact", "optimizer": "adam", "batch_size": 100, **_M},
+    "SVGPC": {"likelihood": "probit", "bound": "exact", "optimizer": "adam", "batch_size": 100, "n_neighbors": 0, **_M},
     "vi-JJ": {**_VI_JJ, "optimizer": "alternate"},
     "vi-JJ-full": {**_VI_JJ, "optimizer": "joint"},
     "vi-JJ-hybrid": {**_VI_JJ, "optimizer": "hybrid"},

@@ -37,7 +37,7 @@ SHARES = ("kernel", "none")
 # The linear one is of another estimator.
 SYSTEM_NAMES = tuple(name for name in SYSTEMS if name != "linear-BSVM")
 # Options of 'xgpc fit' that a system may set; None stands for one that was not given.
-SYSTEM_OPTIONS = ("likelihood", "bound", "share", "optimizer", "batch_size", "n_inducing")
+SYSTEM_OPTIONS = ("likelihood", "bound", "share", "optimizer", "batch_size", "n_inducing", "n_neighbors")
 # NumPy's random states take no larger seeds.
 LARGEST_SEED = 2**32 - 1
 PICTURE_FORMATS = ("png", "pdf", "svg")
@@ -79,8 +79,13 @@ def _integer(least: int, most: int | None = None) -> Callable[[str], int]:
     return convert
 
 
-def _inducing(text: str) -> int | str:
-    return text if text == "auto" else _integer(1)(text)
+def _auto_or_from(least: int) -> Callable[[str], int | str]:
+    """ "auto", or an integer of at least so much."""
+
+    def convert(text: str) -> int | str:
+        return text if text == "auto" else _integer(least)(text)
+
+    return convert
 
 
 def _jobs(text: str) -> int:
@@ -118,9 +123,17 @@ def _add_fit(commands: Any) -> None:
     command.add_argument(
         "--inducing",
         dest="n_inducing",
-        type=_inducing,
+        type=_auto_or_from(1),
         metavar="M",
         help="number of inducing points (default: auto, from 32 to 2048, while more of them raise the bound)",
+    )
+    command.add_argument(
+        "--neighbors",
+        dest="n_neighbors",
+        type=_auto_or_from(0),
+        metavar="K",
+        help="near rows that a prediction also looks at; 0: none, and the model holds no training rows (default: auto, "
+        "24 where they predict better)",
     )
     command.add_argument(
         "--system",
@@ -322,6 +335,7 @@ def _fit(arguments: argparse.Namespace) -> None:
         *([("label noise", f"{model.label_noise_:.3g}")] if hasattr(model, "label_noise_") else []),
         *model_kernel_rows(model.kernel_, classes, table.features, np.std(table.X, axis=0)),
         ("inducing points", str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"),
+        *([("neighbours", f"{model.n_neighbors_}; the model holds the training rows")] if model.n_neighbors_ else []),
         ("bound (ELBO)", f"{model.elbo_:.2f} nats, {model.elbo_ / len(y):.4f} per row"),
         ("fit", f"{seconds:.2f} s"),
         ("model", arguments.model),

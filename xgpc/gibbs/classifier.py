@@ -306,6 +306,7 @@ class GibbsClassifier(LatentClassifier):
             inducing_points=self.inducing_points,
             optimizer="profile" if self.kernel is None else None,
             learn_inducing=False,
+            n_neighbors=0,
             n_jobs=self.n_jobs,
             random_state=random_state,
         )

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 from markdown_tables import set_table, tally
-from measure import mean_of, median_of, scores, timed_fit
+from measure import mean_of, median_of, peak_memory, scores, timed_fit
 from methods import method
 from problems import BINARY, Problem, Split, load, split, standardised
 from records import LIBRARY
@@ -24,13 +24,20 @@ from sklearn.model_selection import GroupShuffleSplit, TimeSeriesSplit
 from . import THREADS, Option, Part
 
 APART = ("electricity, in time", "cod-rna, kept apart", "skin_nonskin", "skin_nonskin, kept apart")
-DEPENDS, TIMED, SETS = LIBRARY, True, (*BINARY, "twonorm", *APART)
-OPTIONS = {"splits": Option(5, "splits of each set"), "threads": THREADS}
-QUICK = {"sets": ["breast-cancer"], "splits": 2}
+# The checkerboard, and the time that more rows of it take.
+BOARD, GROWTH = "checkerboard", "rows"
+TABLED = (*BINARY, "twonorm", *APART)
+DEPENDS, TIMED, SETS = LIBRARY, True, (*TABLED, BOARD, GROWTH)
+OPTIONS = {
+    "splits": Option(5, "splits of each set"), "threads": THREADS,
+    "most_rows": Option(1_000_000, "of the checkerboard"),
+}  # fmt: skip
+QUICK = {"sets": ["breast-cancer", "rows"], "splits": 2, "most_rows": 10_000}
 BINS = 15
 MANY_ROWS = 20_000
-# The record of the checkerboard, and pixels of its picture's edge.
-BOARD, GRID = "checkerboard", 96
+# Pixels of the checkerboard's edge in its picture.
+GRID = 96
+ROWS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 PICTURED = (("without", "32 inducing points"), ("with", "and 24 neighbours"))
 METHODS = ("xgpc", "without", "lightgbm", "histogram")
 
@@ -106,24 +113,38 @@ def checkerboard(rows, seed):
     return X, y.astype(int)
 
 
-def board(threads):
+def board(options):
     """Probabilities on a grid, and scores, of 32 inducing points without neighbours and with them."""
     data = Split(*checkerboard(4000, 0), *checkerboard(20_000, 1))
     axis = (np.arange(GRID) + 0.5) * 8 / GRID
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     found = {}
     for name, settings in (("without", {"n_neighbors": 0, "n_inducing": 32}), ("with", {})):
-        model = method("xgpc").make(threads, **settings)
+        model = method("xgpc").make(options.threads, **settings)
         found[name] = result(model, model, data)
         found[name]["grid"] = np.round(model.predict_proba(grid)[:, 1], 4).tolist()
     return found
 
 
+def growing(options):
+    """Seconds and gigabytes of fits with neighbours to more and more rows of the checkerboard."""
+    points = []
+    for rows in (rows for rows in ROWS if rows <= options.most_rows):
+        model = method("xgpc").make(options.threads, n_neighbors=24, n_inducing=32)
+        points.append({"rows": rows, "seconds": timed_fit(model, *checkerboard(rows, 0)), "gigabytes": peak_memory()})
+    return {"points": points}
+
+
+MADE_HERE = {BOARD: board, GROWTH: growing}
+
+
 def parts(options):
     # The first fits of a process pay for imports and threads.
     measure(load(None, "breast-cancer"), 1, options.threads)
-    yield Part(BOARD, partial(board, options.threads))
     for name in options.sets:
+        if name in MADE_HERE:
+            yield Part(name, partial(MADE_HERE[name], options))
+            continue
         problem = load(options.data, name.partition(", ")[0])
         problem = Problem(name, problem.X, problem.y)
         yield Part(name, partial(measure, problem, options.splits, options.threads), name, problem.hash)
@@ -166,7 +187,7 @@ def report(records):
         "LightGBM's",
     ]  # fmt: skip
 
-    sets = {name: record for name, record in records.items() if name != BOARD}
+    sets = {name: record for name, record in records.items() if name not in (BOARD, GROWTH)}
 
     def means(name, numbers):
         return tuple(mean_of([run[one] for run in numbers["runs"]], "nll") for one in ("xgpc", name))
@@ -175,7 +196,7 @@ def report(records):
         tally(sets, partial(means, name), "xgpc's NLL", text)
         for name, text in (("without", "that without neighbours"), ("lightgbm", "LightGBM's"))
     )
-    text = set_table(header, sets, SETS, cells) + "\n\n" + " ".join(tallies)
+    text = set_table(header, sets, TABLED, cells) + "\n\n" + " ".join(tallies)
     if BOARD in records:
         found = records[BOARD]["numbers"]
         text += (
@@ -183,6 +204,12 @@ def report(records):
             f"{found['without']['nll']:.3f} with 32 inducing points alone, {found['with']['nll']:.3f} with neighbours, "
             f"{-0.05 * np.log(0.05) - 0.95 * np.log(0.95):.3f} by who knows the fields."
         )
+    if GROWTH in records:
+        found = (
+            f"{point['seconds']:.1f} s and {point['gigabytes']:.1f} GB for {point['rows']} rows"
+            for point in records[GROWTH]["numbers"]["points"]
+        )
+        text += f"\n\nFits of such boards with neighbours, and the most memory until then: {', '.join(found)}."
     return text
 
 
@@ -210,4 +237,14 @@ def draw(records, folder):
     axes.set(xlabel="probability", ylabel="frequency")
     axes.legend(fontsize=8)
     figure.savefig(folder / "neighbours.png", dpi=110)
-    return ["neighbours.png"]
+    if GROWTH not in records:
+        return ["neighbours.png"]
+    points = records[GROWTH]["numbers"]["points"]
+    rows, seconds = np.array([(point["rows"], point["seconds"]) for point in points]).T
+    axes = Figure(figsize=(5, 3.4), layout="constrained").subplots()
+    axes.loglog(rows, seconds, ".-", label="fit with 24 neighbours")
+    axes.loglog(rows, seconds[-1] * rows / rows[-1], ":", color="0.5", label="linear")
+    axes.set(xlabel="rows", ylabel="seconds")
+    axes.legend(fontsize=8)
+    axes.figure.savefig(folder / "neighbours_rows.png", dpi=100)
+    return ["neighbours.png", "neighbours_rows.png"]

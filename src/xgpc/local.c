@@ -3,17 +3,13 @@
 #include "lanes.h"
 #include "profiles.h"
 
-/* Columns that are gathered and multiplied at a time: of 34 rows they stay in a first-level cache of 48 KB. */
-#define CHUNK 16
-/* Features whose sums with all pairs are formed at a time. */
-#define FEATURES 8
 #define ALIGNMENT (XG_LANES * sizeof(double))
 
 /* Eight rows at work. D has, below the rows of the neighbours and of x, a row -A w of each class. */
 typedef struct {
     ptrdiff_t n_lanes; /* rows in use; the others repeat the last */
     int64_t row[XG_LANES], place[XG_LANES];
-    int64_t *index, *next; /* (k, 8): neighbours of these rows, and of those that follow */
+    int64_t *index; /* (k, 8), neighbours */
     lanes *chunk, *a, *h, *value, *slope, *shaped, *D, *B, *G;
     lanes *precision, *root, *linear, *gamma, *eta, *Dr, *f, *e, *De, *chi;
     lanes *b, *Vb, *Va, *beta, *s, *d_a, *rows;
@@ -55,11 +51,9 @@ static ptrdiff_t lanes_of(const xg_local_kernel *kernel, const xg_local_support 
     TAKE(d_a, m)
     TAKE(rows, m)
 #undef TAKE
-    if (g) {
+    if (g)
         g->index = (int64_t *)(scratch + used);
-        g->next = (int64_t *)(scratch + used + k);
-    }
-    return used + 2 * k;
+    return used + k;
 }
 
 ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)
@@ -74,15 +68,14 @@ static lanes *aligned(double *scratch)
 }
 
 /* Rows of the support, (., width), that are neighbours, and of those to predict. */
-XG_INLINE lane_rows neighbours(const xg_local_rows *rows, const group *g, const double *values, ptrdiff_t width,
-                               int is_first)
+XG_INLINE lane_rows neighbours(const xg_local_rows *rows, const group *g, const double *values, ptrdiff_t width)
 {
-    return (lane_rows){rows->k, width, g->index, is_first ? g->next : NULL, values};
+    return (lane_rows){rows->k, width, g->index, values};
 }
 
 XG_INLINE lane_rows own_rows(const group *g, const double *values, ptrdiff_t width)
 {
-    return (lane_rows){1, width, g->row, NULL, values};
+    return (lane_rows){1, width, g->row, values};
 }
 
 /* Arguments h of factor f for all pairs of the neighbours, and of these and x, which is the last. */
@@ -91,7 +84,7 @@ XG_INLINE void arguments(const xg_local_kernel *kernel, const xg_local_support *
 {
     ptrdiff_t k = rows->k, d = kernel->n_features, T = PACKED(k + 1);
     int is_product = kernel->family[f] == XG_DOT_PRODUCT;
-    lane_rows near = neighbours(rows, g, support->x + f * support->n * d, d, 1);
+    lane_rows near = neighbours(rows, g, support->x + f * support->n * d, d);
     lane_rows here = own_rows(g, rows->x + f * rows->n * d, d);
     lanes *own = g->chunk + k * CHUNK, *norm = g->e;
     for (ptrdiff_t p = 0; p < T; ++p)
@@ -103,7 +96,7 @@ XG_INLINE void arguments(const xg_local_kernel *kernel, const xg_local_support *
         gather(&near, first, size, g->chunk, CHUNK, 1);
         gather(&here, first, size, own, CHUNK, 1);
         if (is_product) {
-            products(k + 1, g->chunk, CHUNK, size, 1.0, g->h);
+            products(k + 1, g->chunk, size, 1.0, g->h);
             continue;
         }
         /* Distances do not depend on the origin: near x they lose no digits. */
@@ -113,7 +106,7 @@ XG_INLINE void arguments(const xg_local_kernel *kernel, const xg_local_support *
                 g->chunk[j * CHUNK + q] = x;
                 norm[j] -= 0.5 * x * x;
             }
-        products(k, g->chunk, CHUNK, size, 1.0, g->h);
+        products(k, g->chunk, size, 1.0, g->h);
     }
     if (is_product)
         return;
@@ -160,7 +153,7 @@ XG_INLINE void kernel_block(const xg_local_kernel *kernel, const xg_local_suppor
 XG_INLINE void residual_block(const xg_local_support *support, const xg_local_rows *rows, group *g)
 {
     ptrdiff_t k = rows->k, m = support->m, C = support->n_classes;
-    lane_rows near = neighbours(rows, g, support->a, m, 1), here = own_rows(g, rows->a, m);
+    lane_rows near = neighbours(rows, g, support->a, m), here = own_rows(g, rows->a, m);
     lanes *own = g->chunk + k * CHUNK, *w = own + CHUNK;
     for (ptrdiff_t p = PACKED(k + 1); p < PACKED(k + 1 + C); ++p)
         g->D[p] = (lanes){0.0};
@@ -173,7 +166,7 @@ XG_INLINE void residual_block(const xg_local_support *support, const xg_local_ro
             for (ptrdiff_t c = 0; c < C; ++c)
                 w[c * CHUNK + q] = (lanes){0.0} + support->w[c * m + first + q];
         }
-        products(k + 1 + C, g->chunk, CHUNK, size, -1.0, g->D);
+        products(k + 1 + C, g->chunk, size, -1.0, g->D);
     }
     for (int l = 0; l < XG_LANES; ++l) {
         for (ptrdiff_t j = 0; j < k; ++j)
@@ -210,8 +203,8 @@ XG_INLINE void factorise(const xg_local_support *support, ptrdiff_t k, ptrdiff_t
 XG_INLINE void combine_neighbours(const xg_local_support *support, const xg_local_rows *rows, const lanes *weights,
                                   group *g, lanes *out)
 {
-    lane_rows near = neighbours(rows, g, support->a, support->m, 0);
-    lane_rows combined = {1, support->m, g->place, NULL, (const double *)g->rows};
+    lane_rows near = neighbours(rows, g, support->a, support->m);
+    lane_rows combined = {1, support->m, g->place, (const double *)g->rows};
     combine(&near, weights, (double *)g->rows);
     gather(&combined, 0, support->m, out, support->m, 1);
 }
@@ -292,7 +285,7 @@ XG_INLINE void neighbours_times(const xg_local_support *support, const xg_local_
                                 lanes *out)
 {
     ptrdiff_t k = rows->k, m = support->m;
-    lane_rows near = neighbours(rows, g, support->a, m, 0);
+    lane_rows near = neighbours(rows, g, support->a, m);
     for (ptrdiff_t j = 0; j < k; ++j)
         out[j] = (lanes){0.0};
     for (ptrdiff_t first = 0; first < m; first += CHUNK) {
@@ -411,9 +404,9 @@ XG_INLINE void by_length_scales(const xg_local_kernel *kernel, const xg_local_su
                                 const xg_local_rows *rows, ptrdiff_t f, group *g, double *scales)
 {
     ptrdiff_t k = rows->k, d = kernel->n_features;
-    lane_rows near = neighbours(rows, g, support->x + f * support->n * d, d, 0);
+    lane_rows near = neighbours(rows, g, support->x + f * support->n * d, d);
     lane_rows here = own_rows(g, rows->x + f * rows->n * d, d);
-    lanes *own = g->chunk + k * FEATURES;
+    lanes *own = g->chunk + k * CHUNK;
     for (ptrdiff_t j = 0; j < k; ++j)
         g->e[j] = g->h[PACKED(k) + j];
     for (ptrdiff_t i = 0; i < k; ++i) {
@@ -424,8 +417,8 @@ XG_INLINE void by_length_scales(const xg_local_kernel *kernel, const xg_local_su
         }
         g->e[i] += total;
     }
-    for (ptrdiff_t first = 0; first < d; first += FEATURES) {
-        ptrdiff_t size = SMALLER(d - first, FEATURES);
+    for (ptrdiff_t first = 0; first < d; first += CHUNK) {
+        ptrdiff_t size = SMALLER(d - first, CHUNK);
         gather(&near, first, size, g->chunk, 1, k);
         gather(&here, first, size, own, 1, 1);
         for (ptrdiff_t q = 0; q < size; ++q)
@@ -469,14 +462,6 @@ XG_INLINE void by_parameters(const xg_local_kernel *kernel, const xg_local_suppo
     }
 }
 
-/* Neighbours (k, 8) of the rows from i on, the last one repeated. */
-XG_INLINE void lane_index(const xg_local_rows *rows, ptrdiff_t i, int64_t *index)
-{
-    for (int l = 0; l < XG_LANES; ++l)
-        for (ptrdiff_t j = 0; j < rows->k; ++j)
-            index[j * XG_LANES + l] = rows->index[SMALLER(i + l, rows->n - 1) * rows->k + j];
-}
-
 XG_CLONES
 void xg_local_predict(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
                       double *scratch, double *mean, double *variance, const xg_local_gradient *gradient)
@@ -484,16 +469,13 @@ void xg_local_predict(const xg_local_kernel *kernel, const xg_local_support *sup
     group shared, *g = &shared;
     ptrdiff_t k = rows->k, m = support->m;
     lanes_of(kernel, support, k, g, aligned(scratch));
-    lane_index(rows, 0, g->next);
     for (ptrdiff_t i = 0; i < rows->n; i += XG_LANES) {
-        int64_t *spare = g->index;
-        g->index = g->next;
-        g->next = spare;
-        lane_index(rows, i + XG_LANES, g->next);
         g->n_lanes = SMALLER(rows->n - i, XG_LANES);
         for (int l = 0; l < XG_LANES; ++l) {
             g->row[l] = SMALLER(i + l, rows->n - 1);
             g->place[l] = l;
+            for (ptrdiff_t j = 0; j < k; ++j)
+                g->index[j * XG_LANES + l] = rows->index[g->row[l] * k + j];
         }
         kernel_block(kernel, support, rows, gradient != NULL, g);
         residual_block(support, rows, g);

@@ -118,6 +118,28 @@ XG_INLINE void combine(const lane_rows *rows, const lanes *weights, double *out)
     }
 }
 
+/* out[j] = in lane l its row j . row l of x (8, width): along the rows, too; one transposing a neighbour adds up */
+XG_INLINE void row_dots(const lane_rows *rows, const double *x, lanes *out)
+{
+    const int64_t places[XG_LANES] = {0, 1, 2, 3, 4, 5, 6, 7};
+    ptrdiff_t width = rows->width;
+    for (ptrdiff_t j = 0; j < rows->count; ++j) {
+        lanes part[XG_LANES], sum[XG_LANES];
+        for (int l = 0; l < XG_LANES; ++l) {
+            const double *row = rows->values + rows->index[j * XG_LANES + l] * width, *to = x + l * width;
+            lanes s = {0.0};
+            ptrdiff_t q = 0;
+            for (; q + XG_LANES <= width; q += XG_LANES)
+                s += *(const lanes *)(row + q) * *(const lanes *)(to + q);
+            for (; q < width; ++q)
+                s[0] += row[q] * to[q];
+            part[l] = s;
+        }
+        transpose((const double *)part, places, XG_LANES, sum, 1);
+        out[j] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+    }
+}
+
 /* out[r][c] += factor sum_q x[r][q] y[c][q], r < R, c < C: constants, so that all sums stay in registers */
 XG_INLINE void add_dots(const int R, const int C, ptrdiff_t size, double factor, const lanes *const *x,
                         const lanes *const *y, lanes *const *out)
@@ -166,7 +188,9 @@ XG_INLINE void products(ptrdiff_t count, const lanes *x, ptrdiff_t size, double 
         for (ptrdiff_t j = 0; j < i; j += 4) {
             const lanes *right = x + j * CHUNK;
             lanes *at[4] = {row[0] + j, row[1] + j, row[2] + j, row[3] + j};
-            if (rows == 4)
+            if (rows == 4 && size == CHUNK) /* unrolled */
+                add_products(4, 4, CHUNK, factor, left, right, at);
+            else if (rows == 4)
                 add_products(4, 4, size, factor, left, right, at);
             else
                 for (ptrdiff_t r = 0; r < rows; ++r)

@@ -280,30 +280,16 @@ XG_INLINE own_gradient pull_back_own(const prediction *p, lanes g_mean, lanes g_
     return d;
 }
 
-/* out = A_N x */
-XG_INLINE void neighbours_times(const xg_local_support *support, const xg_local_rows *rows, const lanes *x, group *g,
-                                lanes *out)
-{
-    ptrdiff_t k = rows->k, m = support->m;
-    lane_rows near = neighbours(rows, g, support->a, m);
-    for (ptrdiff_t j = 0; j < k; ++j)
-        out[j] = (lanes){0.0};
-    for (ptrdiff_t first = 0; first < m; first += CHUNK) {
-        ptrdiff_t size = SMALLER(m - first, CHUNK);
-        gather(&near, first, size, g->chunk, CHUNK, 1);
-        for (ptrdiff_t j = 0; j < k; ++j)
-            out[j] += dot(size, g->chunk + j * CHUNK, x + first);
-    }
-}
-
 /* gamma, chi and the sites' gradients: of beta = dF/db they need A_N beta. */
 XG_INLINE void pull_back_sites(const xg_local_support *support, const xg_local_rows *rows, lanes g_mean,
                                lanes g_variance, group *g)
 {
     ptrdiff_t k = rows->k;
     const lanes *D_x = g->D + PACKED(k);
+    lane_rows near = neighbours(rows, g, support->a, support->m);
     symmetric_times(k, g->D, g->linear, g->Dr);
-    neighbours_times(support, rows, g->beta, g, g->f);
+    scatter(XG_LANES, support->m, g->beta, (double *)g->rows);
+    row_dots(&near, (const double *)g->rows, g->f);
     for (ptrdiff_t j = 0; j < k; ++j) {
         g->f[j] = -g->f[j] - g_variance * D_x[j] - g_mean * g->Dr[j];
         g->e[j] = g->root[j] * g->f[j];
@@ -428,30 +414,28 @@ XG_INLINE void by_length_scales(const xg_local_kernel *kernel, const xg_local_su
     }
 }
 
-/* Contraction of G with the derivatives of all pairs by the kernel's parameters. */
+/* Contraction of G with the derivatives of all pairs by the kernel's parameters. The diagonal of G is zero. */
 XG_INLINE void by_parameters(const xg_local_kernel *kernel, const xg_local_support *support,
                              const xg_local_rows *rows, const xg_local_gradient *gradient, group *g)
 {
-    ptrdiff_t k = rows->k, size = PACKED(k + 1), T = size + k + 1;
+    ptrdiff_t size = PACKED(rows->k + 1), T = size + rows->k + 1;
     for (ptrdiff_t t = 0; t < kernel->n_terms; ++t) {
+        ptrdiff_t start = kernel->first[t], stop = kernel->first[t + 1];
         lanes total = {0.0};
         if (kernel->noise[t])
             continue;
-        for (ptrdiff_t i = 0; i <= k; ++i)
-            for (ptrdiff_t j = 0; j < i; ++j) {
-                lanes value = g->G[PACKED(i) + j];
-                for (ptrdiff_t f = kernel->first[t]; f < kernel->first[t + 1]; ++f)
-                    value *= g->value[f * T + PACKED(i) + j];
-                total += value;
-            }
-        gradient->terms[t] += kernel->variance[t] * sum_of(total);
-        for (ptrdiff_t f = kernel->first[t]; f < kernel->first[t + 1]; ++f) {
+        if (start == stop)
+            for (ptrdiff_t p = 0; p < size; ++p)
+                total += kernel->variance[t] * g->G[p];
+        for (ptrdiff_t f = start; f < stop; ++f) {
             lanes shaped = {0.0};
+            total = (lanes){0.0}; /* the same for all factors */
             for (ptrdiff_t p = 0; p < size; ++p) {
                 lanes weight = kernel->variance[t] * g->G[p];
-                for (ptrdiff_t other = kernel->first[t]; other < kernel->first[t + 1]; ++other)
+                for (ptrdiff_t other = start; other < stop; ++other)
                     if (other != f)
                         weight *= g->value[other * T + p];
+                total += weight * g->value[f * T + p];
                 shaped += weight * g->shaped[f * T + p];
                 g->h[p] = weight * g->slope[f * T + p];
             }
@@ -459,6 +443,7 @@ XG_INLINE void by_parameters(const xg_local_kernel *kernel, const xg_local_suppo
             if (kernel->family[f] != XG_DOT_PRODUCT)
                 by_length_scales(kernel, support, rows, f, g, gradient->scales);
         }
+        gradient->terms[t] += sum_of(total);
     }
 }
 

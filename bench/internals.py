@@ -1,20 +1,24 @@
 """What the studies use of the library's inside: a change of its modules is followed here.
 
 Passes over rows at the posterior that is the prior, steps of mini-batches and ascents of the bound are those of the
-studies core and safeguard; functions that are only passed on are at the top.
+studies core and safeguard, sweeps of the local posterior those of local_core; functions that are only passed on are at
+the top.
 """
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from xgpc import _engine
+from xgpc import _engine, _local
 from xgpc._svi import NaturalGradient
 from xgpc.approximations.base import Training
+from xgpc.approximations.local import PullBack, coefficients, local_rows, predicted, pulled_back
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference.ascent import coordinate_ascent, natural_step, update
 from xgpc.inference.history import History
+from xgpc.inference.local_sites import Local, cavities, start_sites
 from xgpc.inference.mini_batch import learning_rate_schedule
 from xgpc.kernels.spec import KernelSpec, default_kernel  # noqa: F401
 from xgpc.likelihoods import LIKELIHOODS
@@ -22,6 +26,7 @@ from xgpc.likelihoods.multinomial import multinomial_log_probabilities  # noqa: 
 from xgpc.likelihoods.softmax import softmax_log_probabilities  # noqa: F401
 from xgpc.rows.blas import single_threaded_blas  # noqa: F401
 from xgpc.rows.executor import Threads
+from xgpc.rows.neighbours import Neighbours
 from xgpc.rows.source import CACHE_BYTES, ArraySource
 
 
@@ -83,3 +88,20 @@ def library_ascent(training, prior, site, iterations):
     columns = history.arrays()
     return {"iteration": columns["iteration"].astype(int).tolist(), "bound": columns["elbo"].tolist(),
             "converged": ascent.converged}  # fmt: skip
+
+
+@contextmanager
+def local_calls(X, y, prior, k, thread_counts):
+    """Functions that predict all cavities of the local posterior and pull a gradient back, for a ``with`` statement."""
+    source, calls = ArraySource(X, y), {}
+    with ExitStack() as stack:
+        for threads in thread_counts:
+            executor = stack.enter_context(Threads(threads))
+            if not calls:
+                rows, sites = local_rows(executor, prior, source), start_sites(source)
+                local = Local(source, prior.core, rows, Neighbours(X).of_rows(k), _local.LINKS["logit"])
+                at = cavities(executor, local, sites, coefficients(executor, source, rows, sites), slice(None)).at
+                back = PullBack(at, np.ones((1, len(X))), np.ones((1, len(X))))
+            calls[f"sweep, threads: {threads}"] = partial(predicted, executor, at)
+            calls[f"pull-back, threads: {threads}"] = partial(pulled_back, executor, back)
+        yield calls

@@ -48,10 +48,9 @@ cdef extern from "local.h" nogil:
         double* terms
         double* shapes
         double* scales
-    Py_ssize_t xg_local_scratch(const xg_local_kernel* kernel, Py_ssize_t k, Py_ssize_t m)
+    Py_ssize_t xg_local_scratch(const xg_local_kernel* kernel, const xg_local_support* support, Py_ssize_t k)
     void xg_local_predict(const xg_local_kernel* kernel, const xg_local_support* support, const xg_local_rows* rows,
-                          Py_ssize_t start, Py_ssize_t stop, double* scratch, double* mean, double* variance,
-                          const xg_local_gradient* gradient)
+                          double* scratch, double* mean, double* variance, const xg_local_gradient* gradient)
 
 cdef extern from "cavity.h" nogil:
     enum:
@@ -145,16 +144,15 @@ cdef class Support:
                 double[:, ::1] variance):
         """Means and variances (C, n) of rows, written into the last two."""
         cdef xg_local_rows rows = self.rows_of((x, a, residual, index, own_precision, own_linear))
-        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, rows.k, self.support.m))
+        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, rows.k))
         with nogil:
-            xg_local_predict(&self.kernel, &self.support, &rows, 0, rows.n, &scratch[0], &mean[0, 0], &variance[0, 0],
-                             NULL)
+            xg_local_predict(&self.kernel, &self.support, &rows, &scratch[0], &mean[0, 0], &variance[0, 0], NULL)
 
     def pull_back(self, x, a, residual, index, own_precision, own_linear, const double[:, ::1] d_mean,
                   const double[:, ::1] d_variance, *outputs):
         """Writes the gradient's ``OUTPUTS``; returns the sums over rows: terms, shapes and scales."""
         cdef xg_local_rows rows = self.rows_of((x, a, residual, index, own_precision, own_linear))
-        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, rows.k, self.support.m))
+        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, rows.k))
         cdef xg_local_gradient gradient
         cdef Py_ssize_t F = self.kernel.n_factors
         # One more than there are factors: there may be none.
@@ -170,7 +168,7 @@ cdef class Support:
         gradient.own, gradient.terms = &own[0, 0, 0], &terms[0]
         gradient.shapes, gradient.scales = &shapes[0], &scales[0, 0]
         with nogil:
-            xg_local_predict(&self.kernel, &self.support, &rows, 0, rows.n, &scratch[0], NULL, NULL, &gradient)
+            xg_local_predict(&self.kernel, &self.support, &rows, &scratch[0], NULL, NULL, &gradient)
         return sums[0], sums[1][:F], sums[2][:F]
 
 

@@ -5,7 +5,7 @@
  * b = a - A_N^T gamma. Then mean = a.w + gamma.(r / lambda - A_N w), variance = D(x, x) - D_N(x).gamma + b.V b.
  * Everything goes through B = I + lambda^1/2 D lambda^1/2, which exists for lambda = 0, too.
  *
- * Eight rows are worked on at a time, one in each lane: element e of all of them stands at [8 e ... 8 e + 7]. */
+ * Eight rows are worked on at a time, one in each lane; see lanes.h. */
 #ifndef XGPC_LOCAL_H
 #define XGPC_LOCAL_H
 
@@ -52,13 +52,12 @@ typedef struct {
     double *terms, *shapes, *scales;
 } xg_local_gradient;
 
-/* Scratch, in doubles, of the functions below. */
-ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, ptrdiff_t k, ptrdiff_t m);
+/* Scratch, in doubles, of the function below. */
+ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k);
 
-/* mean and variance (classes, n) of rows start <= i < stop; with gradient not NULL its outputs for these rows, mean and
- * variance then need not be there. */
+/* mean and variance (classes, n); with gradient not NULL its outputs, mean and variance then need not be there. What is
+ * found for a row has the same bits whichever rows are predicted with it. */
 void xg_local_predict(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
-                      ptrdiff_t start, ptrdiff_t stop, double *scratch, double *mean, double *variance,
-                      const xg_local_gradient *gradient);
+                      double *scratch, double *mean, double *variance, const xg_local_gradient *gradient);
 
 #endif

@@ -1,0 +1,351 @@
+/* Linear algebra of eight small problems side by side, one in each lane: element e of all of them stands at
+ * [8 e ... 8 e + 7]. A lane's results do not depend on what the others hold. Triangles are packed row by row. */
+#ifndef XGPC_LANES_H
+#define XGPC_LANES_H
+
+#include "vmath.h"
+
+/* In memory like eight, or four, doubles. */
+typedef double lanes __attribute__((vector_size(8 * XG_LANES), aligned(8), may_alias));
+typedef double half_lanes __attribute__((vector_size(4 * XG_LANES), aligned(8), may_alias));
+
+#define PACKED(i) ((i) * ((i) + 1) / 2)
+#define LANES(p) ((lanes *)(p))
+#define SMALLER(a, b) ((a) < (b) ? (a) : (b))
+
+/* out[l] = element l of each of four rows, of four */
+XG_INLINE void transpose_four(const double *row0, const double *row1, const double *row2, const double *row3,
+                              half_lanes *out, ptrdiff_t stride)
+{
+#define ROW(r) (*(const half_lanes *)(r))
+    half_lanes even0 = __builtin_shufflevector(ROW(row0), ROW(row1), 0, 4, 2, 6);
+    half_lanes odd0 = __builtin_shufflevector(ROW(row0), ROW(row1), 1, 5, 3, 7);
+    half_lanes even1 = __builtin_shufflevector(ROW(row2), ROW(row3), 0, 4, 2, 6);
+    half_lanes odd1 = __builtin_shufflevector(ROW(row2), ROW(row3), 1, 5, 3, 7);
+    out[0] = __builtin_shufflevector(even0, even1, 0, 1, 4, 5);
+    out[stride] = __builtin_shufflevector(odd0, odd1, 0, 1, 4, 5);
+    out[2 * stride] = __builtin_shufflevector(even0, even1, 2, 3, 6, 7);
+    out[3 * stride] = __builtin_shufflevector(odd0, odd1, 2, 3, 6, 7);
+#undef ROW
+}
+
+/* Eight columns of the rows that eight lanes want, by shuffles: far faster than element by element. */
+XG_INLINE void transpose(const double *values, const int64_t *index, ptrdiff_t width, lanes *out, ptrdiff_t stride)
+{
+    for (int half = 0; half < 2; ++half) {
+        const double *row[4];
+        half_lanes *to = (half_lanes *)out + half;
+        for (int l = 0; l < 4; ++l)
+            row[l] = values + index[4 * half + l] * width;
+        transpose_four(row[0], row[1], row[2], row[3], to, 2 * stride);
+        transpose_four(row[0] + 4, row[1] + 4, row[2] + 4, row[3] + 4, to + 8 * stride, 2 * stride);
+    }
+}
+
+/* Rows of a row-major (., width) that each lane wants: index (count, 8). */
+typedef struct {
+    ptrdiff_t count, width;
+    const int64_t *index;
+    const double *values;
+} lane_rows;
+
+/* out[j row_stride + q column_stride] = column first + q of each lane's row j, q < size */
+XG_INLINE void gather(const lane_rows *rows, ptrdiff_t first, ptrdiff_t size, lanes *out, ptrdiff_t row_stride,
+                      ptrdiff_t column_stride)
+{
+    const double *values = rows->values + first;
+    for (ptrdiff_t j = 0; j < rows->count; ++j, out += row_stride) {
+        const int64_t *index = rows->index + j * XG_LANES;
+        ptrdiff_t q = 0;
+        for (; q + XG_LANES <= size; q += XG_LANES)
+            transpose(values + q, index, rows->width, out + q * column_stride, column_stride);
+        for (; q < size; ++q)
+            for (int l = 0; l < XG_LANES; ++l)
+                ((double *)(out + q * column_stride))[l] = values[index[l] * rows->width + q];
+    }
+}
+
+/* out[l width + q] = lane l of values[q], of the first lanes */
+XG_INLINE void scatter(ptrdiff_t n_lanes, ptrdiff_t width, const lanes *values, double *out)
+{
+    const int64_t places[XG_LANES] = {0, 1, 2, 3, 4, 5, 6, 7};
+    ptrdiff_t q = 0;
+    for (; q + XG_LANES <= width; q += XG_LANES) {
+        lanes part[XG_LANES];
+        transpose((const double *)(values + q), places, XG_LANES, part, 1);
+        for (ptrdiff_t l = 0; l < n_lanes; ++l)
+            *LANES(out + l * width + q) = part[l];
+    }
+    for (; q < width; ++q)
+        for (ptrdiff_t l = 0; l < n_lanes; ++l)
+            out[l * width + q] = ((const double *)(values + q))[l];
+}
+
+/* out[l width ...] = sum_j (lane l of weights[j]) (lane l's row j): along the rows, which then need no transposing */
+XG_INLINE void combine(const lane_rows *rows, const lanes *weights, double *out)
+{
+    ptrdiff_t width = rows->width;
+    for (ptrdiff_t l = 0; l < XG_LANES; ++l, out += width) {
+        const int64_t *index = rows->index + l;
+        const double *weight = (const double *)weights + l;
+        ptrdiff_t q = 0;
+        for (; q + 4 * XG_LANES <= width; q += 4 * XG_LANES) {
+            lanes s0 = {0.0}, s1 = {0.0}, s2 = {0.0}, s3 = {0.0};
+            for (ptrdiff_t j = 0; j < rows->count; ++j) {
+                const lanes *row = (const lanes *)(rows->values + index[j * XG_LANES] * width + q);
+                s0 += row[0] * weight[j * XG_LANES];
+                s1 += row[1] * weight[j * XG_LANES];
+                s2 += row[2] * weight[j * XG_LANES];
+                s3 += row[3] * weight[j * XG_LANES];
+            }
+            LANES(out + q)[0] = s0;
+            LANES(out + q)[1] = s1;
+            LANES(out + q)[2] = s2;
+            LANES(out + q)[3] = s3;
+        }
+        for (; q + XG_LANES <= width; q += XG_LANES) {
+            lanes s = {0.0};
+            for (ptrdiff_t j = 0; j < rows->count; ++j)
+                s += *(const lanes *)(rows->values + index[j * XG_LANES] * width + q) * weight[j * XG_LANES];
+            *LANES(out + q) = s;
+        }
+        for (; q < width; ++q) {
+            double s = 0.0;
+            for (ptrdiff_t j = 0; j < rows->count; ++j)
+                s += rows->values[index[j * XG_LANES] * width + q] * weight[j * XG_LANES];
+            out[q] = s;
+        }
+    }
+}
+
+/* out[j] = in lane l its row j . row l of x (8, width): along the rows, too; one transposing a neighbour adds up */
+XG_INLINE void row_dots(const lane_rows *rows, const double *x, lanes *out)
+{
+    const int64_t places[XG_LANES] = {0, 1, 2, 3, 4, 5, 6, 7};
+    ptrdiff_t width = rows->width;
+    for (ptrdiff_t j = 0; j < rows->count; ++j) {
+        lanes part[XG_LANES], sum[XG_LANES];
+        for (int l = 0; l < XG_LANES; ++l) {
+            const double *row = rows->values + rows->index[j * XG_LANES + l] * width, *to = x + l * width;
+            lanes s = {0.0};
+            ptrdiff_t q = 0;
+            for (; q + XG_LANES <= width; q += XG_LANES)
+                s += *(const lanes *)(row + q) * *(const lanes *)(to + q);
+            for (; q < width; ++q)
+                s[0] += row[q] * to[q];
+            part[l] = s;
+        }
+        transpose((const double *)part, places, XG_LANES, sum, 1);
+        out[j] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+    }
+}
+
+/* out[r][c] += factor sum_q x[r][q] y[c][q], r < R, c < C: constants, so that all sums stay in registers */
+XG_INLINE void add_dots(const int R, const int C, ptrdiff_t size, double factor, const lanes *const *x,
+                        const lanes *const *y, lanes *const *out)
+{
+    lanes s[4][4];
+    for (int r = 0; r < R; ++r)
+        for (int c = 0; c < C; ++c)
+            s[r][c] = (lanes){0.0};
+    for (ptrdiff_t q = 0; q < size; ++q)
+        for (int c = 0; c < C; ++c)
+            for (int r = 0; r < R; ++r)
+                s[r][c] += x[r][q] * y[c][q];
+    for (int r = 0; r < R; ++r)
+        for (int c = 0; c < C; ++c)
+            out[r][c] += factor * s[r][c];
+}
+
+/* Columns of rows that are multiplied at a time: of some 34 rows they stay in a first-level cache. */
+#define CHUNK 8
+
+/* out[r][c] += factor x_r . y_c, r < R, c < C, over size columns; rows are CHUNK apart, so that they need no pointers of
+ * their own. */
+XG_INLINE void add_products(const int R, const int C, ptrdiff_t size, double factor, const lanes *x, const lanes *y,
+                            lanes *const *out)
+{
+    lanes s[4][4];
+    for (int r = 0; r < R; ++r)
+        for (int c = 0; c < C; ++c)
+            s[r][c] = (lanes){0.0};
+    for (ptrdiff_t q = 0; q < size; ++q)
+        for (int c = 0; c < C; ++c)
+            for (int r = 0; r < R; ++r)
+                s[r][c] += x[r * CHUNK + q] * y[c * CHUNK + q];
+    for (int r = 0; r < R; ++r)
+        for (int c = 0; c < C; ++c)
+            out[r][c] += factor * s[r][c];
+}
+
+/* out, a packed lower triangle without its diagonal, += factor x_i . x_j over size columns of rows CHUNK apart */
+XG_INLINE void products(ptrdiff_t count, const lanes *x, ptrdiff_t size, double factor, lanes *out)
+{
+    for (ptrdiff_t i = 0; i < count; i += 4) {
+        ptrdiff_t rows = SMALLER(count - i, 4);
+        const lanes *left = x + i * CHUNK;
+        lanes *row[4] = {out + PACKED(i), out + PACKED(i + 1), out + PACKED(i + 2), out + PACKED(i + 3)};
+        for (ptrdiff_t j = 0; j < i; j += 4) {
+            const lanes *right = x + j * CHUNK;
+            lanes *at[4] = {row[0] + j, row[1] + j, row[2] + j, row[3] + j};
+            if (rows == 4 && size == CHUNK) /* unrolled */
+                add_products(4, 4, CHUNK, factor, left, right, at);
+            else if (rows == 4)
+                add_products(4, 4, size, factor, left, right, at);
+            else
+                for (ptrdiff_t r = 0; r < rows; ++r)
+                    add_products(1, 4, size, factor, left + r * CHUNK, right, at + r);
+        }
+        for (ptrdiff_t r = 1; r < rows; ++r)
+            for (ptrdiff_t c = 0; c < r; ++c) {
+                lanes *at = row[r] + i + c;
+                add_products(1, 1, size, factor, left + r * CHUNK, left + c * CHUNK, &at);
+            }
+    }
+}
+
+/* out = S x for the same row-major (n, n) matrix in all lanes; with y not NULL also out_y = S y */
+XG_INLINE void shared_times(ptrdiff_t n, const double *S, const lanes *x, const lanes *y, lanes *out, lanes *out_y)
+{
+    for (ptrdiff_t i = 0; i < n; i += 4) {
+        ptrdiff_t rows = SMALLER(n - i, 4);
+        const double *row[4];
+        lanes s[4], t[4];
+        for (int r = 0; r < 4; ++r) {
+            row[r] = S + (i + SMALLER(r, rows - 1)) * n;
+            s[r] = t[r] = (lanes){0.0};
+        }
+        if (y)
+            for (ptrdiff_t j = 0; j < n; ++j)
+                for (int r = 0; r < 4; ++r) {
+                    s[r] += row[r][j] * x[j];
+                    t[r] += row[r][j] * y[j];
+                }
+        else
+            for (ptrdiff_t j = 0; j < n; ++j)
+                for (int r = 0; r < 4; ++r)
+                    s[r] += row[r][j] * x[j];
+        for (int r = 0; r < 4; ++r)
+            if (r < rows) {
+                out[i + r] = s[r];
+                if (y)
+                    out_y[i + r] = t[r];
+            }
+    }
+}
+
+/* out = D x for a packed symmetric matrix */
+XG_INLINE void symmetric_times(ptrdiff_t n, const lanes *D, const lanes *x, lanes *out)
+{
+    ptrdiff_t i = 0;
+    for (; i + 1 < n; i += 2) {
+        const lanes *row = D + PACKED(i), *below = D + PACKED(i + 1);
+        lanes s = row[i] * x[i] + below[i] * x[i + 1], t = below[i] * x[i] + below[i + 1] * x[i + 1];
+        for (ptrdiff_t j = 0; j < i; ++j) {
+            s += row[j] * x[j];
+            t += below[j] * x[j];
+            out[j] += row[j] * x[i] + below[j] * x[i + 1];
+        }
+        out[i] = s;
+        out[i + 1] = t;
+    }
+    if (i < n) {
+        const lanes *row = D + PACKED(i);
+        lanes s = row[i] * x[i];
+        for (ptrdiff_t j = 0; j < i; ++j) {
+            s += row[j] * x[j];
+            out[j] += row[j] * x[i];
+        }
+        out[i] = s;
+    }
+}
+
+XG_INLINE lanes dot(ptrdiff_t n, const lanes *x, const lanes *y)
+{
+    lanes s0 = {0.0}, s1 = {0.0};
+    ptrdiff_t i = 0;
+    for (; i + 1 < n; i += 2) {
+        s0 += x[i] * y[i];
+        s1 += x[i + 1] * y[i + 1];
+    }
+    if (i < n)
+        s0 += x[i] * y[i];
+    return s0 + s1;
+}
+
+XG_INLINE lanes root_of(lanes x)
+{
+    for (int l = 0; l < XG_LANES; ++l)
+        x[l] = sqrt(x[l]);
+    return x;
+}
+
+/* Columns j, ..., j + columns - 1 of a row of the factor, of which those to the left are done. */
+XG_INLINE void cholesky_row(ptrdiff_t i, ptrdiff_t j, ptrdiff_t columns, lanes *B)
+{
+    lanes *row = B + PACKED(i) + j;
+    for (ptrdiff_t c = 0; c < columns; ++c) {
+        const lanes *pivot = B + PACKED(j + c) + j;
+        lanes s = row[c];
+        for (ptrdiff_t q = 0; q < c; ++q)
+            s -= row[q] * pivot[q];
+        row[c] = c == i - j ? 1.0 / root_of(s) : s * pivot[c];
+    }
+}
+
+/* Packed B (n, n) <- its Cholesky factor L, with the reciprocals of its diagonal there; row n, of n elements, becomes
+ * its product with L^-T. Four columns of two rows at a time. */
+XG_INLINE void cholesky(ptrdiff_t n, lanes *B)
+{
+    for (ptrdiff_t j = 0; j < n; j += 4) {
+        ptrdiff_t width = SMALLER(n - j, 4), step;
+        const lanes *y[4];
+        for (int c = 0; c < 4; ++c)
+            y[c] = B + PACKED(j + c);
+        for (ptrdiff_t i = j; i <= n; i += step) {
+            ptrdiff_t columns = SMALLER(i - j + 1, width);
+            const lanes *x[2] = {B + PACKED(i), B + PACKED(i + 1)};
+            lanes *at[2] = {B + PACKED(i) + j, B + PACKED(i + 1) + j};
+            step = i >= j + 4 && i < n ? 2 : 1;
+            if (step == 2)
+                add_dots(2, 4, j, -1.0, x, y, at);
+            else if (columns == 4)
+                add_dots(1, 4, j, -1.0, x, y, at);
+            else
+                for (ptrdiff_t c = 0; c < columns; ++c) {
+                    lanes *one = at[0] + c;
+                    add_dots(1, 1, j, -1.0, x, y + c, &one);
+                }
+            for (ptrdiff_t r = 0; r < step; ++r)
+                cholesky_row(i + r, j, columns, B);
+        }
+    }
+}
+
+/* x <- L^-1 x by the factor of ``cholesky`` */
+XG_INLINE void solve_lower(ptrdiff_t n, const lanes *B, lanes *x)
+{
+    for (ptrdiff_t i = 0; i < n; ++i) {
+        const lanes *row = B + PACKED(i);
+        x[i] = (x[i] - dot(i, row, x)) * row[i];
+    }
+}
+
+/* x <- L^-T x by the factor of ``cholesky``, two rows at a time */
+XG_INLINE void solve_upper(ptrdiff_t n, const lanes *B, lanes *x)
+{
+    ptrdiff_t i = n;
+    for (; i >= 2; i -= 2) {
+        const lanes *row = B + PACKED(i - 2), *below = B + PACKED(i - 1);
+        lanes last = x[i - 1] * below[i - 1];
+        lanes value = (x[i - 2] - below[i - 2] * last) * row[i - 2];
+        x[i - 1] = last;
+        x[i - 2] = value;
+        for (ptrdiff_t j = 0; j < i - 2; ++j)
+            x[j] -= below[j] * last + row[j] * value;
+    }
+    if (i == 1)
+        x[0] *= B[0];
+}
+
+#endif

@@ -63,7 +63,7 @@ class Whitening:
 
 def whitened(block: Block, state: Whitening) -> LocalRows:
     core = state.prior.core
-    X = np.asarray(block.X, dtype=np.float64)
+    X = np.ascontiguousarray(block.X, dtype=np.float64)
     a = core.cross(X) @ state.prior.Linv.T
     residual = np.maximum(core.diagonals(X) - np.einsum("ij,ij->i", a, a), 0.0)
     return LocalRows(X * core.inverse_length_scale[:, None, :], a, residual)

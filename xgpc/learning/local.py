@@ -161,7 +161,8 @@ def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:
         source, prior.core, local_rows(task.executor, prior, source), near.of_rows(k, task.n_threads), task.link
     )
     sweeps = converged_sites(task.executor, local, learnt.sites)
-    return LocalPosterior(prior, source.X, *sweeps.sites, k), sweeps
+    # A copy: it keeps its rows, read-only, whatever their owner does with the given ones.
+    return LocalPosterior(prior, np.array(source.X, order="C"), *sweeps.sites, k), sweeps
 
 
 @dataclass(frozen=True)

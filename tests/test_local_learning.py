@@ -1,16 +1,15 @@
 """Learning with neighbours: the query score's gradient, what is decided, and what a fit with them keeps."""
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.base import clone
-from sklearn.gaussian_process.kernels import RBF
+from scipy.special import expit
+from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import GroupKFold, TimeSeriesSplit
-from support.fits import quietly, rows_of
+from support.fits import quietly
 from support.gradients import derivative
 from support.local import KERNELS, Problem
 from support.reference import moons
@@ -18,6 +17,7 @@ from support.reference import moons
 from xgpc import GPClassifier, _local
 from xgpc.approximations.local import local_rows, predicted
 from xgpc.inference.local_sites import converged_sites, start_sites
+from xgpc.learning.local import WORST_SCORE, _evaluated
 from xgpc.learning.query_score import QueryScore, standard_error
 from xgpc.rows.source import ArraySource
 
@@ -93,126 +93,250 @@ def test_standard_error_of_equal_weights_is_that_of_the_mean():
     assert standard_error(values[:1], np.ones(1)) == 0.0
 
 
-# Fits.
-
-ROWS, LABELS = moons(300)
-FRESH, _ = moons(80, seed=1)
-SMALL = {"n_inducing": 8, "random_state": 0}
+# Decisions.
 
 
-def small(X=ROWS, y=LABELS, groups=None, sample_weight=None, **params):
-    model = GPClassifier(**{**SMALL, "n_neighbors": 10, **params})
+def fit(X, y, groups=None, sample_weight=None, **params):
+    model = GPClassifier(**{"n_inducing": 16, "random_state": 0, **params})
     return quietly(model, X, y, groups=groups, sample_weight=sample_weight)
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    return small()
-
-
-def bits(model, X=FRESH):
-    mean, covariance = model.predict_latent(X, return_cov=True)
-    parts = [model.predict_proba(X), *model.predict_latent(X), mean, covariance]
-    return [part.tobytes() for part in parts], str(model.kernel_), model.elbo_, model.query_score_
-
-
-def nll(model, X, y):
-    """Of rows, in nats."""
+def losses(model, X, y):
+    """-log p(y) of rows."""
     return -model.predict_log_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
 
 
-def decision_of(model):
-    return str(rows_of(model, "decision")["decision"][-1])
+def error_of(values):
+    return values.std(ddof=1) / np.sqrt(len(values))
 
 
-def test_a_fit_has_neighbours(fitted):
-    local = fitted.local_posterior_
-    assert fitted.n_neighbors_ == local.n_neighbors == 10
-    assert np.array_equal(local.X, ROWS)
-    assert local.prior is fitted.posterior_.prior or str(local.prior.spec.kernel) == str(fitted.kernel_)
-    mean, variance = local.marginals(FRESH)
-    assert np.array_equal([mean, variance], fitted.predict_latent(FRESH))
-    score, error = fitted.query_score_
-    assert -np.log(2.0) < score < 0.0
-    assert error > 0.0
-    assert fitted.score(FRESH, moons(80, seed=1)[1]) > 0.9
+def decisions(model):
+    column = model.history_.get("decision", np.empty(0, dtype=str))
+    return [str(value) for value in column if value]
 
 
-def test_given_rows_stay_the_users():
-    """They can be written to, and what is written does not change the model."""
-    X = ROWS.copy()
-    model = small(X)
-    before = bits(model)
-    X[:] = 0.0
-    assert bits(pickle.loads(pickle.dumps(model))) == bits(model) == before
-    with pytest.raises(ValueError, match="read-only"):
-        model.local_posterior_.X[0] = 0.0
+def checkerboard(n, rng, cells=10, noise=0.02):
+    """Classes of the fields of a square, some labels flipped."""
+    X = rng.uniform(size=(n, 2))
+    colour = np.floor(cells * X).sum(axis=1) % 2
+    return X, np.where(rng.random(n) < noise, 1 - colour, colour).astype(int)
 
 
-@pytest.mark.parametrize("likelihood", ["logit", "probit"])
-def test_any_number_of_threads_gives_the_same_bits(likelihood):
-    """In several blocks of rows, with rows at equal distances."""
+def test_neighbours_are_taken_where_classes_change_quickly():
     rng = np.random.default_rng(0)
-    X = np.round(2.0 * rng.normal(size=(2500, 6)))
-    y = (np.sin(X[:, 0]) + X[:, 1] + rng.normal(size=2500) > 0.0).astype(int)
-    one, two = (small(X, y, likelihood=likelihood, n_jobs=n_jobs, max_iter=3) for n_jobs in (1, 2))
-    assert one.n_neighbors_ == 10
-    assert bits(one, X[:200]) == bits(two, X[:200])
-    for n_jobs in (2, 3):
-        one.set_params(n_jobs=n_jobs)
-        assert np.array_equal(one.predict_proba(X), two.predict_proba(X))
+    X, y = checkerboard(4000, rng)
+    T, t = checkerboard(2000, rng)
+    model = fit(X, y, n_inducing=32)
+    assert model.n_neighbors_ == 24
+    assert decisions(model)[-1].endswith("taken")
+    loss = losses(model, T, t)
+    assert loss.mean() < 0.5 * losses(fit(X, y, n_inducing=32, n_neighbors=0), T, t).mean()
+    # The score of the rows that were kept apart is what fresh rows have.
+    score, error = model.query_score_
+    assert abs(loss.mean() + score) < 3.0 * np.hypot(error, error_of(loss))
+    assert len(model.local_posterior_.X) == 4000
 
 
-def test_copies_and_pickles(fitted):
-    assert bits(pickle.loads(pickle.dumps(fitted))) == bits(fitted)
-    parameters = {"n_neighbors": 7, "query_split": GroupKFold(3)}
-    copied = clone(GPClassifier(**parameters))
-    assert copied.get_params()["n_neighbors"] == 7
-    assert copied.get_params()["query_split"].n_splits == 3
-    assert bits(quietly(clone(fitted), ROWS, LABELS)) == bits(fitted)
+def test_neighbours_are_left_where_they_tell_nothing():
+    rng = np.random.default_rng(0)
+    X, noise = rng.normal(size=(2100, 2)), rng.logistic(size=2100)
+    y = (X @ [2.0, -1.0] + noise > 0.0).astype(int)
+    model = fit(X, y)
+    assert model.n_neighbors_ == 0
+    assert model.local_posterior_ is None
+    assert model.query_score_ is None
+    assert decisions(model)[-1].endswith("left")
 
 
-def test_files(fitted, tmp_path):
-    """The same bits; with rows in half the space nearly the same."""
-    names = {None: "whole.npz", "float32": "half.npz"}
-    sizes = {}
-    for dtype, name in names.items():
-        fitted.save(tmp_path / name, dtype)
-        sizes[dtype] = np.load(tmp_path / name)["rows"].nbytes
-    loaded, half = (GPClassifier.load(tmp_path / name) for name in names.values())
-    assert bits(loaded) == bits(fitted)
-    assert loaded.n_neighbors_ == half.n_neighbors_ == 10
-    assert sizes["float32"] == sizes[None] / 2
-    assert half.local_posterior_.X.dtype == np.float32
-    assert_allclose(half.predict_proba(FRESH), fitted.predict_proba(FRESH), atol=1e-4)
-    with pytest.raises(ValueError, match="rows_dtype must be"):
-        fitted.save(tmp_path / "whole.npz", "float16")
+@pytest.mark.parametrize("n_neighbors", ["auto", 24])
+def test_random_labels_are_not_predicted(n_neighbors):
+    """Nothing leaks: neither queries nor rows of the decision are better known than fresh rows."""
+    rng = np.random.default_rng(1)
+    X, T = rng.normal(size=(2100, 2)), rng.normal(size=(3000, 2))
+    y, t = rng.integers(0, 2, 2100), rng.integers(0, 2, 3000)
+    model = fit(X, y, n_neighbors=n_neighbors)
+    loss = losses(model, T, t)
+    assert np.log(2.0) - 2.0 * error_of(loss) < loss.mean() < np.log(2.0) + 0.05
+    if model.query_score_ is not None:
+        score, error = model.query_score_
+        assert score < -np.log(2.0) + 3.0 * error
 
 
-def test_files_lose_splitters_alone(tmp_path):
-    model = small(query_split=TimeSeriesSplit(4))
-    model.save(tmp_path / "model.npz")
-    loaded = GPClassifier.load(tmp_path / "model.npz")
-    assert loaded.query_split is None
-    assert bits(loaded) == bits(model)
+def test_rows_of_a_group_do_not_predict_each_other():
+    """Those of a group are near and have one label at random: without groups their neighbours give it away."""
+    rng = np.random.default_rng(1)
+    centres, labels = rng.normal(size=(150, 3)), rng.integers(0, 2, 150)
+    groups = np.repeat(np.arange(150), 5)
+    X, y = centres[groups] + 0.02 * rng.normal(size=(750, 3)), labels[groups]
+    blind, warned = fit(X, y, n_neighbors=8), fit(X, y, n_neighbors=8, groups=groups)
+    assert blind.query_score_[0] > -0.15
+    # Labels of some forty groups: their mean is so far from a coin's at most.
+    assert abs(warned.query_score_[0] + np.log(2.0)) < 0.15
 
 
-@pytest.mark.parametrize("layout", ["columns", "every other", "list"])
-def test_any_layout_of_the_rows(layout, fitted):
-    layouts = {
-        "columns": np.asfortranarray(ROWS),
-        "every other": np.repeat(np.repeat(ROWS, 2, axis=0), 2, axis=1)[::2, ::2],
-        "list": ROWS.tolist(),
-    }
-    assert bits(small(layouts[layout])) == bits(fitted)
-    assert np.array_equal(fitted.predict_proba(np.asfortranarray(FRESH)), fitted.predict_proba(FRESH))
+def drift(n, rng):
+    """A class by a feature, a walk, and a regime that lasts fifty rows: what is near in time knows it, later rows do
+    not."""
+    x, walk = rng.normal(size=n), np.cumsum(rng.normal(size=n)) / np.sqrt(n)
+    regime = rng.normal(size=n // 50 + 1).repeat(50)[:n]
+    y = (rng.random(n) < expit(2.0 * x + 2.0 * regime)).astype(int)
+    return np.column_stack([x, walk, np.arange(n) / n]), y
 
 
-GIVEN = {"kernel": C(4.0) * RBF(0.5), "optimizer": None}
+def test_queries_in_order_of_time_find_what_lasts():
+    """On the last tenth, in the mean over some series: one that is decided by what came before can go wrong."""
+    found = {"random": [], "time": [], "none": []}
+    for seed in range(3):
+        X, y = drift(2230, np.random.default_rng(seed))
+        for name, params in {
+            "random": {},
+            "time": {"query_split": TimeSeriesSplit(5)},
+            "none": {"n_neighbors": 0},
+        }.items():
+            found[name].append(losses(fit(X[:2007], y[:2007], max_iter=8, **params), X[2007:], y[2007:]).mean())
+    assert np.mean(found["time"]) < np.mean(found["random"])
+    assert np.mean(found["time"]) < np.mean(found["none"]) + 0.02
 
 
-def test_rows_of_single_precision_stay_so():
-    single, double = small(ROWS.astype(np.float32), **GIVEN), small(**GIVEN)
-    assert single.local_posterior_.X.dtype == np.float32
-    assert double.local_posterior_.X.dtype == np.float64
-    assert_allclose(single.predict_proba(FRESH), double.predict_proba(FRESH), atol=1e-4)
+# What cannot be.
+
+
+def test_few_rows_have_no_neighbours_by_default():
+    X, y = checkerboard(1999, np.random.default_rng(0))
+    model = fit(X, y, max_iter=1)
+    assert model.n_neighbors_ == 0
+    assert decisions(model) == []
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"bound": "polya-gamma"}, "bound 'exact'"),
+        ({"likelihood": "svm"}, "likelihood 'logit' or 'probit'"),
+        ({"likelihood": "step"}, "likelihood 'logit' or 'probit'"),
+        ({"inducing_points": "all"}, "inducing points"),
+    ],
+)
+def test_what_has_no_neighbours(params, reason):
+    X, y = moons(60)
+    with pytest.raises(ValueError, match=rf"n_neighbors=5 .*{reason}.*'auto', or give 0"):
+        fit(X, y, n_neighbors=5, **params)
+    assert fit(X, y, max_iter=2, **params).n_neighbors_ == 0
+
+
+def test_several_classes_have_no_neighbours():
+    X, y = moons(60)
+    y = y + (X[:, 0] > 1.0)
+    with pytest.raises(ValueError, match=r"n_neighbors=5 is for two classes.*3 classes.*'auto', or give 0"):
+        fit(X, y, n_neighbors=5)
+    assert fit(X, y, max_iter=2).n_neighbors_ == 0
+
+
+@pytest.mark.parametrize("n_neighbors", ["auto", 5])
+def test_mini_batches_have_no_neighbours_and_say_so(n_neighbors):
+    X, y = checkerboard(2100, np.random.default_rng(0))
+    model = fit(X, y, n_neighbors=n_neighbors, batch_size=200, max_iter=2, optimizer=None)
+    assert model.n_neighbors_ == 0
+    assert any("mini-batches" in decision for decision in decisions(model))
+
+
+@pytest.mark.parametrize("n_neighbors", [-1, 2.5, "all", None, True, np.nan, [3]])
+def test_bad_numbers_of_neighbours(n_neighbors):
+    X, y = moons(40)
+    with pytest.raises(ValueError, match="n_neighbors must be"):
+        fit(X, y, n_neighbors=n_neighbors)
+
+
+@pytest.mark.parametrize("query_split", [5, "time", lambda X: X])
+def test_bad_splitters(query_split):
+    X, y = moons(40)
+    with pytest.raises(ValueError, match="query_split must be"):
+        fit(X, y, query_split=query_split)
+
+
+def test_bad_groups():
+    X, y = moons(60)
+    for groups in (np.zeros(59), np.zeros((60, 1)), "a"):
+        with pytest.raises(ValueError, match="groups must have one value for each of the 60 rows"):
+            fit(X, y, n_neighbors=5, groups=groups)
+    with pytest.raises(ValueError, match="groups must have two groups or more"):
+        fit(X, y, n_neighbors=5, groups=np.zeros(60))
+    with pytest.raises(ValueError, match="number of folds=101"):
+        fit(X, y, n_neighbors=5, query_split=TimeSeriesSplit(100))
+    with pytest.raises(ValueError, match="groups"):
+        fit(X, y, n_neighbors=5, query_split=GroupKFold(3))
+
+
+@pytest.mark.parametrize("n_neighbors", [39, 40, 10**6])
+def test_more_neighbours_than_rows_are_all_others(n_neighbors):
+    X, y = moons(40)
+    model = fit(X, y, n_neighbors=n_neighbors)
+    assert model.n_neighbors_ == 39
+    assert np.all(np.isfinite(model.predict_log_proba(X)))
+
+
+# Draws from the prior.
+
+
+def draw(kernel, n, n_fresh, seed):
+    """Rows in a square, latent values of the process, labels; the rows to learn from, and fresh ones."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n + n_fresh, 2))
+    K = kernel(X)
+    f = np.linalg.cholesky(K + 1e-8 * K[0, 0] * np.eye(len(X))) @ rng.normal(size=len(X))
+    y = (rng.random(len(X)) < expit(f)).astype(int)
+    return (X[:n], y[:n]), (X[n:], y[n:], f[n:])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "least"),
+    [
+        (C(4.0) * RBF(0.1), 0.92),
+        (C(4.0) * Matern(0.2, nu=1.5), 0.92),
+        # Labels that are nearly certain tell of a value little but its sign, and a normal distribution is too narrow:
+        # that of the full process covers .91 and .92.
+        (C(100.0) * RBF(0.1), 0.89),
+        (C(100.0) * Matern(0.2, nu=1.5), 0.89),
+    ],
+)
+def test_intervals_cover_what_they_say(kernel, least):
+    """Intervals of 95 % probability for fresh latent values."""
+    covered = []
+    for seed in range(4):
+        (X, y), (T, _, f) = draw(kernel, 500, 300, seed)
+        model = fit(X, y, kernel=kernel, optimizer=None, n_inducing=64, n_neighbors=24)
+        mean, variance = model.predict_latent(T)
+        covered.append(np.abs(mean - f) < 1.96 * np.sqrt(variance))
+    assert np.mean(covered) >= least
+
+
+def test_more_neighbours_come_near_the_full_process():
+    """Without inducing points of use; the last has all rows as neighbours."""
+    kernel, sizes = C(9.0) * RBF(0.15), (1, 4, 16, 79)
+    found = []
+    for seed in range(20):
+        (X, y), (T, t, _) = draw(kernel, 80, 200, seed)
+        given = {"kernel": kernel, "optimizer": None}
+        far = {"inducing_points": np.full((1, 2), 1e4), "n_inducing": 1}
+        models = [fit(X, y, n_neighbors=k, **given, **far) for k in sizes]
+        models.append(fit(X, y, inducing_points="all", **given))
+        found.append([losses(model, T, t).mean() for model in models])
+    steps = np.diff(found, axis=1)
+    mean, error = steps.mean(axis=0), steps.std(axis=0, ddof=1) / np.sqrt(20)
+    assert np.all(mean[:-1] < 2.0 * error[:-1])
+    # The full process is fitted to the variational bound.
+    assert abs(mean[-1]) < 0.002 + 2.0 * error[-1]
+    assert np.mean(found, axis=0)[0] > np.mean(found, axis=0)[-1] + 0.02
+
+
+def test_learning_steps_back_from_what_overflows():
+    """A kernel so large that nothing can be factorised ends an iteration, not the fit."""
+    problem, score = score_of(KERNELS["rbf"], tol=1e-3)
+    with np.errstate(all="ignore"):
+        value, gradient = _evaluated(score, np.array([700.0, 0.0, 0.0]))
+    assert value == WORST_SCORE
+    assert np.array_equal(gradient, np.zeros(3))
+    theta = problem.prior.spec.theta
+    value, gradient = _evaluated(score, theta)
+    assert value == score.at(theta).scores.mean
+    assert np.array_equal(gradient, score.at(theta).gradient())

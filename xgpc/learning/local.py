@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
@@ -36,6 +36,8 @@ ROUNDS = ((8000, 15), (8000, 15), (16_000, 12))
 LEAST_GAIN = 1e-3
 # Most that the logarithm of a parameter changes in a round: the sites are those of one sweep from its start.
 MAX_STEP = 3.0
+# Mean score that stands for one that overflows, below any other: an iteration that goes there is a step back.
+WORST_SCORE = -1e3
 # Smoothness of the kernels that are tried in place of the default one. Where classes change quickly they are rough:
 # electricity ends at .110 with 1/2, .161 with 3/2 and .190 with RBF, covtype at .167, .153 and .157.
 ROUGHNESS = (0.5, 1.5)
@@ -85,28 +87,38 @@ def candidates(kernel: Kernel, is_default: bool) -> list[Kernel]:
     return [kernel.k1 * Matern(smooth.length_scale, smooth.length_scale_bounds, nu=nu) for nu in ROUGHNESS]
 
 
-def learn_local(task: Task, prior: SparsePrior, is_default: bool, max_iter: int) -> Learnt:
+def learn_local(task: Task, prior: SparsePrior, first: KernelSpec, is_default: bool, max_iter: int) -> Learnt:
     """The kernel that predicts query rows best from their neighbours.
 
     Parameters
     ----------
     prior : where to begin; its inducing points stay
+    first : where else: what learning without neighbours began with. Where inducing points see no structure, it ended
+        with a kernel that has none, from which the score does not rise
     is_default : whether its kernel is of our choosing, and another may take its place
     max_iter : most iterations of a round; 0 learns nothing
     """
-    specs = [KernelSpec(kernel, prior.spec.n_features) for kernel in candidates(prior.spec.kernel, is_default)]
-    sites = start_sites(task.source)
+    sites, none = start_sites(task.source), Scores(np.empty(0), np.empty(0))
     support, asked = task.queries.draw(0, ROUNDS[0][0])
+    begin = Learnt(prior, sites, none, 0)
+    if max_iter:
+        begins = [replace(begin, prior=prior.rebuilt([spec], prior.Z)) for spec in (prior.spec, first)]
+        begin = max((_round(task, one, support, asked, 0)[0] for one in begins), key=lambda one: _rank(one.scores.mean))
     tried = []
-    for spec in specs:
-        begin = Learnt(prior.rebuilt([spec], prior.Z), sites, Scores(np.empty(0), np.empty(0)), 0)
-        tried.append(_round(task, begin, support, asked, min(max_iter, ROUNDS[0][1])))
-    best, gain = max(tried, key=lambda one: one[0].scores.mean + one[1])
+    for kernel in candidates(begin.prior.spec.kernel, is_default):
+        spec = KernelSpec(kernel, prior.spec.n_features)
+        one = replace(begin, prior=prior.rebuilt([spec], prior.Z))
+        tried.append(_round(task, one, support, asked, min(max_iter, ROUNDS[0][1])))
+    best, gain = max(tried, key=lambda one: _rank(one[0].scores.mean + one[1]))
     for number, (size, iterations) in enumerate(ROUNDS[1:], 1):
         if gain < LEAST_GAIN or max_iter == 0:
             break
         best, gain = _round(task, best, *task.queries.draw(number, size), min(max_iter, iterations))
     return best
+
+
+def _rank(score: float) -> float:
+    return score if np.isfinite(score) else WORST_SCORE
 
 
 def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, max_iter: int) -> tuple[Learnt, float]:
@@ -123,9 +135,9 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     evaluations: list[float] = []
 
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        evaluated = score.at(theta)
-        evaluations.append(evaluated.scores.mean)
-        return -evaluated.scores.mean, -evaluated.gradient()
+        value, gradient = _evaluated(score, theta)
+        evaluations.append(value)
+        return -value, -gradient
 
     theta, fresh = prior.spec.theta, score.at(prior.spec.theta).scores
     if max_iter and len(theta):
@@ -149,7 +161,20 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     sites = start.sites[0].copy(), start.sites[1].copy()
     for all_rows, part in zip(sites, sweeps.sites, strict=True):
         all_rows[:, support] = part
-    return Learnt(prior, sites, fresh, start.n_iter + n_iter), best - fresh.mean
+    gain = best - fresh.mean
+    return Learnt(prior, sites, fresh, start.n_iter + n_iter), gain if np.isfinite(gain) else 0.0
+
+
+def _evaluated(score: QueryScore, theta: np.ndarray) -> tuple[float, np.ndarray]:
+    """The mean score and its gradient; without one where numbers leave the range of what can be factorised."""
+    try:
+        evaluated = score.at(theta)
+        value, gradient = evaluated.scores.mean, evaluated.gradient()
+    except ValueError:
+        return WORST_SCORE, np.zeros_like(theta)
+    if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+        return WORST_SCORE, np.zeros_like(theta)
+    return value, gradient
 
 
 def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:

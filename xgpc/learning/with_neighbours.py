@@ -82,7 +82,8 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
         data.history,
     )
     max_iter = 0 if model.optimizer is None else int(model.max_iter)
-    learnt = learn_local(task, sparse.prior.groups[0], model.kernel is None, max_iter)
+    first = beginning.prior.groups[0].spec
+    learnt = learn_local(task, sparse.prior.groups[0], first, model.kernel is None, max_iter)
     if is_auto:
         kept = _decided(model, data, sparse, task, learnt, data.source.sample(asked))
         if kept is None:

@@ -33,6 +33,7 @@ MODELS = {
     "one kernel each": (GPClassifier(n_inducing=4, share="none", **SHORT), THREE),
     "full": (GPClassifier(RBF() ** 2, inducing_points="all", **SHORT), TWO.astype(bool)),
     "corrected": (GPClassifier(inducing_points=X[:4], bound="polya-gamma", **SHORT), TWO),
+    "neighbours": (GPClassifier(n_neighbors=5, n_inducing=4, **SHORT), TWO),
     "noisy": (GPClassifier(likelihood="multinomial-step", n_inducing=4, learning_rate=(2.0, 0.7), **SHORT), THREE),
 }
 FLIPPED = 900

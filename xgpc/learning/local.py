@@ -98,23 +98,28 @@ def candidates(kernel: Kernel, is_default: bool) -> list[Kernel]:
     return [kernel.k1 * Matern(smooth.length_scale, smooth.length_scale_bounds, nu=nu) for nu in ROUGHNESS]
 
 
-def learn_local(task: Task, prior: SparsePrior, is_default: bool, max_iter: int) -> Learnt:
+def learn_local(task: Task, prior: SparsePrior, first: KernelSpec, is_default: bool, max_iter: int) -> Learnt:
     """The kernel that predicts query rows best from their neighbours.
 
     Parameters
     ----------
     prior : where to begin; its inducing points stay
+    first : where else: what learning without neighbours began with. Where inducing points see no structure, it ended
+        with a kernel that has none, from which the score does not rise
     is_default : whether its kernel is of our choosing, and another may take its place
     max_iter : most iterations of a round; 0 learns nothing
     """
-    specs = [KernelSpec(kernel, prior.spec.n_features) for kernel in candidates(prior.spec.kernel, is_default)]
-    sites = start_sites(task.source, task.link)
-    support, asked = task.queries.draw(0, ROUNDS[0][0])
     nothing, first_iter = Scores(np.empty(0), np.empty(0)), min(max_iter, ROUNDS[0][1])
-    tried = [
-        _round(task, Learnt(prior.rebuilt([spec], prior.Z), sites, nothing, nothing, 0), support, asked, first_iter)
-        for spec in specs
-    ]
+    support, asked = task.queries.draw(0, ROUNDS[0][0])
+
+    def begin(spec: KernelSpec, n_iter: int) -> Learnt:
+        start = Learnt(prior.rebuilt([spec], prior.Z), start_sites(task.source, task.link), nothing, nothing, 0)
+        return _round(task, start, support, asked, n_iter)
+
+    spec = prior.spec
+    if max_iter and begin(first, 0).learned.mean > begin(spec, 0).learned.mean:
+        spec = first
+    tried = [begin(KernelSpec(kernel, spec.n_features), first_iter) for kernel in candidates(spec.kernel, is_default)]
     best = tried[0]
     for other in tried[1:]:
         gains = other.learned.values - best.learned.values
@@ -173,7 +178,8 @@ def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:
         source, prior.core, local_rows(task.executor, prior, source), near.of_rows(k, task.n_threads), task.link
     )
     sweeps = converged_sites(task.executor, local, learnt.sites)
-    return LocalPosterior(prior, source.X, *sweeps.sites, k, task.n_latents), sweeps
+    # A copy: it keeps its rows, read-only, whatever their owner does with the given ones.
+    return LocalPosterior(prior, np.array(source.X, order="C"), *sweeps.sites, k, task.n_latents), sweeps
 
 
 @dataclass(frozen=True)

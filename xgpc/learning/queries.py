@@ -43,7 +43,8 @@ class Queries:
         """Rows to learn from, and rows to decide by."""
         size = min(DECISION_ROWS, int(DECISION_SHARE * self.n_rows))
         if self.splitter is None:
-            return self._apart(np.arange(self.n_rows), size)
+            others, asked = self._apart(size)
+            return others, self._some(asked, max(size, 1))
         others, asked = self._splits()[-1]
         return others, self._some(asked, DECISION_ROWS)
 
@@ -52,10 +53,11 @@ class Queries:
         size = min(size, self.n_rows)
         n_queries = max(1, int(QUERY_SHARE * size))
         if self.splitter is None:
-            return self._apart(self._some(np.arange(self.n_rows), size), n_queries)
-        splits = self._splits()
-        # The last split comes first: in time it is the one with most rows before it.
-        support, asked = splits[-1 - number % len(splits)]
+            support, asked = self._apart(max(1, int(QUERY_SHARE * self.n_rows)))
+        else:
+            splits = self._splits()
+            # The last split comes first: in time it is the one with most rows before it.
+            support, asked = splits[-1 - number % len(splits)]
         asked = self._some(asked, n_queries)
         return self._some(support, size - len(asked)), asked
 
@@ -64,12 +66,12 @@ class Queries:
             return np.sort(rows)
         return np.sort(self.random_state.choice(rows, size, replace=False))
 
-    def _apart(self, rows: np.ndarray, n_asked: int) -> Split:
-        """Some of the rows at random, or of their groups, against the others."""
+    def _apart(self, n_asked: int) -> Split:
+        """Some of the rows at random, or of their groups, against the others, which are more."""
         if self.groups is None:
-            order = self.random_state.permutation(rows)
+            order = self.random_state.permutation(self.n_rows)
             return np.sort(order[n_asked:]), np.sort(order[:n_asked])
-        names, group = np.unique(self.groups[rows], return_inverse=True)
+        names, group = np.unique(self.groups, return_inverse=True)
         if len(names) < 2:
             raise ValueError(f"groups must have two groups or more, to learn from some and to ask others; got {names}.")
         order = self.random_state.permutation(len(names))
@@ -77,7 +79,9 @@ class Queries:
         # As few groups as have so many rows, but not all of them.
         n_groups = min(int(np.searchsorted(sizes, n_asked)) + 1, len(names) - 1)
         is_asked = np.isin(group, order[:n_groups])
-        return rows[~is_asked], self._some(rows[is_asked], max(n_asked, 1))
+        if 2 * np.sum(is_asked) > self.n_rows:
+            is_asked = ~is_asked
+        return np.flatnonzero(~is_asked), np.flatnonzero(is_asked)
 
     def _splits(self) -> list[Split]:
         found = list(self.splitter.split(np.zeros((self.n_rows, 1)), self.labels, self.groups))

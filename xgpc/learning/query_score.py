@@ -31,6 +31,9 @@ from ..inference.local_sites import Cavity, Local, cavities, labels_and_weights
 from ..rows.executor import Executor
 from ..rows.source import RowSource
 
+# Mean score, in nats, below any other.
+WORST_SCORE = -1e3
+
 
 def standard_error(values: np.ndarray, weight: np.ndarray) -> float:
     """Of the weighted mean of values (n,), independent of each other."""
@@ -110,9 +113,18 @@ class QueryScore:
         return Evaluated(self, prior, cavity, at, Scores(values, weight), *by_moments)
 
     def objective(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """Minus the mean score, and its gradient: what a minimiser takes."""
-        evaluated = self.at(theta)
-        return -evaluated.scores.mean, -evaluated.gradient()
+        """Minus the mean score, and its gradient: what a minimiser takes.
+
+        Where numbers leave the range of what can be factorised the score is ``WORST_SCORE``: a step back.
+        """
+        try:
+            evaluated = self.at(theta)
+            value, gradient = evaluated.scores.mean, evaluated.gradient()
+        except ValueError:
+            return -WORST_SCORE, np.zeros_like(theta)
+        if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+            return -WORST_SCORE, np.zeros_like(theta)
+        return -value, -gradient
 
 
 @dataclass(frozen=True)

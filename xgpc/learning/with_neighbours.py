@@ -51,7 +51,8 @@ def _why_not(model: Any, data: Data) -> str:
     """Why there can be no neighbours, if so."""
     name, bound = data.likelihood.name, data.bound
     if (name, bound) not in LINKS:
-        return f"is for likelihood and bound one of {list(LINKS)}; these are {(name, bound)}"
+        allowed = ", ".join(f"{one!r} with bound {of!r}" for one, of in LINKS)
+        return f"is for likelihood {allowed}; this is {name!r} with bound {bound!r}"
     if data.likelihood.multi_class and model.share != "kernel":
         return f"is for latent functions that share their kernel (share='kernel'); got share={model.share!r}"
     if isinstance(model.inducing_points, str) and model.inducing_points == "all":
@@ -84,7 +85,8 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
         data.history,
     )
     max_iter = 0 if model.optimizer is None else int(model.max_iter)
-    learnt = learn_local(task, sparse.prior.groups[0], model.kernel is None, max_iter)
+    first = beginning.prior.groups[0].spec
+    learnt = learn_local(task, sparse.prior.groups[0], first, model.kernel is None, max_iter)
     if is_auto:
         kept = _decided(model, data, sparse, task, learnt, data.source.sample(asked))
         if kept is None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
 import numpy as np
 from scipy.spatial import cKDTree
 from sklearn import config_context
@@ -16,7 +20,11 @@ TREE_SHARE, PROBES = 0.03, 50
 # of n rows are searched until these many rows were compared. Of 24 nearest it found .5 to .7 in the worst case tried,
 # 28 features of equal weight.
 EXACT_ROWS, COMPARED_ROWS = 30_000, 4096
+# Points of a call to a search by comparing: enough that the calls themselves cost nothing.
+CALL_POINTS = 1024
 OPENMP = ThreadpoolController()
+
+Item = TypeVar("Item")
 
 
 class Neighbours:
@@ -64,13 +72,15 @@ class Neighbours:
     def of(self, points: np.ndarray, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
         points = np.ascontiguousarray(points, dtype=np.float64)
+        if k == 0:
+            return np.empty((len(points), 0), dtype=np.int64)
         if self.method == "tree":
             _, found = self._tree.query(points, np.arange(1, k + 1), workers=n_threads)
             return np.ascontiguousarray(found, dtype=np.int64)
-        with OPENMP.limit(limits=n_threads, user_api="openmp"):
-            if self.method == "all" or k > COMPARED_ROWS // 4:
-                return _nearest(self.rows, points, k)
-            return self._of_clusters(points, k)
+        if self.method == "all" or k > COMPARED_ROWS // 4:
+            calls = np.array_split(points, max(1, len(points) // CALL_POINTS))
+            return np.concatenate(_each(lambda part: _nearest(self.rows, part, k), calls, n_threads))
+        return self._of_clusters(points, k, n_threads)
 
     def of_rows(self, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (n, k) of the k nearest other rows of each row."""
@@ -80,14 +90,32 @@ class Neighbours:
         is_self[~np.any(is_self, axis=1), -1] = True
         return found[~is_self].reshape(self.n_rows, k)
 
-    def _of_clusters(self, points: np.ndarray, k: int) -> np.ndarray:
+    def _of_clusters(self, points: np.ndarray, k: int, n_threads: int) -> np.ndarray:
         found = np.empty((len(points), k), dtype=np.int64)
-        nearest = pairwise_distances_argmin(points, self._centres)
-        for cluster in np.unique(nearest):
+        calls = np.array_split(points, max(1, len(points) // CALL_POINTS))
+        nearest = np.concatenate(_each(lambda part: pairwise_distances_argmin(part, self._centres), calls, n_threads))
+
+        def search(cluster: int) -> None:
             here = np.flatnonzero(nearest == cluster)
             rows = self._compared[cluster]
             found[here] = rows[_nearest(self.rows[rows], points[here], k)]
+
+        _each(search, np.unique(nearest), n_threads)
         return found
+
+
+def _each(function: Callable[[Item], np.ndarray | None], items: Iterable[Item], n_threads: int) -> list[Any]:
+    """Results of searches on threads of ours, in order.
+
+    Those of OpenMP would find other ones of equally near rows if they were another number.
+    """
+
+    def alone(item: Item) -> np.ndarray | None:
+        with OPENMP.limit(limits=1, user_api="openmp"):
+            return function(item)
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(alone, items))
 
 
 def _nearest(rows: np.ndarray, points: np.ndarray, k: int) -> np.ndarray:

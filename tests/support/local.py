@@ -1,0 +1,175 @@
+"""Dense NumPy versions of the local posterior's formulas, and of expectation propagation."""
+
+import numpy as np
+from scipy.special import log_expit, log_ndtr
+from scipy.stats import norm
+from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic
+from sklearn.gaussian_process.kernels import ConstantKernel as C
+from sklearn.gaussian_process.kernels import WhiteKernel as White
+
+from xgpc import _local
+from xgpc.approximations.local import Neighbourhoods, coefficients, local_rows, metric
+from xgpc.approximations.sparse import SparsePrior
+from xgpc.inference.links import TwoClasses
+from xgpc.inference.local_sites import Local
+from xgpc.kernels.spec import KernelSpec
+from xgpc.rows.executor import Threads
+from xgpc.rows.neighbours import Neighbours
+from xgpc.rows.source import ArraySource
+
+KERNELS = {
+    "rbf": C(2.0) * RBF([0.7, 1.2]),
+    "matern-1/2": C(2.0) * Matern(0.8, nu=0.5),
+    "matern-3/2": C(1.5) * Matern([1.1, 0.6], nu=1.5),
+    "matern-5/2": C(1.5) * Matern([1.1, 0.6], nu=2.5),
+    "rational quadratic": C(2.0) * RationalQuadratic(0.9, 0.7),
+    "dot product": C(0.5) * DotProduct(0.8) + C(0.4) * RBF(0.5),
+    "sum": C(0.5) + C(1.3) * RBF([0.7, 1.2]) + C(0.3) * Matern(0.4, nu=1.5),
+    "product": C(2.0) * RBF([0.7, 1.2]) * RationalQuadratic(0.9, 0.7) * DotProduct(1.0),
+    "white": C(2.0) * Matern([1.1, 0.6], nu=1.5) + White(0.3),
+    "scaled white": (C(0.7) + RBF([0.7, 1.2])) * (C(0.8) + White(0.4)),
+}
+LINKS = {"logit": log_expit, "probit": log_ndtr}
+
+
+class Problem:
+    """Rows with labels, their whitening, their neighbours, and sites at random.
+
+    Attributes
+    ----------
+    rows, sites, index : of the training rows
+    """
+
+    def __init__(self, kernel, n=60, m=5, k=8, seed=0, n_latents=1, X=None, Z=None, link="logit", weight=None):
+        rng = np.random.default_rng(seed)
+        self.X = rng.normal(size=(n, 2)) if X is None else X
+        n, d = self.X.shape
+        self.y = np.where(np.sin(3.0 * self.X[:, 0]) + 0.5 * rng.normal(size=n) > 0.0, 1.0, -1.0)
+        self.kernel, self.link, self.n_neighbors = kernel, TwoClasses(_local.LINKS[link]), k
+        self.prior = SparsePrior.build(KernelSpec(kernel, d), rng.normal(size=(m, d)) if Z is None else Z)
+        self.executor = Threads(1)
+        self.source = ArraySource(self.X, self.y, np.empty(0) if weight is None else weight)
+        self.rows = local_rows(self.executor, self.prior, self.source)
+        self.sites = np.exp(rng.normal(size=(n_latents, n)) - 1.0), rng.normal(size=(n_latents, n))
+        self.near = Neighbours(self.X * metric(self.prior.core))
+        self.index = self.near.of_rows(min(k, n - 1))
+
+    @property
+    def q(self):
+        return coefficients(self.executor, self.source, self.rows, self.sites)
+
+    @property
+    def local(self):
+        return Local(self.source, self.prior.core, self.rows, self.index, self.link)
+
+    def neighbourhoods(self, T):
+        """Of new rows (r, d)."""
+        rows = local_rows(self.executor, self.prior, ArraySource(T))
+        index = self.near.of(T * metric(self.prior.core), self.n_neighbors)
+        return Neighbourhoods(self.prior.core, self.rows, self.sites, self.q, rows, index)
+
+    def own_neighbourhoods(self):
+        """Of the training rows, with what they have themselves in q(z)."""
+        q = self.q
+        own = q.own_precision, q.own_linear
+        return Neighbourhoods(self.prior.core, self.rows, self.sites, q, self.rows, self.index, own)
+
+
+class Dense:
+    """MATH of the model with scikit-learn's kernel: f = a.z + g, z ~ N(0, I), g ~ GP(0, k - a.a).
+
+    Sites (n,) of one latent function.
+    """
+
+    def __init__(self, kernel, X, Z, jitter, precision, linear):
+        self.kernel, self.X, self.Z, self.precision, self.linear = kernel, X, Z, precision, linear
+        gram = kernel(Z, Z)
+        self.L = np.linalg.cholesky(gram + jitter * np.mean(np.diag(gram)) * np.eye(len(Z)))
+        self.A = self.whiten(X)
+        self.residual = kernel.diag(X) - np.sum(self.A**2, axis=1)
+
+    def whiten(self, T):
+        return np.linalg.solve(self.L, self.kernel(self.Z, T)).T
+
+    def q(self, without=None):
+        """w and V, of all rows but one."""
+        kept = np.arange(len(self.X)) != (-1 if without is None else without)
+        variance = 1.0 / self.precision[kept] + self.residual[kept]
+        A, target = self.A[kept], self.linear[kept] / self.precision[kept]
+        V = np.linalg.inv(np.eye(A.shape[1]) + A.T @ (A / variance[:, None]))
+        return V @ A.T @ (target / variance), V
+
+    def weights(self, x, near):
+        """gamma, b and the residual's prior variance of one row."""
+        a, A = self.whiten(x[None])[0], self.A[near]
+        M = self.kernel(self.X[near]) - A @ A.T + np.diag(1.0 / self.precision[near])
+        D = self.kernel(self.X[near], x[None])[:, 0] - A @ a
+        gamma = np.linalg.solve(M, D)
+        return gamma, a - A.T @ gamma, D, self.kernel.diag(x[None])[0] - a @ a
+
+    def predict(self, x, near, without=None):
+        gamma, b, D, residual = self.weights(x, near)
+        w, V = self.q(without)
+        mean = b @ w + gamma @ (self.linear[near] / self.precision[near])
+        return mean, residual - D @ gamma + b @ V @ b
+
+    def joint_covariance(self, T, index):
+        """Errors of predictions from each row's own neighbours, as linear functions of z, g and the sites' noise."""
+        r, n = len(T), len(self.X)
+        gammas, b = np.zeros((r, n)), np.empty((r, self.A.shape[1]))
+        for i, (x, near) in enumerate(zip(T, index, strict=True)):
+            gammas[i, near], b[i], _, _ = self.weights(x, near)
+        a = self.whiten(T)
+        among = self.kernel(self.X) - self.A @ self.A.T + np.diag(1.0 / self.precision)
+        across = self.kernel(T, self.X) - a @ self.A.T
+        mixed = gammas @ across.T
+        own = self.kernel(T) - a @ a.T
+        return b @ self.q()[1] @ b.T + own - mixed - mixed.T + gammas @ among @ gammas.T
+
+
+def tilted_moments(link, y, m, v):
+    """log normaliser, mean and variance of p(y | f) N(f | m, v), by the trapezoidal rule around the mode."""
+    sd = np.sqrt(v)[:, None]
+    f = m[:, None] + sd * np.linspace(-14.0, 14.0, 2001)
+    logs = LINKS[link](y[:, None] * f) - 0.5 * ((f - m[:, None]) / sd) ** 2
+    top = logs.max(axis=1, keepdims=True)
+    p = np.exp(logs - top)
+    total = p.sum(axis=1)
+    mean = np.sum(p * f, axis=1) / total
+    variance = np.sum(p * (f - mean[:, None]) ** 2, axis=1) / total
+    value = top[:, 0] + np.log(total * (28.0 / 2000.0) / np.sqrt(2.0 * np.pi))
+    return value, mean, variance
+
+
+def probit_moments(y, m, v):
+    """Rasmussen and Williams, equations (3.58) and (3.82) to (3.84)."""
+    z = y * m / np.sqrt(1.0 + v)
+    ratio = np.exp(norm.logpdf(z) - norm.logcdf(z))
+    mean = m + y * v * ratio / np.sqrt(1.0 + v)
+    return norm.logcdf(z), mean, v - v**2 * ratio / (1.0 + v) * (z + ratio)
+
+
+def expectation_propagation(K, y, moments, weight=1.0, tol=1e-12):
+    """Sites of Rasmussen and Williams' algorithm 3.5, in parallel and damped, until nothing changes.
+
+    Returns
+    -------
+    precision, linear, and the approximate posterior's mean and covariance
+    """
+    n = len(y)
+    precision, linear = np.full(n, 0.2), np.zeros(n)
+    for _ in range(2000):
+        root = np.sqrt(precision)
+        B = np.linalg.inv(np.eye(n) + root[:, None] * K * root)
+        covariance = K - (K * root) @ B @ (root[:, None] * K)
+        mean = covariance @ linear
+        # One of a row's ``weight`` equal sites is left out.
+        v = 1.0 / (1.0 / np.diag(covariance) - precision / weight)
+        m = v * (mean / np.diag(covariance) - linear / weight)
+        _, tilted_mean, tilted_variance = moments(y, m, v)
+        step = weight * (1.0 / tilted_variance - 1.0 / v) - precision
+        linear_step = weight * (tilted_mean / tilted_variance - m / v) - linear
+        precision, linear = precision + 0.7 * step, linear + 0.7 * linear_step
+        if max(np.abs(step).max(), np.abs(linear_step).max()) < tol:
+            return precision, linear, mean, covariance
+    raise AssertionError("expectation propagation did not converge")

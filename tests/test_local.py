@@ -1,0 +1,249 @@
+"""The local posterior: predictions, cavities, sites and joint covariances, against dense formulas."""
+
+from dataclasses import replace
+
+import mpmath as mp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from support.local import (
+    KERNELS,
+    Dense,
+    Problem,
+    expectation_propagation,
+    probit_moments,
+    tilted_moments,
+)
+
+from xgpc import _local
+from xgpc.approximations.local import LocalPosterior, predicted
+from xgpc.inference.local_sites import cavities, converged_sites, start_sites
+
+every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+
+
+def dense(problem, c=0):
+    precision, linear = (part[c] for part in problem.sites)
+    return Dense(problem.kernel, problem.X, problem.prior.Z, problem.prior.jitter, precision, linear)
+
+
+# Predictions.
+
+
+@every_kernel
+@pytest.mark.parametrize("k", [1, 7, 8, 9, 40])
+def test_predictions_are_those_of_the_formula(kernel, k):
+    problem = Problem(kernel, n=40, k=k, n_latents=2)
+    T = np.random.default_rng(1).normal(size=(11, 2))
+    at = problem.neighbourhoods(T)
+    means, variances = predicted(problem.executor, at)
+    for c in range(2):
+        reference = dense(problem, c)
+        expected = np.array([reference.predict(x, near) for x, near in zip(T, at.index, strict=True)]).T
+        assert_allclose(means[c], expected[0], rtol=1e-10, atol=1e-10)
+        assert_allclose(variances[c], expected[1], rtol=1e-10, atol=1e-10)
+
+
+@every_kernel
+@pytest.mark.parametrize("k", [1, 8, 39])
+def test_cavities_leave_a_row_out_of_everything(kernel, k):
+    """Without its own term in q(z), a training row is predicted as by sites that it has no part in."""
+    problem = Problem(kernel, n=40, k=k, n_latents=2)
+    means, variances = predicted(problem.executor, problem.own_neighbourhoods())
+    assert not np.any(problem.index == np.arange(40)[:, None])
+    for c in range(2):
+        reference = dense(problem, c)
+        expected = np.array([reference.predict(problem.X[i], problem.index[i], without=i) for i in range(40)]).T
+        assert_allclose(means[c], expected[0], rtol=1e-10, atol=1e-10)
+        assert_allclose(variances[c], expected[1], rtol=1e-10, atol=1e-10)
+
+
+def test_without_neighbours_a_prediction_is_that_of_the_coefficients():
+    problem = Problem(KERNELS["sum"])
+    q, at = problem.q, problem.neighbourhoods(problem.X[:9] + 0.1)
+    at = replace(at, index=np.ascontiguousarray(at.index[:, :0]))
+    mean, variance = predicted(problem.executor, at)
+    a = at.rows.a
+    assert_allclose(mean[0], a @ q.w[0], rtol=1e-12, atol=1e-13)
+    assert_allclose(variance[0], at.rows.residual + np.sum(a @ q.V[0] * a, axis=1), rtol=1e-12)
+
+
+def test_sites_without_precision_say_nothing():
+    """They leave the prior, though their targets and noise variances are infinite."""
+    problem = Problem(KERNELS["matern-3/2"])
+    problem.sites = np.zeros((1, 60)), np.zeros((1, 60))
+    T = problem.X[:9] + 0.1
+    mean, variance = predicted(problem.executor, problem.neighbourhoods(T))
+    assert np.array_equal(mean, np.zeros((1, 9)))
+    assert_allclose(variance[0], problem.kernel.diag(T), rtol=1e-12)
+
+
+# Cavities.
+
+POINTS = [(0.0, 1.0), (2.5, 0.3), (-1.0, 9.0), (-12.0, 1.0), (-60.0, 4.0), (-60.0, 900.0), (40.0, 2500.0)]
+# The logistic function is a mixture of normal distribution functions, whose error this is.
+MIXTURE_ERROR = 2e-6
+
+
+def moments_by_mpmath(link, t, v):
+    """log E[p(y | f)] for f ~ N(t, v), and mean and variance of f given the label."""
+    with mp.workdps(20):
+        sd = mp.sqrt(v)
+        likelihood = (lambda f: 1 / (1 + mp.exp(-f))) if link == "logit" else mp.ncdf
+        # Breaks are where the prior is, where the likelihood bends, and where their product is for rare labels.
+        shifts = (t, t + v) if link == "logit" else (t, t / (1 + v))
+        spread = sd if link == "logit" else mp.sqrt(v / (1 + mp.mpf(v)))
+        breaks = sorted(
+            {t + j * sd for j in range(-12, 13, 2)}
+            | {shifts[1] + j * spread for j in range(-12, 13, 2)}
+            | {mp.mpf(j) for j in (-8, -4, 0, 4, 8)}
+        )
+        z, first, second = (
+            mp.quad(lambda f, power=power: (f - t) ** power * likelihood(f) * mp.npdf(f, t, sd), breaks)
+            for power in range(3)
+        )
+        shift = first / z
+        return float(mp.log(z)), float(t + shift), float(second / z - shift**2)
+
+
+@pytest.mark.parametrize("link", _local.LINKS)
+@pytest.mark.parametrize(("t", "v"), POINTS)
+def test_cavities_and_sites_match_the_moments_of_the_tilted_distribution(link, t, v):
+    # Far out, the slope of the normal tail's logarithm is nearly linear: its curvature is what cancels least.
+    rtol = MIXTURE_ERROR if link == "logit" else 1e-10 * (10.0 + t * t / (1.0 + v))
+    value, mean, variance = moments_by_mpmath(link, t, v)
+    for y in (1.0, -1.0):
+        arguments = np.array([y * t]), np.array([v]), np.array([y])
+        (found,), (d_mean,), (d_variance,) = _local.cavity_scores(_local.LINKS[link], *arguments)
+        assert found == pytest.approx(value, rel=rtol, abs=rtol)
+        # The derivatives of log E are what the moments of the tilted distribution differ by from the cavity's.
+        shift, shrink = (mean - t) / v, (variance - v) / v**2
+        assert d_mean == pytest.approx(y * shift, rel=20 * rtol, abs=rtol)
+        assert d_variance == pytest.approx(0.5 * (shrink + shift**2), rel=20 * rtol, abs=rtol)
+        (precision,), (linear,) = _local.cavity_sites(_local.LINKS[link], *arguments)
+        combined = 1.0 / (1.0 / v + precision)
+        assert combined == pytest.approx(variance, rel=20 * rtol * max(1.0, v))
+        assert combined * (y * t / v + linear) == pytest.approx(y * mean, rel=20 * rtol, abs=20 * rtol * max(1.0, v))
+        assert precision > 0.0
+
+
+@pytest.mark.parametrize("link", _local.LINKS)
+def test_pull_back_is_the_derivative_of_the_sites(link):
+    rng, code = np.random.default_rng(0), _local.LINKS[link]
+    n, h = 200, 1e-4
+    mean, variance = 4.0 * rng.normal(size=n), np.exp(1.5 * rng.normal(size=n))
+    y, by_sites = np.where(rng.random(n) < 0.5, 1.0, -1.0), rng.normal(size=(2, n))
+
+    def value(mean, variance):
+        return np.sum(by_sites * _local.cavity_sites(code, mean, variance, y), axis=0)
+
+    def derivative(function):
+        return (8.0 * (function(h) - function(-h)) - function(2.0 * h) + function(-2.0 * h)) / (12.0 * h)
+
+    d_mean, d_variance = _local.cavity_pull_back(code, mean, variance, y, *by_sites)
+    assert_allclose(d_mean, derivative(lambda s: value(mean + s, variance)), rtol=1e-6, atol=1e-8)
+    relative = derivative(lambda s: value(mean, variance * (1.0 + s)))
+    assert_allclose(d_variance * variance, relative, rtol=1e-6, atol=1e-8)
+
+
+# Sites.
+
+
+def far_problem(kernel, link, n=120, weight=None, seed=0):
+    """One inducing point that no row has a covariance with: nothing but neighbours, which all other rows are."""
+    problem = Problem(kernel, n=n, k=n, Z=np.full((1, 2), 1e6), link=link, weight=weight, seed=seed)
+    assert not np.any(problem.rows.a)
+    return problem
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern-1/2", "white"])
+@pytest.mark.parametrize("link", _local.LINKS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted):
+    """Of the full process: of weight w, a row is w rows, of which the cavity keeps all but one."""
+    weight = np.random.default_rng(3).integers(1, 4, 120).astype(float) if weighted else None
+    problem = far_problem(KERNELS[name], link, weight=weight)
+    sweeps = converged_sites(problem.executor, problem.local, start_sites(problem.source, problem.link), 1e-9, 500)
+    assert sweeps.converged
+
+    def by_quadrature(y, m, v):
+        return tilted_moments(link, y, m, v)
+
+    moments = by_quadrature if link == "logit" else probit_moments
+    K = problem.kernel(problem.X)
+    precision, linear, _, _ = expectation_propagation(K, problem.y, moments, 1.0 if weight is None else weight)
+    rtol = 20 * MIXTURE_ERROR if link == "logit" else 1e-7
+    assert_allclose(sweeps.sites[0][0], precision, rtol=rtol)
+    assert_allclose(sweeps.sites[1][0], linear, rtol=rtol, atol=rtol)
+    problem.sites = sweeps.sites
+    T = np.random.default_rng(1).normal(size=(30, 2))
+    mean, variance = predicted(problem.executor, problem.neighbourhoods(T))
+    noisy, across = K + np.diag(1.0 / precision), problem.kernel(T, problem.X)
+    assert_allclose(mean[0], across @ np.linalg.solve(noisy, linear / precision), rtol=1e-6, atol=1e-6)
+    expected = problem.kernel.diag(T) - np.sum(across * np.linalg.solve(noisy, across.T).T, axis=1)
+    assert_allclose(variance[0], expected, rtol=1e-6)
+
+
+def test_reference_moments_agree():
+    """Quadrature with Rasmussen and Williams' closed form of the probit."""
+    rng = np.random.default_rng(0)
+    y, m, v = np.where(rng.random(200) < 0.5, 1.0, -1.0), 3.0 * rng.normal(size=200), np.exp(rng.normal(size=200))
+    for quadrature, closed in zip(tilted_moments("probit", y, m, v), probit_moments(y, m, v), strict=True):
+        assert_allclose(quadrature, closed, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("link", _local.LINKS)
+def test_converged_sites_are_those_of_their_own_cavities(link):
+    """The fixed point, with inducing points and a few neighbours, from any start."""
+    problem = Problem(KERNELS["sum"], n=150, k=10, m=8, link=link)
+    start = start_sites(problem.source, problem.link)
+    found = [
+        converged_sites(problem.executor, problem.local, (factor * start[0], factor * start[1]), 1e-9, 500)
+        for factor in (1.0, 0.0, 3.0)
+    ]
+    assert all(sweeps.converged for sweeps in found)
+    problem.sites = found[0].sites
+    again = cavities(problem.executor, problem.local, problem.sites, problem.q, slice(None)).sites()
+    for part, mine in enumerate(again):
+        assert_allclose(mine, problem.sites[part], rtol=1e-6, atol=1e-7)
+        for other in found[1:]:
+            assert_allclose(other.sites[part], problem.sites[part], rtol=1e-6, atol=1e-7)
+
+
+def test_sweeps_end_by_tolerance_or_number():
+    problem = Problem(KERNELS["rbf"], n=100)
+    start = start_sites(problem.source, problem.link)
+    loose, tight = (converged_sites(problem.executor, problem.local, start, tol) for tol in (1e-1, 1e-4))
+    assert loose.converged
+    assert tight.converged
+    assert loose.n_sweeps < tight.n_sweeps
+    assert not converged_sites(problem.executor, problem.local, start, 0.0, 3).converged
+    assert converged_sites(problem.executor, problem.local, tight.sites, 1e-3).n_sweeps <= 2
+
+
+# Joint covariances.
+
+
+@every_kernel
+def test_joint_covariance_is_that_of_the_errors(kernel):
+    problem = Problem(kernel, n=120, m=6, k=9)
+    posterior = LocalPosterior(problem.prior, problem.X, *problem.sites, 9)
+    T = np.random.default_rng(1).normal(size=(40, 2))
+    covariance, (_, variance) = posterior.covariance(T), posterior.marginals(T)
+    expected = dense(problem).joint_covariance(T, problem.neighbourhoods(T).index)
+    assert_allclose(np.diag(expected), variance, rtol=1e-9, atol=1e-9)
+    assert_allclose(covariance, expected, rtol=1e-8, atol=1e-9)
+    assert np.array_equal(covariance, covariance.T)
+    assert np.array_equal(np.diag(covariance), variance)
+    assert np.linalg.eigvalsh(covariance)[0] > -1e-9 * variance.max()
+
+
+def test_all_neighbours_make_the_joint_covariance_exact():
+    """That of the process given the sites: with all rows in all neighbourhoods nothing is left out."""
+    problem = far_problem(KERNELS["matern-3/2"], "logit", n=50)
+    posterior = LocalPosterior(problem.prior, problem.X, *problem.sites, 50)
+    T = np.random.default_rng(1).normal(size=(20, 2))
+    noisy = problem.kernel(problem.X) + np.diag(1.0 / problem.sites[0][0])
+    across = problem.kernel(T, problem.X)
+    expected = problem.kernel(T) - across @ np.linalg.solve(noisy, across.T)
+    assert_allclose(posterior.covariance(T), expected, rtol=1e-9, atol=1e-9)

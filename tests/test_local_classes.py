@@ -1,0 +1,96 @@
+"""Neighbours with several classes: softmax's variational sites."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from support.fits import quietly
+from support.gradients import derivative
+from support.local import KERNELS
+from support.reference import moons
+
+from xgpc import GPClassifier
+from xgpc.approximations.local import local_rows
+from xgpc.approximations.sparse import SparsePrior
+from xgpc.inference.links import Softmax
+from xgpc.inference.local_sites import Local, converged_sites, start_sites
+from xgpc.kernels.spec import KernelSpec
+from xgpc.learning.query_score import QueryScore
+from xgpc.rows.executor import Threads
+from xgpc.rows.neighbours import Neighbours
+from xgpc.rows.source import ArraySource
+
+
+def three_classes(X):
+    return np.floor(1.5 + 1.49 * np.sin(3.0 * X[:, 0]))
+
+
+def score_of(kernel, weighted):
+    rng = np.random.default_rng(0)
+    k, executor, link = 8, Threads(1), Softmax.of(3)
+    X, asked = rng.normal(size=(150, 2)), rng.normal(size=(50, 2))
+    weight = rng.gamma(2.0, 1.0, len(X)) if weighted else np.empty(0)
+    prior = SparsePrior.build(KernelSpec(kernel, 2), rng.normal(size=(6, 2)))
+    near, source = Neighbours(X), ArraySource(X, three_classes(X), weight)
+    local = Local(source, prior.core, local_rows(executor, prior, source), near.of_rows(k), link)
+    sweeps = converged_sites(executor, local, start_sites(source, link))
+    assert sweeps.converged
+    queries = ArraySource(asked, three_classes(asked), weight[: len(asked)])
+    score = QueryScore(executor, prior, source, queries, local.index, near.of(asked, k), sweeps.sites, link)
+    return prior.spec.theta, score
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ["rbf", "sum", "white"])
+def test_gradient_is_that_of_the_score(name, weighted):
+    theta, score = score_of(KERNELS[name], weighted)
+    expected = [
+        derivative(lambda h, step=step: score.at(theta + h * step).scores.mean, 1e-3) for step in np.eye(len(theta))
+    ]
+    assert_allclose(score.at(theta).gradient(), expected, rtol=1e-6, atol=1e-8)
+
+
+def test_scores_and_sites_are_expectations_over_the_latent_values():
+    """Against a hundred thousand draws, within four standard errors."""
+    rng = np.random.default_rng(1)
+    mean, variance, y = rng.normal(size=(4, 5)), rng.gamma(1.0, 0.3, (4, 5)), rng.integers(0, 4, 5).astype(float)
+    values = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(4, 5, 100_000))
+    p = np.exp(values - values.max(axis=0))
+    p /= p.sum(axis=0)
+    link, n = Softmax.of(4), p.shape[2]
+
+    def agrees(found, samples, nodes_error):
+        error = samples.std(axis=-1) / np.sqrt(n)
+        return np.all(np.abs(found - samples.mean(axis=-1)) < 4.0 * error + nodes_error)
+
+    scores, _ = link.scores(mean, variance, y)
+    assert agrees(np.exp(scores), p[y.astype(int), np.arange(5)], 5e-3)
+    precision, linear = link.sites(mean, variance, y)
+    assert agrees(precision, p * (1.0 - p), 5e-3)
+    is_label = np.arange(4)[:, None] == y
+    assert agrees(is_label - linear + precision * mean, p, 5e-3)
+
+
+def test_a_fit_with_a_number_of_neighbours():
+    X, y = moons(300)
+    y = y + (X[:, 0] > 1.0)
+    model = quietly(GPClassifier(n_neighbors=5, n_inducing=10, max_iter=3, random_state=0), X, y)
+    assert quietly(GPClassifier(n_inducing=10, max_iter=3, random_state=0), X, y).n_neighbors_ == 0
+    assert model.n_neighbors_ == 5
+    assert model.local_posterior_.precision.shape == (3, 300)
+    mean, covariance = model.predict_latent(X[:20], return_cov=True)
+    assert mean.shape == (20, 3)
+    assert np.linalg.eigvalsh(np.moveaxis(covariance, -1, 0)).min() > -1e-9
+    assert_allclose(np.einsum("iic->ic", covariance), model.predict_latent(X[:20])[1], rtol=1e-9)
+    probabilities = model.predict_proba(X)
+    assert_allclose(probabilities.sum(axis=1), 1.0)
+    assert np.mean(probabilities.argmax(axis=1) == y) > 0.9
+
+
+def test_saved_with_neighbours_of_several_classes(tmp_path):
+    X, y = moons(120)
+    y = y + (X[:, 0] > 1.0)
+    model = quietly(GPClassifier(n_neighbors=5, n_inducing=8, max_iter=2, random_state=0), X, y)
+    model.save(tmp_path / "model.npz")
+    loaded = GPClassifier.load(tmp_path / "model.npz")
+    assert np.array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    assert loaded.query_score_ == model.query_score_

@@ -1,0 +1,246 @@
+"""Fits with neighbours: what they keep, and what they do not depend on."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
+from sklearn.gaussian_process.kernels import RBF, DotProduct
+from sklearn.gaussian_process.kernels import ConstantKernel as C
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GroupKFold, TimeSeriesSplit
+from sklearn.utils.estimator_checks import check_estimator
+from support.fits import quietly
+from support.reference import moons
+
+from xgpc import GPClassifier
+
+ROWS, LABELS = moons(300)
+FRESH, _ = moons(80, seed=1)
+SMALL = {"n_inducing": 8, "random_state": 0}
+
+
+def small(X=ROWS, y=LABELS, groups=None, sample_weight=None, **params):
+    model = GPClassifier(**{**SMALL, "n_neighbors": 10, **params})
+    return quietly(model, X, y, groups=groups, sample_weight=sample_weight)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return small()
+
+
+def bits(model, X=FRESH):
+    mean, covariance = model.predict_latent(X, return_cov=True)
+    parts = [model.predict_proba(X), *model.predict_latent(X), mean, covariance]
+    return [part.tobytes() for part in parts], str(model.kernel_), model.elbo_, model.query_score_
+
+
+def test_a_fit_has_neighbours(fitted):
+    local = fitted.local_posterior_
+    assert fitted.n_neighbors_ == local.n_neighbors == 10
+    assert np.array_equal(local.X, ROWS)
+    assert local.prior is fitted.posterior_.prior or str(local.prior.spec.kernel) == str(fitted.kernel_)
+    mean, variance = local.marginals(FRESH)
+    assert np.array_equal([mean, variance], fitted.predict_latent(FRESH))
+    score, error = fitted.query_score_
+    assert -np.log(2.0) < score < 0.0
+    assert error > 0.0
+    assert fitted.score(FRESH, moons(80, seed=1)[1]) > 0.9
+
+
+def test_given_rows_stay_the_users():
+    """They can be written to, and what is written does not change the model."""
+    X = ROWS.copy()
+    model = small(X)
+    before = bits(model)
+    X[:] = 0.0
+    assert bits(pickle.loads(pickle.dumps(model))) == bits(model) == before
+    with pytest.raises(ValueError, match="read-only"):
+        model.local_posterior_.X[0] = 0.0
+
+
+@pytest.mark.parametrize("likelihood", ["logit", "probit"])
+def test_any_number_of_threads_gives_the_same_bits(likelihood):
+    """In several blocks of rows, with rows at equal distances."""
+    rng = np.random.default_rng(0)
+    X = np.round(2.0 * rng.normal(size=(2500, 6)))
+    y = (np.sin(X[:, 0]) + X[:, 1] + rng.normal(size=2500) > 0.0).astype(int)
+    one, two = (small(X, y, likelihood=likelihood, n_jobs=n_jobs, max_iter=3) for n_jobs in (1, 2))
+    assert one.n_neighbors_ == 10
+    assert bits(one, X[:200]) == bits(two, X[:200])
+    for n_jobs in (2, 3):
+        one.set_params(n_jobs=n_jobs)
+        assert np.array_equal(one.predict_proba(X), two.predict_proba(X))
+
+
+def test_copies_and_pickles(fitted):
+    assert bits(pickle.loads(pickle.dumps(fitted))) == bits(fitted)
+    parameters = {"n_neighbors": 7, "query_split": GroupKFold(3)}
+    copied = clone(GPClassifier(**parameters))
+    assert copied.get_params()["n_neighbors"] == 7
+    assert copied.get_params()["query_split"].n_splits == 3
+    assert bits(quietly(clone(fitted), ROWS, LABELS)) == bits(fitted)
+
+
+def test_files(fitted, tmp_path):
+    """The same bits; with rows in half the space nearly the same."""
+    names = {None: "whole.npz", "float32": "half.npz"}
+    sizes = {}
+    for dtype, name in names.items():
+        fitted.save(tmp_path / name, dtype)
+        sizes[dtype] = np.load(tmp_path / name)["rows"].nbytes
+    loaded, half = (GPClassifier.load(tmp_path / name) for name in names.values())
+    assert bits(loaded) == bits(fitted)
+    assert loaded.n_neighbors_ == half.n_neighbors_ == 10
+    assert sizes["float32"] == sizes[None] / 2
+    assert half.local_posterior_.X.dtype == np.float32
+    assert_allclose(half.predict_proba(FRESH), fitted.predict_proba(FRESH), atol=1e-4)
+    with pytest.raises(ValueError, match="rows_dtype must be"):
+        fitted.save(tmp_path / "whole.npz", "float16")
+
+
+def test_files_lose_splitters_alone(tmp_path):
+    model = small(query_split=TimeSeriesSplit(4))
+    model.save(tmp_path / "model.npz")
+    loaded = GPClassifier.load(tmp_path / "model.npz")
+    assert loaded.query_split is None
+    assert bits(loaded) == bits(model)
+
+
+@pytest.mark.parametrize("layout", ["columns", "every other", "list"])
+def test_any_layout_of_the_rows(layout, fitted):
+    layouts = {
+        "columns": np.asfortranarray(ROWS),
+        "every other": np.repeat(np.repeat(ROWS, 2, axis=0), 2, axis=1)[::2, ::2],
+        "list": ROWS.tolist(),
+    }
+    assert bits(small(layouts[layout])) == bits(fitted)
+    assert np.array_equal(fitted.predict_proba(np.asfortranarray(FRESH)), fitted.predict_proba(FRESH))
+
+
+GIVEN = {"kernel": C(4.0) * RBF(0.5), "optimizer": None}
+
+
+def test_rows_of_single_precision_stay_so():
+    single, double = small(ROWS.astype(np.float32), **GIVEN), small(**GIVEN)
+    assert single.local_posterior_.X.dtype == np.float32
+    assert double.local_posterior_.X.dtype == np.float64
+    assert_allclose(single.predict_proba(FRESH), double.predict_proba(FRESH), atol=1e-4)
+
+
+# Weights.
+
+
+def test_rows_without_weight_are_not_there():
+    rng = np.random.default_rng(0)
+    weight = rng.integers(0, 3, 300).astype(float)
+    kept = weight > 0.0
+    groups = np.arange(300) // 5
+    model = small(sample_weight=weight, groups=groups)
+    assert bits(model) == bits(small(ROWS[kept], LABELS[kept], sample_weight=weight[kept], groups=groups[kept]))
+    assert len(model.local_posterior_.X) == kept.sum()
+    assert bits(small(sample_weight=np.ones(300))) == bits(small())
+
+
+def test_a_row_of_weight_two_is_two_rows_where_all_rows_are_neighbours():
+    """Without inducing points it is expectation propagation of the full process, for which repeated rows are weights.
+
+    With fewer neighbours repeated rows take the places of others; with inducing points, their residual counts in q(z)
+    once for each.
+    """
+    weight = np.random.default_rng(0).integers(1, 4, 60)
+    X, y = ROWS[:60], LABELS[:60]
+    given = {**GIVEN, "n_neighbors": 1000, "inducing_points": np.full((1, 2), 1e4), "n_inducing": 1}
+    weighted = small(X, y, sample_weight=weight, **given)
+    repeated = small(np.repeat(X, weight, axis=0), np.repeat(y, weight), **given)
+    assert weighted.n_neighbors_ == 59
+    assert repeated.n_neighbors_ == weight.sum() - 1
+    # The sweeps end by a tolerance.
+    assert_allclose(weighted.predict_proba(FRESH), repeated.predict_proba(FRESH), atol=3e-3)
+
+
+def test_weights_of_classes_are_weights_of_rows():
+    weighted = small(class_weight={0: 1.0, 1: 2.5})
+    assert bits(weighted) == bits(small(sample_weight=np.where(LABELS == 1, 2.5, 1.0)))
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_any_weights_give_probabilities(scale):
+    weight = np.where(np.arange(300) % 7, 1.0, scale)
+    model = small(sample_weight=weight)
+    assert model.n_neighbors_ == 10 or not model.converged_
+    assert np.all(np.isfinite(model.predict_log_proba(FRESH)))
+
+
+# Fits after others.
+
+
+def test_a_warm_start_is_as_good():
+    """But for which rows asked which: other ones than before."""
+    T, t = moons(1000, seed=1)
+    model = small(warm_start=True)
+    first = log_loss(t, model.predict_proba(T))
+    quietly(model, ROWS, LABELS)
+    assert model.n_neighbors_ == 10
+    assert log_loss(t, model.predict_proba(T)) < first + 0.02
+    # Other rows, and other numbers of neighbours.
+    quietly(model.set_params(n_neighbors=5), *moons(200, seed=3))
+    assert model.n_neighbors_ == 5
+    assert len(model.local_posterior_.X) == 200
+    assert model.score(FRESH, moons(80, seed=1)[1]) > 0.9
+
+
+def test_without_neighbours_it_is_the_sparse_classifier():
+    sparse = small(n_neighbors=0)
+    model = small()
+    quietly(model.set_params(n_neighbors=0, query_split=TimeSeriesSplit(3)), ROWS, LABELS, groups=np.arange(300) // 2)
+    for one in (sparse, model):
+        assert one.n_neighbors_ == 0
+        assert one.local_posterior_ is None
+        assert one.query_score_ is None
+        mean, variance = one.posterior_.marginals(FRESH)
+        assert np.array_equal(one.predict_latent(FRESH), [mean, variance])
+    assert bits(model) == bits(sparse)
+    # Few rows have none by default.
+    assert bits(small(n_neighbors="auto")) == bits(sparse)
+
+
+def test_given_kernels_stay_as_they_are():
+    model = small(**GIVEN)
+    assert model.kernel_ == GIVEN["kernel"]
+    assert model.n_neighbors_ == 10
+    learned = small(kernel=GIVEN["kernel"])
+    assert type(learned.kernel_) is type(GIVEN["kernel"])
+    assert type(learned.kernel_.k2) is RBF
+
+
+def test_kernels_without_length_scales():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = (X @ [1.0, -2.0, 0.5] + 0.3 * rng.normal(size=300) > 0.0).astype(int)
+    model = small(X, y, kernel=C(1.0) * DotProduct(1.0))
+    assert model.n_neighbors_ == 10
+    assert model.score(X, y) > 0.9
+
+
+class TwoClasses(GPClassifier):
+    """With a number of neighbours there can be no other."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def test_scikit_learns_own_checks():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkipTestWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        results = check_estimator(TwoClasses(n_neighbors=5, max_iter=1), on_fail=None)
+    failed = [result["check_name"] for result in results if result["status"] not in ("passed", "skipped")]
+    # Weights are repeated rows in the limit of many neighbours only; the refusal of more classes names what is allowed.
+    assert failed == ["check_sample_weight_equivalence_on_dense_data", "check_classifier_not_supporting_multiclass"]

@@ -1,0 +1,334 @@
+"""Learning with neighbours: the query score's gradient, what is decided, and what a fit with them keeps."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.special import expit
+from sklearn.gaussian_process.kernels import RBF, Matern
+from sklearn.gaussian_process.kernels import ConstantKernel as C
+from sklearn.model_selection import GroupKFold, TimeSeriesSplit
+from support.fits import quietly
+from support.gradients import derivative
+from support.local import KERNELS, Problem
+from support.reference import moons
+
+from xgpc import GPClassifier, _local
+from xgpc.approximations.local import local_rows, predicted
+from xgpc.inference.local_sites import converged_sites, start_sites
+from xgpc.learning.query_score import WORST_SCORE, QueryScore, standard_error
+from xgpc.rows.source import ArraySource
+
+
+def score_of(kernel, link="logit", weighted=False, n=150, n_queries=60, k=8, tol=1e-10):
+    """Query rows beside a problem's rows, with sites that have converged at its kernel."""
+    rng = np.random.default_rng(5)
+    weight = np.exp(rng.normal(size=n)) if weighted else None
+    problem = Problem(kernel, n=n, m=6, k=k, link=link, weight=weight)
+    sweeps = converged_sites(problem.executor, problem.local, start_sites(problem.source, problem.link), tol, 1000)
+    assert sweeps.converged
+    problem.sites = sweeps.sites
+    T = rng.normal(size=(n_queries, 2))
+    y = np.where(np.sin(3.0 * T[:, 0]) + 0.5 * rng.normal(size=n_queries) > 0.0, 1.0, -1.0)
+    queries = ArraySource(T, y, np.exp(rng.normal(size=n_queries)) if weighted else np.empty(0))
+    index = problem.neighbourhoods(T).index
+    score = QueryScore(
+        problem.executor, problem.prior, problem.source, queries, problem.index, index, problem.sites, problem.link
+    )
+    return problem, score
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize(("link", "weighted"), [("logit", False), ("probit", False), ("logit", True)])
+def test_gradient_is_that_of_the_score(kernel, link, weighted):
+    problem, score = score_of(kernel, link, weighted, tol=1e-3)
+    rng = np.random.default_rng(1)
+    theta = problem.prior.spec.theta + 0.2 * rng.normal(size=len(problem.prior.spec.theta))
+    gradient = score.at(theta).gradient()
+    expected = [
+        derivative(lambda h, step=step: score.at(theta + h * step).scores.mean, 1e-3) for step in np.eye(len(theta))
+    ]
+    assert_allclose(gradient, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern-1/2", "sum"])
+@pytest.mark.parametrize("link", _local.LINKS)
+def test_gradient_is_nearly_that_of_the_score_with_converged_sites(name, link):
+    """One sweep tells how the sites move with the kernel, but for what further sweeps would add."""
+    problem, score = score_of(KERNELS[name], link)
+    theta = problem.prior.spec.theta
+
+    def converged(theta):
+        spec = problem.prior.spec.with_theta(theta)
+        prior = problem.prior.rebuilt([spec], problem.prior.Z)
+        rows = local_rows(problem.executor, prior, problem.source)
+        local = replace(problem.local, core=prior.core, rows=rows)
+        sweeps = converged_sites(problem.executor, local, problem.sites, 1e-10, 1000)
+        assert sweeps.converged
+        return replace(score, sites=sweeps.sites).at(theta).scores.mean
+
+    expected = np.array([(converged(theta + h) - converged(theta - h)) / 2e-3 for h in 1e-3 * np.eye(len(theta))])
+    error = np.linalg.norm(score.at(theta).gradient() - expected)
+    assert error < 0.05 * np.linalg.norm(expected)
+
+
+def test_scores_are_weighted_means():
+    problem, score = score_of(KERNELS["rbf"], weighted=True)
+    scores, at = score.at(problem.prior.spec.theta).scores, problem.neighbourhoods(score.queries.X)
+    mean, variance = predicted(problem.executor, at)
+    values = problem.link.scores(mean, variance, score.queries.y)[0]
+    # At converged sites another sweep changes nothing.
+    assert_allclose(scores.values, values, rtol=1e-7, atol=1e-9)
+    w = score.queries.weight
+    assert scores.mean == pytest.approx(w @ values / w.sum())
+
+
+def test_standard_error_of_equal_weights_is_that_of_the_mean():
+    values = np.random.default_rng(0).normal(size=50)
+    for factor in (1.0, 7.0):
+        expected = values.std(ddof=1) / np.sqrt(50)
+        assert standard_error(values, np.full(50, factor)) == pytest.approx(expected)
+    assert standard_error(values[:1], np.ones(1)) == 0.0
+
+
+# Decisions.
+
+
+def fit(X, y, groups=None, sample_weight=None, **params):
+    model = GPClassifier(**{"n_inducing": 16, "random_state": 0, **params})
+    return quietly(model, X, y, groups=groups, sample_weight=sample_weight)
+
+
+def losses(model, X, y):
+    """-log p(y) of rows."""
+    return -model.predict_log_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
+
+
+def error_of(values):
+    return values.std(ddof=1) / np.sqrt(len(values))
+
+
+def decisions(model):
+    column = model.history_.get("decision", np.empty(0, dtype=str))
+    return [str(value) for value in column if value]
+
+
+def checkerboard(n, rng, cells=10, noise=0.02):
+    """Classes of the fields of a square, some labels flipped."""
+    X = rng.uniform(size=(n, 2))
+    colour = np.floor(cells * X).sum(axis=1) % 2
+    return X, np.where(rng.random(n) < noise, 1 - colour, colour).astype(int)
+
+
+def test_neighbours_are_taken_where_classes_change_quickly():
+    rng = np.random.default_rng(0)
+    X, y = checkerboard(4000, rng)
+    T, t = checkerboard(2000, rng)
+    model = fit(X, y, n_inducing=32)
+    assert model.n_neighbors_ == 24
+    assert decisions(model)[-1].endswith("taken")
+    loss = losses(model, T, t)
+    assert loss.mean() < 0.5 * losses(fit(X, y, n_inducing=32, n_neighbors=0), T, t).mean()
+    # The score of the rows that were kept apart is what fresh rows have.
+    score, error = model.query_score_
+    assert abs(loss.mean() + score) < 3.0 * np.hypot(error, error_of(loss))
+    assert len(model.local_posterior_.X) == 4000
+
+
+def test_neighbours_are_left_where_they_tell_nothing():
+    rng = np.random.default_rng(0)
+    X, noise = rng.normal(size=(2100, 2)), rng.logistic(size=2100)
+    y = (X @ [2.0, -1.0] + noise > 0.0).astype(int)
+    model = fit(X, y)
+    assert model.n_neighbors_ == 0
+    assert model.local_posterior_ is None
+    assert model.query_score_ is None
+    assert decisions(model)[-1].endswith("left")
+
+
+@pytest.mark.parametrize("n_neighbors", ["auto", 24])
+def test_random_labels_are_not_predicted(n_neighbors):
+    """Nothing leaks: neither queries nor rows of the decision are better known than fresh rows."""
+    rng = np.random.default_rng(1)
+    X, T = rng.normal(size=(2100, 2)), rng.normal(size=(3000, 2))
+    y, t = rng.integers(0, 2, 2100), rng.integers(0, 2, 3000)
+    model = fit(X, y, n_neighbors=n_neighbors)
+    loss = losses(model, T, t)
+    assert np.log(2.0) - 2.0 * error_of(loss) < loss.mean() < np.log(2.0) + 0.05
+    if model.query_score_ is not None:
+        score, error = model.query_score_
+        assert score < -np.log(2.0) + 3.0 * error
+
+
+def test_rows_of_a_group_do_not_predict_each_other():
+    """Those of a group are near and have one label at random: without groups their neighbours give it away."""
+    rng = np.random.default_rng(1)
+    centres, labels = rng.normal(size=(150, 3)), rng.integers(0, 2, 150)
+    groups = np.repeat(np.arange(150), 5)
+    X, y = centres[groups] + 0.02 * rng.normal(size=(750, 3)), labels[groups]
+    blind, warned = fit(X, y, n_neighbors=8), fit(X, y, n_neighbors=8, groups=groups)
+    assert blind.query_score_[0] > -0.15
+    # Labels of some forty groups: their mean is so far from a coin's at most.
+    assert abs(warned.query_score_[0] + np.log(2.0)) < 0.15
+
+
+def drift(n, rng):
+    """A class by a feature, a walk, and a regime that lasts fifty rows: what is near in time knows it, later rows do
+    not."""
+    x, walk = rng.normal(size=n), np.cumsum(rng.normal(size=n)) / np.sqrt(n)
+    regime = rng.normal(size=n // 50 + 1).repeat(50)[:n]
+    y = (rng.random(n) < expit(2.0 * x + 2.0 * regime)).astype(int)
+    return np.column_stack([x, walk, np.arange(n) / n]), y
+
+
+def test_queries_in_order_of_time_find_what_lasts():
+    """On the last tenth, in the mean over some series: one that is decided by what came before can go wrong."""
+    found = {"random": [], "time": [], "none": []}
+    for seed in range(3):
+        X, y = drift(2230, np.random.default_rng(seed))
+        for name, params in {
+            "random": {},
+            "time": {"query_split": TimeSeriesSplit(5)},
+            "none": {"n_neighbors": 0},
+        }.items():
+            found[name].append(losses(fit(X[:2007], y[:2007], max_iter=8, **params), X[2007:], y[2007:]).mean())
+    assert np.mean(found["time"]) < np.mean(found["random"])
+    assert np.mean(found["time"]) < np.mean(found["none"]) + 0.02
+
+
+# What cannot be.
+
+
+def test_few_rows_have_no_neighbours_by_default():
+    X, y = checkerboard(1999, np.random.default_rng(0))
+    model = fit(X, y, max_iter=1)
+    assert model.n_neighbors_ == 0
+    assert decisions(model) == []
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"bound": "polya-gamma"}, "with bound 'exact'; this is 'logit' with bound 'polya-gamma'"),
+        ({"likelihood": "svm"}, "likelihood 'logit' with .*; this is 'svm' with bound 'exact'"),
+        ({"likelihood": "step"}, "likelihood 'logit' with .*; this is 'step' with bound 'additive-noise'"),
+        ({"likelihood": "softmax", "share": "none"}, "share='kernel'"),
+        ({"inducing_points": "all"}, "inducing points"),
+    ],
+)
+def test_what_has_no_neighbours(params, reason):
+    X, y = moons(60)
+    with pytest.raises(ValueError, match=rf"n_neighbors=5 .*{reason}.*'auto', or give 0"):
+        fit(X, y, n_neighbors=5, **params)
+    assert fit(X, y, max_iter=2, **params).n_neighbors_ == 0
+
+
+@pytest.mark.parametrize("n_neighbors", ["auto", 5])
+def test_mini_batches_have_no_neighbours_and_say_so(n_neighbors):
+    X, y = checkerboard(2100, np.random.default_rng(0))
+    model = fit(X, y, n_neighbors=n_neighbors, batch_size=200, max_iter=2, optimizer=None)
+    assert model.n_neighbors_ == 0
+    assert any("mini-batches" in decision for decision in decisions(model))
+
+
+@pytest.mark.parametrize("n_neighbors", [-1, 2.5, "all", None, True, np.nan, [3]])
+def test_bad_numbers_of_neighbours(n_neighbors):
+    X, y = moons(40)
+    with pytest.raises(ValueError, match="n_neighbors must be"):
+        fit(X, y, n_neighbors=n_neighbors)
+
+
+@pytest.mark.parametrize("query_split", [5, "time", lambda X: X])
+def test_bad_splitters(query_split):
+    X, y = moons(40)
+    with pytest.raises(ValueError, match="query_split must be"):
+        fit(X, y, query_split=query_split)
+
+
+def test_bad_groups():
+    X, y = moons(60)
+    for groups in (np.zeros(59), np.zeros((60, 1)), "a"):
+        with pytest.raises(ValueError, match="groups must have one value for each of the 60 rows"):
+            fit(X, y, n_neighbors=5, groups=groups)
+    with pytest.raises(ValueError, match="groups must have two groups or more"):
+        fit(X, y, n_neighbors=5, groups=np.zeros(60))
+    with pytest.raises(ValueError, match="number of folds=101"):
+        fit(X, y, n_neighbors=5, query_split=TimeSeriesSplit(100))
+    with pytest.raises(ValueError, match="groups"):
+        fit(X, y, n_neighbors=5, query_split=GroupKFold(3))
+
+
+@pytest.mark.parametrize("n_neighbors", [39, 40, 10**6])
+def test_more_neighbours_than_rows_are_all_others(n_neighbors):
+    X, y = moons(40)
+    model = fit(X, y, n_neighbors=n_neighbors)
+    assert model.n_neighbors_ == 39
+    assert np.all(np.isfinite(model.predict_log_proba(X)))
+
+
+# Draws from the prior.
+
+
+def draw(kernel, n, n_fresh, seed):
+    """Rows in a square, latent values of the process, labels; the rows to learn from, and fresh ones."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n + n_fresh, 2))
+    K = kernel(X)
+    f = np.linalg.cholesky(K + 1e-8 * K[0, 0] * np.eye(len(X))) @ rng.normal(size=len(X))
+    y = (rng.random(len(X)) < expit(f)).astype(int)
+    return (X[:n], y[:n]), (X[n:], y[n:], f[n:])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "least"),
+    [
+        (C(4.0) * RBF(0.1), 0.92),
+        (C(4.0) * Matern(0.2, nu=1.5), 0.92),
+        # Labels that are nearly certain tell of a value little but its sign, and a normal distribution is too narrow:
+        # that of the full process covers .91 and .92.
+        (C(100.0) * RBF(0.1), 0.89),
+        (C(100.0) * Matern(0.2, nu=1.5), 0.89),
+    ],
+)
+def test_intervals_cover_what_they_say(kernel, least):
+    """Intervals of 95 % probability for fresh latent values."""
+    covered = []
+    for seed in range(4):
+        (X, y), (T, _, f) = draw(kernel, 500, 300, seed)
+        model = fit(X, y, kernel=kernel, optimizer=None, n_inducing=64, n_neighbors=24)
+        mean, variance = model.predict_latent(T)
+        covered.append(np.abs(mean - f) < 1.96 * np.sqrt(variance))
+    assert np.mean(covered) >= least
+
+
+def test_more_neighbours_come_near_the_full_process():
+    """Without inducing points of use; the last has all rows as neighbours."""
+    kernel, sizes = C(9.0) * RBF(0.15), (1, 4, 16, 79)
+    found = []
+    for seed in range(20):
+        (X, y), (T, t, _) = draw(kernel, 80, 200, seed)
+        given = {"kernel": kernel, "optimizer": None}
+        far = {"inducing_points": np.full((1, 2), 1e4), "n_inducing": 1}
+        models = [fit(X, y, n_neighbors=k, **given, **far) for k in sizes]
+        models.append(fit(X, y, inducing_points="all", **given))
+        found.append([losses(model, T, t).mean() for model in models])
+    steps = np.diff(found, axis=1)
+    mean, error = steps.mean(axis=0), steps.std(axis=0, ddof=1) / np.sqrt(20)
+    assert np.all(mean[:-1] < 2.0 * error[:-1])
+    # The full process is fitted to the variational bound.
+    assert abs(mean[-1]) < 0.002 + 2.0 * error[-1]
+    assert np.mean(found, axis=0)[0] > np.mean(found, axis=0)[-1] + 0.02
+
+
+def test_learning_steps_back_from_what_overflows():
+    """A kernel so large that nothing can be factorised ends an iteration, not the fit."""
+    problem, score = score_of(KERNELS["rbf"], tol=1e-3)
+    with np.errstate(all="ignore"):
+        value, gradient = score.objective(np.array([700.0, 0.0, 0.0]))
+    assert value == -WORST_SCORE
+    assert np.array_equal(gradient, np.zeros(3))
+    theta = problem.prior.spec.theta
+    value, gradient = score.objective(theta)
+    assert value == -score.at(theta).scores.mean
+    assert np.array_equal(gradient, -score.at(theta).gradient())

@@ -1,0 +1,223 @@
+"""The nearest rows, and which rows ask which."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
+
+from xgpc.learning.queries import Queries
+from xgpc.rows import neighbours
+from xgpc.rows.neighbours import Neighbours
+
+
+def distances(rows, points, index):
+    return np.sqrt(np.sum((rows[index] - points[:, None]) ** 2, axis=2))
+
+
+def nearest_distances(rows, points, k):
+    """Of the k nearest, by comparing all."""
+    squares = np.sum((points[:, None] - rows) ** 2, axis=2)
+    return np.sqrt(np.sort(squares, axis=1)[:, :k])
+
+
+def assert_nearest(rows, points, index):
+    """Which of equally near rows they are does not matter."""
+    r, k = index.shape
+    assert all(len(np.unique(found)) == k for found in index)
+    assert_allclose(distances(rows, points, index), nearest_distances(rows, points, k), rtol=1e-7, atol=1e-7)
+    assert r == len(points)
+
+
+def rows_of(n, d, kind):
+    rng = np.random.default_rng(n + d)
+    rows = rng.normal(size=(n, d))
+    if kind == "rounded":
+        rows = np.round(rows)
+    if kind == "repeated":
+        rows[:] = rows[rng.integers(3, size=n)]
+    if kind == "constant":
+        rows[:] = 1.5
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["distinct", "rounded", "repeated", "constant"])
+@pytest.mark.parametrize(("d", "method"), [(1, "tree"), (3, "tree"), (25, "all")])
+@pytest.mark.parametrize("k", [1, 2, 24])
+def test_the_nearest_are_found(kind, d, method, k):
+    rows = rows_of(700, d, kind)
+    near = Neighbours(rows)
+    # Of equal rows any tree has few to look at.
+    assert near.method == method or kind in ("repeated", "constant")
+    points = np.random.default_rng(1).normal(size=(30, d))
+    assert_nearest(rows, points, near.of(points, k))
+
+
+@pytest.mark.parametrize("kind", ["distinct", "rounded", "repeated", "constant"])
+@pytest.mark.parametrize("d", [2, 25])
+@pytest.mark.parametrize("k", [1, 7, 299])
+def test_a_row_is_not_among_its_neighbours(kind, d, k):
+    """Not even if more than k rows are equal to it; with k = n - 1 all others are."""
+    rows = rows_of(300, d, kind)
+    index = Neighbours(rows).of_rows(k)
+    assert index.shape == (300, k)
+    assert index.dtype == np.int64
+    assert not np.any(index == np.arange(300)[:, None])
+    assert all(len(np.unique(found)) == k for found in index)
+    expected = nearest_distances(rows, rows, k + 1)[:, 1:]
+    assert_allclose(distances(rows, rows, index), expected, rtol=1e-7, atol=1e-7)
+    if k == 299:
+        assert np.array_equal(np.sort(index, axis=1), [np.delete(np.arange(300), i) for i in range(300)])
+
+
+def test_trees_are_for_what_they_are_fast_for():
+    """Rows on a line in many dimensions are low-dimensional, normal ones are not."""
+    rng = np.random.default_rng(0)
+    line = rng.normal(size=(8000, 1)) * rng.normal(size=20)
+    assert Neighbours(line).method == "tree"
+    assert Neighbours(rng.normal(size=(8000, 20))).method == "all"
+
+
+def test_clusters_find_most_of_the_nearest():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(31_000, 12))
+    near = Neighbours(rows)
+    assert near.method == "clusters"
+    some = rng.choice(len(rows), 40, replace=False)
+    found = near.of(rows[some], 24)
+    squares = np.sum((rows[some][:, None] - rows) ** 2, axis=2)
+    exact = np.argsort(squares, axis=1)[:, :24]
+    shares = [len(np.intersect1d(*pair)) / 24 for pair in zip(found, exact, strict=True)]
+    assert np.mean(shares) > 0.5
+    assert np.array_equal(found[:, 0], some)
+    assert all(len(np.unique(row)) == 24 for row in found)
+    sorted_distances = distances(rows, rows[some], found)
+    assert np.all(np.diff(sorted_distances, axis=1) >= 0.0)
+
+
+def test_clusters_of_equal_rows(monkeypatch):
+    """All of them are in one cluster, which is searched whole; so are many neighbours."""
+    monkeypatch.setattr(neighbours, "EXACT_ROWS", 100)
+    monkeypatch.setattr(neighbours, "COMPARED_ROWS", 64)
+    rows = rows_of(400, 25, "distinct")
+    rows[100:300] = rows[0]
+    near = Neighbours(rows)
+    assert near.method == "clusters"
+    for k in (1, 12, 60, 399):
+        index = near.of_rows(k)
+        assert not np.any(index == np.arange(400)[:, None])
+        assert all(len(np.unique(found)) == k for found in index)
+        twins = np.concatenate([[0], np.arange(100, 300)])
+        assert np.all(np.isin(index[twins][:, : min(k, 200)], twins))
+
+
+@pytest.mark.parametrize("method", ["tree", "all", "clusters"])
+def test_any_number_of_threads_finds_the_same(method, monkeypatch):
+    """Of equally near rows, too."""
+    if method == "clusters":
+        monkeypatch.setattr(neighbours, "EXACT_ROWS", 100)
+        monkeypatch.setattr(neighbours, "COMPARED_ROWS", 500)
+    rows = rows_of(2500, 2 if method == "tree" else 25, "rounded")
+    near = Neighbours(rows)
+    assert near.method == method
+    one = near.of_rows(20, 1)
+    assert all(np.array_equal(one, near.of_rows(20, n_threads)) for n_threads in (2, 3))
+
+
+@pytest.mark.parametrize("d", [2, 25])
+def test_no_neighbours(d):
+    rows = rows_of(60, d, "distinct")
+    near = Neighbours(rows)
+    assert near.of(rows[:5], 0).shape == (5, 0)
+    assert near.of_rows(0).shape == (60, 0)
+
+
+# Queries.
+
+
+def queries(n=1000, groups=None, splitter=None, seed=0):
+    labels = np.where(np.arange(n) % 3, 1.0, -1.0)
+    return Queries(n, groups, splitter, labels, np.random.RandomState(seed))
+
+
+def assert_parts(one, n, size=None):
+    support, asked = one
+    for rows in one:
+        assert np.all(np.diff(rows) > 0)
+        assert len(rows)
+        assert rows[0] >= 0
+        assert rows[-1] < n
+    assert not len(np.intersect1d(support, asked))
+    assert size is None or len(support) + len(asked) <= size
+
+
+@pytest.mark.parametrize("size", [8, 400, 1000, 5000])
+def test_rows_ask_at_random(size):
+    source = queries()
+    draws = [source.draw(number, size) for number in range(2)]
+    for one in draws:
+        assert_parts(one, 1000)
+        support, asked = one
+        assert len(support) + len(asked) == min(size, 1000)
+        assert len(asked) == min(size, 1000) // 4
+    assert not np.array_equal(draws[0][1], draws[1][1])
+    others, kept = source.decision()
+    assert_parts((others, kept), 1000)
+    assert len(kept) == 50
+    assert len(others) == 950
+
+
+@pytest.mark.parametrize("sizes", [[1] * 1000, [10] * 100, [990, 10], [10, 990], [500, 499, 1]])
+def test_groups_stay_on_one_side(sizes):
+    groups = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    source = queries(groups=groups)
+    splits = [source.decision(), *(source.draw(number, size) for number in range(5) for size in (100, 1000))]
+    for one in splits:
+        assert_parts(one, 1000)
+        assert not len(np.intersect1d(*(groups[rows] for rows in one)))
+        # However unequal the groups are, there are rows to learn from.
+        assert len(one[0]) >= 50
+
+
+def test_rows_among_others_keep_their_groups():
+    groups = np.repeat(np.arange(100), 10)
+    source, rows = queries(groups=groups), np.arange(0, 1000, 3)
+    for one in (source.among(rows).decision(), source.among(rows).draw(0, 200)):
+        assert not len(np.intersect1d(*(groups[rows[part]] for part in one)))
+
+
+@pytest.mark.parametrize("size", [50, 400, 1000])
+def test_time_runs_one_way(size):
+    """Every row that asks is later than all that answer."""
+    source = queries(splitter=TimeSeriesSplit(5))
+    splits = [source.decision(), *(source.draw(number, size) for number in range(7))]
+    for one in splits:
+        assert_parts(one, 1000)
+        assert one[0][-1] < one[1][0]
+    assert source.decision()[1][-1] == 999
+    # What is decided by is later than what is learned from, however that is divided again.
+    others, kept = source.decision()
+    again = source.among(others).draw(0, size)
+    assert_parts(again, len(others))
+    assert again[0][-1] < again[1][0]
+    assert others[again[1][-1]] < kept[0]
+
+
+def test_splitters_see_groups():
+    groups = np.repeat(np.arange(50), 20)
+    source = queries(groups=groups, splitter=GroupKFold(5))
+    for one in (source.decision(), *(source.draw(number, 600) for number in range(6))):
+        assert_parts(one, 1000, 1000)
+        assert not len(np.intersect1d(*(groups[rows] for rows in one)))
+
+
+def test_rounds_take_the_splits_in_turn():
+    source = queries(splitter=KFold(4))
+    firsts = [source.draw(number, 1000)[1][0] for number in range(5)]
+    assert firsts == [750, 500, 250, 0, 750]
+
+
+def test_one_group_cannot_be_divided():
+    with pytest.raises(ValueError, match="groups must have two groups or more"):
+        queries(groups=np.zeros(1000)).draw(0, 100)
+    with pytest.raises(ValueError, match="groups must have two groups or more"):
+        queries(groups=np.zeros(1000)).decision()

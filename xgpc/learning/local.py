@@ -140,7 +140,8 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
         return -value, -gradient
 
     theta, fresh = prior.spec.theta, score.at(prior.spec.theta).scores
-    if max_iter and len(theta):
+    # Of a single row there are no neighbours to learn from.
+    if max_iter and k and len(theta):
         low, high = prior.spec.bounds.T
         limits = list(zip(np.maximum(low, theta - MAX_STEP), np.minimum(high, theta + MAX_STEP), strict=True))
         found = minimize(

@@ -253,10 +253,22 @@ def test_bad_groups():
             fit(X, y, n_neighbors=5, groups=groups)
     with pytest.raises(ValueError, match="groups must have two groups or more"):
         fit(X, y, n_neighbors=5, groups=np.zeros(60))
+    with pytest.raises(ValueError, match="groups must be all numbers or all strings"):
+        fit(X, y, n_neighbors=5, groups=np.array(["a", None] * 30, dtype=object))
     with pytest.raises(ValueError, match="number of folds=101"):
         fit(X, y, n_neighbors=5, query_split=TimeSeriesSplit(100))
     with pytest.raises(ValueError, match="groups"):
         fit(X, y, n_neighbors=5, query_split=GroupKFold(3))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_few_rows(n):
+    """Down to one that asks and one that answers, which has no neighbours."""
+    X, y = np.arange(2.0 * n).reshape(n, 2), np.arange(n) % 2
+    model = fit(X, y, n_neighbors=3)
+    assert model.n_neighbors_ == min(3, n - 1)
+    assert np.all(np.isfinite(model.predict_log_proba(X)))
+    assert np.all(np.isfinite(model.query_score_))
 
 
 @pytest.mark.parametrize("n_neighbors", [39, 40, 10**6])

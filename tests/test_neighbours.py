@@ -131,6 +131,18 @@ def test_no_neighbours(d):
     assert near.of_rows(0).shape == (60, 0)
 
 
+@pytest.mark.parametrize("d", [2, 25])
+@pytest.mark.parametrize("scale", [1e-300, 1e100, 1e160, 1e300])
+def test_neighbours_of_far_points_are_rows(d, scale):
+    """Whatever overflows: the compiled predictions read the rows that they are told to."""
+    rows = rows_of(300, d, "distinct")
+    for near, points in ((Neighbours(rows), scale * rows[:5]), (Neighbours(scale * rows), rows[:5])):
+        for index in (near.of(points, 7), near.of_rows(7)):
+            assert index.min() >= 0
+            assert index.max() < 300
+            assert all(len(np.unique(found)) == 7 for found in index)
+
+
 # Queries.
 
 

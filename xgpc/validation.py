@@ -244,6 +244,10 @@ def checked_groups(groups: Any, y: Any, sample_weight: Any) -> np.ndarray:
     groups = np.asarray(groups)
     if groups.shape != (len(y),):
         raise ValueError(f"groups must have one value for each of the {len(y)} rows; its shape is {groups.shape}.")
+    try:
+        np.unique(groups)
+    except TypeError as error:
+        raise ValueError(f"groups must be all numbers or all strings, to be told apart: {error}.") from error
     return groups if sample_weight is None else groups[np.broadcast_to(sample_weight, groups.shape) > 0.0]
 
 

@@ -200,6 +200,8 @@ def local_marginals(block: Block, state: Neighbourhoods) -> tuple[np.ndarray, np
 
 def predicted(executor: Executor, state: Neighbourhoods) -> tuple[np.ndarray, np.ndarray]:
     """Means and variances (C, r); O(r (k^2 (m + d) + C (k^3 + m^2)))."""
+    if not len(state.index):
+        return np.empty((state.n_latents, 0)), np.empty((state.n_latents, 0))
     means, variances = zip(*executor.map(local_marginals, state.source(), state), strict=True)
     return np.concatenate(means, axis=1), np.concatenate(variances, axis=1)
 

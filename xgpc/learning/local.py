@@ -146,7 +146,8 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     theta = prior.spec.theta
     before = learned = score.at(theta).scores
     n_iter = n_evaluations = 0
-    if max_iter and len(theta):
+    # Of a single row there are no neighbours to learn from.
+    if max_iter and k and len(theta):
         low, high = prior.spec.bounds.T
         limits = np.column_stack([np.maximum(low, theta - MAX_STEP), np.minimum(high, theta + MAX_STEP)])
         found = minimize(

@@ -22,6 +22,8 @@ TREE_SHARE, PROBES = 0.03, 50
 EXACT_ROWS, COMPARED_ROWS = 30_000, 4096
 # Points of a call to a search by comparing: enough that the calls themselves cost nothing.
 CALL_POINTS = 1024
+# Coordinates beyond this are put there: with larger ones squared distances overflow, and a tree finds none.
+LARGEST = 1e150
 OPENMP = ThreadpoolController()
 
 Item = TypeVar("Item")
@@ -39,7 +41,7 @@ class Neighbours:
     """
 
     def __init__(self, rows: np.ndarray):
-        self.rows = np.ascontiguousarray(rows, dtype=np.float64)
+        self.rows = _limited(rows)
         self.n_rows = len(rows)
         if self._is_low_dimensional():
             self.method = "tree"
@@ -71,7 +73,7 @@ class Neighbours:
 
     def of(self, points: np.ndarray, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
-        points = np.ascontiguousarray(points, dtype=np.float64)
+        points = _limited(points)
         if k == 0:
             return np.empty((len(points), 0), dtype=np.int64)
         if self.method == "tree":
@@ -102,6 +104,10 @@ class Neighbours:
 
         _each(search, np.unique(nearest), n_threads)
         return found
+
+
+def _limited(points: np.ndarray) -> np.ndarray:
+    return np.clip(np.ascontiguousarray(points, dtype=np.float64), -LARGEST, LARGEST)
 
 
 def _each(function: Callable[[Item], np.ndarray | None], items: Iterable[Item], n_threads: int) -> list[Any]:

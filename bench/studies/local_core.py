@@ -65,4 +65,4 @@ def report(records):
             found = [(f"{name}, threads: {threads}", record["numbers"]) for threads in THREADS]
             rows.append([size, name, *("{:.2f} us, {:.2f} x ideal".format(numbers[f"{key}: microseconds a row"],
                          numbers[f"{key}: ratio to ideal"]) for key, numbers in found)])  # fmt: skip
-    return table(["size", "what", "one thread", "two threads"], rows)
+    return table(["size", "what", "one thread", "two threads"], rows) if rows else ""

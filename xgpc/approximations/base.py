@@ -92,12 +92,6 @@ class Training:
         """Some of the rows in memory, by their numbers, their weights times ``scale``; all of them for None."""
         return self if rows is None else replace(self, source=self.source.sample(rows, scale))
 
-    def gather(self) -> tuple[np.ndarray, np.ndarray]:
-        """Labels and weights (n,) of all rows."""
-        blocks = self.source.blocks()
-        weights = [block.weight if len(block.weight) else np.ones(len(block)) for block in blocks]
-        return np.concatenate([block.y for block in blocks]), np.concatenate(weights)
-
     def uncached(self) -> Training:
         """The same, without memory for caches of whitened rows."""
         source = self.source

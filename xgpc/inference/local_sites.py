@@ -10,7 +10,7 @@ import numpy as np
 from .._kernels import InducingKernel
 from ..approximations.local import Coefficients, LocalRows, Neighbourhoods, Sites, coefficients, predicted
 from ..rows.executor import Executor
-from ..rows.source import RowSource
+from ..rows.source import RowSource, labels_and_weights
 from .links import Link
 
 # Share of the way that a sweep takes the sites of all rows at once; less after a sweep that changed them more than the
@@ -87,13 +87,6 @@ class Cavity:
         share, (precision, linear) = self.share, self.own
         by_variance = share**2 * (d_variance + d_mean * (linear - self.mean * precision))
         return share * d_mean, by_variance
-
-
-def labels_and_weights(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and weights (n,) of all rows."""
-    blocks = source.blocks()
-    weights = [block.weight if len(block.weight) else np.ones(len(block)) for block in blocks]
-    return np.concatenate([block.y for block in blocks]), np.concatenate(weights)
 
 
 def cavities(executor: Executor, local: Local, sites: Sites, q: Coefficients, seen: np.ndarray | slice) -> Cavity:

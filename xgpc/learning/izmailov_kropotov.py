@@ -13,6 +13,7 @@ from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import Point, carry_over, coordinate_ascent, restated, update
 from ..inference.history import History
 from ..likelihoods import LIKELIHOODS
+from ..rows.source import labels_and_weights
 from ..statistics import GivenSites, PriorVariances, StatedSites, prior_curvature, quadratic_constant, stated
 from .profile import PATIENCE, Coordinates, Options, Outcome, lbfgs, thetas
 
@@ -81,7 +82,7 @@ class JointBound(FixedSites):
     def __init__(self, training: Training, point: Point[KernelPosterior], learn_inducing: bool):
         super().__init__(training, point, learn_inducing)
         self.n_rows = len(training)
-        self.y, self.weight = training.gather()
+        self.y, self.weight = labels_and_weights(training.source)
         xi = np.sqrt(self._second_moments(point.q))
         self.start = self.vector = np.concatenate([self.start, xi])
 

@@ -18,11 +18,11 @@ from ..approximations.local import (
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
 from ..inference.links import Link
-from ..inference.local_sites import Local, Sweeps, converged_sites, labels_and_weights, start_sites
+from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
 from ..kernels.spec import KernelSpec
 from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
-from ..rows.source import ArraySource
+from ..rows.source import ArraySource, labels_and_weights
 from .queries import Queries
 from .query_score import QueryScore, Scores, standard_error
 

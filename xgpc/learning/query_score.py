@@ -27,9 +27,9 @@ from ..approximations.local_gradient import (
 )
 from ..approximations.sparse import SparsePrior
 from ..inference.links import Link
-from ..inference.local_sites import Cavity, Local, cavities, labels_and_weights
+from ..inference.local_sites import Cavity, Local, cavities
 from ..rows.executor import Executor
-from ..rows.source import RowSource
+from ..rows.source import RowSource, labels_and_weights
 
 # Mean score, in nats, below any other.
 WORST_SCORE = -1e3

@@ -89,3 +89,10 @@ class ArraySource:
     def uncached(self) -> ArraySource:
         """The same rows, without memory for caches of whitened ones."""
         return ArraySource(self.X, self.y, self.weight, 0)
+
+
+def labels_and_weights(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and weights (n,) of all rows."""
+    blocks = source.blocks()
+    weights = [block.weight if len(block.weight) else np.ones(len(block)) for block in blocks]
+    return np.concatenate([block.y for block in blocks]), np.concatenate(weights)

@@ -1,13 +1,18 @@
-/* Linear algebra of eight small problems side by side, one in each lane: element e of all of them stands at
- * [8 e ... 8 e + 7]. A lane's results do not depend on what the others hold. Triangles are packed row by row. */
+/* Linear algebra of XG_WIDTH small problems, 8 or 4, side by side, one in each lane: element e of all of them stands at
+ * [XG_WIDTH e ... XG_WIDTH e + XG_WIDTH - 1]. A lane's results do not depend on what the others hold. Triangles are packed
+ * row by row. Compilers keep vectors that are wider than the registers in memory, ten times as slow: so the width. */
 #ifndef XGPC_LANES_H
 #define XGPC_LANES_H
 
 #include "vmath.h"
 
-/* In memory like eight, or four, doubles. */
-typedef double lanes __attribute__((vector_size(8 * XG_LANES), aligned(8), may_alias));
-typedef double half_lanes __attribute__((vector_size(4 * XG_LANES), aligned(8), may_alias));
+#if XG_WIDTH != 4 && XG_WIDTH != 8
+#error "XG_WIDTH must be 4 or 8"
+#endif
+
+/* In memory like so many doubles, and like four. */
+typedef double lanes __attribute__((vector_size(8 * XG_WIDTH), aligned(8), may_alias));
+typedef double four_lanes __attribute__((vector_size(32), aligned(8), may_alias));
 
 #define PACKED(i) ((i) * ((i) + 1) / 2)
 #define LANES(p) ((lanes *)(p))
@@ -15,13 +20,13 @@ typedef double half_lanes __attribute__((vector_size(4 * XG_LANES), aligned(8), 
 
 /* out[l] = element l of each of four rows, of four */
 XG_INLINE void transpose_four(const double *row0, const double *row1, const double *row2, const double *row3,
-                              half_lanes *out, ptrdiff_t stride)
+                              four_lanes *out, ptrdiff_t stride)
 {
-#define ROW(r) (*(const half_lanes *)(r))
-    half_lanes even0 = __builtin_shufflevector(ROW(row0), ROW(row1), 0, 4, 2, 6);
-    half_lanes odd0 = __builtin_shufflevector(ROW(row0), ROW(row1), 1, 5, 3, 7);
-    half_lanes even1 = __builtin_shufflevector(ROW(row2), ROW(row3), 0, 4, 2, 6);
-    half_lanes odd1 = __builtin_shufflevector(ROW(row2), ROW(row3), 1, 5, 3, 7);
+#define ROW(r) (*(const four_lanes *)(r))
+    four_lanes even0 = __builtin_shufflevector(ROW(row0), ROW(row1), 0, 4, 2, 6);
+    four_lanes odd0 = __builtin_shufflevector(ROW(row0), ROW(row1), 1, 5, 3, 7);
+    four_lanes even1 = __builtin_shufflevector(ROW(row2), ROW(row3), 0, 4, 2, 6);
+    four_lanes odd1 = __builtin_shufflevector(ROW(row2), ROW(row3), 1, 5, 3, 7);
     out[0] = __builtin_shufflevector(even0, even1, 0, 1, 4, 5);
     out[stride] = __builtin_shufflevector(odd0, odd1, 0, 1, 4, 5);
     out[2 * stride] = __builtin_shufflevector(even0, even1, 2, 3, 6, 7);
@@ -29,20 +34,21 @@ XG_INLINE void transpose_four(const double *row0, const double *row1, const doub
 #undef ROW
 }
 
-/* Eight columns of the rows that eight lanes want, by shuffles: far faster than element by element. */
+/* XG_WIDTH columns of the rows that the lanes want, by shuffles: far faster than element by element. */
 XG_INLINE void transpose(const double *values, const int64_t *index, ptrdiff_t width, lanes *out, ptrdiff_t stride)
 {
-    for (int half = 0; half < 2; ++half) {
+    const ptrdiff_t parts = XG_WIDTH / 4;
+    for (ptrdiff_t part = 0; part < parts; ++part) {
         const double *row[4];
-        half_lanes *to = (half_lanes *)out + half;
         for (int l = 0; l < 4; ++l)
-            row[l] = values + index[4 * half + l] * width;
-        transpose_four(row[0], row[1], row[2], row[3], to, 2 * stride);
-        transpose_four(row[0] + 4, row[1] + 4, row[2] + 4, row[3] + 4, to + 8 * stride, 2 * stride);
+            row[l] = values + index[4 * part + l] * width;
+        for (ptrdiff_t column = 0; column < parts; ++column)
+            transpose_four(row[0] + 4 * column, row[1] + 4 * column, row[2] + 4 * column, row[3] + 4 * column,
+                           (four_lanes *)(out + 4 * column * stride) + part, parts * stride);
     }
 }
 
-/* Rows of a row-major (., width) that each lane wants: index (count, 8). */
+/* Rows of a row-major (., width) that each lane wants: index (count, XG_WIDTH). */
 typedef struct {
     ptrdiff_t count, width;
     const int64_t *index;
@@ -55,12 +61,12 @@ XG_INLINE void gather(const lane_rows *rows, ptrdiff_t first, ptrdiff_t size, la
 {
     const double *values = rows->values + first;
     for (ptrdiff_t j = 0; j < rows->count; ++j, out += row_stride) {
-        const int64_t *index = rows->index + j * XG_LANES;
+        const int64_t *index = rows->index + j * XG_WIDTH;
         ptrdiff_t q = 0;
-        for (; q + XG_LANES <= size; q += XG_LANES)
+        for (; q + XG_WIDTH <= size; q += XG_WIDTH)
             transpose(values + q, index, rows->width, out + q * column_stride, column_stride);
         for (; q < size; ++q)
-            for (int l = 0; l < XG_LANES; ++l)
+            for (int l = 0; l < XG_WIDTH; ++l)
                 ((double *)(out + q * column_stride))[l] = values[index[l] * rows->width + q];
     }
 }
@@ -68,11 +74,11 @@ XG_INLINE void gather(const lane_rows *rows, ptrdiff_t first, ptrdiff_t size, la
 /* out[l width + q] = lane l of values[q], of the first lanes */
 XG_INLINE void scatter(ptrdiff_t n_lanes, ptrdiff_t width, const lanes *values, double *out)
 {
-    const int64_t places[XG_LANES] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const int64_t places[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     ptrdiff_t q = 0;
-    for (; q + XG_LANES <= width; q += XG_LANES) {
-        lanes part[XG_LANES];
-        transpose((const double *)(values + q), places, XG_LANES, part, 1);
+    for (; q + XG_WIDTH <= width; q += XG_WIDTH) {
+        lanes part[XG_WIDTH];
+        transpose((const double *)(values + q), places, XG_WIDTH, part, 1);
         for (ptrdiff_t l = 0; l < n_lanes; ++l)
             *LANES(out + l * width + q) = part[l];
     }
@@ -85,58 +91,61 @@ XG_INLINE void scatter(ptrdiff_t n_lanes, ptrdiff_t width, const lanes *values, 
 XG_INLINE void combine(const lane_rows *rows, const lanes *weights, double *out)
 {
     ptrdiff_t width = rows->width;
-    for (ptrdiff_t l = 0; l < XG_LANES; ++l, out += width) {
+    for (ptrdiff_t l = 0; l < XG_WIDTH; ++l, out += width) {
         const int64_t *index = rows->index + l;
         const double *weight = (const double *)weights + l;
         ptrdiff_t q = 0;
-        for (; q + 4 * XG_LANES <= width; q += 4 * XG_LANES) {
+        for (; q + 4 * XG_WIDTH <= width; q += 4 * XG_WIDTH) {
             lanes s0 = {0.0}, s1 = {0.0}, s2 = {0.0}, s3 = {0.0};
             for (ptrdiff_t j = 0; j < rows->count; ++j) {
-                const lanes *row = (const lanes *)(rows->values + index[j * XG_LANES] * width + q);
-                s0 += row[0] * weight[j * XG_LANES];
-                s1 += row[1] * weight[j * XG_LANES];
-                s2 += row[2] * weight[j * XG_LANES];
-                s3 += row[3] * weight[j * XG_LANES];
+                const lanes *row = (const lanes *)(rows->values + index[j * XG_WIDTH] * width + q);
+                s0 += row[0] * weight[j * XG_WIDTH];
+                s1 += row[1] * weight[j * XG_WIDTH];
+                s2 += row[2] * weight[j * XG_WIDTH];
+                s3 += row[3] * weight[j * XG_WIDTH];
             }
             LANES(out + q)[0] = s0;
             LANES(out + q)[1] = s1;
             LANES(out + q)[2] = s2;
             LANES(out + q)[3] = s3;
         }
-        for (; q + XG_LANES <= width; q += XG_LANES) {
+        for (; q + XG_WIDTH <= width; q += XG_WIDTH) {
             lanes s = {0.0};
             for (ptrdiff_t j = 0; j < rows->count; ++j)
-                s += *(const lanes *)(rows->values + index[j * XG_LANES] * width + q) * weight[j * XG_LANES];
+                s += *(const lanes *)(rows->values + index[j * XG_WIDTH] * width + q) * weight[j * XG_WIDTH];
             *LANES(out + q) = s;
         }
         for (; q < width; ++q) {
             double s = 0.0;
             for (ptrdiff_t j = 0; j < rows->count; ++j)
-                s += rows->values[index[j * XG_LANES] * width + q] * weight[j * XG_LANES];
+                s += rows->values[index[j * XG_WIDTH] * width + q] * weight[j * XG_WIDTH];
             out[q] = s;
         }
     }
 }
 
-/* out[j] = in lane l its row j . row l of x (8, width): along the rows, too; one transposing a neighbour adds up */
+/* out[j] = in lane l its row j . row l of x (XG_WIDTH, width): along the rows, too; one transposing a neighbour adds up */
 XG_INLINE void row_dots(const lane_rows *rows, const double *x, lanes *out)
 {
-    const int64_t places[XG_LANES] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const int64_t places[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     ptrdiff_t width = rows->width;
     for (ptrdiff_t j = 0; j < rows->count; ++j) {
-        lanes part[XG_LANES], sum[XG_LANES];
-        for (int l = 0; l < XG_LANES; ++l) {
-            const double *row = rows->values + rows->index[j * XG_LANES + l] * width, *to = x + l * width;
+        lanes part[XG_WIDTH], sum[XG_WIDTH];
+        for (int l = 0; l < XG_WIDTH; ++l) {
+            const double *row = rows->values + rows->index[j * XG_WIDTH + l] * width, *to = x + l * width;
             lanes s = {0.0};
             ptrdiff_t q = 0;
-            for (; q + XG_LANES <= width; q += XG_LANES)
+            for (; q + XG_WIDTH <= width; q += XG_WIDTH)
                 s += *(const lanes *)(row + q) * *(const lanes *)(to + q);
             for (; q < width; ++q)
                 s[0] += row[q] * to[q];
             part[l] = s;
         }
-        transpose((const double *)part, places, XG_LANES, sum, 1);
-        out[j] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+        transpose((const double *)part, places, XG_WIDTH, sum, 1);
+        out[j] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+#if XG_WIDTH == 8
+        out[j] += (sum[4] + sum[5]) + (sum[6] + sum[7]);
+#endif
     }
 }
 
@@ -275,7 +284,7 @@ XG_INLINE lanes dot(ptrdiff_t n, const lanes *x, const lanes *y)
 
 XG_INLINE lanes root_of(lanes x)
 {
-    for (int l = 0; l < XG_LANES; ++l)
+    for (int l = 0; l < XG_WIDTH; ++l)
         x[l] = sqrt(x[l]);
     return x;
 }

@@ -3,13 +3,22 @@
 #include "lanes.h"
 #include "profiles.h"
 
-#define ALIGNMENT (XG_LANES * sizeof(double))
+/* Compiled once for each instruction set, with its own width and names; see local_variants.c. */
+#define XG_JOINED(name, variant) name##_##variant
+#define XG_EXPANDED(name, variant) XG_JOINED(name, variant)
+#define XG_VARIANT(name) XG_EXPANDED(name, XG_INSTRUCTIONS)
 
-/* Eight rows at work. D has, below the rows of the neighbours and of x, a row -A w of each class. */
+ptrdiff_t XG_VARIANT(xg_local_scratch)(const xg_local_kernel *, const xg_local_support *, ptrdiff_t);
+void XG_VARIANT(xg_local_predict)(const xg_local_kernel *, const xg_local_support *, const xg_local_rows *, double *,
+                                  double *, double *, const xg_local_gradient *);
+
+#define ALIGNMENT (XG_WIDTH * sizeof(double))
+
+/* XG_WIDTH rows at work. D has, below the rows of the neighbours and of x, a row -A w of each class. */
 typedef struct {
     ptrdiff_t n_lanes; /* rows in use; the others repeat the last */
-    int64_t row[XG_LANES], place[XG_LANES];
-    int64_t *index; /* (k, 8), neighbours */
+    int64_t row[XG_WIDTH], place[XG_WIDTH];
+    int64_t *index; /* (k, XG_WIDTH), neighbours */
     lanes *chunk, *a, *h, *value, *slope, *shaped, *D, *B, *G;
     lanes *precision, *root, *linear, *gamma, *eta, *Dr, *f, *e, *De, *chi;
     lanes *b, *Vb, *Va, *beta, *s, *d_a, *rows;
@@ -56,9 +65,9 @@ static ptrdiff_t lanes_of(const xg_local_kernel *kernel, const xg_local_support 
     return used + k;
 }
 
-ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)
+ptrdiff_t XG_VARIANT(xg_local_scratch)(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)
 {
-    return XG_LANES * (1 + lanes_of(kernel, support, k, NULL, NULL));
+    return XG_WIDTH * (1 + lanes_of(kernel, support, k, NULL, NULL));
 }
 
 /* Scratch from the next full cache line: vectors that span two lines take twice as long. */
@@ -114,7 +123,7 @@ XG_INLINE void arguments(const xg_local_kernel *kernel, const xg_local_support *
         lanes *row = g->h + PACKED(i);
         for (ptrdiff_t j = 0; j < i; ++j) {
             lanes h = row[j] + (norm[i] + norm[j]);
-            for (int l = 0; l < XG_LANES; ++l)
+            for (int l = 0; l < XG_WIDTH; ++l)
                 h[l] = xg_min(h[l], 0.0);
             row[j] = h;
         }
@@ -131,7 +140,7 @@ XG_INLINE void kernel_block(const xg_local_kernel *kernel, const xg_local_suppor
     for (ptrdiff_t f = 0; f < kernel->n_factors; ++f) {
         double *slope = with_slopes ? (double *)(g->slope + f * T) : NULL;
         arguments(kernel, support, rows, f, g);
-        xg_profile_array(kernel->family[f], kernel->shape[f], XG_LANES * size, (const double *)g->h,
+        xg_profile_array(kernel->family[f], kernel->shape[f], XG_WIDTH * size, (const double *)g->h,
                          (double *)(g->value + f * T), slope, (double *)(g->shaped + f * T));
     }
     for (ptrdiff_t p = 0; p < T; ++p)
@@ -168,9 +177,9 @@ XG_INLINE void residual_block(const xg_local_support *support, const xg_local_ro
         }
         products(k + 1 + C, g->chunk, size, -1.0, g->D);
     }
-    for (int l = 0; l < XG_LANES; ++l) {
+    for (int l = 0; l < XG_WIDTH; ++l) {
         for (ptrdiff_t j = 0; j < k; ++j)
-            g->D[PACKED(j) + j][l] = support->residual[g->index[j * XG_LANES + l]];
+            g->D[PACKED(j) + j][l] = support->residual[g->index[j * XG_WIDTH + l]];
         g->D[PACKED(k) + k][l] = rows->residual[g->row[l]];
     }
 }
@@ -184,9 +193,9 @@ XG_INLINE void factorise(const xg_local_support *support, ptrdiff_t k, ptrdiff_t
 {
     const double *precision = support->precision + c * support->n, *linear = support->linear + c * support->n;
     for (ptrdiff_t j = 0; j < k; ++j)
-        for (int l = 0; l < XG_LANES; ++l) {
-            g->precision[j][l] = precision[g->index[j * XG_LANES + l]];
-            g->linear[j][l] = linear[g->index[j * XG_LANES + l]];
+        for (int l = 0; l < XG_WIDTH; ++l) {
+            g->precision[j][l] = precision[g->index[j * XG_WIDTH + l]];
+            g->linear[j][l] = linear[g->index[j * XG_WIDTH + l]];
         }
     for (ptrdiff_t i = 0; i < k; ++i) {
         const lanes *row = g->D + PACKED(i);
@@ -220,7 +229,7 @@ XG_INLINE prediction predict(const xg_local_support *support, const xg_local_row
     for (ptrdiff_t j = 0; j < k; ++j)
         g->gamma[j] = g->B[PACKED(k) + j];
     p.variance = g->D[PACKED(k) + k] - dot(k, g->gamma, g->gamma);
-    for (int l = 0; l < XG_LANES; ++l)
+    for (int l = 0; l < XG_WIDTH; ++l)
         p.variance[l] = xg_max(p.variance[l], 0.0);
     solve_upper(k, g->B, g->gamma);
     for (ptrdiff_t j = 0; j < k; ++j)
@@ -235,7 +244,7 @@ XG_INLINE prediction predict(const xg_local_support *support, const xg_local_row
     for (ptrdiff_t q = 0; q < m; ++q)
         g->b[q] = g->a[q] - g->b[q];
     if (rows->own_precision) {
-        for (int l = 0; l < XG_LANES; ++l) {
+        for (int l = 0; l < XG_WIDTH; ++l) {
             p.own_precision[l] = rows->own_precision[c * rows->n + g->row[l]];
             p.own_linear[l] = rows->own_linear[c * rows->n + g->row[l]];
         }
@@ -288,7 +297,7 @@ XG_INLINE void pull_back_sites(const xg_local_support *support, const xg_local_r
     const lanes *D_x = g->D + PACKED(k);
     lane_rows near = neighbours(rows, g, support->a, support->m);
     symmetric_times(k, g->D, g->linear, g->Dr);
-    scatter(XG_LANES, support->m, g->beta, (double *)g->rows);
+    scatter(XG_WIDTH, support->m, g->beta, (double *)g->rows);
     row_dots(&near, (const double *)g->rows, g->f);
     for (ptrdiff_t j = 0; j < k; ++j) {
         g->f[j] = -g->f[j] - g_variance * D_x[j] - g_mean * g->Dr[j];
@@ -314,7 +323,7 @@ XG_INLINE void pull_back(const xg_local_support *support, const xg_local_rows *r
     const double *w = support->w + c * m;
     lanes g_mean, g_variance, zero = {0.0};
     own_gradient d = {zero, zero, zero};
-    for (int l = 0; l < XG_LANES; ++l) {
+    for (int l = 0; l < XG_WIDTH; ++l) {
         g_mean[l] = l < g->n_lanes ? gradient->d_mean[at + g->row[l]] : 0.0;
         g_variance[l] = l < g->n_lanes ? gradient->d_variance[at + g->row[l]] : 0.0;
     }
@@ -350,7 +359,7 @@ XG_INLINE void pull_back(const xg_local_support *support, const xg_local_rows *r
 XG_INLINE double sum_of(lanes x)
 {
     double total = 0.0;
-    for (int l = 0; l < XG_LANES; ++l)
+    for (int l = 0; l < XG_WIDTH; ++l)
         total += x[l];
     return total;
 }
@@ -447,20 +456,20 @@ XG_INLINE void by_parameters(const xg_local_kernel *kernel, const xg_local_suppo
     }
 }
 
-XG_CLONES
-void xg_local_predict(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
-                      double *scratch, double *mean, double *variance, const xg_local_gradient *gradient)
+void XG_VARIANT(xg_local_predict)(const xg_local_kernel *kernel, const xg_local_support *support,
+                                  const xg_local_rows *rows, double *scratch, double *mean, double *variance,
+                                  const xg_local_gradient *gradient)
 {
     group shared, *g = &shared;
     ptrdiff_t k = rows->k, m = support->m;
     lanes_of(kernel, support, k, g, aligned(scratch));
-    for (ptrdiff_t i = 0; i < rows->n; i += XG_LANES) {
-        g->n_lanes = SMALLER(rows->n - i, XG_LANES);
-        for (int l = 0; l < XG_LANES; ++l) {
+    for (ptrdiff_t i = 0; i < rows->n; i += XG_WIDTH) {
+        g->n_lanes = SMALLER(rows->n - i, XG_WIDTH);
+        for (int l = 0; l < XG_WIDTH; ++l) {
             g->row[l] = SMALLER(i + l, rows->n - 1);
             g->place[l] = l;
             for (ptrdiff_t j = 0; j < k; ++j)
-                g->index[j * XG_LANES + l] = rows->index[g->row[l] * k + j];
+                g->index[j * XG_WIDTH + l] = rows->index[g->row[l] * k + j];
         }
         kernel_block(kernel, support, rows, gradient != NULL, g);
         residual_block(support, rows, g);

@@ -1,0 +1,31 @@
+/* Which of the builds of local.c a machine takes. */
+#include "local.h"
+
+#define XG_DECLARED(variant)                                                                                         \
+    ptrdiff_t xg_local_scratch_##variant(const xg_local_kernel *, const xg_local_support *, ptrdiff_t);              \
+    void xg_local_predict_##variant(const xg_local_kernel *, const xg_local_support *, const xg_local_rows *,        \
+                                    double *, double *, double *, const xg_local_gradient *);
+XG_DECLARED(base)
+#ifdef XG_HAVE_TARGET_CLONES
+XG_DECLARED(v3)
+XG_DECLARED(v4)
+#define XG_CHOSEN(call)                                                                                              \
+    (__builtin_cpu_supports("x86-64-v4")   ? call(v4)                                                                \
+     : __builtin_cpu_supports("x86-64-v3") ? call(v3)                                                                \
+                                           : call(base))
+#else
+#define XG_CHOSEN(call) call(base)
+#endif
+
+ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)
+{
+#define SCRATCH(variant) xg_local_scratch_##variant(kernel, support, k)
+    return XG_CHOSEN(SCRATCH);
+}
+
+void xg_local_predict(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+                      double *scratch, double *mean, double *variance, const xg_local_gradient *gradient)
+{
+#define PREDICT(variant) xg_local_predict_##variant(kernel, support, rows, scratch, mean, variance, gradient)
+    XG_CHOSEN(PREDICT);
+}

@@ -186,7 +186,7 @@ def drift(n, rng):
 def test_queries_in_order_of_time_find_what_lasts():
     """On the last tenth, in the mean over some series: one that is decided by what came before can go wrong."""
     found = {"random": [], "time": [], "none": []}
-    for seed in range(3):
+    for seed in range(2):
         X, y = drift(2230, np.random.default_rng(seed))
         for name, params in {
             "random": {},

@@ -246,7 +246,7 @@ def metric(core: InducingKernel) -> np.ndarray:
     has_scale = core.family != FAMILIES["dot-product"]
     if not np.any(has_scale):
         return np.ones(core.n_features)
-    return np.sqrt(np.sum(core.inverse_length_scale[has_scale] ** 2, axis=0))
+    return np.asarray(np.hypot.reduce(core.inverse_length_scale[has_scale], axis=0))
 
 
 @dataclass(frozen=True, eq=False)

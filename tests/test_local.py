@@ -127,6 +127,17 @@ def test_cavities_and_sites_match_the_moments_of_the_tilted_distribution(link, t
         assert precision > 0.0
 
 
+@pytest.mark.parametrize("v", [6e3, 1e5, 1e6])
+def test_far_logit_cavities_of_huge_variances_do_not_underflow(v):
+    """Towards the tilted branch the normal tails are below the smallest double: their ratios are not."""
+    t = -0.499999 * v
+    (value,), (slope,), _ = _local.cavity_scores(_local.LINKS["logit"], np.array([t]), np.array([v]), np.ones(1))
+    # E[sigma(f)] at t = -v / 2 is E of a logistic function under exp(f / 2): the normal density at 0 times pi.
+    expected = -0.125 * v + np.log(np.pi) - 0.5 * np.log(2.0 * np.pi * v)
+    assert_allclose(value, expected, rtol=1e-4)
+    assert_allclose(slope, 0.5, atol=1e-2)
+
+
 @pytest.mark.parametrize("link", _local.LINKS)
 def test_pull_back_is_the_derivative_of_the_sites(link):
     rng, code = np.random.default_rng(0), _local.LINKS[link]

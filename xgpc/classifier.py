@@ -121,8 +121,8 @@ class GPClassifier(LatentClassifier):
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
-        of all rows: a refit on the same data does not lower it, but for rounding. Between a full Gaussian process and
-        inducing points, kernel and sites go over; the points are new.
+        of all rows: without neighbours a refit on the same data does not lower it, but for rounding. Between a full
+        Gaussian process and inducing points, kernel and sites go over; the points are new.
     n_jobs : int or None, default=None
         Threads over blocks of rows, in passes over all of them; the steps of mini-batches take one. Results do not
         depend on it, bit for bit.
@@ -141,10 +141,10 @@ class GPClassifier(LatentClassifier):
     label_noise_ : float, delta, where there is one
     posterior_ : SparsePosterior, or FullPosterior with ``inducing_points="all"``
     local_posterior_ : LocalPosterior or None
-    n_neighbors_ : int
-        Neighbours that predictions take; 0 without.
+    n_neighbors_ : int, neighbours that predictions take; 0 without
     query_score_ : (float, float) or None
-        Mean log probability, in nats, of rows that neighbours had not been learned from, and its standard error.
+        Mean log probability, in nats, of rows kept apart, and its standard error, of independent rows; with a given
+        number of neighbours of the last query rows before the kernel was fitted to them, which rounds before may have.
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, all constants included; with neighbours that of
         the sparse posterior at the learned kernel, which knows nothing of them.

@@ -30,10 +30,13 @@ XG_INLINE derivatives logit(double t, double v)
     int is_tilted = t < -0.5 * v;
     double mean = is_tilted ? -(t + v) : t;
     double g0 = 0.0, g1 = 0.0, g2 = 0.0, g3 = 0.0, g4 = 0.0;
+    /* All terms are relative to exp(-excess), the tail of about the widest: with v > 5800 their own would underflow. */
+    double excess = mean < 0.0 ? 0.5 * mean * mean / (v + 18.0) : 0.0;
 #define TERM(p, inverse_squared_scale)                                                                               \
     {                                                                                                                \
-        double inverse = 1.0 / sqrt(v + inverse_squared_scale), z = mean * inverse, gauss;                           \
-        double tail = xg_normal_tail(fabs(z), &gauss);                                                               \
+        double inverse = 1.0 / sqrt(v + inverse_squared_scale), z = mean * inverse, x = fabs(z);                     \
+        double gauss = xg_exp(xg_min(excess - 0.5 * z * z, 0.0));                                                    \
+        double tail = gauss * xg_tail_polynomial((x - 4.0) / (x + 4.0)) / (x + 1.0);                                 \
         double slope = p * XG_INV_SQRT_2PI * gauss * inverse;                                                        \
         g0 += p * (z < 0.0 ? tail : 1.0 - tail);                                                                     \
         g1 += slope;                                                                                                 \
@@ -44,7 +47,7 @@ XG_INLINE derivatives logit(double t, double v)
     XG_LOGISTIC_MIXTURE(TERM)
 #undef TERM
     derivatives L = of_logarithm(g0, g1, g2, g3, g4);
-    L.value = log(L.value);
+    L.value = log(L.value) - excess;
     if (is_tilted) {
         L.value += t + 0.5 * v;
         L.first = 1.0 - L.first;

@@ -193,13 +193,14 @@ class Decision:
 
 
 def decide(local: LocalPosterior, sparse: KernelPosterior, source: ArraySource, task: Task) -> Decision:
-    """Neighbours, if the rows of ``source``, which neither has seen, are more likely by over one standard error."""
+    """Neighbours, if the rows of ``source``, which neither has seen, are more likely by over one standard error, and by
+    what a round must gain: neighbours cost time and memory."""
     y, weight = labels_and_weights(source)
     marginals = (map(np.atleast_2d, q.marginals(source.X, task.n_threads)) for q in (local, sparse))
     with_neighbours, without = (task.link.scores(mean, variance, y)[0] for mean, variance in marginals)
     gains = with_neighbours - without
     mean, error = float(np.average(gains, weights=weight)), standard_error(gains, weight)
-    is_local = mean > error
+    is_local = mean > max(error, LEAST_GAIN)
     reason = (
         f"{local.n_neighbors} neighbours change the mean log probability of {len(gains)} rows kept apart by "
         f"{mean:.3g} with a standard error of {error:.2g}: {'taken' if is_local else 'left'}"

@@ -23,7 +23,9 @@ from sklearn.model_selection import GroupShuffleSplit, TimeSeriesSplit
 
 from . import THREADS, Option, Part
 
-APART = ("electricity, in time", "cod-rna, kept apart", "skin_nonskin", "skin_nonskin, kept apart")
+# Names of sets whose splits keep near copies apart.
+IN_TIME, KEPT_APART = "-in-time", "-kept-apart"
+APART = (f"electricity{IN_TIME}", f"cod-rna{KEPT_APART}", "skin_nonskin", f"skin_nonskin{KEPT_APART}")
 # The checkerboard, and the time that more rows of it take.
 BOARD, GROWTH = "checkerboard", "rows"
 TABLED = (*BINARY, "twonorm", *APART)
@@ -44,11 +46,10 @@ METHODS = ("xgpc", "without", "lightgbm", "histogram")
 
 def prepared(problem, seed):
     """A split, and the parameters of a fit and of ``fit`` that say how it was made."""
-    how = problem.name.partition(", ")[2]
-    if how == "in time":
+    if problem.name.endswith(IN_TIME):
         order, size = np.arange(len(problem.X)), len(problem.X) // 10
         return standardised(problem.X, problem.y, order[:-size], order[-size:]), {"query_split": TimeSeriesSplit(5)}, {}
-    if how == "kept apart":
+    if problem.name.endswith(KEPT_APART):
         _, groups = np.unique(problem.X, axis=0, return_inverse=True)
         groups = groups.ravel()
         train, test = next(GroupShuffleSplit(1, test_size=0.1, random_state=seed).split(problem.X, groups=groups))
@@ -100,7 +101,7 @@ def one_split(problem, seed, threads):
 
 
 def measure(problem, splits, threads):
-    if problem.name.endswith("in time"):
+    if problem.name.endswith(IN_TIME):
         splits = 1
     return {"rows": len(problem.y), "runs": [one_split(problem, seed, threads) for seed in range(splits)]}
 
@@ -145,7 +146,7 @@ def parts(options):
         if name in MADE_HERE:
             yield Part(name, partial(MADE_HERE[name], options))
             continue
-        problem = load(options.data, name.partition(", ")[0])
+        problem = load(options.data, name.removesuffix(IN_TIME).removesuffix(KEPT_APART))
         problem = Problem(name, problem.X, problem.y)
         yield Part(name, partial(measure, problem, options.splits, options.threads), name, problem.hash)
 

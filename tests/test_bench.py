@@ -202,6 +202,13 @@ def test_every_stored_file_has_a_study_and_the_readme_has_the_tables():
         assert studies.study(name).report(records.read(name)) in readme
 
 
+def test_pictures_that_documents_show_are_there():
+    for document in (ROOT / "README.md", ROOT / "docs" / "benchmarks.md"):
+        shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", document.read_text(encoding="utf-8"))
+        assert shown
+        assert all((document.parent / path).is_file() for path in shown)
+
+
 def test_every_record_has_all_that_a_reader_needs():
     needed = {"command", "options", "set", "data", "commit", "changed", "files", "date", "processor", "cores",
               "versions", "threads", "others", "numbers"}  # fmt: skip

@@ -58,8 +58,21 @@ def by_neighbours(index: np.ndarray, n: int, pulled: Pulled) -> tuple[ByRows, Si
     return ByRows(d_a, diagonal), (sites[0], sites[1])
 
 
-def by_coefficients(pulled: Pulled, a: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray) -> Sites:
-    """Gradients by w (C, m) and V (C, m, m) of predictions of rows a (r, m), their own terms taken out."""
+def by_coefficients(
+    pulled: Pulled, a: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients by the mean and covariance of q(z) of a function of the predictions of rows, their own terms taken out.
+
+    Parameters
+    ----------
+    pulled : of these rows, as ``pulled_back`` has it
+    a : (r, m), whitened rows
+    d_mean, d_variance : (C, r), gradients by means and variances
+
+    Returns
+    -------
+    d_w, d_V : (C, m) and symmetric (C, m, m)
+    """
     d_w, d_V = [], []
     for b, own, g_mean, g_variance in zip(pulled["b"], pulled["own"], d_mean, d_variance, strict=True):
         d_w.append(g_mean @ b + own[:, 4] @ a)

@@ -62,6 +62,7 @@ class Whitening:
 
 
 def whitened(block: Block, state: Whitening) -> LocalRows:
+    """Of a block: features by length scales, a = L^-1 k(Z, x), and what they leave of k(x, x)."""
     core = state.prior.core
     X = np.ascontiguousarray(block.X, dtype=np.float64)
     a = core.cross(X) @ state.prior.Linv.T
@@ -111,6 +112,7 @@ class Weighted:
 
 
 def natural_sums(block: Block, state: Weighted) -> tuple[np.ndarray, np.ndarray]:
+    """Of a block: sum lambda a a^T (C, m, m) and sum r a (C, m), its part of the natural parameters of q(z)."""
     a, precision, linear = state.a[block.rows], state.precision[:, block.rows], state.linear[:, block.rows]
     return np.stack([(a * values[:, None]).T @ a for values in precision]), linear @ a
 
@@ -193,6 +195,7 @@ class Neighbourhoods:
 
 
 def local_marginals(block: Block, state: Neighbourhoods) -> tuple[np.ndarray, np.ndarray]:
+    """Of a block: means and variances (C, r)."""
     mean, variance = np.empty((2, state.n_latents, len(block)))
     state.compiled.predict(*state.arguments(block), mean, variance)
     return mean, variance
@@ -225,6 +228,7 @@ Pulled = dict[str, np.ndarray]
 
 
 def pull_back(block: Block, state: PullBack) -> tuple[Pulled, tuple[np.ndarray, ...]]:
+    """Of a block: what ``xg_local_gradient`` has of each row, and sums over the rows: terms, shapes and scales."""
     at, here, n = state.at, block.rows, len(block)
     C, k, m = at.n_latents, at.index.shape[1], at.support.a.shape[1]
     widths = {"gamma": k, "chi": k, "b": m, "u": m, "d_precision": k, "d_linear": k, "own": 5}

@@ -140,6 +140,7 @@ def kernel_gradient(
     terms, shapes, scales = pairs
     np.add(cross.terms, terms, out=cross.terms)
     np.add(cross.shapes, shapes, out=cross.shapes)
-    # ``squares`` are what the spec takes as the derivative by log length scales, but for what has inducing points.
+    # By log length scales, sum W_ij (x_i - x_j)^2 is all that pairs have. Of that sum for rows and inducing points
+    # ``squares`` are the part with x^2, which the spec adds as it is: so theirs can be added there.
     np.add(cross.squares, scales, out=cross.squares)
     return prior.spec.gradient(core, cross, gram)[0]

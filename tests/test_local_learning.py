@@ -9,6 +9,7 @@ from scipy.special import expit
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import GroupKFold, TimeSeriesSplit
+from support.executors import Forgetful
 from support.fits import quietly, rows_of
 from support.gradients import derivative
 from support.local import KERNELS, Problem
@@ -16,8 +17,12 @@ from support.reference import moons
 
 from xgpc import GPClassifier, _local
 from xgpc.approximations.local import local_rows, predicted
+from xgpc.inference.history import History
 from xgpc.inference.local_sites import converged_sites, start_sites
-from xgpc.learning.query_score import WORST_SCORE, QueryScore, standard_error
+from xgpc.learning.local import Learnt, Task, fit_sites
+from xgpc.learning.queries import Queries
+from xgpc.learning.query_score import WORST_SCORE, QueryScore, Scores, standard_error
+from xgpc.rows.executor import Threads
 from xgpc.rows.source import ArraySource
 
 
@@ -92,7 +97,29 @@ def test_standard_error_of_equal_weights_is_that_of_the_mean():
     assert standard_error(values[:1], np.ones(1)) == 0.0
 
 
+# Sites of all rows.
+
+
+def test_sites_are_the_same_whoever_works_on_blocks():
+    problem = Problem(KERNELS["rbf"], n=3000)
+    with Threads(1) as one, Threads(3) as three:
+        assert (one.n_threads, three.n_threads, Forgetful().n_threads) == (1, 3, 1)
+        expected, *others = (fit_of(problem, executor) for executor in (one, three, Forgetful()))
+    for other in others:
+        assert np.array_equal(other.precision, expected.precision)
+        assert np.array_equal(other.linear, expected.linear)
+
+
 # Decisions.
+
+
+def fit_of(problem, executor):
+    """The local posterior at a problem's kernel, its sites made by an executor."""
+    queries = Queries(len(problem.X), None, None, problem.y, np.random.RandomState(0))
+    task = Task(executor, problem.source, problem.link, None, problem.n_neighbors, queries, History())
+    nothing = Scores(np.empty(0), np.empty(0))
+    start = start_sites(problem.source, problem.link)
+    return fit_sites(task, Learnt(problem.prior, start, nothing, nothing, 0))[0]
 
 
 def fit(X, y, groups=None, sample_weight=None, **params):

@@ -296,10 +296,10 @@ class LocalPosterior(Value):
             rows = local_rows(executor, self.prior, source)
             return rows, coefficients(executor, source, rows, self.sites)
 
-    def _at(self, executor: Executor, X: np.ndarray, n_threads: int) -> Neighbourhoods:
+    def _at(self, executor: Executor, X: np.ndarray) -> Neighbourhoods:
         support, q = self._support
         rows = local_rows(executor, self.prior, ArraySource(X, cache_bytes=0))
-        index = self.neighbours.of(X * self.metric, self.n_neighbors, n_threads)
+        index = self.neighbours.of(X * self.metric, self.n_neighbors, executor.n_threads)
         return Neighbourhoods(self.prior.core, support, self.sites, q, rows, index)
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -308,7 +308,7 @@ class LocalPosterior(Value):
         A search, and O(r (k^2 (m + d) + C (k^3 + m^2))).
         """
         with Threads(n_jobs) as executor:
-            mean, variance = predicted(executor, self._at(executor, X, executor.n_threads))
+            mean, variance = predicted(executor, self._at(executor, X))
         return mean.reshape(*self.shape, len(X)), variance.reshape(*self.shape, len(X))
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
@@ -323,7 +323,7 @@ class LocalPosterior(Value):
         """
         X = np.asarray(X, dtype=np.float64)
         with Threads(1) as executor:
-            at = self._at(executor, X, 1)
+            at = self._at(executor, X)
             _, variances = predicted(executor, at)
             ones = np.ones(variances.shape)
             found, _ = pulled_back(executor, PullBack(at, ones, np.zeros_like(ones)))

@@ -67,11 +67,6 @@ class Task:
     queries: Queries
     history: History
 
-    @property
-    def n_threads(self) -> int:
-        """For searches, which are not of blocks of rows."""
-        return getattr(self.executor, "n_threads", 1)
-
 
 @dataclass(frozen=True)
 class Learnt:
@@ -139,7 +134,8 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     rows, queries = task.source.sample(support), task.source.sample(asked)
     scale = metric(prior.core)
     near = Neighbours(rows.X * scale)
-    index, query_index = near.of_rows(k, task.n_threads), near.of(queries.X * scale, k, task.n_threads)
+    n_threads = task.executor.n_threads
+    index, query_index = near.of_rows(k, n_threads), near.of(queries.X * scale, k, n_threads)
     here = np.ascontiguousarray(start.sites[0][:, support]), np.ascontiguousarray(start.sites[1][:, support])
     local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, task.link)
     sweeps = converged_sites(task.executor, local, here)
@@ -176,9 +172,8 @@ def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:
     prior, source = learnt.prior, task.source
     k = min(task.n_neighbors, source.n_rows - 1)
     near = Neighbours(source.X * metric(prior.core))
-    local = Local(
-        source, prior.core, local_rows(task.executor, prior, source), near.of_rows(k, task.n_threads), task.link
-    )
+    index = near.of_rows(k, task.executor.n_threads)
+    local = Local(source, prior.core, local_rows(task.executor, prior, source), index, task.link)
     sweeps = converged_sites(task.executor, local, learnt.sites)
     # A copy: it keeps its rows, read-only, whatever their owner does with the given ones.
     return LocalPosterior(prior, np.array(source.X, order="C"), *sweeps.sites, k, task.n_latents), sweeps
@@ -204,7 +199,7 @@ def decide(local: LocalPosterior, sparse: KernelPosterior, source: ArraySource, 
     """Neighbours, if the rows of ``source``, which neither has seen, are more likely by over one standard error, and by
     what a round must gain: neighbours cost time and memory."""
     y, weight = labels_and_weights(source)
-    marginals = (map(np.atleast_2d, q.marginals(source.X, task.n_threads)) for q in (local, sparse))
+    marginals = (map(np.atleast_2d, q.marginals(source.X, task.executor.n_threads)) for q in (local, sparse))
     with_neighbours, without = (task.link.scores(mean, variance, y)[0] for mean, variance in marginals)
     gains = with_neighbours - without
     mean, error = float(np.average(gains, weights=weight)), standard_error(gains, weight)

@@ -53,7 +53,14 @@ Function = Callable[[Block, Any], Result]
 
 
 class Executor(ABC):
-    """Applies a module-level, pure function to every block of a source."""
+    """Applies a module-level, pure function to every block of a source.
+
+    Attributes
+    ----------
+    n_threads : threads of this process that work which is not of blocks, such as a search, may take
+    """
+
+    n_threads: int = 1
 
     @abstractmethod
     def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:

@@ -1,5 +1,6 @@
 """Learning with neighbours: the query score's gradient, what is decided, and what a fit with them keeps."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -108,6 +109,25 @@ def test_sites_are_the_same_whoever_works_on_blocks():
     for other in others:
         assert np.array_equal(other.precision, expected.precision)
         assert np.array_equal(other.linear, expected.linear)
+
+
+def test_predictions_after_a_fit_take_what_it_has_made(monkeypatch):
+    """With the same bits as those from a pickle, which has rows and sites alone."""
+    problem = Problem(KERNELS["sum"], n=300)
+    posterior, T = fit_of(problem, problem.executor), problem.X[:20] + 0.1
+    stored = pickle.dumps(posterior)
+    expected = pickle.loads(stored).marginals(T)
+    assert len(stored) == len(pickle.dumps(replace(posterior)))
+    searches, whitenings = [], []
+    monkeypatch.setattr("xgpc.approximations.local.Neighbours", searches.append)
+    monkeypatch.setattr(
+        "xgpc.approximations.local.local_rows",
+        lambda executor, prior, source: whitenings.append(source.n_rows) or local_rows(executor, prior, source),
+    )
+    assert np.array_equal(posterior.marginals(T), expected)
+    assert not searches
+    assert whitenings == [20]
+    assert len(pickle.dumps(posterior)) == len(stored)
 
 
 # Decisions.

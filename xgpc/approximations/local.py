@@ -273,6 +273,29 @@ class LocalPosterior(Value):
     n_neighbors: int
     n_latents: int | None = None
 
+    @classmethod
+    def from_fit(
+        cls,
+        prior: SparsePrior,
+        X: np.ndarray,
+        sites: Sites,
+        n_neighbors: int,
+        n_latents: int | None,
+        whitened_rows: LocalRows,
+        neighbours: Neighbours,
+    ) -> LocalPosterior:
+        """The same as of the other arguments, with what a fit has made of them: it need not be made again.
+
+        Parameters
+        ----------
+        whitened_rows : of X, as ``local_rows`` makes them
+        neighbours : of X times ``metric``
+        """
+        found = cls(prior, X, *sites, n_neighbors, n_latents)
+        # Values of cached properties, which pickles and files leave out.
+        vars(found).update(whitened_rows=whitened_rows, neighbours=neighbours)
+        return found
+
     @property
     def sites(self) -> Sites:
         return self.precision, self.linear
@@ -290,17 +313,19 @@ class LocalPosterior(Value):
         return Neighbours(self.X * self.metric)
 
     @cached_property
-    def _support(self) -> tuple[LocalRows, Coefficients]:
-        source = ArraySource(self.X, cache_bytes=0)
+    def whitened_rows(self) -> LocalRows:
         with Threads(1) as executor:
-            rows = local_rows(executor, self.prior, source)
-            return rows, coefficients(executor, source, rows, self.sites)
+            return local_rows(executor, self.prior, ArraySource(self.X, cache_bytes=0))
+
+    @cached_property
+    def coefficients(self) -> Coefficients:
+        with Threads(1) as executor:
+            return coefficients(executor, ArraySource(self.X, cache_bytes=0), self.whitened_rows, self.sites)
 
     def _at(self, executor: Executor, X: np.ndarray) -> Neighbourhoods:
-        support, q = self._support
         rows = local_rows(executor, self.prior, ArraySource(X, cache_bytes=0))
         index = self.neighbours.of(X * self.metric, self.n_neighbors, executor.n_threads)
-        return Neighbourhoods(self.prior.core, support, self.sites, q, rows, index)
+        return Neighbourhoods(self.prior.core, self.whitened_rows, self.sites, self.coefficients, rows, index)
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (r,) or (C, r) of the latent functions at the rows of X (r, d).

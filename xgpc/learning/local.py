@@ -172,11 +172,12 @@ def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:
     prior, source = learnt.prior, task.source
     k = min(task.n_neighbors, source.n_rows - 1)
     near = Neighbours(source.X * metric(prior.core))
-    index = near.of_rows(k, task.executor.n_threads)
-    local = Local(source, prior.core, local_rows(task.executor, prior, source), index, task.link)
+    rows = local_rows(task.executor, prior, source)
+    local = Local(source, prior.core, rows, near.of_rows(k, task.executor.n_threads), task.link)
     sweeps = converged_sites(task.executor, local, learnt.sites)
     # A copy: it keeps its rows, read-only, whatever their owner does with the given ones.
-    return LocalPosterior(prior, np.array(source.X, order="C"), *sweeps.sites, k, task.n_latents), sweeps
+    X = np.array(source.X, order="C")
+    return LocalPosterior.from_fit(prior, X, sweeps.sites, k, task.n_latents, rows, near), sweeps
 
 
 @dataclass(frozen=True)

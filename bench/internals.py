@@ -18,6 +18,7 @@ from xgpc.approximations.local import PullBack, coefficients, local_rows, predic
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference.ascent import coordinate_ascent, natural_step, update
 from xgpc.inference.history import History
+from xgpc.inference.links import TwoClasses
 from xgpc.inference.local_sites import Local, cavities, start_sites
 from xgpc.inference.mini_batch import learning_rate_schedule
 from xgpc.kernels.spec import KernelSpec, default_kernel  # noqa: F401
@@ -98,8 +99,11 @@ def local_calls(X, y, prior, k, thread_counts):
         for threads in thread_counts:
             executor = stack.enter_context(Threads(threads))
             if not calls:
-                rows, sites = local_rows(executor, prior, source), start_sites(source)
-                local = Local(source, prior.core, rows, Neighbours(X).of_rows(k), _local.LINKS["logit"])
+                link, rows = TwoClasses(_local.LINKS["logit"]), local_rows(executor, prior, source)
+                local, sites = (
+                    Local(source, prior.core, rows, Neighbours(X).of_rows(k), link),
+                    start_sites(source, link),
+                )
                 at = cavities(executor, local, sites, coefficients(executor, source, rows, sites), slice(None)).at
                 back = PullBack(at, np.ones((1, len(X))), np.ones((1, len(X))))
             calls[f"sweep, threads: {threads}"] = partial(predicted, executor, at)

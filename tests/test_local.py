@@ -68,6 +68,34 @@ def test_without_neighbours_a_prediction_is_that_of_the_coefficients():
     assert_allclose(variance[0], at.rows.residual + np.sum(a @ q.V[0] * a, axis=1), rtol=1e-12)
 
 
+@every_kernel
+@pytest.mark.parametrize("distance", [1e3, 1e6, 1e9, 1e12])
+def test_far_from_all_rows_predictions_are_the_prior(kernel, distance):
+    """Its own where covariances vanish with distance; else they are finite."""
+    problem = Problem(kernel)
+    posterior = LocalPosterior(problem.prior, problem.X, *problem.sites, 8)
+    T = problem.X[:9] + distance * np.array([0.6, -0.8])
+    mean, variance = posterior.marginals(T)
+    assert np.all(np.isfinite(mean))
+    assert np.all(variance >= 0.0)
+    if not np.any(kernel(problem.X, T)):
+        assert np.array_equal(mean, np.zeros(9))
+        assert_allclose(variance, problem.kernel.diag(T), rtol=1e-12)
+
+
+def test_neighbours_far_from_a_row_are_as_they_are_among_themselves():
+    """Two groups of rows, a billion length scales apart, each predicted from both as from its own."""
+    rng = np.random.default_rng(0)
+    problem = Problem(
+        KERNELS["matern-1/2"], X=np.concatenate([rng.normal(size=(12, 2)), 1e9 + rng.normal(size=(12, 2))])
+    )
+    T = np.concatenate([rng.normal(size=(5, 2)), 1e9 + rng.normal(size=(5, 2))])
+    at = problem.neighbourhoods(T)
+    both = predicted(problem.executor, replace(at, index=np.tile(np.arange(24), (10, 1))))
+    own = np.where(np.arange(10)[:, None] < 5, np.arange(12), np.arange(12, 24))
+    assert_allclose(both, predicted(problem.executor, replace(at, index=own)), rtol=1e-12, atol=1e-13)
+
+
 def test_sites_without_precision_say_nothing():
     """They leave the prior, though their targets and noise variances are infinite."""
     problem = Problem(KERNELS["matern-3/2"])

@@ -92,44 +92,20 @@ XG_INLINE void arguments(const xg_local_kernel *kernel, const xg_local_support *
                          ptrdiff_t f, group *g)
 {
     ptrdiff_t k = rows->k, d = kernel->n_features, T = PACKED(k + 1);
-    int is_product = kernel->family[f] == XG_DOT_PRODUCT;
     lane_rows near = neighbours(rows, g, support->x + f * support->n * d, d);
     lane_rows here = own_rows(g, rows->x + f * rows->n * d, d);
-    lanes *own = g->chunk + k * CHUNK, *norm = g->e;
     for (ptrdiff_t p = 0; p < T; ++p)
         g->h[p] = (lanes){0.0};
-    for (ptrdiff_t j = 0; j < k; ++j)
-        norm[j] = (lanes){0.0};
     for (ptrdiff_t first = 0; first < d; first += CHUNK) {
         ptrdiff_t size = SMALLER(d - first, CHUNK);
         gather(&near, first, size, g->chunk, CHUNK, 1);
-        gather(&here, first, size, own, CHUNK, 1);
-        if (is_product) {
-            products(k + 1, g->chunk, size, 1.0, g->h);
-            continue;
-        }
-        /* Distances do not depend on the origin: near x they lose no digits. */
-        for (ptrdiff_t j = 0; j < k; ++j)
-            for (ptrdiff_t q = 0; q < size; ++q) {
-                lanes x = g->chunk[j * CHUNK + q] - own[q];
-                g->chunk[j * CHUNK + q] = x;
-                norm[j] -= 0.5 * x * x;
-            }
-        products(k, g->chunk, size, 1.0, g->h);
+        gather(&here, first, size, g->chunk + k * CHUNK, CHUNK, 1);
+        /* Differences, and not squares and products of the rows: of these nothing is left far from an origin. */
+        if (kernel->family[f] == XG_DOT_PRODUCT)
+            pair_sums(XG_PRODUCTS, k + 1, g->chunk, size, 1.0, g->h);
+        else
+            pair_sums(XG_SQUARES, k + 1, g->chunk, size, -0.5, g->h);
     }
-    if (is_product)
-        return;
-    for (ptrdiff_t i = 0; i < k; ++i) {
-        lanes *row = g->h + PACKED(i);
-        for (ptrdiff_t j = 0; j < i; ++j) {
-            lanes h = row[j] + (norm[i] + norm[j]);
-            for (int l = 0; l < XG_WIDTH; ++l)
-                h[l] = xg_min(h[l], 0.0);
-            row[j] = h;
-        }
-    }
-    for (ptrdiff_t j = 0; j < k; ++j)
-        g->h[PACKED(k) + j] = norm[j];
 }
 
 /* K of the neighbours and x, packed; the kernel's profiles stay in value, slope and shaped. */
@@ -175,7 +151,7 @@ XG_INLINE void residual_block(const xg_local_support *support, const xg_local_ro
             for (ptrdiff_t c = 0; c < C; ++c)
                 w[c * CHUNK + q] = (lanes){0.0} + support->w[c * m + first + q];
         }
-        products(k + 1 + C, g->chunk, size, -1.0, g->D);
+        pair_sums(XG_PRODUCTS, k + 1 + C, g->chunk, size, -1.0, g->D);
     }
     for (int l = 0; l < XG_WIDTH; ++l) {
         for (ptrdiff_t j = 0; j < k; ++j)

@@ -16,7 +16,7 @@ from support.local import (
 )
 
 from xgpc import _local
-from xgpc.approximations.local import LocalPosterior, predicted
+from xgpc.approximations.local import CACHE_LINE, LocalPosterior, aligned_rows, predicted
 from xgpc.inference.local_sites import cavities, converged_sites, start_sites
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
@@ -56,6 +56,14 @@ def test_cavities_leave_a_row_out_of_everything(kernel, k):
         expected = np.array([reference.predict(problem.X[i], problem.index[i], without=i) for i in range(40)]).T
         assert_allclose(means[c], expected[0], rtol=1e-10, atol=1e-10)
         assert_allclose(variances[c], expected[1], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("sizes", [(1,), (3, 0, 5), (400, 7)])
+def test_whitened_rows_begin_with_a_cache_line(sizes):
+    parts = [np.random.default_rng(n).normal(size=(n, 5)) for n in sizes]
+    rows = aligned_rows(parts)
+    assert rows.ctypes.data % CACHE_LINE == 0
+    assert np.array_equal(rows, np.concatenate(parts))
 
 
 def test_without_neighbours_a_prediction_is_that_of_the_coefficients():

@@ -24,6 +24,8 @@ from .sparse import SparsePrior
 
 # Rows whose covariances with all neighbours are formed at a time.
 CHUNK = 512
+# Bytes of a cache line. Whitened rows begin with one: reading vectors that span two costs 4 to 5 % of a sweep.
+CACHE_LINE = 64
 # A site's precision counts as so much at least where it is divided by.
 LEAST_PRECISION = 1e-300
 # Precisions and linear terms (C, n) of the training rows' sites.
@@ -70,12 +72,21 @@ def whitened(block: Block, state: Whitening) -> LocalRows:
     return LocalRows(X * core.inverse_length_scale[:, None, :], a, residual)
 
 
+def aligned_rows(parts: list[np.ndarray]) -> np.ndarray:
+    """Rows of parts (., m), one after the other, from the beginning of a cache line."""
+    shape = sum(len(part) for part in parts), parts[0].shape[1]
+    memory = np.empty(8 * shape[0] * shape[1] + CACHE_LINE, dtype=np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    rows = memory[start : start + 8 * shape[0] * shape[1]].view(np.float64).reshape(shape)
+    return np.concatenate(parts, out=rows)
+
+
 def local_rows(executor: Executor, prior: SparsePrior, source: RowSource) -> LocalRows:
     """All rows of a source; O(n m (m + d))."""
     parts = list(executor.map(whitened, source, Whitening(prior)))
     return LocalRows(
         np.concatenate([part.x for part in parts], axis=1),
-        np.concatenate([part.a for part in parts]),
+        aligned_rows([part.a for part in parts]),
         np.concatenate([part.residual for part in parts]),
     )
 

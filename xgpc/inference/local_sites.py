@@ -16,15 +16,20 @@ from .links import Link
 # Share of the way that a sweep takes the sites of all rows at once; less after a sweep that changed them more than the
 # one before.
 DAMPING, LEAST_DAMPING = 0.7, 0.1
-# Sweeps end when they change precision and linear term by less than this, together and on average over rows. Ten times
-# less changes no log probability by more than a thousandth on average.
+# Sweeps end when they change precision and linear term by less than this, together and on average over rows. On
+# electricity, 18 000 rows, that is after 14 sweeps: log probabilities are .0004 nats on average and .05 at most from
+# the limit. 35 sweeps would take the change to 1e-7.
 TOLERANCE = 1e-3
 MAX_SWEEPS = 50
 # Anderson's acceleration begins where a sweep changes less than this, and looks at so many sweeps before. With several
 # classes what adds to all alike hardly changes by itself: pendigits, 4000 rows, was at .014 and rose after 36 sweeps,
 # and is below .001 after 13.
 EXTRAPOLATED_BELOW, MEMORY = 0.02, 4
-# Of the mean square; and by how much it may change a precision.
+# Share of the steps' mean square that is added to their products: nearly parallel steps make these singular. Anything
+# from 0 to 1e-6 takes the same number of sweeps (electricity, pendigits, synthetic rows); .1 up to 15 more.
+# Precisions must stay positive: an extrapolated one is so many times a plain step's at most, and a share of it at
+# least. Sweeps with 1.1, 2, 4 and 1000 times: electricity, 6000 rows: 15, 16, 14, 12; pendigits, 2000: 18, 13, 12, 14;
+# two noisy classes: 28, 15, 14, 14. Where classes are separable 2 is too careful: over 60, 34, 21, 19.
 RIDGE, MOST_FACTOR = 1e-10, 2.0
 
 

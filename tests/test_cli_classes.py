@@ -6,6 +6,7 @@ import io
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, roc_auc_score
 from sklearn.preprocessing import label_binarize
 
@@ -244,6 +245,27 @@ def test_many_classes_are_reported_in_few_lines(estimator):
     rows = model_kernel_rows([estimator.kernel_] * 40, classes, FEATURES, np.ones(2))
     assert len(rows) == 11
     assert rows[-1] == ("further kernels", "35")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        (ConstantKernel(4.0) * RBF([1.0, 2.0]), "2**2 * RBF, 2 length scales"),
+        *(
+            (ConstantKernel(4.0) * Matern([1.0, 2.0], nu=nu), f"2**2 * Matern(nu={nu}), 2 length scales")
+            for nu in (0.5, 1.5, 2.5, np.inf)
+        ),
+        (ConstantKernel(4.0) * Matern(3.0, nu=0.5), "2**2 * Matern(length_scale=3, nu=0.5)"),
+        (Matern([1.0, 2.0], nu=1.5), "Matern(length_scale=[1, 2], nu=1.5)"),
+        (
+            ConstantKernel(4.0) * Matern([1.0, 2.0], nu=0.5) + RBF(3.0),
+            "2**2 * Matern(length_scale=[1, 2], nu=0.5) + RBF(length_scale=3)",
+        ),
+    ],
+)
+def test_kernels_are_reported_by_their_families(kernel, expected):
+    (name, text), *_ = model_kernel_rows(kernel, np.arange(2), ["a", "b"], np.ones(2))
+    assert (name, text) == ("kernel", expected)
 
 
 def test_measurements_are_numbers_that_are_not_whole():

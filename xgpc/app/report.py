@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Product
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern, Product
 
 Rows = list[tuple[str, str]]
 
@@ -50,8 +50,13 @@ def class_shares(classes: np.ndarray, counts: np.ndarray) -> str:
 
 
 def length_scales(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
-    """Length scales (d,) of ``ConstantKernel * RBF`` in units of the features' standard deviations (d,)."""
+    """Length scales (d,) of a constant times RBF or Matern in units of the features' standard deviations (d,)."""
     return np.asarray(kernel.k2.length_scale) / np.where(spread > 0.0, spread, 1.0)
+
+
+def family(kernel: RBF) -> str:
+    """Its name without length scales; Matern is a subclass of RBF."""
+    return f"Matern(nu={kernel.nu:g})" if isinstance(kernel, Matern) else "RBF"
 
 
 def kernel_rows(kernel: Kernel, names: Sequence[str], spread: np.ndarray) -> Rows:
@@ -70,7 +75,7 @@ def kernel_rows(kernel: Kernel, names: Sequence[str], spread: np.ndarray) -> Row
     relative = length_scales(kernel, spread)
     order = np.argsort(relative, kind="stable")[:LISTED]
     least, median, most = np.quantile(relative, (0.0, 0.5, 1.0))
-    rows = [("kernel", f"{kernel.k1} * RBF, {len(names)} length scale{'s' if len(names) > 1 else ''}")]
+    rows = [("kernel", f"{kernel.k1} * {family(kernel.k2)}, {len(names)} length scale{'s' if len(names) > 1 else ''}")]
     if len(names) > LISTED:
         rows.append(("length scales (sd)", f"min {least:.3g}, median {median:.3g}, max {most:.3g}"))
     label = "most relevant (sd)" if len(names) > LISTED else "length scales (sd)"

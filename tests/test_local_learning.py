@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from sklearn.model_selection import GroupKFold, TimeSeriesSplit
+from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut, PredefinedSplit, TimeSeriesSplit
 from support.executors import Forgetful
 from support.fits import quietly, rows_of
 from support.gradients import derivative
@@ -287,11 +288,38 @@ def test_bad_numbers_of_neighbours(n_neighbors):
         fit(X, y, n_neighbors=n_neighbors)
 
 
-@pytest.mark.parametrize("query_split", [5, "time", lambda X: X])
+@pytest.mark.parametrize("query_split", [5, "time", lambda X: X, TimeSeriesSplit])
 def test_bad_splitters(query_split):
     X, y = moons(40)
-    with pytest.raises(ValueError, match="query_split must be"):
+    with pytest.raises(ValueError, match=r"query_split must be .*\(an instance, not the class\), or None; got"):
         fit(X, y, query_split=query_split)
+
+
+class Leaking(KFold):
+    """Query rows are among those that they are predicted from."""
+
+    def split(self, X, y=None, groups=None):
+        for support, asked in super().split(X, y, groups):
+            yield np.concatenate([support, asked]), asked
+
+
+@pytest.mark.parametrize("n_neighbors", ["auto", 8])
+@pytest.mark.parametrize(
+    "query_split", [Leaking(4), TimeSeriesSplit(3000), LeaveOneGroupOut(), PredefinedSplit(np.arange(2100) % 3)]
+)
+def test_bad_splits_leave_the_model_as_it_was(n_neighbors, query_split):
+    X, y = checkerboard(2100, np.random.default_rng(0))
+    model = fit(X[:60], y[:60], n_neighbors=0, max_iter=2, optimizer=None)
+    before = model.__dict__.copy()
+    model.set_params(n_neighbors=n_neighbors, query_split=query_split)
+    with pytest.raises(ValueError, match="query_split"):
+        model.fit(X, y)
+    assert model.__dict__ == {**before, "n_neighbors": n_neighbors, "query_split": query_split}
+    fresh = clone(model)
+    before = fresh.__dict__.copy()
+    with pytest.raises(ValueError, match="query_split"):
+        fresh.fit(X, y)
+    assert fresh.__dict__ == before
 
 
 def test_bad_groups():

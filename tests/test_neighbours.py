@@ -3,8 +3,18 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    LeaveOneGroupOut,
+    LeaveOneOut,
+    PredefinedSplit,
+    ShuffleSplit,
+    TimeSeriesSplit,
+)
+from support.fits import quietly
 
+from xgpc import GPClassifier
 from xgpc.learning.queries import Queries
 from xgpc.rows import neighbours
 from xgpc.rows.neighbours import Neighbours
@@ -233,3 +243,122 @@ def test_one_group_cannot_be_divided():
         queries(groups=np.zeros(1000)).draw(0, 100)
     with pytest.raises(ValueError, match="groups must have two groups or more"):
         queries(groups=np.zeros(1000)).decision()
+
+
+# Splitters of others.
+
+
+class Splits:
+    """A splitter that gives what it was made with, and keeps what it was asked."""
+
+    def __init__(self, *splits):
+        self.splits, self.asked = splits, []
+
+    def get_n_splits(self, X=None, y=None, groups=None):
+        return len(self.splits)
+
+    def split(self, X, y=None, groups=None):
+        self.asked.append((X, y, groups))
+        return iter(self.splits)
+
+
+FIRST, LAST = np.arange(50), np.arange(50, 60)
+
+
+@pytest.mark.parametrize(
+    ("splits", "reason"),
+    [
+        ([(np.arange(55), LAST)], "5 rows, row 50 among them, are both to be learned from and to be asked"),
+        ([(np.arange(60), np.arange(60))], "60 rows, row 0 among them"),
+        # Whichever split it is.
+        ([(np.arange(55), LAST), (FIRST, LAST)], "5 rows, row 50 among them"),
+        ([(FIRST, np.r_[LAST, 60])], "from 0 to 59; it gave 60"),
+        ([(FIRST - 1, LAST)], "from 0 to 59; it gave -1"),
+        ([(np.arange(60) < 50, np.arange(60) >= 50)], "boolean mask, of which np.flatnonzero makes row numbers"),
+        ([(FIRST.astype(float), LAST)], "must be integers; it gave values of type float64"),
+        ([(FIRST, np.array(["a", "b"]))], "must be integers; it gave values of type <U1"),
+        ([(FIRST, LAST, LAST)], "must be a pair of arrays; it gave 3 parts"),
+        ([None], "must be a pair of arrays; it gave None"),
+        ([5], "must be a pair of arrays; it gave 5"),
+        ([(FIRST[:, None], LAST)], r"of one dimension; it gave one of shape \(50, 1\)"),
+        ([(FIRST, 3)], r"of one dimension; it gave one of shape \(\)"),
+        ([(FIRST, [])], "no rows on one side"),
+        ([([], LAST)], "no rows on one side"),
+        ([], "it gave no splits"),
+    ],
+)
+def test_what_is_no_split(splits, reason):
+    for ask in (lambda source: source.decision(), lambda source: source.draw(0, 40)):
+        with pytest.raises(ValueError, match=rf"query_split=.* cannot divide 60 rows: .*{reason}.*Give one that can"):
+            ask(queries(60, splitter=Splits(*splits)))
+
+
+@pytest.mark.parametrize(
+    ("splitter", "reason"),
+    [
+        (TimeSeriesSplit(100), "number of folds=101"),
+        (LeaveOneGroupOut(), "'groups' parameter should not be None"),
+        (GroupKFold(3), "'groups' parameter should not be None"),
+    ],
+)
+def test_splitters_that_cannot_divide_the_rows(splitter, reason):
+    with pytest.raises(ValueError, match=rf"query_split=.* cannot divide 60 rows: .*{reason}.*Give one that can"):
+        queries(60, splitter=splitter).decision()
+
+
+@pytest.mark.parametrize("size", [20, 60, 100])
+def test_splits_of_given_rows_cannot_divide_others(size):
+    """Not even where their numbers are numbers of rows."""
+    with pytest.raises(ValueError, match="query_split is a PredefinedSplit, which divides the rows that"):
+        queries(60, splitter=PredefinedSplit(np.arange(size) % 3)).draw(0, 40)
+
+
+def test_lists_and_unsigned_numbers_are_splits():
+    source = queries(60, splitter=Splits([FIRST[::-1].astype(np.uint8), LAST.tolist()]))
+    support, asked = source.decision()
+    assert np.array_equal(support, FIRST)
+    assert np.array_equal(asked, LAST)
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], ["a", "b", "c"]])
+def test_what_splitters_are_given(labels):
+    """Zeros in place of the rows, numbers of the classes and groups; all rows, or those that are not kept apart."""
+    X, group = np.random.default_rng(0).normal(size=(60, 2)), np.repeat(np.arange(12), 5)
+    y = np.arange(60) % len(labels)
+
+    class Recording(GroupKFold):
+        def split(self, X, y=None, groups=None):
+            asked.append((X, y, groups))
+            return super().split(X, y, groups)
+
+    asked = []
+    model = GPClassifier(n_neighbors=5, n_inducing=4, query_split=Recording(3), max_iter=2, random_state=0)
+    quietly(model, X, np.array(labels)[y], groups=group)
+    # Each set of rows once.
+    assert len({len(rows) for rows, _, _ in asked}) == len(asked)
+    for rows, codes, groups in asked:
+        assert np.array_equal(rows, np.zeros((len(codes), 1)))
+        assert codes.dtype.kind == "i"
+        # Rows of a group are kept apart together.
+        chosen = np.isin(group, groups)
+        assert np.array_equal(codes, y[chosen])
+        assert np.array_equal(groups, group[chosen])
+
+
+def test_splitters_are_asked_once_for_a_set_of_rows():
+    """One that shuffles would answer otherwise the second time; its own random state alone decides."""
+    splitter = Splits((FIRST, LAST), (LAST, FIRST))
+    source = queries(60, splitter=splitter)
+    draws = [source.decision(), *(source.draw(number, 60) for number in range(4))]
+    assert len(splitter.asked) == 1
+    assert [one[1][0] >= 50 for one in draws] == [False, False, True, False, True]
+    shuffled = queries(60, splitter=ShuffleSplit(3))
+    sides = [shuffled.draw(number, 60)[1].tolist() for number in range(6)]
+    assert sides[:3] == sides[3:]
+
+
+def test_the_last_splits_of_many_are_kept():
+    source = queries(60, splitter=LeaveOneOut())
+    assert [source.draw(number, 60)[1].tolist() for number in range(12)] == [
+        *([59 - number] for number in range(10)), [59], [58]
+    ]  # fmt: skip

@@ -29,7 +29,7 @@ from .ranges import check_latent
 from .rows.blas import single_threaded_blas
 from .rows.executor import Executor
 from .rows.source import NONE, ArraySource
-from .validation import check_optimizer, check_parameters, checked_groups, checked_rows, training_data
+from .validation import check_optimizer, check_parameters, checked_groups, checked_noise, checked_rows, training_data
 
 # A learned bound this near to n log(1 / 2) has found nothing.
 NO_GAIN = 0.999
@@ -77,7 +77,10 @@ class GPClassifier(LatentClassifier):
         points are tried. Mini-batches have none.
     query_split : splitter of scikit-learn or None, default=None
         With neighbours, how query rows and rows kept apart are chosen: as the model will be used. None: at random, or
-        by ``groups``; ``TimeSeriesSplit()`` for rows in order of time.
+        by ``groups``; ``TimeSeriesSplit()`` for rows in order of time. Its ``split`` gets zeros (n, 1) as X, class
+        numbers (positions in ``classes_``) as y, and ``groups``; once for all rows, of which the last split keeps some
+        apart, and once for the others, so that splits of given rows (PredefinedSplit) are an error. One that shuffles
+        needs a ``random_state`` of its own for fits to repeat, as elsewhere in scikit-learn.
     inducing_points : {"kmeans", "random", "greedy", "all"} or array of shape (m, d), default="kmeans"
         Where the inducing points start. "greedy": rows of largest variance given those before, under the start kernel.
         "all": no inducing points, but a full Gaussian process with a latent value at each distinct row, in O(n^3) time
@@ -278,16 +281,11 @@ class GPClassifier(LatentClassifier):
         X, codes, classes, weight = training_data(self, X, y, sample_weight)
         likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
         check_optimizer(self.optimizer, likelihood.name, bound)
-        noise = None if self.label_noise == "learn" else float(self.label_noise)
-        if noise is not None and not has_label_noise(likelihood.name, bound):
-            raise ValueError(
-                f"label_noise={noise:g} is for bounds 'additive-noise' of likelihoods other than softmax; the bound is "
-                f"{bound!r} of {likelihood.name!r}. Leave label_noise='learn', or take another bound."
-            )
+        noise = checked_noise(self.label_noise, likelihood.name, bound)
         labels = codes.astype(np.float64) if likelihood.multi_class else np.where(codes == 1, 1.0, -1.0)
         source = ArraySource(X, labels, NONE if weight is None else weight)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
-        queries = Queries(len(labels), groups, self.query_split, labels, random_state)
+        queries = Queries(len(codes), groups, self.query_split, codes, random_state)
         return Data(source, classes, likelihood, bound, noise, random_state, queries)
 
     def _start(self, data: Data, executor: Executor) -> Beginning:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from .inference.mini_batch import learning_rate_schedule
 from .learning.inducing import METHODS
 from .learning.schemes import SCHEMES
-from .likelihoods import resolve
+from .likelihoods import has_label_noise, resolve
 from .ranges import LARGEST_FEATURE, check_weight_range, largest_size
 
 
@@ -40,6 +40,11 @@ def _is_positive_integer(value: Any) -> bool:
 
 def _is_truth(value: Any) -> bool:
     return isinstance(value, bool | np.bool_)
+
+
+def _is_splitter(value: Any) -> bool:
+    methods = (getattr(value, name, None) for name in ("split", "get_n_splits"))
+    return not isinstance(value, type) and all(map(callable, methods))
 
 
 def _are_subset_sizes(sizes: Any) -> bool:
@@ -77,8 +82,8 @@ ALLOWED: dict[str, Rule] = {
         "an integer that is not negative, or 'auto'",
     ),
     "query_split": (
-        lambda value: value is None or all(callable(getattr(value, name, None)) for name in ("split", "get_n_splits")),
-        "a scikit-learn splitter, such as TimeSeriesSplit(), or None",
+        lambda value: value is None or _is_splitter(value),
+        "a scikit-learn splitter, such as TimeSeriesSplit() (an instance, not the class), or None",
     ),
     "batch_size": (lambda value: value is None or _is_positive_integer(value), "a positive integer or None"),
     "max_iter": (_is_positive_integer, "a positive integer"),
@@ -138,6 +143,18 @@ def check_optimizer(optimizer: str | None, likelihood: str, bound: str) -> None:
         f"optimizer={optimizer!r} is not for the bound {bound!r} of likelihood {likelihood!r}; take one of {others}, "
         f"or {SCHEMES[optimizer].needs}."
     )
+
+
+def checked_noise(label_noise: str | float, likelihood: str, bound: str) -> float | None:
+    """A given label noise, None if it is learned; ValueError for one that the likelihood's bound does not have."""
+    if label_noise == "learn":
+        return None
+    if not has_label_noise(likelihood, bound):
+        raise ValueError(
+            f"label_noise={label_noise:g} is for bounds 'additive-noise' of likelihoods other than softmax; the bound "
+            f"is {bound!r} of {likelihood!r}. Leave label_noise='learn', or take another bound."
+        )
+    return float(label_noise)
 
 
 def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> Any:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from sklearn.model_selection import PredefinedSplit
 
 # Rows that are kept from learning to decide by: this share, but at most so many.
 DECISION_SHARE, DECISION_ROWS = 0.05, 4000
 # Share of the rows of a round that are queries.
 QUERY_SHARE = 0.25
+# Splits of a splitter that are kept, the last ones: rounds are fewer, and LeaveOneOut has as many as there are rows.
+KEPT_SPLITS = 10
 
+# Rows to learn from, and rows to ask.
 Split = tuple[np.ndarray, np.ndarray]
 
 
@@ -24,7 +30,7 @@ class Queries:
     n_rows : int
     groups : (n,) of any labels, or None; rows of a group stay on one side
     splitter : object with scikit-learn's ``split``, or None
-    labels : (n,), for splitters that look at them
+    labels : (n,) class numbers, for splitters that look at them
     random_state : RandomState
     """
 
@@ -45,7 +51,7 @@ class Queries:
         if self.splitter is None:
             others, asked = self._apart(size)
             return others, self._some(asked, max(size, 1))
-        others, asked = self._splits()[-1]
+        others, asked = self._splits[-1]
         return others, self._some(asked, DECISION_ROWS)
 
     def draw(self, number: int, size: int) -> Split:
@@ -55,7 +61,7 @@ class Queries:
         if self.splitter is None:
             support, asked = self._apart(max(1, int(QUERY_SHARE * self.n_rows)))
         else:
-            splits = self._splits()
+            splits = self._splits
             # The last split comes first: in time it is the one with most rows before it.
             support, asked = splits[-1 - number % len(splits)]
         asked = self._some(asked, n_queries)
@@ -83,9 +89,60 @@ class Queries:
             is_asked = ~is_asked
         return np.flatnonzero(~is_asked), np.flatnonzero(is_asked)
 
+    @cached_property
     def _splits(self) -> list[Split]:
-        found = list(self.splitter.split(np.zeros((self.n_rows, 1)), self.labels, self.groups))
-        splits = [(np.unique(support), np.unique(asked)) for support, asked in found]
-        if not splits or not all(len(support) and len(asked) for support, asked in splits):
-            raise ValueError(f"query_split must give rows to learn from and rows to ask; {self.splitter!r} gave none.")
-        return splits
+        """The last splits of the splitter, which is asked once: if it shuffles, it would answer otherwise again."""
+        n_rows, splitter = self.n_rows, self.splitter
+        if isinstance(splitter, PredefinedSplit):
+            raise ValueError(
+                "query_split is a PredefinedSplit, which divides the rows that it was made for alone, but those that "
+                "are not kept apart are divided again. Give a splitter that divides any number of rows, such as "
+                "TimeSeriesSplit(), or leave query_split=None and give fit(X, y, groups=...) which belong together."
+            )
+        try:
+            found = splitter.split(np.zeros((n_rows, 1)), self.labels, self.groups)
+            splits = deque((_checked(split, n_rows) for split in found), maxlen=KEPT_SPLITS)
+            if not splits:
+                raise ValueError("it gave no splits")
+        # Splitters are code of others, and may fail in any way.
+        except Exception as error:
+            raise ValueError(
+                f"query_split={splitter!r} cannot divide {n_rows} rows: {str(error).rstrip('.')}. It is asked to "
+                "divide all rows, and then those that are not kept apart, into pairs (rows to learn from, other rows "
+                "to ask) of integer arrays. Give one that can: with fewer splits, if rows are few; with "
+                "fit(X, y, groups=...), if it needs groups; or None, for random queries."
+            ) from error
+        return list(splits)
+
+
+def _checked(split: Any, n_rows: int) -> Split:
+    """A splitter's pair of row numbers, ascending; ValueError for what is none of so many rows."""
+    parts = split if isinstance(split, tuple | list | np.ndarray) else ()
+    if len(parts) != 2:
+        what = f"{len(parts)} parts" if len(parts) else repr(split)
+        raise ValueError(f"a split must be a pair of arrays; it gave {what}")
+    support, asked = (_row_numbers(part, n_rows) for part in parts)
+    both = np.intersect1d(support, asked, assume_unique=True)
+    if len(both):
+        raise ValueError(
+            f"{len(both)} rows, row {both[0]} among them, are both to be learned from and to be asked: they know their "
+            "own labels"
+        )
+    return support, asked
+
+
+def _row_numbers(rows: Any, n_rows: int) -> np.ndarray:
+    rows = np.asarray(rows)
+    if rows.ndim != 1:
+        raise ValueError(f"row numbers must be an array of one dimension; it gave one of shape {rows.shape}")
+    if not len(rows):
+        raise ValueError("a split has no rows on one side")
+    if rows.dtype.kind == "b":
+        raise ValueError("it gave a boolean mask, of which np.flatnonzero makes row numbers")
+    if rows.dtype.kind not in "iu":
+        raise ValueError(f"row numbers must be integers; it gave values of type {rows.dtype}")
+    least, largest = np.min(rows), np.max(rows)
+    if least < 0 or largest >= n_rows:
+        outside = least if least < 0 else largest
+        raise ValueError(f"row numbers must be from 0 to {n_rows - 1}; it gave {outside}")
+    return np.unique(rows).astype(np.intp)

@@ -4,6 +4,7 @@ import pickle
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit
@@ -330,11 +331,29 @@ def test_bad_groups():
     with pytest.raises(ValueError, match="groups must have two groups or more"):
         fit(X, y, n_neighbors=5, groups=np.zeros(60))
     with pytest.raises(ValueError, match="groups must be all numbers or all strings"):
-        fit(X, y, n_neighbors=5, groups=np.array(["a", None] * 30, dtype=object))
+        fit(X, y, n_neighbors=5, groups=np.array(["a", 1] * 30, dtype=object))
     with pytest.raises(ValueError, match="number of folds=101"):
         fit(X, y, n_neighbors=5, query_split=TimeSeriesSplit(100))
     with pytest.raises(ValueError, match="groups"):
         fit(X, y, n_neighbors=5, query_split=GroupKFold(3))
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        np.repeat([1.0, 2.0, np.nan], [28, 28, 4]),
+        np.array(["a"] * 56 + [None] * 4, dtype=object),
+        np.array(["a"] * 56 + [np.nan] * 4, dtype=object),
+        np.repeat(np.array(["2020-01-01", "2020-01-02", "NaT"], "M8[D]"), [28, 28, 4]),
+        pd.Series([1, 2] * 28 + [pd.NA] * 4, dtype="Int64"),
+        pd.Series(["a", "b"] * 28 + [None] * 4, dtype="category"),
+    ],
+    ids=["NaN", "None", "objects", "NaT", "NA", "categories"],
+)
+def test_missing_groups_are_no_group(groups):
+    X, y = moons(60)
+    with pytest.raises(ValueError, match="groups has 4 missing values, the first in row 56: "):
+        fit(X, y, n_neighbors=5, groups=groups)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5])

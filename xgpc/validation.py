@@ -195,12 +195,19 @@ def _refuse_missing(y: Any) -> None:
     labels = np.asarray(y)
     if labels.dtype.kind != "O" or labels.ndim != 1:
         return
-    missing = np.flatnonzero([_is_missing(label) for label in labels])
+    missing = _missing(labels)
     if len(missing):
         raise ValueError(
             f"y has {len(missing)} missing labels, the first in row {missing[0]}: {labels[missing[0]]!r}. Leave out "
             "rows without a label."
         )
+
+
+def _missing(values: np.ndarray) -> np.ndarray:
+    """Rows of values (n,) that are missing."""
+    if values.dtype.kind in "fcmM":
+        return np.flatnonzero(np.isnan(values))
+    return np.flatnonzero([_is_missing(value) for value in values] if values.dtype.kind == "O" else [])
 
 
 def _is_missing(label: Any) -> bool:
@@ -261,6 +268,12 @@ def checked_groups(groups: Any, y: Any, sample_weight: Any) -> np.ndarray:
     groups = np.asarray(groups)
     if groups.shape != (len(y),):
         raise ValueError(f"groups must have one value for each of the {len(y)} rows; its shape is {groups.shape}.")
+    missing = _missing(groups)
+    if len(missing):
+        raise ValueError(
+            f"groups has {len(missing)} missing values, the first in row {missing[0]}: {groups[missing[0]]!r}. They "
+            "would be one group; give each such row a group of its own, or leave it out."
+        )
     try:
         np.unique(groups)
     except TypeError as error:

@@ -99,8 +99,54 @@ def test_files(fitted, tmp_path):
     assert sizes["float32"] == sizes[None] / 2
     assert half.local_posterior_.X.dtype == np.float32
     assert_allclose(half.predict_proba(FRESH), fitted.predict_proba(FRESH), atol=1e-4)
-    with pytest.raises(ValueError, match="rows_dtype must be"):
-        fitted.save(tmp_path / "whole.npz", "float16")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "x", "f4", 8, object(), np.float32, np.zeros(2), ["float32"]])
+def test_types_of_rows_in_files_are_two(dtype, fitted, tmp_path):
+    with pytest.raises(ValueError, match="rows_dtype must be 'float32', 'float64' or None; got"):
+        fitted.save(tmp_path / "model.npz", dtype)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_bytes_of_a_row_in_a_file(n_classes, tmp_path):
+    """8 d + 16 C, and 4 d + 16 C, for C latent functions: sites keep their precision."""
+    X, latents = ROWS[:60], 1 if n_classes == 2 else n_classes
+    model = small(X, np.arange(60) % n_classes, **GIVEN, n_neighbors=5, max_iter=2)
+    for dtype, size in ((None, 8), ("float64", 8), ("float32", 4)):
+        model.save(tmp_path / "model.npz", dtype)
+        arrays = np.load(tmp_path / "model.npz")
+        found = sum(arrays[name].nbytes for name in arrays if len(X) in arrays[name].shape)
+        assert found == len(X) * (size * X.shape[1] + 16 * latents)
+
+
+@pytest.mark.parametrize("size", [1e38, 1e39])
+def test_rows_that_single_precision_cannot_hold(size, tmp_path):
+    """What a file could not be read back from is not written."""
+    model = small(ROWS * size / np.max(np.abs(ROWS)), kernel=C(4.0) * RBF(0.5 * size), optimizer=None, max_iter=2)
+    model.save(tmp_path / "whole.npz")
+    if size < 1e39:
+        model.save(tmp_path / "half.npz", "float32")
+        assert GPClassifier.load(tmp_path / "half.npz").n_neighbors_ == 10
+        return
+    with pytest.raises(ValueError, match=r"rows_dtype='float32' has no values of size 1e\+39; leave rows_dtype=None"):
+        model.save(tmp_path / "half.npz", "float32")
+    assert not (tmp_path / "half.npz").exists()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_rows_of_single_precision_keep_their_bits_in_any_file(dtype, tmp_path):
+    model = small(ROWS.astype(np.float32), **GIVEN)
+    model.save(tmp_path / "model.npz", dtype)
+    loaded = GPClassifier.load(tmp_path / "model.npz")
+    assert np.array_equal(loaded.predict_log_proba(FRESH), model.predict_log_proba(FRESH))
+
+
+def test_scores_of_a_single_row_have_no_error_in_files(tmp_path):
+    model = small(max_iter=2)
+    model.query_score_ = (-0.5, np.nan)
+    model.save(tmp_path / "model.npz")
+    assert np.array_equal(GPClassifier.load(tmp_path / "model.npz").query_score_, (-0.5, np.nan), equal_nan=True)
 
 
 def test_files_lose_splitters_alone(tmp_path):

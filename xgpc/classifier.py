@@ -468,8 +468,9 @@ class GPClassifier(LatentClassifier):
     def save(self, path: str | os.PathLike[str], rows_dtype: Any = None) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects.
 
-        With neighbours (``n_neighbors_`` above 0) the file holds all training rows, 8 d + 16 bytes each, and no more
-        than whoever has it may know: ``n_neighbors=0`` keeps none. ``rows_dtype="float32"`` halves their size.
+        With neighbours (``n_neighbors_`` above 0) the file holds all training rows with their sites, 8 d + 16 C bytes
+        each for C latent functions (1 of two classes): no more than whoever has it may know; ``n_neighbors=0`` keeps
+        none. ``rows_dtype`` is "float32" (4 d + 16 C bytes, and rows that were float64 are rounded), "float64" or None.
 
         All parameters are kept but ``query_split`` and a ``random_state`` that is not an integer: the loaded model then
         has None. A file of that name is replaced once the new one is whole and on the disk: an OSError or an interrupt
@@ -480,7 +481,7 @@ class GPClassifier(LatentClassifier):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GPClassifier:
-        """Read a model that ``save`` wrote; it predicts the same bits on the same machine.
+        """Read a model that ``save`` wrote; it predicts the same bits on the same machine, but for rounded rows.
 
         Nothing in the file is executed, and everything is checked before it is used. The arrays of a file that is
         refused are not read unless they fit its header.

@@ -27,7 +27,7 @@ from .learning.inducing import given_points
 from .likelihoods import LIKELIHOODS, has_label_noise, record_of
 from .ranges import LARGEST_FEATURE, largest_size
 from .rows.blas import single_threaded_blas
-from .validation import check_parameters, is_integer, is_number
+from .validation import check_parameters, is_integer, is_name, is_number
 
 FORMAT = 5
 # Constructor arguments kept as they are; kernel, inducing points, class weights and random state have forms of their
@@ -84,7 +84,7 @@ def _kernel(data: dict[str, Any]) -> Kernel:
 def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> None:
     """Write a fitted ``GPClassifier``."""
     _check_parameters(model)
-    if rows_dtype is not None and np.dtype(rows_dtype) not in (np.float32, np.float64):
+    if rows_dtype is not None and not is_name(rows_dtype, ("float32", "float64")):
         raise ValueError(f"rows_dtype must be 'float32', 'float64' or None; got {rows_dtype!r}.")
     classes = model.classes_.astype(str) if model.classes_.dtype.kind == "O" else model.classes_
     if classes.dtype.kind not in KINDS or not np.array_equal(classes, model.classes_):
@@ -116,7 +116,7 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
         arrays.update(zip(CORRECTION, model._correction, strict=True))
     if model.local_posterior_ is not None:
         local = model.local_posterior_.to_arrays()
-        arrays.update(local, rows=local["rows"].astype(rows_dtype or local["rows"].dtype))
+        arrays.update(local, rows=_rows_as(local["rows"], rows_dtype))
     if header["feature_names"]:
         arrays["feature_names"] = model.feature_names_in_.astype(str)
     if not isinstance(model.inducing_points, str):
@@ -125,6 +125,16 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
     _check_length(text)
     with replacing(path) as file:
         np.savez(file, header=text, classes=classes, **q.to_arrays(), **arrays)
+
+
+def _rows_as(rows: np.ndarray, dtype: str | None) -> np.ndarray:
+    """Training rows in the type of a file; ValueError for those that it cannot hold."""
+    if dtype == "float32" and largest_size(rows) > float(np.finfo(np.float32).max):
+        raise ValueError(
+            f"rows_dtype='float32' has no values of size {largest_size(rows):.3g}; leave rows_dtype=None, or scale the "
+            "features before the fit."
+        )
+    return rows if dtype is None else rows.astype(dtype)
 
 
 def _check_parameters(model: Any) -> None:
@@ -194,7 +204,9 @@ def _header(archive: Archive) -> dict[str, Any]:
         _require(isinstance(header[name], bool), name, header[name])
     k, score = header["neighbors"], header["query_score"]
     _require(is_integer(k) and k >= 0, "neighbors", k)
-    is_score = isinstance(score, list) and len(score) == 2 and all(map(_is_finite, score))
+    is_score = isinstance(score, list) and len(score) == 2 and all(map(is_number, score)) and _is_finite(score[0])
+    # The standard error of a single row's score is NaN.
+    is_score = is_score and not math.isinf(score[1])
     _require(is_score if k else score is None, "query_score", score)
     _require(is_integer(header["n_iter"]) and header["n_iter"] >= 1, "n_iter", header["n_iter"])
     _require(_is_finite(header["elbo"]), "elbo", header["elbo"])

@@ -154,6 +154,16 @@ def test_report_refuses_stale_and_busy_records_with_the_command_that_renews_them
         assert f"> **{kind}.** banana: " in path.read_text()
 
 
+def test_what_a_study_makes_itself_counts_as_measured(splits):
+    """Such records have a name, but no set of data."""
+    study = studies.study("neighbours")
+    numbers = {name: {"nll": 0.5} for name in ("without", "with")}
+    found = {study.BOARD: record(set=None, numbers=numbers, options={})}
+    (said,) = [line for line in report.section("neighbours", found).splitlines() if line.startswith("Not measured")]
+    assert study.BOARD not in said
+    assert f", {study.GROWTH}." in said
+
+
 def test_tables_list_every_name_and_every_record():
     cells = lambda numbers: [str(numbers), "x"]  # noqa: E731
     found = {"b": {"numbers": 1}, "other": {"numbers": 2}}

@@ -20,6 +20,7 @@ from support.reference import moons
 
 from xgpc import GPClassifier, _local
 from xgpc.approximations.local import local_rows, predicted
+from xgpc.inference import history
 from xgpc.inference.history import History
 from xgpc.inference.local_sites import converged_sites, start_sites
 from xgpc.learning.local import Learnt, Task, fit_sites
@@ -184,6 +185,14 @@ def test_neighbours_are_taken_where_classes_change_quickly():
     assert score == rows_of(model, "decision")["query_score"][-1]
     assert abs(loss.mean() + score) < 3.0 * np.hypot(error, error_of(loss))
     assert len(model.local_posterior_.X) == 4000
+
+
+def test_the_columns_of_a_history_are_described():
+    X, y = checkerboard(2100, np.random.default_rng(0))
+    models = [fit(X, y, n_inducing="auto", max_iter=3), fit(X, y, batch_size=100, n_neighbors=0, max_iter=3)]
+    columns = {name for model in models for name in model.history_}
+    assert {"n_neighbors", "sweeps", "searches", "evaluations", "query_score", "learned_score", "epoch"} <= columns
+    assert [name for name in sorted(columns) if f"``{name}``" not in history.__doc__] == []
 
 
 def test_neighbours_are_left_where_they_tell_nothing():

@@ -72,9 +72,10 @@ class GPClassifier(LatentClassifier):
         residual that inducing points leave: for classes that change over short distances ([7]_; bound "exact" of
         "logit", "probit" and, with a shared kernel, "softmax"). The kernel is then learned by the mean log probability
         of query rows, predicted from the others; the default kernel's RBF gives way to a Matern kernel. The training
-        rows become part of the model, and of its file. 0: none. "auto": for two classes and 2000 rows or more 24, if
-        they predict rows that were kept apart better than without, by more than a standard error; before more inducing
-        points are tried. Mini-batches have none.
+        rows become part of the model, and of its file. 0: none. A row takes O(k^3) in every sweep over the sites, and
+        to predict; of n rows n - 1 are taken at most. "auto": for two classes and 2000 rows or more 24, if they raise
+        the mean log probability of rows kept apart by more than its standard error, and by more than .001 nats; before
+        more inducing points are tried. Mini-batches have none.
     query_split : splitter of scikit-learn or None, default=None
         With neighbours, how query rows and rows kept apart are chosen: as the model will be used. None: at random, or
         by ``groups``; ``TimeSeriesSplit()`` for rows in order of time. Its ``split`` gets zeros (n, 1) as X, class
@@ -111,13 +112,13 @@ class GPClassifier(LatentClassifier):
         (t + delay)^-forgetting. Also of those between the steps of "adam". The estimate is an average of the iterates.
     max_iter : int, default=200
         Most iterations: of the posterior (passes over the data, or epochs of mini-batches), and of the optimizer in its
-        last stage; earlier ones have ten times as many, but 50 at most. One of "profile" can take 30 passes and more;
-        one of "adam" is an epoch of mini-batches, but 100 of them at least, or twenty steps on all rows.
+        last stage; earlier ones have ten times as many, but 50 at most, and rounds with neighbours 15. One of "profile"
+        can take 30 passes and more; one of "adam" is an epoch of mini-batches, 100 at least, or 20 steps on all rows.
     tol : float, default=1e-4
         Optimizer: stop when five iterations raise the bound by less than ``tol * max(|bound|, 500)`` nats on average.
         Posterior, full batch: stop when a step raises it by less than ``tol * max(1, |bound| / 1000)`` nats.
         Mini-batch: stop, after two epochs or more, when the relative change of the averaged natural parameters is below
-        ``tol``, on average over five iterations.
+        ``tol``, on average over five iterations. Rounds with neighbours, and their sites, have limits of their own.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights. "balanced": n / (C n_c) by numbers of rows, whatever their weights, as SVC and
         trees do in scikit-learn; its LogisticRegression sums weights since version 1.7.
@@ -146,19 +147,18 @@ class GPClassifier(LatentClassifier):
     local_posterior_ : LocalPosterior or None
     n_neighbors_ : int, neighbours that predictions take; 0 without
     query_score_ : (float, float) or None
-        Mean log probability, in nats, of rows kept apart, and its standard error, of independent rows; with a given
-        number of neighbours of the last query rows before the kernel was fitted to them, which rounds before may have.
+        Mean log probability, in nats, of rows kept apart, predicted with the neighbours of all the others before they
+        are given back, and its standard error, of independent rows: of 5 % of the rows, or of those that the last split
+        of ``query_split`` asks, and of 4000 at most. The error of a single row is NaN.
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, all constants included; with neighbours that of
         the sparse posterior at the learned kernel, which knows nothing of them.
     history_ : dict of arrays
-        A row for each evaluation of the optimizer (``evaluation``, from 1 in every stage; ``theta`` as scikit-learn has
-        it; ``inner_iterations`` of the posterior), each ``decision`` (on the number of inducing points, with
-        ``gain_per_point``, or to keep the previous hyperparameters or the posterior that mini-batches started from) and
-        each iteration of the posterior (``iteration`` or ``epoch``, ``learning_rate``, mini-batches' ``change`` and
-        ``log_likelihood``). All rows have ``seconds`` since the start and most ``elbo``,
-        the bound on the ``n_rows`` rows in use, with ``n_inducing`` points: compare it at the same ``n_rows`` only.
-        NaN where a row has no value; columns that no row has are missing.
+        A row for each evaluation of the optimizer (``theta`` as scikit-learn has it), each ``decision``, in words, each
+        iteration of the posterior and each round with neighbours. All rows have ``seconds`` since the start and most
+        ``elbo``, the bound on the ``n_rows`` rows in use, with ``n_inducing`` points: compare it at the same ``n_rows``
+        only. NaN where a row has no value; columns that no row has are missing. All columns, and what the rows of a
+        round are: ``help("xgpc.inference.history")``.
     n_iter_ : int
         Iterations of the optimizer in all stages, or of the posterior without one.
     converged_ : bool
@@ -257,7 +257,8 @@ class GPClassifier(LatentClassifier):
         sample_weight : (n,) array, default=None
             Not negative. A row of weight w counts as w rows.
         groups : (n,) array, default=None
-            With neighbours: rows of a group are never predicted from each other while the kernel is learned.
+            With neighbours: rows of a group are never predicted from each other while the kernel is learned, unless
+            ``query_split`` does so. None may be missing.
 
         Returns
         -------

@@ -1,4 +1,25 @@
-"""The record of a fit."""
+"""The record of a fit: the columns of ``history_``.
+
+All rows
+    ``seconds`` since the start; ``n_rows`` in use; with inducing points ``n_inducing``.
+Evaluations of the optimizer
+    ``evaluation``, from 1 in every stage; ``elbo``; ``theta``, the logarithms of the kernel's parameters as in
+    scikit-learn; ``inner_iterations`` of the posterior.
+Iterations of the posterior
+    ``iteration``, or ``epoch`` of mini-batches; ``elbo``; ``learning_rate``; of mini-batches their ``change`` and
+    ``log_likelihood``.
+Decisions
+    ``decision``, in words: on the number of inducing points, with ``gain_per_point``; on neighbours, with
+    ``query_score``; to keep the previous hyperparameters, or the posterior that mini-batches started from.
+Rounds with neighbours
+    A round takes ``n_rows`` rows, a quarter of them queries, which are predicted from ``n_neighbors`` of the others. It
+    makes ``searches`` for these and ``sweeps`` over their sites, then maximises the mean log probability of the
+    queries: ``query_score`` at the round's start, ``learned_score`` at its end, after so many ``evaluations`` of the
+    score and its gradient (a number of the round, where ``evaluation`` numbers rows). The first rounds try where to
+    begin, with no evaluations, and kernels of different roughness.
+Sites of all rows
+    ``n_neighbors``, ``searches`` and ``sweeps`` alone, or beside the decision by rows kept apart.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ Decisions
     ``decision``, in words: on the number of inducing points, with ``gain_per_point``; on neighbours, with
     ``query_score``; to keep the previous hyperparameters, or the posterior that mini-batches started from.
 Rounds with neighbours
-    A round takes ``n_rows`` rows, a quarter of them queries, which are predicted from ``n_neighbors`` of the others. It
+    A round takes ``n_rows`` rows, some of them queries, which are predicted from ``n_neighbors`` of the others. It
     makes ``searches`` for these and ``sweeps`` over their sites, then maximises the mean log probability of the
     queries: ``query_score`` at the round's start, ``learned_score`` at its end, after so many ``evaluations`` of the
     score and its gradient (a number of the round, where ``evaluation`` numbers rows). The first rounds try where to

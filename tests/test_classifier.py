@@ -62,7 +62,8 @@ def test_learned_hyperparameters_raise_the_bound_and_the_accuracy():
     assert learned.elbo_ > given.elbo_ + 100
     losses = [log_loss(y[2000:], model.predict_proba(X[2000:])) for model in (learned, given)]
     assert losses[0] < losses[1]
-    bounds = learned.history_["elbo"]
+    # Bounds of fewer rows, those that decide on neighbours left out, are another function.
+    bounds = learned.history_["elbo"][learned.history_["n_rows"] == 2000]
     assert learned.elbo_ >= np.nanmax(bounds) - 1e-6 * abs(learned.elbo_)
     assert not np.allclose(learned.inducing_points_, given.inducing_points_)
 

@@ -420,6 +420,13 @@ def test_lack_of_convergence_is_one_line_for_each_reason(files, capsys, tmp_path
     assert not GPClassifier.load(tmp_path / "model.npz").converged_
 
 
+def test_neighbours_that_mini_batches_do_not_have_are_warned_of(files, tmp_path, capsys):
+    arguments = ["fit", str(files / "data.csv"), "--target", "diagnosis", "--model", str(tmp_path / "model.npz")]
+    assert main([*arguments, "--inducing", "4", "--neighbors", "5", "--batch-size", "50"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("xgpc: warning: n_neighbors=5, but neighbours are not for mini")]
+
+
 def test_version_and_help(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"xgpc {__version__}\n"

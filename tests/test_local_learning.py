@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
@@ -23,9 +24,9 @@ from xgpc.approximations.local import local_rows, predicted
 from xgpc.inference import history
 from xgpc.inference.history import History
 from xgpc.inference.local_sites import converged_sites, start_sites
-from xgpc.learning.local import Learnt, Task, fit_sites
+from xgpc.learning.local import Task, beginning, fit_sites
 from xgpc.learning.queries import Queries
-from xgpc.learning.query_score import WORST_SCORE, QueryScore, Scores, standard_error
+from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore, standard_error
 from xgpc.rows.executor import Threads
 from xgpc.rows.source import ArraySource
 
@@ -54,9 +55,10 @@ def test_gradient_is_that_of_the_score(kernel, link, weighted):
     problem, score = score_of(kernel, link, weighted, tol=1e-3)
     rng = np.random.default_rng(1)
     theta = problem.prior.spec.theta + 0.2 * rng.normal(size=len(problem.prior.spec.theta))
-    gradient = score.at(theta).gradient()
+    point = np.append(theta, -0.4)
+    gradient = score.at(point).gradient()
     expected = [
-        derivative(lambda h, step=step: score.at(theta + h * step).scores.mean, 1e-3) for step in np.eye(len(theta))
+        derivative(lambda h, step=step: score.at(point + h * step).scores.mean, 1e-3) for step in np.eye(len(point))
     ]
     assert_allclose(gradient, expected, rtol=1e-6, atol=1e-8)
 
@@ -75,18 +77,19 @@ def test_gradient_is_nearly_that_of_the_score_with_converged_sites(name, link):
         local = replace(problem.local, core=prior.core, rows=rows)
         sweeps = converged_sites(problem.executor, local, problem.sites, 1e-10, 1000)
         assert sweeps.converged
-        return replace(score, sites=sweeps.sites).at(theta).scores.mean
+        return replace(score, sites=sweeps.sites).at(np.append(theta, 0.0)).scores.mean
 
     expected = np.array([(converged(theta + h) - converged(theta - h)) / 2e-3 for h in 1e-3 * np.eye(len(theta))])
-    error = np.linalg.norm(score.at(theta).gradient() - expected)
+    error = np.linalg.norm(score.at(np.append(theta, 0.0)).gradient()[:-1] - expected)
     assert error < 0.05 * np.linalg.norm(expected)
 
 
 def test_scores_are_weighted_means():
     problem, score = score_of(KERNELS["rbf"], weighted=True)
-    scores, at = score.at(problem.prior.spec.theta).scores, problem.neighbourhoods(score.queries.X)
+    point = np.append(problem.prior.spec.theta, np.log(0.6))
+    scores, at = score.at(point).scores, problem.neighbourhoods(score.queries.X)
     mean, variance = predicted(problem.executor, at)
-    values = problem.link.scores(mean, variance, score.queries.y)[0]
+    values = problem.link.scores(mean, 0.6 * variance, score.queries.y)[0]
     # At converged sites another sweep changes nothing.
     assert_allclose(scores.values, values, rtol=1e-7, atol=1e-9)
     w = score.queries.weight
@@ -98,7 +101,7 @@ def test_standard_error_of_equal_weights_is_that_of_the_mean():
     for factor in (1.0, 7.0):
         expected = values.std(ddof=1) / np.sqrt(50)
         assert standard_error(values, np.full(50, factor)) == pytest.approx(expected)
-    assert standard_error(values[:1], np.ones(1)) == 0.0
+    assert np.isnan(standard_error(values[:1], np.ones(1)))
 
 
 # Sites of all rows.
@@ -140,9 +143,7 @@ def fit_of(problem, executor):
     """The local posterior at a problem's kernel, its sites made by an executor."""
     queries = Queries(len(problem.X), None, None, problem.y, np.random.RandomState(0))
     task = Task(executor, problem.source, problem.link, None, problem.n_neighbors, queries, History())
-    nothing = Scores(np.empty(0), np.empty(0))
-    start = start_sites(problem.source, problem.link)
-    return fit_sites(task, Learnt(problem.prior, start, nothing, nothing, 0))[0]
+    return fit_sites(task, beginning(task, problem.prior))[0]
 
 
 def fit(X, y, groups=None, sample_weight=None, **params):
@@ -283,12 +284,21 @@ def test_what_has_no_neighbours(params, reason):
     assert fit(X, y, max_iter=2, **params).n_neighbors_ == 0
 
 
-@pytest.mark.parametrize("n_neighbors", ["auto", 5])
-def test_mini_batches_have_no_neighbours_and_say_so(n_neighbors):
+def test_mini_batches_have_no_neighbours_and_say_so():
+    """With a warning, if their number was given."""
     X, y = checkerboard(2100, np.random.default_rng(0))
-    model = fit(X, y, n_neighbors=n_neighbors, batch_size=200, max_iter=2, optimizer=None)
-    assert model.n_neighbors_ == 0
-    assert any("mini-batches" in decision for decision in decisions(model))
+    params = {"batch_size": 200, "max_iter": 2, "optimizer": None}
+    models = [fit(X, y, **params)]
+    with pytest.warns(UserWarning, match=r"n_neighbors=5, but .*mini-batches.*leave batch_size=None") as caught:
+        models.append(fit(X, y, n_neighbors=5, **params))
+    # By fit's caller, here in a helper of the tests.
+    assert [one.filename.rpartition("/")[2] for one in caught] == ["fits.py"]
+    for model in models:
+        assert model.n_neighbors_ == 0
+        assert any("mini-batches" in decision for decision in decisions(model))
+    # A batch of all rows is no mini-batch, and 0 is what it says.
+    assert fit(X[:60], y[:60], n_neighbors=5, batch_size=60, max_iter=2, optimizer=None).n_neighbors_ == 5
+    assert fit(X, y, n_neighbors=0, **params).n_neighbors_ == 0
 
 
 @pytest.mark.parametrize("n_neighbors", [-1, 2.5, "all", None, True, np.nan, [3]])
@@ -372,7 +382,10 @@ def test_few_rows(n):
     model = fit(X, y, n_neighbors=3)
     assert model.n_neighbors_ == min(3, n - 1)
     assert np.all(np.isfinite(model.predict_log_proba(X)))
-    assert np.all(np.isfinite(model.query_score_))
+    # The score of a single row has no standard error.
+    score, error = model.query_score_
+    assert np.isfinite(score)
+    assert np.isnan(error) == (n < 4)
 
 
 @pytest.mark.parametrize("n_neighbors", [39, 40, 10**6])
@@ -439,12 +452,19 @@ def test_more_neighbours_come_near_the_full_process():
 
 def test_learning_steps_back_from_what_overflows():
     """A kernel so large that nothing can be factorised ends an iteration, not the fit."""
-    problem, score = score_of(KERNELS["rbf"], tol=1e-3)
+    _, score = score_of(KERNELS["rbf"], tol=1e-3)
     with np.errstate(all="ignore"):
-        value, gradient = score.objective(np.array([700.0, 0.0, 0.0]))
+        value, gradient = score.objective(np.array([700.0, 0.0, 0.0, 0.0]))
     assert value == -WORST_SCORE
-    assert np.array_equal(gradient, np.zeros(3))
-    theta = problem.prior.spec.theta
-    value, gradient = score.objective(theta)
-    assert value == -score.at(theta).scores.mean
-    assert np.array_equal(gradient, -score.at(theta).gradient())
+    assert np.array_equal(gradient, np.zeros(4))
+
+
+def test_the_factor_of_the_variances_has_a_normal_prior_for_its_logarithm():
+    problem, score = score_of(KERNELS["rbf"], tol=1e-3)
+    point = np.append(problem.prior.spec.theta, -0.7)
+    value, gradient = score.objective(point)
+    prior = norm(scale=LOG_SCALE_SPREAD)
+    n = score.queries.n_rows
+    assert value == pytest.approx(-score.at(point).scores.mean - (prior.logpdf(-0.7) - prior.logpdf(0.0)) / n)
+    by_prior = np.append(np.zeros(len(point) - 1), derivative(lambda h: prior.logpdf(-0.7 + h), 1e-3) / n)
+    assert_allclose(gradient, -score.at(point).gradient() - by_prior, rtol=1e-9)

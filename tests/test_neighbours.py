@@ -180,24 +180,32 @@ def test_rows_ask_at_random(size):
         assert_parts(one, 1000)
         support, asked = one
         assert len(support) + len(asked) == min(size, 1000)
-        assert len(asked) == min(size, 1000) // 4
+        assert len(asked) == min(size, 1000) // 2
     assert not np.array_equal(draws[0][1], draws[1][1])
     others, kept = source.decision()
     assert_parts((others, kept), 1000)
-    assert len(kept) == 50
-    assert len(others) == 950
+    assert len(kept) == 100
+    assert len(others) == 900
 
 
 @pytest.mark.parametrize("sizes", [[1] * 1000, [10] * 100, [990, 10], [10, 990], [500, 499, 1]])
 def test_groups_stay_on_one_side(sizes):
     groups = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
     source = queries(groups=groups)
-    splits = [source.decision(), *(source.draw(number, size) for number in range(5) for size in (100, 1000))]
-    for one in splits:
+    splits = [source.draw(number, size) for number in range(5) for size in (100, 1000)]
+    for one in [*splits, *([source.decision()] if len(sizes) > 2 else [])]:
         assert_parts(one, 1000)
         assert not len(np.intersect1d(*(groups[rows] for rows in one)))
         # However unequal the groups are, there are rows to learn from.
         assert len(one[0]) >= 50
+
+
+@pytest.mark.parametrize("source", [queries(9), queries(groups=np.arange(1000) % 2)])
+def test_what_cannot_be_spared_is_not_kept_apart(source):
+    """Of fewer than ten rows none; of two groups one must ask while the kernel is learned, and the other answer."""
+    others, kept = source.decision()
+    assert np.array_equal(others, np.arange(source.n_rows))
+    assert not len(kept)
 
 
 def test_rows_among_others_keep_their_groups():
@@ -241,8 +249,6 @@ def test_rounds_take_the_splits_in_turn():
 def test_one_group_cannot_be_divided():
     with pytest.raises(ValueError, match="groups must have two groups or more"):
         queries(groups=np.zeros(1000)).draw(0, 100)
-    with pytest.raises(ValueError, match="groups must have two groups or more"):
-        queries(groups=np.zeros(1000)).decision()
 
 
 # Splitters of others.

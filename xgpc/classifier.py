@@ -23,7 +23,7 @@ from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
 from .learning.queries import Queries
 from .learning.stages import parameters_at_bounds
 from .learning.start import Beginning, Data, Inferred, Learned, start
-from .learning.with_neighbours import infer, learn
+from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise, resolve
 from .ranges import check_latent
 from .rows.blas import single_threaded_blas
@@ -70,12 +70,13 @@ class GPClassifier(LatentClassifier):
     n_neighbors : int or "auto", default="auto"
         With k > 0 a prediction also takes what the k nearest training rows, by the learned length scales, know of the
         residual that inducing points leave: for classes that change over short distances ([7]_; bound "exact" of
-        "logit", "probit" and, with a shared kernel, "softmax"). The kernel is then learned by the mean log probability
+        "logit", "probit" and, with a shared kernel, "softmax"). The kernel, and a factor of the predictions' variances
+        (``local_posterior_.variance_scale``; 1 with ``optimizer=None``), are then learned by the mean log probability
         of query rows, predicted from the others; the default kernel's RBF gives way to a Matern kernel. The training
-        rows become part of the model, and of its file. 0: none. A row takes O(k^3) in every sweep over the sites, and
-        to predict; of n rows n - 1 are taken at most. "auto": for two classes and 2000 rows or more 24, if they raise
-        the mean log probability of rows kept apart by more than its standard error, and by more than .001 nats; before
-        more inducing points are tried. Mini-batches have none.
+        rows become part of the model, and of its file. A sweep over the sites, and a prediction, take O(k^3) a row;
+        n - 1 are taken at most. 0: none. "auto": for two classes and 2000 rows or more 24, if they raise the mean log
+        probability of rows kept apart by more than its standard error, and by more than .001 nats.
+        ``n_inducing="auto"`` then adds points where neighbours alone gain little, 256 at most. Mini-batches have none.
     query_split : splitter of scikit-learn or None, default=None
         With neighbours, how query rows and rows kept apart are chosen: as the model will be used. None: at random, or
         by ``groups``; ``TimeSeriesSplit()`` for rows in order of time. Its ``split`` gets zeros (n, 1) as X, class
@@ -112,8 +113,8 @@ class GPClassifier(LatentClassifier):
         (t + delay)^-forgetting. Also of those between the steps of "adam". The estimate is an average of the iterates.
     max_iter : int, default=200
         Most iterations: of the posterior (passes over the data, or epochs of mini-batches), and of the optimizer in its
-        last stage; earlier ones have ten times as many, but 50 at most, and rounds with neighbours 15. One of "profile"
-        can take 30 passes and more; one of "adam" is an epoch of mini-batches, 100 at least, or 20 steps on all rows.
+        last stage; earlier ones have ten times as many, 50 at most, and rounds with neighbours 15. One of "profile" can
+        take 30 passes and more; one of "adam" is an epoch of mini-batches, 100 at least, or 20 steps on all rows.
     tol : float, default=1e-4
         Optimizer: stop when five iterations raise the bound by less than ``tol * max(|bound|, 500)`` nats on average.
         Posterior, full batch: stop when a step raises it by less than ``tol * max(1, |bound| / 1000)`` nats.
@@ -148,8 +149,9 @@ class GPClassifier(LatentClassifier):
     n_neighbors_ : int, neighbours that predictions take; 0 without
     query_score_ : (float, float) or None
         Mean log probability, in nats, of rows kept apart, predicted with the neighbours of all the others before they
-        are given back, and its standard error, of independent rows: of 5 % of the rows, or of those that the last split
-        of ``query_split`` asks, and of 4000 at most. The error of a single row is NaN.
+        are given back, and its standard error, of independent rows (of one row: NaN): of a tenth of the rows, or of
+        those that the last split of ``query_split`` asks, and of 4000 at most. Of fewer than ten rows, or of two
+        groups, none are kept apart: then of the queries of a round, before it.
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, all constants included; with neighbours that of
         the sparse posterior at the learned kernel, which knows nothing of them.
@@ -309,7 +311,7 @@ class GPClassifier(LatentClassifier):
         history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
         # What was learned must beat the previous fit; more points than it had are no choice between the two.
         kept = None
-        if beginning.previous is not None and not beginning.grow and self.optimizer is not None and not learned.task:
+        if self.optimizer is not None and not beginning.grow_to and learned.local is None and beginning.previous:
             kept = beginning.previous, beginning.prior
         # Adam has ended on all rows.
         batch_size = None if self.optimizer == "adam" else self.batch_size
@@ -328,10 +330,8 @@ class GPClassifier(LatentClassifier):
         unfinished = list(learned.problems)
         if not converged:
             unfinished.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior")
-        local, scores, problem = infer(learned)
-        unfinished += [problem] if problem else []
         gap = bound_gap(training, point)
-        return Inferred(point, learned.n_iter or n_steps, unfinished, terms, gap, local, scores)
+        return Inferred(point, learned.n_iter or n_steps, unfinished, terms, gap, learned.local, learned.scores)
 
     def _publish(self, data: Data, inferred: Inferred) -> None:
         point, elbo = inferred.point, inferred.point.elbo

@@ -42,7 +42,8 @@ OWN_FORMS = ("kernel", "inducing_points", "class_weight", "random_state")
 NOT_KEPT = ("query_split",)
 FIELDS = (
     "format", "full", "parameters", "kernels", "resolved", "label_noise", "object_labels", "bound_gap", "elbo",
-    "n_iter", "converged", "feature_names", "history", "neighbors", "query_score",
+    "n_iter", "converged", "feature_names", "history", "neighbors", "variance_scale",
+    "query_score",
 )  # fmt: skip
 # Characters of the header, and its numbers and names. It holds the kernels' parameters, three numbers for a length
 # scale with its bounds: enough for 150 000 of these. To parse as much takes a second and 60 MB at most.
@@ -109,6 +110,7 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
         "feature_names": hasattr(model, "feature_names_in_"),
         "history": list(model.history_),
         "neighbors": model.n_neighbors_,
+        "variance_scale": None if model.local_posterior_ is None else model.local_posterior_.variance_scale,
         "query_score": model.query_score_,
     }
     arrays = {f"{HISTORY}{name}": column for name, column in model.history_.items()}
@@ -202,8 +204,9 @@ def _header(archive: Archive) -> dict[str, Any]:
     _require(sorted(header) == sorted(FIELDS), "header", sorted(header))
     for name in ("full", "object_labels", "converged", "feature_names"):
         _require(isinstance(header[name], bool), name, header[name])
-    k, score = header["neighbors"], header["query_score"]
+    k, scale, score = header["neighbors"], header["variance_scale"], header["query_score"]
     _require(is_integer(k) and k >= 0, "neighbors", k)
+    _require(_is_finite(scale) and scale > 0.0 if k else scale is None, "variance_scale", scale)
     is_score = isinstance(score, list) and len(score) == 2 and all(map(is_number, score)) and _is_finite(score[0])
     # The standard error of a single row's score is NaN.
     is_score = is_score and not math.isinf(score[1])
@@ -317,7 +320,8 @@ def _local_posterior(
     _require(largest_size(arrays["rows"]) <= LARGEST_FEATURE, "rows", "values too large")
     _require(bool(np.all(arrays["site_precision"] >= 0.0)), "site_precision", "negative values")
     rows, precision, linear = (arrays[name] for name in ("rows", "site_precision", "site_linear"))
-    return LocalPosterior(q.prior.groups[0], rows, precision, linear, header["neighbors"], q.n_latents)
+    scale = header["variance_scale"]
+    return LocalPosterior(q.prior.groups[0], rows, precision, linear, header["neighbors"], q.n_latents, scale)
 
 
 def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: dict[str, np.ndarray]) -> Any:

@@ -427,6 +427,7 @@ def _run(argv: Sequence[str] | None) -> int:
         # Others, of deprecation and the like, are for those who call from Python.
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", ConvergenceWarning)
+        warnings.filterwarnings("always", message="n_neighbors=", category=UserWarning)
         arguments.run(arguments)
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         _say("warning", message)

@@ -275,6 +275,9 @@ class LocalPosterior(Value):
     precision, linear : (C, n) sites
     n_neighbors : int, k
     n_latents : int or None, number C of latent functions; None: one, without an axis in the results
+    variance_scale : float
+        Factor of all variances and covariances. Classes may be more certain away from their borders than a process
+        whose borders are as rough: 1 is the process's own, less was learned from the labels of query rows.
     """
 
     prior: SparsePrior
@@ -283,6 +286,7 @@ class LocalPosterior(Value):
     linear: np.ndarray
     n_neighbors: int
     n_latents: int | None = None
+    variance_scale: float = 1.0
 
     @classmethod
     def from_fit(
@@ -292,6 +296,7 @@ class LocalPosterior(Value):
         sites: Sites,
         n_neighbors: int,
         n_latents: int | None,
+        variance_scale: float,
         whitened_rows: LocalRows,
         neighbours: Neighbours,
     ) -> LocalPosterior:
@@ -302,7 +307,7 @@ class LocalPosterior(Value):
         whitened_rows : of X, as ``local_rows`` makes them
         neighbours : of X times ``metric``
         """
-        found = cls(prior, X, *sites, n_neighbors, n_latents)
+        found = cls(prior, X, *sites, n_neighbors, n_latents, variance_scale)
         # Values of cached properties, which pickles and files leave out.
         vars(found).update(whitened_rows=whitened_rows, neighbours=neighbours)
         return found
@@ -345,6 +350,7 @@ class LocalPosterior(Value):
         """
         with Threads(n_jobs) as executor:
             mean, variance = predicted(executor, self._at(executor, X))
+        variance *= self.variance_scale
         return mean.reshape(*self.shape, len(X)), variance.reshape(*self.shape, len(X))
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
@@ -354,7 +360,8 @@ class LocalPosterior(Value):
 
             Cov(e_i, e_j) = b_i V b_j + D_ij - gamma_i D_Nj - D_iN gamma_j + gamma_i (D_NN + diag(1 / lambda)) gamma_j
 
-        with N the neighbours of either: positive semidefinite, and the predictions' variances are its diagonal.
+        with N the neighbours of either, times ``variance_scale``: positive semidefinite, and the predictions' variances
+        are its diagonal.
         O(r^2 k^2 (m + d)) time, O(r^2 k) memory.
         """
         X = np.asarray(X, dtype=np.float64)
@@ -384,6 +391,7 @@ class LocalPosterior(Value):
                 total = b @ at.q.V[c] @ b.T + joint - crossed - crossed.T + inner
                 covariance[c] = 0.5 * (total + total.T)
                 np.fill_diagonal(covariance[c], diagonal)
+        covariance *= self.variance_scale
         return covariance.reshape(*self.shape, len(X), len(X))
 
     def to_arrays(self) -> dict[str, np.ndarray]:

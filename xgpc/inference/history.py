@@ -15,8 +15,8 @@ Rounds with neighbours
     A round takes ``n_rows`` rows, some of them queries, which are predicted from ``n_neighbors`` of the others. It
     makes ``searches`` for these and ``sweeps`` over their sites, then maximises the mean log probability of the
     queries: ``query_score`` at the round's start, ``learned_score`` at its end, after so many ``evaluations`` of the
-    score and its gradient (a number of the round, where ``evaluation`` numbers rows). The first rounds try where to
-    begin, with no evaluations, and kernels of different roughness.
+    score and its gradient (a number of the round, where ``evaluation`` numbers rows). The first rows try where to
+    begin, with no evaluations, and kernels of different roughness; the last is the second round.
 Sites of all rows
     ``n_neighbors``, ``searches`` and ``sweeps`` alone, or beside the decision by rows kept apart.
 """

@@ -29,8 +29,8 @@ EXTRAPOLATED_BELOW, MEMORY = 0.02, 4
 # from 0 to 1e-6 takes the same number of sweeps (electricity, pendigits, synthetic rows); .1 up to 15 more.
 # Precisions must stay positive: an extrapolated one is so many times a plain step's at most, and a share of it at
 # least. Sweeps with 1.1, 2, 4 and 1000 times: electricity, 6000 rows: 15, 16, 14, 12; pendigits, 2000: 18, 13, 12, 14;
-# two noisy classes: 28, 15, 14, 14. Where classes are separable 2 is too careful: over 60, 34, 21, 19.
-RIDGE, MOST_FACTOR = 1e-10, 2.0
+# two noisy classes: 28, 15, 14, 14; separable ones over 60, 34, 21, 19.
+RIDGE, MOST_FACTOR = 1e-10, 1e3
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from ..kernels.spec import KernelSpec
 from ..ranges import LARGEST_FEATURE, largest_size
 from ..rows.source import RowSource
 
-# n_inducing="auto" starts with this many.
-FIRST_INDUCING = 32
+# n_inducing="auto" starts with this many, and doubles them to so many at most.
+FIRST_INDUCING, MAX_INDUCING = 32, 2048
 # Lloyd iterations: the optimizer moves the points on, the last changes of k-means are not worth waiting for.
 KMEANS_ITERATIONS = 30
 # Rows looked at for start values and inducing points: this many, or so many for each inducing point.

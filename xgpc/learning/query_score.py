@@ -33,12 +33,16 @@ from ..rows.source import RowSource, labels_and_weights
 
 # Mean score, in nats, below any other.
 WORST_SCORE = -1e3
+# Standard deviation of the log-normal prior, about 1, of the factor of the variances: weak beside some dozen rows.
+LOG_SCALE_SPREAD = 1.0
 
 
 def standard_error(values: np.ndarray, weight: np.ndarray) -> float:
-    """Of the weighted mean of values (n,), independent of each other."""
+    """Of the weighted mean of values (n,), independent of each other; NaN of a single one."""
+    if len(values) < 2:
+        return float("nan")
     share = weight / np.sum(weight)
-    return float(np.sqrt(np.sum((share * (values - share @ values)) ** 2) * len(values) / max(1, len(values) - 1)))
+    return float(np.sqrt(np.sum((share * (values - share @ values)) ** 2) * len(values) / (len(values) - 1)))
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,11 @@ class Scores:
 
 @dataclass(frozen=True)
 class QueryScore:
-    """log p(y) of query rows, predicted from support rows, as a function of the kernel.
+    """log p(y) of query rows, predicted from support rows, as a function of the kernel and a factor of the variances.
 
-    The sites of the support rows that the queries see are those of one sweep from given ones, at each kernel anew: what
-    the sites make of a change of the kernel is part of the gradient. The neighbours stay.
+    The parameters are the kernel's ``theta``, and the logarithm of the factor. The sites of the support rows that the
+    queries see are those of one sweep from given ones, at each kernel anew: what the sites make of a change of the
+    kernel is part of the gradient. The neighbours stay.
 
     Attributes
     ----------
@@ -92,8 +97,9 @@ class QueryScore:
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
         return labels_and_weights(self.queries)
 
-    def at(self, theta: np.ndarray) -> Evaluated:
-        """The score at log kernel parameters; O(n m (m + d)) and O(k^2 (m + d) + k^3) for each row that is seen."""
+    def at(self, parameters: np.ndarray) -> Evaluated:
+        """The score; O(n m (m + d)) and O(k^2 (m + d) + k^3) for each row that is seen."""
+        theta, scale = parameters[:-1], float(np.exp(parameters[-1]))
         prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
         rows = local_rows(self.executor, prior, self.support)
         local = Local(self.support, prior.core, rows, self.index, self.link)
@@ -107,23 +113,27 @@ class QueryScore:
         at = Neighbourhoods(prior.core, rows, sites, q, query_rows, self.query_index)
         mean, variance = predicted(self.executor, at)
         y, weight = self.labels
-        values, (d_mean, d_variance) = self.link.scores(mean, variance, y)
+        values, (d_mean, d_variance) = self.link.scores(mean, scale * variance, y)
         share = weight / np.sum(weight)
-        by_moments = share * d_mean, share * d_variance
-        return Evaluated(self, prior, cavity, at, Scores(values, weight), *by_moments)
+        d_mean, d_variance = share * d_mean, scale * share * d_variance
+        d_log_scale = float(np.sum(d_variance * variance))
+        return Evaluated(self, prior, cavity, at, Scores(values, weight), d_mean, d_variance, d_log_scale)
 
-    def objective(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """Minus the mean score, and its gradient: what a minimiser takes.
+    def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        """Minus the mean score and the factor's prior, and their gradient: what a minimiser takes.
 
         Where numbers leave the range of what can be factorised the score is ``WORST_SCORE``: a step back.
         """
         try:
-            evaluated = self.at(theta)
+            evaluated = self.at(parameters)
             value, gradient = evaluated.scores.mean, evaluated.gradient()
         except ValueError:
-            return -WORST_SCORE, np.zeros_like(theta)
+            return -WORST_SCORE, np.zeros_like(parameters)
         if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
-            return -WORST_SCORE, np.zeros_like(theta)
+            return -WORST_SCORE, np.zeros_like(parameters)
+        share = 1.0 / (LOG_SCALE_SPREAD**2 * float(np.sum(self.labels[1])))
+        value -= 0.5 * share * parameters[-1] ** 2
+        gradient[-1] -= share * parameters[-1]
         return -value, -gradient
 
 
@@ -136,7 +146,8 @@ class Evaluated:
     prior : SparsePrior, at the parameters in question
     cavity : Cavity, of the rows that are seen
     at : Neighbourhoods, of the queries
-    d_mean, d_variance : (C, q), of the mean score
+    d_mean, d_variance, d_log_scale : (C, q), (C, q) and a number, derivatives of the mean score by the predictions
+        before their variances get the factor, and by its logarithm
     """
 
     problem: QueryScore
@@ -146,9 +157,10 @@ class Evaluated:
     scores: Scores
     d_mean: np.ndarray
     d_variance: np.ndarray
+    d_log_scale: float
 
     def gradient(self) -> np.ndarray:
-        """Gradient of the mean score by ``theta``; some four times what the score takes."""
+        """Gradient of the mean score by the parameters; some four times what the score takes."""
         problem, at, rows = self.problem, self.at, self.at.support
         found, pairs = pulled_back(problem.executor, PullBack(at, self.d_mean, self.d_variance))
         total, by_sites = by_neighbours(at.index, len(rows.a), found)
@@ -162,7 +174,8 @@ class Evaluated:
             (problem.support, rows, total),
             (problem.queries, at.rows, ByRows(found["d_a"], np.sum(self.d_variance, axis=0))),
         ]
-        return kernel_gradient(self.prior, parts, [a + b for a, b in zip(pairs, more_pairs, strict=True)])
+        by_kernel = kernel_gradient(self.prior, parts, [a + b for a, b in zip(pairs, more_pairs, strict=True)])
+        return np.append(by_kernel, self.d_log_scale)
 
     def _through_sweep(self, by_sites: Sites) -> tuple[ByRows, list[np.ndarray]]:
         """What the sites that the sweep made pass on; those that it started from are constants."""

@@ -33,8 +33,7 @@ SUBSET_FACTOR = 10
 SUBSET_LOOSENING = 5.0
 
 # n_inducing="auto" doubles them while the bound on the subset for so many gains this many nats for each added point,
-# before anything is learned with these (on magic, learning then gained four times as much), up to the cap.
-MAX_INDUCING = 2048
+# before anything is learned with these (on magic, learning then gained four times as much).
 MIN_GAIN = 0.05
 # The posterior with more points is fitted to this share of the gain that is asked for.
 TRIAL_SHARE = 0.1
@@ -150,22 +149,22 @@ class Learner:
             max_iter=min(SUBSET_ITERATIONS, SUBSET_FACTOR * self.options.max_iter),
         )
 
-    def learn(self, prior: KernelPrior, previous: KernelPosterior | None, grow: bool) -> Outcome:
+    def learn(self, prior: KernelPrior, previous: KernelPosterior | None, grow_to: int) -> Outcome:
         """Stages on growing subsets, each from where the one before ended.
 
         Parameters
         ----------
         prior : where to start
         previous : a posterior whose sites to start from, or None
-        grow : whether to add inducing points while they pay
+        grow_to : the number of inducing points up to which more are added while they pay; 0: none are
 
         Returns
         -------
         Outcome of the last stage
         """
         q, site = previous, self.site
-        if grow:
-            outcome, size = self._grow(prior, previous)
+        if grow_to:
+            outcome, size = self._grow(prior, previous, grow_to)
             prior, q, site = outcome.q.prior, outcome.q, outcome.site
             sizes = self._sizes_after(size, prior)
         else:
@@ -210,8 +209,8 @@ class Learner:
         max_iter = self.options.max_iter
         return Outcome(coordinate_ascent(part, start, site, tol=tol, max_iter=max_iter, history=History()).point, 0)
 
-    def _grow(self, prior: KernelPrior, q: KernelPosterior | None) -> tuple[Outcome, int]:
-        """Double the inducing points until the bound, on a subset for so many, gains too little by it.
+    def _grow(self, prior: KernelPrior, q: KernelPosterior | None, most: int) -> tuple[Outcome, int]:
+        """Double the inducing points, to ``most`` of them, until the bound, on a subset for so many, gains too little.
 
         Returns the outcome for the last number of points and the size of its subset.
         """
@@ -227,10 +226,12 @@ class Learner:
             self.history.context.update(n_rows=size, n_inducing=m)
             part = self.training.part(self.subsets.rows(size))
             candidates = part.source.sample(np.arange(len(part))).X
-            larger = with_more_points(prior, candidates, min(m, MAX_INDUCING - m), self.random_state)
+            larger = with_more_points(prior, candidates, max(0, min(m, most - m)), self.random_state)
             more = larger.n_inducing - m
             if not more:
-                reason = f"{m} inducing points are the most there can be"
+                reason = (
+                    f"{m} inducing points are the most there can be" if m < most else f"{m} inducing points, no more"
+                )
                 self.history.add(elbo=outcome.point.elbo, decision=reason)
                 return outcome, size
             nats = TRIAL_SHARE * MIN_GAIN * more * len(prior.groups)
@@ -270,12 +271,12 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
     # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
     sizes = None if model.optimizer == "adam" or full else model.subset_sizes
     learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state)
-    outcome = learner.learn(prior, beginning.previous, beginning.grow)
+    outcome = learner.learn(prior, beginning.previous, beginning.grow_to)
     for _ in range(model.n_restarts_optimizer if scheme is not None else 0):
         ranges = [group.spec.bounds for group in prior.groups]
         thetas = [np.asarray(random_state.uniform(low, high)) for low, high in (bounds.T for bounds in ranges)]
         specs = [group.spec.with_theta(theta) for group, theta in zip(prior.groups, thetas, strict=True)]
-        other = learner.learn(prior.rebuilt(specs, prior.Z), None, beginning.grow)
+        other = learner.learn(prior.rebuilt(specs, prior.Z), None, beginning.grow_to)
         if learner.comparable(other) > learner.comparable(outcome):
             outcome = other
     problems = (outcome.problem,) if outcome.problem else ()

@@ -17,8 +17,7 @@ from ..inference.history import History
 from ..kernels.spec import KernelSpec, default_kernel
 from ..likelihoods import START_NOISE, Likelihood
 from ..rows.source import RowSource
-from .inducing import Sample, inducing_points, sample_size
-from .local import Learnt, Task
+from .inducing import MAX_INDUCING, Sample, inducing_points, sample_size
 from .queries import Queries
 from .query_score import Scores
 
@@ -57,14 +56,14 @@ class Beginning:
     training : the rows
     prior : the prior to start from
     previous : the posterior of a fit before, if there is one to start from
-    grow : whether to add inducing points while they pay
+    grow_to : int, the number of inducing points up to which more are added while they pay; 0: none are
     site : Site
     """
 
     training: Training
     prior: KernelPrior
     previous: KernelPosterior | None
-    grow: bool
+    grow_to: int
     site: Site
 
 
@@ -72,7 +71,7 @@ class Beginning:
 class Learned:
     """What learning ends with: a posterior of some of the rows, or None, a prior and a site; and what it lacks.
 
-    With neighbours also the task of all rows, and what was learned for it: its prior is ``prior``.
+    With neighbours also the local posterior of all rows, whose prior is ``prior``, and scores of rows kept apart.
     """
 
     beginning: Beginning
@@ -81,8 +80,8 @@ class Learned:
     site: Site
     n_iter: int = 0
     problems: tuple[str, ...] = ()
-    task: Task | None = None
-    learnt: Learnt | None = None
+    local: LocalPosterior | None = None
+    scores: Scores | None = None
 
 
 @dataclass(frozen=True)
@@ -131,21 +130,21 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
             )
         specs = [spec.within_bounds() for spec in specs]
     prior: SparsePrior | FullPrior
-    grow = False
+    grow_to = 0
     if method == "all":
         prior = FullPrior.build(specs[0], sample.rows, model.n_jobs)
     elif previous is not None and not previous.prior.is_full:
-        return Beginning(training, previous.prior.rebuilt(specs, previous.prior.Z), previous, False, site)
+        return Beginning(training, previous.prior.rebuilt(specs, previous.prior.Z), previous, 0, site)
     else:
         Z = inducing_points(sample, model.inducing_points, model.n_inducing, random_state, specs[0])
-        grow = isinstance(model.n_inducing, str) and method is not None
+        grow_to = MAX_INDUCING if isinstance(model.n_inducing, str) and method is not None else 0
         prior = SparsePrior.build(specs[0], Z)
     if n_kernels == 1:
-        return Beginning(training, prior, previous, grow, site)
+        return Beginning(training, prior, previous, grow_to, site)
     separate = SeparatePriors((prior,) * n_kernels)
     if previous is not None:
         separate = separate.rebuilt(specs, separate.Z)
-    return Beginning(training, separate, previous, grow, site)
+    return Beginning(training, separate, previous, grow_to, site)
 
 
 def first_label_noise(model: Any, previous: KernelPosterior | None) -> float:

@@ -2,29 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import warnings
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..approximations.base import KernelPosterior
-from ..approximations.local import LocalPosterior
+from ..approximations.sparse import SparsePrior
 from ..inference.ascent import coordinate_ascent, starting_posterior
 from ..inference.history import History
 from ..inference.links import LINKS
 from ..inference.local_sites import start_sites
-from ..rows.source import ArraySource
-from .local import DEFAULT_NEIGHBORS, Learnt, Task, decide, fit_sites, learn_local
-from .query_score import Scores
+from ..rows.source import ArraySource, labels_and_weights
+from .local import (
+    DEFAULT_NEIGHBORS,
+    ROUNDS,
+    Asked,
+    Learnt,
+    Task,
+    ask,
+    chosen,
+    first_round,
+    fit_sites,
+    moved,
+    second_round,
+)
+from .query_score import Scores, standard_error
+from .stages import Subsets
 from .stages import learn as learn_sparse
 from .start import Beginning, Data, Learned
 
+# So many rows at first to learn from without neighbours. If these gain much there is no need for more: on covtype what
+# is learned from all its rows takes as long as the rest of the fit.
+START_ROWS = 16_000
 # Fewer rows cannot tell by a few per cent of them whether neighbours pay.
 MIN_ROWS = 2000
-# Gain of the mean log probability, in nats, that more inducing points do not reach: where neighbours gained less, these
-# are looked at before the decision (magic: .008 against 32 points, a loss against 512; electricity: .33, and .07 to .1
-# by a thousand points, which take two minutes).
-LARGE_GAIN = 0.1
+# Gain of the mean log probability of the first round's queries, in nats, below which more inducing points are added
+# before the kernel is learned on: where most of the structure is no matter of neighbours they help, too (magic .303
+# with 64 points and .295 with 256, higgs .549 and .539, 512 points alone .302 and .549). Electricity and covtype gain
+# .09 and .15 and go on with the points that there are.
+SMALL_GAIN = 0.05
+# So many points at most, and so many values of whitened rows: a sweep over 20 000 rows with 256 points takes .2 s.
+MOST_POINTS, MOST_VALUES = 256, 6_000_000
+# Which kernel to go on with: for each doubling of the rows that are to come the smoother one must be better by so many
+# paired standard errors in the first round, as more rows help the rougher one more. With more inducing points, which
+# tell little of a rough function, it may be worse by one (magic .298 with the smoother one, .309 with the rougher).
+ERRORS_PER_DOUBLING, ERRORS_WITH_POINTS = 0.5, -1.0
+# Neighbours cost time and memory: they are taken for so much of the mean log probability, in nats, at least.
+LEAST_GAIN = 1e-3
 
 
 def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
@@ -67,100 +93,137 @@ def _why_not(model: Any, data: Data) -> str:
 def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
     """Hyperparameters and inducing points, and with neighbours what is learned of these."""
     k, note = neighbors_of(model, data)
+    is_auto = isinstance(model.n_neighbors, str)
     if note:
         data.history.add(decision=note)
+        if not is_auto:
+            # Shown where the user calls fit.
+            warnings.warn(
+                f"n_neighbors={model.n_neighbors}, but {note}. For neighbours leave batch_size=None; for none give "
+                "n_neighbors=0.",
+                UserWarning,
+                stacklevel=5,
+            )
     if not k or not isinstance(data.source, ArraySource):
         return _learn_sparse(model, data, beginning)
-    is_auto = isinstance(model.n_neighbors, str)
+    rows, asked = data.queries.decision()
+    if is_auto and not len(asked):
+        data.history.add(decision="no rows can be kept apart to decide by: no neighbours are taken")
+        return _learn_sparse(model, data, beginning)
+    part = beginning.training.part(rows if len(asked) else None)
+    assert isinstance(part.source, ArraySource)
     link = LINKS[data.likelihood.name, data.bound](len(data.classes))
-    rows, asked = np.arange(data.source.n_rows), np.arange(0)
-    part = beginning.training
-    if is_auto:
-        rows, asked = data.queries.decision()
-        part = part.part(rows)
-    sparse = _learn_sparse(model, data, replace(beginning, training=part, grow=False))
-    task = Task(
-        part.executor,
-        data.source.sample(rows) if is_auto else data.source,
-        link,
-        part.n_latents,
-        k,
-        data.queries.among(rows),
-        data.history,
-    )
-    max_iter = 0 if model.optimizer is None else int(model.max_iter)
-    first = beginning.prior.groups[0].spec
-    learnt = learn_local(task, sparse.prior.groups[0], first, model.kernel is None, max_iter)
-    if is_auto:
-        kept = _decided(model, data, sparse, task, learnt, data.source.sample(asked), beginning.grow)
-        if isinstance(kept, Learned):
-            start = replace(beginning, prior=kept.prior, previous=kept.q)
-            return replace(_learn_sparse(model, data, start), beginning=beginning)
-        local, scores = kept
-        # The rows kept apart are given back.
+    task = Task(part.executor, part.source, link, part.n_latents, k, data.queries.among(rows), data.history)
+    both = _learn_both(model, data, replace(beginning, training=part), task)
+    learnt, scores = both.learnt, both.learnt.scores
+    local, sweeps = fit_sites(task, learnt)
+    if sweeps.converged and len(asked):
+        others = ask(task, local, data.source.sample(asked))
+        scores = others.scores
+        if is_auto and not _is_better(model, task, others, both.sparse):
+            return _without(model, data, beginning, both)
+        # The rows kept apart are given back. A kernel that is not to be learned is the user's, and so is its variance.
         sites = start_sites(data.source, link)
-        for all_rows, found in zip(sites, local.sites, strict=True):
-            all_rows[:, rows] = found
-        learnt = replace(learnt, sites=sites, scores=scores)
-    return replace(
-        sparse,
-        beginning=beginning,
-        prior=learnt.prior,
-        n_iter=sparse.n_iter + learnt.n_iter,
-        task=replace(task, source=data.source),
-        learnt=learnt,
-    )
+        for all_rows, of_rows, of_asked in zip(sites, local.sites, others.sites(link), strict=True):
+            all_rows[:, rows], all_rows[:, asked] = of_rows, of_asked
+        log_scale = learnt.log_scale if model.optimizer is None else others.log_scale(link, learnt.log_scale)
+        local, sweeps = fit_sites(replace(task, source=data.source), replace(learnt, sites=sites, log_scale=log_scale))
+    if not sweeps.converged:
+        reason = f"the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps: none are taken"
+        data.history.add(decision=reason)
+        found = _without(model, data, beginning, both)
+        return found if is_auto else replace(found, problems=(*found.problems, reason))
+    n_iter = both.sparse.n_iter + learnt.n_iter
+    return replace(both.sparse, beginning=beginning, prior=learnt.prior, n_iter=n_iter, local=local, scores=scores)
 
 
 def _learn_sparse(model: Any, data: Data, beginning: Beginning) -> Learned:
-    if model.optimizer is None and not beginning.grow:
+    if model.optimizer is None and not beginning.grow_to:
         return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
     return learn_sparse(model, data, beginning)
 
 
-def _decided(
-    model: Any, data: Data, sparse: Learned, task: Task, learnt: Learnt, others: ArraySource, grow: bool
-) -> tuple[LocalPosterior, Scores] | Learned:
-    """The local posterior of the rows that were learned from, and its scores of others; or what is better without.
+@dataclass(frozen=True)
+class Both:
+    """What is learned of some rows without neighbours, whether that is all that can be, and what with neighbours."""
 
-    A gain that more inducing points could have, too, is compared with theirs, if they may become more.
-    """
-    local, sweeps = fit_sites(task, learnt)
-    counts = {"n_rows": task.source.n_rows, "n_neighbors": task.n_neighbors, "sweeps": sweeps.n_sweeps, "searches": 1}
-    if not sweeps.converged:
-        reason = f"the sites of {task.n_neighbors} neighbours did not converge in {sweeps.n_sweeps} sweeps: left"
-        data.history.add(**counts, decision=reason)
-        return sparse
-    decision = decide(local, _fitted(model, sparse), others, task)
-    data.history.add(**counts, query_score=decision.local.mean, decision=decision.reason)
-    if decision.is_local and grow and decision.gain < LARGE_GAIN:
-        training = replace(sparse.beginning, prior=sparse.prior, previous=sparse.q, grow=True)
-        sparse = replace(_learn_sparse(model, data, training), beginning=sparse.beginning)
-        decision = decide(local, _fitted(model, sparse), others, task)
-        data.history.add(**counts, query_score=decision.local.mean, decision=decision.reason)
-    return (local, decision.local) if decision.is_local else sparse
+    sparse: Learned
+    is_done: bool
+    learnt: Learnt
+
+
+def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Both:
+    """Of the task's rows; inducing points are added, as far as the beginning allows, where neighbours gain little."""
+    max_iter = 0 if model.optimizer is None else int(model.max_iter)
+    is_auto = isinstance(model.subset_sizes, str)
+    subset = Subsets(task.source.labels(), data.random_state).rows(START_ROWS) if max_iter and is_auto else None
+    sparse = _learn_sparse(model, data, replace(beginning, training=beginning.training.part(subset), grow_to=0))
+    sparse = replace(sparse, beginning=beginning)
+    tried = first_round(task, _prior(sparse), beginning.prior.groups[0].spec, model.kernel is None, max_iter)
+    is_done = subset is None and not beginning.grow_to
+    if not is_done and _gain(model, task, tried[0], sparse) < SMALL_GAIN:
+        most = min(beginning.grow_to, MOST_POINTS, MOST_VALUES // task.source.n_rows)
+        sparse = _learned_on(model, data, sparse, most if most > sparse.prior.n_inducing else 0)
+        is_done = not most <= sparse.prior.n_inducing < beginning.grow_to
+    is_larger = sparse.prior.n_inducing > tried[0].prior.n_inducing
+    doublings = np.log2(task.source.n_rows / ROUNDS[0][0])
+    learnt = chosen(tried, ERRORS_WITH_POINTS if is_larger else ERRORS_PER_DOUBLING * doublings)
+    return Both(sparse, is_done, second_round(task, moved(learnt, _prior(sparse)), max_iter))
+
+
+def _learned_on(model: Any, data: Data, sparse: Learned, grow_to: int) -> Learned:
+    """The same learned on, with more inducing points, so many at most, as long as they pay."""
+    start = replace(sparse.beginning, prior=sparse.prior, previous=sparse.q, grow_to=grow_to)
+    more = _learn_sparse(model, data, start)
+    return replace(more, beginning=sparse.beginning, n_iter=sparse.n_iter + more.n_iter)
+
+
+def _without(model: Any, data: Data, beginning: Beginning, both: Both) -> Learned:
+    """What is learned without neighbours, with as many inducing points as the beginning allows, for all rows."""
+    sparse = both.sparse if both.is_done else _learned_on(model, data, both.sparse, beginning.grow_to)
+    return replace(sparse, beginning=beginning)
+
+
+def _prior(learned: Learned) -> SparsePrior:
+    prior = learned.prior.groups[0]
+    assert isinstance(prior, SparsePrior)
+    return prior
 
 
 def _fitted(model: Any, sparse: Learned) -> KernelPosterior:
-    """The sparse posterior of the rows that it was learned from, all of them."""
+    """The sparse posterior of all rows that it was learned from, or from some of."""
     training = sparse.beginning.training
     start = starting_posterior(training, sparse.q, sparse.prior, sparse.site)
     tol, max_iter = float(model.tol), int(model.max_iter)
     return coordinate_ascent(training, start, sparse.site, tol=tol, max_iter=max_iter, history=History()).q
 
 
-def infer(learned: Learned) -> tuple[LocalPosterior | None, Scores | None, str]:
-    """The local posterior of all rows, scores of rows that it was not learned from, and what went short."""
-    if learned.task is None or learned.learnt is None:
-        return None, None, ""
-    task = learned.task
-    local, sweeps = fit_sites(task, learned.learnt)
-    task.history.add(n_neighbors=local.n_neighbors, sweeps=sweeps.n_sweeps, searches=1)
-    if sweeps.converged:
-        return local, learned.learnt.scores, ""
-    return (
-        None,
-        None,
-        f"the sites of {local.n_neighbors} neighbours did not converge in {sweeps.n_sweeps} sweeps, and predictions "
-        "are without them",
+def _gain(model: Any, task: Task, learnt: Learnt, sparse: Learned) -> float:
+    """Of the mean log probability of a round's queries, in nats, which the sparse posterior has seen, too."""
+    without = _scores(_fitted(model, sparse), task.source.sample(learnt.asked), task)
+    return learnt.learned.mean - without.mean
+
+
+def _scores(q: KernelPosterior, source: ArraySource, task: Task) -> Scores:
+    """Without neighbours."""
+    y, weight = labels_and_weights(source)
+    mean, variance = map(np.atleast_2d, q.marginals(source.X, task.executor.n_threads))
+    return Scores(task.link.scores(mean, variance, y)[0], weight)
+
+
+def _is_better(model: Any, task: Task, others: Asked, sparse: Learned) -> bool:
+    """Whether rows that neither has seen are more likely with neighbours, by over a standard error and what they cost.
+
+    The reason goes into the history.
+    """
+    without = _scores(_fitted(model, sparse), others.source, task)
+    gains, weight = others.scores.values - without.values, without.weight
+    mean, error = float(np.average(gains, weights=weight)), standard_error(gains, weight)
+    is_better = mean > max(error, LEAST_GAIN)
+    reason = (
+        f"{task.n_neighbors} neighbours change the mean log probability of {len(gains)} rows kept apart by {mean:.3g} "
+        f"with a standard error of {error:.2g}, against {sparse.prior.n_inducing} inducing points alone: "
+        f"{'taken' if is_better else 'left'}"
     )
+    task.history.add(n_neighbors=task.n_neighbors, query_score=others.scores.mean, decision=reason)
+    return is_better

@@ -137,6 +137,66 @@ XG_CLONES void xg_softmax_exact_chunk(XG_CHUNK_ARGUMENTS, ptrdiff_t n_nodes, con
         }
 }
 
+/* mean += p (1 - p) for both signs. */
+XG_INLINE void xg_softmax_spreads(ptrdiff_t n, const double *restrict plus, const double *restrict minus,
+                                  const double *restrict inverse_plus, const double *restrict inverse_minus,
+                                  double *restrict mean)
+{
+    for (ptrdiff_t i = 0; i < n; ++i) {
+        double a = plus[i] * inverse_plus[i], b = minus[i] * inverse_minus[i];
+        mean[i] += a * (1.0 - a) + b * (1.0 - b);
+    }
+}
+
+static void xg_softmax_spread_chunk(ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, const double *, const double *,
+                                    ptrdiff_t, const double *, double *, double *);
+XG_CLONES static void xg_softmax_spread_chunk(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, ptrdiff_t pitch,
+                                              const double *restrict m, const double *restrict v, ptrdiff_t n_nodes,
+                                              const double *nodes, double *restrict scratch, double *restrict spread)
+{
+    ptrdiff_t block = classes * pitch;
+    double *d = scratch, *sd = d + block, *plus = sd + block, *minus = plus + block, *mean = minus + block,
+           *top = mean + block, *mirrored = top + pitch, *sum_plus = mirrored + pitch, *sum_minus = sum_plus + pitch;
+    double share = 0.5 / (double)n_nodes;
+
+    for (ptrdiff_t c = 0; c < classes; ++c)
+        for (ptrdiff_t i = 0; i < n; ++i) {
+            d[c * pitch + i] = m[c * stride + i];
+            sd[c * pitch + i] = sqrt(v[c * stride + i] + XG_SOFTMAX_FLOOR);
+            mean[c * pitch + i] = 0.0;
+        }
+    for (ptrdiff_t s = 0; s < n_nodes; ++s) {
+        const double *eps = nodes + s * classes;
+        for (ptrdiff_t i = 0; i < n; ++i) {
+            top[i] = mirrored[i] = -HUGE_VAL;
+            sum_plus[i] = sum_minus[i] = 0.0;
+        }
+        for (ptrdiff_t c = 0; c < classes; ++c)
+            xg_softmax_tops(n, eps[c], d + c * pitch, sd + c * pitch, top, mirrored);
+        for (ptrdiff_t c = 0; c < classes; ++c)
+            xg_softmax_exponentials(n, eps[c], d + c * pitch, sd + c * pitch, top, mirrored, plus + c * pitch,
+                                    minus + c * pitch, sum_plus, sum_minus);
+        for (ptrdiff_t i = 0; i < n; ++i) {
+            sum_plus[i] = 1.0 / sum_plus[i];
+            sum_minus[i] = 1.0 / sum_minus[i];
+        }
+        for (ptrdiff_t c = 0; c < classes; ++c)
+            xg_softmax_spreads(n, plus + c * pitch, minus + c * pitch, sum_plus, sum_minus, mean + c * pitch);
+    }
+    for (ptrdiff_t c = 0; c < classes; ++c)
+        for (ptrdiff_t i = 0; i < n; ++i)
+            spread[c * stride + i] = share * mean[c * pitch + i];
+}
+
+void xg_softmax_spread(ptrdiff_t classes, ptrdiff_t n, const double *m, const double *v, ptrdiff_t n_nodes,
+                       const double *nodes, double *scratch, double *spread)
+{
+    ptrdiff_t pitch = xg_chunk_size(classes);
+    for (ptrdiff_t start = 0; start < n; start += pitch)
+        xg_softmax_spread_chunk(classes, n - start < pitch ? n - start : pitch, n, pitch, m + start, v + start, n_nodes,
+                                nodes, scratch, spread + start);
+}
+
 /* ell = -log(1 + sum_{c != y} exp(x_c)), x_c = m_c - m_y + (v_c + v_y) / 2. */
 void xg_softmax_additive_noise_chunk(XG_CHUNK_ARGUMENTS);
 XG_CLONES void xg_softmax_additive_noise_chunk(XG_CHUNK_ARGUMENTS)

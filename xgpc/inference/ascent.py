@@ -49,15 +49,17 @@ CG_TOL, CG_MAX_ITER = 0.1, 30
 # 446 at .8.)
 PRECISION_RATE = 2.0 / 3.0
 # Softmax, of either bound. At optima that were learned a unit step of the precision alone makes -1.6 to -4.2 of its
-# error in some directions and next to none in most, and what it does to the means comes on top: unit steps failed, or
-# came with half length and a failure each. Half of the way for the precision, and half of that step for a start;
-# after it each step tells how long the next is to be (bench/studies/inner_solves.py has passes before and after). By
-# passes of fits of 3000 rows, m = 100, precision rates of 2/3 and 1/2: page-blocks 185 and 141, pendigits 231 and 206;
-# first steps of .4, .5 and .7, at 2/3: 165, 185, 198 and 215, 231, 258. Conjugate gradients to .1, .3 and .5: 143, 180
-# and 185 passes, with 1457, 826 and 502 products, on page-blocks; 262, 276 and 231 with 2789, 1166 and 599 on
-# pendigits. Not with label noise: what a better delta adds to a gain was not promised, and steps that are better for
-# the first delta led to a worse optimum (landsat, multinomial-logit, 800 rows).
-SOFTMAX_PRECISION_RATE, SOFTMAX_FIRST_RATE, SOFTMAX_CG_TOL = 0.5, 0.5, 0.5
+# error in a few directions and little of it in most, and what it does to the means comes on top: half of the unit steps
+# of a fit failed. Half of the way for the precision, and half of that step for a start; after it each step tells how
+# long the next is to be. Evaluations and passes of fits of 3000 rows, m = 100, one kernel: waveform 29 and 76 before,
+# 31 and 70 now; page-blocks 46 and 433, 43 and 144; pendigits 68 and 507, 66 and 192. With precision rates of 2/3 (at
+# a tolerance of .5): page-blocks 185 passes against 141, pendigits 231 against 206; with first steps of .4, .5 and .7
+# as well 165, 185, 198 and 215, 231, 258. Conjugate gradients to .1, .2 and .5 take 1068, 980 and 541 products and 61,
+# 70 and 98 passes on waveform, where a mean that is left short costs evaluations, 2321, 1238 and 651 and 193, 192 and
+# 201 on pendigits.
+# Not with label noise: what a better delta adds to a gain was not promised, and steps that are better for the first
+# delta led to a worse optimum (landsat, multinomial-logit, 800 rows).
+SOFTMAX_PRECISION_RATE, SOFTMAX_FIRST_RATE, SOFTMAX_CG_TOL = 0.5, 0.5, 0.2
 # What a step's parabola may multiply its length by; where it is nearly a line, doubling is as far as it tells.
 LONGEST_GROWTH = 2.0
 
@@ -277,11 +279,14 @@ class Ascent(Generic[Q]):
     point : the last posterior, with its pass
     n_iter : int
     converged : bool, whether it ended by the tolerance
+    first_rate : float
+        How long the first step had best been, where steps are measured; what it was told if it made none.
     """
 
     point: Point[Q]
     n_iter: int
     converged: bool
+    first_rate: float
 
     @property
     def q(self) -> Q:
@@ -321,20 +326,27 @@ def best_rate(rate: float, promised: float, gain: float) -> float:
 
 
 def coordinate_ascent(
-    training: Training, q: Q, site: Site, *, tol: float, max_iter: int, history: History
+    training: Training,
+    q: Q,
+    site: Site,
+    *,
+    tol: float,
+    max_iter: int,
+    history: History,
+    first_rate: float = SOFTMAX_FIRST_RATE,
 ) -> Ascent[Q]:
     """Full-batch natural-gradient ascent with unit or damped steps, safeguarded.
 
     A step that lowers the bound is halved (the sites interpolated between old and new), the next one starts at twice
     its rate; after ``FALLBACK_AFTER`` failures one step of a bound that cannot fail is tried in its place, if there is
-    one. Of softmax, the next one is as long as would have been best for the one before.
+    one. Of softmax, the first one has length ``first_rate``, the next is as long as had been best for the one before.
     """
     point = update(training, q, site)
     elbo, value = point.elbo, point.value
     target = next_target(training, point)
     history.add(iteration=0, elbo=elbo, learning_rate=np.nan)
     measured = has_measured_steps(site)
-    rate, failures = SOFTMAX_FIRST_RATE if measured else 1.0, 0
+    rate, failures, is_first = first_rate if measured else 1.0, 0, True
     for iteration in range(1, max_iter + 1):
         fallback = site.record.fallback
         if failures == FALLBACK_AFTER and fallback is not None:
@@ -345,7 +357,7 @@ def coordinate_ascent(
         promised = promised_gain(point, trial) if measured and trial is not None else math.nan
         # No pass over the data for less than the tolerance.
         if trial is not None and not failures and is_small(expected_gain(point, trial, rate, promised), elbo, tol):
-            return Ascent(point, iteration - 1, True)
+            return Ascent(point, iteration - 1, True, first_rate)
         gain, reached = -np.inf, point
         if trial is not None:
             reached = update(training, trial, point.site)
@@ -353,14 +365,16 @@ def coordinate_ascent(
         if trial is None or not gain >= 0.0:
             is_round_off = gain >= -ROUND_OFF * max(1.0, abs(value))
             if is_round_off or failures == MAX_HALVINGS:
-                return Ascent(point, iteration, is_round_off or is_small(-gain, elbo, tol))
+                return Ascent(point, iteration, is_round_off or is_small(-gain, elbo, tol), first_rate)
             failures += 1
             rate *= 0.5
             continue
         point, elbo, value = reached, reached.elbo, reached.value
         history.add(iteration=iteration, elbo=elbo, learning_rate=rate)
+        next_rate = best_rate(rate, promised, gain) if measured else min(1.0, 2.0 * rate)
+        first_rate, is_first = next_rate if is_first else first_rate, False
         if is_small(gain / rate, elbo, tol):
-            return Ascent(point, iteration, True)
+            return Ascent(point, iteration, True, first_rate)
         target = next_target(training, point)
-        rate, failures = best_rate(rate, promised, gain) if measured else min(1.0, 2.0 * rate), 0
-    return Ascent(point, max_iter, False)
+        rate, failures = next_rate, 0
+    return Ascent(point, max_iter, False, first_rate)

@@ -123,6 +123,23 @@ def test_the_best_rate_of_what_cannot_be_told_is_no_longer_than_doubled():
         assert best_rate(0.25, promised, gain) == 0.5
 
 
+def test_ascents_tell_how_long_their_first_step_had_best_been():
+    """The second step has that length. Of two classes steps are whole ones, whatever they are told."""
+    rows, prior, site = hard_problem("wine", 30.0, "exact")
+    history = History()
+    end = coordinate_ascent(rows, prior.at_prior(3), site, tol=1e-6, max_iter=100, history=history, first_rate=0.3)
+    lengths = history.arrays()["learning_rate"][1:]
+    assert lengths[0] == 0.3
+    assert end.first_rate == lengths[1] != 0.3
+    # None is made from there.
+    again = coordinate_ascent(rows, end.q, site, tol=1e-3, max_iter=100, history=History(), first_rate=0.3)
+    assert (again.n_iter, again.first_rate) == (0, 0.3)
+    two = training(rows.source.X, np.where(rows.source.y == 1.0, 1.0, -1.0))
+    logit, history = LIKELIHOODS["logit"].site("exact"), History()
+    coordinate_ascent(two, prior.at_prior(None), logit, tol=1e-6, max_iter=3, history=history, first_rate=0.3)
+    assert np.all(history.arrays()["learning_rate"][1:] == 1.0)
+
+
 # Where ascents end.
 
 

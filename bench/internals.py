@@ -1,13 +1,15 @@
 """What the studies use of the library's inside: a change of its modules is followed here.
 
 Passes over rows at the posterior that is the prior, steps of mini-batches and ascents of the bound are those of the
-studies core and safeguard, sweeps of the local posterior those of local_core; functions that are only passed on are at
-the top.
+studies core, safeguard and inner_solves, sweeps of the local posterior those of local_core; functions that are only
+passed on are at the top.
 """
 
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from xgpc._svi import NaturalGradient
 from xgpc.approximations.base import Training
 from xgpc.approximations.local import PullBack, coefficients, local_rows, predicted, pulled_back
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.inference import ascent as ascents
 from xgpc.inference.ascent import coordinate_ascent, natural_step, update
 from xgpc.inference.history import History
 from xgpc.inference.links import TwoClasses
@@ -24,7 +27,8 @@ from xgpc.inference.mini_batch import learning_rate_schedule
 from xgpc.kernels.spec import KernelSpec, default_kernel  # noqa: F401
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.likelihoods.multinomial import multinomial_log_probabilities  # noqa: F401
-from xgpc.likelihoods.softmax import softmax_log_probabilities  # noqa: F401
+from xgpc.likelihoods.registry import LikelihoodBound
+from xgpc.likelihoods.softmax import softmax_curvature, softmax_log_probabilities  # noqa: F401
 from xgpc.rows.blas import single_threaded_blas  # noqa: F401
 from xgpc.rows.executor import Threads
 from xgpc.rows.neighbours import Neighbours
@@ -89,6 +93,35 @@ def library_ascent(training, prior, site, iterations):
     columns = history.arrays()
     return {"iteration": columns["iteration"].astype(int).tolist(), "bound": columns["elbo"].tolist(),
             "converged": ascent.converged}  # fmt: skip
+
+
+@contextmanager
+def count_passes():
+    """A counter of what all blocks are asked for, by name: "update" is a pass."""
+    calls, honest = Counter(), Training.reduce
+
+    def reduce(self, function, state):
+        calls[function.__name__] += 1
+        return honest(self, function, state)
+
+    with patch.object(Training, "reduce", reduce):
+        yield calls
+
+
+@contextmanager
+def previous_steps(wanted=True):
+    """Softmax with unit steps, halved where they fail, and the sites' precisions in its curvature, if ``wanted``."""
+    honest = LikelihoodBound.site
+
+    def site(record, *arguments, **options):
+        coupled = record.key == ("softmax", "exact")
+        return honest(replace(record, curvature=softmax_curvature) if coupled else record, *arguments, **options)
+
+    with ExitStack() as stack:
+        if wanted:
+            stack.enter_context(patch.object(LikelihoodBound, "site", site))
+            stack.enter_context(patch.object(ascents, "has_measured_steps", lambda site: False))
+        yield
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from support.full import (
 )
 from support.gradients import KERNELS, derivative, points_apart
 from support.kernels import kernel_trees, magnitude
+from support.sites import softmax_spread
 from support.training import sites_of, training
 
 from xgpc._engine import Site
@@ -28,7 +29,7 @@ from xgpc.approximations.full import FullPosterior, FullPrior
 from xgpc.approximations.sparse import SparsePosterior
 from xgpc.inference import ascent
 from xgpc.inference.ascent import (
-    PRECISION_RATE,
+    SOFTMAX_PRECISION_RATE,
     carry_over,
     coordinate_ascent,
     coupled_target,
@@ -239,7 +240,7 @@ def test_a_posterior_is_a_value():
 @pytest.mark.parametrize("share", ["kernel", "none"])
 def test_mean_of_softmax_solves_the_newton_system(bound, share, monkeypatch):
     """(K^-1 + sum_i H_i) mean = sum_i g_i + H_i m_i, at the latent values of rows of which some are equal."""
-    monkeypatch.setattr(ascent, "CG_TOL", 1e-12)
+    monkeypatch.setattr(ascent, "SOFTMAX_CG_TOL", 1e-12)
     monkeypatch.setattr(ascent, "CG_MAX_ITER", 500)
     X, classes = labelled(8, seed=15)
     random, place = np.random.default_rng(0), np.append(np.arange(8), [1, 1, 4])
@@ -251,12 +252,12 @@ def test_mean_of_softmax_solves_the_newton_system(bound, share, monkeypatch):
     q = FullPosterior.from_natural(prior, random.uniform(0.0, 1.0, (3, 8)), random.normal(size=(3, 8)))
     point = update(rows, q, site)
     precision, linear = coupled_target(rows, point)
-    np.testing.assert_allclose(precision, q.precision + PRECISION_RATE * (point.target[0] - q.precision))
+    np.testing.assert_allclose(precision, q.precision + SOFTMAX_PRECISION_RATE * (point.target[0] - q.precision))
 
-    m, _, lam, r = sites_of(rows, q, site)
+    m, v, lam, r = sites_of(rows, q, site)
     g = r - lam * m
     p = (np.arange(3)[:, None] == y) - g / weight
-    d = lam / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
+    d = (weight * softmax_spread(m, v) if bound == "exact" else lam) / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
     system, right = np.zeros((3, 8, 3, 8)), np.zeros((3, 8))
     for i, k in enumerate(place):
         H = np.diag(d[:, i]) - np.outer(d[:, i], d[:, i]) / np.sum(d[:, i])

@@ -23,6 +23,7 @@ from support.latents import (
     seeds,
     symmetric,
 )
+from support.sites import softmax_spread
 from support.training import sites_of, training, updated
 
 from xgpc.approximations.base import SeparatePriors
@@ -187,17 +188,18 @@ def test_equal_kernels_give_what_one_gives(likelihood, bound):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weighted, monkeypatch):
     """(I + sum_i H_i (x) a_i a_i^T) w = sum_i (g_i + H_i m_i) (x) a_i."""
-    monkeypatch.setattr(ascent, "CG_TOL", 1e-10)
+    monkeypatch.setattr(ascent, "SOFTMAX_CG_TOL", 1e-10)
     monkeypatch.setattr(ascent, "CG_MAX_ITER", 500)
     problem = Problem(likelihood, bound, share, seed=5, weighted=weighted)
     q, site = problem.arbitrary_posterior(), problem.site()
     rows = problem.training()
     P, h = coupled_target(rows, update(rows, q, site))
-    mean, _, lam, r = sites_of(rows, q, site)
+    mean, variance, lam, r = sites_of(rows, q, site)
     w = SparsePosterior.from_natural(problem.prior, P, h).w
     A, g, weight = problem.whitened_rows(), r - lam * mean, 1.0 if problem.weight is None else problem.weight
     p = (np.arange(3)[:, None] == problem.y) - g / weight
-    d = np.maximum(lam, 0.0) / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
+    diagonal = weight * softmax_spread(mean, variance) if bound == "exact" else np.maximum(lam, 0.0)
+    d = diagonal / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
     H = np.einsum("ci,ce->ice", d, np.eye(3)) - np.einsum("ci,ei->ice", d, d) / d.sum(axis=0)[:, None, None]
     system = np.eye(w.size) + np.einsum("ice,cij,eik->cjek", H, A, A).reshape(w.size, w.size)
     right = np.einsum("ci,cij->cj", g + np.einsum("ice,ei->ci", H, mean), A)

@@ -20,6 +20,7 @@ from xgpc.approximations.base import SeparatePriors, Training, new_key
 from xgpc.approximations.full import FullPrior
 from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.inference import ascent
 from xgpc.inference.ascent import coordinate_ascent, next_target, proper_posterior, starting_posterior, update
 from xgpc.inference.correction import correction
 from xgpc.inference.history import History
@@ -240,8 +241,10 @@ def test_sites_of_a_pass_are_evaluated_once(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", THREE_CLASSES)
-def test_the_curvature_of_a_block_is_prepared_once_for_all_products(kind):
+def test_the_curvature_of_a_block_is_prepared_once_for_all_products(kind, monkeypatch):
     """And anew for another posterior."""
+    # Of more than one product.
+    monkeypatch.setattr(ascent, "SOFTMAX_CG_TOL", 1e-3)
     source, prior, site, n_latents = problem(kind)
     honest, prepared, multiplied = site.record, [], []
 

@@ -43,6 +43,8 @@ cdef extern from "multiclass.h" nogil:
     int xg_multiclass_sites(int kind, Py_ssize_t classes, Py_ssize_t n, Py_ssize_t stride, const double* m,
                             const double* v, const double* y, double delta, Py_ssize_t n_nodes, const double* nodes,
                             double* scratch, double* ell, double* precision, double* linear)
+    void xg_softmax_spread(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v, Py_ssize_t n_nodes,
+                           const double* nodes, double* scratch, double* spread)
 
 # (likelihood, bound) -> number in the list of site_list.h
 KINDS = {(xg_site_likelihood(i).decode(), xg_site_bound(i).decode()): i for i in range(xg_site_count())}
@@ -420,6 +422,20 @@ def sites(Site site, mean, variance, const double[::1] y, const double[::1] weig
             for i in range(n):
                 total += ell[i]
     return total
+
+
+def softmax_spread(const double[:, ::1] mean, const double[:, ::1] variance, const double[:, ::1] nodes):
+    """E[p_c (1 - p_c)] (C, n), p = softmax(f), for f of these means and variances (C, n), by nodes (s, C) of both
+    signs."""
+    cdef Py_ssize_t classes = mean.shape[0], n = mean.shape[1]
+    out = np.empty((classes, n))
+    cdef double[:, ::1] spread = out
+    cdef double[::1] scratch = np.empty(xg_multiclass_scratch(classes))
+    if n:
+        with nogil:
+            xg_softmax_spread(classes, n, &mean[0, 0], &variance[0, 0], nodes.shape[0], &nodes[0, 0], &scratch[0],
+                              &spread[0, 0])
+    return out
 
 
 def logistic_normal_mean(const double[::1] mean, const double[::1] variance):

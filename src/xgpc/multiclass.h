@@ -26,4 +26,8 @@ int xg_multiclass_sites(int kind, ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stri
                         const double *y, double delta, ptrdiff_t n_nodes, const double *nodes, double *scratch,
                         double *ell, double *lambda, double *r);
 
+/* E[p_c (1 - p_c)] of n points, p = softmax(f), by the nodes of XG_SOFTMAX_EXACT; (classes, n) each, scratch as above. */
+void xg_softmax_spread(ptrdiff_t classes, ptrdiff_t n, const double *m, const double *v, ptrdiff_t n_nodes,
+                       const double *nodes, double *scratch, double *spread);
+
 #endif

@@ -268,6 +268,13 @@ class KernelPosterior(Posterior, Protocol):
     def natural_at(self, mean: Natural) -> Natural:
         """``natural`` of the posterior with q's precision and the mean of a pair as ``mean_pair``."""
 
+    def first_order_gain(self, target: Natural, other: Any) -> float:
+        """What the bound gains on the way to another posterior under the same prior, to first order, in nats.
+
+        <target - eta, mu_other - mu> with natural and mean parameters eta and mu: the gradient of the bound by mu is
+        what the sites' natural parameters, ``target``, have more than q's.
+        """
+
     def gradient(
         self, training: Training, sites: StatedSites | GivenSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:

@@ -282,6 +282,12 @@ class FullPosterior(Value):
         trace = np.sum((other.precision - self.precision) * self.variance)
         return float(0.5 * (trace + distance) + self._half_log_det - other._half_log_det)
 
+    def first_order_gain(self, target: Natural, other: FullPosterior) -> float:
+        """O(C n): see ``KernelPosterior``; beyond the prior's, parameters of a row are (-lambda / 2, r)."""
+        moved = other.variance - self.variance + other.mean**2 - self.mean**2
+        linear = np.sum((target[1] - self.linear) * (other.mean - self.mean))
+        return float(linear - 0.5 * np.sum((target[0] - self.precision) * moved))
+
     def gradient(
         self, training: Training, sites: StatedSites | GivenSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:

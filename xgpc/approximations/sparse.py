@@ -360,6 +360,17 @@ class SparsePosterior(Value):
         distance = np.swapaxes(other.R, -1, -2) @ (other.w - self.w)[..., None]
         return float(0.5 * (np.sum((self.Rinv @ other.R) ** 2) - self.w.size + np.sum(distance**2) - log_det))
 
+    def first_order_gain(self, target: Natural, other: SparsePosterior) -> float:
+        """O(C m^3): see ``KernelPosterior``; the parameters are (-P / 2, h)."""
+        missing = target[0] - self.P
+        missing = missing + np.swapaxes(np.tril(missing, -1), -1, -2)
+
+        def second_moment(q: SparsePosterior) -> float:
+            return float(np.sum((q.Rinv @ missing) * q.Rinv) + np.sum(q.w * (missing @ q.w[..., None])[..., 0]))
+
+        linear = float(np.sum((target[1] - self.h) * (other.w - self.w)))
+        return linear - 0.5 * (second_moment(other) - second_moment(self))
+
     def gradient(
         self, training: Training, sites: StatedSites | GivenSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:

@@ -194,6 +194,7 @@ class ProfiledBound:
     ----------
     vector, point, elbo : the best evaluation; the next starts from its sites
     solved : whether its inner solve ended by the tolerance
+    first_rate : how long the first step of the last inner solve had best been: where the next one starts
     """
 
     def __init__(self, training: Training, site: Site, start: KernelPosterior, options: Options):
@@ -205,6 +206,7 @@ class ProfiledBound:
         ascent = coordinate_ascent(
             training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER, history=History()
         )
+        self.first_rate = ascent.first_rate
         self._keep(self.coordinates.pack(start.prior), ascent)
         self.evaluations = 0
         # From no step at all there is more to be had: the gradient vanishes at the prior.
@@ -274,7 +276,9 @@ class ProfiledBound:
                 tol=nats / tolerance_unit(self.elbo),
                 max_iter=max_iter - total,
                 history=History(),
+                first_rate=self.first_rate,
             )
+            self.first_rate = ascent.first_rate
             q, site = ascent.q, ascent.point.site
             total += ascent.n_iter
             missing = self.elbo - ascent.elbo

@@ -16,7 +16,7 @@ from .logistic_softmax import logistic_softmax_log_probabilities
 from .multinomial import multinomial_curvature, multinomial_log_probabilities
 from .quasi_random import normal_nodes
 from .row_sites import RowSites
-from .softmax import softmax_curvature, softmax_log_probabilities
+from .softmax import exact_softmax_curvature, softmax_curvature, softmax_log_probabilities
 
 # Variance of the noise that makes each likelihood of the step's; the normal distribution nearest to the logistic one.
 NOISE_VARIANCES = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
@@ -251,7 +251,7 @@ RECORDS = (
         bound="exact",
         predictive=softmax_log_probabilities,
         nodes=normal_nodes,
-        curvature=softmax_curvature,
+        curvature=exact_softmax_curvature,
         is_exact=True,
     ),
     LikelihoodBound(

@@ -9,8 +9,10 @@ import numpy as np
 from scipy.ndimage import spline_filter
 from scipy.special import log_ndtr, log_softmax, wrightomega
 
+from .._engine import softmax_spread
 from .._gumbel import gumbel_normal
 from .largest import Family, largest_log_probabilities
+from .quasi_random import normal_nodes
 from .row_sites import RowSites
 
 GUMBEL_VARIANCE = np.pi**2 / 6.0
@@ -129,10 +131,35 @@ def softmax_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Cal
     weight : (rows,) float64, positive, or empty for ones
     sites : marginals and sites of the rows, (C, rows) each
     """
+    return _coupled(y, weight, sites, np.maximum(sites.precision, 0.0))
+
+
+def exact_softmax_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Callable[[np.ndarray], np.ndarray]:
+    """As ``softmax_curvature``, with the mean of p_c (1 - p_c) over the nodes in place of lambda_c.
+
+    With infinitely many nodes the two are equal. With the few that there are, the sum that is ascended bends by the
+    former: where variances are large, lambda is a third of it in some directions, and Newton steps of the mean
+    overshoot to and fro (factors of the error -1.5 and -1.8 on landsat and pendigits, m = 100, against 0.01; the whole
+    Hessian, with its products of classes, gives the same steps).
+    """
+    n_classes = len(sites.mean)
+    spread = softmax_spread(np.ascontiguousarray(sites.mean), np.ascontiguousarray(sites.variance), _nodes(n_classes))
+    return _coupled(y, weight, sites, spread * weight if len(weight) else spread)
+
+
+@lru_cache(maxsize=8)
+def _nodes(n_classes: int) -> np.ndarray:
+    return normal_nodes(n_classes)
+
+
+def _coupled(
+    y: np.ndarray, weight: np.ndarray, sites: RowSites, diagonal: np.ndarray
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Products with diag(d) - d d^T / sum(d), d = diagonal / (1 - p)."""
     # The gradient by the mean is weight * (1 - p) of the label, -weight * p of others.
     gradient = sites.linear - sites.precision * sites.mean
     right = 1.0 + gradient / (weight if len(weight) else 1.0)
     right[y.astype(np.intp), np.arange(len(y))] -= 1.0
-    d = np.maximum(sites.precision, 0.0) / np.clip(right, LEAST_COMPLEMENT, 1.0)
+    d = diagonal / np.clip(right, LEAST_COMPLEMENT, 1.0)
     total = np.maximum(np.sum(d, axis=0), np.finfo(float).tiny)
     return lambda values: d * (values - np.sum(d * values, axis=0) / total)

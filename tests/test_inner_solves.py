@@ -1,0 +1,223 @@
+"""Inner solves of softmax: what bends the bound, how long steps are, where they end, and how many there are."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from sklearn.datasets import load_iris, load_wine
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.preprocessing import StandardScaler
+from support.fits import quietly
+from support.full import full_prior, labelled
+from support.latents import Problem, cases, repeatable, seeds
+from support.sites import evaluate, softmax_spread
+from support.training import sizes_of_updates, training
+
+from xgpc import GPClassifier, _engine
+from xgpc.approximations.full import FullPosterior
+from xgpc.approximations.sparse import SparsePrior
+from xgpc.inference.ascent import best_rate, coordinate_ascent, natural_step, starting_posterior, update
+from xgpc.inference.history import History
+from xgpc.kernels.spec import KernelSpec
+from xgpc.learning.profile import Options, ProfiledBound
+from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods.quasi_random import normal_nodes
+
+SOFTMAX = [("softmax", bound, share) for bound in ("exact", "additive-noise") for share in ("kernel", "none")]
+DATA = {"iris": load_iris, "wine": load_wine}
+
+
+def rows_of(name):
+    X, y = DATA[name](return_X_y=True)
+    return StandardScaler().fit_transform(X), y.astype(np.float64)
+
+
+def hard_problem(name, variance, bound, n_inducing=25):
+    """Rows, a prior with so large a variance that classes separate, and a site."""
+    X, y = rows_of(name)
+    kernel = ConstantKernel(variance) * RBF(0.5 * np.sqrt(X.shape[1]))
+    prior = SparsePrior.build(KernelSpec(kernel, X.shape[1]), X[:: len(X) // n_inducing])
+    return training(X, y, n_latents=3), prior, LIKELIHOODS["softmax"].site(bound, 3)
+
+
+# The curvature by the means.
+
+
+@repeatable
+@given(seed=seeds, n_classes=st.sampled_from([2, 3, 7, 40]), size=st.floats(-3.0, 3.0))
+def test_spread_is_the_second_derivative_of_the_exact_softmax(seed, n_classes, size):
+    """-d^2 ell / dm_c^2 of the sum over nodes, whatever the variance; the precision is that only in the limit."""
+    random = np.random.default_rng(seed)
+    m, y = 2.0 * random.normal(size=(n_classes, 9)), random.integers(0, n_classes, 9)
+    v = 10.0**size * random.uniform(0.1, 2.0, m.shape)
+    spread = _engine.softmax_spread(m, v, normal_nodes(n_classes))
+    assert_allclose(spread, softmax_spread(m, v), rtol=0.0, atol=1e-13)
+    site, step = LIKELIHOODS["softmax"].site("exact", n_classes), 1e-5
+
+    def slope(c, shift):
+        moved = m.copy()
+        moved[c] += shift
+        _, precision, linear = evaluate(site, moved, v, y)
+        return (linear - precision * moved)[c]
+
+    for c in range(min(n_classes, 3)):
+        assert_allclose(-(slope(c, step) - slope(c, -step)) / (2.0 * step), spread[c], rtol=0.0, atol=1e-6)
+
+
+def test_spread_of_no_rows_is_empty_and_rows_do_not_mix():
+    nodes = normal_nodes(3)
+    assert _engine.softmax_spread(np.empty((3, 0)), np.empty((3, 0)), nodes).shape == (3, 0)
+    random = np.random.default_rng(0)
+    m, v = random.normal(size=(3, 700)), random.uniform(0.1, 9.0, (3, 700))
+    whole = _engine.softmax_spread(m, v, nodes)
+    part = _engine.softmax_spread(*(np.ascontiguousarray(a[:, 131:577]) for a in (m, v)), nodes)
+    assert_allclose(whole[:, 131:577], part, rtol=1e-13)
+
+
+# Lengths of steps.
+
+
+def slope_of_bound(rows, point, target, step=1e-4):
+    """Derivative of the bound at the beginning of the way to a target, by central differences."""
+    ends = [update(rows, natural_step(point.q, target, rate), point.site).elbo for rate in (step, -step)]
+    return (ends[0] - ends[1]) / (2.0 * step)
+
+
+@cases(SOFTMAX)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_step_gains_what_it_promises_to_first_order(likelihood, bound, share, weighted):
+    several = Problem(likelihood, bound, share, seed=7, weighted=weighted)
+    q, rows = several.arbitrary_posterior(), several.training()
+    point = update(rows, q, several.site(None))
+    target = several.arbitrary_posterior().natural
+    trial = natural_step(q, target, 1e-5)
+    assert q.first_order_gain(point.target, q) == 0.0
+    assert 1e5 * q.first_order_gain(point.target, trial) == pytest.approx(slope_of_bound(rows, point, target), rel=1e-3)
+
+
+def test_a_step_of_a_full_process_gains_what_it_promises_to_first_order():
+    X, classes = labelled(12, seed=2)
+    prior, random = full_prior(X, [ConstantKernel(2.0) * RBF(1.0)]), np.random.default_rng(3)
+    rows, site = training(X, classes.astype(float), n_latents=3), LIKELIHOODS["softmax"].site("exact", 3)
+    naturals = [(random.uniform(0.2, 1.0, (3, 12)), random.normal(size=(3, 12))) for _ in range(2)]
+    q = FullPosterior.from_natural(prior, *naturals[0])
+    point, trial = update(rows, q, site), natural_step(q, naturals[1], 1e-5)
+    slope = slope_of_bound(rows, point, naturals[1])
+    assert 1e5 * q.first_order_gain(point.target, trial) == pytest.approx(slope, rel=1e-3)
+
+
+@repeatable
+@given(slope=st.floats(1e-6, 1e6), curvature=st.floats(1e-6, 1e6), rate=st.floats(1e-4, 1.0), falls=st.booleans())
+def test_the_best_rate_is_the_top_of_the_parabola(slope, curvature, rate, falls):
+    """No more than twice as long, nor than one; where the bound is no concave parabola, twice as long."""
+    if falls:
+        curvature = -curvature
+    gain = slope * rate - 0.5 * curvature * rate**2
+    expected = 2.0 * rate if falls else min(2.0 * rate, slope / curvature)
+    assert best_rate(rate, slope * rate, gain) == pytest.approx(min(1.0, expected), rel=1e-6)
+
+
+def test_the_best_rate_of_what_cannot_be_told_is_no_longer_than_doubled():
+    for promised, gain in ((0.0, 0.0), (np.nan, 1.0), (-1.0, 1.0)):
+        assert best_rate(0.25, promised, gain) == 0.5
+
+
+def test_ascents_tell_how_long_their_first_step_had_best_been():
+    """The second step has that length. Of two classes steps are whole ones, whatever they are told."""
+    rows, prior, site = hard_problem("wine", 30.0, "exact")
+    history = History()
+    end = coordinate_ascent(rows, prior.at_prior(3), site, tol=1e-6, max_iter=100, history=history, first_rate=0.3)
+    lengths = history.arrays()["learning_rate"][1:]
+    assert lengths[0] == 0.3
+    assert end.first_rate == lengths[1] != 0.3
+    # None is made from there.
+    again = coordinate_ascent(rows, end.q, site, tol=1e-3, max_iter=100, history=History(), first_rate=0.3)
+    assert (again.n_iter, again.first_rate) == (0, 0.3)
+    two = training(rows.source.X, np.where(rows.source.y == 1.0, 1.0, -1.0))
+    logit, history = LIKELIHOODS["logit"].site("exact"), History()
+    coordinate_ascent(two, prior.at_prior(None), logit, tol=1e-6, max_iter=3, history=history, first_rate=0.3)
+    assert np.all(history.arrays()["learning_rate"][1:] == 1.0)
+
+
+# Where ascents end.
+
+
+def slow_ascent(rows, q, site, iterations, rate=0.1):
+    """A tenth of each unit step of the sites: no coupling, no safeguard, no measured lengths."""
+    for _ in range(iterations):
+        q = natural_step(q, update(rows, q, site).target, rate)
+    return update(rows, q, site).elbo
+
+
+@pytest.mark.parametrize(
+    ("name", "variance", "bound"),
+    [
+        ("iris", 3.0, "exact"),
+        ("iris", 3.0, "additive-noise"),
+        ("wine", 3.0, "additive-noise"),
+        ("wine", 300.0, "exact"),
+    ],
+)
+def test_ascents_end_where_slow_ones_do_and_never_fall(name, variance, bound):
+    rows, prior, site = hard_problem(name, variance, bound)
+    history = History()
+    start = starting_posterior(rows, None, prior, site)
+    end = coordinate_ascent(rows, start, site, tol=1e-9, max_iter=500, history=history)
+    assert end.converged
+    assert np.all(np.diff(history.arrays()["elbo"]) >= 0.0)
+    assert end.elbo == pytest.approx(slow_ascent(rows, start, site, 1500), abs=1e-6)
+
+
+@pytest.mark.parametrize(("variance", "bound"), [(300.0, "exact"), (3.0, "additive-noise")])
+def test_what_a_stopped_ascent_leaves_is_about_its_tolerance(variance, bound):
+    rows, prior, site = hard_problem("wine", variance, bound)
+    start = starting_posterior(rows, None, prior, site)
+    best = coordinate_ascent(rows, start, site, tol=1e-10, max_iter=2000, history=History()).elbo
+    for tol in (1.0, 0.1, 0.01, 0.001):
+        end = coordinate_ascent(rows, start, site, tol=tol, max_iter=500, history=History())
+        assert end.converged
+        assert 0.0 <= best - end.elbo < 10.0 * tol
+
+
+def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
+    """By the kernel's parameters, against differences of bounds that are solved to the end."""
+    rows, prior, site = hard_problem("wine", 100.0, "exact")
+    start = starting_posterior(rows, None, prior, site)
+    function = ProfiledBound(rows, site, start, Options(False, 1e-4, 100, History()))
+    vector = function.vector + np.array([0.1, -0.05])
+    for _ in range(3):
+        gradient = -function(vector)[1]
+
+    def solved(vector):
+        prior = function.coordinates.prior(vector)
+        q = starting_posterior(rows, function.q, prior, site)
+        return coordinate_ascent(rows, q, site, tol=1e-11, max_iter=2000, history=History()).elbo
+
+    step = 1e-3
+    differences = [(solved(vector + e) - solved(vector - e)) / (2.0 * step) for e in step * np.eye(2)]
+    assert_allclose(gradient, differences, rtol=0.0, atol=0.02 * np.abs(differences).max())
+
+
+# How many passes they take.
+
+
+@pytest.mark.parametrize("name", ["iris", "wine"])
+def test_few_steps_fail_though_classes_separate(name, monkeypatch):
+    """From the prior to .001 nats."""
+    rows, prior, site = hard_problem(name, 300.0, "exact")
+    start = starting_posterior(rows, None, prior, site)
+    sizes, history = sizes_of_updates(monkeypatch), History()
+    coordinate_ascent(rows, start, site, tol=1e-3, max_iter=500, history=history)
+    taken = len(history.arrays()["elbo"])
+    assert len(sizes) - taken <= 1
+
+
+@pytest.mark.parametrize(("name", "limit"), [("iris", 60), ("wine", 90)])
+def test_a_fit_takes_few_passes(name, limit, monkeypatch):
+    X, y = rows_of(name)
+    sizes = sizes_of_updates(monkeypatch)
+    model = quietly(GPClassifier(n_inducing=20, n_neighbors=0, random_state=0, max_iter=40), X, y)
+    inner = model.history_["inner_iterations"]
+    assert len(sizes) < limit
+    assert np.nanmedian(inner) <= 2.0

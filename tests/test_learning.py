@@ -244,7 +244,8 @@ def test_never_more_inducing_points_than_the_cap(monkeypatch, optimizer):
     model = quietly(GPClassifier(optimizer=optimizer, max_iter=10, random_state=0), X, y)
     assert len(model.inducing_points_) == FIRST_INDUCING + 7
     assert (
-        rows_of(model, "decision")["decision"][-1] == f"{FIRST_INDUCING + 7} inducing points are the most there can be"
+        rows_of(model, "decision")["decision"][-1]
+        == f"{FIRST_INDUCING + 7} inducing points are the most there can be here"
     )
 
 

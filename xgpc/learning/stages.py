@@ -229,9 +229,7 @@ class Learner:
             larger = with_more_points(prior, candidates, max(0, min(m, most - m)), self.random_state)
             more = larger.n_inducing - m
             if not more:
-                reason = (
-                    f"{m} inducing points are the most there can be" if m < most else f"{m} inducing points, no more"
-                )
+                reason = f"{m} inducing points are the most there can be here"
                 self.history.add(elbo=outcome.point.elbo, decision=reason)
                 return outcome, size
             nats = TRIAL_SHARE * MIN_GAIN * more * len(prior.groups)

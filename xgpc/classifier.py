@@ -71,7 +71,7 @@ class GPClassifier(LatentClassifier):
         With k > 0 a prediction also takes what the k nearest training rows, by the learned length scales, know of the
         residual that inducing points leave: for classes that change over short distances ([7]_; bound "exact" of
         "logit", "probit" and, with a shared kernel, "softmax"). The kernel, and a factor of the predictions' variances
-        (``local_posterior_.variance_scale``; 1 with ``optimizer=None``), are then learned by the mean log probability
+        (``local_posterior_.variance_scale``, 1 at most), are then learned by the mean log probability
         of query rows, predicted from the others; the default kernel's RBF gives way to a Matern kernel. The training
         rows become part of the model, and of its file. A sweep over the sites, and a prediction, take O(k^3) a row;
         n - 1 are taken at most. 0: none. "auto": for two classes and 2000 rows or more 24, if they raise the mean log

@@ -45,7 +45,7 @@ ROUGHNESS = (0.5, 1.5)
 # again. Above 1 it would make up for labels of another time than those that the kernel is learned from: with queries in
 # order of time one hard month gave 20, and the NLL of the next .53 (.48 with 1).
 LOG_SCALE_BOUNDS = (-3.0, 0.0)
-LOG_SCALE_CHANGE = 0.5
+LOG_SCALE_CHANGE = 0.3
 
 
 @dataclass(frozen=True)

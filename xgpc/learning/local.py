@@ -152,12 +152,12 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: b
     return [begin(KernelSpec(kernel, spec.n_features), iterations) for kernel in candidates(spec.kernel, is_default)]
 
 
-def chosen(tried: list[Learnt], errors: float) -> Learnt:
-    """The last that is better than those before it by so many paired standard errors of the mean score."""
+def chosen(tried: list[Learnt], errors: float, nats: float) -> Learnt:
+    """The last whose mean score is better than those before it by so many paired standard errors, and so many nats."""
     best = tried[0]
     for other in tried[1:]:
         gains, weight = other.learned.values - best.learned.values, best.learned.weight
-        if np.average(gains, weights=weight) > errors * standard_error(gains, weight):
+        if np.average(gains, weights=weight) > max(nats, errors * standard_error(gains, weight)):
             best = other
     return best
 

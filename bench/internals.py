@@ -16,13 +16,13 @@ import numpy as np
 from xgpc import _engine, _local
 from xgpc._svi import NaturalGradient
 from xgpc.approximations.base import Training
-from xgpc.approximations.local import PullBack, coefficients, local_rows, predicted, pulled_back
+from xgpc.approximations.local_rows import Conditional, PullBack, in_order, local_rows, pulled_back
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference import ascent as ascents
 from xgpc.inference.ascent import coordinate_ascent, natural_step, update
 from xgpc.inference.history import History
 from xgpc.inference.links import TwoClasses
-from xgpc.inference.local_sites import Local, cavities, start_sites
+from xgpc.inference.local_sites import Local, cavities, start_sites, told
 from xgpc.inference.mini_batch import learning_rate_schedule
 from xgpc.kernels.spec import KernelSpec, default_kernel  # noqa: F401
 from xgpc.likelihoods import LIKELIHOODS
@@ -124,6 +124,12 @@ def previous_steps(wanted=True):
         yield
 
 
+def swept(executor, local, sites):
+    """What a sweep makes of sites."""
+    found = told(executor, local.neighbourhoods(sites))
+    return cavities(local, sites, found.neighbours, found.q()).sites()
+
+
 @contextmanager
 def local_calls(X, y, prior, k, thread_counts):
     """Functions that predict all cavities of the local posterior and pull a gradient back, for a ``with`` statement."""
@@ -133,12 +139,11 @@ def local_calls(X, y, prior, k, thread_counts):
             executor = stack.enter_context(Threads(threads))
             if not calls:
                 link, rows = TwoClasses(_local.LINKS["logit"]), local_rows(executor, prior, source)
-                local, sites = (
-                    Local(source, prior.core, rows, Neighbours(X).of_rows(k), link),
-                    start_sites(source, link),
-                )
-                at = cavities(executor, local, sites, coefficients(executor, source, rows, sites), slice(None)).at
-                back = PullBack(at, np.ones((1, len(X))), np.ones((1, len(X))))
-            calls[f"sweep, threads: {threads}"] = partial(predicted, executor, at)
+                local = Local(source, prior.core, rows, *in_order(Neighbours(X).of_rows(k)), link)
+                sites = start_sites(source, link)
+                at = local.neighbourhoods(sites)
+                ones, d_b = np.ones((1, len(X))), np.ones((1, *rows.a.shape))
+                back = PullBack(at, [Conditional(d_b, ones, ones)] * 2)
+            calls[f"sweep, threads: {threads}"] = partial(swept, executor, local, sites)
             calls[f"pull-back, threads: {threads}"] = partial(pulled_back, executor, back)
         yield calls

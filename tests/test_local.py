@@ -16,15 +16,17 @@ from support.local import (
 )
 
 from xgpc import _local
-from xgpc.approximations.local import CACHE_LINE, LocalPosterior, aligned_rows, predicted
-from xgpc.inference.local_sites import cavities, converged_sites, start_sites
+from xgpc.approximations.local import predicted
+from xgpc.approximations.local_rows import CACHE_LINE, aligned_rows
+from xgpc.inference.local_sites import converged_sites, start_sites
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 
 
 def dense(problem, c=0):
     precision, linear = (part[c] for part in problem.sites)
-    return Dense(problem.kernel, problem.X, problem.prior.Z, problem.prior.jitter, precision, linear)
+    prior, order = problem.prior, (problem.index, problem.n_earlier)
+    return Dense(problem.kernel, problem.X, prior.Z, prior.jitter, precision, linear, *order)
 
 
 # Predictions.
@@ -36,7 +38,7 @@ def test_predictions_are_those_of_the_formula(kernel, k):
     problem = Problem(kernel, n=40, k=k, n_latents=2)
     T = np.random.default_rng(1).normal(size=(11, 2))
     at = problem.neighbourhoods(T)
-    means, variances = predicted(problem.executor, at)
+    means, variances = predicted(problem.executor, at, problem.q)
     for c in range(2):
         reference = dense(problem, c)
         expected = np.array([reference.predict(x, near) for x, near in zip(T, at.index, strict=True)]).T
@@ -46,16 +48,37 @@ def test_predictions_are_those_of_the_formula(kernel, k):
 
 @every_kernel
 @pytest.mark.parametrize("k", [1, 8, 39])
-def test_cavities_leave_a_row_out_of_everything(kernel, k):
-    """Without its own term in q(z), a training row is predicted as by sites that it has no part in."""
+def test_cavities_are_those_of_the_formula(kernel, k):
+    """Predictions from neighbours other than the row, its own term taken out of q(z)."""
     problem = Problem(kernel, n=40, k=k, n_latents=2)
-    means, variances = predicted(problem.executor, problem.own_neighbourhoods())
+    cavity = problem.cavity
     assert not np.any(problem.index == np.arange(40)[:, None])
     for c in range(2):
         reference = dense(problem, c)
-        expected = np.array([reference.predict(problem.X[i], problem.index[i], without=i) for i in range(40)]).T
-        assert_allclose(means[c], expected[0], rtol=1e-10, atol=1e-10)
-        assert_allclose(variances[c], expected[1], rtol=1e-10, atol=1e-10)
+        expected = np.array([reference.cavity(i) for i in range(40)]).T
+        assert_allclose(cavity.mean[c], expected[0], rtol=1e-8, atol=1e-8)
+        assert_allclose(cavity.variance[c], expected[1], rtol=1e-8, atol=1e-8)
+
+
+@every_kernel
+def test_with_all_neighbours_predictions_and_cavities_are_those_of_the_full_process(kernel):
+    """By Gaussian regression of the sites' targets: nothing is left out, of q(z) as little as of the rest."""
+    problem = Problem(kernel, n=40, k=40)
+    precision, linear = problem.sites[0][0], problem.sites[1][0]
+    reference, T = dense(problem), np.random.default_rng(1).normal(size=(11, 2))
+    a, A = reference.whiten(T), reference.A
+    # The model's process: of K with the jitter of the inducing points.
+    across, noisy = problem.kernel(T, problem.X), problem.kernel(problem.X) + np.diag(1.0 / precision)
+    mean, variance = predicted(problem.executor, problem.neighbourhoods(T), problem.q)
+    assert a.shape[1] == A.shape[1]
+    assert_allclose(mean[0], across @ np.linalg.solve(noisy, linear / precision), rtol=1e-8, atol=1e-8)
+    expected = problem.kernel.diag(T) - np.sum(across * np.linalg.solve(noisy, across.T).T, axis=1)
+    assert_allclose(variance[0], expected, rtol=1e-8, atol=1e-8)
+    cavity, inverse = problem.cavity, np.linalg.inv(noisy)
+    # Leave-one-out predictions of targets, less their noise (Rasmussen and Williams, equation (5.12)).
+    left_out = linear / precision - (inverse @ (linear / precision)) / np.diag(inverse)
+    assert_allclose(cavity.mean[0], left_out, rtol=1e-7, atol=1e-7)
+    assert_allclose(cavity.variance[0], 1.0 / np.diag(inverse) - 1.0 / precision, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("sizes", [(1,), (3, 0, 5), (400, 7)])
@@ -70,7 +93,7 @@ def test_without_neighbours_a_prediction_is_that_of_the_coefficients():
     problem = Problem(KERNELS["sum"])
     q, at = problem.q, problem.neighbourhoods(problem.X[:9] + 0.1)
     at = replace(at, index=np.ascontiguousarray(at.index[:, :0]))
-    mean, variance = predicted(problem.executor, at)
+    mean, variance = predicted(problem.executor, at, q)
     a = at.rows.a
     assert_allclose(mean[0], a @ q.w[0], rtol=1e-12, atol=1e-13)
     assert_allclose(variance[0], at.rows.residual + np.sum(a @ q.V[0] * a, axis=1), rtol=1e-12)
@@ -81,7 +104,7 @@ def test_without_neighbours_a_prediction_is_that_of_the_coefficients():
 def test_far_from_all_rows_predictions_are_the_prior(kernel, distance):
     """Its own where covariances vanish with distance; else they are finite."""
     problem = Problem(kernel)
-    posterior = LocalPosterior(problem.prior, problem.X, *problem.sites, 8)
+    posterior = problem.posterior(8)
     T = problem.X[:9] + distance * np.array([0.6, -0.8])
     mean, variance = posterior.marginals(T)
     assert np.all(np.isfinite(mean))
@@ -99,9 +122,9 @@ def test_neighbours_far_from_a_row_are_as_they_are_among_themselves():
     )
     T = np.concatenate([rng.normal(size=(5, 2)), 1e9 + rng.normal(size=(5, 2))])
     at = problem.neighbourhoods(T)
-    both = predicted(problem.executor, replace(at, index=np.tile(np.arange(24), (10, 1))))
+    both = predicted(problem.executor, replace(at, index=np.tile(np.arange(24), (10, 1))), problem.q)
     own = np.where(np.arange(10)[:, None] < 5, np.arange(12), np.arange(12, 24))
-    assert_allclose(both, predicted(problem.executor, replace(at, index=own)), rtol=1e-12, atol=1e-13)
+    assert_allclose(both, predicted(problem.executor, replace(at, index=own), problem.q), rtol=1e-12, atol=1e-13)
 
 
 def test_sites_without_precision_say_nothing():
@@ -109,7 +132,7 @@ def test_sites_without_precision_say_nothing():
     problem = Problem(KERNELS["matern-3/2"])
     problem.sites = np.zeros((1, 60)), np.zeros((1, 60))
     T = problem.X[:9] + 0.1
-    mean, variance = predicted(problem.executor, problem.neighbourhoods(T))
+    mean, variance = predicted(problem.executor, problem.neighbourhoods(T), problem.q)
     assert np.array_equal(mean, np.zeros((1, 9)))
     assert_allclose(variance[0], problem.kernel.diag(T), rtol=1e-12)
 
@@ -206,10 +229,15 @@ def far_problem(kernel, link, n=120, weight=None, seed=0):
 @pytest.mark.parametrize("name", ["rbf", "matern-1/2", "white"])
 @pytest.mark.parametrize("link", _local.LINKS)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted):
-    """Of the full process: of weight w, a row is w rows, of which the cavity keeps all but one."""
+@pytest.mark.parametrize("m", [0, 5, 30])
+def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted, m):
+    """Of the full process, whatever the m inducing points: of weight w, a row is w rows, of which the cavity keeps all
+    but one."""
     weight = np.random.default_rng(3).integers(1, 4, 120).astype(float) if weighted else None
-    problem = far_problem(KERNELS[name], link, weight=weight)
+    if m:
+        problem = Problem(KERNELS[name], n=120, k=120, m=m, link=link, weight=weight)
+    else:
+        problem = far_problem(KERNELS[name], link, weight=weight)
     sweeps = converged_sites(problem.executor, problem.local, start_sites(problem.source, problem.link), 1e-9, 500)
     assert sweeps.converged
 
@@ -224,7 +252,7 @@ def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted)
     assert_allclose(sweeps.sites[1][0], linear, rtol=rtol, atol=rtol)
     problem.sites = sweeps.sites
     T = np.random.default_rng(1).normal(size=(30, 2))
-    mean, variance = predicted(problem.executor, problem.neighbourhoods(T))
+    mean, variance = predicted(problem.executor, problem.neighbourhoods(T), problem.q)
     noisy, across = K + np.diag(1.0 / precision), problem.kernel(T, problem.X)
     assert_allclose(mean[0], across @ np.linalg.solve(noisy, linear / precision), rtol=1e-6, atol=1e-6)
     expected = problem.kernel.diag(T) - np.sum(across * np.linalg.solve(noisy, across.T).T, axis=1)
@@ -250,7 +278,7 @@ def test_converged_sites_are_those_of_their_own_cavities(link):
     ]
     assert all(sweeps.converged for sweeps in found)
     problem.sites = found[0].sites
-    again = cavities(problem.executor, problem.local, problem.sites, problem.q, slice(None)).sites()
+    again = problem.cavity.sites()
     for part, mine in enumerate(again):
         assert_allclose(mine, problem.sites[part], rtol=1e-6, atol=1e-7)
         for other in found[1:]:
@@ -274,7 +302,7 @@ def test_sweeps_end_by_tolerance_or_number():
 @every_kernel
 def test_joint_covariance_is_that_of_the_errors(kernel):
     problem = Problem(kernel, n=120, m=6, k=9)
-    posterior = LocalPosterior(problem.prior, problem.X, *problem.sites, 9)
+    posterior = problem.posterior(9)
     T = np.random.default_rng(1).normal(size=(40, 2))
     covariance, (_, variance) = posterior.covariance(T), posterior.marginals(T)
     expected = dense(problem).joint_covariance(T, problem.neighbourhoods(T).index)
@@ -288,7 +316,7 @@ def test_joint_covariance_is_that_of_the_errors(kernel):
 def test_all_neighbours_make_the_joint_covariance_exact():
     """That of the process given the sites: with all rows in all neighbourhoods nothing is left out."""
     problem = far_problem(KERNELS["matern-3/2"], "logit", n=50)
-    posterior = LocalPosterior(problem.prior, problem.X, *problem.sites, 50)
+    posterior = problem.posterior(50)
     T = np.random.default_rng(1).normal(size=(20, 2))
     noisy = problem.kernel(problem.X) + np.diag(1.0 / problem.sites[0][0])
     across = problem.kernel(T, problem.X)

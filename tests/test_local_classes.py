@@ -9,7 +9,7 @@ from support.local import KERNELS
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.approximations.local import local_rows
+from xgpc.approximations.local_rows import in_order, local_rows
 from xgpc.approximations.sparse import SparsePrior
 from xgpc.inference.links import Softmax
 from xgpc.inference.local_sites import Local, converged_sites, start_sites
@@ -31,11 +31,12 @@ def score_of(kernel, weighted):
     weight = rng.gamma(2.0, 1.0, len(X)) if weighted else np.empty(0)
     prior = SparsePrior.build(KernelSpec(kernel, 2), rng.normal(size=(6, 2)))
     near, source = Neighbours(X), ArraySource(X, three_classes(X), weight)
-    local = Local(source, prior.core, local_rows(executor, prior, source), near.of_rows(k), link)
+    local = Local(source, prior.core, local_rows(executor, prior, source), *in_order(near.of_rows(k)), link)
     sweeps = converged_sites(executor, local, start_sites(source, link))
     assert sweeps.converged
     queries = ArraySource(asked, three_classes(asked), weight[: len(asked)])
-    score = QueryScore(executor, prior, source, queries, local.index, near.of(asked, k), sweeps.sites, link)
+    among = local.index, local.n_earlier, near.of(asked, k)
+    score = QueryScore(executor, prior, source, queries, *among, sweeps.sites, link)
     return np.append(prior.spec.theta, -0.4), score
 
 

@@ -20,7 +20,8 @@ from support.local import KERNELS, Problem
 from support.reference import moons
 
 from xgpc import GPClassifier, _local
-from xgpc.approximations.local import local_rows, predicted
+from xgpc.approximations.local import predicted
+from xgpc.approximations.local_rows import local_rows
 from xgpc.inference import history
 from xgpc.inference.history import History
 from xgpc.inference.local_sites import converged_sites, start_sites
@@ -43,9 +44,8 @@ def score_of(kernel, link="logit", weighted=False, n=150, n_queries=60, k=8, tol
     y = np.where(np.sin(3.0 * T[:, 0]) + 0.5 * rng.normal(size=n_queries) > 0.0, 1.0, -1.0)
     queries = ArraySource(T, y, np.exp(rng.normal(size=n_queries)) if weighted else np.empty(0))
     index = problem.neighbourhoods(T).index
-    score = QueryScore(
-        problem.executor, problem.prior, problem.source, queries, problem.index, index, problem.sites, problem.link
-    )
+    among = problem.index, problem.n_earlier, index
+    score = QueryScore(problem.executor, problem.prior, problem.source, queries, *among, problem.sites, problem.link)
     return problem, score
 
 
@@ -88,7 +88,7 @@ def test_scores_are_weighted_means():
     problem, score = score_of(KERNELS["rbf"], weighted=True)
     point = np.append(problem.prior.spec.theta, np.log(0.6))
     scores, at = score.at(point).scores, problem.neighbourhoods(score.queries.X)
-    mean, variance = predicted(problem.executor, at)
+    mean, variance = predicted(problem.executor, at, problem.q)
     values = problem.link.scores(mean, 0.6 * variance, score.queries.y)[0]
     # At converged sites another sweep changes nothing.
     assert_allclose(scores.values, values, rtol=1e-7, atol=1e-9)
@@ -409,26 +409,22 @@ def draw(kernel, n, n_fresh, seed):
     return (X[:n], y[:n]), (X[n:], y[n:], f[n:])
 
 
+@pytest.mark.parametrize("n_inducing", [16, 64])
 @pytest.mark.parametrize(
-    ("kernel", "least"),
-    [
-        (C(4.0) * RBF(0.1), 0.92),
-        (C(4.0) * Matern(0.2, nu=1.5), 0.92),
-        # Labels that are nearly certain tell of a value little but its sign, and a normal distribution is too narrow:
-        # that of the full process covers .91 and .92.
-        (C(100.0) * RBF(0.1), 0.89),
-        (C(100.0) * Matern(0.2, nu=1.5), 0.89),
-    ],
+    "kernel",
+    [C(4.0) * RBF(0.1), C(4.0) * Matern(0.2, nu=1.5), C(100.0) * RBF(0.1), C(100.0) * Matern(0.2, nu=1.5)],
+    ids=["4 rbf", "4 matern", "100 rbf", "100 matern"],
 )
-def test_intervals_cover_what_they_say(kernel, least):
-    """Intervals of 95 % probability for fresh latent values."""
+def test_intervals_cover_what_they_say(kernel, n_inducing):
+    """Intervals of 95 % probability for fresh latent values. With each row's residual integrated out by itself, as if
+    it said of the inducing points what no other row says, those of variance 100 and 16 points covered .87."""
     covered = []
     for seed in range(4):
         (X, y), (T, _, f) = draw(kernel, 500, 300, seed)
-        model = fit(X, y, kernel=kernel, optimizer=None, n_inducing=64, n_neighbors=24)
+        model = fit(X, y, kernel=kernel, optimizer=None, n_inducing=n_inducing, n_neighbors=24)
         mean, variance = model.predict_latent(T)
         covered.append(np.abs(mean - f) < 1.96 * np.sqrt(variance))
-    assert np.mean(covered) >= least
+    assert np.mean(covered) >= 0.92
 
 
 def test_more_neighbours_come_near_the_full_process():

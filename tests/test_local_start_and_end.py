@@ -1,6 +1,7 @@
 """Learning with neighbours: where it begins, the factor of the variances, and the way back where sites go on."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -153,8 +154,7 @@ def test_sites_that_go_on_leave_what_is_learned_without(n_neighbors, monkeypatch
     converged = local_sites.converged_sites
 
     def never(executor, local, sites):
-        found = converged(executor, local, sites)
-        return local_sites.Sweeps(found.sites, found.n_sweeps, False)
+        return replace(converged(executor, local, sites), converged=False)
 
     monkeypatch.setattr("xgpc.learning.local.converged_sites", never)
     model = GPClassifier(C(2.0) * RBF([1.0, 1.0]), n_inducing=16, n_neighbors=n_neighbors, random_state=0)

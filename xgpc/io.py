@@ -29,7 +29,7 @@ from .ranges import LARGEST_FEATURE, largest_size
 from .rows.blas import single_threaded_blas
 from .validation import check_parameters, is_integer, is_name, is_number
 
-FORMAT = 5
+FORMAT = 6
 # Constructor arguments kept as they are; kernel, inducing points, class weights and random state have forms of their
 # own.
 PARAMETERS = (
@@ -248,8 +248,9 @@ def _float_shapes(header: dict[str, Any], members: dict[str, Member]) -> dict[st
         rows = shapes.get("rows", ())
         if header["full"] or Z[:-2] or rows[1:] != Z[-1:] or not header["neighbors"] <= rows[0]:
             raise ValueError(DO_NOT_FIT)
-        sites = n_latents or 1, *rows[:1]
-        found.update(rows=rows, site_precision=sites, site_linear=sites)
+        C = n_latents or 1
+        sites = C, *rows[:1]
+        found.update(rows=rows, site_precision=sites, site_linear=sites, local_w=(C, m), local_V=(C, m, m))
     if header["parameters"]["inducing_points"] is None:
         found["inducing_points"] = shapes.get("inducing_points", ())
     return found
@@ -319,9 +320,11 @@ def _local_posterior(
         return None
     _require(largest_size(arrays["rows"]) <= LARGEST_FEATURE, "rows", "values too large")
     _require(bool(np.all(arrays["site_precision"] >= 0.0)), "site_precision", "negative values")
-    rows, precision, linear = (arrays[name] for name in ("rows", "site_precision", "site_linear"))
-    scale = header["variance_scale"]
-    return LocalPosterior(q.prior.groups[0], rows, precision, linear, header["neighbors"], q.n_latents, scale)
+    V = arrays["local_V"]
+    _require(bool(np.array_equal(V, np.swapaxes(V, 1, 2))), "local_V", "not symmetric")
+    _require(float(np.linalg.eigvalsh(V).min(initial=1.0)) >= 0.0, "local_V", "not positive semidefinite")
+    sites, k, scale = (arrays["site_precision"], arrays["site_linear"]), header["neighbors"], header["variance_scale"]
+    return LocalPosterior(q.prior.groups[0], arrays["rows"], *sites, arrays["local_w"], V, k, q.n_latents, scale)
 
 
 def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: dict[str, np.ndarray]) -> Any:

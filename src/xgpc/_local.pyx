@@ -1,4 +1,4 @@
-"""Predictions from the k nearest rows, their gradients, and the sites of expectation propagation; see local.h.
+"""What the k nearest rows say, its gradients, and the sites of expectation propagation; see local.h.
 
 Everything works on a range of rows and writes there alone, so that threads can share the arrays.
 """
@@ -24,33 +24,36 @@ cdef extern from "local.h" nogil:
         const double* residual
         const double* precision
         const double* linear
-        const double* w
-        const double* V
     ctypedef struct xg_local_rows:
         Py_ssize_t n, k
         const double* x
         const double* a
         const double* residual
         const int64_t* index
-        const double* own_precision
-        const double* own_linear
-    ctypedef struct xg_local_gradient:
-        const double* d_mean
+        const int64_t* n_earlier
+    ctypedef struct xg_local_conditional:
+        double* b
+        double* variance
+        double* mean
+    ctypedef struct xg_local_pulled:
+        const double* d_b
         const double* d_variance
+        const double* d_mean
         double* gamma
         double* chi
         double* b
         double* u
-        double* d_a
         double* d_precision
         double* d_linear
-        double* own
+    ctypedef struct xg_local_gradient:
+        xg_local_pulled set[2]
+        double* d_a
         double* terms
         double* shapes
         double* scales
     Py_ssize_t xg_local_scratch(const xg_local_kernel* kernel, const xg_local_support* support, Py_ssize_t k)
-    void xg_local_predict(const xg_local_kernel* kernel, const xg_local_support* support, const xg_local_rows* rows,
-                          double* scratch, double* mean, double* variance, const xg_local_gradient* gradient)
+    void xg_local_condition(const xg_local_kernel* kernel, const xg_local_support* support, const xg_local_rows* rows,
+                            double* scratch, const xg_local_conditional* out, const xg_local_gradient* gradient)
 
 cdef extern from "cavity.h" nogil:
     enum:
@@ -63,8 +66,8 @@ cdef extern from "cavity.h" nogil:
     void xg_cavity_pull_back(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
                              const double* d_precision, const double* d_linear, double* d_m, double* d_v)
 
-# Arrays of xg_local_gradient, as ``Support.pull_back`` takes them.
-OUTPUTS = "gamma", "chi", "b", "u", "d_precision", "d_linear", "own", "d_a"
+# Arrays of xg_local_pulled that are written, in the order in which ``Support.pull_back`` takes them.
+OUTPUTS = "gamma", "chi", "b", "u", "d_precision", "d_linear"
 LINKS = {"logit": XG_CAVITY_LOGIT, "probit": XG_CAVITY_PROBIT}
 
 
@@ -82,7 +85,6 @@ cdef class Support:
     a : (n, m) float64 whitened rows
     residual : (n,) float64, k(x, x) - |a|^2, not negative
     precision, linear : (C, n) float64 sites
-    w, V : (C, m) and (C, m, m) float64, mean and covariance of q(z)
     """
     cdef xg_local_kernel kernel
     cdef xg_local_support support
@@ -90,14 +92,14 @@ cdef class Support:
     cdef InducingKernel _kernel
 
     def __init__(self, InducingKernel kernel, *arrays):
-        (n, m), C = np.shape(arrays[1]), len(arrays[5])
+        (n, m), C = np.shape(arrays[1]), len(arrays[3])
         shapes = [np.shape(array) for array in arrays]
-        expected = [(kernel.n_factors, n, kernel.n_features), (n, m), (n,), (C, n), (C, n), (C, m), (C, m, m)]
+        expected = [(kernel.n_factors, n, kernel.n_features), (n, m), (n,), (C, n), (C, n)]
         if shapes != expected:
-            raise ValueError(f"The shapes of x, a, residual, precision, linear, w, V must be {expected}; got {shapes}.")
+            raise ValueError(f"The shapes of x, a, residual, precision, linear must be {expected}; got {shapes}.")
         self._alive, self._kernel = arrays, kernel
-        cdef const double[:, :, ::1] x = arrays[0], V = arrays[6]
-        cdef const double[:, ::1] a = arrays[1], precision = arrays[3], linear = arrays[4], w = arrays[5]
+        cdef const double[:, :, ::1] x = arrays[0]
+        cdef const double[:, ::1] a = arrays[1], precision = arrays[3], linear = arrays[4]
         cdef const double[::1] residual = arrays[2]
         self.kernel.n_terms, self.kernel.n_factors = kernel.n_terms, kernel.n_factors
         self.kernel.n_features = kernel.n_features
@@ -110,65 +112,76 @@ cdef class Support:
         self.support.a = &a[0, 0] if m else NULL
         self.support.residual = &residual[0]
         self.support.precision, self.support.linear = &precision[0, 0], &linear[0, 0]
-        self.support.w = &w[0, 0] if m else NULL
-        self.support.V = &V[0, 0, 0] if m else NULL
 
     cdef xg_local_rows rows_of(self, tuple arrays):
         cdef xg_local_rows rows
-        cdef const double[:, ::1] own
-        (n, k), C, m = np.shape(arrays[3]), self.support.n_classes, self.support.m
+        cdef const int64_t[::1] n_earlier
+        (n, k), m = np.shape(arrays[3]), self.support.m
         shapes = [np.shape(array) for array in arrays if array is not None]
-        expected = [(self.kernel.n_factors, n, self.kernel.n_features), (n, m), (n,), (n, k), (C, n), (C, n)]
-        if shapes != expected[:len(shapes)] or len(shapes) not in (4, 6):
-            raise ValueError(f"The shapes of x, a, residual, index and, of rows that are part of q(z), their own "
-                             f"precision and linear term must be {expected}; got {shapes}.")
+        expected = [(self.kernel.n_factors, n, self.kernel.n_features), (n, m), (n,), (n, k), (n,)]
+        if shapes != expected[:len(shapes)] or len(shapes) < 4:
+            raise ValueError(f"The shapes of x, a, residual, index and, for two sets of neighbours, n_earlier must be "
+                             f"{expected}; got {shapes}.")
         cdef const double[:, :, ::1] x = arrays[0]
         cdef const double[:, ::1] a = arrays[1]
         cdef const double[::1] residual = arrays[2]
         cdef const int64_t[:, ::1] index = arrays[3]
-        own_precision, own_linear = arrays[4], arrays[5]
         rows.n, rows.k = n, k
         rows.x = &x[0, 0, 0] if self.kernel.n_factors else NULL
         rows.a = &a[0, 0] if self.support.m else NULL
         rows.residual = &residual[0]
         rows.index = &index[0, 0] if k else NULL
-        rows.own_precision = rows.own_linear = NULL
-        if own_precision is not None:
-            own = own_precision
-            rows.own_precision = &own[0, 0]
-            own = own_linear
-            rows.own_linear = &own[0, 0]
+        rows.n_earlier = NULL
+        if arrays[4] is not None:
+            n_earlier = arrays[4]
+            rows.n_earlier = &n_earlier[0]
         return rows
 
-    def predict(self, x, a, residual, index, own_precision, own_linear, double[:, ::1] mean,
-                double[:, ::1] variance):
-        """Means and variances (C, n) of rows, written into the last two."""
-        cdef xg_local_rows rows = self.rows_of((x, a, residual, index, own_precision, own_linear))
+    def condition(self, x, a, residual, index, n_earlier, list found):
+        """Writes b (C, n, m), variance and mean (C, n) of each set of neighbours: triples of arrays."""
+        cdef xg_local_rows rows = self.rows_of((x, a, residual, index, n_earlier))
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, rows.k))
+        cdef xg_local_conditional out[2]
+        cdef double[:, :, ::1] b
+        cdef double[:, ::1] variance, mean
+        for i in range(len(found)):
+            b, variance, mean = found[i]
+            out[i].b = &b[0, 0, 0] if self.support.m else NULL
+            out[i].variance, out[i].mean = &variance[0, 0], &mean[0, 0]
         with nogil:
-            xg_local_predict(&self.kernel, &self.support, &rows, &scratch[0], &mean[0, 0], &variance[0, 0], NULL)
+            xg_local_condition(&self.kernel, &self.support, &rows, &scratch[0], out, NULL)
 
-    def pull_back(self, x, a, residual, index, own_precision, own_linear, const double[:, ::1] d_mean,
-                  const double[:, ::1] d_variance, *outputs):
-        """Writes the gradient's ``OUTPUTS``; returns the sums over rows: terms, shapes and scales."""
-        cdef xg_local_rows rows = self.rows_of((x, a, residual, index, own_precision, own_linear))
+    def pull_back(self, x, a, residual, index, n_earlier, list given, list outputs, double[:, ::1] d_a):
+        """Writes d_a and each set's ``OUTPUTS``; returns the sums over rows: terms, shapes and scales.
+
+        ``given`` has each set's gradients by b, variance and mean.
+        """
+        cdef xg_local_rows rows = self.rows_of((x, a, residual, index, n_earlier))
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, rows.k))
         cdef xg_local_gradient gradient
         cdef Py_ssize_t F = self.kernel.n_factors
         # One more than there are factors: there may be none.
         sums = np.zeros(self.kernel.n_terms), np.zeros(F + 1), np.zeros((F + 1, self.kernel.n_features))
         cdef double[::1] terms = sums[0], shapes = sums[1]
-        cdef double[:, ::1] scales = sums[2], d_a = outputs[7]
-        cdef double[:, :, ::1] gamma = outputs[0], chi = outputs[1], b = outputs[2], u = outputs[3]
-        cdef double[:, :, ::1] d_precision = outputs[4], d_linear = outputs[5], own = outputs[6]
-        gradient.d_mean, gradient.d_variance = &d_mean[0, 0], &d_variance[0, 0]
-        gradient.gamma, gradient.chi = &gamma[0, 0, 0], &chi[0, 0, 0]
-        gradient.b, gradient.u, gradient.d_a = &b[0, 0, 0], &u[0, 0, 0], &d_a[0, 0]
-        gradient.d_precision, gradient.d_linear = &d_precision[0, 0, 0], &d_linear[0, 0, 0]
-        gradient.own, gradient.terms = &own[0, 0, 0], &terms[0]
-        gradient.shapes, gradient.scales = &shapes[0], &scales[0, 0]
+        cdef double[:, ::1] scales = sums[2]
+        cdef const double[:, :, ::1] d_b
+        cdef const double[:, ::1] d_variance, d_mean
+        cdef double[:, :, ::1] gamma, chi, b, u, d_precision, d_linear
+        for i in range(len(given)):
+            d_b, d_variance, d_mean = given[i]
+            gamma, chi, b, u, d_precision, d_linear = outputs[i]
+            gradient.set[i].d_b = &d_b[0, 0, 0] if self.support.m else NULL
+            gradient.set[i].d_variance, gradient.set[i].d_mean = &d_variance[0, 0], &d_mean[0, 0]
+            gradient.set[i].gamma = &gamma[0, 0, 0] if rows.k else NULL
+            gradient.set[i].chi = &chi[0, 0, 0] if rows.k else NULL
+            gradient.set[i].b = &b[0, 0, 0] if self.support.m else NULL
+            gradient.set[i].u = &u[0, 0, 0] if self.support.m else NULL
+            gradient.set[i].d_precision = &d_precision[0, 0, 0] if rows.k else NULL
+            gradient.set[i].d_linear = &d_linear[0, 0, 0] if rows.k else NULL
+        gradient.d_a = &d_a[0, 0] if self.support.m else NULL
+        gradient.terms, gradient.shapes, gradient.scales = &terms[0], &shapes[0], &scales[0, 0]
         with nogil:
-            xg_local_predict(&self.kernel, &self.support, &rows, &scratch[0], NULL, NULL, &gradient)
+            xg_local_condition(&self.kernel, &self.support, &rows, &scratch[0], NULL, &gradient)
         return sums[0], sums[1][:F], sums[2][:F]
 
 

@@ -9,37 +9,36 @@
 #define XG_VARIANT(name) XG_EXPANDED(name, XG_INSTRUCTIONS)
 
 ptrdiff_t XG_VARIANT(xg_local_scratch)(const xg_local_kernel *, const xg_local_support *, ptrdiff_t);
-void XG_VARIANT(xg_local_predict)(const xg_local_kernel *, const xg_local_support *, const xg_local_rows *, double *,
-                                  double *, double *, const xg_local_gradient *);
+void XG_VARIANT(xg_local_condition)(const xg_local_kernel *, const xg_local_support *, const xg_local_rows *, double *,
+                                    const xg_local_conditional *, const xg_local_gradient *);
 
 #define ALIGNMENT (XG_WIDTH * sizeof(double))
 
-/* XG_WIDTH rows at work. D has, below the rows of the neighbours and of x, a row -A w of each class. */
+/* XG_WIDTH rows at work. */
 typedef struct {
     ptrdiff_t n_lanes; /* rows in use; the others repeat the last */
     int64_t row[XG_WIDTH], place[XG_WIDTH];
     int64_t *index; /* (k, XG_WIDTH), neighbours */
     lanes *chunk, *a, *h, *value, *slope, *shaped, *D, *B, *G;
-    lanes *precision, *root, *linear, *gamma, *eta, *Dr, *f, *e, *De, *chi;
-    lanes *b, *Vb, *Va, *beta, *s, *d_a, *rows;
+    lanes *precision, *root, *linear, *gamma, *eta, *Dr, *f, *e, *De, *chi, *counts;
+    lanes *b, *beta, *s, *d_a, *rows;
 } group;
 
 static ptrdiff_t lanes_of(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k, group *g,
                           lanes *scratch)
 {
     ptrdiff_t used = 0, T = PACKED(k + 1) + k + 1, F = kernel->n_factors, m = support->m;
-    ptrdiff_t all = k + 1 + support->n_classes;
 #define TAKE(name, size)                                                                                             \
     if (g)                                                                                                           \
         g->name = scratch + used;                                                                                    \
     used += (size);
-    TAKE(chunk, all * CHUNK)
+    TAKE(chunk, (k + 1) * CHUNK)
     TAKE(a, m)
     TAKE(h, T)
     TAKE(value, F * T)
     TAKE(slope, F * T)
     TAKE(shaped, F * T)
-    TAKE(D, PACKED(all))
+    TAKE(D, T)
     TAKE(B, T)
     TAKE(G, T)
     TAKE(precision, k)
@@ -52,9 +51,8 @@ static ptrdiff_t lanes_of(const xg_local_kernel *kernel, const xg_local_support 
     TAKE(e, k)
     TAKE(De, k)
     TAKE(chi, k)
+    TAKE(counts, k)
     TAKE(b, m)
-    TAKE(Vb, m)
-    TAKE(Va, m)
     TAKE(beta, m)
     TAKE(s, m)
     TAKE(d_a, m)
@@ -134,24 +132,18 @@ XG_INLINE void kernel_block(const xg_local_kernel *kernel, const xg_local_suppor
     }
 }
 
-/* D, and a: D <- K - A A^T, with the rows -A w of the classes. */
+/* D, and a: D <- K - A A^T */
 XG_INLINE void residual_block(const xg_local_support *support, const xg_local_rows *rows, group *g)
 {
-    ptrdiff_t k = rows->k, m = support->m, C = support->n_classes;
+    ptrdiff_t k = rows->k, m = support->m;
     lane_rows near = neighbours(rows, g, support->a, m), here = own_rows(g, rows->a, m);
-    lanes *own = g->chunk + k * CHUNK, *w = own + CHUNK;
-    for (ptrdiff_t p = PACKED(k + 1); p < PACKED(k + 1 + C); ++p)
-        g->D[p] = (lanes){0.0};
     gather(&here, 0, m, g->a, m, 1);
     for (ptrdiff_t first = 0; first < m; first += CHUNK) {
         ptrdiff_t size = SMALLER(m - first, CHUNK);
         gather(&near, first, size, g->chunk, CHUNK, 1);
-        for (ptrdiff_t q = 0; q < size; ++q) {
-            own[q] = g->a[first + q];
-            for (ptrdiff_t c = 0; c < C; ++c)
-                w[c * CHUNK + q] = (lanes){0.0} + support->w[c * m + first + q];
-        }
-        pair_sums(XG_PRODUCTS, k + 1 + C, g->chunk, size, -1.0, g->D);
+        for (ptrdiff_t q = 0; q < size; ++q)
+            g->chunk[k * CHUNK + q] = g->a[first + q];
+        pair_sums(XG_PRODUCTS, k + 1, g->chunk, size, -1.0, g->D);
     }
     for (int l = 0; l < XG_WIDTH; ++l) {
         for (ptrdiff_t j = 0; j < k; ++j)
@@ -159,10 +151,6 @@ XG_INLINE void residual_block(const xg_local_support *support, const xg_local_ro
         g->D[PACKED(k) + k][l] = rows->residual[g->row[l]];
     }
 }
-
-typedef struct {
-    lanes mean, variance, rho, aVa, aw, kappa, tau, own_precision, own_linear;
-} prediction;
 
 /* Sites of class c, and B <- the Cholesky factor of I + lambda^1/2 D lambda^1/2, with lambda^1/2 D_x in row k. */
 XG_INLINE void factorise(const xg_local_support *support, ptrdiff_t k, ptrdiff_t c, group *g)
@@ -194,19 +182,38 @@ XG_INLINE void combine_neighbours(const xg_local_support *support, const xg_loca
     gather(&combined, 0, support->m, out, support->m, 1);
 }
 
-/* The prediction by class c; B, gamma, eta = D_x - D gamma, b, Vb and, with own sites, Va stay in the group. */
-XG_INLINE prediction predict(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c, group *g)
+/* Which neighbours count, ones and zeros: all, or the earlier ones, which come first. */
+XG_INLINE void count_neighbours(const xg_local_rows *rows, int earlier, group *g)
+{
+    for (ptrdiff_t j = 0; j < rows->k; ++j)
+        for (int l = 0; l < XG_WIDTH; ++l)
+            g->counts[j][l] = !earlier || j < rows->n_earlier[g->row[l]];
+}
+
+/* x_j <- 0 where j does not count. Those that do come first: triangular solves and products with the others' elements
+ * zero are those of the leading block. */
+XG_INLINE void leave_out(ptrdiff_t k, const lanes *counts, lanes *x)
+{
+    for (ptrdiff_t j = 0; j < k; ++j)
+        x[j] *= counts[j];
+}
+
+typedef struct {
+    lanes mean, variance;
+} conditional;
+
+/* What the neighbours that count say of the residual; gamma, eta = D_x - D gamma and b stay in the group. */
+XG_INLINE conditional condition(const xg_local_support *support, const xg_local_rows *rows, group *g)
 {
     ptrdiff_t k = rows->k, m = support->m;
-    const double *V = support->V + c * m * m;
-    const lanes *D_x = g->D + PACKED(k), *minus_Aw = g->D + PACKED(k + 1 + c);
-    prediction p;
-    factorise(support, k, c, g);
+    const lanes *D_x = g->D + PACKED(k);
+    conditional found;
     for (ptrdiff_t j = 0; j < k; ++j)
         g->gamma[j] = g->B[PACKED(k) + j];
-    p.variance = g->D[PACKED(k) + k] - dot(k, g->gamma, g->gamma);
+    leave_out(k, g->counts, g->gamma);
+    found.variance = g->D[PACKED(k) + k] - dot(k, g->gamma, g->gamma);
     for (int l = 0; l < XG_WIDTH; ++l)
-        p.variance[l] = xg_max(p.variance[l], 0.0);
+        found.variance[l] = xg_max(found.variance[l], 0.0);
     solve_upper(k, g->B, g->gamma);
     for (ptrdiff_t j = 0; j < k; ++j)
         g->gamma[j] *= g->root[j];
@@ -214,55 +221,18 @@ XG_INLINE prediction predict(const xg_local_support *support, const xg_local_row
     symmetric_times(k, g->D, g->gamma, g->eta);
     for (ptrdiff_t j = 0; j < k; ++j)
         g->eta[j] = D_x[j] - g->eta[j];
-    p.aw = -minus_Aw[k];
-    p.mean = p.aw + dot(k, g->eta, g->linear) + dot(k, g->gamma, minus_Aw);
+    leave_out(k, g->counts, g->eta);
+    found.mean = dot(k, g->eta, g->linear);
     combine_neighbours(support, rows, g->gamma, g, g->b);
     for (ptrdiff_t q = 0; q < m; ++q)
         g->b[q] = g->a[q] - g->b[q];
-    if (rows->own_precision) {
-        for (int l = 0; l < XG_WIDTH; ++l) {
-            p.own_precision[l] = rows->own_precision[c * rows->n + g->row[l]];
-            p.own_linear[l] = rows->own_linear[c * rows->n + g->row[l]];
-        }
-        shared_times(m, V, g->b, g->a, g->Vb, g->Va);
-        p.rho = dot(m, g->b, g->Va);
-        p.aVa = dot(m, g->a, g->Va);
-        p.tau = 1.0 - p.own_precision * p.aVa;
-        p.kappa = (p.own_precision * p.aw - p.own_linear) / p.tau;
-        p.mean += p.rho * p.kappa;
-        p.variance += p.own_precision * p.rho * p.rho / p.tau;
-    } else
-        shared_times(m, V, g->b, NULL, g->Vb, NULL);
-    p.variance += dot(m, g->b, g->Vb);
-    return p;
+    return found;
 }
 
 /* Row i of the group's lanes becomes row row[i] of a row-major (., width) */
 XG_INLINE void write_rows(const group *g, ptrdiff_t width, const lanes *values, double *out)
 {
     scatter(g->n_lanes, width, values, out + g->row[0] * width);
-}
-
-/* Derivatives by what a row has itself in q(z): of b.V a, a.V a and a.w; the outputs ``own``. */
-typedef struct {
-    lanes rho, aVa, aw;
-} own_gradient;
-
-XG_INLINE own_gradient pull_back_own(const prediction *p, lanes g_mean, lanes g_variance, const group *g, double *out)
-{
-    lanes d_kappa = g_mean * p->rho, ratio = p->rho / p->tau, own[5];
-    lanes d_tau = -g_variance * p->own_precision * ratio * ratio - d_kappa * p->kappa / p->tau;
-    own_gradient d;
-    d.rho = g_mean * p->kappa + 2.0 * g_variance * p->own_precision * ratio;
-    d.aVa = -d_tau * p->own_precision;
-    d.aw = d_kappa * p->own_precision / p->tau;
-    own[0] = g_variance * p->rho * ratio + d_kappa * p->aw / p->tau - d_tau * p->aVa;
-    own[1] = -d_kappa / p->tau;
-    own[2] = d.rho;
-    own[3] = d.aVa;
-    own[4] = d.aw;
-    write_rows(g, 5, own, out);
-    return d;
 }
 
 /* gamma, chi and the sites' gradients: of beta = dF/db they need A_N beta. */
@@ -272,59 +242,57 @@ XG_INLINE void pull_back_sites(const xg_local_support *support, const xg_local_r
     ptrdiff_t k = rows->k;
     const lanes *D_x = g->D + PACKED(k);
     lane_rows near = neighbours(rows, g, support->a, support->m);
-    symmetric_times(k, g->D, g->linear, g->Dr);
+    for (ptrdiff_t j = 0; j < k; ++j)
+        g->e[j] = g->linear[j];
+    leave_out(k, g->counts, g->e);
+    symmetric_times(k, g->D, g->e, g->Dr);
     scatter(XG_WIDTH, support->m, g->beta, (double *)g->rows);
     row_dots(&near, (const double *)g->rows, g->f);
     for (ptrdiff_t j = 0; j < k; ++j) {
-        g->f[j] = -g->f[j] - g_variance * D_x[j] - g_mean * g->Dr[j];
+        g->chi[j] = g_mean * g->e[j];
+        g->f[j] = g->counts[j] * (-g->f[j] - g_variance * D_x[j] - g_mean * g->Dr[j]);
         g->e[j] = g->root[j] * g->f[j];
     }
     solve_lower(k, g->B, g->e);
+    leave_out(k, g->counts, g->e);
     solve_upper(k, g->B, g->e);
     for (ptrdiff_t j = 0; j < k; ++j)
         g->e[j] *= g->root[j];
     symmetric_times(k, g->D, g->e, g->De);
     for (ptrdiff_t j = 0; j < k; ++j) {
-        g->chi[j] = g_mean * g->linear[j] + g->e[j];
+        g->chi[j] += g->e[j];
         g->f[j] = g->eta[j] * (g->f[j] - g->De[j]);
         g->eta[j] *= g_mean;
     }
 }
 
-/* Outputs of class c, and its part of G = dF/dK of the pairs and of d_a. */
+/* Outputs of class c by one set of neighbours, and its part of G = dF/dK of the pairs and of d_a. */
 XG_INLINE void pull_back(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c,
-                         const xg_local_gradient *gradient, const prediction *p, group *g)
+                         const xg_local_pulled *pulled, group *g)
 {
     ptrdiff_t k = rows->k, m = support->m, at = c * rows->n;
-    const double *w = support->w + c * m;
-    lanes g_mean, g_variance, zero = {0.0};
-    own_gradient d = {zero, zero, zero};
+    lane_rows given = {1, m, g->row, pulled->d_b + at * m};
+    lanes g_mean, g_variance;
+    gather(&given, 0, m, g->beta, m, 1);
     for (int l = 0; l < XG_WIDTH; ++l) {
-        g_mean[l] = l < g->n_lanes ? gradient->d_mean[at + g->row[l]] : 0.0;
-        g_variance[l] = l < g->n_lanes ? gradient->d_variance[at + g->row[l]] : 0.0;
-    }
-    if (rows->own_precision)
-        d = pull_back_own(p, g_mean, g_variance, g, gradient->own + 5 * at);
-    for (ptrdiff_t q = 0; q < m; ++q) {
-        g->beta[q] = g_mean * w[q] + 2.0 * g_variance * g->Vb[q];
-        if (rows->own_precision)
-            g->beta[q] += d.rho * g->Va[q];
+        double counts = l < g->n_lanes;
+        g_mean[l] = counts * pulled->d_mean[at + g->row[l]];
+        g_variance[l] = counts * pulled->d_variance[at + g->row[l]];
+        for (ptrdiff_t q = 0; q < m; ++q)
+            g->beta[q][l] *= counts;
     }
     pull_back_sites(support, rows, g_mean, g_variance, g);
-    write_rows(g, k, g->gamma, gradient->gamma + at * k);
-    write_rows(g, k, g->chi, gradient->chi + at * k);
-    write_rows(g, k, g->f, gradient->d_precision + at * k);
-    write_rows(g, k, g->eta, gradient->d_linear + at * k);
+    write_rows(g, k, g->gamma, pulled->gamma + at * k);
+    write_rows(g, k, g->chi, pulled->chi + at * k);
+    write_rows(g, k, g->f, pulled->d_precision + at * k);
+    write_rows(g, k, g->eta, pulled->d_linear + at * k);
     combine_neighbours(support, rows, g->chi, g, g->s);
     for (ptrdiff_t q = 0; q < m; ++q) {
-        lanes d_a = g->beta[q] - g->s[q] - g_variance * (g->a[q] + g->b[q]) + d.aw * w[q];
-        if (rows->own_precision)
-            d_a += d.rho * g->Vb[q] + 2.0 * d.aVa * g->Va[q];
-        g->d_a[q] += d_a;
+        g->d_a[q] += g->beta[q] - g->s[q] - g_variance * (g->a[q] + g->b[q]);
         g->s[q] += g_variance * g->a[q] - g->beta[q];
     }
-    write_rows(g, m, g->b, gradient->b + at * m);
-    write_rows(g, m, g->s, gradient->u + at * m);
+    write_rows(g, m, g->b, pulled->b + at * m);
+    write_rows(g, m, g->s, pulled->u + at * m);
     for (ptrdiff_t i = 0; i < k; ++i)
         for (ptrdiff_t j = 0; j < i; ++j)
             g->G[PACKED(i) + j] -= g->chi[i] * g->gamma[j] + g->gamma[i] * g->chi[j];
@@ -432,12 +400,25 @@ XG_INLINE void by_parameters(const xg_local_kernel *kernel, const xg_local_suppo
     }
 }
 
-void XG_VARIANT(xg_local_predict)(const xg_local_kernel *kernel, const xg_local_support *support,
-                                  const xg_local_rows *rows, double *scratch, double *mean, double *variance,
-                                  const xg_local_gradient *gradient)
+/* What a set of neighbours says of class c, written. */
+XG_INLINE void write_conditional(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c,
+                                 conditional here, const xg_local_conditional *out, const group *g)
+{
+    ptrdiff_t at = c * rows->n;
+    write_rows(g, support->m, g->b, out->b + at * support->m);
+    for (ptrdiff_t l = 0; l < g->n_lanes; ++l) {
+        out->mean[at + g->row[l]] = here.mean[l];
+        out->variance[at + g->row[l]] = here.variance[l];
+    }
+}
+
+void XG_VARIANT(xg_local_condition)(const xg_local_kernel *kernel, const xg_local_support *support,
+                                    const xg_local_rows *rows, double *scratch, const xg_local_conditional *out,
+                                    const xg_local_gradient *gradient)
 {
     group shared, *g = &shared;
     ptrdiff_t k = rows->k, m = support->m;
+    int n_sets = rows->n_earlier ? 2 : 1;
     lanes_of(kernel, support, k, g, aligned(scratch));
     for (ptrdiff_t i = 0; i < rows->n; i += XG_WIDTH) {
         g->n_lanes = SMALLER(rows->n - i, XG_WIDTH);
@@ -456,14 +437,15 @@ void XG_VARIANT(xg_local_predict)(const xg_local_kernel *kernel, const xg_local_
                 g->d_a[q] = (lanes){0.0};
         }
         for (ptrdiff_t c = 0; c < support->n_classes; ++c) {
-            prediction p = predict(support, rows, c, g);
-            if (gradient)
-                pull_back(support, rows, c, gradient, &p, g);
-            else
-                for (ptrdiff_t l = 0; l < g->n_lanes; ++l) {
-                    mean[c * rows->n + i + l] = p.mean[l];
-                    variance[c * rows->n + i + l] = p.variance[l];
-                }
+            factorise(support, k, c, g);
+            for (int set = 0; set < n_sets; ++set) {
+                count_neighbours(rows, set == 1, g);
+                conditional here = condition(support, rows, g);
+                if (gradient)
+                    pull_back(support, rows, c, gradient->set + set, g);
+                else
+                    write_conditional(support, rows, c, here, out + set, g);
+            }
         }
         if (gradient) {
             write_rows(g, m, g->d_a, gradient->d_a);

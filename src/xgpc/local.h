@@ -1,8 +1,8 @@
-/* Predictions from the k nearest rows: the residual of a sparse posterior, conditioned on their sites.
+/* What the k nearest rows say of the residual of a sparse posterior, by their sites.
  *
  * Notation, for a row x with neighbours N: a and A_N whitened rows, D = K - A A^T what they leave of the prior,
- * lambda and r the neighbours' sites, q(z) = N(w, V), M = D_NN + diag(1 / lambda), gamma = M^-1 D_N(x),
- * b = a - A_N^T gamma. Then mean = a.w + gamma.(r / lambda - A_N w), variance = D(x, x) - D_N(x).gamma + b.V b.
+ * lambda and r the neighbours' sites, M = D_NN + diag(1 / lambda), gamma = M^-1 D_N(x). Given z, the latent value at x
+ * is normal with mean b.z + gamma.(r / lambda), b = a - A_N^T gamma, and variance D(x, x) - D_N(x).gamma.
  * Everything goes through B = I + lambda^1/2 D lambda^1/2, which exists for lambda = 0, too.
  *
  * Eight rows are worked on at a time, one in each lane; see lanes.h. */
@@ -23,41 +23,48 @@ typedef struct {
 } xg_local_kernel;
 
 /* The n rows that are neighbours: scaled features x (n_factors, n, d), whitened rows a (n, m), residual variances D_ii
- * (n,), sites (classes, n), and q(z): w (classes, m), V (classes, m, m). */
+ * (n,), sites (classes, n). */
 typedef struct {
     ptrdiff_t n, m, n_classes;
-    const double *x, *a, *residual, *precision, *linear, *w, *V;
+    const double *x, *a, *residual, *precision, *linear;
 } xg_local_support;
 
-/* The rows to predict: x (n_factors, n, d), a (n, m), residual variances (n,), neighbours index (n, k). own_precision
- * and own_linear (classes, n): what a row that is part of q(z) has added to it, to be taken out; or NULL. */
+/* Rows x (n_factors, n, d), a (n, m), residual variances (n,), and their neighbours index (n, k). With n_earlier (n,),
+ * or NULL, there are two sets of neighbours: all, and the first so many. */
 typedef struct {
     ptrdiff_t n, k;
     const double *x, *a, *residual;
-    const int64_t *index;
-    const double *own_precision, *own_linear;
+    const int64_t *index, *n_earlier;
 } xg_local_rows;
 
-/* What a gradient d_mean, d_variance (classes, n) by the predictions makes of the other quantities; for row i, class c:
+/* What a set of neighbours says: b (classes, n, m), and variance and mean (classes, n) of the value at z = 0. */
+typedef struct {
+    double *b, *variance, *mean;
+} xg_local_conditional;
+
+/* What a gradient by these, of the same shapes, makes of other quantities; for row i, class c:
  *   gamma, chi (classes, n, k)      dF/dK_NN = -(chi gamma^T + gamma chi^T) / 2, dF/dk_N(x) = chi - d_variance gamma
  *   b, u (classes, n, m)            dF/dA_N = -chi b^T + gamma u^T
- *   d_a (n, m)                      dF/da, of all classes
- *   d_precision, d_linear (classes, n, k)  by the neighbours' sites
- *   own (classes, n, 5)             dF/d(own precision, own linear, b.V a, a.V a, a.w)
- * and sums over rows, added: terms (n_terms,) and shapes, scales (n_factors, d) by the logarithms of variances, shapes
- * and length scales, of what is off the diagonal of K. */
+ *   d_precision, d_linear (classes, n, k)  by the neighbours' sites */
 typedef struct {
-    const double *d_mean, *d_variance;
-    double *gamma, *chi, *b, *u, *d_a, *d_precision, *d_linear, *own;
-    double *terms, *shapes, *scales;
+    const double *d_b, *d_variance, *d_mean;
+    double *gamma, *chi, *b, *u, *d_precision, *d_linear;
+} xg_local_pulled;
+
+/* Of each set of neighbours; of all sets and classes d_a (n, m), dF/da; and sums over rows, added: terms (n_terms,) and
+ * shapes, scales (n_factors, d) by the logarithms of variances, shapes and length scales, of what is off the diagonal
+ * of K. */
+typedef struct {
+    xg_local_pulled set[2];
+    double *d_a, *terms, *shapes, *scales;
 } xg_local_gradient;
 
 /* Scratch, in doubles, of the function below. */
 ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k);
 
-/* mean and variance (classes, n); with gradient not NULL its outputs, mean and variance then need not be there. What is
- * found for a row has the same bits whichever rows are predicted with it. */
-void xg_local_predict(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
-                      double *scratch, double *mean, double *variance, const xg_local_gradient *gradient);
+/* What each set of neighbours says goes to out, an array; or with gradient not NULL its outputs are written. What is
+ * found for a row has the same bits whichever rows are looked at with it. */
+void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+                        double *scratch, const xg_local_conditional *out, const xg_local_gradient *gradient);
 
 #endif

@@ -3,8 +3,8 @@
 
 #define XG_DECLARED(variant)                                                                                         \
     ptrdiff_t xg_local_scratch_##variant(const xg_local_kernel *, const xg_local_support *, ptrdiff_t);              \
-    void xg_local_predict_##variant(const xg_local_kernel *, const xg_local_support *, const xg_local_rows *,        \
-                                    double *, double *, double *, const xg_local_gradient *);
+    void xg_local_condition_##variant(const xg_local_kernel *, const xg_local_support *, const xg_local_rows *,      \
+                                      double *, const xg_local_conditional *, const xg_local_gradient *);
 XG_DECLARED(base)
 #ifdef XG_HAVE_TARGET_CLONES
 XG_DECLARED(v3)
@@ -23,9 +23,9 @@ ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support
     return XG_CHOSEN(SCRATCH);
 }
 
-void xg_local_predict(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
-                      double *scratch, double *mean, double *variance, const xg_local_gradient *gradient)
+void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+                        double *scratch, const xg_local_conditional *out, const xg_local_gradient *gradient)
 {
-#define PREDICT(variant) xg_local_predict_##variant(kernel, support, rows, scratch, mean, variance, gradient)
-    XG_CHOSEN(PREDICT);
+#define CONDITION(variant) xg_local_condition_##variant(kernel, support, rows, scratch, out, gradient)
+    XG_CHOSEN(CONDITION);
 }

@@ -8,10 +8,11 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
 from xgpc import _local
-from xgpc.approximations.local import Neighbourhoods, coefficients, local_rows, metric
+from xgpc.approximations.local import LocalPosterior
+from xgpc.approximations.local_rows import Neighbourhoods, in_order, local_rows, metric
 from xgpc.approximations.sparse import SparsePrior
 from xgpc.inference.links import TwoClasses
-from xgpc.inference.local_sites import Local
+from xgpc.inference.local_sites import Local, cavities, told
 from xgpc.kernels.spec import KernelSpec
 from xgpc.rows.executor import Threads
 from xgpc.rows.neighbours import Neighbours
@@ -52,27 +53,34 @@ class Problem:
         self.rows = local_rows(self.executor, self.prior, self.source)
         self.sites = np.exp(rng.normal(size=(n_latents, n)) - 1.0), rng.normal(size=(n_latents, n))
         self.near = Neighbours(self.X * metric(self.prior.core))
-        self.index = self.near.of_rows(min(k, n - 1))
+        self.index, self.n_earlier = in_order(self.near.of_rows(min(k, n - 1)))
+
+    @property
+    def told(self):
+        return told(self.executor, self.local.neighbourhoods(self.sites), with_earlier=True)
 
     @property
     def q(self):
-        return coefficients(self.executor, self.source, self.rows, self.sites)
+        return self.told.q()
+
+    @property
+    def cavity(self):
+        found = self.told
+        return cavities(self.local, self.sites, found.neighbours, found.q())
 
     @property
     def local(self):
-        return Local(self.source, self.prior.core, self.rows, self.index, self.link)
+        return Local(self.source, self.prior.core, self.rows, self.index, self.n_earlier, self.link)
+
+    def posterior(self, k):
+        q = self.q
+        return LocalPosterior(self.prior, self.X, *self.sites, q.w, q.V, k)
 
     def neighbourhoods(self, T):
         """Of new rows (r, d)."""
         rows = local_rows(self.executor, self.prior, ArraySource(T))
         index = self.near.of(T * metric(self.prior.core), self.n_neighbors)
-        return Neighbourhoods(self.prior.core, self.rows, self.sites, self.q, rows, index)
-
-    def own_neighbourhoods(self):
-        """Of the training rows, with what they have themselves in q(z)."""
-        q = self.q
-        own = q.own_precision, q.own_linear
-        return Neighbourhoods(self.prior.core, self.rows, self.sites, q, self.rows, self.index, own)
+        return Neighbourhoods(self.prior.core, self.rows, self.sites, rows, index)
 
 
 class Dense:
@@ -81,23 +89,41 @@ class Dense:
     Sites (n,) of one latent function.
     """
 
-    def __init__(self, kernel, X, Z, jitter, precision, linear):
+    def __init__(self, kernel, X, Z, jitter, precision, linear, index, n_earlier):
         self.kernel, self.X, self.Z, self.precision, self.linear = kernel, X, Z, precision, linear
+        self.index, self.n_earlier = index, n_earlier
         gram = kernel(Z, Z)
         self.L = np.linalg.cholesky(gram + jitter * np.mean(np.diag(gram)) * np.eye(len(Z)))
         self.A = self.whiten(X)
-        self.residual = kernel.diag(X) - np.sum(self.A**2, axis=1)
 
     def whiten(self, T):
         return np.linalg.solve(self.L, self.kernel(self.Z, T)).T
 
-    def q(self, without=None):
-        """w and V, of all rows but one."""
-        kept = np.arange(len(self.X)) != (-1 if without is None else without)
-        variance = 1.0 / self.precision[kept] + self.residual[kept]
-        A, target = self.A[kept], self.linear[kept] / self.precision[kept]
-        V = np.linalg.inv(np.eye(A.shape[1]) + A.T @ (A / variance[:, None]))
-        return V @ A.T @ (target / variance), V
+    def q(self):
+        """w and V, by the chain rule: each row's target given those of its earlier neighbours."""
+        P, h = np.eye(self.A.shape[1]), np.zeros(self.A.shape[1])
+        for i, (near, count) in enumerate(zip(self.index, self.n_earlier, strict=True)):
+            b, mean, variance = self.row(i, near[:count])
+            total = variance + 1.0 / self.precision[i]
+            P += np.outer(b, b) / total
+            h += b * (self.linear[i] / self.precision[i] - mean) / total
+        V = np.linalg.inv(P)
+        return V @ h, V
+
+    def row(self, i, near):
+        """What neighbours say of a training row given z: b, mean and variance."""
+        gamma, b, D, residual = self.weights(self.X[i], near)
+        return b, gamma @ (self.linear[near] / self.precision[near]), residual - D @ gamma
+
+    def cavity(self, i):
+        """Of a training row, with its own conditional term taken out of q(z)."""
+        b, mean, variance = self.row(i, self.index[i])
+        total = variance + 1.0 / self.precision[i]
+        w, V = self.q()
+        P = np.linalg.inv(V)
+        h = P @ w - b * (self.linear[i] / self.precision[i] - mean) / total
+        V = np.linalg.inv(P - np.outer(b, b) / total)
+        return b @ V @ h + mean, variance + b @ V @ b
 
     def weights(self, x, near):
         """gamma, b and the residual's prior variance of one row."""
@@ -107,9 +133,9 @@ class Dense:
         gamma = np.linalg.solve(M, D)
         return gamma, a - A.T @ gamma, D, self.kernel.diag(x[None])[0] - a @ a
 
-    def predict(self, x, near, without=None):
+    def predict(self, x, near):
         gamma, b, D, residual = self.weights(x, near)
-        w, V = self.q(without)
+        w, V = self.q()
         mean = b @ w + gamma @ (self.linear[near] / self.precision[near])
         return mean, residual - D @ gamma + b @ V @ b
 

@@ -15,7 +15,8 @@ from .. import _local
 from ..kernels.spec import KernelGradient
 from ..rows.executor import TILE_ROWS, workspace
 from ..rows.source import RowSource
-from .local import Coefficients, LocalRows, Pulled, Sites
+from .local import Coefficients, site_terms
+from .local_rows import Conditional, LocalRows, Pulled, Sites
 from .sparse import SparsePrior
 
 
@@ -31,20 +32,41 @@ class ByRows:
         np.add(self.diagonal, other.diagonal, out=self.diagonal)
         return self
 
-    def spread(self, rows: np.ndarray, n: int) -> ByRows:
-        """The same among n rows, of which these are ``rows`` (r,)."""
-        spread = ByRows(np.zeros((n, self.a.shape[1])), np.zeros(n))
-        spread.a[rows], spread.diagonal[rows] = self.a, self.diagonal
-        return spread
+
+def by_moments(
+    found: Conditional, q: Coefficients, d_mean: np.ndarray, d_variance: np.ndarray
+) -> tuple[np.ndarray, Coefficients]:
+    """Gradients by b (C, r, m), and by w and V, of a function of b.w and b.V b, by which it has those given (C, r)."""
+    b = found.b
+    d_b = d_mean[..., None] * q.w[:, None] + 2.0 * d_variance[..., None] * (b @ q.V)
+    d_V = np.stack([(part * by[:, None]).T @ part for part, by in zip(b, d_variance, strict=True)])
+    return d_b, Coefficients(np.einsum("cr,crm->cm", d_mean, b), d_V)
 
 
-def by_residual(rows: LocalRows, d_residual: np.ndarray) -> ByRows:
-    """Of D(x, x) = k(x, x) - |a|^2."""
-    return ByRows(-2.0 * d_residual[:, None] * rows.a, d_residual)
+def by_earlier(earlier: Conditional, sites: Sites, q: Coefficients, by_q: Coefficients) -> Conditional:
+    """Gradient by what earlier neighbours say of one by w and V = P^-1, w = V h; the sites are constants.
+
+    P = I + sum s b b^T and h = sum g b over the rows, with their ``site_terms`` s and g.
+    """
+    s, g = site_terms(earlier, sites)
+    d_b, d_s, d_g = np.empty_like(earlier.b), np.empty_like(s), np.empty_like(g)
+    for c, (w, V) in enumerate(zip(q.w, q.V, strict=True)):
+        b, u = earlier.b[c], V @ by_q.w[c]
+        H = -V @ by_q.V[c] @ V - 0.5 * (np.outer(u, w) + np.outer(w, u))
+        product = b @ H
+        d_s[c], d_g[c] = np.einsum("ij,ij->i", product, b), b @ u
+        d_b[c] = 2.0 * s[c][:, None] * product + g[c][:, None] * u
+    return Conditional(d_b, *by_terms((s, g), d_s, d_g))
+
+
+def by_terms(terms: Sites, d_s: np.ndarray, d_g: np.ndarray) -> Sites:
+    """Gradients by variance and mean of what neighbours say from those by ``site_terms``; the sites are constants."""
+    s, g = terms
+    return -s * (s * d_s + g * d_g), -s * d_g
 
 
 def by_neighbours(index: np.ndarray, n: int, pulled: Pulled) -> tuple[ByRows, Sites]:
-    """What the neighbours, of n rows, get of predictions: as rows, and by their sites (C, n)."""
+    """What the neighbours, of n rows, get of a gradient: as rows, and by their sites (C, n)."""
     r, k = index.shape
     ends, flat = np.arange(0, r * k + 1, k), index.ravel()
     d_a, diagonal = np.zeros((n, pulled["b"].shape[-1])), np.zeros(n)
@@ -56,62 +78,6 @@ def by_neighbours(index: np.ndarray, n: int, pulled: Pulled) -> tuple[ByRows, Si
         for by_site, name in zip(sites, ("d_precision", "d_linear"), strict=True):
             by_site[c] = np.bincount(flat, pulled[name][c].ravel(), minlength=n)
     return ByRows(d_a, diagonal), (sites[0], sites[1])
-
-
-def by_coefficients(
-    pulled: Pulled, a: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients by the mean and covariance of q(z) of a function of the predictions of rows, their own terms taken out.
-
-    Parameters
-    ----------
-    pulled : of these rows, as ``pulled_back`` has it
-    a : (r, m), whitened rows
-    d_mean, d_variance : (C, r), gradients by means and variances
-
-    Returns
-    -------
-    d_w, d_V : (C, m) and symmetric (C, m, m)
-    """
-    d_w, d_V = [], []
-    for b, own, g_mean, g_variance in zip(pulled["b"], pulled["own"], d_mean, d_variance, strict=True):
-        d_w.append(g_mean @ b + own[:, 4] @ a)
-        mixed = (own[:, 2, None] * b).T @ a
-        d_V.append((g_variance[:, None] * b).T @ b + 0.5 * (mixed + mixed.T) + (own[:, 3, None] * a).T @ a)
-    return np.stack(d_w), np.stack(d_V)
-
-
-def by_own_terms(
-    own: Sites, precision: np.ndarray, residual: np.ndarray, d_own: np.ndarray, d_own_linear: np.ndarray
-) -> tuple[np.ndarray, Sites]:
-    """Gradients by D_ii (n,) and the sites (C, n) of ``own``: lambda / (1 + lambda D_ii), r / (1 + lambda D_ii)."""
-    own_precision, own_linear = own
-    share = 1.0 / (1.0 + precision * residual)
-    d_residual = -own_precision * (own_precision * d_own + own_linear * d_own_linear)
-    d_precision = share * (share * d_own - own_linear * residual * d_own_linear)
-    return np.sum(d_residual, axis=0), (d_precision, share * d_own_linear)
-
-
-def through_coefficients(
-    q: Coefficients, sites: Sites, rows: LocalRows, d_w: np.ndarray, d_V: np.ndarray
-) -> tuple[ByRows, Sites]:
-    """What rows and sites get of gradients by w and V: V = P^-1, w = V h, sums over all rows; O(C n m^2)."""
-    d_a = np.zeros_like(rows.a)
-    d_own, d_own_linear = np.empty_like(q.own_precision), np.empty_like(q.own_linear)
-    for c, (w, V) in enumerate(zip(q.w, q.V, strict=True)):
-        u = V @ d_w[c]
-        H = -V @ d_V[c] @ V - 0.5 * (np.outer(u, w) + np.outer(w, u))
-        product = rows.a @ H
-        d_own[c] = np.einsum("ij,ij->i", product, rows.a)
-        d_own_linear[c] = rows.a @ u
-        product *= 2.0 * q.own_precision[c][:, None]
-        d_a += product
-        d_a += q.own_linear[c][:, None] * u
-    own = q.own_precision, q.own_linear
-    d_residual, d_sites = by_own_terms(own, sites[0], rows.residual, d_own, d_own_linear)
-    total = by_residual(rows, d_residual)
-    total += ByRows(d_a, np.zeros(len(d_a)))
-    return total, d_sites
 
 
 def kernel_gradient(

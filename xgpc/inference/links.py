@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import _local
-from ..approximations.local import Sites
+from ..approximations.local_rows import Sites
 from ..likelihoods.quasi_random import normal_nodes
 
 # Values of a chunk of rows by nodes and classes that are worked on at a time.

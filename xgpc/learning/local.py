@@ -8,12 +8,8 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern, Product
 
-from ..approximations.local import (
-    LocalPosterior,
-    Sites,
-    local_rows,
-    metric,
-)
+from ..approximations.local import LocalPosterior
+from ..approximations.local_rows import Sites, in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
 from ..inference.links import Link
@@ -175,11 +171,12 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     scale = metric(prior.core)
     near = Neighbours(rows.X * scale)
     n_threads = task.executor.n_threads
-    index, query_index = near.of_rows(k, n_threads), near.of(queries.X * scale, k, n_threads)
+    index, n_earlier = in_order(near.of_rows(k, n_threads))
+    query_index = near.of(queries.X * scale, k, n_threads)
     here = np.ascontiguousarray(start.sites[0][:, support]), np.ascontiguousarray(start.sites[1][:, support])
-    local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, task.link)
+    local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, n_earlier, task.link)
     sweeps = converged_sites(task.executor, local, here)
-    score = QueryScore(task.executor, prior, rows, queries, index, query_index, sweeps.sites, task.link)
+    score = QueryScore(task.executor, prior, rows, queries, index, n_earlier, query_index, sweeps.sites, task.link)
     parameters = start.parameters
     before = learned = score.at(parameters).scores
     n_iter = n_evaluations = 0
@@ -214,7 +211,7 @@ def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:
     k = min(task.n_neighbors, source.n_rows - 1)
     near = Neighbours(source.X * metric(prior.core))
     rows = local_rows(task.executor, prior, source)
-    local = Local(source, prior.core, rows, near.of_rows(k, task.executor.n_threads), task.link)
+    local = Local(source, prior.core, rows, *in_order(near.of_rows(k, task.executor.n_threads)), task.link)
     sweeps = converged_sites(task.executor, local, learnt.sites)
     task.history.add(
         n_rows=source.n_rows, n_inducing=prior.n_inducing, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1
@@ -222,7 +219,7 @@ def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:
     # A copy: it keeps its rows, read-only, whatever their owner does with the given ones.
     X = np.array(source.X, order="C")
     scale = float(np.exp(learnt.log_scale))
-    return LocalPosterior.from_fit(prior, X, sweeps.sites, k, task.n_latents, scale, rows, near), sweeps
+    return LocalPosterior.from_fit(prior, X, sweeps.sites, sweeps.q, k, task.n_latents, scale, rows, near), sweeps
 
 
 @dataclass(frozen=True)

@@ -7,27 +7,21 @@ from functools import cached_property
 
 import numpy as np
 
-from ..approximations.local import (
+from ..approximations.local import Coefficients, moments
+from ..approximations.local_gradient import ByRows, by_earlier, by_moments, by_neighbours, kernel_gradient
+from ..approximations.local_rows import (
+    Conditional,
+    LocalRows,
     Neighbourhoods,
     PullBack,
     Sites,
-    coefficients,
+    conditionals,
     local_rows,
-    predicted,
     pulled_back,
-)
-from ..approximations.local_gradient import (
-    ByRows,
-    by_coefficients,
-    by_neighbours,
-    by_own_terms,
-    by_residual,
-    kernel_gradient,
-    through_coefficients,
 )
 from ..approximations.sparse import SparsePrior
 from ..inference.links import Link
-from ..inference.local_sites import Cavity, Local, cavities
+from ..inference.local_sites import Cavity, Local, Told, cavities, told
 from ..rows.executor import Executor
 from ..rows.source import RowSource, labels_and_weights
 
@@ -68,15 +62,16 @@ class Scores:
 class QueryScore:
     """log p(y) of query rows, predicted from support rows, as a function of the kernel and a factor of the variances.
 
-    The parameters are the kernel's ``theta``, and the logarithm of the factor. The sites of the support rows that the
-    queries see are those of one sweep from given ones, at each kernel anew: what the sites make of a change of the
-    kernel is part of the gradient. The neighbours stay.
+    The parameters are the kernel's ``theta``, and the logarithm of the factor. The sites that the queries see are those
+    of one sweep from given ones, at each kernel anew: what the sites make of a change of the kernel is part of the
+    gradient. q(z) is that of the given ones. The neighbours stay.
 
     Attributes
     ----------
     prior : SparsePrior, its inducing points stay
     support, queries : sources of rows with labels and weights
-    index, query_index : (n, k) and (q, k), neighbours of both among the support rows
+    index, n_earlier : of the support rows among themselves, as ``in_order`` has them
+    query_index : (q, k), the queries' neighbours among the support rows
     sites : of the support rows
     link : Link
     """
@@ -86,40 +81,36 @@ class QueryScore:
     support: RowSource
     queries: RowSource
     index: np.ndarray
+    n_earlier: np.ndarray
     query_index: np.ndarray
     sites: Sites
     link: Link
-
-    @cached_property
-    def seen(self) -> np.ndarray:
-        """The support rows that are neighbours of a query."""
-        return np.unique(self.query_index)
 
     @cached_property
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
         return labels_and_weights(self.queries)
 
     def at(self, parameters: np.ndarray) -> Evaluated:
-        """The score; O(n m (m + d)) and O(k^2 (m + d) + k^3) for each row that is seen."""
+        """The score; O(n m (m + d)) and O(k^2 (m + d) + k^3) for each row."""
         theta, scale = parameters[:-1], float(np.exp(parameters[-1]))
         prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
         rows = local_rows(self.executor, prior, self.support)
-        local = Local(self.support, prior.core, rows, self.index, self.link)
-        q = coefficients(self.executor, self.support, rows, self.sites)
-        cavity = cavities(self.executor, local, self.sites, q, self.seen)
-        sites = self.sites[0].copy(), self.sites[1].copy()
-        for all_rows, found in zip(sites, cavity.sites(), strict=True):
-            all_rows[:, self.seen] = found
-        q = coefficients(self.executor, self.support, rows, sites)
+        local = Local(self.support, prior.core, rows, self.index, self.n_earlier, self.link)
+        found = told(self.executor, local.neighbourhoods(self.sites), with_earlier=True)
+        q = found.q()
+        cavity = cavities(local, self.sites, found.neighbours, q)
         query_rows = local_rows(self.executor, prior, self.queries)
-        at = Neighbourhoods(prior.core, rows, sites, q, query_rows, self.query_index)
-        mean, variance = predicted(self.executor, at)
+        at = Neighbourhoods(prior.core, rows, cavity.sites(), query_rows, self.query_index)
+        answer = Conditional.joined(part for (part,) in self.executor.map(conditionals, at.source(), at))
+        b_mean, b_variance = moments(answer, q)
+        mean, variance = answer.mean + b_mean, answer.variance + b_variance
         y, weight = self.labels
         values, (d_mean, d_variance) = self.link.scores(mean, scale * variance, y)
         share = weight / np.sum(weight)
         d_mean, d_variance = share * d_mean, scale * share * d_variance
         d_log_scale = float(np.sum(d_variance * variance))
-        return Evaluated(self, prior, cavity, at, Scores(values, weight), d_mean, d_variance, d_log_scale)
+        scores = Scores(values, weight)
+        return Evaluated(self, prior, rows, found, q, cavity, at, answer, scores, d_mean, d_variance, d_log_scale)
 
     def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """Minus the mean score and the factor's prior, and their gradient: what a minimiser takes.
@@ -146,16 +137,23 @@ class Evaluated:
     Attributes
     ----------
     prior : SparsePrior, at the parameters in question
-    cavity : Cavity, of the rows that are seen
-    at : Neighbourhoods, of the queries
+    rows : LocalRows, the support rows
+    found : Told, what the given sites tell
+    q : Coefficients
+    cavity : Cavity, of the support rows
+    at, answer : of the queries: where they are, and what their neighbours say
     d_mean, d_variance, d_log_scale : (C, q), (C, q) and a number, derivatives of the mean score by the predictions
         before their variances get the factor, and by its logarithm
     """
 
     problem: QueryScore
     prior: SparsePrior
+    rows: LocalRows
+    found: Told
+    q: Coefficients
     cavity: Cavity
     at: Neighbourhoods
+    answer: Conditional
     scores: Scores
     d_mean: np.ndarray
     d_variance: np.ndarray
@@ -163,35 +161,28 @@ class Evaluated:
 
     def gradient(self) -> np.ndarray:
         """Gradient of the mean score by the parameters; some four times what the score takes."""
-        problem, at, rows = self.problem, self.at, self.at.support
-        found, pairs = pulled_back(problem.executor, PullBack(at, self.d_mean, self.d_variance))
-        total, by_sites = by_neighbours(at.index, len(rows.a), found)
-        by_q = by_coefficients(found, at.rows.a, self.d_mean, self.d_variance)
-        more, by_more_sites = through_coefficients(at.q, at.sites, rows, *by_q)
-        total += more
-        by_sites = by_sites[0] + by_more_sites[0], by_sites[1] + by_more_sites[1]
-        through_sites, more_pairs = self._through_sweep(by_sites)
+        problem, n = self.problem, len(self.rows.a)
+        d_b, by_q = by_moments(self.answer, self.q, self.d_mean, self.d_variance)
+        pulled = pulled_back(problem.executor, PullBack(self.at, [Conditional(d_b, self.d_variance, self.d_mean)]))
+        total, by_sites = by_neighbours(self.at.index, n, pulled.sets[0])
+        queries = ByRows(pulled.d_a, np.sum(self.d_variance, axis=0))
+        through_sites, pairs = self._through_sweep(by_sites, by_q)
         total += through_sites
-        parts = [
-            (problem.support, rows, total),
-            (problem.queries, at.rows, ByRows(found["d_a"], np.sum(self.d_variance, axis=0))),
-        ]
-        by_kernel = kernel_gradient(self.prior, parts, [a + b for a, b in zip(pairs, more_pairs, strict=True)])
+        parts = [(problem.support, self.rows, total), (problem.queries, self.at.rows, queries)]
+        by_kernel = kernel_gradient(self.prior, parts, [a + b for a, b in zip(pulled.pairs, pairs, strict=True)])
         return np.append(by_kernel, self.d_log_scale)
 
-    def _through_sweep(self, by_sites: Sites) -> tuple[ByRows, list[np.ndarray]]:
-        """What the sites that the sweep made pass on; those that it started from are constants."""
-        problem, at, seen = self.problem, self.cavity.at, self.problem.seen
-        rows, n = at.support, len(at.support.a)
-        of_seen = np.ascontiguousarray(by_sites[0][:, seen]), np.ascontiguousarray(by_sites[1][:, seen])
-        d_mean, d_variance = self.cavity.pull_back(of_seen)
-        found, pairs = pulled_back(problem.executor, PullBack(at, d_mean, d_variance))
-        total, _ = by_neighbours(at.index, n, found)
-        own = found["own"]
-        d_residual, _ = by_own_terms(at.own_terms, at.sites[0][:, seen], at.rows.residual, own[:, :, 0], own[:, :, 1])
-        seen_rows = by_residual(at.rows, d_residual)
-        seen_rows += ByRows(found["d_a"], np.sum(d_variance, axis=0))
-        total += seen_rows.spread(seen, n)
-        more, _ = through_coefficients(at.q, at.sites, rows, *by_coefficients(found, at.rows.a, d_mean, d_variance))
-        total += more
-        return total, pairs
+    def _through_sweep(self, by_sites: Sites, by_q: Coefficients) -> tuple[ByRows, list[np.ndarray]]:
+        """What the sites that the sweep made, and q(z), pass on; the sites that it started from are constants."""
+        problem, found, n = self.problem, self.found, len(self.rows.a)
+        assert found.earlier is not None
+        by = self.cavity.pull_back(by_sites)
+        d_b, more = by_moments(found.neighbours, self.q, by.b_mean, by.b_variance)
+        by_q = Coefficients(by_q.w + more.w, by_q.V + more.V)
+        given = [Conditional(d_b, by.variance, by.mean), by_earlier(found.earlier, problem.sites, self.q, by_q)]
+        at = Neighbourhoods(self.prior.core, self.rows, problem.sites, self.rows, problem.index, problem.n_earlier)
+        pulled = pulled_back(problem.executor, PullBack(at, given))
+        total = ByRows(pulled.d_a, sum(np.sum(part.variance, axis=0) for part in given))
+        for of_set in pulled.sets:
+            total += by_neighbours(problem.index, n, of_set)[0]
+        return total, pulled.pairs

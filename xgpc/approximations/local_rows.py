@@ -1,0 +1,239 @@
+"""Rows, and what their nearest training rows say of the residual of a sparse posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .. import _local
+from .._kernels import FAMILIES, InducingKernel
+from ..rows.block import Block
+from ..rows.executor import Cost, Executor
+from ..rows.source import ArraySource, RowSource
+from .sparse import SparsePrior
+
+# Bytes of a cache line. Whitened rows begin with one: reading vectors that span two costs 4 to 5 % of a sweep.
+CACHE_LINE = 64
+# Of the order in which training rows are thought to have come, see ``in_order``.
+ORDER_SEED = 0
+# Precisions and linear terms (C, n) of the training rows' sites.
+Sites = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class LocalRows:
+    """What a prior makes of rows.
+
+    Attributes
+    ----------
+    x : (n_factors, n, d), features divided by each factor's length scales
+    a : (n, m), whitened
+    residual : (n,), D(x, x)
+    """
+
+    x: np.ndarray
+    a: np.ndarray
+    residual: np.ndarray
+
+    def part(self, rows: np.ndarray | slice) -> LocalRows:
+        return LocalRows(np.ascontiguousarray(self.x[:, rows]), self.a[rows], self.residual[rows])
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """The prior that rows are whitened by."""
+
+    prior: SparsePrior
+
+    @property
+    def cost(self) -> Cost:
+        m, d = self.prior.core.n_inducing, self.prior.core.n_features
+        return Cost(m * (m + d), m)
+
+
+def whitened(block: Block, state: Whitening) -> LocalRows:
+    """Of a block: features by length scales, a = L^-1 k(Z, x), and what they leave of k(x, x)."""
+    core = state.prior.core
+    X = np.ascontiguousarray(block.X, dtype=np.float64)
+    a = core.cross(X) @ state.prior.Linv.T
+    residual = np.maximum(core.diagonals(X) - np.einsum("ij,ij->i", a, a), 0.0)
+    return LocalRows(X * core.inverse_length_scale[:, None, :], a, residual)
+
+
+def aligned_rows(parts: list[np.ndarray]) -> np.ndarray:
+    """Rows of parts (., m), one after the other, from the beginning of a cache line."""
+    shape = sum(len(part) for part in parts), parts[0].shape[1]
+    memory = np.empty(8 * shape[0] * shape[1] + CACHE_LINE, dtype=np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    rows = memory[start : start + 8 * shape[0] * shape[1]].view(np.float64).reshape(shape)
+    return np.concatenate(parts, out=rows)
+
+
+def local_rows(executor: Executor, prior: SparsePrior, source: RowSource) -> LocalRows:
+    """All rows of a source; O(n m (m + d))."""
+    parts = list(executor.map(whitened, source, Whitening(prior)))
+    return LocalRows(
+        np.concatenate([part.x for part in parts], axis=1),
+        aligned_rows([part.a for part in parts]),
+        np.concatenate([part.residual for part in parts]),
+    )
+
+
+def metric(core: InducingKernel) -> np.ndarray:
+    """What features (d,) are multiplied with before distances are compared: all factors' inverse length scales."""
+    has_scale = core.family != FAMILIES["dot-product"]
+    if not np.any(has_scale):
+        return np.ones(core.n_features)
+    return np.asarray(np.hypot.reduce(core.inverse_length_scale[has_scale], axis=0))
+
+
+def in_order(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Neighbours (n, k) of rows among themselves, those that come earlier first, and how many these are (n,).
+
+    The order of the rows is random, but always the same. By the chain rule of probabilities with a few neighbours, a
+    random order leaves out less than one along coordinates (Guinness 2018, arXiv 1609.05372).
+    """
+    rank = np.random.default_rng(ORDER_SEED).permutation(len(index))
+    is_later = rank[index] > rank[:, None]
+    places = np.argsort(is_later, axis=1, kind="stable")
+    return np.take_along_axis(index, places, axis=1), index.shape[1] - np.sum(is_later, axis=1)
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """What neighbours say of latent values: given z, they are normal with means b.z + mean, and these variances.
+
+    Attributes
+    ----------
+    b : (C, r, m)
+    variance, mean : (C, r)
+    """
+
+    b: np.ndarray
+    variance: np.ndarray
+    mean: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Iterable[Conditional]) -> Conditional:
+        """Of all rows, from parts of them in order."""
+        by_name = zip(*((part.b, part.variance, part.mean) for part in parts), strict=True)
+        return cls(*(np.concatenate(values, axis=1) for values in by_name))
+
+    def part(self, rows: slice) -> Conditional:
+        return Conditional(self.b[:, rows], self.variance[:, rows], self.mean[:, rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhoods:
+    """Rows, and the training rows that tell of them.
+
+    Attributes
+    ----------
+    core : the compiled kernel
+    support, sites : the training rows and their sites
+    rows : the rows in question
+    index : (r, k), which of the training rows are near
+    n_earlier : (r,) or None. With it there are two sets of neighbours: all, and the first so many
+    """
+
+    core: InducingKernel
+    support: LocalRows
+    sites: Sites
+    rows: LocalRows
+    index: np.ndarray
+    n_earlier: np.ndarray | None = None
+
+    @property
+    def cost(self) -> Cost:
+        k, m, d = self.index.shape[1], self.support.a.shape[1], self.core.n_features
+        return Cost(k * k * (m + d) + k**3, m)
+
+    @property
+    def n_latents(self) -> int:
+        return len(self.sites[0])
+
+    @property
+    def n_sets(self) -> int:
+        return 1 if self.n_earlier is None else 2
+
+    @cached_property
+    def compiled(self) -> _local.Support:
+        return _local.Support(self.core, self.support.x, self.support.a, self.support.residual, *self.sites)
+
+    def source(self) -> ArraySource:
+        """The rows, as blocks to work on."""
+        return ArraySource(self.rows.a, cache_bytes=0)
+
+    def arguments(self, block: Block) -> tuple[object, ...]:
+        """Rows of a block as the compiled functions take them."""
+        here, rows = block.rows, self.rows.part(block.rows)
+        n_earlier = None if self.n_earlier is None else np.ascontiguousarray(self.n_earlier[here])
+        return rows.x, rows.a, rows.residual, np.ascontiguousarray(self.index[here]), n_earlier
+
+
+def conditionals(block: Block, at: Neighbourhoods) -> list[Conditional]:
+    """Of a block, by each set of neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row."""
+    C, n, m = at.n_latents, len(block), at.support.a.shape[1]
+    found = [Conditional(np.empty((C, n, m)), *np.empty((2, C, n))) for _ in range(at.n_sets)]
+    at.compiled.condition(*at.arguments(block), [(part.b, part.variance, part.mean) for part in found])
+    return found
+
+
+@dataclass(frozen=True)
+class PullBack:
+    """Neighbourhoods, and for each set of neighbours a gradient by what it says, in the same form."""
+
+    at: Neighbourhoods
+    given: list[Conditional]
+
+    @property
+    def cost(self) -> Cost:
+        work, _ = self.at.cost
+        return Cost(3.0 * work, self.at.index.shape[1])
+
+
+# What the compiled gradient has for each row and latent function; see xg_local_pulled in src/xgpc/local.h.
+Pulled = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class PulledBack:
+    """What a gradient makes of other quantities.
+
+    Attributes
+    ----------
+    sets : of each set of neighbours
+    d_a : (r, m), by whitened rows
+    pairs : sums over the rows: by terms, shapes and scales of the kernel
+    """
+
+    sets: list[Pulled]
+    d_a: np.ndarray
+    pairs: list[np.ndarray]
+
+
+def pull_back(block: Block, state: PullBack) -> PulledBack:
+    """Of a block."""
+    at, n = state.at, len(block)
+    C, k, m = at.n_latents, at.index.shape[1], at.support.a.shape[1]
+    widths = {"gamma": k, "chi": k, "b": m, "u": m, "d_precision": k, "d_linear": k}
+    sets = [{name: np.empty((C, n, width)) for name, width in widths.items()} for _ in state.given]
+    here = (part.part(block.rows) for part in state.given)
+    given = [tuple(map(np.ascontiguousarray, (part.b, part.variance, part.mean))) for part in here]
+    d_a = np.empty((n, m))
+    outputs = [tuple(found[name] for name in _local.OUTPUTS) for found in sets]
+    return PulledBack(sets, d_a, list(at.compiled.pull_back(*at.arguments(block), given, outputs, d_a)))
+
+
+def pulled_back(executor: Executor, state: PullBack) -> PulledBack:
+    """Of all rows; some three times what ``conditionals`` take."""
+    parts = list(executor.map(pull_back, state.at.source(), state))
+    sets = [
+        {name: np.concatenate([part.sets[number][name] for part in parts], axis=1) for name in _local.OUTPUTS}
+        for number in range(len(state.given))
+    ]
+    pairs: list[np.ndarray] = [np.sum(sums, axis=0) for sums in zip(*(part.pairs for part in parts), strict=True)]
+    return PulledBack(sets, np.concatenate([part.d_a for part in parts]), pairs)

@@ -121,7 +121,7 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
     if sweeps.converged and len(asked):
         others = ask(task, local, data.source.sample(asked))
         scores = others.scores
-        if is_auto and not _is_better(model, task, others, both.sparse):
+        if is_auto and not _is_better(task, others, both):
             return _without(model, data, beginning, both)
         # The rows kept apart are given back. A kernel that is not to be learned is the user's, and so is its variance.
         sites = start_sites(data.source, link)
@@ -146,9 +146,18 @@ def _learn_sparse(model: Any, data: Data, beginning: Beginning) -> Learned:
 
 @dataclass(frozen=True)
 class Both:
-    """What is learned of some rows without neighbours, whether that is all that can be, and what with neighbours."""
+    """What is learned of some rows without neighbours and with them.
+
+    Attributes
+    ----------
+    sparse : without
+    fitted : the posterior of these rows that it makes
+    is_done : whether it is all that can be learned without
+    learnt : with neighbours
+    """
 
     sparse: Learned
+    fitted: KernelPosterior
     is_done: bool
     learnt: Learnt
 
@@ -161,17 +170,17 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     sparse = _learn_sparse(model, data, replace(beginning, training=beginning.training.part(subset), grow_to=0))
     sparse = replace(sparse, beginning=beginning)
     tried = first_round(task, _prior(sparse), beginning.prior.groups[0].spec, model.kernel is None, max_iter)
-    is_done = subset is None and not beginning.grow_to
-    if not is_done and _gain(model, task, tried[0], sparse) < SMALL_GAIN:
+    is_done, fitted = subset is None and not beginning.grow_to, _fitted(model, sparse)
+    if not is_done and _gain(task, tried[0], fitted) < SMALL_GAIN:
         most = min(beginning.grow_to, MOST_POINTS, MOST_VALUES // task.source.n_rows)
         sparse = _learned_on(model, data, sparse, most if most > sparse.prior.n_inducing else 0)
-        is_done = not most <= sparse.prior.n_inducing < beginning.grow_to
+        is_done, fitted = not most <= sparse.prior.n_inducing < beginning.grow_to, _fitted(model, sparse)
     if sparse.prior.n_inducing > tried[0].prior.n_inducing:
         learnt = chosen(tried, ERRORS_WITH_POINTS, -np.inf)
     else:
         doublings = max(0.0, np.log2(task.source.n_rows / ROUNDS[0][0]))
         learnt = chosen(tried, ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings)
-    return Both(sparse, is_done, second_round(task, moved(learnt, _prior(sparse)), max_iter))
+    return Both(sparse, fitted, is_done, second_round(task, moved(learnt, _prior(sparse)), max_iter))
 
 
 def _learned_on(model: Any, data: Data, sparse: Learned, grow_to: int) -> Learned:
@@ -201,9 +210,9 @@ def _fitted(model: Any, sparse: Learned) -> KernelPosterior:
     return coordinate_ascent(training, start, sparse.site, tol=tol, max_iter=max_iter, history=History()).q
 
 
-def _gain(model: Any, task: Task, learnt: Learnt, sparse: Learned) -> float:
+def _gain(task: Task, learnt: Learnt, sparse: KernelPosterior) -> float:
     """Of the mean log probability of a round's queries, in nats, which the sparse posterior has seen, too."""
-    without = _scores(_fitted(model, sparse), task.source.sample(learnt.asked), task)
+    without = _scores(sparse, task.source.sample(learnt.asked), task)
     return learnt.learned.mean - without.mean
 
 
@@ -214,18 +223,18 @@ def _scores(q: KernelPosterior, source: ArraySource, task: Task) -> Scores:
     return Scores(task.link.scores(mean, variance, y)[0], weight)
 
 
-def _is_better(model: Any, task: Task, others: Asked, sparse: Learned) -> bool:
+def _is_better(task: Task, others: Asked, both: Both) -> bool:
     """Whether rows that neither has seen are more likely with neighbours, by over a standard error and what they cost.
 
     The reason goes into the history.
     """
-    without = _scores(_fitted(model, sparse), others.source, task)
+    without = _scores(both.fitted, others.source, task)
     gains, weight = others.scores.values - without.values, without.weight
     mean, error = float(np.average(gains, weights=weight)), standard_error(gains, weight)
     is_better = mean > max(error, LEAST_GAIN)
     reason = (
         f"{task.n_neighbors} neighbours change the mean log probability of {len(gains)} rows kept apart by {mean:.3g} "
-        f"with a standard error of {error:.2g}, against {sparse.prior.n_inducing} inducing points alone: "
+        f"with a standard error of {error:.2g}, against {both.sparse.prior.n_inducing} inducing points alone: "
         f"{'taken' if is_better else 'left'}"
     )
     task.history.add(n_neighbors=task.n_neighbors, query_score=others.scores.mean, decision=reason)

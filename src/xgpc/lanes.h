@@ -10,6 +10,10 @@
 #error "XG_WIDTH must be 4 or 8"
 #endif
 
+/* Phases of the work are called: all inlined into one function, their loops are short of registers, which costs 3 to
+ * 4 % of a sweep. */
+#define XG_CALLED static __attribute__((noinline, unused))
+
 /* In memory like so many doubles, and like four. */
 typedef double lanes __attribute__((vector_size(8 * XG_WIDTH), aligned(8), may_alias));
 typedef double four_lanes __attribute__((vector_size(32), aligned(8), may_alias));
@@ -56,7 +60,7 @@ typedef struct {
 } lane_rows;
 
 /* out[j row_stride + q column_stride] = column first + q of each lane's row j, q < size */
-XG_INLINE void gather(const lane_rows *rows, ptrdiff_t first, ptrdiff_t size, lanes *out, ptrdiff_t row_stride,
+XG_CALLED void gather(const lane_rows *rows, ptrdiff_t first, ptrdiff_t size, lanes *out, ptrdiff_t row_stride,
                       ptrdiff_t column_stride)
 {
     const double *values = rows->values + first;
@@ -72,7 +76,7 @@ XG_INLINE void gather(const lane_rows *rows, ptrdiff_t first, ptrdiff_t size, la
 }
 
 /* out[l width + q] = lane l of values[q], of the first lanes */
-XG_INLINE void scatter(ptrdiff_t n_lanes, ptrdiff_t width, const lanes *values, double *out)
+XG_CALLED void scatter(ptrdiff_t n_lanes, ptrdiff_t width, const lanes *values, double *out)
 {
     const int64_t places[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     ptrdiff_t q = 0;
@@ -88,7 +92,7 @@ XG_INLINE void scatter(ptrdiff_t n_lanes, ptrdiff_t width, const lanes *values, 
 }
 
 /* out[l width ...] = sum_j (lane l of weights[j]) (lane l's row j): along the rows, which then need no transposing */
-XG_INLINE void combine(const lane_rows *rows, const lanes *weights, double *out)
+XG_CALLED void combine(const lane_rows *rows, const lanes *weights, double *out)
 {
     ptrdiff_t width = rows->width;
     for (ptrdiff_t l = 0; l < XG_WIDTH; ++l, out += width) {
@@ -125,7 +129,7 @@ XG_INLINE void combine(const lane_rows *rows, const lanes *weights, double *out)
 }
 
 /* out[j] = in lane l its row j . row l of x (XG_WIDTH, width): along the rows, too; one transposing a neighbour adds up */
-XG_INLINE void row_dots(const lane_rows *rows, const double *x, lanes *out)
+XG_CALLED void row_dots(const lane_rows *rows, const double *x, lanes *out)
 {
     const int64_t places[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     ptrdiff_t width = rows->width;
@@ -166,11 +170,20 @@ XG_INLINE void add_dots(const int R, const int C, ptrdiff_t size, double factor,
             out[r][c] += factor * s[r][c];
 }
 
-/* Columns of rows that are multiplied at a time: of some 34 rows they stay in a first-level cache. */
-#define CHUNK 8
+/* Columns of rows that are multiplied at a time: of some 34 rows they stay in a first-level cache. Sums are read and
+ * written once for so many: with 8 a sweep of 32 neighbours takes 3 % longer. */
+#define CHUNK 16
 
 /* What is summed over the columns of each two rows: their products, or the squares of their differences. */
 enum { XG_PRODUCTS, XG_SQUARES };
+
+XG_INLINE lanes pair_term(const int kind, lanes x, lanes y)
+{
+    lanes difference = x - y;
+    if (kind == XG_SQUARES)
+        return difference * difference;
+    return x * y;
+}
 
 /* out[r][c] += factor times the sum for x_r and y_c, r < R, c < C, over size columns; rows are CHUNK apart, so that they
  * need no pointers of their own: those of ``add_dots`` cost 5 % of a sweep. */
@@ -183,45 +196,57 @@ XG_INLINE void add_sums(const int kind, const int R, const int C, ptrdiff_t size
             s[r][c] = (lanes){0.0};
     for (ptrdiff_t q = 0; q < size; ++q)
         for (int c = 0; c < C; ++c)
-            for (int r = 0; r < R; ++r) {
-                lanes here = x[r * CHUNK + q], there = y[c * CHUNK + q];
-                if (kind == XG_SQUARES)
-                    here = there = here - there;
-                s[r][c] += here * there;
-            }
+            for (int r = 0; r < R; ++r)
+                s[r][c] += pair_term(kind, x[r * CHUNK + q], y[c * CHUNK + q]);
     for (int r = 0; r < R; ++r)
         for (int c = 0; c < C; ++c)
             out[r][c] += factor * s[r][c];
 }
 
-/* out, a packed lower triangle without its diagonal, += factor times the sums for each two rows, CHUNK apart */
-XG_INLINE void pair_sums(const int kind, ptrdiff_t count, const lanes *x, ptrdiff_t size, double factor, lanes *out)
+/* Rows i, ..., i + R - 1 of ``pair_sums``; R and kind are constants. */
+XG_INLINE void pair_sums_rows(const int kind, const int R, ptrdiff_t i, const lanes *x, ptrdiff_t size, double factor,
+                              lanes *out)
 {
-    for (ptrdiff_t i = 0; i < count; i += 4) {
-        ptrdiff_t rows = SMALLER(count - i, 4);
-        const lanes *left = x + i * CHUNK;
-        lanes *row[4] = {out + PACKED(i), out + PACKED(i + 1), out + PACKED(i + 2), out + PACKED(i + 3)};
-        for (ptrdiff_t j = 0; j < i; j += 4) {
-            const lanes *right = x + j * CHUNK;
-            lanes *at[4] = {row[0] + j, row[1] + j, row[2] + j, row[3] + j};
-            if (rows == 4 && size == CHUNK) /* unrolled */
-                add_sums(kind, 4, 4, CHUNK, factor, left, right, at);
-            else if (rows == 4)
-                add_sums(kind, 4, 4, size, factor, left, right, at);
-            else
-                for (ptrdiff_t r = 0; r < rows; ++r)
-                    add_sums(kind, 1, 4, size, factor, left + r * CHUNK, right, at + r);
-        }
-        for (ptrdiff_t r = 1; r < rows; ++r)
-            for (ptrdiff_t c = 0; c < r; ++c) {
-                lanes *at = row[r] + i + c;
-                add_sums(kind, 1, 1, size, factor, left + r * CHUNK, left + c * CHUNK, &at);
-            }
+    const lanes *left = x + i * CHUNK;
+    lanes *at[4], s[4][4];
+    for (int r = 0; r < R; ++r)
+        at[r] = out + PACKED(i + r);
+    for (ptrdiff_t j = 0; j < i; j += 4) {
+        add_sums(kind, R, 4, size, factor, left, x + j * CHUNK, at);
+        for (int r = 0; r < R; ++r)
+            at[r] += 4;
     }
+    for (int r = 0; r < R; ++r)
+        for (int c = 0; c < r; ++c)
+            s[r][c] = (lanes){0.0};
+    for (ptrdiff_t q = 0; q < size; ++q)
+        for (int r = 0; r < R; ++r)
+            for (int c = 0; c < r; ++c)
+                s[r][c] += pair_term(kind, left[r * CHUNK + q], left[c * CHUNK + q]);
+    for (int r = 0; r < R; ++r)
+        for (int c = 0; c < r; ++c)
+            at[r][c] += factor * s[r][c];
+}
+
+/* out, a packed lower triangle without its diagonal, += factor times the sums for each two rows, CHUNK apart */
+XG_CALLED void pair_sums(const int kind, ptrdiff_t count, const lanes *x, ptrdiff_t size, double factor, lanes *out)
+{
+    ptrdiff_t i = 0;
+    for (; i + 4 <= count; i += 4)
+        if (size == CHUNK) /* unrolled */
+            pair_sums_rows(kind, 4, i, x, CHUNK, factor, out);
+        else
+            pair_sums_rows(kind, 4, i, x, size, factor, out);
+    if (count - i == 3)
+        pair_sums_rows(kind, 3, i, x, size, factor, out);
+    else if (count - i == 2)
+        pair_sums_rows(kind, 2, i, x, size, factor, out);
+    else if (count - i == 1)
+        pair_sums_rows(kind, 1, i, x, size, factor, out);
 }
 
 /* out = S x for the same row-major (n, n) matrix in all lanes; with y not NULL also out_y = S y */
-XG_INLINE void shared_times(ptrdiff_t n, const double *S, const lanes *x, const lanes *y, lanes *out, lanes *out_y)
+XG_CALLED void shared_times(ptrdiff_t n, const double *S, const lanes *x, const lanes *y, lanes *out, lanes *out_y)
 {
     for (ptrdiff_t i = 0; i < n; i += 4) {
         ptrdiff_t rows = SMALLER(n - i, 4);
@@ -251,7 +276,7 @@ XG_INLINE void shared_times(ptrdiff_t n, const double *S, const lanes *x, const 
 }
 
 /* out = D x for a packed symmetric matrix */
-XG_INLINE void symmetric_times(ptrdiff_t n, const lanes *D, const lanes *x, lanes *out)
+XG_CALLED void symmetric_times(ptrdiff_t n, const lanes *D, const lanes *x, lanes *out)
 {
     ptrdiff_t i = 0;
     for (; i + 1 < n; i += 2) {
@@ -311,7 +336,7 @@ XG_INLINE void cholesky_row(ptrdiff_t i, ptrdiff_t j, ptrdiff_t columns, lanes *
 
 /* Packed B (n, n) <- its Cholesky factor L, with the reciprocals of its diagonal there; row n, of n elements, becomes
  * its product with L^-T. Four columns of two rows at a time. */
-XG_INLINE void cholesky(ptrdiff_t n, lanes *B)
+XG_CALLED void cholesky(ptrdiff_t n, lanes *B)
 {
     for (ptrdiff_t j = 0; j < n; j += 4) {
         ptrdiff_t width = SMALLER(n - j, 4), step;
@@ -339,7 +364,7 @@ XG_INLINE void cholesky(ptrdiff_t n, lanes *B)
 }
 
 /* x <- L^-1 x by the factor of ``cholesky`` */
-XG_INLINE void solve_lower(ptrdiff_t n, const lanes *B, lanes *x)
+XG_CALLED void solve_lower(ptrdiff_t n, const lanes *B, lanes *x)
 {
     for (ptrdiff_t i = 0; i < n; ++i) {
         const lanes *row = B + PACKED(i);
@@ -348,7 +373,7 @@ XG_INLINE void solve_lower(ptrdiff_t n, const lanes *B, lanes *x)
 }
 
 /* x <- L^-T x by the factor of ``cholesky``, two rows at a time */
-XG_INLINE void solve_upper(ptrdiff_t n, const lanes *B, lanes *x)
+XG_CALLED void solve_upper(ptrdiff_t n, const lanes *B, lanes *x)
 {
     ptrdiff_t i = n;
     for (; i >= 2; i -= 2) {

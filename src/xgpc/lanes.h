@@ -1,4 +1,4 @@
-/* Linear algebra of XG_WIDTH small problems, 8 or 4, side by side, one in each lane: element e of all of them stands at
+/* Linear algebra of XG_WIDTH small problems, 8, 4 or 2, side by side, one in each lane: element e of all of them stands at
  * [XG_WIDTH e ... XG_WIDTH e + XG_WIDTH - 1]. A lane's results do not depend on what the others hold. Triangles are packed
  * row by row. Compilers keep vectors that are wider than the registers in memory, ten times as slow: so the width. */
 #ifndef XGPC_LANES_H
@@ -6,8 +6,8 @@
 
 #include "vmath.h"
 
-#if XG_WIDTH != 4 && XG_WIDTH != 8
-#error "XG_WIDTH must be 4 or 8"
+#if XG_WIDTH != 2 && XG_WIDTH != 4 && XG_WIDTH != 8
+#error "XG_WIDTH must be 2, 4 or 8"
 #endif
 
 /* Phases of the work are called: all inlined into one function, their loops are short of registers, which costs 3 to
@@ -41,6 +41,11 @@ XG_INLINE void transpose_four(const double *row0, const double *row1, const doub
 /* XG_WIDTH columns of the rows that the lanes want, by shuffles: far faster than element by element. */
 XG_INLINE void transpose(const double *values, const int64_t *index, ptrdiff_t width, lanes *out, ptrdiff_t stride)
 {
+#if XG_WIDTH == 2
+    lanes row0 = *(const lanes *)(values + index[0] * width), row1 = *(const lanes *)(values + index[1] * width);
+    out[0] = __builtin_shufflevector(row0, row1, 0, 2);
+    out[stride] = __builtin_shufflevector(row0, row1, 1, 3);
+#else
     const ptrdiff_t parts = XG_WIDTH / 4;
     for (ptrdiff_t part = 0; part < parts; ++part) {
         const double *row[4];
@@ -50,6 +55,7 @@ XG_INLINE void transpose(const double *values, const int64_t *index, ptrdiff_t w
             transpose_four(row[0] + 4 * column, row[1] + 4 * column, row[2] + 4 * column, row[3] + 4 * column,
                            (four_lanes *)(out + 4 * column * stride) + part, parts * stride);
     }
+#endif
 }
 
 /* Rows of a row-major (., width) that each lane wants: index (count, XG_WIDTH). */
@@ -146,7 +152,10 @@ XG_CALLED void row_dots(const lane_rows *rows, const double *x, lanes *out)
             part[l] = s;
         }
         transpose((const double *)part, places, XG_WIDTH, sum, 1);
-        out[j] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        out[j] = sum[0] + sum[1];
+#if XG_WIDTH >= 4
+        out[j] += sum[2] + sum[3];
+#endif
 #if XG_WIDTH == 8
         out[j] += (sum[4] + sum[5]) + (sum[6] + sum[7]);
 #endif

@@ -1,14 +1,19 @@
-/* Linear algebra of XG_WIDTH small problems, 8 or 4, side by side, one in each lane: element e of all of them stands at
- * [XG_WIDTH e ... XG_WIDTH e + XG_WIDTH - 1]. A lane's results do not depend on what the others hold. Triangles are packed
- * row by row. Compilers keep vectors that are wider than the registers in memory, ten times as slow: so the width. */
+/* Linear algebra of XG_WIDTH small problems, 8, 4 or 2, side by side, one in each lane: element e of all of them stands
+ * at [XG_WIDTH e ... XG_WIDTH e + XG_WIDTH - 1]. A lane's results do not depend on what the others hold. Triangles are
+ * packed row by row. Compilers keep vectors that are wider than the registers in memory, up to ten times as slow: so the
+ * width. */
 #ifndef XGPC_LANES_H
 #define XGPC_LANES_H
 
 #include "vmath.h"
 
-#if XG_WIDTH != 4 && XG_WIDTH != 8
-#error "XG_WIDTH must be 4 or 8"
+#if XG_WIDTH != 2 && XG_WIDTH != 4 && XG_WIDTH != 8
+#error "XG_WIDTH must be 2, 4 or 8"
 #endif
+
+/* Phases of the work are called: all inlined into one function, their loops are short of registers, which costs 3 to
+ * 4 % of a sweep. */
+#define XG_CALLED static __attribute__((noinline, unused))
 
 /* In memory like so many doubles, and like four. */
 typedef double lanes __attribute__((vector_size(8 * XG_WIDTH), aligned(8), may_alias));
@@ -37,6 +42,11 @@ XG_INLINE void transpose_four(const double *row0, const double *row1, const doub
 /* XG_WIDTH columns of the rows that the lanes want, by shuffles: far faster than element by element. */
 XG_INLINE void transpose(const double *values, const int64_t *index, ptrdiff_t width, lanes *out, ptrdiff_t stride)
 {
+#if XG_WIDTH == 2
+    lanes row0 = *(const lanes *)(values + index[0] * width), row1 = *(const lanes *)(values + index[1] * width);
+    out[0] = __builtin_shufflevector(row0, row1, 0, 2);
+    out[stride] = __builtin_shufflevector(row0, row1, 1, 3);
+#else
     const ptrdiff_t parts = XG_WIDTH / 4;
     for (ptrdiff_t part = 0; part < parts; ++part) {
         const double *row[4];
@@ -46,6 +56,7 @@ XG_INLINE void transpose(const double *values, const int64_t *index, ptrdiff_t w
             transpose_four(row[0] + 4 * column, row[1] + 4 * column, row[2] + 4 * column, row[3] + 4 * column,
                            (four_lanes *)(out + 4 * column * stride) + part, parts * stride);
     }
+#endif
 }
 
 /* Rows of a row-major (., width) that each lane wants: index (count, XG_WIDTH). */
@@ -56,7 +67,7 @@ typedef struct {
 } lane_rows;
 
 /* out[j row_stride + q column_stride] = column first + q of each lane's row j, q < size */
-XG_INLINE void gather(const lane_rows *rows, ptrdiff_t first, ptrdiff_t size, lanes *out, ptrdiff_t row_stride,
+XG_CALLED void gather(const lane_rows *rows, ptrdiff_t first, ptrdiff_t size, lanes *out, ptrdiff_t row_stride,
                       ptrdiff_t column_stride)
 {
     const double *values = rows->values + first;
@@ -72,7 +83,7 @@ XG_INLINE void gather(const lane_rows *rows, ptrdiff_t first, ptrdiff_t size, la
 }
 
 /* out[l width + q] = lane l of values[q], of the first lanes */
-XG_INLINE void scatter(ptrdiff_t n_lanes, ptrdiff_t width, const lanes *values, double *out)
+XG_CALLED void scatter(ptrdiff_t n_lanes, ptrdiff_t width, const lanes *values, double *out)
 {
     const int64_t places[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     ptrdiff_t q = 0;
@@ -88,7 +99,7 @@ XG_INLINE void scatter(ptrdiff_t n_lanes, ptrdiff_t width, const lanes *values, 
 }
 
 /* out[l width ...] = sum_j (lane l of weights[j]) (lane l's row j): along the rows, which then need no transposing */
-XG_INLINE void combine(const lane_rows *rows, const lanes *weights, double *out)
+XG_CALLED void combine(const lane_rows *rows, const lanes *weights, double *out)
 {
     ptrdiff_t width = rows->width;
     for (ptrdiff_t l = 0; l < XG_WIDTH; ++l, out += width) {
@@ -125,7 +136,7 @@ XG_INLINE void combine(const lane_rows *rows, const lanes *weights, double *out)
 }
 
 /* out[j] = in lane l its row j . row l of x (XG_WIDTH, width): along the rows, too; one transposing a neighbour adds up */
-XG_INLINE void row_dots(const lane_rows *rows, const double *x, lanes *out)
+XG_CALLED void row_dots(const lane_rows *rows, const double *x, lanes *out)
 {
     const int64_t places[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     ptrdiff_t width = rows->width;
@@ -142,7 +153,10 @@ XG_INLINE void row_dots(const lane_rows *rows, const double *x, lanes *out)
             part[l] = s;
         }
         transpose((const double *)part, places, XG_WIDTH, sum, 1);
-        out[j] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        out[j] = sum[0] + sum[1];
+#if XG_WIDTH >= 4
+        out[j] += sum[2] + sum[3];
+#endif
 #if XG_WIDTH == 8
         out[j] += (sum[4] + sum[5]) + (sum[6] + sum[7]);
 #endif
@@ -166,11 +180,22 @@ XG_INLINE void add_dots(const int R, const int C, ptrdiff_t size, double factor,
             out[r][c] += factor * s[r][c];
 }
 
-/* Columns of rows that are multiplied at a time: of some 34 rows they stay in a first-level cache. */
-#define CHUNK 8
+/* Columns of rows that are multiplied at a time: of some 34 rows they stay in a first-level cache. Sums are read and
+ * written once for so many, and of each row two lines of memory are read at once: with 8 columns a sweep of 32
+ * neighbours takes 7 to 10 % longer, with 32 or 64 0 to 5 %. Fetching the next rows' lines ahead gained nothing. */
+#define CHUNK 16
 
 /* What is summed over the columns of each two rows: their products, or the squares of their differences. */
 enum { XG_PRODUCTS, XG_SQUARES };
+
+/* What two elements add to that sum */
+XG_INLINE lanes pair_term(const int kind, lanes x, lanes y)
+{
+    lanes difference = x - y;
+    if (kind == XG_SQUARES)
+        return difference * difference;
+    return x * y;
+}
 
 /* out[r][c] += factor times the sum for x_r and y_c, r < R, c < C, over size columns; rows are CHUNK apart, so that they
  * need no pointers of their own: those of ``add_dots`` cost 5 % of a sweep. */
@@ -183,45 +208,57 @@ XG_INLINE void add_sums(const int kind, const int R, const int C, ptrdiff_t size
             s[r][c] = (lanes){0.0};
     for (ptrdiff_t q = 0; q < size; ++q)
         for (int c = 0; c < C; ++c)
-            for (int r = 0; r < R; ++r) {
-                lanes here = x[r * CHUNK + q], there = y[c * CHUNK + q];
-                if (kind == XG_SQUARES)
-                    here = there = here - there;
-                s[r][c] += here * there;
-            }
+            for (int r = 0; r < R; ++r)
+                s[r][c] += pair_term(kind, x[r * CHUNK + q], y[c * CHUNK + q]);
     for (int r = 0; r < R; ++r)
         for (int c = 0; c < C; ++c)
             out[r][c] += factor * s[r][c];
 }
 
-/* out, a packed lower triangle without its diagonal, += factor times the sums for each two rows, CHUNK apart */
-XG_INLINE void pair_sums(const int kind, ptrdiff_t count, const lanes *x, ptrdiff_t size, double factor, lanes *out)
+/* Rows i, ..., i + R - 1 of ``pair_sums``; R and kind are constants. */
+XG_INLINE void pair_sums_rows(const int kind, const int R, ptrdiff_t i, const lanes *x, ptrdiff_t size, double factor,
+                              lanes *out)
 {
-    for (ptrdiff_t i = 0; i < count; i += 4) {
-        ptrdiff_t rows = SMALLER(count - i, 4);
-        const lanes *left = x + i * CHUNK;
-        lanes *row[4] = {out + PACKED(i), out + PACKED(i + 1), out + PACKED(i + 2), out + PACKED(i + 3)};
-        for (ptrdiff_t j = 0; j < i; j += 4) {
-            const lanes *right = x + j * CHUNK;
-            lanes *at[4] = {row[0] + j, row[1] + j, row[2] + j, row[3] + j};
-            if (rows == 4 && size == CHUNK) /* unrolled */
-                add_sums(kind, 4, 4, CHUNK, factor, left, right, at);
-            else if (rows == 4)
-                add_sums(kind, 4, 4, size, factor, left, right, at);
-            else
-                for (ptrdiff_t r = 0; r < rows; ++r)
-                    add_sums(kind, 1, 4, size, factor, left + r * CHUNK, right, at + r);
-        }
-        for (ptrdiff_t r = 1; r < rows; ++r)
-            for (ptrdiff_t c = 0; c < r; ++c) {
-                lanes *at = row[r] + i + c;
-                add_sums(kind, 1, 1, size, factor, left + r * CHUNK, left + c * CHUNK, &at);
-            }
+    const lanes *left = x + i * CHUNK;
+    lanes *at[4], s[4][4];
+    for (int r = 0; r < R; ++r)
+        at[r] = out + PACKED(i + r);
+    for (ptrdiff_t j = 0; j < i; j += 4) {
+        add_sums(kind, R, 4, size, factor, left, x + j * CHUNK, at);
+        for (int r = 0; r < R; ++r)
+            at[r] += 4;
     }
+    for (int r = 0; r < R; ++r)
+        for (int c = 0; c < r; ++c)
+            s[r][c] = (lanes){0.0};
+    for (ptrdiff_t q = 0; q < size; ++q)
+        for (int r = 0; r < R; ++r)
+            for (int c = 0; c < r; ++c)
+                s[r][c] += pair_term(kind, left[r * CHUNK + q], left[c * CHUNK + q]);
+    for (int r = 0; r < R; ++r)
+        for (int c = 0; c < r; ++c)
+            at[r][c] += factor * s[r][c];
+}
+
+/* out, a packed lower triangle without its diagonal, += factor times the sums for each two rows, CHUNK apart */
+XG_CALLED void pair_sums(const int kind, ptrdiff_t count, const lanes *x, ptrdiff_t size, double factor, lanes *out)
+{
+    ptrdiff_t i = 0;
+    for (; i + 4 <= count; i += 4)
+        if (size == CHUNK) /* unrolled */
+            pair_sums_rows(kind, 4, i, x, CHUNK, factor, out);
+        else
+            pair_sums_rows(kind, 4, i, x, size, factor, out);
+    if (count - i == 3)
+        pair_sums_rows(kind, 3, i, x, size, factor, out);
+    else if (count - i == 2)
+        pair_sums_rows(kind, 2, i, x, size, factor, out);
+    else if (count - i == 1)
+        pair_sums_rows(kind, 1, i, x, size, factor, out);
 }
 
 /* out = S x for the same row-major (n, n) matrix in all lanes; with y not NULL also out_y = S y */
-XG_INLINE void shared_times(ptrdiff_t n, const double *S, const lanes *x, const lanes *y, lanes *out, lanes *out_y)
+XG_CALLED void shared_times(ptrdiff_t n, const double *S, const lanes *x, const lanes *y, lanes *out, lanes *out_y)
 {
     for (ptrdiff_t i = 0; i < n; i += 4) {
         ptrdiff_t rows = SMALLER(n - i, 4);
@@ -251,7 +288,7 @@ XG_INLINE void shared_times(ptrdiff_t n, const double *S, const lanes *x, const 
 }
 
 /* out = D x for a packed symmetric matrix */
-XG_INLINE void symmetric_times(ptrdiff_t n, const lanes *D, const lanes *x, lanes *out)
+XG_CALLED void symmetric_times(ptrdiff_t n, const lanes *D, const lanes *x, lanes *out)
 {
     ptrdiff_t i = 0;
     for (; i + 1 < n; i += 2) {
@@ -311,7 +348,7 @@ XG_INLINE void cholesky_row(ptrdiff_t i, ptrdiff_t j, ptrdiff_t columns, lanes *
 
 /* Packed B (n, n) <- its Cholesky factor L, with the reciprocals of its diagonal there; row n, of n elements, becomes
  * its product with L^-T. Four columns of two rows at a time. */
-XG_INLINE void cholesky(ptrdiff_t n, lanes *B)
+XG_CALLED void cholesky(ptrdiff_t n, lanes *B)
 {
     for (ptrdiff_t j = 0; j < n; j += 4) {
         ptrdiff_t width = SMALLER(n - j, 4), step;
@@ -339,7 +376,7 @@ XG_INLINE void cholesky(ptrdiff_t n, lanes *B)
 }
 
 /* x <- L^-1 x by the factor of ``cholesky`` */
-XG_INLINE void solve_lower(ptrdiff_t n, const lanes *B, lanes *x)
+XG_CALLED void solve_lower(ptrdiff_t n, const lanes *B, lanes *x)
 {
     for (ptrdiff_t i = 0; i < n; ++i) {
         const lanes *row = B + PACKED(i);
@@ -348,7 +385,7 @@ XG_INLINE void solve_lower(ptrdiff_t n, const lanes *B, lanes *x)
 }
 
 /* x <- L^-T x by the factor of ``cholesky``, two rows at a time */
-XG_INLINE void solve_upper(ptrdiff_t n, const lanes *B, lanes *x)
+XG_CALLED void solve_upper(ptrdiff_t n, const lanes *B, lanes *x)
 {
     ptrdiff_t i = n;
     for (; i >= 2; i -= 2) {

@@ -86,7 +86,7 @@ XG_INLINE lane_rows own_rows(const group *g, const double *values, ptrdiff_t wid
 }
 
 /* Arguments h of factor f for all pairs of the neighbours, and of these and x, which is the last. */
-XG_INLINE void arguments(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+XG_CALLED void arguments(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
                          ptrdiff_t f, group *g)
 {
     ptrdiff_t k = rows->k, d = kernel->n_features, T = PACKED(k + 1);
@@ -106,8 +106,23 @@ XG_INLINE void arguments(const xg_local_kernel *kernel, const xg_local_support *
     }
 }
 
+/* out = the sum so far, if there is one, plus variance times the product of factors' values, T apart */
+XG_INLINE void add_term(double variance, ptrdiff_t factors, const lanes *value, ptrdiff_t T, ptrdiff_t size,
+                        const lanes *sum, lanes *out)
+{
+    const lanes zero = {0.0};
+    for (ptrdiff_t p = 0; p < size; ++p) {
+        lanes term = zero + variance;
+        for (ptrdiff_t f = 0; f < factors; ++f)
+            term *= value[f * T + p];
+        if (sum)
+            term += sum[p];
+        out[p] = term;
+    }
+}
+
 /* K of the neighbours and x, packed; the kernel's profiles stay in value, slope and shaped. */
-XG_INLINE void kernel_block(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+XG_CALLED void kernel_block(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
                             int with_slopes, group *g)
 {
     ptrdiff_t k = rows->k, size = PACKED(k + 1), T = size + k + 1;
@@ -117,23 +132,24 @@ XG_INLINE void kernel_block(const xg_local_kernel *kernel, const xg_local_suppor
         xg_profile_array(kernel->family[f], kernel->shape[f], XG_WIDTH * size, (const double *)g->h,
                          (double *)(g->value + f * T), slope, (double *)(g->shaped + f * T));
     }
-    for (ptrdiff_t p = 0; p < T; ++p)
-        g->D[p] = (lanes){0.0};
+    const lanes *sum = NULL; /* of the terms before */
     for (ptrdiff_t t = 0; t < kernel->n_terms; ++t) {
+        ptrdiff_t start = kernel->first[t], factors = kernel->first[t + 1] - start;
+        const lanes *value = g->value + start * T;
         if (kernel->noise[t])
             continue;
-        for (ptrdiff_t p = 0; p < size; ++p) {
-            lanes value = {0.0};
-            value += kernel->variance[t];
-            for (ptrdiff_t f = kernel->first[t]; f < kernel->first[t + 1]; ++f)
-                value *= g->value[f * T + p];
-            g->D[p] += value;
-        }
+        if (factors == 1) /* as most kernels have it: without loops inside */
+            add_term(kernel->variance[t], 1, value, T, size, sum, g->D);
+        else
+            add_term(kernel->variance[t], factors, value, T, size, sum, g->D);
+        sum = g->D;
     }
+    for (ptrdiff_t p = 0; p < (sum ? 0 : size); ++p)
+        g->D[p] = (lanes){0.0};
 }
 
 /* D, and a: D <- K - A A^T */
-XG_INLINE void residual_block(const xg_local_support *support, const xg_local_rows *rows, group *g)
+XG_CALLED void residual_block(const xg_local_support *support, const xg_local_rows *rows, group *g)
 {
     ptrdiff_t k = rows->k, m = support->m;
     lane_rows near = neighbours(rows, g, support->a, m), here = own_rows(g, rows->a, m);
@@ -153,7 +169,7 @@ XG_INLINE void residual_block(const xg_local_support *support, const xg_local_ro
 }
 
 /* Sites of class c, and B <- the Cholesky factor of I + lambda^1/2 D lambda^1/2, with lambda^1/2 D_x in row k. */
-XG_INLINE void factorise(const xg_local_support *support, ptrdiff_t k, ptrdiff_t c, group *g)
+XG_CALLED void factorise(const xg_local_support *support, ptrdiff_t k, ptrdiff_t c, group *g)
 {
     const double *precision = support->precision + c * support->n, *linear = support->linear + c * support->n;
     for (ptrdiff_t j = 0; j < k; ++j)
@@ -173,7 +189,7 @@ XG_INLINE void factorise(const xg_local_support *support, ptrdiff_t k, ptrdiff_t
 }
 
 /* sum_j weights[j] a_j of the neighbours */
-XG_INLINE void combine_neighbours(const xg_local_support *support, const xg_local_rows *rows, const lanes *weights,
+XG_CALLED void combine_neighbours(const xg_local_support *support, const xg_local_rows *rows, const lanes *weights,
                                   group *g, lanes *out)
 {
     lane_rows near = neighbours(rows, g, support->a, support->m);
@@ -203,7 +219,7 @@ typedef struct {
 } conditional;
 
 /* What the neighbours that count say of the residual; gamma, eta = D_x - D gamma and b stay in the group. */
-XG_INLINE conditional condition(const xg_local_support *support, const xg_local_rows *rows, group *g)
+XG_CALLED conditional condition(const xg_local_support *support, const xg_local_rows *rows, group *g)
 {
     ptrdiff_t k = rows->k, m = support->m;
     const lanes *D_x = g->D + PACKED(k);
@@ -236,7 +252,7 @@ XG_INLINE void write_rows(const group *g, ptrdiff_t width, const lanes *values, 
 }
 
 /* gamma, chi and the sites' gradients: of beta = dF/db they need A_N beta. */
-XG_INLINE void pull_back_sites(const xg_local_support *support, const xg_local_rows *rows, lanes g_mean,
+XG_CALLED void pull_back_sites(const xg_local_support *support, const xg_local_rows *rows, lanes g_mean,
                                lanes g_variance, group *g)
 {
     ptrdiff_t k = rows->k;
@@ -267,20 +283,20 @@ XG_INLINE void pull_back_sites(const xg_local_support *support, const xg_local_r
 }
 
 /* Outputs of class c by one set of neighbours, and its part of G = dF/dK of the pairs and of d_a. */
-XG_INLINE void pull_back(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c,
+XG_CALLED void pull_back(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c,
                          const xg_local_pulled *pulled, group *g)
 {
     ptrdiff_t k = rows->k, m = support->m, at = c * rows->n;
     lane_rows given = {1, m, g->row, pulled->d_b + at * m};
-    lanes g_mean, g_variance;
+    lanes used, g_mean, g_variance;
     gather(&given, 0, m, g->beta, m, 1);
     for (int l = 0; l < XG_WIDTH; ++l) {
-        double counts = l < g->n_lanes;
-        g_mean[l] = counts * pulled->d_mean[at + g->row[l]];
-        g_variance[l] = counts * pulled->d_variance[at + g->row[l]];
-        for (ptrdiff_t q = 0; q < m; ++q)
-            g->beta[q][l] *= counts;
+        used[l] = l < g->n_lanes;
+        g_mean[l] = used[l] * pulled->d_mean[at + g->row[l]];
+        g_variance[l] = used[l] * pulled->d_variance[at + g->row[l]];
     }
+    for (ptrdiff_t q = 0; q < m; ++q)
+        g->beta[q] *= used;
     pull_back_sites(support, rows, g_mean, g_variance, g);
     write_rows(g, k, g->gamma, pulled->gamma + at * k);
     write_rows(g, k, g->chi, pulled->chi + at * k);
@@ -310,7 +326,7 @@ XG_INLINE double sum_of(lanes x)
 
 /* sums[q] += sum_ij W_ij (x_iq - x_jq)^2 / 2 for some columns of the rows x (size, k), x the origin, row_sum of W:
  * it is sum_i row_sum_i x_i^2 - 2 sum_{i > j} W_ij x_i x_j. */
-XG_INLINE void squared_differences(ptrdiff_t k, const lanes *W, const lanes *row_sum, ptrdiff_t size, const lanes *x,
+XG_CALLED void squared_differences(ptrdiff_t k, const lanes *W, const lanes *row_sum, ptrdiff_t size, const lanes *x,
                                    double *sums)
 {
     for (ptrdiff_t q = 0; q < size; q += 4) {
@@ -339,7 +355,7 @@ XG_INLINE void squared_differences(ptrdiff_t k, const lanes *W, const lanes *row
 }
 
 /* Contraction of the weights h of all pairs with their derivatives by the logarithms of a factor's length scales. */
-XG_INLINE void by_length_scales(const xg_local_kernel *kernel, const xg_local_support *support,
+XG_CALLED void by_length_scales(const xg_local_kernel *kernel, const xg_local_support *support,
                                 const xg_local_rows *rows, ptrdiff_t f, group *g, double *scales)
 {
     ptrdiff_t k = rows->k, d = kernel->n_features;
@@ -368,7 +384,7 @@ XG_INLINE void by_length_scales(const xg_local_kernel *kernel, const xg_local_su
 }
 
 /* Contraction of G with the derivatives of all pairs by the kernel's parameters. The diagonal of G is zero. */
-XG_INLINE void by_parameters(const xg_local_kernel *kernel, const xg_local_support *support,
+XG_CALLED void by_parameters(const xg_local_kernel *kernel, const xg_local_support *support,
                              const xg_local_rows *rows, const xg_local_gradient *gradient, group *g)
 {
     ptrdiff_t size = PACKED(rows->k + 1), T = size + rows->k + 1;

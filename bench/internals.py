@@ -27,8 +27,7 @@ from xgpc.inference.mini_batch import learning_rate_schedule
 from xgpc.kernels.spec import KernelSpec, default_kernel  # noqa: F401
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.likelihoods.multinomial import multinomial_log_probabilities  # noqa: F401
-from xgpc.likelihoods.registry import LikelihoodBound
-from xgpc.likelihoods.softmax import softmax_curvature, softmax_log_probabilities  # noqa: F401
+from xgpc.likelihoods.softmax import softmax_log_probabilities  # noqa: F401
 from xgpc.rows.blas import single_threaded_blas  # noqa: F401
 from xgpc.rows.executor import Threads
 from xgpc.rows.neighbours import Neighbours
@@ -110,16 +109,9 @@ def count_passes():
 
 @contextmanager
 def previous_steps(wanted=True):
-    """Softmax with unit steps, halved where they fail, and the sites' precisions in its curvature, if ``wanted``."""
-    honest = LikelihoodBound.site
-
-    def site(record, *arguments, **options):
-        coupled = record.key == ("softmax", "exact")
-        return honest(replace(record, curvature=softmax_curvature) if coupled else record, *arguments, **options)
-
+    """Softmax with unit steps, halved where they fail, if ``wanted``."""
     with ExitStack() as stack:
         if wanted:
-            stack.enter_context(patch.object(LikelihoodBound, "site", site))
             stack.enter_context(patch.object(ascents, "has_measured_steps", lambda site: False))
         yield
 

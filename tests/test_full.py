@@ -21,7 +21,6 @@ from support.full import (
 )
 from support.gradients import KERNELS, derivative, points_apart
 from support.kernels import kernel_trees, magnitude
-from support.sites import softmax_spread
 from support.training import sites_of, training
 
 from xgpc._engine import Site
@@ -254,10 +253,10 @@ def test_mean_of_softmax_solves_the_newton_system(bound, share, monkeypatch):
     precision, linear = coupled_target(rows, point)
     np.testing.assert_allclose(precision, q.precision + SOFTMAX_PRECISION_RATE * (point.target[0] - q.precision))
 
-    m, v, lam, r = sites_of(rows, q, site)
+    m, _, lam, r = sites_of(rows, q, site)
     g = r - lam * m
     p = (np.arange(3)[:, None] == y) - g / weight
-    d = (weight * softmax_spread(m, v) if bound == "exact" else lam) / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
+    d = lam / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
     system, right = np.zeros((3, 8, 3, 8)), np.zeros((3, 8))
     for i, k in enumerate(place):
         H = np.diag(d[:, i]) - np.outer(d[:, i], d[:, i]) / np.sum(d[:, i])

@@ -47,7 +47,8 @@ def test_gradient_is_that_of_the_score(name, weighted):
     expected = [
         derivative(lambda h, step=step: score.at(point + h * step).scores.mean, 1e-3) for step in np.eye(len(point))
     ]
-    assert_allclose(score.at(point).gradient(), expected, rtol=1e-6, atol=1e-8)
+    # The gradient is that of the expectations; differences are of their quadrature, good to about 1e-6.
+    assert_allclose(score.at(point).gradient(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_scores_and_sites_are_expectations_over_the_latent_values():

@@ -23,7 +23,6 @@ from support.latents import (
     seeds,
     symmetric,
 )
-from support.sites import softmax_spread
 from support.training import sites_of, training, updated
 
 from xgpc.approximations.base import SeparatePriors
@@ -118,7 +117,8 @@ def test_gradient_at_a_fixed_posterior(likelihood, bound, share):
     point = update(rows, q, site)
     gradient = q.gradient(rows, point.sites, point.target)
     assert point.elbo == pytest.approx(F(thetas(prior), prior.Z), rel=1e-9)
-    check_gradient(problem, F, gradient, 1e-3, 1e-7, 3)
+    # Differences of an integral are as good as that.
+    check_gradient(problem, F, gradient, 1e-3, 1e-6 if (likelihood, bound) == ("softmax", "exact") else 1e-7, 3)
 
 
 @cases(MOST_CASES)
@@ -194,12 +194,11 @@ def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weig
     q, site = problem.arbitrary_posterior(), problem.site()
     rows = problem.training()
     P, h = coupled_target(rows, update(rows, q, site))
-    mean, variance, lam, r = sites_of(rows, q, site)
+    mean, _, lam, r = sites_of(rows, q, site)
     w = SparsePosterior.from_natural(problem.prior, P, h).w
     A, g, weight = problem.whitened_rows(), r - lam * mean, 1.0 if problem.weight is None else problem.weight
     p = (np.arange(3)[:, None] == problem.y) - g / weight
-    diagonal = weight * softmax_spread(mean, variance) if bound == "exact" else np.maximum(lam, 0.0)
-    d = diagonal / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
+    d = lam / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
     H = np.einsum("ci,ce->ice", d, np.eye(3)) - np.einsum("ci,ei->ice", d, d) / d.sum(axis=0)[:, None, None]
     system = np.eye(w.size) + np.einsum("ice,cij,eik->cjek", H, A, A).reshape(w.size, w.size)
     right = np.einsum("ci,cij->cj", g + np.einsum("ice,ei->ci", H, mean), A)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF
-from support.sites import softmax_spread
 from support.training import training
 
 import xgpc.linear
@@ -270,14 +269,14 @@ def test_only_what_is_no_bound_says_so(record):
         assert record.is_bound
 
 
-@every(record for record in RECORDS if record.nodes)
-def test_nodes_are_of_the_classes_dimension(record):
-    assert record.is_multi_class
-    nodes = record.nodes(5)
-    assert nodes.shape[1] == 5
-    assert_allclose(nodes.T @ nodes / len(nodes), np.eye(5), atol=1e-12)
+@every(record for record in RECORDS if record.table)
+def test_the_table_is_shared_and_cannot_be_written_to(record):
     site, m, v, y = problem(record, 2)
-    other = _engine.Site(*record.key, n_latents=4, nodes=record.nodes(4))
+    table = record.table()
+    assert record.table() is table
+    with pytest.raises(ValueError, match="read-only"):
+        table[0, 0] = 0.0
+    other = _engine.Site(*record.key, n_latents=4, table=table)
     assert np.array_equal(evaluate(site, m, v, y)[0], evaluate(other, m, v, y)[0])
 
 
@@ -312,18 +311,9 @@ def test_log_probabilities_are_made_in_parts(record, monkeypatch):
 
 
 def dense_softmax(y, weight, sites, i):
-    return dense_coupled(y, weight, sites, i, np.maximum(sites.precision[:, i], 0.0))
-
-
-def dense_exact_softmax(y, weight, sites, i):
-    """The nodes' own second derivatives in place of the precisions."""
-    return dense_coupled(y, weight, sites, i, weight[i] * softmax_spread(sites.mean, sites.variance)[:, i])
-
-
-def dense_coupled(y, weight, sites, i, diagonal):
     gradient = sites.linear[:, i] - sites.precision[:, i] * sites.mean[:, i]
     p = (np.arange(len(gradient)) == y[i]) - gradient / weight[i]
-    d = diagonal / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
+    d = sites.precision[:, i] / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
     return np.diag(d) - np.outer(d, d) / d.sum()
 
 
@@ -337,7 +327,7 @@ def dense_star(y, weight, sites, i):
     return H
 
 
-DENSE = {("softmax", "exact"): dense_exact_softmax, ("softmax", "additive-noise"): dense_softmax}
+DENSE = {("softmax", bound): dense_softmax for bound in ("exact", "additive-noise")}
 DENSE |= {(f"multinomial-{name}", "additive-noise"): dense_star for name in ("step", "probit", "logit")}
 
 
@@ -371,11 +361,11 @@ def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classe
         assert np.linalg.eigvalsh(H)[0] > -1e-12 * (1.0 + np.abs(H).max())
     assert_allclose(times(np.ones_like(m)), 0.0, atol=1e-12 * (1.0 + precision.max()))
     assert np.array_equal(times(values), product)
-    # Of some rows it is that of all; the compiled loop over nodes rounds the last rows of a vector otherwise.
+    # Of some rows it is that of all.
     part = slice(3, 9)
     rows = SimpleNamespace(**{name: a[:, part] for name, a in vars(sites).items()})
     again = record.curvature(y[part], weight[part], rows)(values[:, part])
-    assert_allclose(again, product[:, part], rtol=0.0, atol=1e-14 if record.nodes else 0.0)
+    assert np.array_equal(again, product[:, part])
     for a, expected in zip(arrays, before, strict=True):
         assert np.array_equal(a, expected)
 
@@ -383,7 +373,7 @@ def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classe
 @repeatable
 @given(seed=seeds)
 def test_curvature_of_softmax_is_the_hessian_without_variance(seed):
-    """diag(p) - p p^T, to what the floor of the variance and the least complement leave."""
+    """diag(p) - p p^T, to what the variance and the least complement leave."""
     record = record_of("softmax", "exact")
     random = np.random.default_rng(seed)
     m, y = random.normal(size=(4, 10)), random.integers(0, 4, 10).astype(np.float64)
@@ -433,7 +423,7 @@ def test_sites_know_their_records(record):
 @every_record
 @pytest.mark.parametrize("copied", [lambda site: pickle.loads(pickle.dumps(site)), copy.copy, copy.deepcopy])
 def test_sites_survive_pickling(record, copied):
-    """With nodes, key and record: the same sites, bit for bit."""
+    """With table, key and record: the same sites, bit for bit."""
     site, m, v, y = problem(record, 7)
     site = record.site(4, None, 0.03)
     other = copied(site)
@@ -468,26 +458,23 @@ def test_keys_are_of_one_site_each():
             setattr(sites[0], name, getattr(sites[1], name))
 
 
-def test_sites_keep_nodes_of_their_own():
-    """What is done to the array afterwards does not matter; nodes of another shape are refused."""
+def test_tables_of_another_shape_are_refused():
+    """And a site that has none does not evaluate."""
     record = record_of("softmax", "exact")
+    table = record.table()
+    for wrong in (table[:, 1:], table[:3], table[0]):
+        with pytest.raises(ValueError, match=r"table must be \(rows \+ 2, 23\) with at least two rows; got"):
+            _engine.Site(*record.key, n_latents=4, table=wrong)
     _, m, v, y = problem(record, 10)
-    nodes = record.nodes(4)
-    site = _engine.Site(*record.key, n_latents=4, nodes=nodes)
-    before = evaluate(site, m, v, y)
-    nodes[:] = 0.0
-    for value, expected in zip(evaluate(site, m, v, y), before, strict=True):
-        assert np.array_equal(value, expected)
-    for wrong in (np.zeros((8, 3)), np.zeros((0, 4)), np.zeros(4)):
-        with pytest.raises(ValueError, match=r"nodes of 4 latent functions must be \(s, 4\); got"):
-            _engine.Site(*record.key, n_latents=4, nodes=wrong)
+    with pytest.raises(ValueError, match="without its table"):
+        evaluate(_engine.Site(*record.key, n_latents=4), m, v, y)
 
 
 def test_functions_of_records_are_of_modules():
     """So that a block's task with a record, or a site that has one, can go to another process."""
     for record in RECORDS:
         assert isinstance(record, LikelihoodBound)
-        for function in (record.predictive, record.curvature, record.nodes):
+        for function in (record.predictive, record.curvature, record.table):
             assert function is None or pickle.loads(pickle.dumps(function)) is not None
 
 

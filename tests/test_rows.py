@@ -253,8 +253,8 @@ def test_the_curvature_of_a_block_is_prepared_once_for_all_products(kind, monkey
         prepared.append(len(y))
         return lambda values: multiplied.append(len(y)) or product(values)
 
-    nodes = honest.nodes and honest.nodes(n_latents)
-    site = Site(*honest.key, n_latents, learned=site.learned, nodes=nodes, record=replace(honest, curvature=curvature))
+    table = honest.table and honest.table()
+    site = Site(*honest.key, n_latents, learned=site.learned, table=table, record=replace(honest, curvature=curvature))
     with Threads() as executor:
         training = Training(source, executor, n_latents)
         point = update(training, start(training, prior, site), site)

@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 
 KINDS: dict[tuple[str, str], int]
+HAZARD_DEGREE: int
 MULTI_CLASS: frozenset[tuple[str, str]]
 
 class Site:
@@ -21,7 +22,7 @@ class Site:
         n_latents: int = 1,
         parameter: float = 0.01,
         learned: bool = False,
-        nodes: np.ndarray | None = None,
+        table: np.ndarray | None = None,
         record: Any = None,
     ) -> None: ...
     def with_parameter(self, delta: float) -> Site: ...
@@ -54,7 +55,12 @@ def sites(
     precision: np.ndarray,
     linear: np.ndarray,
 ) -> float: ...
-def softmax_spread(mean: np.ndarray, variance: np.ndarray, nodes: np.ndarray) -> np.ndarray: ...
+def softmax_scores(
+    site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+def softmax_pull_back(
+    site: Site, mean: np.ndarray, variance: np.ndarray, by_precision: np.ndarray, by_linear: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]: ...
 def logistic_normal_mean(mean: np.ndarray, variance: np.ndarray) -> np.ndarray: ...
 def exp(x: np.ndarray) -> np.ndarray: ...
 def normal(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...

@@ -58,7 +58,7 @@ class GPClassifier(LatentClassifier):
         two classes "logit" means "softmax".
     bound : {"auto", "exact", "polya-gamma", "taylor", "augmented", "additive-noise"}, default="auto"
         "auto" means the first of those that the likelihood has. "exact" (logit, probit, svm, softmax): the expected log
-        likelihood itself, in closed form or, for softmax, by a fixed set of nodes. "polya-gamma": the bound of [1]_ for
+        likelihood itself, in closed form or, for softmax, by an integral. "polya-gamma": the bound of [1]_ for
         logit, of [5]_ for logistic-softmax. "taylor" (logit): the expansion about the latent mean of [3]_, section 4.2,
         with which ``elbo_`` is an approximation and no bound. "augmented" (svm): the bound of [4]_. "additive-noise":
         those of [6]_ for logit, probit, step, softmax and the multinomial likelihoods.

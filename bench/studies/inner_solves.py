@@ -1,10 +1,9 @@
 """Inner solves of several classes.
 
 Passes over the rows that a fit of softmax takes, and seconds of this process's processors, with the steps of the
-library and with those that it had before: unit steps that are halved where they fail, and the precisions of the sites
-in the curvature by the means. Both learn from the same rows, the first of split 0, with the default kernel and 100
-inducing points. A pass makes marginals and sites of all rows of a stage, and sums; the median is of the steps that the
-inner solves of the optimizer's evaluations took.
+library and with unit steps that are halved where they fail. Both learn from the same rows, the first of split 0, with
+the default kernel and 100 inducing points. A pass makes marginals and sites of all rows of a stage, and sums; the
+median is of the steps that the inner solves of the optimizer's evaluations took.
 """
 
 import time

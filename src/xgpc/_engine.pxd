@@ -1,6 +1,12 @@
 from ._kernels cimport InducingKernel, KernelScratch, real
 
 
+cdef extern from "softmax.h" nogil:
+    ctypedef struct xg_hazard_table:
+        Py_ssize_t rows
+        const double* values
+
+
 cdef class Site:
     cdef readonly object likelihood, bound, record
     cdef readonly str key
@@ -8,7 +14,8 @@ cdef class Site:
     cdef readonly Py_ssize_t n_latents
     cdef readonly double parameter
     cdef readonly bint learned
-    cdef const double[:, ::1] _nodes
+    cdef const double[:, ::1] _table
+    cdef xg_hazard_table _hazards
 
 
 cdef class Workspace:

@@ -38,16 +38,25 @@ cdef extern from "sites.h" nogil:
                  double log_wrong, double* ell, double* precision, double* linear)
     void xg_logistic_normal_mean_array(Py_ssize_t n, const double* m, const double* v, double* out)
 
+cdef extern from "softmax.h" nogil:
+    Py_ssize_t XG_HAZARD_COLUMNS, XG_HAZARD_DEGREE
+    void xg_softmax_scores(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v, const double* y,
+                           const xg_hazard_table* table, double* scratch, double* value, double* by_mean,
+                           double* by_variance)
+    void xg_softmax_pull_back(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v,
+                              const double* by_lambda, const double* by_r, const xg_hazard_table* table,
+                              double* scratch, double* by_mean, double* by_variance)
+
 cdef extern from "multiclass.h" nogil:
     Py_ssize_t xg_multiclass_scratch(Py_ssize_t classes)
     int xg_multiclass_sites(int kind, Py_ssize_t classes, Py_ssize_t n, Py_ssize_t stride, const double* m,
-                            const double* v, const double* y, double delta, Py_ssize_t n_nodes, const double* nodes,
+                            const double* v, const double* y, double delta, const xg_hazard_table* table,
                             double* scratch, double* ell, double* precision, double* linear)
-    void xg_softmax_spread(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v, Py_ssize_t n_nodes,
-                           const double* nodes, double* scratch, double* spread)
 
 # (likelihood, bound) -> number in the list of site_list.h
 KINDS = {(xg_site_likelihood(i).decode(), xg_site_bound(i).decode()): i for i in range(xg_site_count())}
+# Of the polynomials in the table of exact softmax.
+HAZARD_DEGREE = XG_HAZARD_DEGREE
 # Those with a latent function for each class.
 MULTI_CLASS = frozenset(key for key, i in KINDS.items() if xg_site_is_multi_class(i))
 
@@ -62,7 +71,7 @@ cdef class Site:
     parameter : float, delta of additive-noise bounds: the probability that a label is not that of the largest latent
         value
     learned : bool, whether a fit looks for the best parameter
-    nodes : (s, n_latents) float64, of exact softmax: normal numbers, used with both signs; copied
+    table : (rows + 2, HAZARD_DEGREE + 5) float64, of exact softmax, see softmax.h; not copied
     record : what the registry of likelihoods knows of the bound
 
     Attributes
@@ -74,33 +83,38 @@ cdef class Site:
     Raises
     ------
     ValueError
-        For names that are not in ``KINDS``, another number of latent functions than the likelihood has, or nodes of
-        another shape.
+        For names that are not in ``KINDS``, another number of latent functions than the likelihood has, or a table
+        of another shape.
     """
 
     def __cinit__(self, likelihood, bound, Py_ssize_t n_latents=1, double parameter=0.01, bint learned=False,
-                  nodes=None, record=None):
+                  table=None, record=None):
         key = likelihood, bound
         if key not in KINDS:
             raise ValueError(f"(likelihood, bound) must be one of {list(KINDS)}; got {key}.")
         if n_latents < 1 or (n_latents > 1) != (key in MULTI_CLASS):
             allowed = "the number of classes, at least 2" if key in MULTI_CLASS else "1"
             raise ValueError(f"n_latents of the site {key} must be {allowed}; got {n_latents}.")
-        points = np.zeros((1, n_latents)) if nodes is None else np.array(nodes, dtype=np.float64, order="C")
-        if points.ndim != 2 or not points.shape[0] or points.shape[1] != n_latents:
-            raise ValueError(f"nodes of {n_latents} latent functions must be (s, {n_latents}); got {points.shape}.")
+        values = np.zeros((2, XG_HAZARD_COLUMNS)) if table is None else table
+        if np.ndim(values) != 2 or len(values) < (2 if table is None else 4) or values.shape[1] != XG_HAZARD_COLUMNS:
+            raise ValueError(f"table must be (rows + 2, {XG_HAZARD_COLUMNS}) with at least two rows; "
+                             f"got {np.shape(values)}.")
         self.likelihood, self.bound, self.kind = likelihood, bound, KINDS[key]
         self.n_latents, self.parameter, self.learned, self.record = n_latents, parameter, learned, record
-        self._nodes = points
+        self._table = values
+        self._hazards.rows, self._hazards.values = self._table.shape[0] - 2, &self._table[0, 0]
         self.key = uuid4().hex
 
     def with_parameter(self, double delta):
         """The same site with another parameter, and a key of its own."""
-        return Site(self.likelihood, self.bound, self.n_latents, delta, self.learned, self._nodes, self.record)
+        return Site(self.likelihood, self.bound, self.n_latents, delta, self.learned, self._given_table(), self.record)
+
+    def _given_table(self):
+        return np.asarray(self._table) if self._hazards.rows else None
 
     def __reduce__(self):
         arguments = (self.likelihood, self.bound, self.n_latents, self.parameter, self.learned,
-                     np.asarray(self._nodes), self.record)
+                     self._given_table(), self.record)
         return _site_of_key, (self.key, *arguments)
 
 
@@ -123,10 +137,11 @@ cdef int evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean
                           linear)
     else:
         status = xg_multiclass_sites(site.kind, site.n_latents, n, stride, mean, variance, y, site.parameter,
-                                     site._nodes.shape[0], &site._nodes[0, 0], scratch, ell, precision, linear)
+                                     &site._hazards, scratch, ell, precision, linear)
     if status:
         with gil:
-            raise ValueError(f"Site {site.kind} of {site.n_latents} latent functions is not one of {KINDS}.")
+            raise ValueError(f"Site {site.kind} of {site.n_latents} latent functions is not one of "
+                             f"{KINDS}, or is without its table.")
     if weight:
         xg_scale(n, weight, ell)
         for c in range(site.n_latents):
@@ -424,18 +439,31 @@ def sites(Site site, mean, variance, const double[::1] y, const double[::1] weig
     return total
 
 
-def softmax_spread(const double[:, ::1] mean, const double[:, ::1] variance, const double[:, ::1] nodes):
-    """E[p_c (1 - p_c)] (C, n), p = softmax(f), for f of these means and variances (C, n), by nodes (s, C) of both
-    signs."""
+def softmax_scores(Site site, const double[:, ::1] mean, const double[:, ::1] variance, const double[::1] y):
+    """log E[softmax_y(f)] (n,) of exact softmax, and its derivatives by means and variances (C, n)."""
     cdef Py_ssize_t classes = mean.shape[0], n = mean.shape[1]
-    out = np.empty((classes, n))
-    cdef double[:, ::1] spread = out
-    cdef double[::1] scratch = np.empty(xg_multiclass_scratch(classes))
+    values, d_mean, d_variance = np.empty(n), np.empty((classes, n)), np.empty((classes, n))
+    cdef double[::1] out = values, scratch = np.empty(xg_multiclass_scratch(classes))
+    cdef double[:, ::1] by_mean = d_mean, by_variance = d_variance
     if n:
         with nogil:
-            xg_softmax_spread(classes, n, &mean[0, 0], &variance[0, 0], nodes.shape[0], &nodes[0, 0], &scratch[0],
-                              &spread[0, 0])
-    return out
+            xg_softmax_scores(classes, n, &mean[0, 0], &variance[0, 0], &y[0], &site._hazards, &scratch[0], &out[0],
+                              &by_mean[0, 0], &by_variance[0, 0])
+    return values, d_mean, d_variance
+
+
+def softmax_pull_back(Site site, const double[:, ::1] mean, const double[:, ::1] variance,
+                      const double[:, ::1] by_precision, const double[:, ::1] by_linear):
+    """Derivatives by means and variances (C, n) from those by the precisions and linear terms of exact softmax."""
+    cdef Py_ssize_t classes = mean.shape[0], n = mean.shape[1]
+    d_mean, d_variance = np.empty((classes, n)), np.empty((classes, n))
+    cdef double[::1] scratch = np.empty(xg_multiclass_scratch(classes))
+    cdef double[:, ::1] by_mean = d_mean, by_variance = d_variance
+    if n:
+        with nogil:
+            xg_softmax_pull_back(classes, n, &mean[0, 0], &variance[0, 0], &by_precision[0, 0], &by_linear[0, 0],
+                                 &site._hazards, &scratch[0], &by_mean[0, 0], &by_variance[0, 0])
+    return d_mean, d_variance
 
 
 def logistic_normal_mean(const double[::1] mean, const double[::1] variance):

@@ -33,7 +33,4 @@ XG_INLINE void xg_of_label(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, con
         const double *restrict v, const double *restrict y, double *restrict scratch, double *restrict ell,          \
         double *restrict lambda, double *restrict r
 
-/* Of multiclass_nodes.c. */
-void xg_softmax_exact_chunk(XG_CHUNK_ARGUMENTS, ptrdiff_t n_nodes, const double *nodes);
-
 #endif

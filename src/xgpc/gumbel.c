@@ -1,20 +1,12 @@
 #include "gumbel.h"
 
+#include "spline.h"
+
 #define XG_EULER 0.57721566490153286061
 
 ptrdiff_t xg_gumbel_scratch(const xg_table *table)
 {
     return 2 * (table->columns + 2);
-}
-
-/* The four cubic B-splines that are not zero at a share s of the way between two knots. */
-XG_INLINE void xg_spline_weights(double s, double *w)
-{
-    double r = 1.0 - s;
-    w[0] = r * r * r / 6.0;
-    w[1] = 2.0 / 3.0 - 0.5 * s * s * (1.0 + r);
-    w[2] = 2.0 / 3.0 - 0.5 * r * r * (1.0 + s);
-    w[3] = s * s * s / 6.0;
 }
 
 XG_CLONES

@@ -315,9 +315,11 @@ static void xg_normal_rule(double *rule)
     case number:                                                                                                     \
         XG_FOR_CHUNKS(term(XG_CHUNK_OF_ROWS))                                                                        \
         return 0;
-#define XG_CASE_CLASSES_NODES(number, term)                                                                          \
+#define XG_CASE_CLASSES_TABLE(number, term)                                                                          \
     case number:                                                                                                     \
-        XG_FOR_CHUNKS(term(XG_CHUNK_OF_ROWS, n_nodes, nodes))                                                        \
+        if (!table->rows)                                                                                            \
+            return -1;                                                                                               \
+        XG_FOR_CHUNKS(term(XG_CHUNK_OF_ROWS, table))                                                                 \
         return 0;
 #define XG_CASE_CLASSES_NOISE(number, term)                                                                          \
     case number:                                                                                                     \
@@ -333,8 +335,8 @@ static void xg_normal_rule(double *rule)
     classes, size, stride, pitch, m + start, v + start, y + start, scratch, ell + start, lambda + start, r + start
 
 int xg_multiclass_sites(int kind, ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m, const double *v,
-                        const double *y, double delta, ptrdiff_t n_nodes, const double *nodes, double *scratch,
-                        double *ell, double *lambda, double *r)
+                        const double *y, double delta, const xg_hazard_table *table, double *scratch, double *ell,
+                        double *lambda, double *r)
 {
     ptrdiff_t pitch = xg_chunk_size(classes);
     double *rule = scratch + XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS);

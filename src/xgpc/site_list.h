@@ -5,7 +5,7 @@
  * POINT          one latent function; a static inline function (m, v, y) of sites.h
  * POINT_NOISE    one latent function, additive noise; the variance of the noise
  * CLASSES        a latent function for each class; a chunk of multiclass.c
- * CLASSES_NODES  the same, a chunk that takes nodes
+ * CLASSES_TABLE  the same, a chunk that takes the table of softmax.h
  * CLASSES_NOISE  the same, additive noise; the variance of the noise */
 #ifndef XGPC_SITE_LIST_H
 #define XGPC_SITE_LIST_H
@@ -28,7 +28,7 @@
     SITE(XG_STEP_ADDITIVE_NOISE, "step", "additive-noise", POINT_NOISE, XG_STEP_NOISE)                               \
     SITE(XG_PROBIT_ADDITIVE_NOISE, "probit", "additive-noise", POINT_NOISE, XG_PROBIT_NOISE)                         \
     SITE(XG_LOGIT_ADDITIVE_NOISE, "logit", "additive-noise", POINT_NOISE, XG_LOGIT_NOISE)                            \
-    SITE(XG_SOFTMAX_EXACT, "softmax", "exact", CLASSES_NODES, xg_softmax_exact_chunk)                                \
+    SITE(XG_SOFTMAX_EXACT, "softmax", "exact", CLASSES_TABLE, xg_softmax_exact_chunk)                                \
     SITE(XG_SOFTMAX_ADDITIVE_NOISE, "softmax", "additive-noise", CLASSES, xg_softmax_additive_noise_chunk)           \
     SITE(XG_MULTINOMIAL_STEP, "multinomial-step", "additive-noise", CLASSES_NOISE, XG_STEP_NOISE)                    \
     SITE(XG_MULTINOMIAL_PROBIT, "multinomial-probit", "additive-noise", CLASSES_NOISE, XG_PROBIT_NOISE)              \

@@ -17,7 +17,7 @@
 #define XG_LOOP_POINT(term) XG_SITE_LOOP(term##_loop, term)
 #define XG_LOOP_POINT_NOISE(term)
 #define XG_LOOP_CLASSES(term)
-#define XG_LOOP_CLASSES_NODES(term)
+#define XG_LOOP_CLASSES_TABLE(term)
 #define XG_LOOP_CLASSES_NOISE(term)
 XG_SITE_LIST(XG_LOOP)
 
@@ -44,7 +44,7 @@ static void xg_additive_noise_loop(ptrdiff_t n, const double *restrict m, const 
         xg_additive_noise_loop(n, m, v, y, term, log_right, log_wrong, ell, lambda, r);                              \
         return 0;
 #define XG_CASE_CLASSES(number, term)
-#define XG_CASE_CLASSES_NODES(number, term)
+#define XG_CASE_CLASSES_TABLE(number, term)
 #define XG_CASE_CLASSES_NOISE(number, term)
 
 int xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, double log_right,
@@ -59,7 +59,7 @@ int xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const doub
 #define XG_IS_MULTI_CLASS_POINT 0
 #define XG_IS_MULTI_CLASS_POINT_NOISE 0
 #define XG_IS_MULTI_CLASS_CLASSES 1
-#define XG_IS_MULTI_CLASS_CLASSES_NODES 1
+#define XG_IS_MULTI_CLASS_CLASSES_TABLE 1
 #define XG_IS_MULTI_CLASS_CLASSES_NOISE 1
 #define XG_DESCRIPTION(number, likelihood, bound, form, term) {likelihood, bound, XG_IS_MULTI_CLASS_##form},
 

@@ -3,12 +3,11 @@
 from functools import cache
 
 import numpy as np
-from scipy.special import ndtr, ndtri, softmax
+from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
 from xgpc import _engine
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.likelihoods.quasi_random import normal_nodes
 
 DELTA = 0.02
 # Points and weights on [-1, 1] of each panel of the quadrature over one latent value.
@@ -98,14 +97,3 @@ def probability_of_largest(label, m, v):
         return ndtr((m[label] - np.delete(f, label, axis=0).max(axis=0)) / np.sqrt(v[label]))
 
     return expectation_over_classes(given_others, m, v, most_in_grid=2)
-
-
-def softmax_spread(mean, variance):
-    """E[p_c (1 - p_c)] (C, n), p = softmax(f), over the nodes of the exact softmax and their negatives.
-
-    It adds 1e-8 to variances.
-    """
-    half = normal_nodes(len(mean))
-    nodes = np.concatenate([half, -half])
-    p = softmax(mean[:, :, None] + np.sqrt(variance + 1e-8)[:, :, None] * nodes.T[:, None, :], axis=0)
-    return np.mean(p * (1.0 - p), axis=2)

@@ -48,15 +48,11 @@ CG_TOL, CG_MAX_ITER = 0.1, 30
 # 75 against 38 to 60. Seven ascents for two classes with additive noise, tol = 1e-11: 765 passes against 441 at 2/3 and
 # 446 at .8.)
 PRECISION_RATE = 2.0 / 3.0
-# Softmax, of either bound. At optima that were learned a unit step of the precision alone makes -1.6 to -4.2 of its
-# error in a few directions and little of it in most, and what it does to the means comes on top: half of the unit steps
-# of a fit failed. Half of the way for the precision, and half of that step for a start; after it each step tells how
-# long the next is to be. Evaluations and passes of fits of 3000 rows, m = 100, one kernel: waveform 29 and 76 before,
-# 31 and 70 now; page-blocks 46 and 433, 43 and 144; pendigits 68 and 507, 66 and 192. With precision rates of 2/3 (at
-# a tolerance of .5): page-blocks 185 passes against 141, pendigits 231 against 206; with first steps of .4, .5 and .7
-# as well 165, 185, 198 and 215, 231, 258. Conjugate gradients to .1, .2 and .5 take 1068, 980 and 541 products and 61,
-# 70 and 98 passes on waveform, where a mean that is left short costs evaluations, 2321, 1238 and 651 and 193, 192 and
-# 201 on pendigits.
+# Softmax, of either bound: half of the way for the precision, and half of that step for a start; after it each step
+# tells how long the next is to be. (Passes, products and processor seconds of fits of 3000 rows, m = 100, one kernel,
+# exact softmax, against precisions and first steps of 2/3 with CG_TOL: page-blocks 141, 746, 5 and 141, 1192, 6;
+# landsat 151, 1131, 9 and 159, 1604, 11; pendigits 142, 898, 8 and 147, 1449, 11; shuttle 300, 964, 9 and 427, 1981,
+# 12; with unit ones 157, 169, 166 and 558 passes.)
 # Not with label noise: what a better delta adds to a gain was not promised, and steps that are better for the first
 # delta led to a worse optimum (landsat, multinomial-logit, 800 rows).
 SOFTMAX_PRECISION_RATE, SOFTMAX_FIRST_RATE, SOFTMAX_CG_TOL = 0.5, 0.5, 0.2

@@ -11,17 +11,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .. import _local
+from .. import _engine, _local
+from .._engine import Site
 from ..approximations.local_rows import Sites
-from ..likelihoods.quasi_random import normal_nodes
+from ..likelihoods import record_of
 
-# Values of a chunk of rows by nodes and classes that are worked on at a time.
-CHUNK_VALUES = 2**18
 # A site's precision to start from, of the logistic function near the middle.
 START_PRECISION = 0.2
-# A variance counts as so much at least where its root is divided by.
-LEAST_VARIANCE = 1e-12
-
 # Means and variances, or a gradient by them.
 Moments = tuple[np.ndarray, np.ndarray]
 
@@ -76,78 +72,48 @@ class TwoClasses:
         return found[0][None], found[1][None]
 
 
+def _contiguous(*arrays: np.ndarray) -> Iterator[np.ndarray]:
+    return (np.ascontiguousarray(a, dtype=np.float64) for a in arrays)
+
+
 @dataclass(frozen=True)
 class Softmax:
     """Variational sites for y = 0, ..., C - 1, at the marginals: lambda_c = E[p_c (1 - p_c)], r_c = E[1(y = c) - p_c] +
-    lambda_c m_c; expectations by nodes.
+    lambda_c m_c.
 
     Attributes
     ----------
-    nodes : (C, s), equal weights
+    site : compiled site of exact softmax
     """
 
-    nodes: np.ndarray
+    site: Site
 
     @classmethod
     def of(cls, n_classes: int) -> Softmax:
-        half = normal_nodes(n_classes).T
-        return cls(np.ascontiguousarray(np.concatenate([half, -half], axis=1)))
+        return cls(record_of("softmax", "exact").site(n_classes))
 
     def own_share(self, weight: np.ndarray) -> np.ndarray:
         """The marginal is the cavity with all of the row's own site."""
         return np.ones_like(weight)
 
     def start(self, y: np.ndarray) -> Sites:
-        C = len(self.nodes)
+        C = self.site.n_latents
         is_label = y == np.arange(C)[:, None]
         return np.full(is_label.shape, (1.0 - 1.0 / C) / C), is_label - 1.0 / C
 
-    def _chunks(
-        self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray
-    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray]]:
-        """Rows, their probabilities (C, rows, s), which is the label (C, rows), and half the inverse deviations."""
-        size = max(1, CHUNK_VALUES // self.nodes.size)
-        for first in range(0, len(y), size):
-            rows = slice(first, first + size)
-            deviation = np.sqrt(np.maximum(variance[:, rows], LEAST_VARIANCE))
-            values = mean[:, rows, None] + deviation[..., None] * self.nodes[:, None, :]
-            values -= np.max(values, axis=0)
-            np.exp(values, out=values)
-            values /= np.sum(values, axis=0)
-            yield rows, values, y[rows] == np.arange(len(self.nodes))[:, None], 0.5 / deviation
-
     def scores(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Moments]:
-        values, d_mean, d_variance = np.empty(len(y)), np.empty_like(mean), np.empty_like(mean)
-        for rows, p, is_label, half in self._chunks(mean, variance, y):
-            of_label = np.maximum(np.sum(np.where(is_label[..., None], p, 0.0), axis=0), np.finfo(float).tiny)
-            total = np.sum(of_label, axis=1)
-            values[rows] = np.log(total / self.nodes.shape[1])
-            share = of_label / total[:, None]
-            slopes = share * (is_label[..., None] - p)
-            d_mean[:, rows] = np.sum(slopes, axis=2)
-            d_variance[:, rows] = half * np.einsum("crs,cs->cr", slopes, self.nodes)
+        """Exact for probabilities above 1e-6; below 1e-8 the logarithm is too low."""
+        values, d_mean, d_variance = _engine.softmax_scores(self.site, *_contiguous(mean, variance, y))
         return values, (d_mean, d_variance)
 
     def sites(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> Sites:
+        mean, variance, y = _contiguous(mean, variance, y)
         precision, linear = np.empty_like(mean), np.empty_like(mean)
-        for rows, p, is_label, _ in self._chunks(mean, variance, y):
-            expected = np.mean(p, axis=2)
-            precision[:, rows] = expected - np.mean(p * p, axis=2)
-            linear[:, rows] = is_label - expected + precision[:, rows] * mean[:, rows]
+        _engine.sites(self.site, mean, variance, y, np.empty(0), np.empty(len(y)), precision, linear)
         return precision, linear
 
     def pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
-        """Of sum_c a_c p_c (1 - p_c) - d_c p_c on average over nodes, a = d lambda + d r m, d = d r."""
-        d_mean, d_variance = np.empty_like(mean), np.empty_like(mean)
-        for rows, p, _, half in self._chunks(mean, variance, y):
-            d_precision, d_linear = by_sites[0][:, rows], by_sites[1][:, rows]
-            curved = (d_precision + d_linear * mean[:, rows])[..., None]
-            by_p = curved * (1.0 - 2.0 * p) - d_linear[..., None]
-            by_value = p * (by_p - np.sum(by_p * p, axis=0))
-            precision = np.mean(p, axis=2) - np.mean(p * p, axis=2)
-            d_mean[:, rows] = np.mean(by_value, axis=2) + d_linear * precision
-            d_variance[:, rows] = half * np.einsum("crs,cs->cr", by_value, self.nodes) / self.nodes.shape[1]
-        return d_mean, d_variance
+        return _engine.softmax_pull_back(self.site, *_contiguous(mean, variance, *by_sites))
 
 
 # (likelihood, bound) -> number of classes -> link, of those that can have neighbours

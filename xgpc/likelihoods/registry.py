@@ -14,9 +14,8 @@ from .._engine import MULTI_CLASS, Site
 from .binary import logit_log_probabilities, noisy_log_probabilities, probit_log_probabilities
 from .logistic_softmax import logistic_softmax_log_probabilities
 from .multinomial import multinomial_curvature, multinomial_log_probabilities
-from .quasi_random import normal_nodes
 from .row_sites import RowSites
-from .softmax import exact_softmax_curvature, softmax_curvature, softmax_log_probabilities
+from .softmax import hazard_table, softmax_curvature, softmax_log_probabilities
 
 # Variance of the noise that makes each likelihood of the step's; the normal distribution nearest to the logistic one.
 NOISE_VARIANCES = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
@@ -42,8 +41,8 @@ class LikelihoodBound:
     likelihood, bound : str, a name of the compiled sites
     predictive : function
         (mean, variance), and delta if there is label noise, of latent values -> (n, classes) log probabilities.
-    nodes : function or None
-        Number of classes -> nodes of the site's quadrature.
+    table : function or None
+        Makes the table that the site reads.
     start : (likelihood, bound) or None
         Whose updates make the first posterior, as the prior is no place to start from.
     fallback : (likelihood, bound) or None
@@ -77,7 +76,7 @@ class LikelihoodBound:
     likelihood: str
     bound: str
     predictive: Predictive
-    nodes: Callable[[int], np.ndarray] | None = None
+    table: Callable[[], np.ndarray] | None = None
     start: Key | None = None
     fallback: Key | None = None
     exact: Key | None = None
@@ -126,7 +125,7 @@ class LikelihoodBound:
             n_latents=n_classes if self.is_multi_class else 1,
             parameter=first_noise if label_noise is None else label_noise,
             learned=label_noise is None and self.has_label_noise,
-            nodes=None if self.nodes is None else self.nodes(n_classes),
+            table=None if self.table is None else self.table(),
             record=self,
         )
 
@@ -250,8 +249,8 @@ RECORDS = (
         likelihood="softmax",
         bound="exact",
         predictive=softmax_log_probabilities,
-        nodes=normal_nodes,
-        curvature=exact_softmax_curvature,
+        table=hazard_table,
+        curvature=softmax_curvature,
         is_exact=True,
     ),
     LikelihoodBound(

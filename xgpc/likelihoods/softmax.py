@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from scipy.ndimage import spline_filter
+from numpy.polynomial import Chebyshev, Polynomial
+from scipy.ndimage import spline_filter, spline_filter1d
 from scipy.special import log_ndtr, log_softmax, wrightomega
 
-from .._engine import softmax_spread
+from .._engine import HAZARD_DEGREE
 from .._gumbel import gumbel_normal
 from .largest import Family, largest_log_probabilities
-from .quasi_random import normal_nodes
 from .row_sites import RowSites
 
 GUMBEL_VARIANCE = np.pi**2 / 6.0
@@ -61,6 +61,40 @@ def _gumbel_normal_tables() -> np.ndarray:
     psi, slope = np.array([_gumbel_normal_row(ratio, x) for ratio in ratios]).transpose(1, 0, 2)
     # Mirroring suits rho: the derivatives by it vanish at either end.
     return np.stack([np.pad(spline_filter(values, mode="mirror"), 1, mode="reflect") for values in (psi, slope)])
+
+
+# The sites' table: rows as above, of each a polynomial on a range of x, left of which H < exp(-14). Its variable bends
+# so that the zeros of H in the complex plane, that polynomials of x suffer from, are far away.
+HAZARD_ROWS = 91
+BENDS = 0.25, 0.6
+
+
+def _bent(y: np.ndarray) -> np.ndarray:
+    return y * (1.0 + BENDS[0] * y * y) / (1.0 + BENDS[1] * y * y)
+
+
+def _hazard_row(ratio: float) -> np.ndarray:
+    """Coefficients of psi as a polynomial of w, and centre / width, 1 / width, least and largest y."""
+    least, largest = -5.8 + 3.0 * ratio - 3.4 * ratio * (1.0 - ratio), 5.8 + 7.0 * ratio
+    centre, width = 2.4 - ratio**2, 4.4 + 2.0 * ratio**2
+    ends = (np.array([least, largest]) - centre) / width
+    # A dense grid stands for the inverse of the increasing function.
+    y = np.linspace(ends[0], ends[1], 400)
+    fit = Chebyshev.fit(_bent(y), _gumbel_normal_row(ratio, centre + width * y)[0], HAZARD_DEGREE)
+    return np.concatenate([fit.convert(kind=Polynomial).coef, [centre / width, 1.0 / width], ends])
+
+
+@lru_cache(maxsize=1)
+def hazard_table() -> np.ndarray:
+    """Table of the compiled sites, (HAZARD_ROWS + 2, HAZARD_DEGREE + 5), not to be written to; see softmax.h.
+
+    It takes about .4 s, once in a process.
+    """
+    ratios = 1.0 - (1.0 - np.linspace(0.0, 1.0, HAZARD_ROWS)) ** 2
+    rows = np.array([_hazard_row(ratio) for ratio in ratios])
+    table = np.pad(spline_filter1d(rows, axis=0, mode="mirror"), ((1, 1), (0, 0)), mode="reflect")
+    table.flags.writeable = False
+    return table
 
 
 def _gumbel_normal(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -123,7 +157,7 @@ def softmax_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Cal
     """Curvature of ell by the means, coupled across classes: values (C, rows) -> its product with them.
 
     Of each row diag(d) - d d^T / sum(d), d_c = lambda_c / (1 - p_c), which has the sites' diagonal and none along
-    (1, ..., 1). Negative precisions count as zero.
+    (1, ..., 1).
 
     Parameters
     ----------
@@ -131,35 +165,10 @@ def softmax_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Cal
     weight : (rows,) float64, positive, or empty for ones
     sites : marginals and sites of the rows, (C, rows) each
     """
-    return _coupled(y, weight, sites, np.maximum(sites.precision, 0.0))
-
-
-def exact_softmax_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Callable[[np.ndarray], np.ndarray]:
-    """As ``softmax_curvature``, with the mean of p_c (1 - p_c) over the nodes in place of lambda_c.
-
-    With infinitely many nodes the two are equal. With the few that there are, the sum that is ascended bends by the
-    former: where variances are large, lambda is a third of it in some directions, and Newton steps of the mean
-    overshoot to and fro (factors of the error -1.5 and -1.8 on landsat and pendigits, m = 100, against 0.01; the whole
-    Hessian, with its products of classes, gives the same steps).
-    """
-    n_classes = len(sites.mean)
-    spread = softmax_spread(np.ascontiguousarray(sites.mean), np.ascontiguousarray(sites.variance), _nodes(n_classes))
-    return _coupled(y, weight, sites, spread * weight if len(weight) else spread)
-
-
-@lru_cache(maxsize=8)
-def _nodes(n_classes: int) -> np.ndarray:
-    return normal_nodes(n_classes)
-
-
-def _coupled(
-    y: np.ndarray, weight: np.ndarray, sites: RowSites, diagonal: np.ndarray
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Products with diag(d) - d d^T / sum(d), d = diagonal / (1 - p)."""
     # The gradient by the mean is weight * (1 - p) of the label, -weight * p of others.
     gradient = sites.linear - sites.precision * sites.mean
     right = 1.0 + gradient / (weight if len(weight) else 1.0)
     right[y.astype(np.intp), np.arange(len(y))] -= 1.0
-    d = diagonal / np.clip(right, LEAST_COMPLEMENT, 1.0)
+    d = sites.precision / np.clip(right, LEAST_COMPLEMENT, 1.0)
     total = np.maximum(np.sum(d, axis=0), np.finfo(float).tiny)
     return lambda values: d * (values - np.sum(d * values, axis=0) / total)

@@ -1,0 +1,16 @@
+#ifndef XGPC_SPLINE_H
+#define XGPC_SPLINE_H
+
+#include "vmath.h"
+
+/* The four cubic B-splines that are not zero at a share s of the way between two knots. */
+XG_INLINE void xg_spline_weights(double s, double *w)
+{
+    double r = 1.0 - s;
+    w[0] = r * r * r / 6.0;
+    w[1] = 2.0 / 3.0 - 0.5 * s * s * (1.0 + r);
+    w[2] = 2.0 / 3.0 - 0.5 * r * r * (1.0 + s);
+    w[3] = s * s * s / 6.0;
+}
+
+#endif

@@ -24,7 +24,7 @@ LEAST_ROWS = 1000
 # Rows to learn from before the decision, at most, and the share of all rows that is kept apart to be asked.
 MOST_ROWS, ASKED_SHARE = 3000, 2 / 3
 # Iterations with a kernel for each class, from the one that was learned for all, before they are compared.
-TRIAL_ITERATIONS = 15
+TRIAL_ITERATIONS = 10
 # Most iterations in the last stage, after these.
 EACH_ITERATIONS = 30
 

@@ -60,7 +60,7 @@ def test_classes_that_depend_on_features_of_their_own_get_kernels_of_their_own(s
     X, y = own_features()
     assert separate.share_ == "none"
     assert decision_of(separate).endswith("against one for all: taken")
-    assert f" of {2 * len(X) // 3} rows kept apart by 0." in decision_of(separate)
+    assert f" of {len(X) // 2} rows kept apart by 0." in decision_of(separate)
     assert len(separate.kernel_) == 3
     assert separate.inducing_points_.shape == (3, 30, 3)
     # Each class's own feature has the shortest length scale.
@@ -96,7 +96,7 @@ def forbid_decisions(monkeypatch):
     def refuse(*_):
         raise AssertionError("there is nothing to decide")
 
-    monkeypatch.setattr(sharing, "_one_for_each", refuse)
+    monkeypatch.setattr(sharing, "_trial", refuse)
 
 
 @pytest.mark.parametrize(

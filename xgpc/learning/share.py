@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..approximations.base import SeparatePriors
-from ..inference.ascent import starting_posterior
+from ..approximations.base import KernelPosterior, SeparatePriors
+from ..inference.ascent import Point, coordinate_ascent, starting_posterior
 from ..inference.history import History
 from ..rows.source import ArraySource, labels_and_weights
 from .paired import is_better
-from .profile import Options, profile
+from .profile import Options, Outcome, profile
 from .queries import Split
 from .stages import MAX_MOVING, Subsets, subset_sizes
 from .stages import learn as learn_stages
@@ -21,43 +20,21 @@ from .start import Beginning, Data, Learned
 
 # Of fewer rows in all those that are kept apart cannot tell.
 LEAST_ROWS = 1000
-# Rows to learn from before the decision, at most, and the share of all rows that is kept apart to be asked.
-MOST_ROWS, ASKED_SHARE = 3000, 2 / 3
-# Iterations with a kernel for each class, from the one that was learned for all, before they are compared.
-TRIAL_ITERATIONS = 10
-# Most iterations in the last stage, after these.
-EACH_ITERATIONS = 30
+# Share of all rows that is kept apart to be asked, and the most of the others that the trial learns from.
+ASKED_SHARE, MOST_ROWS = 0.5, 3000
+# Iterations of the trial, and most iterations of a stage after it.
+TRIAL_ITERATIONS, EACH_ITERATIONS = 10, 30
 
 
 def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
     """As of ``stages``; with ``share="auto"`` also whether each class has a kernel and inducing points of its own."""
-    each = _better(model, data, beginning)
+    one = learn_stages(model, data, beginning)
+    each = _trial(model, data, one) if _is_open(model, data, beginning) else None
     if each is None:
-        return learn_stages(model, data, beginning)
-    start = replace(beginning, prior=each.prior, previous=each.q, site=each.site)
-    return replace(learn_stages(model, data, start, EACH_ITERATIONS), beginning=beginning)
-
-
-def _better(model: Any, data: Data, beginning: Beginning) -> Learned | None:
-    """A kernel for each class, learned from some of the rows, if that is better than one; the history gets the reason.
-
-    One kernel for all is learned from the same rows first: there the others begin. Both are asked for rows kept apart.
-    """
-    if not _is_open(model, data, beginning):
-        return None
-    # Where one kernel is better the fit goes on as if nothing had been drawn.
-    apart = replace(data, random_state=copy.deepcopy(data.random_state), history=History())
-    rows, asked = _split(model, apart, beginning)
-    if not len(asked):
-        return None
-    one = learn_stages(model, apart, replace(beginning, training=beginning.training.part(rows)))
-    each = _one_for_each(model, one)
-    source = beginning.training.source.sample(asked)
-    gains, weight = _scores(data, each, source) - _scores(data, one, source), labels_and_weights(source)[1]
-    is_each, words = is_better(gains, weight)
-    verdict = "taken" if is_each else "left"
-    data.history.add(decision=f"a kernel for each class changes {words}, against one for all: {verdict}")
-    return each if is_each else None
+        return one
+    start = replace(beginning, prior=each.q.prior, previous=each.q, site=each.site)
+    learned = learn_stages(model, data, start, EACH_ITERATIONS)
+    return replace(learned, beginning=beginning, n_iter=one.n_iter + learned.n_iter)
 
 
 def _is_open(model: Any, data: Data, beginning: Beginning) -> bool:
@@ -69,36 +46,48 @@ def _is_open(model: Any, data: Data, beginning: Beginning) -> bool:
         and model.kernel is None
         and model.optimizer == "profile"
         and (model.batch_size is None or model.batch_size >= data.source.n_rows)
+        and data.source.n_rows >= LEAST_ROWS
         and not beginning.prior.is_full
         and beginning.previous is None
     )
 
 
-def _split(model: Any, data: Data, beginning: Beginning) -> Split:
-    """Rows to learn from, and rows to ask; of few rows none to ask."""
-    if data.source.n_rows < LEAST_ROWS:
-        return np.arange(0), np.arange(0)
-    rows, asked = replace(data.queries, random_state=data.random_state).decision(ASKED_SHARE)
-    size = min(MOST_ROWS, subset_sizes(len(rows), beginning.prior.n_inducing, model.subset_sizes)[0])
+def _trial(model: Any, data: Data, one: Learned) -> Outcome | None:
+    """A kernel for each class, by some iterations from the one for all, if that is better; the history gets the reason.
+
+    Both are given some of the rows, and asked for others. Those have had their part in the one kernel, and so in what
+    the others begin with, but none in where these go from there: if that favours a side, it is the one kernel's.
+    """
+    rows, asked = _split(model, data, one)
+    if not len(asked):
+        return None
+    part, site = one.beginning.training.part(rows), one.site
+    tol, max_iter = float(model.tol), int(model.max_iter)
+    start = starting_posterior(part, one.q, one.prior, site)
+    shared = coordinate_ascent(part, start, site, tol=tol, max_iter=max_iter, history=History()).point
+    prior = SeparatePriors((one.prior.groups[0],) * len(data.classes))
+    learn_inducing = bool(model.learn_inducing) and prior.n_inducing <= MAX_MOVING
+    options = Options(learn_inducing, tol, min(TRIAL_ITERATIONS, max_iter), History())
+    each = profile(part, starting_posterior(part, shared.q, prior, shared.site), shared.site, options)
+    source, n_threads = one.beginning.training.source.sample(asked), part.executor.n_threads
+    before, after = (_scores(data, point, source, n_threads) for point in (shared, each.point))
+    is_each, words = is_better(after - before, labels_and_weights(source)[1])
+    verdict = "taken" if is_each else "left"
+    data.history.add(decision=f"a kernel for each class changes {words}, against one for all: {verdict}")
+    return each if is_each else None
+
+
+def _split(model: Any, data: Data, one: Learned) -> Split:
+    """Rows to learn from, and rows to ask, of which there may be none."""
+    rows, asked = data.queries.decision(ASKED_SHARE)
+    size = min(MOST_ROWS, subset_sizes(len(rows), one.prior.n_inducing, model.subset_sizes)[0])
     some = Subsets(data.source.labels()[rows], data.random_state).rows(size)
     return rows if some is None else rows[some], asked
 
 
-def _one_for_each(model: Any, one: Learned) -> Learned:
-    """A kernel and inducing points for each class, by some iterations on the same rows, from those for all."""
-    training, site = one.beginning.training, one.site
-    prior = SeparatePriors((one.prior.groups[0],) * site.n_latents)
-    start = starting_posterior(training, one.q, prior, site)
-    learn_inducing = bool(model.learn_inducing) and prior.n_inducing <= MAX_MOVING
-    options = Options(learn_inducing, float(model.tol), min(TRIAL_ITERATIONS, int(model.max_iter)), History())
-    found = profile(training, start, site, options)
-    return Learned(one.beginning, found.q, found.q.prior, found.site)
-
-
-def _scores(data: Data, learned: Learned, source: ArraySource) -> np.ndarray:
-    """log p(y) (r,) of rows that it was not learned from."""
-    assert learned.q is not None
+def _scores(data: Data, point: Point[KernelPosterior], source: ArraySource, n_threads: int) -> np.ndarray:
+    """log p(y) (r,) of rows that the posterior has not seen."""
     y = source.labels().astype(np.intp)
-    mean, variance = learned.q.marginals(source.X, learned.beginning.training.executor.n_threads)
-    found = data.likelihood.log_probabilities(data.bound, mean.T, variance.T, learned.site.parameter)
+    mean, variance = point.q.marginals(source.X, n_threads)
+    found = data.likelihood.log_probabilities(data.bound, mean.T, variance.T, point.site.parameter)
     return np.asarray(found[np.arange(len(y)), y])

@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.model_selection import TimeSeriesSplit
-from support.fits import quietly
+from support.fits import quietly, rows_of
 
 from xgpc import GPClassifier
 from xgpc.learning import share as sharing
@@ -72,6 +72,26 @@ def test_classes_that_depend_on_features_of_their_own_get_kernels_of_their_own(s
     new, labels = own_features(3000)
     scores = [model.predict_log_proba(new[1200:])[np.arange(1800), labels[1200:]].mean() for model in (separate, one)]
     assert scores[0] > scores[1] + 0.02
+
+
+def test_history_tells_of_the_shared_kernel_and_then_of_all(separate):
+    theta = rows_of(separate, "evaluation")["theta"]
+    n_theta = len(separate.kernel_[0].theta)
+    assert theta.shape[1] == 3 * n_theta
+    assert np.all(np.isfinite(theta[:, :n_theta]))
+    is_each = np.isfinite(theta[:, -1])
+    assert np.array_equal(is_each, np.all(np.isfinite(theta[:, n_theta:]), axis=1))
+    # First the one, then those of each class.
+    assert not is_each[0]
+    assert is_each[-1]
+    assert np.all(np.diff(is_each.astype(int)) >= 0)
+    learned = np.concatenate([kernel.theta for kernel in separate.kernel_])
+    assert np.any(np.all(theta[is_each] == learned, axis=1))
+    evaluations = rows_of(separate, "evaluation")["evaluation"]
+    assert np.array_equal(evaluations[is_each], 1 + np.arange(np.sum(is_each)))
+    one = quietly(classifier(share="kernel"), *own_features())
+    assert separate.n_iter_ > one.n_iter_
+    assert np.array_equal(rows_of(one, "evaluation")["theta"], theta[~is_each, :n_theta])
 
 
 @pytest.mark.parametrize(

@@ -100,10 +100,10 @@ class GPClassifier(LatentClassifier):
         None: all rows at once. The posterior is fitted to all rows in any case.
     share : {"auto", "kernel", "none"}, default="auto"
         Whether the latent functions of several classes share one kernel and its inducing points, or have their own.
-        "auto": of three classes and 1000 rows, or more, their own if these raise the mean log probability of two thirds
-        of the rows, 4000 at most, learned from the others, by more than its standard error, and by more than .001 nats;
-        they are learned on in 30 iterations at most. One with a kernel or neighbours given, mini-batches, another
-        optimizer than "profile", or ``inducing_points="all"``. A warm start keeps what there is.
+        "auto": one is learned; of three classes and 1000 rows, or more, each then gets its own, in 30 iterations at
+        most, if a few on half of the rows raise the mean log probability of the others, 4000 at most, by .001 nats and
+        by a standard error more than with one. One with a kernel or neighbours given, mini-batches, another optimizer
+        than "profile", or ``inducing_points="all"``. A warm start keeps what there is.
     label_noise : "learn" or float, default="learn"
         Of the bounds "additive-noise" but softmax's: probability delta that a label is another than the likelihood
         says, 0 < delta < 1/2. "learn": the one that gives the highest bound.

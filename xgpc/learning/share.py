@@ -26,9 +26,9 @@ LEAST_ROWS = 1000
 # Share of all rows that is kept apart to be asked, and the most of the others that the trial learns from: with a fifth
 # or less the standard error was as large as the gains.
 ASKED_SHARE, MOST_ROWS = 0.5, 3000
-# Iterations of the trial, and most iterations of a stage after it. Most of what there is to gain comes in the first ten,
-# and what comes after thirty may fit the rows alone: the gain of digits, 1092 rows, was .009, -.005 and -.028 nats after
-# 10, 30 and 80 evaluations, that of page-blocks .008, .007 and .005, though that of shuttle .007, .010 and .012.
+# Iterations of the trial, and most iterations of a stage after it. Most of what there is to gain comes in the first
+# ten, and what comes after thirty may fit the rows alone: the gain of digits, 1092 rows, was .009, -.005 and -.028 nats
+# after 10, 30 and 80 evaluations, that of page-blocks .008, .007 and .005, though that of shuttle .007, .010 and .012.
 TRIAL_ITERATIONS, EACH_ITERATIONS = 10, 30
 
 

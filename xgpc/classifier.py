@@ -100,7 +100,7 @@ class GPClassifier(LatentClassifier):
         None: all rows at once. The posterior is fitted to all rows in any case.
     share : {"auto", "kernel", "none"}, default="auto"
         Whether the latent functions of several classes share one kernel and its inducing points, or have their own.
-        "auto": one is learned; of three classes and 1000 rows, or more, each then gets its own, in 30 iterations at
+        "auto": one is learned; of three classes and 1000 rows, or more, each then gets its own, in 20 iterations at
         most, if a few on half of the rows raise the mean log probability of the others, 4000 at most, by .001 nats and
         by a standard error more than with one. One with a kernel or neighbours given, mini-batches, another optimizer
         than "profile", or ``inducing_points="all"``. A warm start keeps what there is.

@@ -23,13 +23,15 @@ from .start import Beginning, Data, Learned
 # 1800 rows, -79 and -51 (187), .024 and .011; digits, 1294 rows, -362 and -195 (2100), .091 and .144.
 # Of fewer rows in all those that are kept apart cannot tell either.
 LEAST_ROWS = 1000
-# Share of all rows that is kept apart to be asked, and the most of the others that the trial learns from: with a fifth
-# or less the standard error was as large as the gains.
-ASKED_SHARE, MOST_ROWS = 0.5, 3000
+# Share of all rows that is kept apart to be asked: with a fifth or less the standard error was as large as the gains.
+ASKED_SHARE = 0.5
+# Of the others the trial learns from so many at most, or so many for each inducing point: what costs no more than a
+# part of the fit.
+TRIAL_ROWS, ROWS_PER_POINT = 1500, 15
 # Iterations of the trial, and most iterations of a stage after it. Most of what there is to gain comes in the first
-# ten, and what comes after thirty may fit the rows alone: the gain of digits, 1092 rows, was .009, -.005 and -.028 nats
-# after 10, 30 and 80 evaluations, that of page-blocks .008, .007 and .005, though that of shuttle .007, .010 and .012.
-TRIAL_ITERATIONS, EACH_ITERATIONS = 10, 30
+# ten, and what comes after twenty may fit the rows alone: the gain of digits, 1092 rows, was .009, .002 and -.028 nats
+# after 10, 20 and 80 evaluations, that of page-blocks .008, .009 and .005, though that of shuttle .007, .009 and .012.
+TRIAL_ITERATIONS, EACH_ITERATIONS = 10, 20
 
 
 def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
@@ -83,7 +85,8 @@ def _trial(model: Any, data: Data, one: Learned) -> Outcome | None:
 def _split(model: Any, data: Data, one: Learned) -> Split:
     """Rows to learn from, and rows to ask, of which there may be none."""
     rows, asked = data.queries.decision(ASKED_SHARE)
-    size = min(MOST_ROWS, subset_sizes(len(rows), one.prior.n_inducing, model.subset_sizes)[0])
+    most = max(TRIAL_ROWS, ROWS_PER_POINT * min(one.prior.n_inducing, MAX_MOVING))
+    size = min(most, subset_sizes(len(rows), one.prior.n_inducing, model.subset_sizes)[0])
     some = Subsets(data.source.labels()[rows], data.random_state).rows(size)
     return rows if some is None else rows[some], asked
 

@@ -67,7 +67,7 @@ def test_systems_of_the_papers(name, share):
     if name == "linear-BSVM":
         model = quietly(BayesianLinearClassifier(random_state=0, **params), X, y)
     else:
-        model = learned(X, y, share=share, **{**params, **few})
+        model = learned(X, y, **{**params, **few, "share": share})
     assert model.score(X, y) > 0.93
     assert model.classes_.tolist() == list(range(3 if several else 2))
     proba, decision = model.predict_proba(X), model.decision_function(X)

@@ -63,7 +63,7 @@ _SYSTEMS: dict[str, dict[str, Any]] = {
     "GPC-II-mc": {**_GPC, "likelihood": "multinomial-probit"},
     "GPC-III-mc": {**_GPC, "likelihood": "multinomial-logit"},
     "GPCsm": {**_GPC, "likelihood": "softmax"},
-    "GPCaug-mc": {"likelihood": "logistic-softmax", "bound": "polya-gamma"},
+    "GPCaug-mc": {"likelihood": "logistic-softmax", "bound": "polya-gamma", "share": "kernel"},
     "S-BSVM": {**_BSVM, "optimizer": None, "batch_size": 10, **_M},
     "B-BSVM": {**_BSVM, "optimizer": None, "inducing_points": "all"},
     "linear-BSVM": _BSVM,

@@ -72,7 +72,7 @@ ALLOWED: dict[str, Rule] = {
     ),
     "subset_sizes": (_are_subset_sizes, "'auto', None, or increasing positive integers"),
     "n_restarts_optimizer": (lambda value: is_integer(value) and value >= 0, "an integer that is not negative"),
-    "share": (lambda value: is_name(value, ("kernel", "none")), "'kernel' or 'none'"),
+    "share": (lambda value: is_name(value, ("auto", "kernel", "none")), "'auto', 'kernel' or 'none'"),
     "n_inducing": (
         lambda value: is_name(value, ("auto",)) or _is_positive_integer(value),
         "a positive integer or 'auto'",

@@ -33,7 +33,7 @@ EXIT_OK, EXIT_BAD_INPUT = 0, 2
 EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 130, 141
 BOUNDS = ("auto", *dict.fromkeys(bound for likelihood in LIKELIHOODS.values() for bound in likelihood.bounds))
 OPTIMIZERS = (*SCHEMES, "none")
-SHARES = ("kernel", "none")
+SHARES = ("auto", "kernel", "none")
 # The linear one is of another estimator.
 SYSTEM_NAMES = tuple(name for name in SYSTEMS if name != "linear-BSVM")
 # Options of 'xgpc fit' that a system may set; None stands for one that was not given.
@@ -157,7 +157,8 @@ def _add_fit(commands: Any) -> None:
     command.add_argument(
         "--share",
         choices=SHARES,
-        help="whether several classes share one kernel and its inducing points, or have their own (default: kernel)",
+        help="whether several classes share one kernel and its inducing points, or have their own; auto, the default, "
+        "decides by rows kept apart",
     )
     command.add_argument("--batch-size", type=_integer(1), metavar="S", help="rows of a mini-batch (default: all rows)")
     command.add_argument(

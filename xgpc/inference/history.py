@@ -4,13 +4,15 @@ All rows
     ``seconds`` since the start; ``n_rows`` in use; with inducing points ``n_inducing``.
 Evaluations of the optimizer
     ``evaluation``, from 1 in every stage; ``elbo``; ``theta``, the logarithms of the kernel's parameters as in
-    scikit-learn; ``inner_iterations`` of the posterior.
+    scikit-learn, kernel by kernel (of a single one NaN beyond its own, where later each class has one);
+    ``inner_iterations`` of the posterior.
 Iterations of the posterior
     ``iteration``, or ``epoch`` of mini-batches; ``elbo``; ``learning_rate``; of mini-batches their ``change`` and
     ``log_likelihood``.
 Decisions
     ``decision``, in words: on the number of inducing points, with ``gain_per_point``; on neighbours, with
-    ``query_score``; to keep the previous hyperparameters, or the posterior that mini-batches started from.
+    ``query_score``; on a kernel for each class; to keep the previous hyperparameters, or the posterior that
+    mini-batches started from.
 Rounds with neighbours
     A round takes ``n_rows`` rows, some of them queries, which are predicted from ``n_neighbors`` of the others. It
     makes ``searches`` for these and ``sweeps`` over their sites, then maximises the mean log probability of the
@@ -49,15 +51,24 @@ class History:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One array a column, its first axis the rows; NaN, or an empty string, where a row lacks it."""
-        example = {name: np.asarray(value) for part in self._parts for name, value in part.items()}
         lengths = [max(len(np.atleast_1d(value)) for value in part.values()) for part in self._parts]
         columns = {}
-        for name, value in example.items():
-            missing = np.full(value.shape[1:], "" if value.dtype.kind == "U" else np.nan)
+        for name in dict.fromkeys(name for part in self._parts for name in part):
+            found = [np.asarray(part[name]) for part in self._parts if name in part]
+            shape = max(value.shape[1:] for value in found)
+            missing = np.full((1, *shape), "" if found[0].dtype.kind == "U" else np.nan)
             columns[name] = np.concatenate(
                 [
-                    np.broadcast_to(part.get(name, missing), (length, *missing.shape))
+                    _rows(np.asarray(part.get(name, missing)), length, shape)
                     for part, length in zip(self._parts, lengths, strict=True)
                 ]
             )
         return columns
+
+
+def _rows(value: np.ndarray, length: int, shape: tuple[int, ...]) -> np.ndarray:
+    """A value for so many rows, each of that shape: shorter ones, of fewer kernels, end with NaN."""
+    rows = np.broadcast_to(value, (length, *value.shape[1:]))
+    if rows.shape[1:] == shape:
+        return rows
+    return np.pad(rows, ((0, 0), (0, shape[0] - rows.shape[1])), constant_values=np.nan)

@@ -46,9 +46,12 @@ class Queries:
         groups = None if self.groups is None else self.groups[rows]
         return Queries(len(rows), groups, self.splitter, self.labels[rows], self.random_state)
 
-    def decision(self) -> Split:
-        """Rows to learn from, and rows to decide by; of few rows, or two groups, none can be spared to decide by."""
-        size = min(DECISION_ROWS, int(DECISION_SHARE * self.n_rows))
+    def decision(self, share: float = DECISION_SHARE) -> Split:
+        """Rows to learn from, and rows to decide by: this share of them, or what a splitter's last split asks.
+
+        Of few rows, or two groups, none can be spared to decide by.
+        """
+        size = min(DECISION_ROWS, int(share * self.n_rows))
         if self.splitter is None:
             if not size or (self.groups is not None and len(np.unique(self.groups)) < 3):
                 return np.arange(self.n_rows), np.arange(0)

@@ -48,6 +48,8 @@ MIN_ITERATIONS = 4
 AT_BOUND = 1e-3
 # Parameters at their bounds that a warning names.
 LISTED = 5
+# A learned bound this near to n log(1 / 2) has found nothing.
+NO_GAIN = 0.999
 
 Scheme = Callable[..., Outcome]
 Sizes = str | None | Sequence[int]
@@ -105,6 +107,16 @@ def parameters_at_bounds(specs: Sequence[KernelSpec]) -> list[str]:
         f"Kernel parameters have run to their bounds: {'; '.join(found[:LISTED])}{more}. The data may not determine "
         "them: widen their bounds, or fix them. A length scale at its upper bound belongs to a feature that could be "
         "dropped; a variance there tells of classes that separate."
+    ]
+
+
+def no_gain(elbo: float, guessing: float) -> list[str]:
+    """A message on a learned bound that is no better than that of guessing, if it is not."""
+    if elbo > NO_GAIN * guessing:
+        return []
+    return [
+        f"The bound, {elbo:.5g}, is no better than that of guessing, {guessing:.5g}. Where the features tell the "
+        "classes apart, start the kernel's length scales near the features' spread, or scale the features."
     ]
 
 
@@ -258,14 +270,20 @@ class Learner:
         return replace(self.early, max_iter=min(GROWING_ITERATIONS, self.options.max_iter))
 
 
-def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
-    """Hyperparameters and inducing points, by the parameters of ``model``, a GPClassifier, from all its restarts."""
+def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | None = None) -> Learned:
+    """Hyperparameters and inducing points, by the parameters of ``model``, a GPClassifier, from all its restarts.
+
+    ``most_iterations`` of a stage are a limit of the library's, of which nobody is warned.
+    """
+    if model.optimizer is None and not beginning.grow_to:
+        return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
     scheme, prior, random_state = None, beginning.prior, data.random_state
     if model.optimizer is not None:
         schedule = learning_rate_schedule(model.learning_rate)
         scheme = SCHEMES[model.optimizer].bind(model.batch_size, schedule, random_state)
     full = prior.is_full
-    options = Options(bool(model.learn_inducing) and not full, float(model.tol), int(model.max_iter), data.history)
+    max_iter = int(model.max_iter) if most_iterations is None else min(most_iterations, int(model.max_iter))
+    options = Options(bool(model.learn_inducing) and not full, float(model.tol), max_iter, data.history)
     # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
     sizes = None if model.optimizer == "adam" or full else model.subset_sizes
     learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state)
@@ -277,5 +295,5 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
         other = learner.learn(prior.rebuilt(specs, prior.Z), None, beginning.grow_to)
         if learner.comparable(other) > learner.comparable(outcome):
             outcome = other
-    problems = (outcome.problem,) if outcome.problem else ()
+    problems = (outcome.problem,) if outcome.problem and max_iter == model.max_iter else ()
     return Learned(beginning, outcome.q, outcome.q.prior, outcome.site, learner.n_iter, problems)

@@ -109,8 +109,10 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
     """
     random_state = data.random_state
     d = training.source.n_features
-    n_kernels = training.n_latents if model.share == "none" and training.n_latents is not None else 1
-    previous = _previous(model, d, training.n_latents, n_kernels, data.classes)
+    previous = _previous(model, d, training.n_latents, data.classes)
+    n_kernels = _number_of_kernels(model, training.n_latents, previous)
+    if previous is not None and len(previous.prior.groups) != n_kernels:
+        previous = None
     noise = first_label_noise(model, previous)
     site = data.likelihood.site(data.bound, len(data.classes), data.label_noise, noise)
     method = model.inducing_points if isinstance(model.inducing_points, str) else None
@@ -152,10 +154,20 @@ def first_label_noise(model: Any, previous: KernelPosterior | None) -> float:
     return START_NOISE if previous is None else getattr(model, "label_noise_", START_NOISE)
 
 
-def _previous(model: Any, d: int, n_latents: int | None, n_kernels: int, classes: np.ndarray) -> KernelPosterior | None:
+def _number_of_kernels(model: Any, n_latents: int | None, previous: KernelPosterior | None) -> int:
+    """Kernels to begin with: of share="auto" those of the fit before, if there is one; neighbours need one."""
+    if n_latents is None or model.share == "kernel":
+        return 1
+    if model.share == "none":
+        return n_latents
+    has_neighbors = not isinstance(model.n_neighbors, str) and model.n_neighbors > 0
+    return 1 if previous is None or has_neighbors else len(previous.prior.groups)
+
+
+def _previous(model: Any, d: int, n_latents: int | None, classes: np.ndarray) -> KernelPosterior | None:
     """The posterior to start from, if this is a warm start and it fits the data."""
     previous = getattr(model, "posterior_", None) if model.warm_start else None
     if previous is None or not np.array_equal(model.classes_, classes):
         return None
-    fits = (previous.n_latents, len(previous.prior.groups), previous.prior.groups[0].spec.n_features)
-    return previous if fits == (n_latents, n_kernels, d) else None
+    fits = previous.n_latents, previous.prior.groups[0].spec.n_features
+    return previous if fits == (n_latents, d) else None

@@ -28,7 +28,9 @@ from .local import (
     moved,
     second_round,
 )
-from .query_score import Scores, standard_error
+from .paired import is_better
+from .query_score import Scores
+from .share import learn as learn_without
 from .stages import Subsets
 from .stages import learn as learn_sparse
 from .start import Beginning, Data, Learned
@@ -50,8 +52,6 @@ MOST_POINTS, MOST_VALUES = 256, 6_000_000
 # with 8000 rows, ends at .089 with 298 000, the rougher at .056). With more inducing points, which tell little of a
 # rough function, it may be worse by one standard error (magic .298 with the smoother one, .309 with the rougher).
 ERRORS_PER_DOUBLING, NATS_PER_DOUBLING, ERRORS_WITH_POINTS = 0.5, 0.002, -1.0
-# Neighbours cost time and memory: they are taken for so much of the mean log probability, in nats, at least.
-LEAST_GAIN = 1e-3
 
 
 def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
@@ -84,7 +84,7 @@ def _why_not(model: Any, data: Data) -> str:
     if (name, bound) not in LINKS:
         allowed = ", ".join(f"{one!r} with bound {of!r}" for one, of in LINKS)
         return f"is for likelihood {allowed}; this is {name!r} with bound {bound!r}"
-    if data.likelihood.multi_class and model.share != "kernel":
+    if data.likelihood.multi_class and model.share == "none":
         return f"is for latent functions that share their kernel (share='kernel'); got share={model.share!r}"
     if isinstance(model.inducing_points, str) and model.inducing_points == "all":
         return "is for inducing points; a full Gaussian process has a latent value at each row"
@@ -106,11 +106,11 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
                 stacklevel=5,
             )
     if not k or not isinstance(data.source, ArraySource):
-        return _learn_sparse(model, data, beginning)
+        return learn_without(model, data, beginning)
     rows, asked = data.queries.decision()
     if is_auto and not len(asked):
         data.history.add(decision="no rows can be kept apart to decide by: no neighbours are taken")
-        return _learn_sparse(model, data, beginning)
+        return learn_sparse(model, data, beginning)
     part = beginning.training.part(rows if len(asked) else None)
     assert isinstance(part.source, ArraySource)
     link = LINKS[data.likelihood.name, data.bound](len(data.classes))
@@ -138,12 +138,6 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
     return replace(both.sparse, beginning=beginning, prior=learnt.prior, n_iter=n_iter, local=local, scores=scores)
 
 
-def _learn_sparse(model: Any, data: Data, beginning: Beginning) -> Learned:
-    if model.optimizer is None and not beginning.grow_to:
-        return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
-    return learn_sparse(model, data, beginning)
-
-
 @dataclass(frozen=True)
 class Both:
     """What is learned of some rows without neighbours and with them.
@@ -167,7 +161,7 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     max_iter = 0 if model.optimizer is None else int(model.max_iter)
     is_auto = isinstance(model.subset_sizes, str)
     subset = Subsets(task.source.labels(), data.random_state).rows(START_ROWS) if max_iter and is_auto else None
-    sparse = _learn_sparse(model, data, replace(beginning, training=beginning.training.part(subset), grow_to=0))
+    sparse = learn_sparse(model, data, replace(beginning, training=beginning.training.part(subset), grow_to=0))
     sparse = replace(sparse, beginning=beginning)
     tried = first_round(task, _prior(sparse), beginning.prior.groups[0].spec, model.kernel is None, max_iter)
     is_done, fitted = subset is None and not beginning.grow_to, _fitted(model, sparse)
@@ -186,7 +180,7 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
 def _learned_on(model: Any, data: Data, sparse: Learned, grow_to: int) -> Learned:
     """The same learned on, with more inducing points, so many at most, as long as they pay."""
     start = replace(sparse.beginning, prior=sparse.prior, previous=sparse.q, grow_to=grow_to)
-    more = _learn_sparse(model, data, start)
+    more = learn_sparse(model, data, start)
     return replace(more, beginning=sparse.beginning, n_iter=sparse.n_iter + more.n_iter)
 
 
@@ -224,18 +218,15 @@ def _scores(q: KernelPosterior, source: ArraySource, task: Task) -> Scores:
 
 
 def _is_better(task: Task, others: Asked, both: Both) -> bool:
-    """Whether rows that neither has seen are more likely with neighbours, by over a standard error and what they cost.
+    """Whether rows that neither has seen are more likely with neighbours, by so much that they pay.
 
     The reason goes into the history.
     """
     without = _scores(both.fitted, others.source, task)
-    gains, weight = others.scores.values - without.values, without.weight
-    mean, error = float(np.average(gains, weights=weight)), standard_error(gains, weight)
-    is_better = mean > max(error, LEAST_GAIN)
+    are_better, words = is_better(others.scores.values - without.values, without.weight)
     reason = (
-        f"{task.n_neighbors} neighbours change the mean log probability of {len(gains)} rows kept apart by {mean:.3g} "
-        f"with a standard error of {error:.2g}, against {both.sparse.prior.n_inducing} inducing points alone: "
-        f"{'taken' if is_better else 'left'}"
+        f"{task.n_neighbors} neighbours change {words}, against {both.sparse.prior.n_inducing} inducing points alone: "
+        f"{'taken' if are_better else 'left'}"
     )
     task.history.add(n_neighbors=task.n_neighbors, query_score=others.scores.mean, decision=reason)
-    return is_better
+    return are_better

@@ -1,0 +1,261 @@
+"""One kernel for all classes, or one for each: what share="auto" decides, and where there is nothing to decide."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.model_selection import TimeSeriesSplit
+from support.fits import quietly, rows_of
+
+from xgpc import GPClassifier
+from xgpc.learning import share as sharing
+from xgpc.learning.paired import LEAST_GAIN, is_better
+from xgpc.learning.queries import Queries
+
+FEW = {"n_inducing": 30, "n_neighbors": 0, "max_iter": 40, "tol": 1e-3, "random_state": 0}
+CHANGES = "a kernel for each class changes the mean log probability of "
+
+
+def own_features(n=1200):
+    """Class c depends on feature c alone, in waves: a kernel for all needs short length scales in all features."""
+    random = np.random.default_rng(0)
+    X = random.uniform(-2.0, 2.0, (n, 3))
+    return X, np.argmax(3.0 * np.sin(2.0 * X) + 0.25 * random.gumbel(size=X.shape), axis=1)
+
+
+def same_features(n=1200):
+    """Three sectors of the plane: each class is a turn of the others."""
+    random = np.random.default_rng(1)
+    X = random.normal(size=(n, 2))
+    turns = (np.arctan2(*X.T) + 0.8 * random.normal(size=n)) / (2.0 * np.pi)
+    return X, np.floor(3.0 * (turns % 1.0)).astype(int)
+
+
+def classifier(**params):
+    return GPClassifier(**FEW | params)
+
+
+def decision_of(model):
+    found = [text for text in model.history_.get("decision", ()) if text.startswith(CHANGES)]
+    assert len(found) <= 1
+    return found[0] if found else ""
+
+
+def assert_same_fit(one, other, X):
+    assert one.elbo_ == other.elbo_
+    assert one.kernel_ == other.kernel_
+    assert one.n_iter_ == other.n_iter_
+    assert np.array_equal(one.inducing_points_, other.inducing_points_)
+    assert np.array_equal(one.predict_log_proba(X), other.predict_log_proba(X))
+
+
+@pytest.fixture(scope="module")
+def separate():
+    return quietly(classifier(), *own_features())
+
+
+def test_classes_that_depend_on_features_of_their_own_get_kernels_of_their_own(separate):
+    X, y = own_features()
+    assert separate.share_ == "none"
+    assert decision_of(separate).endswith("against one for all: taken")
+    assert f" of {len(X) // 2} rows kept apart by 0." in decision_of(separate)
+    assert len(separate.kernel_) == 3
+    assert separate.inducing_points_.shape == (3, 30, 3)
+    # Each class's own feature has the shortest length scale.
+    scales = np.array([kernel.k2.length_scale for kernel in separate.kernel_])
+    assert np.argmin(scales, axis=1).tolist() == [0, 1, 2]
+    one = quietly(classifier(share="kernel"), X, y)
+    assert one.share_ == "kernel"
+    assert separate.elbo_ > one.elbo_ + 50.0
+    new, labels = own_features(3000)
+    scores = [model.predict_log_proba(new[1200:])[np.arange(1800), labels[1200:]].mean() for model in (separate, one)]
+    assert scores[0] > scores[1] + 0.02
+
+
+def test_history_tells_of_the_shared_kernel_and_then_of_all(separate):
+    theta = rows_of(separate, "evaluation")["theta"]
+    n_theta = len(separate.kernel_[0].theta)
+    assert theta.shape[1] == 3 * n_theta
+    assert np.all(np.isfinite(theta[:, :n_theta]))
+    is_each = np.isfinite(theta[:, -1])
+    assert np.array_equal(is_each, np.all(np.isfinite(theta[:, n_theta:]), axis=1))
+    # First the one, then those of each class.
+    assert not is_each[0]
+    assert is_each[-1]
+    assert np.all(np.diff(is_each.astype(int)) >= 0)
+    learned = np.concatenate([kernel.theta for kernel in separate.kernel_])
+    assert np.min(np.max(np.abs(theta[is_each] - learned), axis=1)) < 1e-12
+    evaluations = rows_of(separate, "evaluation")["evaluation"]
+    assert np.array_equal(evaluations[is_each], 1 + np.arange(np.sum(is_each)))
+    one = quietly(classifier(share="kernel"), *own_features())
+    assert separate.n_iter_ > one.n_iter_
+    assert np.array_equal(rows_of(one, "evaluation")["theta"], theta[~is_each, :n_theta])
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"likelihood": "multinomial-probit", "max_iter": 20}, {"batch_size": 1200, "subset_sizes": [300, 900]}],
+    ids=lambda params: next(iter(params.values()), "softmax"),
+)
+def test_classes_alike_share_a_kernel_as_if_nothing_had_been_decided(params):
+    """The decision takes no random numbers from the fit, and leaves no trace but its reason."""
+    X, y = same_features()
+    model = quietly(classifier(**params), X, y)
+    assert decision_of(model).endswith("against one for all: left")
+    assert model.share_ == "kernel"
+    one = quietly(classifier(share="kernel", **params), X, y)
+    assert_same_fit(model, one, X)
+    assert np.array_equal(
+        model.history_["theta"][model.history_["decision"] == ""], one.history_["theta"], equal_nan=True
+    )
+
+
+def forbid_decisions(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("there is nothing to decide")
+
+    monkeypatch.setattr(sharing, "_trial", refuse)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"share": "kernel"},
+        {"share": "none"},
+        {"batch_size": 100},
+        {"optimizer": None},
+        {"optimizer": "adam", "max_iter": 3},
+        {"kernel": ConstantKernel() * RBF([1.0, 1.0, 1.0])},
+        {"n_neighbors": 5, "max_iter": 2},
+    ],
+    ids=str,
+)
+def test_where_there_is_nothing_to_decide_fits_are_those_of_before(params, monkeypatch):
+    """Given values, mini-batches, kernels that are given or not learned, and neighbours."""
+    X, y = own_features()
+    forbid_decisions(monkeypatch)
+    model = quietly(classifier(**{"max_iter": 5} | params), X, y)
+    expected = "none" if params.get("share") == "none" else "kernel"
+    assert model.share_ == expected
+    assert not decision_of(model)
+    assert_same_fit(model, quietly(clone(model).set_params(share=expected), X, y), X)
+
+
+@pytest.mark.parametrize("params", [{}, {"likelihood": "softmax"}], ids=["one latent function", "two"])
+def test_two_classes_have_nothing_to_decide(params, monkeypatch):
+    X, y = own_features()
+    forbid_decisions(monkeypatch)
+    model = quietly(classifier(max_iter=5, **params), X, y > 0)
+    assert model.share_ == "kernel"
+    assert "decision" not in model.history_
+    assert_same_fit(model, quietly(classifier(share="kernel", max_iter=5, **params), X, y > 0), X)
+    if not params:
+        assert quietly(classifier(share="none", max_iter=5), X, y > 0).share_ == "kernel"
+
+
+def test_few_rows_and_full_processes_share_a_kernel(monkeypatch):
+    X, y = own_features(sharing.LEAST_ROWS - 1)
+    forbid_decisions(monkeypatch)
+    assert quietly(classifier(max_iter=3), X, y).share_ == "kernel"
+    monkeypatch.setattr(sharing, "LEAST_ROWS", 30)
+    full = quietly(classifier(inducing_points="all", n_inducing="auto", max_iter=3), X[:60], y[:60])
+    assert full.share_ == "kernel"
+
+
+def test_a_warm_start_keeps_what_was_decided(separate, monkeypatch):
+    X, y = own_features()
+    forbid_decisions(monkeypatch)
+    model = pickle.loads(pickle.dumps(separate)).set_params(warm_start=True)
+    before = model.elbo_
+    quietly(model, X, y)
+    assert model.share_ == "none"
+    assert model.elbo_ >= before - 1e-8 * abs(before)
+    # Other rows, too; neighbours need one kernel, which is learned anew.
+    assert quietly(model, X[:500], y[:500]).share_ == "none"
+    near = {"n_neighbors": 5, "max_iter": 2}
+    assert quietly(model.set_params(**near), X, y).share_ == "kernel"
+    one = quietly(classifier(share="kernel", max_iter=5), X, y).set_params(share="auto", warm_start=True)
+    assert quietly(one, X, y).share_ == "kernel"
+
+
+def test_a_warm_start_with_other_classes_decides_anew(separate):
+    X, y = own_features()
+    model = pickle.loads(pickle.dumps(separate)).set_params(warm_start=True)
+    labels = np.array(["a", "b", "c"])[y]
+    quietly(model, X, labels)
+    assert decision_of(model) == decision_of(separate)
+    assert model.elbo_ == separate.elbo_
+
+
+def test_saved_models_know_what_was_decided(separate, tmp_path):
+    X, _ = own_features()
+    separate.save(tmp_path / "model.npz")
+    loaded = GPClassifier.load(tmp_path / "model.npz")
+    assert (loaded.share, loaded.share_) == ("auto", "none")
+    assert_same_fit(loaded, separate, X)
+    assert clone(loaded).share == "auto"
+    assert not hasattr(clone(loaded), "share_")
+
+
+def test_decisions_repeat_and_do_not_depend_on_threads(separate):
+    X, y = own_features()
+    again = quietly(classifier(n_jobs=2), X, y)
+    assert decision_of(again) == decision_of(separate)
+    assert_same_fit(again, separate, X)
+
+
+def test_rows_of_a_group_are_not_on_both_sides(monkeypatch):
+    """The rows that are asked are kept apart as those of neighbours: by groups, or by a splitter."""
+    X, y = own_features()
+    groups = np.arange(len(X)) // 10
+    seen, honest = [], Queries.decision
+
+    def decision(self, share):
+        seen.append(honest(self, share))
+        return seen[-1]
+
+    monkeypatch.setattr(Queries, "decision", decision)
+    quietly(classifier(max_iter=2), X, y, groups=groups)
+    quietly(classifier(max_iter=2, query_split=TimeSeriesSplit(3)), X, y)
+    (rows, asked), (before, after) = seen
+    assert not np.intersect1d(groups[rows], groups[asked]).size
+    assert len(rows) + len(asked) == len(X)
+    assert before.max() < after.min()
+    # Of two groups none can be kept apart.
+    assert quietly(classifier(max_iter=2), X, y, groups=groups > 50).share_ == "kernel"
+
+
+def test_weights_count_in_the_comparison():
+    gains = np.array([0.3, 0.1, -0.2, 0.05])
+    assert is_better(gains, np.array([1.0, 1.0, 1e-6, 1.0]))[0]
+    assert not is_better(gains, np.array([1.0, 1.0, 3.0, 1.0]))[0]
+    # More than a standard error, and more than what it costs.
+    assert not is_better(np.full(4, 0.9 * LEAST_GAIN), np.ones(4))[0]
+    better, words = is_better(np.array([0.0, 2.0]), np.ones(2))
+    assert not better
+    assert words == "the mean log probability of 2 rows kept apart by 1 with a standard error of 1"
+
+
+def test_weighted_fits_decide_too():
+    X, y = own_features()
+    weight = np.random.default_rng(2).uniform(0.5, 2.0, len(y))
+    model = quietly(classifier(), X, y, sample_weight=weight)
+    assert model.share_ == "none"
+    assert np.isfinite(model.elbo_)
+
+
+def test_the_number_of_points_grows_after_the_decision(monkeypatch):
+    X, y = own_features()
+    model = quietly(classifier(n_inducing="auto"), X, y)
+    assert model.share_ == "none"
+    assert model.inducing_points_.shape[0] == 3
+    assert [text for text in model.history_["decision"] if "inducing points" in text]
+
+
+@pytest.mark.parametrize("value", ["some", None, True, 1])
+def test_other_values_are_refused(value):
+    X, y = own_features(30)
+    with pytest.raises(ValueError, match="share must be 'auto', 'kernel' or 'none'; got"):
+        GPClassifier(share=value).fit(X, y)

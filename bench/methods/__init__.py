@@ -8,7 +8,12 @@ path(data, threads, seconds) : yields (seconds, model, details) while a model is
 import importlib
 
 # What pip installs for those that the package does without.
-INSTALL = {"gpytorch": "torch gpytorch", "gpflow": "gpflow tensorflow tf-keras", "lightgbm": "lightgbm"}
+INSTALL = {
+    "gpytorch": "torch gpytorch",
+    "gpflow": "gpflow tensorflow tf-keras",
+    "lightgbm": "lightgbm",
+    "gpboost": "gpboost",
+}
 NAMES = ("xgpc", "sklearn", *INSTALL)
 
 

@@ -161,7 +161,7 @@ def test_what_a_study_makes_itself_counts_as_measured(splits):
     found = {study.BOARD: record(set=None, numbers=numbers, options={})}
     (said,) = [line for line in report.section("neighbours", found).splitlines() if line.startswith("Not measured")]
     assert study.BOARD not in said
-    assert f", {study.GROWTH}." in said
+    assert f", {study.GROWTH}, {study.PATH}." in said
 
 
 def test_tables_list_every_name_and_every_record():

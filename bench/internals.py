@@ -22,7 +22,7 @@ from xgpc.inference import ascent as ascents
 from xgpc.inference.ascent import coordinate_ascent, natural_step, update
 from xgpc.inference.history import History
 from xgpc.inference.links import TwoClasses
-from xgpc.inference.local_sites import Local, cavities, start_sites, told
+from xgpc.inference.local_sites import Local, cavities, conditioned, start_sites
 from xgpc.inference.mini_batch import learning_rate_schedule
 from xgpc.kernels.spec import KernelSpec, default_kernel  # noqa: F401
 from xgpc.likelihoods import LIKELIHOODS
@@ -118,7 +118,7 @@ def previous_steps(wanted=True):
 
 def swept(executor, local, sites):
     """What a sweep makes of sites."""
-    found = told(executor, local.neighbourhoods(sites))
+    found = conditioned(executor, local.neighbourhoods(sites))
     return cavities(local, sites, found.neighbours, found.q()).sites()
 
 

@@ -194,15 +194,14 @@ def test_rows_without_weight_are_not_there():
     assert bits(small(sample_weight=np.ones(300), max_iter=3)) == bits(small(max_iter=3))
 
 
-def test_a_row_of_weight_two_is_two_rows_where_all_rows_are_neighbours():
-    """Without inducing points it is expectation propagation of the full process, for which repeated rows are weights.
-
-    With fewer neighbours repeated rows take the places of others; with inducing points, their residual counts in q(z)
-    once for each.
+@pytest.mark.parametrize("points", [np.full((1, 2), 1e4), ROWS[60:66]], ids=["far", "near"])
+def test_a_row_of_weight_two_is_two_rows_where_all_rows_are_neighbours(points):
+    """Whatever the inducing points, it is expectation propagation of the full process, for which repeated rows are
+    weights. With fewer neighbours repeated rows take the places of others.
     """
     weight = np.random.default_rng(0).integers(1, 4, 60)
     X, y = ROWS[:60], LABELS[:60]
-    given = {**GIVEN, "n_neighbors": 1000, "inducing_points": np.full((1, 2), 1e4), "n_inducing": 1}
+    given = {**GIVEN, "n_neighbors": 1000, "inducing_points": points, "n_inducing": len(points)}
     weighted = small(X, y, sample_weight=weight, **given)
     repeated = small(np.repeat(X, weight, axis=0), np.repeat(y, weight), **given)
     assert weighted.n_neighbors_ == 59

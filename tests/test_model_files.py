@@ -258,6 +258,8 @@ BAD_ARRAYS = {
     "history of other rows": ("sparse", {"history_elbo": np.zeros(1)}, "do not fit"),
     "history of three axes": ("sparse", {"history_elbo": np.zeros((1, 1, 1))}, "do not fit"),
     "not positive definite": ("sparse", {"eta": -np.eye(5)}, "positive definite"),
+    "negative covariance": ("neighbours", {"local_V": -np.eye(4)[None]}, "local_V"),
+    "covariance that is not symmetric": ("neighbours", {"local_V": np.triu(np.ones((1, 4, 4)))}, "local_V"),
     "mean that overflows": ("sparse", {"h": np.full(5, 1e300)}, "finite"),
     "too many": ("sparse", {f"history_{i}": np.zeros(1) for i in range(60)}, "members"),
 }  # fmt: skip

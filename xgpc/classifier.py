@@ -100,10 +100,10 @@ class GPClassifier(LatentClassifier):
         None: all rows at once. The posterior is fitted to all rows in any case.
     share : {"auto", "kernel", "none"}, default="auto"
         Whether the latent functions of several classes share one kernel and its inducing points, or have their own.
-        "auto": one is learned; of three classes and 1000 rows, or more, each then gets its own, in 20 iterations at
-        most, if a few on half of the rows raise the mean log probability of the others, 4000 at most, by .001 nats and
-        by a standard error more than with one. One with a kernel or neighbours given, mini-batches, another optimizer
-        than "profile", or ``inducing_points="all"``. A warm start keeps what there is.
+        "auto", from three classes and 1000 rows on: first one is learned for all. Ten iterations on some rows, with one
+        for all and with one for each, are then compared by up to 4000 others: their own, if these raise the mean log
+        probability by over .001 nats and a standard error. Otherwise, and with a kernel or neighbours given,
+        mini-batches, another optimizer than "profile" or ``inducing_points="all"``: one. Warm starts keep theirs.
     label_noise : "learn" or float, default="learn"
         Of the bounds "additive-noise" but softmax's: probability delta that a label is another than the likelihood
         says, 0 < delta < 1/2. "learn": the one that gives the highest bound.
@@ -144,7 +144,7 @@ class GPClassifier(LatentClassifier):
     feature_names_in_ : array of str, if X had names
     share_ : "kernel" or "none", what the latent functions share; "kernel" of a single one
     kernel_ : Kernel, with the learned parameters; a list of one for each class where ``share_`` is "none"
-    inducing_points_ : (m, d) array; (C, m, d) where ``share_`` is "none"; the rows of a full Gaussian process
+    inducing_points_ : (m, d) array; (C, m, d) where ``share_`` is "none"; of a full process the distinct rows
     label_noise_ : float, delta, where there is one
     posterior_ : SparsePosterior, or FullPosterior with ``inducing_points="all"``
     local_posterior_ : LocalPosterior or None

@@ -30,6 +30,8 @@ from .rows.blas import single_threaded_blas
 from .validation import check_parameters, is_integer, is_name, is_number
 
 FORMAT = 6
+# Of a covariance below the identity, as q(z) has it.
+EIGENVALUE_ERROR = 1e-12
 # Constructor arguments kept as they are; kernel, inducing points, class weights and random state have forms of their
 # own.
 PARAMETERS = (
@@ -321,8 +323,10 @@ def _local_posterior(
     _require(largest_size(arrays["rows"]) <= LARGEST_FEATURE, "rows", "values too large")
     _require(bool(np.all(arrays["site_precision"] >= 0.0)), "site_precision", "negative values")
     V = arrays["local_V"]
-    _require(bool(np.array_equal(V, np.swapaxes(V, 1, 2))), "local_V", "not symmetric")
-    _require(float(np.linalg.eigvalsh(V).min(initial=1.0)) >= 0.0, "local_V", "not positive semidefinite")
+    # Eigenvalues are 1 at most, and have errors of rounding.
+    _require(bool(np.allclose(V, np.swapaxes(V, 1, 2), rtol=0.0, atol=EIGENVALUE_ERROR)), "local_V", "not symmetric")
+    least = float(np.linalg.eigvalsh(V).min(initial=1.0))
+    _require(least >= -EIGENVALUE_ERROR, "local_V", "not positive semidefinite")
     sites, k, scale = (arrays["site_precision"], arrays["site_linear"]), header["neighbors"], header["variance_scale"]
     return LocalPosterior(q.prior.groups[0], arrays["rows"], *sites, arrays["local_w"], V, k, q.n_latents, scale)
 

@@ -12,7 +12,7 @@ from xgpc.approximations.local import LocalPosterior
 from xgpc.approximations.local_rows import Neighbourhoods, in_order, local_rows, metric
 from xgpc.approximations.sparse import SparsePrior
 from xgpc.inference.links import TwoClasses
-from xgpc.inference.local_sites import Local, cavities, told
+from xgpc.inference.local_sites import Local, cavities, conditioned
 from xgpc.kernels.spec import KernelSpec
 from xgpc.rows.executor import Threads
 from xgpc.rows.neighbours import Neighbours
@@ -56,16 +56,16 @@ class Problem:
         self.index, self.n_earlier = in_order(self.near.of_rows(min(k, n - 1)))
 
     @property
-    def told(self):
-        return told(self.executor, self.local.neighbourhoods(self.sites), with_earlier=True)
+    def conditioned(self):
+        return conditioned(self.executor, self.local.neighbourhoods(self.sites), with_earlier=True)
 
     @property
     def q(self):
-        return self.told.q()
+        return self.conditioned.q()
 
     @property
     def cavity(self):
-        found = self.told
+        found = self.conditioned
         return cavities(self.local, self.sites, found.neighbours, found.q())
 
     @property

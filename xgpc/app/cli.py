@@ -157,8 +157,7 @@ def _add_fit(commands: Any) -> None:
     command.add_argument(
         "--share",
         choices=SHARES,
-        help="whether several classes share one kernel and its inducing points, or have their own; auto, the default, "
-        "decides by rows kept apart",
+        help="kernel: several classes share one, with its inducing points; none: each has its own (default: auto)",
     )
     command.add_argument("--batch-size", type=_integer(1), metavar="S", help="rows of a mini-batch (default: all rows)")
     command.add_argument(

@@ -102,7 +102,9 @@ class Softmax:
         return np.full(is_label.shape, (1.0 - 1.0 / C) / C), is_label - 1.0 / C
 
     def scores(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Moments]:
-        """Exact for probabilities above 1e-6; below 1e-8 the logarithm is too low."""
+        """The largest errors against ``softmax_log_probabilities``, 3 to 100 classes: 6e-5 nats for probabilities above
+        1e-6, and 3e-3 down to exp(-60).
+        """
         values, d_mean, d_variance = _engine.softmax_scores(self.site, *_contiguous(mean, variance, y))
         return values, (d_mean, d_variance)
 

@@ -11,7 +11,6 @@ from ..approximations.local import Coefficients, moments
 from ..approximations.local_gradient import ByRows, by_earlier, by_moments, by_neighbours, kernel_gradient
 from ..approximations.local_rows import (
     Conditional,
-    LocalRows,
     Neighbourhoods,
     PullBack,
     Sites,
@@ -21,7 +20,7 @@ from ..approximations.local_rows import (
 )
 from ..approximations.sparse import SparsePrior
 from ..inference.links import Link
-from ..inference.local_sites import Cavity, Local, Told, cavities, told
+from ..inference.local_sites import Cavity, Conditioned, Local, cavities, conditioned
 from ..rows.executor import Executor
 from ..rows.source import RowSource, labels_and_weights
 
@@ -96,7 +95,8 @@ class QueryScore:
         prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
         rows = local_rows(self.executor, prior, self.support)
         local = Local(self.support, prior.core, rows, self.index, self.n_earlier, self.link)
-        found = told(self.executor, local.neighbourhoods(self.sites), with_earlier=True)
+        among = local.neighbourhoods(self.sites)
+        found = conditioned(self.executor, among, with_earlier=True)
         q = found.q()
         cavity = cavities(local, self.sites, found.neighbours, q)
         query_rows = local_rows(self.executor, prior, self.queries)
@@ -110,7 +110,7 @@ class QueryScore:
         d_mean, d_variance = share * d_mean, scale * share * d_variance
         d_log_scale = float(np.sum(d_variance * variance))
         scores = Scores(values, weight)
-        return Evaluated(self, prior, rows, found, q, cavity, at, answer, scores, d_mean, d_variance, d_log_scale)
+        return Evaluated(self, prior, among, found, q, cavity, at, answer, scores, d_mean, d_variance, d_log_scale)
 
     def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """Minus the mean score and the factor's prior, and their gradient: what a minimiser takes.
@@ -137,8 +137,8 @@ class Evaluated:
     Attributes
     ----------
     prior : SparsePrior, at the parameters in question
-    rows : LocalRows, the support rows
-    found : Told, what the given sites tell
+    among : Neighbourhoods, of the support rows among themselves, with the given sites
+    found : Conditioned, of these
     q : Coefficients
     cavity : Cavity, of the support rows
     at, answer : of the queries: where they are, and what their neighbours say
@@ -148,8 +148,8 @@ class Evaluated:
 
     problem: QueryScore
     prior: SparsePrior
-    rows: LocalRows
-    found: Told
+    among: Neighbourhoods
+    found: Conditioned
     q: Coefficients
     cavity: Cavity
     at: Neighbourhoods
@@ -161,28 +161,27 @@ class Evaluated:
 
     def gradient(self) -> np.ndarray:
         """Gradient of the mean score by the parameters; some four times what the score takes."""
-        problem, n = self.problem, len(self.rows.a)
+        problem, rows = self.problem, self.among.support
         d_b, by_q = by_moments(self.answer, self.q, self.d_mean, self.d_variance)
         pulled = pulled_back(problem.executor, PullBack(self.at, [Conditional(d_b, self.d_variance, self.d_mean)]))
-        total, by_sites = by_neighbours(self.at.index, n, pulled.sets[0])
+        total, by_sites = by_neighbours(self.at.index, len(rows.a), pulled.sets[0])
         queries = ByRows(pulled.d_a, np.sum(self.d_variance, axis=0))
         through_sites, pairs = self._through_sweep(by_sites, by_q)
         total += through_sites
-        parts = [(problem.support, self.rows, total), (problem.queries, self.at.rows, queries)]
+        parts = [(problem.support, rows, total), (problem.queries, self.at.rows, queries)]
         by_kernel = kernel_gradient(self.prior, parts, [a + b for a, b in zip(pulled.pairs, pairs, strict=True)])
         return np.append(by_kernel, self.d_log_scale)
 
     def _through_sweep(self, by_sites: Sites, by_q: Coefficients) -> tuple[ByRows, list[np.ndarray]]:
         """What the sites that the sweep made, and q(z), pass on; the sites that it started from are constants."""
-        problem, found, n = self.problem, self.found, len(self.rows.a)
+        among, found = self.among, self.found
         assert found.earlier is not None
         by = self.cavity.pull_back(by_sites)
         d_b, more = by_moments(found.neighbours, self.q, by.b_mean, by.b_variance)
         by_q = Coefficients(by_q.w + more.w, by_q.V + more.V)
-        given = [Conditional(d_b, by.variance, by.mean), by_earlier(found.earlier, problem.sites, self.q, by_q)]
-        at = Neighbourhoods(self.prior.core, self.rows, problem.sites, self.rows, problem.index, problem.n_earlier)
-        pulled = pulled_back(problem.executor, PullBack(at, given))
+        given = [Conditional(d_b, by.variance, by.mean), by_earlier(found.earlier, among.sites, self.q, by_q)]
+        pulled = pulled_back(self.problem.executor, PullBack(among, given))
         total = ByRows(pulled.d_a, sum(np.sum(part.variance, axis=0) for part in given))
         for of_set in pulled.sets:
-            total += by_neighbours(problem.index, n, of_set)[0]
+            total += by_neighbours(among.index, len(among.support.a), of_set)[0]
         return total, pulled.pairs

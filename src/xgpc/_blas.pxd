@@ -3,7 +3,10 @@
 # "lower" refers to its row-major triangle.
 cdef void gemm_tile(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, const double* b, bint transposed,
                     double* c) noexcept nogil
-cdef void gemv_add(Py_ssize_t n, Py_ssize_t m, const double* a, const double* x, double* y) noexcept nogil
+cdef void gemm_products(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double* a, const double* w,
+                        double* products, Py_ssize_t stride) noexcept nogil
+cdef void gemm_sums(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double* a, const double* values,
+                    Py_ssize_t stride, double* sums) noexcept nogil
 cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, const double* x,
                      double* c) noexcept nogil
 cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil

@@ -41,11 +41,22 @@ cdef void gemm_tile(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, c
                       <double*>b, &inner if transposed else &columns, &zero, c, &rows)
 
 
-cdef void gemv_add(Py_ssize_t n, Py_ssize_t m, const double* a, const double* x, double* y) noexcept nogil:
-    # y (m,) += tile a (n, m)^T x (n,)
-    cdef int rows = <int>n, columns = <int>m, step = 1
+cdef void gemm_products(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double* a, const double* w,
+                        double* products, Py_ssize_t stride) noexcept nogil:
+    # products (classes, n), rows ``stride`` apart, = w (classes, m) times tile a (n, m)^T
+    cdef int rows = <int>n, columns = <int>m, count = <int>classes, apart = <int>stride
+    cdef double one = 1.0, zero = 0.0
+    cython_blas.dgemm(b"N", b"N", &rows, &count, &columns, &one, <double*>a, &rows, <double*>w, &columns, &zero,
+                      products, &apart)
+
+
+cdef void gemm_sums(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double* a, const double* values,
+                    Py_ssize_t stride, double* sums) noexcept nogil:
+    # sums (classes, m) += values (classes, n), rows ``stride`` apart, times tile a (n, m)
+    cdef int rows = <int>n, columns = <int>m, count = <int>classes, apart = <int>stride
     cdef double one = 1.0
-    cython_blas.dgemv(b"T", &rows, &columns, &one, <double*>a, &rows, <double*>x, &step, &one, y, &step)
+    cython_blas.dgemm(b"T", b"N", &columns, &count, &rows, &one, <double*>a, &rows, <double*>values, &apart, &one,
+                      sums, &columns)
 
 
 cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, const double* x,

@@ -11,7 +11,7 @@ from uuid import uuid4
 import numpy as np
 
 from libc.math cimport log, log1p
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from . cimport _blas
 from ._kernels cimport (
@@ -196,15 +196,26 @@ cdef void prior_variances(InducingKernel kernel, const real[:, :] X, Py_ssize_t 
         diagonal_block(kernel, X, NULL, start, rows, &work.kernel, &work.diagonal[0])
 
 
-cdef void tile_marginals(const double* diagonal, Py_ssize_t m, Py_ssize_t rows, const double* a, const double* Rinv,
-                         const double* w, double* b, double* norms, double* mean, double* variance) noexcept nogil:
-    # mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2; tile b and norms (rows,) are scratch.
-    cdef Py_ssize_t i
-    xg_norms_and_means(rows, m, a, w, b, norms, mean)
-    _blas.trmm_lower_t(rows, m, Rinv, b)
-    xg_squared_norms(rows, m, b, variance)
-    for i in range(rows):
-        variance[i] += max(diagonal[i] - norms[i], 0.0)
+cdef void tile_marginals(const double* diagonal, Py_ssize_t classes, Py_ssize_t m, Py_ssize_t rows, const double* a,
+                         const double* Rinv, const double* w, double* b, double* norms, Py_ssize_t stride,
+                         double* mean, double* variance) noexcept nogil:
+    # Of each class, ``stride`` apart: mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2; tile b and
+    # norms (rows,) are scratch.
+    cdef Py_ssize_t i, c
+    cdef double* spread = variance
+    if classes > 1:
+        xg_squared_norms(rows, m, a, norms)
+        _blas.gemm_products(rows, m, classes, a, w, mean, stride)
+    for c in range(classes):
+        if classes > 1:
+            memcpy(b, a, rows * m * sizeof(double))
+        else:
+            xg_norms_and_means(rows, m, a, w, b, norms, mean)
+        _blas.trmm_lower_t(rows, m, Rinv + c * m * m, b)
+        spread = variance + c * stride
+        xg_squared_norms(rows, m, b, spread)
+        for i in range(rows):
+            spread[i] += max(diagonal[i] - norms[i], 0.0)
 
 
 cdef void tile_statistics(Py_ssize_t m, Py_ssize_t rows, const double* a, const double* precision,
@@ -228,7 +239,7 @@ def marginals_block(InducingKernel kernel, const real[:, :] X, double[::1] cache
                     Py_ssize_t stop, const double[:, ::1] Linv, const double[:, :, ::1] Rinv, const double[:, ::1] w,
                     Workspace work, double[:, ::1] mean, double[:, ::1] variance):
     """Latent means and variances (C, n) of rows start..stop, written into ``mean`` and ``variance`` there."""
-    cdef Py_ssize_t tile, i, c, rows, m = w.shape[1]
+    cdef Py_ssize_t tile, i, rows, m = w.shape[1]
     cdef double* a = NULL
     with nogil:
         for tile in range(tiles(start, stop, work)):
@@ -236,9 +247,8 @@ def marginals_block(InducingKernel kernel, const real[:, :] X, double[::1] cache
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
             prior_variances(kernel, X, i, rows, work)
-            for c in range(w.shape[0]):
-                tile_marginals(&work.diagonal[0], m, rows, a, &Rinv[c, 0, 0], &w[c, 0], &work.b[0], &work.x2[0],
-                               &mean[c, i], &variance[c, i])
+            tile_marginals(&work.diagonal[0], w.shape[0], m, rows, a, &Rinv[0, 0, 0], &w[0, 0], &work.b[0],
+                           &work.x2[0], mean.shape[1], &mean[0, i], &variance[0, i])
 
 
 def update_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached,
@@ -260,9 +270,8 @@ def update_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, b
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
             prior_variances(kernel, X, i, rows, work)
-            for c in range(w.shape[0]):
-                tile_marginals(&work.diagonal[0], m, rows, a, &Rinv[c, 0, 0], &w[c, 0], &work.b[0], &work.x2[0],
-                               &mean[c, i], &variance[c, i])
+            tile_marginals(&work.diagonal[0], w.shape[0], m, rows, a, &Rinv[0, 0, 0], &w[0, 0], &work.b[0],
+                           &work.x2[0], mean.shape[1], &mean[0, i], &variance[0, i])
             evaluate(site, rows, mean.shape[1], &mean[0, i], &variance[0, i], &y[i], entry(weight, i), &work.site[0],
                      &work.ell[0], &precision[0, i], &linear[0, i])
             for j in range(rows):
@@ -309,30 +318,28 @@ def products_block(InducingKernel kernel, const real[:, :] X, double[::1] cache,
                    Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] w, Workspace work,
                    double[:, ::1] products):
     """Products w A^T of rows start..stop for w (C, m), written into ``products`` (C, stop - start)."""
-    cdef Py_ssize_t tile, i, c, rows, m = w.shape[1]
+    cdef Py_ssize_t tile, i, rows, m = w.shape[1]
     cdef double* a = NULL
     with nogil:
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            for c in range(w.shape[0]):
-                xg_means(rows, m, a, &w[c, 0], &products[c, i - start])
+            _blas.gemm_products(rows, m, w.shape[0], a, &w[0, 0], &products[0, i - start], products.shape[1])
 
 
 def sums_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached, Py_ssize_t start,
                Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] values, Workspace work,
                double[:, ::1] sums):
     """Adds values A of rows start..stop, for ``values`` (C, stop - start), to ``sums`` (C, m)."""
-    cdef Py_ssize_t tile, i, c, rows, m = sums.shape[1]
+    cdef Py_ssize_t tile, i, rows, m = sums.shape[1]
     cdef double* a = NULL
     with nogil:
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            for c in range(sums.shape[0]):
-                _blas.gemv_add(rows, m, a, &values[c, i - start], &sums[c, 0])
+            _blas.gemm_sums(rows, m, sums.shape[0], a, &values[0, i - start], values.shape[1], &sums[0, 0])
 
 
 def gradient_of_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached,
@@ -353,11 +360,11 @@ def gradient_of_block(InducingKernel kernel, const real[:, :] X, double[::1] cac
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
+            _blas.gemm_products(rows, m, w.shape[0], a, &w[0, 0], &work.mean[0], rows)
             for c in range(w.shape[0]):
                 _blas.gemm_tile(rows, m, m, a, &M[c, 0, 0], False, &work.term[0])
-                xg_means(rows, m, a, &w[c, 0], &work.mean[0])
                 for j in range(rows):
-                    work.linear[j] = linear[c, i + j] - precision[c, i + j] * work.mean[j]
+                    work.linear[j] = linear[c, i + j] - precision[c, i + j] * work.mean[c * rows + j]
                     work.residual[j] = (0.0 if c == 0 else work.residual[j]) - 0.5 * precision[c, i + j]
                 xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], &work.term[0], c > 0, G)
             gradient_block(kernel, X, i, rows, G, &work.kernel, &work.a[0], &terms[0], &shapes[0], &sums[0, 0],

@@ -227,14 +227,11 @@ XG_CLONES static void xg_softmax_sites(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t
             moment[i] += F[i] * R[i] * (rule.t[i] - centre[i]);
         }
         for (ptrdiff_t c = 0; c < classes; ++c) {
-            const double *restrict r = XG_AT(c, XG_HAZARD);
-            double *restrict p = XG_AT(c, XG_FIRST_SUM), *restrict precision = XG_AT(c, XG_SECOND_SUM);
-            XG_EACH_LANE
-            {
-                double share = F[i] * r[i];
-                p[i] += share;
-                precision[i] += share * xg_max(R[i] - r[i], 0.0);
-            }
+            const double *r = XG_AT(c, XG_HAZARD);
+            double *p = XG_AT(c, XG_FIRST_SUM), *precision = XG_AT(c, XG_SECOND_SUM), share[XG_GROUP];
+            XG_EACH_LANE share[i] = F[i] * r[i];
+            XG_EACH_LANE p[i] += share[i];
+            XG_EACH_LANE precision[i] += share[i] * xg_max(R[i] - r[i], 0.0);
         }
     }
     /* The mass is one, but for the rule. */

@@ -21,7 +21,7 @@ from .estimator import LatentClassifier
 from .inference.correction import bound_gap, corrected_marginals, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
 from .learning.queries import Queries
-from .learning.stages import no_gain, parameters_at_bounds
+from .learning.stages import more_iterations, no_gain, parameters_at_bounds
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise, resolve
@@ -331,15 +331,16 @@ class GPClassifier(LatentClassifier):
         terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
         unfinished = list(learned.problems)
         if not converged:
-            unfinished.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior")
-        gap = bound_gap(training, point)
-        return Inferred(point, learned.n_iter or n_steps, unfinished, terms, gap, learned.local, learned.scores)
+            problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"
+            unfinished.append(more_iterations(problem))
+        n_iter, notes, gap = learned.n_iter or n_steps, learned.notes, bound_gap(training, point)
+        return Inferred(point, n_iter, unfinished, notes, terms, gap, learned.local, learned.scores)
 
     def _publish(self, data: Data, inferred: Inferred) -> None:
         point, elbo = inferred.point, inferred.point.elbo
         unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * data.source.total_weight
-        messages = [f"{what}. The fit can be used; raise max_iter for a higher bound, or tol." for what in unfinished]
-        if self.optimizer is not None:
+        messages = [*unfinished, *inferred.notes]
+        if self.optimizer is not None and not inferred.notes:
             messages += parameters_at_bounds([group.spec for group in point.q.prior.groups])
             if self.kernel is not None and inferred.local is None:
                 messages += no_gain(elbo, coin)

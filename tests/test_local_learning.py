@@ -320,11 +320,41 @@ def test_bad_numbers_of_neighbours(n_neighbors):
         fit(X, y, n_neighbors=n_neighbors)
 
 
-@pytest.mark.parametrize("query_split", [5, "time", lambda X: X, TimeSeriesSplit])
+class OnlySplit:
+    def split(self, X, y=None, groups=None):
+        yield np.arange(20), np.arange(20, 40)
+
+
+@pytest.mark.parametrize("query_split", [5, "time", lambda X: X, TimeSeriesSplit, OnlySplit(), [([0, 1], [2, 3])]])
 def test_bad_splitters(query_split):
     X, y = moons(40)
-    with pytest.raises(ValueError, match=r"query_split must be .*\(an instance, not the class\), or None; got"):
+    what = r"query_split must be an object with the methods split and get_n_splits, .*"
+    with pytest.raises(ValueError, match=what + r"\(an instance, not the class\), or None; got"):
         fit(X, y, query_split=query_split)
+
+
+class Repeating(KFold):
+    """One side has a row twice, the last of it."""
+
+    def __init__(self, n_splits, side):
+        super().__init__(n_splits)
+        self.side = side
+
+    def split(self, X, y=None, groups=None):
+        for split in super().split(X, y, groups):
+            yield [np.append(rows, rows[-1]) if self.side == side else rows for side, rows in enumerate(split)]
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_splits_have_each_row_once(side):
+    X, y = moons(40)
+    with pytest.raises(ValueError, match=r"cannot divide 40 rows: .* has row \d+ 2 times. Give each row once"):
+        fit(X, y, n_neighbors=5, query_split=Repeating(4, side))
+
+
+def test_a_single_row_that_is_left_cannot_be_divided():
+    with pytest.raises(ValueError, match=r"query_split=KFold.* leaves a single row to learn from .* Give more rows, a"):
+        fit(np.eye(2), np.array([0, 1]), n_neighbors=1, query_split=KFold(2))
 
 
 class Leaking(KFold):

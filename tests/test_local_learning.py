@@ -196,6 +196,19 @@ def test_the_columns_of_a_history_are_described():
     assert [name for name in sorted(columns) if f"``{name}``" not in history.__doc__] == []
 
 
+@pytest.mark.parametrize("params", [{}, {"n_inducing": "auto"}, {"n_inducing": "auto", "optimizer": None}])
+def test_decisions_are_rows_of_the_history(params):
+    """Its other rows have an empty string, as the classifier's text says."""
+    assert '[text for text in model.history_.get("decision", ()) if text]' in GPClassifier.__doc__
+    X, y = moons(60)
+    model = fit(X, y, max_iter=3, **params)
+    found = [text for text in model.history_.get("decision", ()) if text]
+    assert len(found) == (1 if params else 0)
+    if found:
+        gains = np.isfinite(rows_of(model, "decision")["elbo"])
+        assert len(model.history_["decision"]) == len(model.history_["seconds"]) > np.sum(gains) == 1
+
+
 def test_neighbours_are_left_where_they_tell_nothing():
     rng = np.random.default_rng(0)
     X, noise = rng.normal(size=(2100, 2)), rng.logistic(size=2100)

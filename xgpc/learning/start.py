@@ -117,6 +117,9 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
     n_kernels = _number_of_kernels(model, training.n_latents, previous)
     if previous is not None and len(previous.prior.groups) != n_kernels:
         previous = None
+    if previous is None and model.warm_start and hasattr(model, "posterior_"):
+        what = "features, classes, or number of latent functions or kernels"
+        data.history.add(decision=f"the previous fit has other {what}: this one begins anew")
     noise = first_label_noise(model, previous)
     site = data.likelihood.site(data.bound, len(data.classes), data.label_noise, noise)
     method = model.inducing_points if isinstance(model.inducing_points, str) else None

@@ -276,7 +276,7 @@ class GPClassifier(LatentClassifier):
         Warns
         -----
         ConvergenceWarning
-            If ``max_iter`` was reached, or kernel parameters have run to their bounds.
+            If ``max_iter`` was reached, kernel parameters have run to their bounds, or query rows tell of no kernel.
         """
         return self._fitted(X, y, sample_weight, groups=groups)
 

@@ -151,8 +151,12 @@ def test_warm_start_converges_at_once_and_to_the_same_posterior():
 def test_warm_start_with_other_features_starts_afresh():
     X, y = moons(100)
     model = GPClassifier(n_inducing=10, optimizer=None, warm_start=True, random_state=0).fit(X, y)
+    assert "decision" not in model.history_
     model.fit(X[:, :1], y)
     assert model.inducing_points_.shape == (10, 1)
+    assert "begins anew" in model.history_["decision"][0]
+    # It goes on where it can, without a word.
+    assert "decision" not in model.fit(X[:, :1], y).history_
 
 
 def test_predictions_agree_with_each_other():

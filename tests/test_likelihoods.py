@@ -273,6 +273,7 @@ def test_warm_start_with_other_classes_starts_anew(share):
     for labels in (np.array(["a", "b", "c"])[y], (y == 2).astype(int)):
         assert quietly(model, X, labels).elbo_ == learned(X, labels, **params).elbo_
         assert model.classes_.tolist() == np.unique(labels).tolist()
+        assert "begins anew" in model.history_["decision"][0]
     # Nor is a kernel of one sharing a start for the other.
     model.set_params(share="none" if share == "kernel" else "kernel")
     expected = learned(X, labels, **params | {"share": model.share})

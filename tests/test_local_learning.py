@@ -196,6 +196,19 @@ def test_the_columns_of_a_history_are_described():
     assert [name for name in sorted(columns) if f"``{name}``" not in history.__doc__] == []
 
 
+@pytest.mark.parametrize("params", [{}, {"n_inducing": "auto"}, {"n_inducing": "auto", "optimizer": None}])
+def test_decisions_are_rows_of_the_history(params):
+    """Its other rows have an empty string, as the classifier's text says."""
+    assert '[text for text in model.history_.get("decision", ()) if text]' in GPClassifier.__doc__
+    X, y = moons(60)
+    model = fit(X, y, max_iter=3, **params)
+    found = [text for text in model.history_.get("decision", ()) if text]
+    assert len(found) == (1 if params else 0)
+    if found:
+        gains = np.isfinite(rows_of(model, "decision")["elbo"])
+        assert len(model.history_["decision"]) == len(model.history_["seconds"]) > np.sum(gains) == 1
+
+
 def test_neighbours_are_left_where_they_tell_nothing():
     rng = np.random.default_rng(0)
     X, noise = rng.normal(size=(2100, 2)), rng.logistic(size=2100)
@@ -308,10 +321,16 @@ def test_bad_numbers_of_neighbours(n_neighbors):
         fit(X, y, n_neighbors=n_neighbors)
 
 
-@pytest.mark.parametrize("query_split", [5, "time", lambda X: X, TimeSeriesSplit])
+class OnlySplit:
+    def split(self, X, y=None, groups=None):
+        yield np.arange(20), np.arange(20, 40)
+
+
+@pytest.mark.parametrize("query_split", [5, "time", lambda X: X, TimeSeriesSplit, OnlySplit(), [([0, 1], [2, 3])]])
 def test_bad_splitters(query_split):
     X, y = moons(40)
-    with pytest.raises(ValueError, match=r"query_split must be .*\(an instance, not the class\), or None; got"):
+    what = r"query_split must be an object with the methods split and get_n_splits, .*"
+    with pytest.raises(ValueError, match=what + r"\(an instance, not the class\), or None; got"):
         fit(X, y, query_split=query_split)
 
 

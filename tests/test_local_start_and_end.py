@@ -15,10 +15,14 @@ from support.reference import moons
 
 from xgpc import GPClassifier
 from xgpc.inference import local_sites
+from xgpc.inference.history import History
 from xgpc.inference.links import LINKS
 from xgpc.kernels.spec import KernelSpec
-from xgpc.learning.local import LOG_SCALE_BOUNDS, LOG_SCALE_CHANGE, Asked, nearer
+from xgpc.learning import local
+from xgpc.learning.local import LOG_SCALE_BOUNDS, LOG_SCALE_CHANGE, Asked, Task, by_frequencies, nearer
+from xgpc.learning.queries import Queries
 from xgpc.learning.query_score import Scores
+from xgpc.rows.executor import Threads
 from xgpc.rows.source import ArraySource
 
 FACTOR = 0.3
@@ -51,6 +55,91 @@ def test_labels_that_change_many_times_are_seen(random_state):
     model = fit(X, y, n_inducing="auto", random_state=random_state)
     assert model.n_neighbors_ == 24
     assert losses(model, T, t).mean() < 0.4
+
+
+@pytest.mark.parametrize("random_state", range(3))
+def test_labels_that_change_over_few_rows_are_seen(random_state):
+    """Some eleven rows a field: half of the rows have their neighbours within more than a field, from where the score
+    of kernels does not rise."""
+    X, y = board(700, random_state)
+    T, t = board(2000, 10)
+    model = fit(X, y, n_inducing="auto", n_neighbors=24, random_state=random_state)
+    assert losses(model, T, t).mean() < 0.52
+    # Two more kernels were tried in the first round.
+    rounds = model.history_["learned_score"]
+    scores = rounds[np.isfinite(rounds)]
+    assert len(scores) == 8
+    assert np.all(scores[:5] < -0.68)
+    assert np.all(scores[5:] > -0.6)
+
+
+def test_fits_that_tell_something_begin_nowhere_else(monkeypatch):
+    X, y = board(700, 0)
+    T, _ = board(50, 10)
+    model = fit(X, y, n_neighbors=8)
+    assert np.isfinite(model.history_["learned_score"]).sum() == 6
+    monkeypatch.setattr(local, "tells", lambda task, learnt, fitted=0: True)
+    assert np.array_equal(fit(X, y, n_neighbors=8).predict_proba(T), model.predict_proba(T))
+
+
+@pytest.mark.parametrize("optimizer", ["profile", None])
+def test_random_labels_are_said_to_tell_nothing(optimizer):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 2)), rng.integers(0, 2, 300)
+    model = GPClassifier(n_inducing=16, n_neighbors=10, optimizer=optimizer, random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    said = [str(one.message) for one in caught]
+    if optimizer is None:
+        assert said == []
+        return
+    (message,) = said
+    assert message.startswith(
+        "135 query rows are not clearly better known with 10 neighbours than by the frequencies of the classes"
+    )
+    assert "run to their bounds" not in message
+    # What was learned without neighbours stays, and is no second round's.
+    assert type(model.kernel_.k2) is RBF
+    assert model.local_posterior_.variance_scale > 0.7
+    assert model.converged_
+    decision = [value for value in model.history_["decision"] if value][-1]
+    assert message.startswith(str(decision))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_frequencies_are_those_of_weights(weighted):
+    X, y = moons(40)
+    weight = np.random.default_rng(0).gamma(2.0, size=40) if weighted else np.ones(40)
+    with Threads(1) as executor:
+        source, link = ArraySource(X, 2.0 * y - 1.0, weight), LINKS["logit", "exact"](2)
+        queries = Queries(40, None, None, y, np.random.RandomState(0))
+        task = Task(executor, source, link, None, 5, queries, History())
+        asked = np.array([3, 7, 8])
+        expected = [np.log(np.sum(weight[y == y[i]]) / np.sum(weight)) for i in asked]
+        assert_allclose(by_frequencies(task, asked), expected)
+
+
+def line(n, rng):
+    X = rng.normal(size=(n, 5))
+    return X, (2.0 * X[:, 0] + X[:, 1] + rng.logistic(size=n) > 0.0).astype(int)
+
+
+def test_few_rows_keep_what_is_learned_without_neighbours():
+    """Six of 14 rows would be the queries of five length scales, which are then worse than the classes' frequencies."""
+    found = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        (X, y), (T, t) = line(14, rng), line(1000, rng)
+        model = fit(X, y, n_inducing="auto", n_neighbors=5)
+        share = np.bincount(y) / 14
+        found.append((losses(model, T, t).mean(), -np.log(share[t]).mean()))
+        assert "query rows are 6, fewer than the 20" in [value for value in model.history_["decision"] if value][-1]
+    loss, by_share = np.mean(found, axis=0)
+    assert loss < by_share
+    # Of nine rows none are kept apart, and both kernels are of the same rows.
+    X, y = line(9, np.random.default_rng(1))
+    assert fit(X, y, n_neighbors=5).kernel_ == fit(X, y, n_neighbors=0).kernel_
 
 
 @pytest.mark.parametrize("kernel", [RBF([3.0, 40.0]), 2.0 * Matern(9.0, nu=1.5) + C(2.0) * RBF([3.0, 3.0])])
@@ -164,6 +253,8 @@ def test_sites_that_go_on_leave_what_is_learned_without(n_neighbors, monkeypatch
     # It is no surprise to who did not ask for neighbours.
     said = [str(one.message) for one in caught if "did not converge" in str(one.message)]
     assert len(said) == (n_neighbors != "auto")
+    # What it advises is of use there.
+    assert all("Bound its variance" in one and "raise max_iter" not in one for one in said)
     assert "did not converge" in [value for value in model.history_["decision"] if value][-1]
     assert model.n_neighbors_ == 0
     assert model.local_posterior_ is None

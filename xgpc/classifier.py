@@ -21,7 +21,7 @@ from .estimator import LatentClassifier
 from .inference.correction import bound_gap, corrected_marginals, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
 from .learning.queries import Queries
-from .learning.stages import no_gain, parameters_at_bounds
+from .learning.stages import more_iterations, no_gain, parameters_at_bounds
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise, resolve
@@ -68,12 +68,13 @@ class GPClassifier(LatentClassifier):
         With k > 0 a prediction also takes what the k nearest training rows, by the learned length scales, know of the
         residual that inducing points leave: for classes that change over short distances ([7]_; bound "exact" of
         "logit", "probit" and, with a shared kernel, "softmax"). The kernel, and a factor of the predictions' variances
-        (``local_posterior_.variance_scale``, 1 at most), are then learned by the mean log probability
-        of query rows, predicted from the others; the default kernel's RBF gives way to a Matern kernel. The training
-        rows become part of the model, and of its file. A sweep over the sites, and a prediction, take O(k^3) a row;
-        n - 1 are taken at most. 0: none. "auto": for two classes and 2000 rows or more 24, if they raise the mean log
-        probability of rows kept apart by more than its standard error, and by more than .001 nats.
-        ``n_inducing="auto"`` then adds points where neighbours alone gain little, 256 at most. Mini-batches have none.
+        (``local_posterior_.variance_scale``, 1 at most), are then learned by the mean log probability of query rows,
+        predicted from the others, if these are 20 or more and better known than by class frequencies; the default
+        kernel's RBF gives way to a Matern kernel. The training rows become part of the model and its file. Time: a fit
+        makes tens of sweeps of O(n k^3), a prediction takes O(k^3) a row; k is n - 1 at most, usually some tens. 0:
+        none. "auto": for two classes and 2000 rows or more 24, if they raise the mean log probability of rows kept
+        apart by more than its standard error, and by more than .001 nats. ``n_inducing="auto"`` then adds points where
+        neighbours alone gain little, 256 at most. Mini-batches have none.
     query_split : splitter of scikit-learn or None, default=None
         How rows kept apart, and query rows with neighbours, are chosen: as the model will be used. None: at random, or
         by ``groups``; ``TimeSeriesSplit()`` for rows in order of time. Its ``split`` gets zeros (n, 1) as X, class
@@ -122,16 +123,15 @@ class GPClassifier(LatentClassifier):
         Mini-batch: stop, after two epochs or more, when the relative change of the averaged natural parameters is below
         ``tol``, on average over five iterations. Rounds with neighbours, and their sites, have limits of their own.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the sample weights. "balanced": n / (C n_c) by numbers of rows, whatever their weights, as SVC and
-        trees do in scikit-learn; its LogisticRegression sums weights since version 1.7.
+        Multiplies the sample weights. "balanced": n / (C n_c) by numbers of rows, whatever their weights, as in SVC.
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
         of all rows: without neighbours a refit on the same data does not lower it, but for rounding. Between a full
-        Gaussian process and inducing points, kernel and sites go over; the points are new.
+        Gaussian process and inducing points, kernel and sites go over; the points are new. With other features, other
+        classes, or another number of latent functions or kernels, a fit begins anew, as ``decision`` then says.
     n_jobs : int or None, default=None
-        Threads over blocks of rows, in passes over all of them; the steps of mini-batches take one. Results do not
-        depend on it, bit for bit.
+        Threads over blocks of rows; the steps of mini-batches take one. Results do not depend on it, bit for bit.
     random_state : int, RandomState or None, default=None
         Sampling of rows for start values, inducing points and mini-batches.
     verbose : int, default=0
@@ -161,10 +161,10 @@ class GPClassifier(LatentClassifier):
         A row for each evaluation of the optimizer (``theta`` as scikit-learn has it), each ``decision``, in words, each
         iteration of the posterior and each round with neighbours. All rows have ``seconds`` since the start and most
         ``elbo``, the bound on the ``n_rows`` rows in use, with ``n_inducing`` points: compare it at the same ``n_rows``
-        only. NaN where a row has no value; columns that no row has are missing. All columns, and what the rows of a
-        round are: ``help("xgpc.inference.history")``.
-    n_iter_ : int
-        Iterations of the optimizer in all stages, or of the posterior without one.
+        only. Columns that no row has are missing; NaN where a row has no value, an empty string in ``decision``: all
+        decisions are ``[text for text in model.history_.get("decision", ()) if text]``. All columns, and what the rows
+        of a round are: ``help("xgpc.inference.history")``.
+    n_iter_ : int, iterations of the optimizer in all stages, or of the posterior without one
     converged_ : bool
         Whether optimizer and posterior ended by ``tol``: not by ``max_iter``, nor where the optimizer could not go on.
     jitter_ : float
@@ -276,7 +276,7 @@ class GPClassifier(LatentClassifier):
         Warns
         -----
         ConvergenceWarning
-            If ``max_iter`` was reached, or kernel parameters have run to their bounds.
+            If ``max_iter`` was reached, kernel parameters have run to their bounds, or query rows tell of no kernel.
         """
         return self._fitted(X, y, sample_weight, groups=groups)
 
@@ -331,15 +331,16 @@ class GPClassifier(LatentClassifier):
         terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
         unfinished = list(learned.problems)
         if not converged:
-            unfinished.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior")
-        gap = bound_gap(training, point)
-        return Inferred(point, learned.n_iter or n_steps, unfinished, terms, gap, learned.local, learned.scores)
+            problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"
+            unfinished.append(more_iterations(problem))
+        n_iter, notes, gap = learned.n_iter or n_steps, learned.notes, bound_gap(training, point)
+        return Inferred(point, n_iter, unfinished, notes, terms, gap, learned.local, learned.scores)
 
     def _publish(self, data: Data, inferred: Inferred) -> None:
         point, elbo = inferred.point, inferred.point.elbo
         unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * data.source.total_weight
-        messages = [f"{what}. The fit can be used; raise max_iter for a higher bound, or tol." for what in unfinished]
-        if self.optimizer is not None:
+        messages = [*unfinished, *inferred.notes]
+        if self.optimizer is not None and not inferred.notes:
             messages += parameters_at_bounds([group.spec for group in point.q.prior.groups])
             if self.kernel is not None and inferred.local is None:
                 messages += no_gain(elbo, coin)

@@ -83,7 +83,8 @@ ALLOWED: dict[str, Rule] = {
     ),
     "query_split": (
         lambda value: value is None or _is_splitter(value),
-        "a scikit-learn splitter, such as TimeSeriesSplit() (an instance, not the class), or None",
+        "an object with the methods split and get_n_splits, which divides any number of rows, such as scikit-learn's "
+        "TimeSeriesSplit() (an instance, not the class), or None",
     ),
     "batch_size": (lambda value: value is None or _is_positive_integer(value), "a positive integer or None"),
     "max_iter": (_is_positive_integer, "a positive integer"),
@@ -244,6 +245,7 @@ def training_data(
         factors = _class_factors(model.class_weight, classes, classes[codes])
     weight = None
     if sample_weight is not None:
+        _refuse_no_weights(sample_weight, rows.shape[0])
         weight = _check_sample_weight(sample_weight, rows, dtype=np.float64)
         if np.any(weight < 0):
             raise ValueError(f"sample_weight must not be negative; its least value is {np.min(weight):g}.")
@@ -261,6 +263,23 @@ def training_data(
         weight = factors[codes] * (1.0 if weight is None else weight)
         check_weight_range(weight)
     return rows, codes, classes, weight
+
+
+def _refuse_no_weights(sample_weight: Any, n_rows: int) -> None:
+    """ValueError for weights that are no real numbers, even if they could be read as such: strings, dates, mappings."""
+    what = f"sample_weight must be a real number for each of the {n_rows} rows, or one for all"
+    try:
+        values = np.asarray(sample_weight)
+    except ValueError as error:
+        raise ValueError(f"{what}; it is no array: {error}") from error
+    others: list[Any] = values.ravel()[:1].tolist() if values.dtype.kind not in "biuf" else []
+    if values.dtype.kind == "O":
+        others = [value for value in values.ravel() if not (isinstance(value, numbers.Number) or _is_missing(value))]
+    if len(others):
+        raise ValueError(
+            f"{what}; it has {others[0]!r} of type {type(others[0]).__name__}. Give numbers, as "
+            "np.asarray(sample_weight, dtype=float) makes of numbers in strings; class_weight takes weights of classes."
+        )
 
 
 def checked_groups(groups: Any, y: Any, sample_weight: Any) -> np.ndarray:
@@ -288,6 +307,12 @@ def _class_factors(class_weight: Any, classes: np.ndarray, y: np.ndarray) -> np.
     classifiers in every version. Its LogisticRegression counted rows up to version 1.6, and sums sample weights since
     1.7.
     """
+    is_dict = isinstance(class_weight, dict) and all(isinstance(one, numbers.Real) for one in class_weight.values())
+    if not (is_dict or is_name(class_weight, ("balanced",))):
+        raise ValueError(
+            "class_weight must be a dict of numbers, a weight for each class such as {'no': 1.0, 'yes': 5.0}, "
+            f"'balanced' or None; got {class_weight!r}."
+        )
     factors = compute_class_weight(class_weight, classes=classes, y=y)
     if not np.all((factors > 0.0) & np.isfinite(factors)):
         raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")

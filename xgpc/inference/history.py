@@ -10,15 +10,18 @@ Iterations of the posterior
     ``iteration``, or ``epoch`` of mini-batches; ``elbo``; ``learning_rate``; of mini-batches their ``change`` and
     ``log_likelihood``.
 Decisions
-    ``decision``, in words: on the number of inducing points, with ``gain_per_point``; on neighbours, with
-    ``query_score``; on a kernel for each class; to keep the previous hyperparameters, or the posterior that
-    mini-batches started from.
+    ``decision``, in words, empty in all other rows: on the number of inducing points, with ``gain_per_point``; on
+    neighbours, with ``query_score``; on the kernel learned without neighbours, where query rows tell of no better one;
+    on a kernel for each class; to begin anew where a warm start cannot go on; to keep the previous hyperparameters, or
+    the posterior that mini-batches started from.
 Rounds with neighbours
     A round takes ``n_rows`` rows, some of them queries, which are predicted from ``n_neighbors`` of the others. It
     makes ``searches`` for these and ``sweeps`` over their sites, then maximises the mean log probability of the
     queries: ``query_score`` at the round's start, ``learned_score`` at its end, after so many ``evaluations`` of the
     score and its gradient (a number of the round, where ``evaluation`` numbers rows). The first rows try where to
-    begin, with no evaluations, and kernels of different roughness; the last is the second round.
+    begin, with no evaluations, and kernels of different roughness; the last is the second round. Where the queries are
+    not clearly better known than by the frequencies of the classes, such kernels are tried from short length scales,
+    too; if these do not help, or queries are too few to learn a kernel from, there is no second round.
 Sites of all rows
     ``n_neighbors``, ``searches`` and ``sweeps`` alone, or beside the decision by rows kept apart.
 """

@@ -105,6 +105,12 @@ class Queries:
                 "are not kept apart are divided again. Give a splitter that divides any number of rows, such as "
                 "TimeSeriesSplit(), or leave query_split=None and give fit(X, y, groups=...) which belong together."
             )
+        if n_rows < 2:
+            raise ValueError(
+                f"query_split={splitter!r} leaves a single row to learn from where those that its last split asks are "
+                "kept apart, and one row cannot be divided again into rows to learn from and rows to ask. Give more "
+                "rows, a splitter whose last split asks fewer of them, or None, for random queries."
+            )
         try:
             found = splitter.split(np.zeros((n_rows, 1)), self.labels, self.groups)
             splits = deque((_checked(split, n_rows) for split in found), maxlen=KEPT_SPLITS)
@@ -151,4 +157,11 @@ def _row_numbers(rows: Any, n_rows: int) -> np.ndarray:
     if least < 0 or largest >= n_rows:
         outside = least if least < 0 else largest
         raise ValueError(f"row numbers must be from 0 to {n_rows - 1}; it gave {outside}")
-    return np.unique(rows).astype(np.intp)
+    numbers, counts = np.unique(rows, return_counts=True)
+    if len(numbers) < len(rows):
+        most = int(np.argmax(counts))
+        raise ValueError(
+            f"an array of row numbers has row {numbers[most]} {counts[most]} times. Give each row once; what it counts "
+            "for is for fit(X, y, sample_weight=...) to say"
+        )
+    return numbers.astype(np.intp)

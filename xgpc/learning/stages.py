@@ -110,6 +110,11 @@ def parameters_at_bounds(specs: Sequence[KernelSpec]) -> list[str]:
     ]
 
 
+def more_iterations(problem: str) -> str:
+    """A message on what has not converged."""
+    return f"{problem}. The fit can be used; raise max_iter for a higher bound, or tol."
+
+
 def no_gain(elbo: float, guessing: float) -> list[str]:
     """A message on a learned bound that is no better than that of guessing, if it is not."""
     if elbo > NO_GAIN * guessing:
@@ -295,5 +300,5 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
         other = learner.learn(prior.rebuilt(specs, prior.Z), None, beginning.grow_to)
         if learner.comparable(other) > learner.comparable(outcome):
             outcome = other
-    problems = (outcome.problem,) if outcome.problem and max_iter == model.max_iter else ()
+    problems = (more_iterations(outcome.problem),) if outcome.problem and max_iter == model.max_iter else ()
     return Learned(beginning, outcome.q, outcome.q.prior, outcome.site, learner.n_iter, problems)

@@ -69,8 +69,10 @@ class Beginning:
 
 @dataclass(frozen=True)
 class Learned:
-    """What learning ends with: a posterior of some of the rows, or None, a prior and a site; and what it lacks.
+    """What learning ends with: a posterior of some of the rows, or None, a prior and a site.
 
+    ``problems`` are messages on what did not converge, ``notes`` others that users should see: a kernel that
+    tells nothing, which may well be at its bounds, though these are not what keeps it.
     With neighbours also the local posterior of all rows, whose prior is ``prior``, and scores of rows kept apart.
     """
 
@@ -80,13 +82,14 @@ class Learned:
     site: Site
     n_iter: int = 0
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     local: LocalPosterior | None = None
     scores: Scores | None = None
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """The posterior of all rows, with its pass; iterations; what went short; the terms of its correction; its gap.
+    """The posterior of all rows, with its pass; iterations; messages; the terms of its correction; its gap.
 
     With neighbours also the local posterior, and the scores of rows that it was not learned from.
     """
@@ -94,6 +97,7 @@ class Inferred:
     point: Point[KernelPosterior]
     n_iter: int
     unfinished: list[str]
+    notes: tuple[str, ...]
     correction: Natural | None
     bound_gap: float | None
     local: LocalPosterior | None = None
@@ -113,6 +117,9 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
     n_kernels = _number_of_kernels(model, training.n_latents, previous)
     if previous is not None and len(previous.prior.groups) != n_kernels:
         previous = None
+    if previous is None and model.warm_start and hasattr(model, "posterior_"):
+        what = "features, classes, or number of latent functions or kernels"
+        data.history.add(decision=f"the previous fit has other {what}: this one begins anew")
     noise = first_label_noise(model, previous)
     site = data.likelihood.site(data.bound, len(data.classes), data.label_noise, noise)
     method = model.inducing_points if isinstance(model.inducing_points, str) else None

@@ -17,19 +17,22 @@ from ..inference.local_sites import start_sites
 from ..rows.source import ArraySource, labels_and_weights
 from .local import (
     DEFAULT_NEIGHBORS,
+    LEAST_QUERIES,
     ROUNDS,
     Asked,
     Learnt,
     Task,
     ask,
+    by_frequencies,
     chosen,
     first_round,
     fit_sites,
     moved,
     second_round,
+    tells,
 )
 from .paired import is_better
-from .query_score import Scores
+from .query_score import Scores, standard_error
 from .share import learn as learn_without
 from .stages import Subsets
 from .stages import learn as learn_sparse
@@ -40,6 +43,8 @@ from .start import Beginning, Data, Learned
 START_ROWS = 16_000
 # Fewer rows cannot tell by a few per cent of them whether neighbours pay.
 MIN_ROWS = 2000
+# More neighbours than this are warned of. A fit of 800 rows took .8, 1.6, 5, 20 and 51 s with 24, 50, 100, 200 and 300.
+MANY_NEIGHBORS = 200
 # Gain of the mean log probability of the first round's queries, in nats, below which more inducing points are added
 # before the kernel is learned on: where most of the structure is no matter of neighbours they help, too (magic .303
 # with 64 points and .295 with 256, higgs .549 and .539, 512 points alone .302 and .549). Electricity and covtype gain
@@ -98,13 +103,16 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
     if note:
         data.history.add(decision=note)
         if not is_auto:
-            # Shown where the user calls fit.
-            warnings.warn(
+            _warn(
                 f"n_neighbors={model.n_neighbors}, but {note}. For neighbours leave batch_size=None; for none give "
-                "n_neighbors=0.",
-                UserWarning,
-                stacklevel=5,
+                "n_neighbors=0."
             )
+    if k > MANY_NEIGHBORS:
+        _warn(
+            f"n_neighbors={model.n_neighbors}: time grows with the cube of the neighbours, here {k}, for each row of a "
+            f"prediction and of some tens of sweeps over all {data.source.n_rows} rows. Tens are usual "
+            f"(n_neighbors='auto' takes {DEFAULT_NEIGHBORS}); for all rows at once there is inducing_points='all'."
+        )
     if not k or not isinstance(data.source, ArraySource):
         return learn_without(model, data, beginning)
     rows, asked = data.queries.decision()
@@ -133,9 +141,36 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
         reason = f"the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps: none are taken"
         data.history.add(decision=reason)
         found = _without(model, data, beginning, both)
-        return found if is_auto else replace(found, problems=(*found.problems, reason))
+        return found if is_auto else replace(found, problems=(*found.problems, f"{reason}. {_advice(learnt)}"))
     n_iter = both.sparse.n_iter + learnt.n_iter
-    return replace(both.sparse, beginning=beginning, prior=learnt.prior, n_iter=n_iter, local=local, scores=scores)
+    return replace(
+        both.sparse,
+        beginning=beginning,
+        prior=learnt.prior,
+        n_iter=n_iter,
+        local=local,
+        scores=scores,
+        notes=() if is_auto else both.notes,
+    )
+
+
+def _warn(message: str) -> None:
+    """Shown where the user calls ``fit``."""
+    warnings.warn(message, UserWarning, stacklevel=6)
+
+
+def _advice(learnt: Learnt) -> str:
+    """What to do where sites do not converge.
+
+    Of given kernels with variances from 1 to 1e5, and 2 to 60 neighbours, none of variance 1 took more sweeps than
+    there are, and one of 192 of two classes; but a third of those of three and five classes and variances from 100,
+    most of which had not converged after eight times as many, either.
+    """
+    return (
+        "It comes of large variances of the kernel, mostly with several classes; here the kernel is "
+        f"{learnt.prior.spec.kernel}. Bound its variance, as kernel=ConstantKernel(1.0, (0.01, 10.0)) * RBF() does, "
+        "take another number of neighbours, or give n_neighbors=0; max_iter and tol change nothing here."
+    )
 
 
 @dataclass(frozen=True)
@@ -148,12 +183,14 @@ class Both:
     fitted : the posterior of these rows that it makes
     is_done : whether it is all that can be learned without
     learnt : with neighbours
+    notes : what users should know of it
     """
 
     sparse: Learned
     fitted: KernelPosterior
     is_done: bool
     learnt: Learnt
+    notes: tuple[str, ...]
 
 
 def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Both:
@@ -174,7 +211,36 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     else:
         doublings = max(0.0, np.log2(task.source.n_rows / ROUNDS[0][0]))
         learnt = chosen(tried, ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings)
-    return Both(sparse, fitted, is_done, second_round(task, moved(learnt, _prior(sparse)), max_iter))
+    notes = _notes(task, tried) if max_iter else ()
+    if not any(tells(task, one) for one in tried):
+        # There is nothing to learn on from.
+        return Both(sparse, fitted, is_done, replace(learnt, prior=_prior(sparse)), notes)
+    return Both(sparse, fitted, is_done, second_round(task, moved(learnt, _prior(sparse)), max_iter), notes)
+
+
+def _notes(task: Task, tried: list[Learnt]) -> tuple[str, ...]:
+    """What users should know of a first round that tells nothing; it goes into the history, too."""
+    if any(tells(task, one) for one in tried):
+        return ()
+    (before,) = tried
+    n_queries, kept = len(before.asked), "the kernel is that learned without neighbours"
+    if n_queries < LEAST_QUERIES:
+        few = f"query rows are {n_queries}, fewer than the {LEAST_QUERIES} that a kernel is learned from: {kept}"
+        task.history.add(decision=few)
+        return ()
+    score, weight, others = before.learned.mean, before.learned.weight, by_frequencies(task, before.asked)
+    error = standard_error(before.learned.values - others, weight)
+    none = (
+        f"{n_queries} query rows are not clearly better known with {task.n_neighbors} neighbours than by the "
+        f"frequencies of the classes, wherever the kernel begins (mean log probability {score:.4g} and "
+        f"{np.average(others, weights=weight):.4g}, standard error of the difference {error:.2g}): {kept}"
+    )
+    task.history.add(decision=none)
+    advice = (
+        "Where the features tell the classes apart, more rows may show it, or a kernel whose length scales begin near "
+        "the distance over which classes change; n_neighbors=0 takes none."
+    )
+    return (f"{none}. {advice}",)
 
 
 def _learned_on(model: Any, data: Data, sparse: Learned, grow_to: int) -> Learned:

@@ -36,7 +36,12 @@ TRIAL_ITERATIONS, EACH_ITERATIONS = 10, 20
 
 def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
     """As of ``stages``; with ``share="auto"`` also whether each class has a kernel and inducing points of its own."""
-    one = learn_stages(model, data, beginning)
+    return with_own_kernels(model, data, learn_stages(model, data, beginning))
+
+
+def with_own_kernels(model: Any, data: Data, one: Learned) -> Learned:
+    """What ``stages`` learned with one kernel, or, if that is open and better, one for each class from there on."""
+    beginning = one.beginning
     each = _trial(model, data, one) if _is_open(model, data, beginning) else None
     if each is None:
         return one

@@ -34,6 +34,7 @@ from .local import (
 from .paired import is_better
 from .query_score import Scores, standard_error
 from .share import learn as learn_without
+from .share import with_own_kernels
 from .stages import Subsets
 from .stages import learn as learn_sparse
 from .start import Beginning, Data, Learned
@@ -73,8 +74,7 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
     reason = _why_not(model, data)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={wanted} {reason}. Leave n_neighbors='auto', or give 0.")
-    # With several classes they take ten times what a fit takes without: only where they are asked for.
-    if reason or (is_auto and (data.likelihood.multi_class or data.source.n_rows < MIN_ROWS)):
+    if reason or (is_auto and data.source.n_rows < MIN_ROWS):
         return 0, ""
     if model.batch_size is not None and model.batch_size < data.source.n_rows:
         return 0, "neighbours are not for mini-batches: none are taken"
@@ -118,7 +118,7 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
     rows, asked = data.queries.decision()
     if is_auto and not len(asked):
         data.history.add(decision="no rows can be kept apart to decide by: no neighbours are taken")
-        return learn_sparse(model, data, beginning)
+        return learn_without(model, data, beginning)
     part = beginning.training.part(rows if len(asked) else None)
     assert isinstance(part.source, ArraySource)
     link = LINKS[data.likelihood.name, data.bound](len(data.classes))
@@ -202,11 +202,14 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     sparse = replace(sparse, beginning=beginning)
     tried = first_round(task, _prior(sparse), beginning.prior.groups[0].spec, model.kernel is None, max_iter)
     is_done, fitted = subset is None and not beginning.grow_to, _fitted(model, sparse)
+    room = MOST_VALUES // (task.source.n_rows * (task.n_latents or 1))
     if not is_done and _gain(task, tried[0], fitted) < SMALL_GAIN:
-        most = min(beginning.grow_to, MOST_POINTS, MOST_VALUES // task.source.n_rows)
+        # Of several classes, points that neighbours have no room for are still there to be compared with.
+        most = min(beginning.grow_to, MOST_POINTS, room if task.n_latents is None else MOST_POINTS)
         sparse = _learned_on(model, data, sparse, most if most > sparse.prior.n_inducing else 0)
         is_done, fitted = not most <= sparse.prior.n_inducing < beginning.grow_to, _fitted(model, sparse)
-    if sparse.prior.n_inducing > tried[0].prior.n_inducing:
+    before, after = tried[0].prior.n_inducing, sparse.prior.n_inducing
+    if before < after <= room:
         learnt = chosen(tried, ERRORS_WITH_POINTS, -np.inf)
     else:
         doublings = max(0.0, np.log2(task.source.n_rows / ROUNDS[0][0]))
@@ -215,7 +218,9 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     if not any(tells(task, one) for one in tried):
         # There is nothing to learn on from.
         return Both(sparse, fitted, is_done, replace(learnt, prior=_prior(sparse)), notes)
-    return Both(sparse, fitted, is_done, second_round(task, moved(learnt, _prior(sparse)), max_iter), notes)
+    if after <= max(before, room):
+        learnt = moved(learnt, _prior(sparse))
+    return Both(sparse, fitted, is_done, second_round(task, learnt, max_iter), notes)
 
 
 def _notes(task: Task, tried: list[Learnt]) -> tuple[str, ...]:
@@ -253,7 +258,7 @@ def _learned_on(model: Any, data: Data, sparse: Learned, grow_to: int) -> Learne
 def _without(model: Any, data: Data, beginning: Beginning, both: Both) -> Learned:
     """What is learned without neighbours, with as many inducing points as the beginning allows, for all rows."""
     sparse = both.sparse if both.is_done else _learned_on(model, data, both.sparse, beginning.grow_to)
-    return replace(sparse, beginning=beginning)
+    return with_own_kernels(model, data, replace(sparse, beginning=beginning))
 
 
 def _prior(learned: Learned) -> SparsePrior:

@@ -96,7 +96,7 @@ XG_INLINE void xg_multinomial_forward(double a, double b, const double *restrict
         double value = z < 0.0 ? tail : 1.0 - tail;
         cdf[l] = value;
         before[l] = t < XG_NEAR ? product[l] * gauss : 0.0;
-        product[l] = xg_max(product[l] * value, XG_TINY);
+        product[l] = product[l] * value + XG_TINY;
     }
 }
 
@@ -108,7 +108,7 @@ XG_INLINE void xg_multinomial_backward(const double *restrict x, const double *r
         double value = before[l] * product[l];
         shift[l] += value;
         scale[l] += x[l] * value;
-        product[l] = xg_max(product[l] * cdf[l], XG_TINY);
+        product[l] = product[l] * cdf[l] + XG_TINY;
     }
 }
 

@@ -6,7 +6,7 @@
  *
  * Beside a fine rule the largest error of p_y is 2e-9, for 2 to 300 classes and ratios of their standard deviations up
  * to 1e8. Those of its derivatives by a mean and by a standard deviation, in units of that standard deviation, are 1e-9
- * for the other classes and 4e-8 for the label. A row of C classes takes about .09 C microseconds, .16 C for 100, up to
+ * for the other classes and 4e-8 for the label. A row of C classes takes about .08 C microseconds, .14 C for 100, up to
  * twice that where ratios are large, in 512-bit registers. */
 #ifndef XGPC_MULTINOMIAL_H
 #define XGPC_MULTINOMIAL_H

@@ -1,10 +1,13 @@
 """Closed forms of the sites of several classes, their reductions to two, and the integral of the exact softmax."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy.integrate import quad
 from scipy.special import digamma, gammaln, log_expit, logsumexp, ndtr, ndtri, softmax
 from scipy.stats import qmc
 from sklearn.datasets import load_digits
@@ -84,8 +87,8 @@ def test_additive_noise_softmax_of_two_classes_is_its_formula():
 
 @pytest.mark.parametrize("likelihood", NOISE)
 def test_multinomial_of_two_classes_is_binary_with_the_noise_of_both(likelihood):
-    """The one likelihood's noise is in v, so that the other's is the step. Variances within a factor of four have the
-    quadrature's error at 1e-10 in p_y, and ell multiplies it by four."""
+    """The one likelihood's noise is in v, so that the other's is the step. The quadrature's error of p_y is 2e-10 for
+    two classes, and ell multiplies it by four."""
     m, v, y = problem(6, 2, n=200, least=0.5, most=2.0)
     step = build("step", "additive-noise", 2)
     both = v.sum(axis=0) + 2.0 * NOISE[likelihood]
@@ -138,6 +141,53 @@ def test_label_probabilities(likelihood, seed, n_classes):
             assert probability[i] == pytest.approx(ndtr(t), abs=1e-9)
     total = sum(label_probability(likelihood, m, v, np.full(3, c)) for c in range(n_classes))
     assert_allclose(total, 1.0, rtol=0.0, atol=1e-5)
+
+
+def integral_of_largest(m, s, label, other=None, power=0):
+    """P(the label's value is the largest), by adaptive quadrature between all points where a factor bends.
+
+    With z^power phi(z) in place of another class's factor Phi(z), if there is one.
+    """
+
+    def integrand(t):
+        z = (t - m) / s
+        density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+        factors = ndtr(z)
+        factors[label] = density[label] / s[label]
+        if other is not None:
+            factors[other] = z[other] ** power * density[other]
+        return np.prod(factors)
+
+    low, high = np.max(m - 9.0 * s), m[label] + 9.0 * s[label]
+    bends = (m[:, None] + np.outer(s, [-6.0, -3.0, 0.0, 3.0, 6.0])).ravel()
+    edges = np.unique(np.clip(np.append(bends, [low, high]), low, high))
+    return sum(quad(integrand, *ends, epsabs=1e-13, epsrel=1e-10)[0] for ends in pairwise(edges))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10, 100])
+@pytest.mark.parametrize("ratio", [1e-3, 1e-2, 0.1, 0.3, 0.6, 1.0, 3.0, 1e3])
+@pytest.mark.parametrize("alike", [True, False])
+def test_label_probabilities_at_any_ratio_of_standard_deviations(n_classes, ratio, alike):
+    """Another class's standard deviation is so much of the label's; the rest the same, or of any size between."""
+    random = np.random.default_rng([n_classes, int(1e4 * ratio), alike])
+    label, other = 0, 1
+    m, s = random.normal(size=n_classes), np.full(n_classes, 2.0 * ratio)
+    s[label] = 2.0
+    if not alike:
+        s[2:] = 2.0 * ratio ** random.uniform(size=n_classes - 2)
+    # Where neither 0 nor 1 is likely.
+    m[label] = np.max((m + s * np.sqrt(2.0 * np.log(n_classes)))[1:])
+    value = evaluate("multinomial-step", "additive-noise", m[:, None], s[:, None] ** 2, np.array([label]))
+    ell, precision, linear = (a[..., 0] for a in value)
+    wrong = np.log(DELTA / (n_classes - 1))
+    gain = np.log1p(-DELTA) - wrong
+    expected = integral_of_largest(m, s, label)
+    assert 1e-2 < expected < 0.9999
+    assert (ell - wrong) / gain == pytest.approx(expected, abs=3e-9)
+    by_mean = s[other] * (precision * m - linear)[other] / gain
+    assert by_mean == pytest.approx(integral_of_largest(m, s, label, other), abs=3e-9)
+    by_variance = s[other] ** 2 * precision[other] / gain
+    assert by_variance == pytest.approx(integral_of_largest(m, s, label, other, power=1), abs=3e-8)
 
 
 @repeatable

@@ -139,7 +139,7 @@ def test_errors_of_a_site_come_out_of_passes(monkeypatch):
 
 @every_record
 def test_names_in_a_record_are_records_of_as_many_latent_functions(record):
-    for key in (record.start, record.fallback, record.exact):
+    for key in (record.start, record.other_start, record.fallback, record.exact):
         if key is not None:
             other = record_of(*key)
             assert other.key == key != record.key

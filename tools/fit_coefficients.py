@@ -2,7 +2,7 @@
 
     python tools/fit_coefficients.py > src/xgpc/coefficients.h
 
-Six fits; the errors of the first two are measured here and written into the header, the compiled functions that
+Seven fits; the errors of the first two are measured here and written into the header, the compiled functions that
 use the others are held to their stated accuracy by the tests:
 
 * the logistic function as a normal scale mixture, sigma(f) = sum_k p_k Phi(s_k f) with sum p_k = 1
@@ -11,6 +11,7 @@ use the others are held to their stated accuracy by the tests:
   sum_k p_k Phi((mu_k - x) / s_k) with sum p_k = 1, such that its first and second integrals fit too;
 * the scaled complementary normal distribution function, exp(x^2 / 2) Phi(-x) for x >= 0, as a polynomial
   in (x - 4) / (x + 4) divided by x + 1 (the change of variable of Shepherd & Laframboise 1981);
+* the same function, without the factor x + 1, for x up to 7, with a polynomial of half the degree;
 * exp on [-log(2) / 2, log(2) / 2], atanh(s) / s and tanh(c / 2) / (2 c) as polynomials through Chebyshev nodes.
 
 Needs mpmath, NumPy and SciPy.
@@ -45,6 +46,8 @@ PROBIT_START = [
     (1.241e-05, -439.8, 96.06),
 ]
 TAIL_DEGREE = 23
+# Of x up to NEAR_TAIL, in (x - 5) / (x + 5); the degree leaves exp(-x^2 / 2) times the error at 6e-13.
+NEAR_TAIL, NEAR_TAIL_CENTRE, NEAR_TAIL_DEGREE = 7, 5, 11
 EXP_DEGREE = 11
 ATANH_DEGREE = 10
 PG_MEAN_DEGREE = 7
@@ -203,15 +206,20 @@ def chebyshev_to_monomial(function, degree):
     return list(mp.lu_solve(vandermonde, mp.matrix([function(t) for t in nodes])))
 
 
+def shifted_powers(coefficients, shift):
+    """Coefficients of p(t + shift) from those of p."""
+    shifted = [mp.mpf(0)] * len(coefficients)
+    for k, c in enumerate(coefficients):  # (t + shift)^k expanded
+        for j in range(k + 1):
+            shifted[j] += c * mp.binomial(k, j) * shift ** (k - j)
+    return shifted
+
+
 def fit_even(function, upper, degree):
     """``function(t)`` for t in [0, upper] in powers of t."""
     half = mp.mpf(upper) / 2
     centred = chebyshev_to_monomial(lambda u: function(half * (1 + u)), degree)
-    shifted = [mp.mpf(0)] * (degree + 1)
-    for k, c in enumerate(centred):  # (t / half - 1)^k expanded
-        for j in range(k + 1):
-            shifted[j] += c * mp.binomial(k, j) * (-1) ** (k - j) / half**j
-    return shifted
+    return [c / half**k for k, c in enumerate(shifted_powers(centred, -1))]
 
 
 def fit_tail(degree):
@@ -227,6 +235,17 @@ def fit_tail(degree):
         return (x + 1) * mp.exp(x * x / 2) * mp.erfc(x / mp.sqrt(2)) / 2
 
     return chebyshev_to_monomial(scaled_tail, degree)
+
+
+def fit_near_tail(degree):
+    """exp(x^2 / 2) Phi(-x) for x in [0, NEAR_TAIL] in powers of (x - NEAR_TAIL_CENTRE) / (x + NEAR_TAIL_CENTRE)."""
+
+    def scaled_tail(t):
+        x = NEAR_TAIL_CENTRE * t / (2 - t)  # of t - 1
+        return mp.exp(x * x / 2) * mp.erfc(x / mp.sqrt(2)) / 2
+
+    upper = 1 + mp.mpf(NEAR_TAIL - NEAR_TAIL_CENTRE) / (NEAR_TAIL + NEAR_TAIL_CENTRE)
+    return shifted_powers(fit_even(scaled_tail, upper, degree), 1)
 
 
 def fit_exp(degree):
@@ -258,6 +277,7 @@ def main():
     middle = probit_errors(*probit, np.linspace(-60, -10, 500_001), relative=True)
     far = probit_errors(*probit, -np.geomspace(60, 1e4, 200_001), relative=True)
     tail = fit_tail(TAIL_DEGREE)
+    near_tail = fit_near_tail(NEAR_TAIL_DEGREE)
     series = fit_exp(EXP_DEGREE)
     atanh = fit_even(lambda t: mp.atanh(mp.sqrt(t)) / mp.sqrt(t), mp.mpf(1) / 9, ATANH_DEGREE)
     pg_mean = fit_even(lambda t: mp.tanh(mp.sqrt(t) / 2) / (2 * mp.sqrt(t)), mp.mpf(1) / 4, PG_MEAN_DEGREE)
@@ -277,6 +297,8 @@ def main():
     print("#define XG_PROBIT_MIXTURE(TERM) \\\n" + " \\\n".join(terms))
     print("\n/* (x + 1) exp(x^2 / 2) Phi(-x), x >= 0, argument (x - 4) / (x + 4). */")
     print(c_polynomial("xg_tail_polynomial", tail))
+    print("\n/* exp(x^2 / 2) Phi(-x), 0 <= x <= 7, argument (x - 5) / (x + 5). */")
+    print(c_polynomial("xg_near_tail_polynomial", near_tail))
     print("\n/* exp, argument in [-log(2) / 2, log(2) / 2]. */")
     print(c_polynomial("xg_exp_polynomial", series))
     print("\n/* atanh(s) / s, argument s^2 <= 1 / 9. */")

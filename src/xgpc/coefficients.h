@@ -69,6 +69,24 @@ XG_INLINE double xg_tail_polynomial(double x)
     return value;
 }
 
+/* exp(x^2 / 2) Phi(-x), 0 <= x <= 7, argument (x - 5) / (x + 5). */
+XG_INLINE double xg_near_tail_polynomial(double x)
+{
+    double value = -2.476540354079024e-05;
+    value = value * x + -0.00010050902875692652;
+    value = value * x + 9.96381173662058e-05;
+    value = value * x + 0.00020228528310413445;
+    value = value * x + -0.0023832145377988886;
+    value = value * x + 0.008991245245165971;
+    value = value * x + -0.023413699970214877;
+    value = value * x + 0.04785538640155274;
+    value = value * x + -0.08088387871377578;
+    value = value * x + 0.11606881134868025;
+    value = value * x + -0.14345755526668658;
+    value = value * x + 0.07691930497622224;
+    return value;
+}
+
 /* exp, argument in [-log(2) / 2, log(2) / 2]. */
 XG_INLINE double xg_exp_polynomial(double x)
 {

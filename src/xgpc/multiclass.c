@@ -1,19 +1,11 @@
 #include "chunks.h"
 #include "multiclass.h"
-
-/* Least variance of a latent function and its noise. */
-#define XG_NOISE_FLOOR 1e-12
-
-/* Trapezoidal rule of XG_MULTINOMIAL_*, in standard deviations s_y of the latent function of the label. Largest errors
- * of p_y for 2 to 100 classes: 1e-10 where all other s_c >= s_y / 2 (but 2e-9 at 100 classes), 4e-7 at 0.3 s_y,
- * 6e-5 at 0.2 s_y, 4e-3 at 0.1 s_y. */
-#define XG_RULE_STEP 0.2
-#define XG_RULE_HALF 31
-#define XG_RULE_SIZE (2 * XG_RULE_HALF + 1)
+#include "multinomial.h"
 
 ptrdiff_t xg_multiclass_scratch(ptrdiff_t classes)
 {
-    return XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS) + 2 * XG_RULE_SIZE;
+    return XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS) + xg_multinomial_table_size(classes) +
+           xg_multinomial_scratch(classes);
 }
 
 /* ell = -log(1 + sum_{c != y} exp(x_c)), x_c = m_c - m_y + (v_c + v_y) / 2. */
@@ -52,92 +44,6 @@ XG_CLONES void xg_softmax_additive_noise_chunk(XG_CHUNK_ARGUMENTS)
             double precision = (is_label * sum[i] + share[c * pitch + i]) * inverse[i];
             lambda[c * stride + i] = precision;
             r[c * stride + i] = (2.0 * is_label - 1.0) * precision + precision * m[c * stride + i];
-        }
-}
-
-/* ell = log(delta / (C - 1)) + gain p_y, p_y = E[prod_{c != y} Phi(z_c)], z_c = (g - m_c) / s_c, g ~ N(m_y, s_y^2),
- * s_c^2 = v_c + noise. With g = m_y + s_y x: z_c = a_c + b_c x, and both of
- * A_c = E[prod Phi phi(z_c) / Phi(z_c)], X_c = E[x prod Phi phi(z_c) / Phi(z_c)] give the derivatives. */
-
-/* product *= Phi(a + b x), ratio = phi / Phi. */
-XG_INLINE void xg_multinomial_factors(ptrdiff_t n, double x, const double *restrict a, const double *restrict b,
-                                      double *restrict ratio, double *restrict product)
-{
-    for (ptrdiff_t i = 0; i < n; ++i) {
-        double z = a[i] + b[i] * x;
-        double t = xg_min(fabs(z), 40.0);
-        double e = xg_exp(-0.5 * t * t);
-        double scaled = xg_tail_polynomial((t - 4.0) / (t + 4.0)) / (t + 1.0); /* Phi(-t) / e */
-        double above = 1.0 - e * scaled;
-        product[i] *= z < 0.0 ? e * scaled : above;
-        ratio[i] = XG_INV_SQRT_2PI * (z < 0.0 ? 1.0 : e) / (z < 0.0 ? scaled : above);
-    }
-}
-
-XG_INLINE void xg_multinomial_gradients(ptrdiff_t n, double x, const double *restrict weighted,
-                                        const double *restrict ratio, double *restrict by_shift,
-                                        double *restrict by_scale)
-{
-    for (ptrdiff_t i = 0; i < n; ++i) {
-        double value = weighted[i] * ratio[i];
-        by_shift[i] += value;
-        by_scale[i] += x * value;
-    }
-}
-
-void xg_multinomial_chunk(XG_CHUNK_ARGUMENTS, double, double, const double *);
-XG_CLONES void xg_multinomial_chunk(XG_CHUNK_ARGUMENTS, double noise, double delta, const double *rule)
-{
-    ptrdiff_t block = classes * pitch;
-    double *a = scratch, *b = a + block, *ratio = b + block, *by_shift = ratio + block, *by_scale = by_shift + block,
-           *product = by_scale + block, *probability = product + pitch, *m_y = probability + pitch, *s_y = m_y + pitch,
-           *mean_y = s_y + pitch, *variance_y = mean_y + pitch;
-    double wrong = log(delta / (double)(classes - 1)), gain = log1p(-delta) - wrong;
-
-    xg_of_label(classes, n, stride, m, y, m_y);
-    xg_of_label(classes, n, stride, v, y, s_y);
-    for (ptrdiff_t i = 0; i < n; ++i) {
-        s_y[i] = sqrt(xg_max(s_y[i] + noise, XG_NOISE_FLOOR));
-        probability[i] = mean_y[i] = variance_y[i] = 0.0;
-    }
-    for (ptrdiff_t c = 0; c < classes; ++c)
-        for (ptrdiff_t i = 0; i < n; ++i) {
-            double inverse = 1.0 / sqrt(xg_max(v[c * stride + i] + noise, XG_NOISE_FLOOR));
-            /* The label's own factor: Phi = 1, phi = 0. */
-            a[c * pitch + i] = y[i] == (double)c ? 64.0 : (m_y[i] - m[c * stride + i]) * inverse;
-            b[c * pitch + i] = y[i] == (double)c ? 0.0 : s_y[i] * inverse;
-            by_shift[c * pitch + i] = by_scale[c * pitch + i] = 0.0;
-        }
-    for (ptrdiff_t q = 0; q < XG_RULE_SIZE; ++q) {
-        double x = rule[q], weight = rule[XG_RULE_SIZE + q];
-        for (ptrdiff_t i = 0; i < n; ++i)
-            product[i] = weight;
-        for (ptrdiff_t c = 0; c < classes; ++c)
-            xg_multinomial_factors(n, x, a + c * pitch, b + c * pitch, ratio + c * pitch, product);
-        for (ptrdiff_t i = 0; i < n; ++i)
-            probability[i] += product[i];
-        for (ptrdiff_t c = 0; c < classes; ++c)
-            xg_multinomial_gradients(n, x, product, ratio + c * pitch, by_shift + c * pitch, by_scale + c * pitch);
-    }
-    for (ptrdiff_t i = 0; i < n; ++i)
-        ell[i] = wrong + gain * probability[i];
-    for (ptrdiff_t c = 0; c < classes; ++c)
-        for (ptrdiff_t i = 0; i < n; ++i) {
-            double precise = gain / xg_max(v[c * stride + i] + noise, XG_NOISE_FLOOR);
-            double inverse = 1.0 / sqrt(xg_max(v[c * stride + i] + noise, XG_NOISE_FLOOR));
-            double shift = by_shift[c * pitch + i], scale = by_scale[c * pitch + i];
-            double precision = precise * (a[c * pitch + i] * shift + b[c * pitch + i] * scale);
-            lambda[c * stride + i] = precision;
-            r[c * stride + i] = precision * m[c * stride + i] - gain * inverse * shift;
-            mean_y[i] += inverse * shift;
-            variance_y[i] += inverse * scale;
-        }
-    for (ptrdiff_t c = 0; c < classes; ++c)
-        for (ptrdiff_t i = 0; i < n; ++i) {
-            double precision = -gain * variance_y[i] / s_y[i];
-            double linear = gain * mean_y[i] + precision * m_y[i];
-            lambda[c * stride + i] = y[i] == (double)c ? precision : lambda[c * stride + i];
-            r[c * stride + i] = y[i] == (double)c ? linear : r[c * stride + i];
         }
 }
 
@@ -295,19 +201,6 @@ XG_CLONES void xg_logistic_softmax_chunk(XG_CHUNK_ARGUMENTS)
         }
 }
 
-/* Abscissas, and weights of a standard normal variable that sum to one. */
-static void xg_normal_rule(double *rule)
-{
-    double sum = 0.0;
-    for (int q = 0; q < XG_RULE_SIZE; ++q) {
-        rule[q] = XG_RULE_STEP * (q - XG_RULE_HALF);
-        rule[XG_RULE_SIZE + q] = exp(-0.5 * rule[q] * rule[q]);
-        sum += rule[XG_RULE_SIZE + q];
-    }
-    for (int q = 0; q < XG_RULE_SIZE; ++q)
-        rule[XG_RULE_SIZE + q] /= sum;
-}
-
 #define XG_CASE(number, likelihood, bound, form, term) XG_CASE_##form(number, term)
 #define XG_CASE_POINT(number, term)
 #define XG_CASE_POINT_NOISE(number, term)
@@ -323,8 +216,8 @@ static void xg_normal_rule(double *rule)
         return 0;
 #define XG_CASE_CLASSES_NOISE(number, term)                                                                          \
     case number:                                                                                                     \
-        xg_normal_rule(rule);                                                                                        \
-        XG_FOR_CHUNKS(xg_multinomial_chunk(XG_CHUNK_OF_ROWS, term, delta, rule))                                     \
+        xg_multinomial_tables(classes, tables);                                                                      \
+        XG_FOR_CHUNKS(xg_multinomial_chunk(XG_CHUNK_OF_ROWS, term, delta, tables, work))                             \
         return 0;
 #define XG_FOR_CHUNKS(call)                                                                                          \
     for (ptrdiff_t start = 0; start < n; start += pitch) {                                                           \
@@ -339,7 +232,8 @@ int xg_multiclass_sites(int kind, ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stri
                         double *lambda, double *r)
 {
     ptrdiff_t pitch = xg_chunk_size(classes);
-    double *rule = scratch + XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS);
+    double *tables = scratch + XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS),
+           *work = tables + xg_multinomial_table_size(classes);
 
     switch (kind) {
         XG_SITE_LIST(XG_CASE)

@@ -1,0 +1,25 @@
+/* Sites of multinomial likelihoods: P(the label's latent value is the largest), by a quadrature for each point.
+ *
+ * ell = log(delta / (C - 1)) + gain p_y, gain = log((1 - delta) (C - 1) / delta), and with independent normal values
+ *
+ *     p_y = E[prod_{c != y} Phi(z_c)], z_c = (g - m_c) / s_c, g ~ N(m_y, s_y^2), s_c^2 = v_c + noise.
+ *
+ * Beside a fine rule the largest error of p_y is 2e-9, for 2 to 300 classes and ratios of their standard deviations up
+ * to 1e8. Those of its derivatives by a mean and by a standard deviation, in units of that standard deviation, are 1e-9
+ * for the other classes and 4e-8 for the label. A row of C classes takes about .08 C microseconds, .14 C for 100, up to
+ * twice that where ratios are large, in 512-bit registers. */
+#ifndef XGPC_MULTINOMIAL_H
+#define XGPC_MULTINOMIAL_H
+
+#include "chunks.h"
+
+/* Doubles of xg_multinomial_tables, and scratch of a chunk besides that of chunks.h. */
+ptrdiff_t xg_multinomial_table_size(ptrdiff_t classes);
+ptrdiff_t xg_multinomial_scratch(ptrdiff_t classes);
+
+/* What chunks of so many classes read: abscissas and weights of the rules, and their steps. */
+void xg_multinomial_tables(ptrdiff_t classes, double *tables);
+/* work is xg_multinomial_scratch(classes) doubles. */
+void xg_multinomial_chunk(XG_CHUNK_ARGUMENTS, double noise, double delta, const double *tables, double *work);
+
+#endif

@@ -32,10 +32,10 @@ from xgpc.inference.ascent import (
     carry_over,
     coordinate_ascent,
     coupled_target,
-    starting_posterior,
     update,
 )
 from xgpc.inference.history import History
+from xgpc.inference.starts import starting_posterior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.profile import thetas
 from xgpc.likelihoods import LIKELIHOODS, has_label_noise

@@ -17,8 +17,9 @@ from support.training import sizes_of_updates, training
 from xgpc import GPClassifier
 from xgpc.approximations.full import FullPosterior
 from xgpc.approximations.sparse import SparsePrior
-from xgpc.inference.ascent import best_rate, coordinate_ascent, natural_step, starting_posterior, update
+from xgpc.inference.ascent import best_rate, coordinate_ascent, natural_step, update
 from xgpc.inference.history import History
+from xgpc.inference.starts import starting_posterior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.profile import Options, ProfiledBound
 from xgpc.likelihoods import LIKELIHOODS

@@ -25,10 +25,10 @@ from xgpc.inference.ascent import (
     next_target,
     proper_posterior,
     restated,
-    starting_posterior,
     update,
 )
 from xgpc.inference.history import History
+from xgpc.inference.starts import starting_posterior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning import profile
 from xgpc.learning.profile import Options, ProfiledBound, lbfgs

@@ -21,10 +21,11 @@ from xgpc.approximations.full import FullPrior
 from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference import ascent
-from xgpc.inference.ascent import coordinate_ascent, next_target, proper_posterior, starting_posterior, update
+from xgpc.inference.ascent import coordinate_ascent, next_target, proper_posterior, update
 from xgpc.inference.correction import correction
 from xgpc.inference.history import History
 from xgpc.inference.mini_batch import Epochs, stochastic
+from xgpc.inference.starts import starting_posterior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.profile import Options, profile
 from xgpc.likelihoods import record_of

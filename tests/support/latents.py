@@ -9,8 +9,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Ration
 from xgpc import _engine
 from xgpc.approximations.base import SeparatePriors
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference.ascent import coordinate_ascent, starting_posterior
+from xgpc.inference.ascent import coordinate_ascent
 from xgpc.inference.history import History
+from xgpc.inference.starts import starting_posterior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS, has_label_noise
 

@@ -33,8 +33,6 @@ ROUND_OFF = 1e-11
 MAX_HALVINGS = 12
 # Failed steps after which one of another site is tried, whose own bound cannot fall by its unit step.
 FALLBACK_AFTER = 3
-# Updates of another bound that make the first posterior of one that has no good start at the prior.
-START_UPDATES = 3
 # Range of the learned delta of additive noise: below it rounding makes the logarithm, and at that share of what
 # guessing would give no label tells anything any more, whatever the latent functions.
 LEAST_DELTA, LARGEST_DELTA = 1e-7, 0.9
@@ -245,25 +243,6 @@ def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site:
     if is_same_prior(q.prior, prior):
         return q
     return proper_posterior(training, StatedSites(q.belief_anywhere, site), prior) or prior.at_prior(training.n_latents)
-
-
-def start_site(site: Site) -> Site | None:
-    """The site that makes the first posterior for another one; None if that needs none."""
-    first = site.record.start
-    return None if first is None else record_of(*first).site(site.n_latents)
-
-
-def starting_posterior(
-    training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site
-) -> KernelPosterior:
-    """Where to start under ``prior``: from the sites of q, if there is one."""
-    if q is not None:
-        return carry_over(training, q, prior, site)
-    first = start_site(site)
-    q = prior.at_prior(training.n_latents)
-    if first is not None:
-        q = coordinate_ascent(training, q, first, tol=0.0, max_iter=START_UPDATES, history=History()).q
-    return q
 
 
 @dataclass(frozen=True)

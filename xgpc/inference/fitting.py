@@ -13,7 +13,7 @@ from ..approximations.base import KernelPosterior, KernelPrior, Training
 from .ascent import Point, carry_over, coordinate_ascent, update
 from .history import History
 from .mini_batch import Epochs, batch_rows, learning_rate_schedule, stochastic
-from .starts import best_start
+from .starts import starting_posterior
 
 # A posterior with its pass over all rows, iterations or epochs, and whether they ended by the tolerance.
 Fit = tuple[Point[Any], int, bool]
@@ -45,7 +45,7 @@ def fit_posterior(
     n_rows = len(training)
     batch = options.batch(n_rows)
     if batch is None:
-        start = best_start(training, q, prior, site)
+        start = starting_posterior(training, q, prior, site)
         ascent = coordinate_ascent(training, start, site, tol=tol, max_iter=max_iter, history=history)
         return ascent.point, ascent.n_iter, ascent.converged
     # At the prior learned label noise would become that of guessing.

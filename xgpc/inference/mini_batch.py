@@ -15,8 +15,9 @@ from .._svi import SCHEDULES, NaturalGradient
 from ..approximations.base import Prior, Training
 from ..approximations.sparse import SparsePosterior
 from ..rows.source import Picked
-from .ascent import Point, best_parameter, start_site, update
+from .ascent import Point, best_parameter, update
 from .history import History
+from .starts import start_site
 
 # Mini-batches averaged into the start of the adaptive rate.
 ADAPTIVE_START = 10

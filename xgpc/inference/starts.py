@@ -1,13 +1,15 @@
-"""Where inference starts: from the best of a likelihood's starts, if it has several."""
+"""Where inference starts."""
 
 from __future__ import annotations
 
 from .._engine import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..likelihoods import record_of
-from .ascent import coordinate_ascent, starting_posterior
+from .ascent import carry_over, coordinate_ascent
 from .history import History
 
+# Updates of another bound that make the first posterior of one that has no good start at the prior.
+START_UPDATES = 3
 # The posterior of the other start: updates at most, and the gain that ends them.
 OTHER_UPDATES, OTHER_TOL = 30, 1e-4
 # Updates from each start after which the higher bound tells the better one. Logistic-softmax, 120 kernels (variances 10
@@ -17,18 +19,32 @@ OTHER_UPDATES, OTHER_TOL = 30, 1e-4
 TRIAL_UPDATES = 40
 
 
-def best_start(training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site) -> KernelPosterior:
-    """``starting_posterior``, or what the other start of the site's record leads to, if it has one and that is better.
+def start_site(site: Site) -> Site | None:
+    """The site that makes the first posterior for another one; None if that needs none."""
+    first = site.record.start
+    return None if first is None else record_of(*first).site(site.n_latents)
+
+
+def starting_posterior(
+    training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site
+) -> KernelPosterior:
+    """Where to start under ``prior``: from the sites of q, if there is one; else from the better of a record's starts.
 
     The bound of augmented likelihoods has optima at which every class is about as likely, and others that no single
     start finds for all kernels.
     """
-    start = starting_posterior(training, q, prior, site)
-    other = site.record.other_start
-    if q is not None or other is None:
+    if q is not None:
+        return carry_over(training, q, prior, site)
+    first, other = start_site(site), site.record.other_start
+    at_prior = start = prior.at_prior(training.n_latents)
+    if first is not None:
+        start = coordinate_ascent(training, at_prior, first, tol=0.0, max_iter=START_UPDATES, history=History()).q
+    if other is None:
         return start
-    at_prior, first = prior.at_prior(training.n_latents), record_of(*other).site(site.n_latents)
-    second = coordinate_ascent(training, at_prior, first, tol=OTHER_TOL, max_iter=OTHER_UPDATES, history=History()).q
+    site_of_other = record_of(*other).site(site.n_latents)
+    second = coordinate_ascent(
+        training, at_prior, site_of_other, tol=OTHER_TOL, max_iter=OTHER_UPDATES, history=History()
+    ).q
     trials = [
         coordinate_ascent(training, each, site, tol=0.0, max_iter=TRIAL_UPDATES, history=History())
         for each in (start, second)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..approximations.base import KernelPosterior, SeparatePriors
-from ..inference.ascent import Point, starting_posterior
+from ..inference.ascent import Point
 from ..inference.history import History
+from ..inference.starts import starting_posterior
 from ..rows.source import ArraySource, labels_and_weights
 from .paired import is_better
 from .profile import Options, Outcome, profile

@@ -13,7 +13,7 @@ from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..inference.ascent import coordinate_ascent, tolerance_unit, update
 from ..inference.history import History
 from ..inference.mini_batch import learning_rate_schedule
-from ..inference.starts import best_start
+from ..inference.starts import starting_posterior
 from ..kernels.spec import KernelSpec
 from .inducing import with_more_points
 from .profile import Options, Outcome
@@ -211,7 +211,7 @@ class Learner:
             return self._posterior(size, prior, q, site)
         part = self.training.part(self.subsets.rows(size))
         self.history.context.update(n_rows=len(part), n_inducing=prior.n_inducing)
-        outcome = self.scheme(part, best_start(part, q, prior, site), site, options)
+        outcome = self.scheme(part, starting_posterior(part, q, prior, site), site, options)
         self.n_iter += outcome.n_iter
         return outcome
 
@@ -220,7 +220,7 @@ class Learner:
     ) -> Outcome:
         """The posterior alone on a subset, to within so many nats."""
         part = self.training.part(self.subsets.rows(size))
-        start = best_start(part, q, prior, site)
+        start = starting_posterior(part, q, prior, site)
         tol = self.options.tol
         if nats is not None:
             tol = nats / tolerance_unit(update(part, start, site).log_likelihood)

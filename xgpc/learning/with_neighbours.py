@@ -10,15 +10,15 @@ import numpy as np
 
 from ..approximations.base import KernelPosterior
 from ..approximations.sparse import SparsePrior
-from ..inference.ascent import coordinate_ascent, starting_posterior
+from ..inference.ascent import coordinate_ascent
 from ..inference.history import History
 from ..inference.links import LINKS
 from ..inference.local_sites import start_sites
+from ..inference.starts import starting_posterior
 from ..rows.source import ArraySource, labels_and_weights
 from .local import (
     DEFAULT_NEIGHBORS,
     LEAST_QUERIES,
-    ROUNDS,
     Asked,
     Learnt,
     Task,
@@ -28,6 +28,7 @@ from .local import (
     first_round,
     fit_sites,
     moved,
+    rows_of_round,
     second_round,
     tells,
 )
@@ -51,6 +52,8 @@ MANY_NEIGHBORS = 200
 # with 64 points and .295 with 256, higgs .549 and .539, 512 points alone .302 and .549). Electricity and covtype gain
 # .09 and .15 and go on with the points that there are.
 SMALL_GAIN = 0.05
+# Rows times classes: they take as much memory with neighbours as a million rows of two classes, 2.5 GB.
+MOST_CLASS_ROWS = 1_000_000
 # So many points at most, and so many values of whitened rows: a sweep over 20 000 rows with 256 points takes .2 s.
 MOST_POINTS, MOST_VALUES = 256, 6_000_000
 # Which kernel to go on with: for each doubling of the rows that are to come the smoother one must be better by so many
@@ -80,6 +83,9 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
         return 0, "neighbours are not for mini-batches: none are taken"
     if not isinstance(data.source, ArraySource):
         return 0, "neighbours must be in memory, which these rows are not: none are taken"
+    values = data.source.n_rows * len(data.classes)
+    if is_auto and data.likelihood.multi_class and values > MOST_CLASS_ROWS:
+        return 0, f"{values} rows times classes are more than {MOST_CLASS_ROWS}: no neighbours are taken by default"
     return (DEFAULT_NEIGHBORS if is_auto else min(int(wanted), data.source.n_rows - 1)), ""
 
 
@@ -113,7 +119,8 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
             f"prediction and of some tens of sweeps over all {data.source.n_rows} rows. Tens are usual "
             f"(n_neighbors='auto' takes {DEFAULT_NEIGHBORS}); for all rows at once there is inducing_points='all'."
         )
-    if not k or not isinstance(data.source, ArraySource):
+    # A warm start may begin with a kernel for each class.
+    if not k or not isinstance(data.source, ArraySource) or len(beginning.prior.groups) > 1:
         return learn_without(model, data, beginning)
     rows, asked = data.queries.decision()
     if is_auto and not len(asked):
@@ -212,7 +219,7 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     if before < after <= room:
         learnt = chosen(tried, ERRORS_WITH_POINTS, -np.inf)
     else:
-        doublings = max(0.0, np.log2(task.source.n_rows / ROUNDS[0][0]))
+        doublings = max(0.0, np.log2(task.source.n_rows / rows_of_round(task, 0)))
         learnt = chosen(tried, ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings)
     notes = _notes(task, tried) if max_iter else ()
     if not any(tells(task, one) for one in tried):

@@ -1,4 +1,4 @@
-"""GPyTorch's sparse variational Gaussian process with the parts that its documentation recommends, two classes."""
+"""GPyTorch's sparse variational Gaussian process with the parts that its documentation recommends."""
 
 import gpytorch
 import numpy as np
@@ -14,12 +14,20 @@ BATCH_ROWS = 1024
 ADAM_RATE = 0.01
 # Rows predicted at a time: covariances of (rows, inducing points) only.
 PREDICTED_ROWS = 4096
+# Of several classes, draws of the latent values that probabilities are means of.
+DRAWS = 256
 
 
 class Process(gpytorch.models.ApproximateGP):
-    def __init__(self, Z):
-        q = gpytorch.variational.CholeskyVariationalDistribution(len(Z))
-        super().__init__(gpytorch.variational.VariationalStrategy(self, Z, q, learn_inducing_locations=True))
+    """One latent function for two classes; one for each of more, with one kernel and inducing points for all."""
+
+    def __init__(self, Z, n_classes):
+        several = {"batch_shape": torch.Size([n_classes])} if n_classes > 2 else {}
+        q = gpytorch.variational.CholeskyVariationalDistribution(len(Z), **several)
+        strategy = gpytorch.variational.VariationalStrategy(self, Z, q, learn_inducing_locations=True)
+        if several:
+            strategy = gpytorch.variational.IndependentMultitaskVariationalStrategy(strategy, num_tasks=n_classes)
+        super().__init__(strategy)
         self.mean_module = gpytorch.means.ZeroMean()
         rbf = gpytorch.kernels.RBFKernel(ard_num_dims=Z.shape[1])
         rbf.lengthscale = Z.shape[1] ** 0.5
@@ -36,17 +44,22 @@ def batches(n, size):
 
 
 class SparseVariational:
-    """Adam in mini-batches with the probit link, for some seconds."""
+    """Adam in mini-batches with the probit link, of several classes softmax, for some seconds."""
 
     def __init__(self, threads, seed, seconds=10.0, n_inducing=N_INDUCING):
         self.threads, self.seed, self.seconds, self.n_inducing = threads, seed, seconds, n_inducing
 
     def _start(self, X, y):
-        self._X, self._y = (torch.as_tensor(array, dtype=torch.float32) for array in (X, y))
+        C = int(np.max(y)) + 1
+        self._X = torch.as_tensor(X, dtype=torch.float32)
+        self._y = torch.as_tensor(y, dtype=torch.float32 if C == 2 else torch.long)
         Z = torch.as_tensor(start_centres(X, self.n_inducing, self.seed), dtype=torch.float32)
-        self.model_ = Process(Z)
-        likelihood = gpytorch.likelihoods.BernoulliLikelihood()
-        self._bound = gpytorch.mlls.VariationalELBO(likelihood, self.model_, num_data=len(X))
+        self.model_ = Process(Z, C)
+        if C == 2:
+            self.likelihood_ = gpytorch.likelihoods.BernoulliLikelihood()
+        else:
+            self.likelihood_ = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=C, mixing_weights=False)
+        self._bound = gpytorch.mlls.VariationalELBO(self.likelihood_, self.model_, num_data=len(X))
         self._adam = torch.optim.Adam(self.model_.parameters(), lr=ADAM_RATE)
         self._batches = batches(len(X), BATCH_ROWS)
 
@@ -75,10 +88,13 @@ class SparseVariational:
         with torch.no_grad():
             parts = torch.as_tensor(X, dtype=torch.float32).split(PREDICTED_ROWS)
             latent = [self.model_(rows) for rows in parts]
-            mean = torch.cat([f.mean for f in latent]).double().numpy()
-            variance = torch.cat([f.variance for f in latent]).double().numpy()
+            mean = torch.cat([f.mean for f in latent]).double()
+            variance = torch.cat([f.variance for f in latent]).double()
         self.model_.train()
-        margin = mean / np.sqrt(1 + variance)
+        if mean.ndim == 2:
+            draws = mean + torch.sqrt(variance) * torch.randn(DRAWS, *mean.shape, dtype=mean.dtype)
+            return torch.softmax(draws, dim=-1).mean(dim=0).numpy()
+        margin = mean.numpy() / np.sqrt(1 + variance.numpy())
         return np.column_stack([ndtr(-margin), ndtr(margin)])
 
 

@@ -14,6 +14,7 @@ from xgpc.approximations.sparse import SparsePrior
 from xgpc.inference.links import Softmax
 from xgpc.inference.local_sites import Local, converged_sites, start_sites
 from xgpc.kernels.spec import KernelSpec
+from xgpc.learning import local, with_neighbours
 from xgpc.learning.query_score import QueryScore
 from xgpc.rows.executor import Threads
 from xgpc.rows.neighbours import Neighbours
@@ -86,6 +87,48 @@ def test_a_fit_with_a_number_of_neighbours():
     probabilities = model.predict_proba(X)
     assert_allclose(probabilities.sum(axis=1), 1.0)
     assert np.mean(probabilities.argmax(axis=1) == y) > 0.9
+
+
+def fields(n, seed):
+    """Three classes of the fields of a board of 6 by 6, no two alike side by side."""
+    X = 6.0 * np.random.default_rng(seed).uniform(size=(n, 2))
+    return X, (np.floor(X).sum(axis=1) % 3).astype(int)
+
+
+def test_by_default_neighbours_are_taken_where_they_pay():
+    X, y = fields(2400, 0)
+    T, t = fields(1000, 1)
+    model = quietly(GPClassifier(random_state=0, max_iter=30), X, y)
+    assert (model.n_neighbors_, model.share_, model.inducing_points_.shape) == (24, "kernel", (32, 2))
+    without = quietly(GPClassifier(n_neighbors=0, n_inducing=32, share="kernel", random_state=0, max_iter=30), X, y)
+    found, otherwise = (fit.predict_log_proba(T)[np.arange(len(t)), t].mean() for fit in (model, without))
+    assert found > otherwise + 0.3
+
+
+def test_where_neighbours_are_left_each_class_may_have_its_kernel():
+    X = np.random.default_rng(0).normal(size=(2000, 2))
+    scores = X @ np.array([[1.0, -0.5, -0.5], [0.0, 0.9, -0.9]])
+    y = np.argmax(scores + np.random.default_rng(1).gumbel(size=scores.shape), axis=1)
+    model = quietly(GPClassifier(n_inducing=10, max_iter=10, random_state=0), X, y)
+    decisions = [text for text in model.history_["decision"] if text]
+    assert model.n_neighbors_ == 0
+    assert [text.split(" change")[0] for text in decisions] == ["24 neighbours", "a kernel for each class"]
+    assert decisions[0].endswith("10 inducing points alone: left")
+
+
+def test_more_rows_times_classes_than_memory_is_meant_for_take_none(monkeypatch):
+    monkeypatch.setattr(with_neighbours, "MOST_CLASS_ROWS", 6000)
+    X, y = fields(2001, 0)
+    model = quietly(GPClassifier(n_inducing=10, max_iter=3, random_state=0), X, y)
+    assert model.n_neighbors_ == 0
+    assert "6003 rows times classes are more than 6000" in model.history_["decision"][0]
+
+
+@pytest.mark.parametrize(("n_latents", "rows"), [(None, 8000), (3, 8000), (5, 8000), (10, 4000), (26, 2000)])
+def test_a_round_has_fewer_rows_of_many_classes(n_latents, rows):
+    task = local.Task(None, None, None, n_latents, 24, None, None)
+    assert local.rows_of_round(task, 0) == rows
+    assert local.rows_of_round(task, 1) == 2 * rows
 
 
 def test_saved_with_neighbours_of_several_classes(tmp_path):

@@ -11,7 +11,7 @@ from support.reference import moons
 from support.training import sizes_of_updates
 
 from xgpc import GPClassifier
-from xgpc.inference import ascent, fitting
+from xgpc.inference import ascent, fitting, starts
 from xgpc.rows.executor import Threads
 from xgpc.rows.source import ArraySource
 from xgpc.statistics import marginals
@@ -110,7 +110,7 @@ def test_label_noise_starts_from_the_previous_fits(likelihood, batch_size, monke
         seen.append(site.parameter)
         return honest(rows, q, prior, site)
 
-    for module in (ascent, fitting):
+    for module in (starts, fitting):
         monkeypatch.setattr(module, "carry_over", carry_over)
     learned = model.label_noise_
     quietly(model.set_params(batch_size=batch_size), X, y)

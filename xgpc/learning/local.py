@@ -28,9 +28,8 @@ DEFAULT_NEIGHBORS = 24
 # fitted; the first tells which kernel to go on with. The second needs its queries: with a quarter of them, or 8000 rows
 # in all, 28 length scales were fitted to the queries themselves (higgs .546 and .553 against .543).
 ROUNDS = ((8000, 15), (16_000, 12))
-# Of several classes a row tells more, and takes longer: so many times fewer rows than classes, but a quarter at least.
-# (pendigits .0252 with half of the rows in half of the time, .0466 with all; landsat .185, .191 and .199 by three
-# random states, .188, .181 and .188 with all.)
+# A row of several classes tells more, and takes longer: with more classes than FULL_CLASSES, rows times classes are no more
+# than with these, but rows a quarter at least. (Half of the processor time of fits to pendigits, ten classes.)
 FULL_CLASSES, LEAST_ROUND = 5, 4
 # L-BFGS ends a round where an iteration raises the score by less than this share of it.
 STOP = {"ftol": 1e-5}
@@ -138,6 +137,7 @@ def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpe
 
 
 def rows_of_round(task: Task, number: int) -> int:
+    """Support rows and query rows in all."""
     size = ROUNDS[number][0]
     return max(size // LEAST_ROUND, min(size, FULL_CLASSES * size // (task.n_latents or 1)))
 

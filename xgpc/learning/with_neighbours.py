@@ -209,14 +209,12 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     sparse = replace(sparse, beginning=beginning)
     tried = first_round(task, _prior(sparse), beginning.prior.groups[0].spec, model.kernel is None, max_iter)
     is_done, fitted = subset is None and not beginning.grow_to, _fitted(model, sparse)
-    room = MOST_VALUES // (task.source.n_rows * (task.n_latents or 1))
-    if not is_done and _gain(task, tried[0], fitted) < SMALL_GAIN:
-        # Of several classes, points that neighbours have no room for are still there to be compared with.
-        most = min(beginning.grow_to, MOST_POINTS, room if task.n_latents is None else MOST_POINTS)
+    # Of several classes more points take longest, and are added only where neighbours are left.
+    if task.n_latents is None and not is_done and _gain(task, tried[0], fitted) < SMALL_GAIN:
+        most = min(beginning.grow_to, MOST_POINTS, MOST_VALUES // task.source.n_rows)
         sparse = _learned_on(model, data, sparse, most if most > sparse.prior.n_inducing else 0)
         is_done, fitted = not most <= sparse.prior.n_inducing < beginning.grow_to, _fitted(model, sparse)
-    before, after = tried[0].prior.n_inducing, sparse.prior.n_inducing
-    if before < after <= room:
+    if sparse.prior.n_inducing > tried[0].prior.n_inducing:
         learnt = chosen(tried, ERRORS_WITH_POINTS, -np.inf)
     else:
         doublings = max(0.0, np.log2(task.source.n_rows / rows_of_round(task, 0)))
@@ -225,9 +223,7 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     if not any(tells(task, one) for one in tried):
         # There is nothing to learn on from.
         return Both(sparse, fitted, is_done, replace(learnt, prior=_prior(sparse)), notes)
-    if after <= max(before, room):
-        learnt = moved(learnt, _prior(sparse))
-    return Both(sparse, fitted, is_done, second_round(task, learnt, max_iter), notes)
+    return Both(sparse, fitted, is_done, second_round(task, moved(learnt, _prior(sparse)), max_iter), notes)
 
 
 def _notes(task: Task, tried: list[Learnt]) -> tuple[str, ...]:

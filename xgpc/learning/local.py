@@ -28,8 +28,8 @@ DEFAULT_NEIGHBORS = 24
 # fitted; the first tells which kernel to go on with. The second needs its queries: with a quarter of them, or 8000 rows
 # in all, 28 length scales were fitted to the queries themselves (higgs .546 and .553 against .543).
 ROUNDS = ((8000, 15), (16_000, 12))
-# A row of several classes tells more, and takes longer: with more classes than FULL_CLASSES, rows times classes are no more
-# than with these, but rows a quarter at least. (Half of the processor time of fits to pendigits, ten classes.)
+# A row of several classes tells more, and takes longer: of more than FULL_CLASSES rows times classes are no more than
+# of these, but rows a quarter at least. (Half of the processor time of fits to pendigits, ten classes.)
 FULL_CLASSES, LEAST_ROUND = 5, 4
 # L-BFGS ends a round where an iteration raises the score by less than this share of it.
 STOP = {"ftol": 1e-5}

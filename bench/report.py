@@ -16,7 +16,7 @@ import studies
 
 # Studies whose tables are in the README, too, between <!-- bench: NAME --> and <!-- bench: end -->; links to the others
 # are at "others".
-IN_README = ("learning", "splits", "neighbours")
+IN_README = ("learning", "splits", "neighbours", "several_classes")
 DOCS, README = records.ROOT / "docs" / "benchmarks.md", records.ROOT / "README.md"
 INTRODUCTION = """# Benchmarks
 

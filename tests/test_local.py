@@ -18,7 +18,8 @@ from support.local import (
 from xgpc import _local
 from xgpc.approximations.local import predicted
 from xgpc.approximations.local_rows import CACHE_LINE, aligned_rows
-from xgpc.inference.local_sites import converged_sites, start_sites
+from xgpc.inference import local_sites
+from xgpc.inference.local_sites import Extrapolation, converged_sites, start_sites
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 
@@ -322,3 +323,22 @@ def test_all_neighbours_make_the_joint_covariance_exact():
     across = problem.kernel(T, problem.X)
     expected = problem.kernel(T) - across @ np.linalg.solve(noisy, across.T)
     assert_allclose(posterior.covariance(T), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_sweeps_that_go_on_end_with_the_sites_that_one_changed_least(monkeypatch):
+    problem = Problem(KERNELS["rbf"], k=6)
+    changes = []
+
+    class Astray(Extrapolation):
+        def next(self, point, step, damping):
+            changes.append(2.0 * float(np.mean(np.abs(step))))
+            return super().next(point, step, damping) + (0.3 if len(changes) > 3 else 0.0)
+
+    monkeypatch.setattr(local_sites, "Extrapolation", Astray)
+    start = start_sites(problem.source, problem.link)
+    found = converged_sites(problem.executor, problem.local, start, 1e-9, 30)
+    assert (found.n_sweeps, found.converged) == (30, False)
+    problem.sites = found.sites
+    again = np.stack(problem.cavity.sites()) - np.stack(found.sites)
+    assert 2.0 * np.mean(np.abs(again)) == pytest.approx(min(changes), rel=1e-9)
+    assert changes[4] > 10.0 * min(changes)

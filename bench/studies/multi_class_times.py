@@ -34,7 +34,9 @@ def measure(data, target, m, share, threads):
     kernel = ConstantKernel(5.0, (1e-2, 1e5)) * RBF(np.sqrt(data.X.shape[1]), (1e-2, 1e3))
     points = []
     for iterations in ITERATIONS:
-        model = method("xgpc").make(threads, kernel=kernel, n_inducing=m, share=share, max_iter=iterations)
+        model = method("xgpc").make(
+            threads, kernel=kernel, n_inducing=m, share=share, max_iter=iterations, n_neighbors=0
+        )
         seconds = [timed_fit(model, data.X, data.y) for _ in range(REPEATS)]
         found = scores(model.predict_proba(data.X_test), data.y_test)
         points.append({"iterations": iterations, "seconds": seconds, **found})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import erfcx, expit, log_expit, log_ndtr, ndtr
 from support.sites import DELTA, build, evaluate_one, expectation
 
-from xgpc import _engine
+from xgpc import _engine, _vmath
 
 NOISE = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
 every_noise = pytest.mark.parametrize(("likelihood", "nu"), NOISE.items())
@@ -55,13 +55,13 @@ def test_logit_mixture_errors_are_those_stated(y):
     assert np.abs(ell + np.logaddexp(0.0, -y * f)).max() < SOFTPLUS_ERROR
     assert np.abs(precision - expit(f) * expit(-f)).max() < SLOPE_ERROR
     assert np.abs(y * (linear - precision * f) - expit(-y * f)).max() < SIGMA_ERROR
-    assert np.abs(_engine.logistic_normal_mean(f, np.zeros_like(f)) - expit(f)).max() < SIGMA_ERROR
+    assert np.abs(_vmath.logistic_normal_mean(f, np.zeros_like(f)) - expit(f)).max() < SIGMA_ERROR
 
 
 def logit_errors(m, v):
     """Errors of E[softplus], E[sigma] and E[sigma'] against quadrature."""
     ell, precision, _ = evaluate("logit", "exact", m, v, 1.0)[:, 0]
-    probability = _engine.logistic_normal_mean(np.array([m]), np.array([v]))[0]
+    probability = _vmath.logistic_normal_mean(np.array([m]), np.array([v]))[0]
     return (
         abs(ell + expectation(lambda f: np.logaddexp(0.0, -f), m, v)),
         abs(probability - expectation(expit, m, v)),
@@ -88,7 +88,7 @@ def test_logit_expectations(m, v):
 
 
 def test_logistic_normal_mean_of_no_points_is_no_work():
-    assert _engine.logistic_normal_mean(np.empty(0), np.empty(0)).shape == (0,)
+    assert _vmath.logistic_normal_mean(np.empty(0), np.empty(0)).shape == (0,)
 
 
 @repeatable

@@ -19,8 +19,6 @@ from ._kernels cimport (
 )
 
 cdef extern from "vmath.h" nogil:
-    void xg_exp_array(Py_ssize_t n, const double* x, double* out)
-    void xg_normal_array(Py_ssize_t n, const double* x, double* cdf, double* pdf)
     Py_ssize_t xg_negative_rows(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* s, Py_ssize_t* index,
                                 double* out)
     void xg_gradient_tile(Py_ssize_t rows, Py_ssize_t m, const double* precision, const double* residual,
@@ -36,7 +34,6 @@ cdef extern from "site_list.h" nogil:
 cdef extern from "sites.h" nogil:
     int xg_sites(int kind, Py_ssize_t n, const double* m, const double* v, const double* y, double log_right,
                  double log_wrong, double* ell, double* precision, double* linear)
-    void xg_logistic_normal_mean_array(Py_ssize_t n, const double* m, const double* v, double* out)
 
 cdef extern from "softmax.h" nogil:
     Py_ssize_t XG_HAZARD_COLUMNS, XG_HAZARD_DEGREE
@@ -200,7 +197,8 @@ cdef void tile_marginals(const double* diagonal, Py_ssize_t classes, Py_ssize_t 
                          const double* Rinv, const double* w, double* b, double* norms, Py_ssize_t stride,
                          double* mean, double* variance) noexcept nogil:
     # Of each class, ``stride`` apart: mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2; tile b and
-    # norms (rows,) are scratch.
+    # norms (rows,) are scratch. One class has its mean, norms and copy in one pass over the tile; of several the mean
+    # is a product of matrices, and the norms are the same.
     cdef Py_ssize_t i, c
     cdef double* spread = variance
     if classes > 1:
@@ -471,36 +469,3 @@ def softmax_pull_back(Site site, const double[:, ::1] mean, const double[:, ::1]
             xg_softmax_pull_back(classes, n, &mean[0, 0], &variance[0, 0], &by_precision[0, 0], &by_linear[0, 0],
                                  &site._hazards, &scratch[0], &by_mean[0, 0], &by_variance[0, 0])
     return d_mean, d_variance
-
-
-def logistic_normal_mean(const double[::1] mean, const double[::1] variance):
-    """E[sigma(f)], f ~ N(mean, variance), elementwise."""
-    cdef Py_ssize_t n = mean.shape[0]
-    out = np.empty(n)
-    cdef double[::1] result = out
-    if n:
-        with nogil:
-            xg_logistic_normal_mean_array(n, &mean[0], &variance[0], &result[0])
-    return out
-
-
-def exp(const double[::1] x):
-    """exp(x) for x <= 0, elementwise."""
-    cdef Py_ssize_t n = x.shape[0]
-    out = np.empty(n)
-    cdef double[::1] result = out
-    if n:
-        with nogil:
-            xg_exp_array(n, &x[0], &result[0])
-    return out
-
-
-def normal(const double[::1] x):
-    """Standard normal distribution function and density, elementwise."""
-    cdef Py_ssize_t n = x.shape[0]
-    out = np.empty((2, n))
-    cdef double[:, ::1] result = out
-    if n:
-        with nogil:
-            xg_normal_array(n, &x[0], &result[0, 0], &result[1, 0])
-    return out[0], out[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
-from .. import _engine
+from .. import _vmath
 
 
 def _alternating_weights(terms: int) -> np.ndarray:
@@ -42,7 +42,7 @@ def logit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarra
     """
     a = np.abs(mean)
     tilted = a > variance
-    small = _engine.logistic_normal_mean(np.where(tilted, a - variance, -a), variance)
+    small = _vmath.logistic_normal_mean(np.where(tilted, a - variance, -a), variance)
     thin = ~tilted & (small < SERIES_BELOW)
     small = np.log(np.where(thin, 1.0, small)) + np.where(tilted, 0.5 * variance - a, 0.0)
     if np.any(thin):

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
-from .. import _engine
+from .. import _vmath
 from .largest import Family, largest_log_probabilities
 from .row_sites import RowSites
 
 
 def _normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x = u / scale
-    cdf, density = (values.reshape(u.shape) for values in _engine.normal(x.ravel()))
+    cdf, density = (values.reshape(u.shape) for values in _vmath.normal(x.ravel()))
     density /= cdf
     density /= scale
     return np.log(cdf, out=cdf), density

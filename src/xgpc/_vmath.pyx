@@ -1,0 +1,42 @@
+"""Elementwise functions of the compiled core, for arrays."""
+import numpy as np
+
+cdef extern from "vmath.h" nogil:
+    void xg_exp_array(Py_ssize_t n, const double* x, double* out)
+    void xg_normal_array(Py_ssize_t n, const double* x, double* cdf, double* pdf)
+
+cdef extern from "sites.h" nogil:
+    void xg_logistic_normal_mean_array(Py_ssize_t n, const double* m, const double* v, double* out)
+
+
+def logistic_normal_mean(const double[::1] mean, const double[::1] variance):
+    """E[sigma(f)], f ~ N(mean, variance), elementwise."""
+    cdef Py_ssize_t n = mean.shape[0]
+    out = np.empty(n)
+    cdef double[::1] result = out
+    if n:
+        with nogil:
+            xg_logistic_normal_mean_array(n, &mean[0], &variance[0], &result[0])
+    return out
+
+
+def exp(const double[::1] x):
+    """exp(x) for x <= 0, elementwise."""
+    cdef Py_ssize_t n = x.shape[0]
+    out = np.empty(n)
+    cdef double[::1] result = out
+    if n:
+        with nogil:
+            xg_exp_array(n, &x[0], &result[0])
+    return out
+
+
+def normal(const double[::1] x):
+    """Standard normal distribution function and density, elementwise."""
+    cdef Py_ssize_t n = x.shape[0]
+    out = np.empty((2, n))
+    cdef double[:, ::1] result = out
+    if n:
+        with nogil:
+            xg_normal_array(n, &x[0], &result[0, 0], &result[1, 0])
+    return out[0], out[1]

@@ -126,9 +126,8 @@ def test_more_rows_times_classes_than_memory_is_meant_for_take_none(monkeypatch)
 
 @pytest.mark.parametrize(("n_latents", "rows"), [(None, 8000), (3, 8000), (5, 8000), (10, 4000), (26, 2000)])
 def test_a_round_has_fewer_rows_of_many_classes(n_latents, rows):
-    task = local.Task(None, None, None, n_latents, 24, None, None)
-    assert local.rows_of_round(task, 0) == rows
-    assert local.rows_of_round(task, 1) == 2 * rows
+    assert local.rows_of_round(0, n_latents) == rows
+    assert local.rows_of_round(1, n_latents) == 2 * rows
 
 
 def test_saved_with_neighbours_of_several_classes(tmp_path):

@@ -74,7 +74,7 @@ class GPClassifier(LatentClassifier):
         makes tens of sweeps of O(n k^3), a prediction takes O(k^3) a row; k is n - 1 at most, usually some tens. 0:
         none. "auto", for 2000 rows or more: 24, if they raise the mean log probability of rows kept apart by more than
         its standard error, and by more than .001 nats; of several classes if rows times classes are a million at most.
-        ``n_inducing="auto"`` then adds points where neighbours gain little, 256 at most. Mini-batches have none.
+        With two classes and ``n_inducing="auto"``, points are added where they gain little, 256 at most.
     query_split : splitter of scikit-learn or None, default=None
         How rows kept apart, and query rows with neighbours, are chosen: as the model will be used. None: at random, or
         by ``groups``; ``TimeSeriesSplit()`` for rows in order of time. Its ``split`` gets zeros (n, 1) as X, class

@@ -136,10 +136,10 @@ def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpe
     return spec.with_theta(spec.theta + np.log(distance) * is_length).within_bounds()
 
 
-def rows_of_round(task: Task, number: int) -> int:
-    """Support rows and query rows in all."""
+def rows_of_round(number: int, n_latents: int | None) -> int:
+    """Support rows and query rows of a round in all; ``n_latents`` as in ``Task``."""
     size = ROUNDS[number][0]
-    return max(size // LEAST_ROUND, min(size, FULL_CLASSES * size // (task.n_latents or 1)))
+    return max(size // LEAST_ROUND, min(size, FULL_CLASSES * size // (n_latents or 1)))
 
 
 def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: bool, max_iter: int) -> list[Learnt]:
@@ -156,7 +156,7 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: b
     is_default : whether its kernel is of our choosing, and another may take its place
     max_iter : most iterations of a round; 0 learns nothing
     """
-    support, asked = task.queries.draw(0, rows_of_round(task, 0))
+    support, asked = task.queries.draw(0, rows_of_round(0, task.n_latents))
 
     def begin(spec: KernelSpec, n_iter: int) -> Learnt:
         return _round(task, beginning(task, prior.rebuilt([spec], prior.Z)), support, asked, n_iter)
@@ -215,7 +215,7 @@ def second_round(task: Task, learnt: Learnt, max_iter: int) -> Learnt:
     """The kernel that more rows of their own make of that of the first round."""
     if not max_iter:
         return learnt
-    return _round(task, learnt, *task.queries.draw(1, rows_of_round(task, 1)), min(max_iter, ROUNDS[1][1]))
+    return _round(task, learnt, *task.queries.draw(1, rows_of_round(1, task.n_latents)), min(max_iter, ROUNDS[1][1]))
 
 
 def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, max_iter: int) -> Learnt:

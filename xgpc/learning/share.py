@@ -41,7 +41,8 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
 
 
 def with_own_kernels(model: Any, data: Data, one: Learned) -> Learned:
-    """What ``stages`` learned with one kernel, or, if that is open and better, one for each class from there on."""
+    """``one``, which ``stages`` learned with a kernel for all classes; or what a kernel for each class comes to from
+    there on, if that is to be decided (``_is_open``) and better for rows kept apart."""
     beginning = one.beginning
     each = _trial(model, data, one) if _is_open(model, data, beginning) else None
     if each is None:
@@ -58,6 +59,8 @@ def _is_open(model: Any, data: Data, beginning: Beginning) -> bool:
         and data.likelihood.multi_class
         and len(data.classes) > 2
         and model.kernel is None
+        # Who gives a number of neighbours has chosen one kernel, even where their sites do not converge.
+        and (isinstance(model.n_neighbors, str) or model.n_neighbors == 0)
         and model.optimizer == "profile"
         and (model.batch_size is None or model.batch_size >= data.source.n_rows)
         and data.source.n_rows >= LEAST_ROWS

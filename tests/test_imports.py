@@ -35,6 +35,7 @@ LAYERS = (
     ("gibbs",),
     ("__init__",),
     ("classifier", "linear"),
+    ("fitted",),
     ("io",),
     ("estimator", "validation"),
     ("learning",),

@@ -1,0 +1,170 @@
+"""What a fitted ``GPClassifier`` is, predicts and is saved as."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from . import io
+from .approximations.base import KernelPosterior, Natural
+from .approximations.local import LocalPosterior
+from .estimator import LatentClassifier
+from .inference.correction import corrected_marginals
+from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise
+from .ranges import check_latent
+from .rows.blas import single_threaded_blas
+from .validation import checked_rows
+
+
+class PosteriorClassifier(LatentClassifier):
+    """A classifier by a normal posterior of its latent functions: what needs a fit, and not how it came about."""
+
+    posterior_: KernelPosterior
+    local_posterior_: LocalPosterior | None
+    label_noise_: float
+    _resolved: tuple[str, str]
+    _correction: Natural | None
+    _bound_gap: float | None
+
+    def _set_fit(
+        self,
+        q: KernelPosterior,
+        likelihood: str,
+        bound: str,
+        label_noise: float,
+        correction: Natural | None,
+        gap: float | None,
+        local: LocalPosterior | None,
+    ) -> None:
+        """Attributes that follow from the posterior."""
+        kernels = [prior.spec.kernel for prior in q.prior.groups]
+        self.posterior_, self.local_posterior_ = q, local
+        self.n_neighbors_ = 0 if local is None else local.n_neighbors
+        self.share_ = "none" if q.prior.Z.ndim == 3 else "kernel"
+        self.kernel_ = kernels if self.share_ == "none" else kernels[0]
+        self.inducing_points_ = np.array(q.prior.Z)
+        self.jitter_ = q.prior.jitter
+        self._resolved, self._correction, self._bound_gap = (likelihood, bound), correction, gap
+        if has_label_noise(likelihood, bound):
+            self.label_noise_ = label_noise
+        elif hasattr(self, "label_noise_"):
+            del self.label_noise_
+
+    def _latent(self, X: Any, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        check_is_fitted(self)
+        if not isinstance(corrected, bool | np.bool_):
+            raise ValueError(f"corrected must be True or False; got {corrected!r}.")
+        X = checked_rows(self, X, reset=False)
+        if not corrected:
+            mean, variance = (self.local_posterior_ or self.posterior_).marginals(X, self.n_jobs)
+            check_latent(mean, variance, X)
+            return mean, variance
+        if self._correction is None:
+            likelihood, bound = self._resolved
+            raise ValueError(
+                f"corrected=True is for likelihood='logit' with bound='polya-gamma'; this fit has {likelihood!r} with "
+                f"{bound!r}."
+            )
+        return corrected_marginals(self.posterior_, self._correction, X, self.n_jobs)
+
+    def predict_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
+        """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d).
+
+        The latent functions are integrated out, without random numbers; see ``xgpc.likelihoods`` for the errors. With
+        ``corrected`` as for ``predict_latent``.
+        """
+        log_proba = self.predict_log_proba(X, corrected)
+        return np.exp(log_proba, out=log_proba)
+
+    def predict_log_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
+        """Log probabilities (n, C); finite and accurate where the probabilities underflow."""
+        mean, variance = self._latent(X, corrected)
+        likelihood, bound = self._resolved
+        delta = getattr(self, "label_noise_", None)
+        return LIKELIHOODS[likelihood].log_probabilities(bound, mean.T, variance.T, delta)
+
+    def predict_latent(
+        self, X: ArrayLike, return_cov: bool = False, corrected: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Posterior mean (n,) and variance (n,), or joint covariance (n, n), of the latent function.
+
+        (n, C) and (n, n, C) of the latent functions of C classes, which are independent. A white kernel's variance is
+        part of both. With ``corrected``, of the Polya-Gamma bound for "logit": mean and variance to second order in
+        what the approximation leaves out ([1]_, appendix A.6, corrected), with a warning of variances that it makes
+        negative, which become 0; there is no corrected covariance.
+        """
+        if corrected and return_cov:
+            raise ValueError("There is no corrected joint covariance; give one of return_cov and corrected.")
+        mean, variance = self._latent(X, corrected)
+        if not return_cov:
+            return mean.T, variance.T
+        rows = checked_rows(self, X, reset=False)
+        with single_threaded_blas():
+            covariance = (self.local_posterior_ or self.posterior_).covariance(rows)
+        return mean.T, covariance if mean.ndim == 1 else np.moveaxis(covariance, 0, -1)
+
+    def elbo(self, X: ArrayLike, y: ArrayLike) -> float:
+        """The bound on the log evidence of (X, y), in nats, with the fitted posterior.
+
+        Every row counts once: it is ``elbo_`` on the training data of a fit without weights.
+        """
+        check_is_fitted(self)
+        rows, y = checked_rows(self, X, y, reset=False)
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ValueError(f"y has labels {unknown.tolist()} that are not in classes_ {self.classes_.tolist()}.")
+        likelihood, bound = self._resolved
+        q = self.posterior_
+        site = LIKELIHOODS[likelihood].site(bound, len(self.classes_), getattr(self, "label_noise_", None))
+        codes = np.searchsorted(self.classes_, y).astype(np.float64)
+        labels = 2.0 * codes - 1.0 if q.n_latents is None else codes
+        mean, variance = q.marginals(rows, self.n_jobs)
+        check_latent(mean, variance, rows)
+        return expected_log_likelihood(site, mean, variance, labels) - q.kl
+
+    def bound_gap(self) -> float:
+        """Nats by which the exact bound exceeds the augmented one on the training data, at the same posterior.
+
+        The expected divergence of the augmenting variables from their conditional posterior ([1]_, section 4.2) under
+        the bounds "polya-gamma" of "logit" and "augmented" of "svm"; 0 under "exact".
+        """
+        check_is_fitted(self)
+        if self._bound_gap is None:
+            likelihood, bound = self._resolved
+            raise ValueError(
+                f"bound_gap() is for bounds 'polya-gamma' of 'logit', 'augmented' of 'svm', and 'exact'; this fit has "
+                f"{bound!r} of {likelihood!r}."
+            )
+        return self._bound_gap
+
+    def save(self, path: str | os.PathLike[str], rows_dtype: Any = None) -> None:
+        """Write the fitted model to one ``.npz`` file without pickled objects.
+
+        With neighbours (``n_neighbors_`` above 0) the file holds all training rows with their sites, 8 d + 16 C bytes
+        each for C latent functions (1 of two classes): no more than whoever has it may know; ``n_neighbors=0`` keeps
+        none. ``rows_dtype`` is "float32" (4 d + 16 C bytes, and rows that were float64 are rounded), "float64" or None.
+
+        All parameters are kept but ``query_split`` and a ``random_state`` that is not an integer: the loaded model then
+        has None. A file of that name is replaced once the new one is whole and on the disk: an OSError or an interrupt
+        leaves it as it was, and whoever reads it meanwhile finds the old model or the new one.
+        """
+        check_is_fitted(self)
+        io.save(self, path, rows_dtype)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model that ``save`` wrote; it predicts the same bits on the same machine, but for rounded rows.
+
+        Nothing in the file is executed, and everything is checked before it is used. The arrays of a file that is
+        refused are not read unless they fit its header.
+
+        Raises
+        ------
+        ValueError
+            If the file is not such a model.
+        """
+        return io.load(cls, path)

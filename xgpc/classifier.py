@@ -168,9 +168,10 @@ class GPClassifier(PosteriorClassifier):
     Notes
     -----
     A pass over n rows costs O(n (m^2 + m d)) time, and memory O(n + m^2) beyond the inputs, plus 8 n m bytes while that
-    is below 512 MB; O(n (C m^2 + m d)) and O(C (n + m^2)) for C > 2 classes that share a kernel. Inputs in float32 stay
-    in float32. Features of size up to 1e140 are accepted, in ``fit`` and to predict; where a kernel that grows with
-    them (DotProduct) takes the latent mean beyond 1e150, an error names the row.
+    is below 512 MB; O(n (C m^2 + m d)) and C (80 n + 200 m^2) bytes for C > 2 classes that share a kernel, C (80 n +
+    300 m^2) with their own; beyond 4 GB there is a warning. Inputs in float32 stay in float32. Features of size up to
+    1e140 are accepted, in ``fit`` and to predict; where a kernel that grows with them (DotProduct) takes the latent
+    mean beyond 1e150, an error names the row.
 
     References
     ----------

@@ -12,6 +12,7 @@ from ..inference.ascent import Point
 from ..inference.history import History
 from ..inference.starts import starting_posterior
 from ..rows.source import ArraySource, labels_and_weights
+from .memory import MOST_BYTES, fit_bytes
 from .paired import is_better
 from .profile import Options, Outcome, profile
 from .queries import Split
@@ -44,7 +45,7 @@ def with_own_kernels(model: Any, data: Data, one: Learned) -> Learned:
     """``one``, which ``stages`` learned with a kernel for all classes; or what a kernel for each class comes to from
     there on, if that is to be decided (``_is_open``) and better for rows kept apart."""
     beginning = one.beginning
-    each = _trial(model, data, one) if _is_open(model, data, beginning) else None
+    each = _trial(model, data, one) if _is_open(model, data, beginning) and _has_room(data, one) else None
     if each is None:
         return one
     start = replace(beginning, prior=each.q.prior, previous=each.q, site=each.site)
@@ -67,6 +68,14 @@ def _is_open(model: Any, data: Data, beginning: Beginning) -> bool:
         and not beginning.prior.is_full
         and beginning.previous is None
     )
+
+
+def _has_room(data: Data, one: Learned) -> bool:
+    """Whether a kernel for each class takes no more memory than is meant to be taken; if not, the history says so."""
+    needed = fit_bytes(data.source.n_rows, len(data.classes), one.prior.n_inducing, own_kernels=True)
+    if needed > MOST_BYTES:
+        data.history.add(decision=f"a kernel for each class would take {1e-9 * needed:.2g} GB: not tried")
+    return needed <= MOST_BYTES
 
 
 def _trial(model: Any, data: Data, one: Learned) -> Outcome | None:

@@ -17,7 +17,8 @@ from ..inference.history import History
 from ..kernels.spec import KernelSpec, default_kernel
 from ..likelihoods import START_NOISE, Likelihood
 from ..rows.source import RowSource
-from .inducing import MAX_INDUCING, Sample, inducing_points, sample_size
+from .inducing import Sample, inducing_points, sample_size
+from .memory import most_points, warn_of_many_classes
 from .queries import Queries
 from .query_score import Scores
 
@@ -146,8 +147,11 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
         return Beginning(training, previous.prior.rebuilt(specs, previous.prior.Z), previous, 0, site)
     else:
         Z = inducing_points(sample, model.inducing_points, model.n_inducing, random_state, specs[0])
-        grow_to = MAX_INDUCING if isinstance(model.n_inducing, str) and method is not None else 0
+        is_open = isinstance(model.n_inducing, str) and method is not None
+        grow_to = most_points(training.n_latents, n_kernels > 1) if is_open else 0
         prior = SparsePrior.build(specs[0], Z)
+        if training.n_latents is not None:
+            warn_of_many_classes(len(training), training.n_latents, len(Z), n_kernels > 1)
     if n_kernels == 1:
         return Beginning(training, prior, previous, grow_to, site)
     separate = SeparatePriors((prior,) * n_kernels)

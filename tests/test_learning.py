@@ -238,7 +238,7 @@ def test_what_a_scheme_has_not_reached_is_no_gain_of_more_points(monkeypatch, pa
 
 @pytest.mark.parametrize("optimizer", [None, "profile"])
 def test_never_more_inducing_points_than_the_cap(monkeypatch, optimizer):
-    monkeypatch.setattr("xgpc.learning.start.MAX_INDUCING", FIRST_INDUCING + 7)
+    monkeypatch.setattr("xgpc.learning.memory.MAX_INDUCING", FIRST_INDUCING + 7)
     monkeypatch.setattr(stages, "MIN_GAIN", -1.0)
     X, y = ringnorm(300, np.random.default_rng(1))
     model = quietly(GPClassifier(optimizer=optimizer, max_iter=10, random_state=0), X, y)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from support.fits import quietly
 from support.gradients import derivative
 from support.local import KERNELS
@@ -128,6 +129,19 @@ def test_more_rows_times_classes_than_memory_is_meant_for_take_none(monkeypatch)
 def test_a_round_has_fewer_rows_of_many_classes(n_latents, rows):
     assert local.rows_of_round(0, n_latents) == rows
     assert local.rows_of_round(1, n_latents) == 2 * rows
+
+
+@pytest.mark.parametrize(("n_latents", "variance", "most"), [(3, 50.0, 1e4), (3, 2e4, 2e4), (None, 50.0, 1e5)])
+def test_a_variance_rises_no_further_in_a_round(n_latents, variance, most):
+    kernel = ConstantKernel(variance, (1e-2, 1e5)) * Matern([1.0, 2.0], (1e-2, 1e3), nu=0.5)
+    prior = SparsePrior.build(KernelSpec(kernel, 2), np.eye(2))
+    nothing = local.Scores(np.empty(0), np.empty(0))
+    start = local.Learnt(prior, (np.empty((1, 0)),) * 2, 0.0, np.arange(0), nothing, nothing, 0)
+    low, high = local.limits(local.Task(None, None, None, n_latents, 24, None, None), start).T
+    assert np.exp(high[0]) == pytest.approx(most)
+    theta = prior.spec.theta
+    assert high[1:3] == pytest.approx(np.minimum(theta[1:] + local.MAX_STEP, np.log(1e3)))
+    assert low[:3] == pytest.approx(np.maximum(theta - local.MAX_STEP, np.log(1e-2)))
 
 
 def test_saved_with_neighbours_of_several_classes(tmp_path):

@@ -36,6 +36,10 @@ STOP = {"ftol": 1e-5}
 # Most that the logarithm of a parameter changes in a round: the sites are those of one sweep from its start. A variance
 # may rise from 4 to 2500 in the first (electricity .085; .099 where it may rise to 80).
 MAX_STEP = 8.0
+# With several classes it rises so far at most, or stays where it is. Larger ones and longer length scales come to the
+# same rough process, but to sites that sweeps hardly move (letter, gain of rows kept apart by neighbours: .338 nats
+# with variances up to 1e5, which was the end, .435 with 1e4, .422 with 1e3).
+MOST_VARIANCE = 1e4
 # Smoothness of the kernels that are tried in place of the default one. Where classes change quickly they are rough:
 # electricity ends at .110 with 1/2, .161 with 3/2 and .190 with RBF, covtype at .167, .153 and .157. More rows help the
 # rougher one more (cod-rna: .085 against .084 with 8000 of 294 000 rows, .067 against .092 with all).
@@ -236,10 +240,8 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     n_iter = n_evaluations = 0
     # Of a single row there are no neighbours to learn from.
     if max_iter and k:
-        low, high = np.vstack([prior.spec.bounds, LOG_SCALE_BOUNDS]).T
-        limits = np.column_stack([np.maximum(low, parameters - MAX_STEP), np.minimum(high, parameters + MAX_STEP)])
-        options = {"maxiter": max_iter, **STOP}
-        found = minimize(score.objective, parameters, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+        bounds, options = limits(task, start), {"maxiter": max_iter, **STOP}
+        found = minimize(score.objective, parameters, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         parameters = found.x
         prior = prior.rebuilt([prior.spec.with_theta(parameters[:-1])], prior.Z)
         learned, n_iter, n_evaluations = score.at(parameters).scores, found.nit, found.nfev
@@ -257,6 +259,17 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     for all_rows, part in zip(sites, sweeps.sites, strict=True):
         all_rows[:, support] = part
     return Learnt(prior, sites, float(parameters[-1]), asked, before, learned, start.n_iter + n_iter)
+
+
+def limits(task: Task, start: Learnt) -> np.ndarray:
+    """Range (p, 2) of the score's parameters in a round."""
+    parameters = start.parameters
+    low, high = np.vstack([start.prior.spec.bounds, LOG_SCALE_BOUNDS]).T
+    low, high = np.maximum(low, parameters - MAX_STEP), np.minimum(high, parameters + MAX_STEP)
+    if task.n_latents is not None:
+        is_variance = np.array([*("constant_value" in name for name in start.prior.spec.names), False])
+        high = np.where(is_variance, np.minimum(high, np.maximum(parameters, np.log(MOST_VARIANCE))), high)
+    return np.column_stack([low, high])
 
 
 def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:

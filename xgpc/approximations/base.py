@@ -15,7 +15,7 @@ from scipy.linalg import lapack
 
 from ..kernels.spec import KernelSpec
 from ..rows.block import Block
-from ..rows.executor import Executor, State, Threads
+from ..rows.executor import Executor, State, Threads, is_small
 from ..rows.source import ArraySource, RowSource
 from ..statistics import Basis, Belief, GivenSites, Predictor, StatedSites, marginals
 
@@ -325,7 +325,8 @@ def joint_marginals(
     """Mean and variance (r,) or, for the shape of C latent functions, (C, r) at the rows of X (r, d)."""
     source = ArraySource(X, cache_bytes=0)
     mean, variance = np.empty((2, *shape, source.n_rows))
-    with Threads(n_jobs) as executor:
+    # Threads take as long to start as some hundred rows.
+    with Threads(1 if is_small(source, belief) else n_jobs) as executor:
         for block, (m, v) in zip(source.blocks(), executor.map(marginals, source, belief), strict=True):
             mean[..., block.rows], variance[..., block.rows] = m.reshape(*shape, -1), v.reshape(*shape, -1)
     return mean, variance

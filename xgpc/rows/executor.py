@@ -112,6 +112,11 @@ def workspace(rows: int, n_inducing: int, n_features: int, n_latents: int = 1) -
     return work
 
 
+def is_small(source: RowSource, state: State) -> bool:
+    """Whether a pass is not worth another thread."""
+    return source.n_rows * state.cost.work < MIN_PARALLEL_WORK
+
+
 class Threads(Executor):
     """Threads of this process; a context manager, in which BLAS has one thread.
 
@@ -144,8 +149,7 @@ class Threads(Executor):
 
     def threads_for(self, source: RowSource, state: State) -> int:
         """How many threads a pass is worth."""
-        is_small = source.n_rows * state.cost.work < MIN_PARALLEL_WORK
-        return 1 if is_small else min(self.n_threads, len(source.blocks()))
+        return 1 if is_small(source, state) else min(self.n_threads, len(source.blocks()))
 
     def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         """At most ``n_threads`` records and a group more are alive at a time."""

@@ -20,7 +20,7 @@ from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference import ascent
 from xgpc.inference.ascent import restated
 from xgpc.inference.correction import correction_terms
-from xgpc.inference.online import restated_sums, without_new_rows
+from xgpc.inference.online import restated_sums, posterior_before
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS, has_label_noise
 from xgpc.statistics import GivenSites
@@ -265,7 +265,7 @@ def test_nothing_is_forgotten_by_default():
 def test_a_forgetting_factor_multiplies_the_sites_before(likelihood):
     rows, labels = rows_for(likelihood)
     q = model(likelihood).fit(rows, labels).posterior_
-    before = without_new_rows(q, q.prior, 0.25)
+    before = posterior_before(q, q.prior, 0.25)
     np.testing.assert_allclose(before.P - np.eye(12), 0.25 * (np.tril(q.P) - np.eye(12)), atol=1e-12)
     np.testing.assert_allclose(before.h, 0.25 * q.h)
     assert before.kl < q.kl
@@ -296,7 +296,7 @@ def test_more_inducing_points_leave_the_posterior_as_it_is(kernel, case):
     far = np.random.default_rng(0).normal(scale=3.0, size=(5, 2))
     Z = np.concatenate([q.prior.Z, np.broadcast_to(far, (*q.prior.Z.shape[:-2], 5, 2))], axis=-2)
     prior = q.prior.rebuilt([group.spec for group in q.prior.groups], Z)
-    before = without_new_rows(q, prior, 1.0)
+    before = posterior_before(q, prior, 1.0)
     for now, then in zip(before.marginals(rows), q.marginals(rows), strict=True):
         # The jitter is relative to the points' mean variance, which is another where the kernel is not stationary.
         np.testing.assert_allclose(now, then, rtol=0.0, atol=1e-11 if kernel is KERNEL else 5e-3)
@@ -410,6 +410,20 @@ def test_a_saved_model_goes_on_with_the_same_bits(tmp_path, likelihood, bound, s
             np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(one.predict_proba(rows), other.predict_proba(rows))
         assert (one.elbo_, one.n_iter_, one.converged_) == (other.elbo_, other.n_iter_, other.converged_)
+
+
+def test_posteriors_of_mini_batches_go_on_and_later_batches_are_whole(tmp_path):
+    one = model(batch_size=20, tol=1e-3).fit(X[FIRST], y[FIRST])
+    one.save(tmp_path / "m.npz")
+    other = GPClassifier.load(tmp_path / "m.npz")
+    for each in (one, other):
+        each.set_params(tol=1e-12).partial_fit(X[SECOND], y[SECOND])
+    assert one.batch_size == 20
+    for a, b in zip(natural(one), natural(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+    by_halves = np.tril(one.posterior_.R @ one.posterior_.R.T)
+    np.testing.assert_allclose(natural(one)[0], by_halves, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(one.history_["n_rows"], 60)
 
 
 # What is refused, and leaves the estimator as it was.

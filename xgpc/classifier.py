@@ -20,7 +20,7 @@ from .approximations.sparse import SparsePosterior
 from .fitted import PosteriorClassifier
 from .inference.correction import bound_gap, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
-from .inference.online import restated_sums, without_new_rows
+from .inference.online import restated_sums, posterior_before
 from .learning.inducing import MAX_INDUCING, with_more_points
 from .learning.queries import Queries
 from .learning.stages import more_iterations, no_gain, parameters_at_bounds
@@ -383,7 +383,7 @@ class GPClassifier(PosteriorClassifier):
             with Threads(self.n_jobs) as executor:
                 training = Training(data.source, executor, q.n_latents)
                 site = data.likelihood.site(bound, len(self.classes_), noise)
-                before = ConditionedPrior(without_new_rows(q, prior, factor))
+                before = ConditionedPrior(posterior_before(q, prior, factor))
                 inferred = self._infer(data, Learned(Beginning(training, before, None, 0, site), None, before, site))
             assert isinstance(inferred.q, ConditionedPosterior)
             correction = None

@@ -21,7 +21,7 @@ from records import LIBRARY
 from . import Option, Part
 
 DEPENDS, TIMED = LIBRARY, False
-SETS = ("electricity", "magic", "covtype", "statlog-landsat", "letter")
+SETS = ("electricity", "magic", "covtype", "statlog-landsat")
 IN_TIME, TIME = "electricity", "electricity, in order of time"
 OPTIONS = {
     "batches": Option((100, 1000, 5000), "rows of a batch"),

@@ -32,7 +32,7 @@ def restated_sums(sums: Natural, before: KernelPrior, prior: KernelPrior) -> Nat
     return wide_P, wide_h
 
 
-def without_new_rows(q: SparsePosterior, prior: KernelPrior, forgetting_factor: float) -> SparsePosterior:
+def posterior_before(q: SparsePosterior, prior: KernelPrior, forgetting_factor: float) -> SparsePosterior:
     """q_0 for the rows that come: q, in the coefficients of ``prior``, of sites with so much of their weight.
 
     Parameters

@@ -20,7 +20,7 @@ from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference import ascent
 from xgpc.inference.ascent import restated
 from xgpc.inference.correction import correction_terms
-from xgpc.inference.online import restated_sums, posterior_before
+from xgpc.inference.online import posterior_before, restated_sums
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS, has_label_noise
 from xgpc.statistics import GivenSites
@@ -437,6 +437,7 @@ BATCH = {"X": X[SECOND], "y": y[SECOND]}
     [
         ({"y": np.full(60, 7)}, r"labels \[7\] that are not in classes_ \[0, 1\]"),
         ({"y": y[SECOND].astype(str)}, r"labels \['0', '1'\] that are not in"),
+        ({"y": np.array([0, "1"] * 30, dtype=object)}, r"labels \['1'\] that are not in"),
         ({"y": y[SECOND] + 0.5}, r"labels \[0.5, 1.5\] that are not in"),
         ({"y": y[SECOND][:-1]}, "inconsistent numbers of samples"),
         ({"X": X[SECOND][:, :1]}, "X has 1 features, but GPClassifier is expecting 2"),
@@ -497,6 +498,7 @@ def test_fits_that_keep_rows_cannot_go_on():
         ({"classes": [0, 2]}, r"labels \[1\] that are not in classes_ \[0, 2\]"),
         ({"classes": [[0, 1]]}, "classes must be a list of all labels"),
         ({"classes": [0, None]}, "missing"),
+        ({"classes": np.array([0, "1"], dtype=object)}, "all numbers or all strings"),
     ],
 )
 def test_a_bad_first_batch_leaves_no_fit(given, said):

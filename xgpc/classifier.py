@@ -20,7 +20,7 @@ from .approximations.sparse import SparsePosterior
 from .fitted import PosteriorClassifier
 from .inference.correction import bound_gap, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
-from .inference.online import restated_sums, posterior_before
+from .inference.online import posterior_before, restated_sums
 from .learning.inducing import MAX_INDUCING, with_more_points
 from .learning.queries import Queries
 from .learning.stages import more_iterations, no_gain, parameters_at_bounds

@@ -256,7 +256,11 @@ def checked_classes(classes: Any) -> np.ndarray:
     """Distinct labels (C,) in order; ValueError unless they are two or more."""
     _refuse_missing(classes)
     labels = np.asarray(classes)
-    if labels.ndim != 1 or len(distinct := np.unique(labels)) < 2:
+    try:
+        distinct = np.unique(labels)
+    except TypeError:
+        raise ValueError(f"classes must be all numbers or all strings; got {classes!r}.") from None
+    if labels.ndim != 1 or len(distinct) < 2:
         raise ValueError(f"classes must be a list of all labels that are to come, two or more; got {classes!r}.")
     # Each often enough for no warning that they are as many as the rows of a regression.
     check_classification_targets(np.repeat(distinct, 3))
@@ -276,13 +280,13 @@ def class_numbers(y: ArrayLike, classes: np.ndarray) -> np.ndarray:
     """Positions (n,) of labels in ``classes``; ValueError for a label that is not among them."""
     # As Python's values: "1" is not 1.
     numbers_of = {label: number for number, label in enumerate(classes.tolist())}
-    found, codes = np.unique(y, return_inverse=True)
-    unknown = [label for label in found.tolist() if label not in numbers_of]
+    labels = np.asarray(y).tolist()
+    unknown = [label for label in dict.fromkeys(labels) if label not in numbers_of]
     if unknown:
         raise ValueError(
             f"y has labels {reprlib.repr(unknown)} that are not in classes_ {reprlib.repr(classes.tolist())}."
         )
-    return np.array([numbers_of[label] for label in found.tolist()], dtype=np.intp)[codes]
+    return np.array([numbers_of[label] for label in labels], dtype=np.intp)
 
 
 def site_labels(codes: np.ndarray, n_latents: int | None) -> np.ndarray:

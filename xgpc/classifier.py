@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,17 +15,31 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state
 
 from .approximations.base import Training
+from .approximations.conditioned import ConditionedPosterior, ConditionedPrior
+from .approximations.sparse import SparsePosterior
 from .fitted import PosteriorClassifier
 from .inference.correction import bound_gap, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
+from .inference.online import posterior_before, restated_sums
+from .learning.inducing import MAX_INDUCING, with_more_points
 from .learning.queries import Queries
 from .learning.stages import more_iterations, no_gain, parameters_at_bounds
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
-from .likelihoods import resolve
-from .rows.executor import Executor
+from .likelihoods import LIKELIHOODS, resolve
+from .rows.blas import single_threaded_blas
+from .rows.executor import Executor, Threads
 from .rows.source import NONE, ArraySource
-from .validation import check_optimizer, check_parameters, checked_groups, checked_noise, training_data
+from .validation import (
+    check_optimizer,
+    check_parameters,
+    check_same_classes,
+    check_stream,
+    checked_groups,
+    checked_noise,
+    site_labels,
+    training_data,
+)
 
 
 class GPClassifier(PosteriorClassifier):
@@ -150,7 +166,7 @@ class GPClassifier(PosteriorClassifier):
         groups, none are kept apart: then of the queries of a round, before it.
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, all constants included; with neighbours that of
-        the sparse posterior at the learned kernel, which knows nothing of them.
+        the sparse posterior at the learned kernel, which knows nothing of them; of the last batch by ``partial_fit``.
     history_ : dict of arrays
         A row for each evaluation of the optimizer (``theta`` as scikit-learn has it), each ``decision``, in words, each
         iteration of the posterior and each round with neighbours. All rows have ``seconds`` since the start and most
@@ -186,6 +202,7 @@ class GPClassifier(PosteriorClassifier):
        likelihoods. 2019, arXiv 1909.06541. Equations (8), (18) and (25).
     .. [7] Gyger, Furrer, Sigrist. Vecchia-inducing-points full-scale approximations for Gaussian processes. 2025,
        arXiv 2507.05064.
+    .. [8] Broderick, Boyd, Wibisono, Wilson, Jordan. Streaming variational Bayes. NIPS 2013. Equation (4).
 
     Examples
     --------
@@ -275,14 +292,115 @@ class GPClassifier(PosteriorClassifier):
         """
         return self._fitted(X, y, sample_weight, groups=groups)
 
-    def _validate(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        forgetting_factor: float = 1.0,
+        n_new_inducing: int = 0,
+    ) -> Self:
+        """Learn from a batch of a stream of rows, none of which is kept.
+
+        The first call learns kernel, inducing points and posterior from its batch as ``fit`` does with
+        ``n_neighbors=0``: some thousands of rows are better than few. Later calls, and calls after ``fit``, keep
+        likelihood, kernel, inducing points and label noise, and add the sites of the new rows to ``posterior_``,
+        iterated to convergence given those of all rows before, which stay as they were when their batch came [8]_.
+        The result depends, a little, on how the rows are divided into batches and on their order.
+
+        Afterwards ``elbo_``, ``bound_gap()``, ``n_iter_``, ``converged_`` and ``history_`` are those of this batch:
+        ``elbo_`` is a lower bound of its log evidence given the posterior before it, sum E_q[log p(y | f)] -
+        KL(q || q before). ``elbo(X, y)`` is for any rows, and measures KL from the prior, as after ``fit``.
+
+        Parameters
+        ----------
+        X : (n, d) array
+            As for ``fit``; one row is enough for later calls.
+        y : (n,) array of labels
+        classes : array, default=None
+            All labels that are to come, if the first batch lacks some; two at least of them it must have. Until its
+            first row comes, a class counts as one of which no row was. Later calls may repeat them.
+        sample_weight : (n,) array, default=None
+            As for ``fit``.
+        forgetting_factor : float in [0, 1], default=1.0
+            Multiplies the sites of all rows before, for streams whose classes drift: a row that came k calls ago counts
+            as ``forgetting_factor ** k`` rows. The first call has nothing to forget.
+        n_new_inducing : int, default=0
+            At most so many rows of the batch become further inducing points, up to 2048 in all, drawn in proportion to
+            their variance given the points so far: for streams that come to new places. Not of the first call. Earlier
+            rows count as independent of the new points' values given the old ones'.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For bad data or parameters; with ``n_neighbors`` above 0, after a fit that took neighbours, and for
+            ``inducing_points="all"``, which need all rows; for ``class_weight="balanced"``. The estimator is then, as
+            after an interrupt, what it was before.
+
+        Warns
+        -----
+        ConvergenceWarning
+            As ``fit``.
+
+        Notes
+        -----
+        O(n (m^2 + m d) + m^3) an iteration, as a fit of the batch's rows; memory O(n + m^2). ``batch_size`` is for the
+        first call; later ones take all rows of the batch in each iteration. A saved and loaded model goes on with the
+        same bits, if ``random_state`` is an integer or there are no new points.
+        """
+        check_parameters(self)
+        check_stream(self, forgetting_factor, n_new_inducing)
+        if hasattr(self, "posterior_"):
+            # Nothing is learned, and all rows are in each iteration.
+            later = copy.copy(self).set_params(optimizer=None, batch_size=None)
+            later._continued(X, y, sample_weight, classes, float(forgetting_factor), int(n_new_inducing))
+        else:
+            later = copy.copy(self).set_params(n_neighbors=0)
+            later._fitted(X, y, sample_weight, classes=classes)
+        self.__dict__ = later.__dict__ | self.get_params(deep=False)
+        return self
+
+    def _continued(self, X: Any, y: Any, sample_weight: Any, classes: Any, factor: float, n_more: int) -> None:
+        """What ``_fitted`` is for a first batch: here kernel, inducing points and the posterior before are given."""
+        q = self.posterior_
+        assert isinstance(q, SparsePosterior)
+        if classes is not None:
+            check_same_classes(classes, self.classes_)
+        random_state = check_random_state(self.random_state)
+        (name, bound), noise = self._resolved, getattr(self, "label_noise_", None)
+        with single_threaded_blas():
+            rows, codes, _, weight = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
+            source = ArraySource(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
+            queries = Queries(len(codes), None, None, codes, random_state)
+            data = Data(source, self.classes_, LIKELIHOODS[name], bound, noise, random_state, queries)
+            m = q.prior.n_inducing
+            prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), random_state, n_before=m)
+            with Threads(self.n_jobs) as executor:
+                training = Training(data.source, executor, q.n_latents)
+                site = data.likelihood.site(bound, len(self.classes_), noise)
+                before = ConditionedPrior(posterior_before(q, prior, factor))
+                inferred = self._infer(data, Learned(Beginning(training, before, None, 0, site), None, before, site))
+            assert isinstance(inferred.q, ConditionedPosterior)
+            correction = None
+            if self._correction is not None and inferred.correction is not None:
+                sums = restated_sums(self._correction, q.prior, prior)
+                correction = sums[0] * factor + inferred.correction[0], sums[1] * factor + inferred.correction[1]
+            self._publish(data, replace(inferred, q=inferred.q.under_first_prior(), correction=correction))
+
+    def _validate(self, X: Any, y: Any, sample_weight: Any, groups: Any = None, classes: Any = None) -> Data:
         check_parameters(self)
         random_state = check_random_state(self.random_state)
-        X, codes, classes, weight = training_data(self, X, y, sample_weight)
+        X, codes, classes, weight = training_data(self, X, y, sample_weight, classes)
         likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
         check_optimizer(self.optimizer, likelihood.name, bound)
         noise = checked_noise(self.label_noise, likelihood.name, bound)
-        labels = codes.astype(np.float64) if likelihood.multi_class else np.where(codes == 1, 1.0, -1.0)
+        labels = site_labels(codes, likelihood.n_latents(len(classes)))
         source = ArraySource(X, labels, NONE if weight is None else weight)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
         queries = Queries(len(codes), groups, self.query_split, codes, random_state)
@@ -329,21 +447,22 @@ class GPClassifier(PosteriorClassifier):
             problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"
             unfinished.append(more_iterations(problem))
         n_iter, notes, gap = learned.n_iter or n_steps, learned.notes, bound_gap(training, point)
-        return Inferred(point, n_iter, unfinished, notes, terms, gap, learned.local, learned.scores)
+        made = point.q, point.elbo, point.site.parameter
+        return Inferred(*made, n_iter, unfinished, notes, terms, gap, learned.local, learned.scores)
 
     def _publish(self, data: Data, inferred: Inferred) -> None:
-        point, elbo = inferred.point, inferred.point.elbo
+        q, elbo = inferred.q, inferred.elbo
         unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * data.source.total_weight
         messages = [*unfinished, *inferred.notes]
         if self.optimizer is not None and not inferred.notes:
-            messages += parameters_at_bounds([group.spec for group in point.q.prior.groups])
+            messages += parameters_at_bounds([group.spec for group in q.prior.groups])
             if self.kernel is not None and inferred.local is None:
                 messages += no_gain(elbo, coin)
         if messages:
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
         self.classes_ = data.classes
-        name, delta = data.likelihood.name, point.site.parameter
-        self._set_fit(point.q, name, data.bound, delta, inferred.correction, inferred.bound_gap, inferred.local)
+        name, delta = data.likelihood.name, inferred.label_noise
+        self._set_fit(q, name, data.bound, delta, inferred.correction, inferred.bound_gap, inferred.local)
         self.query_score_ = None if inferred.scores is None else (inferred.scores.mean, inferred.scores.error)
         self.elbo_ = elbo
         self.n_iter_ = max(1, inferred.n_iter)

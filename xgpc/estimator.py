@@ -20,11 +20,11 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
     classes_: np.ndarray
     n_jobs: int | None
 
-    def _fitted(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Self:
+    def _fitted(self, X: Any, y: Any, sample_weight: Any, **given: Any) -> Self:
         """Fit in five steps; whichever fails, the estimator is what it was before."""
         fitted = copy.copy(self)
         with single_threaded_blas():
-            data = fitted._validate(X, y, sample_weight, groups)
+            data = fitted._validate(X, y, sample_weight, **given)
             with Threads(self.n_jobs) as executor:
                 beginning = fitted._start(data, executor)
                 learned = fitted._learn(data, beginning)
@@ -34,7 +34,7 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
         return self
 
     @abstractmethod
-    def _validate(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Any:
+    def _validate(self, X: Any, y: Any, sample_weight: Any, *args: Any, **kwargs: Any) -> Any:
         """Parameters and data, and what else ``fit`` was given, checked."""
 
     @abstractmethod

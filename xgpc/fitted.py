@@ -17,7 +17,7 @@ from .inference.correction import corrected_marginals
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise
 from .ranges import check_latent
 from .rows.blas import single_threaded_blas
-from .validation import checked_rows
+from .validation import checked_rows, class_numbers, site_labels
 
 
 class PosteriorClassifier(LatentClassifier):
@@ -114,14 +114,10 @@ class PosteriorClassifier(LatentClassifier):
         """
         check_is_fitted(self)
         rows, y = checked_rows(self, X, y, reset=False)
-        unknown = np.setdiff1d(y, self.classes_)
-        if len(unknown):
-            raise ValueError(f"y has labels {unknown.tolist()} that are not in classes_ {self.classes_.tolist()}.")
         likelihood, bound = self._resolved
         q = self.posterior_
         site = LIKELIHOODS[likelihood].site(bound, len(self.classes_), getattr(self, "label_noise_", None))
-        codes = np.searchsorted(self.classes_, y).astype(np.float64)
-        labels = 2.0 * codes - 1.0 if q.n_latents is None else codes
+        labels = site_labels(class_numbers(y, self.classes_), q.n_latents)
         mean, variance = q.marginals(rows, self.n_jobs)
         check_latent(mean, variance, rows)
         return expected_log_likelihood(site, mean, variance, labels) - q.kl

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import reprlib
 from collections.abc import Callable, Container, Mapping
 from datetime import date, timedelta
 from typing import Any
@@ -240,10 +241,86 @@ def _is_missing(label: Any) -> bool:
         return False
 
 
+def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> None:
+    """Raise ValueError for what ``GPClassifier.partial_fit`` cannot go on from, or with."""
+    if not (is_number(forgetting_factor) and 0.0 <= float(forgetting_factor) <= 1.0):
+        raise ValueError(f"forgetting_factor must be a number from 0 to 1; got {forgetting_factor!r}.")
+    if not (is_integer(n_new_inducing) and n_new_inducing >= 0):
+        raise ValueError(f"n_new_inducing must be an integer that is not negative; got {n_new_inducing!r}.")
+    if not isinstance(model.n_neighbors, str) and model.n_neighbors > 0:
+        raise ValueError(
+            f"n_neighbors={model.n_neighbors} needs all rows at once, which partial_fit does not keep; give "
+            "n_neighbors=0 or 'auto', or call fit with all rows."
+        )
+    if getattr(model, "local_posterior_", None) is not None:
+        raise ValueError(
+            f"This model predicts with {model.n_neighbors_} neighbours, for which its kernel was learned, and "
+            "partial_fit keeps no rows: fit with n_neighbors=0 before, or begin with partial_fit on a new estimator."
+        )
+    is_full = is_name(model.inducing_points, ("all",))
+    if is_full or (hasattr(model, "posterior_") and model.posterior_.prior.is_full):
+        raise ValueError(
+            "inducing_points='all' is a full Gaussian process, which needs all rows at once: partial_fit is for "
+            "inducing points. Give another value, and a new estimator if this one is fitted, or call fit with all rows."
+        )
+    if is_name(model.class_weight, ("balanced",)):
+        raise ValueError(
+            "class_weight='balanced' needs the number of rows of each class, which a stream does not tell; give "
+            "partial_fit a dict of weights or sample_weight."
+        )
+
+
+def checked_classes(classes: Any) -> np.ndarray:
+    """Distinct labels (C,) in order; ValueError unless they are two or more."""
+    _refuse_missing(classes)
+    labels = np.asarray(classes)
+    try:
+        distinct = np.unique(labels)
+    except TypeError:
+        raise ValueError(f"classes must be all numbers or all strings; got {classes!r}.") from None
+    if labels.ndim != 1 or len(distinct) < 2:
+        raise ValueError(f"classes must be a list of all labels that are to come, two or more; got {classes!r}.")
+    # Each often enough for no warning that they are as many as the rows of a regression.
+    check_classification_targets(np.repeat(distinct, 3))
+    return distinct
+
+
+def check_same_classes(classes: Any, known: np.ndarray) -> None:
+    """ValueError unless ``classes`` are those of the model."""
+    if checked_classes(classes).tolist() != known.tolist():
+        raise ValueError(
+            f"classes must be None or those of the first call, {known.tolist()}; got {classes!r}. A class that was not "
+            "named then needs a new estimator."
+        )
+
+
+def class_numbers(y: ArrayLike, classes: np.ndarray) -> np.ndarray:
+    """Positions (n,) of labels in ``classes``; ValueError for a label that is not among them."""
+    # As Python's values: "1" is not 1.
+    numbers_of = {label: number for number, label in enumerate(classes.tolist())}
+    labels = np.asarray(y).tolist()
+    unknown = [label for label in dict.fromkeys(labels) if label not in numbers_of]
+    if unknown:
+        raise ValueError(
+            f"y has labels {reprlib.repr(unknown)} that are not in classes_ {reprlib.repr(classes.tolist())}."
+        )
+    return np.array([numbers_of[label] for label in labels], dtype=np.intp)
+
+
+def site_labels(codes: np.ndarray, n_latents: int | None) -> np.ndarray:
+    """Labels (n,) as sites take them: -1 and 1, or the numbers of classes that have a latent function each."""
+    labels = codes.astype(np.float64)
+    return 2.0 * labels - 1.0 if n_latents is None else labels
+
+
 def training_data(
-    model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, classes: Any = None, is_first: bool = True
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Checked training data of a classifier; sets what ``validate_data`` sets of it.
+    """Checked training data of a classifier; sets what ``validate_data`` sets of it, if these are its first.
+
+    Parameters
+    ----------
+    classes : labels that there may be; None: those of y
 
     Returns
     -------
@@ -252,12 +329,16 @@ def training_data(
     classes : the distinct labels
     weight : (n,) or None for all ones, class weights included
     """
-    rows, y = checked_rows(model, X, y, reset=True)
-    check_classification_targets(y)
-    target_type = type_of_target(y, input_name="y")
-    if target_type not in ("binary", "multiclass"):
-        raise ValueError(f"y must have one label for each row; its type is {target_type}.")
-    classes, codes = np.unique(y, return_inverse=True)
+    rows, y = checked_rows(model, X, y, reset=is_first)
+    if classes is None:
+        check_classification_targets(y)
+        target_type = type_of_target(y, input_name="y")
+        if target_type not in ("binary", "multiclass"):
+            raise ValueError(f"y must have one label for each row; its type is {target_type}.")
+        classes, codes = np.unique(y, return_inverse=True)
+    else:
+        classes = checked_classes(classes)
+        codes = class_numbers(y, classes)
     factors = None
     if getattr(model, "class_weight", None) is not None:
         factors = _class_factors(model.class_weight, classes, classes[codes])
@@ -272,7 +353,9 @@ def training_data(
             rows, codes, weight = rows[keep], codes[keep], weight[keep]
         check_weight_range(weight)
     present = classes[np.unique(codes)]
-    if len(present) < 2:
+    if not len(present):
+        raise ValueError("No row has a positive weight.")
+    if is_first and len(present) < 2:
         raise ValueError(
             f"Classification needs rows of two classes; the rows (of positive weight) are of {len(present)} class: "
             f"{present.tolist()}."

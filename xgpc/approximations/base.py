@@ -232,7 +232,7 @@ class Posterior(Protocol):
 
     @property
     def squared_norm(self) -> float:
-        """Squared norm of the mean function."""
+        """Squared norm of the mean function's distance from the prior's."""
 
     def kl_to(self, other: Any) -> float:
         """KL(q || other) of two posteriors under the same prior, in nats."""
@@ -256,7 +256,7 @@ class KernelPosterior(Posterior, Protocol):
 
     @property
     def mean_pair(self) -> Natural:
-        """The mean, and the prior's precision times it, shaped as h of ``natural``.
+        """The mean, and the prior's precision times its distance from the prior's mean, shaped as h of ``natural``.
 
         (mean, K^{-1} mean) of the latent values of a full process; (w, w) where coefficients are whitened, as their
         prior's precision is I. Conjugate gradients that keep such pairs need no K^{-1}.

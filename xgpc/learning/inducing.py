@@ -157,9 +157,12 @@ def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: 
 
 
 def conditional_variance_sample(
-    prior: SparsePrior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState
+    prior: SparsePrior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState, n_before: int = 0
 ) -> np.ndarray:
-    """At most ``n_more`` distinct rows drawn in proportion to their variance given the inducing points of ``prior``."""
+    """At most ``n_more`` distinct rows drawn in proportion to their variance given the inducing points of ``prior``.
+
+    There are then no more points than distinct rows, with the ``n_before`` that the points so far may be of.
+    """
     if n_more <= 0:
         return np.empty((0, rows.shape[1]))
     size = max(GREEDY_ROWS, GREEDY_ROWS_PER_POINT * n_more)
@@ -171,18 +174,18 @@ def conditional_variance_sample(
     variance = core.diagonals(rows) - np.einsum("ij,ij->i", whitened, whitened)
     # Rows that the inducing points explain up to the jitter would add nothing.
     variance[variance <= 2.0 * prior.jitter * np.mean(core.diagonals(prior.Z))] = 0.0
-    n_more = min(n_more, len(rows) - len(prior.Z), int(np.count_nonzero(variance)))
+    n_more = min(n_more, n_before + len(rows) - len(prior.Z), int(np.count_nonzero(variance)))
     if n_more <= 0:
         return rows[:0]
     return rows[np.sort(random_state.choice(len(rows), n_more, replace=False, p=variance / variance.sum()))]
 
 
 def with_more_points(
-    prior: KernelPrior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState
+    prior: KernelPrior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState, n_before: int = 0
 ) -> KernelPrior:
     """The prior with at most ``n_more`` inducing points added to those of every kernel, drawn as above."""
     while True:
-        points = [conditional_variance_sample(group, rows, n_more, random_state) for group in prior.groups]
+        points = [conditional_variance_sample(group, rows, n_more, random_state, n_before) for group in prior.groups]
         least = min(len(more) for more in points)
         if all(len(more) == least for more in points):
             break

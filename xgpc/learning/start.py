@@ -12,7 +12,6 @@ from ..approximations.base import KernelPosterior, KernelPrior, Natural, Separat
 from ..approximations.full import FullPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.sparse import SparsePrior
-from ..inference.ascent import Point
 from ..inference.history import History
 from ..kernels.spec import KernelSpec, default_kernel
 from ..likelihoods import START_NOISE, Likelihood
@@ -90,12 +89,14 @@ class Learned:
 
 @dataclass(frozen=True)
 class Inferred:
-    """The posterior of all rows, with its pass; iterations; messages; the terms of its correction; its gap.
+    """The posterior of all rows, its bound and label noise; iterations; messages; its correction's terms; its gap.
 
     With neighbours also the local posterior, and the scores of rows that it was not learned from.
     """
 
-    point: Point[KernelPosterior]
+    q: KernelPosterior
+    elbo: float
+    label_noise: float
     n_iter: int
     unfinished: list[str]
     notes: tuple[str, ...]

@@ -1,0 +1,536 @@
+"""Streams of batches: sites of rows that are gone stay, those of new rows are as in a fit under that prior."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+from sklearn.datasets import load_iris
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
+from sklearn.preprocessing import StandardScaler
+from support.fits import quietly
+from support.reference import SITES, DenseModel, moons
+from support.training import training
+
+from xgpc import GPClassifier
+from xgpc.approximations.base import SeparatePriors
+from xgpc.approximations.conditioned import ConditionedPrior
+from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.inference import ascent
+from xgpc.inference.ascent import restated
+from xgpc.inference.correction import correction_terms
+from xgpc.inference.online import posterior_before, restated_sums
+from xgpc.kernels.spec import KernelSpec
+from xgpc.likelihoods import LIKELIHOODS, has_label_noise
+from xgpc.statistics import GivenSites
+
+KERNEL = ConstantKernel(3.0) * RBF([1.0, 1.5])
+X, y = moons(160, seed=3)
+FIRST, SECOND, THIRD = slice(0, 60), slice(60, 120), slice(120, 160)
+FLOWERS = StandardScaler().fit_transform(load_iris().data[:, 2:])
+KINDS = load_iris().target
+SHUFFLED = np.random.default_rng(0).permutation(150)
+FLOWERS, KINDS = FLOWERS[SHUFFLED], KINDS[SHUFFLED]
+CASES = [(name, bound, "kernel") for name, one in LIKELIHOODS.items() for bound in one.bounds]
+CASES += [("softmax", "exact", "none"), ("softmax", "additive-noise", "none")]
+NAMES = ["-".join(case) for case in CASES]
+
+
+def model(likelihood="logit", bound="auto", **params):
+    """An estimator of given kernel and inducing points, so that nothing is learned."""
+    rows = FLOWERS if LIKELIHOODS[likelihood].multi_class else X
+    noise = bound != "auto" and has_label_noise(likelihood, bound)
+    given = {"inducing_points": rows[:12], "optimizer": None, "tol": 1e-9, "max_iter": 2000, "random_state": 0}
+    given |= {"label_noise": 0.05} if noise else {}
+    return GPClassifier(KERNEL, likelihood=likelihood, bound=bound, **given | params)
+
+
+def rows_for(likelihood):
+    return (FLOWERS, KINDS) if LIKELIHOODS[likelihood].multi_class else (X, y)
+
+
+def natural(fitted):
+    P, h = fitted.posterior_.natural
+    return np.tril(P), h
+
+
+def assert_close(one, other, tol):
+    for a, b in zip(natural(one), natural(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=tol, atol=tol * np.max(np.abs(b)))
+
+
+@pytest.mark.parametrize(("likelihood", "bound", "share"), CASES, ids=NAMES)
+def test_the_first_batch_is_a_fit_and_what_forgets_all_is_a_fit_of_the_next(likelihood, bound, share):
+    rows, labels = rows_for(likelihood)
+    one = model(likelihood, bound, share=share)
+    streamed = copy.deepcopy(one).partial_fit(rows[FIRST], labels[FIRST])
+    fitted = copy.deepcopy(one).fit(rows[FIRST], labels[FIRST])
+    for a, b in zip(natural(streamed), natural(fitted), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert streamed.elbo_ == fitted.elbo_
+
+    streamed.partial_fit(rows[SECOND], labels[SECOND], forgetting_factor=0)
+    other = copy.deepcopy(one).fit(rows[SECOND], labels[SECOND])
+    assert_close(streamed, other, 1e-9)
+    assert streamed.elbo_ == pytest.approx(other.elbo_, abs=1e-7)
+    if other._correction is not None:
+        np.testing.assert_allclose(streamed._correction[0], other._correction[0], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(("likelihood", "bound", "share"), CASES, ids=NAMES)
+def test_a_later_batch_has_the_sites_of_its_own_posterior(likelihood, bound, share):
+    """The fixed point: q's natural parameters are those before, and the sites that q itself makes of the new rows."""
+    rows, labels = rows_for(likelihood)
+    one = model(likelihood, bound, share=share, tol=1e-12).partial_fit(rows[FIRST], labels[FIRST])
+    before = natural(one)
+    one.partial_fit(rows[SECOND], labels[SECOND])
+    assert one.converged_
+    q, C = one.posterior_, one.posterior_.n_latents
+    noise = getattr(one, "label_noise_", None)
+    site = LIKELIHOODS[likelihood].site(one._resolved[1], len(one.classes_), noise)
+    targets = labels[SECOND].astype(float) if C else 2.0 * labels[SECOND] - 1.0
+    sums = ascent.update(training(rows[SECOND], targets, n_latents=C), q, site).target
+    for made, old, now, prior in zip(sums, before, natural(one), (np.eye(12), 0.0), strict=True):
+        np.testing.assert_allclose(old + made - prior, now, rtol=2e-4, atol=2e-4 * np.max(np.abs(now)))
+
+
+def dense_model(rows, labels):
+    kernel = ConstantKernel(3.0) * RBF([1.0, 1.5])
+    return DenseModel(kernel, kernel.diag, 1e-6, rows, X[:12], 2.0 * labels - 1.0)
+
+
+@pytest.mark.parametrize("bound", list(SITES))
+def test_two_batches_are_those_of_a_dense_reference(bound):
+    first = dense_model(X[FIRST], y[FIRST])
+    for _ in range(300):
+        first.step(bound)
+    second = dense_model(X[SECOND], y[SECOND])
+    second.eta_1, second.eta_2 = first.eta_1, first.eta_2
+    for _ in range(300):
+        _, precision, linear = SITES[bound](*second.marginals(), second.y)
+        second.eta_1 = first.eta_1 + second.kappa.T @ linear
+        second.eta_2 = first.eta_2 - 0.5 * second.kappa.T @ (precision[:, None] * second.kappa)
+
+    one = model(bound=bound, tol=1e-13).partial_fit(X[FIRST], y[FIRST]).partial_fit(X[SECOND], y[SECOND])
+    P, h = second.whitened()
+    found_P, found_h = natural(one)
+    np.testing.assert_allclose(found_P, np.tril(P), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found_h, h, rtol=1e-6, atol=1e-6)
+
+    mean, variance = second.marginals()
+    ell = np.sum(SITES[bound](mean, variance, second.y)[0])
+    precision = -2 * first.eta_2
+    before, now = np.linalg.inv(precision), np.linalg.inv(-2 * second.eta_2)
+    shift = now @ second.eta_1 - before @ first.eta_1
+    log_det = np.linalg.slogdet(before)[1] - np.linalg.slogdet(now)[1]
+    kl = 0.5 * (np.trace(precision @ now) + shift @ precision @ shift - len(shift) + log_det)
+    assert one.elbo_ == pytest.approx(ell - kl, abs=1e-6)
+
+
+def gaussian_sites(C, n, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0.1, 2.0, (C, n)), rng.normal(size=(C, n))
+
+
+def prior_of(C, separate):
+    priors = tuple(SparsePrior.build(KernelSpec(KERNEL, 2), X[c : 12 + c]) for c in range(C))
+    return SeparatePriors(priors) if separate else priors[0]
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_sites_that_do_not_depend_on_q_make_the_posterior_and_evidence_of_all_rows(separate):
+    """Of normal sites the bound is the evidence, which is the product of what each batch tells after those before."""
+    C = 3
+    prior, (precision, linear) = prior_of(C, separate), gaussian_sites(C, len(X))
+
+    def posterior(before, rows):
+        part = training(X[rows], np.zeros(len(X[rows])), n_latents=C)
+        return before.posterior(restated(part, GivenSites(precision[:, rows].copy(), linear[:, rows].copy()), before))
+
+    def bound(q, rows):
+        total = -q.kl
+        for c in range(C):
+            group = prior.groups[c if separate else 0]
+            a = group.core.cross(X[rows]) @ group.Linv.T
+            mean, half = a @ q.w[c], a @ q.Rinv[c].T
+            total += linear[c, rows] @ mean - 0.5 * precision[c, rows] @ (mean**2 + np.sum(half**2, axis=1))
+        return total
+
+    everything = slice(0, 160)
+    whole = posterior(prior, everything)
+    first = posterior(prior, FIRST)
+    second = posterior(ConditionedPrior(first), SECOND)
+    third = posterior(ConditionedPrior(second.under_first_prior()), THIRD)
+    for a, b in zip(third.natural, whole.natural, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    parts = bound(first, FIRST) + bound(second, SECOND) + bound(third, THIRD)
+    assert parts == pytest.approx(bound(whole, everything), abs=1e-9)
+    assert third.under_first_prior().kl == pytest.approx(whole.kl, rel=1e-12)
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_conditioned_posterior_s_products_are_those_of_the_density_before(separate):
+    prior, (precision, linear) = prior_of(3, separate), gaussian_sites(3, 60)
+    part = training(X[FIRST], np.zeros(60), n_latents=3)
+    before = prior.posterior(restated(part, GivenSites(precision, linear), prior))
+    q = ConditionedPrior(before).posterior((before.P + np.eye(12), before.h + 1.0))
+    P = before.R @ np.swapaxes(before.R, 1, 2)
+
+    def log_density(w):
+        shift = w.reshape(3, 12) - before.w
+        return -0.5 * np.einsum("ci,cij,cj", shift, P, shift)
+
+    mean, dual = q.mean_pair
+    np.testing.assert_array_equal(mean, q.w)
+    slope = approx_fprime(q.w.ravel(), log_density, 1e-6)
+    np.testing.assert_allclose(-dual.ravel(), slope, rtol=1e-4, atol=1e-4 * np.max(np.abs(slope)))
+    assert q.squared_norm == pytest.approx(-2.0 * log_density(q.w))
+    residual = linear[:, :12]
+    step, dual_step = q.solve(residual)
+    np.testing.assert_allclose(step, [np.linalg.solve(P[c] + np.eye(12), residual[c]) for c in range(3)])
+    np.testing.assert_allclose(dual_step, [P[c] @ step[c] for c in range(3)])
+    assert ConditionedPrior(before).at_prior(3).kl == pytest.approx(0.0, abs=1e-10)
+
+
+def two_batches(second, labels, **options):
+    return model(tol=1e-13).partial_fit(X[FIRST], y[FIRST]).partial_fit(second, labels, **options)
+
+
+def test_a_row_of_weight_two_is_two_rows_in_any_order():
+    rows, labels = X[SECOND], y[SECOND]
+    weight = np.r_[np.full(20, 2.0), np.ones(30), np.zeros(10)]
+    weighted = two_batches(rows, labels, sample_weight=weight)
+    order = np.random.default_rng(1).permutation(70)
+    repeated = np.r_[np.arange(50), np.arange(20)][order]
+    assert_close(two_batches(rows[repeated], labels[repeated]), weighted, 1e-8)
+
+
+@pytest.mark.parametrize("case", [("logit", "exact"), ("softmax", "exact")])
+def test_results_do_not_depend_on_the_number_of_threads(case):
+    rows, labels = rows_for(case[0])
+    repeated = np.tile(rows, (40, 1)) + 1e-3 * np.arange(40 * len(rows))[:, None] / len(rows)
+    fits = []
+    for n_jobs in (1, 3):
+        one = model(*case, n_jobs=n_jobs, tol=1e-4).partial_fit(rows, labels)
+        fits.append(natural(one.partial_fit(repeated, np.tile(labels, 40))))
+    for a, b in zip(*fits, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_partial_fit_goes_on_from_a_fit():
+    learned = {"optimizer": "profile", "max_iter": 10, "tol": 1e-4, "n_inducing": 8, "inducing_points": "kmeans"}
+    fitted = quietly(model(n_neighbors=0, **learned), X[FIRST], y[FIRST])
+    kernel, Z = fitted.kernel_, fitted.inducing_points_.copy()
+    before = natural(fitted)
+    assert fitted.set_params(n_neighbors="auto").partial_fit(X[SECOND], y[SECOND]) is fitted
+    assert fitted.kernel_ == kernel
+    np.testing.assert_array_equal(fitted.inducing_points_, Z)
+    assert not np.array_equal(natural(fitted)[1], before[1])
+    assert fitted.n_neighbors == "auto"
+    assert fitted.n_neighbors_ == 0
+    assert fitted.local_posterior_ is fitted.query_score_ is None
+    assert fitted.optimizer == "profile"
+    assert type(fitted.posterior_) is SparsePosterior
+    assert type(fitted.posterior_.prior) is SparsePrior
+    assert set(fitted.history_["n_rows"]) == {60.0}
+
+
+def test_label_noise_stays_that_of_the_first_call():
+    one = model("probit", "additive-noise", label_noise="learn").partial_fit(X[FIRST], y[FIRST])
+    noise = one.label_noise_
+    assert one.partial_fit(X[SECOND], 1 - y[SECOND]).label_noise_ == noise
+
+
+def test_streamed_posteriors_are_nearly_those_of_all_rows():
+    """What frozen sites cost is little next to what the rows tell."""
+    one = model()
+    for batch in (FIRST, SECOND, THIRD):
+        one.partial_fit(X[batch], y[batch])
+    whole = model().fit(X, y)
+    first = model().fit(X[FIRST], y[FIRST])
+    cost, gain = whole.elbo_ - one.elbo(X, y), whole.elbo_ - first.elbo(X, y)
+    assert 0.0 <= cost < 0.05 * gain
+
+
+# Forgetting.
+
+
+def test_nothing_is_forgotten_by_default():
+    kept = two_batches(X[SECOND], y[SECOND], forgetting_factor=1)
+    np.testing.assert_array_equal(natural(kept)[0], natural(two_batches(X[SECOND], y[SECOND]))[0])
+
+
+@pytest.mark.parametrize("likelihood", ["logit", "softmax"])
+def test_a_forgetting_factor_multiplies_the_sites_before(likelihood):
+    rows, labels = rows_for(likelihood)
+    q = model(likelihood).fit(rows, labels).posterior_
+    before = posterior_before(q, q.prior, 0.25)
+    np.testing.assert_allclose(before.P - np.eye(12), 0.25 * (np.tril(q.P) - np.eye(12)), atol=1e-12)
+    np.testing.assert_allclose(before.h, 0.25 * q.h)
+    assert before.kl < q.kl
+
+
+def test_the_correction_s_terms_are_those_of_all_rows_before_by_the_factor_and_of_the_batch():
+    one = model(bound="polya-gamma").partial_fit(X[FIRST], y[FIRST])
+    before = one._correction
+    one.partial_fit(X[SECOND], y[SECOND], forgetting_factor=0.5)
+    rows = training(X[SECOND], 2.0 * y[SECOND] - 1.0)
+    point = ascent.update(rows, one.posterior_, LIKELIHOODS["logit"].site("polya-gamma"))
+    for found, old, new in zip(one._correction, before, correction_terms(rows, point), strict=True):
+        np.testing.assert_allclose(found, 0.5 * old + new, rtol=1e-10, atol=1e-12)
+    mean, variance = one.predict_latent(X, corrected=True)
+    assert np.all(np.isfinite(mean))
+    assert np.all(variance >= 0.0)
+
+
+# More inducing points.
+
+
+@pytest.mark.parametrize("kernel", [KERNEL, DotProduct() + RBF()], ids=["stationary", "not stationary"])
+@pytest.mark.parametrize("case", [("logit", "kernel"), ("softmax", "kernel"), ("softmax", "none")])
+def test_more_inducing_points_leave_the_posterior_as_it_is(kernel, case):
+    likelihood, share = case
+    rows, labels = rows_for(likelihood)
+    q = model(likelihood, share=share).set_params(kernel=kernel).fit(rows, labels).posterior_
+    far = np.random.default_rng(0).normal(scale=3.0, size=(5, 2))
+    Z = np.concatenate([q.prior.Z, np.broadcast_to(far, (*q.prior.Z.shape[:-2], 5, 2))], axis=-2)
+    prior = q.prior.rebuilt([group.spec for group in q.prior.groups], Z)
+    before = posterior_before(q, prior, 1.0)
+    for now, then in zip(before.marginals(rows), q.marginals(rows), strict=True):
+        # The jitter is relative to the points' mean variance, which is another where the kernel is not stationary.
+        np.testing.assert_allclose(now, then, rtol=0.0, atol=1e-11 if kernel is KERNEL else 5e-3)
+    assert before.kl == pytest.approx(q.kl, abs=1e-11 if kernel is KERNEL else 5e-3)
+
+
+def test_sums_are_restated_where_the_jitter_is_another():
+    """z = T z' with both jitters: the quadratic form and the linear term are those of the same inducing values."""
+    spec = KernelSpec(DotProduct() + RBF(), 2)
+    before = SparsePrior.build(spec, X[:6])
+    prior = SparsePrior.build(spec, np.vstack([X[:6], 50.0 + X[6:8]]))
+    rng = np.random.default_rng(0)
+    half, h, later = rng.normal(size=(6, 6)), rng.normal(size=6), rng.normal(size=8)
+    P = half @ half.T
+    wide_P, wide_h = restated_sums((np.tril(P), h), before, prior)
+    z = before.Linv @ (prior.L @ later)[:6]
+    assert np.linalg.norm(z - later[:6]) > 0.0
+    full = wide_P + np.tril(wide_P, -1).T
+    assert later @ full @ later == pytest.approx(z @ P @ z)
+    assert later @ wide_h == pytest.approx(z @ h)
+
+
+@pytest.mark.parametrize("case", [("logit", "polya-gamma", "kernel"), ("softmax", "exact", "none")])
+def test_rows_of_a_new_place_become_inducing_points(case):
+    likelihood, bound, share = case
+    rows, labels = rows_for(likelihood)
+    away = rows + 20.0
+    fixed = model(likelihood, bound, share=share).partial_fit(rows[FIRST], labels[FIRST])
+    grown = copy.deepcopy(fixed)
+    fixed.partial_fit(away[SECOND], labels[SECOND])
+    grown.partial_fit(away[SECOND], labels[SECOND], n_new_inducing=10)
+    assert grown.inducing_points_.shape[-2] == 22
+    assert grown.elbo_ > fixed.elbo_ + 5.0
+    np.testing.assert_array_equal(grown.inducing_points_[..., :12, :], fixed.inducing_points_)
+    # The rows before, which the new points tell nothing of, are predicted as before.
+    np.testing.assert_allclose(grown.predict_proba(rows[FIRST]), fixed.predict_proba(rows[FIRST]), atol=1e-6)
+    score = np.mean(grown.predict(away[THIRD]) == labels[THIRD])
+    assert score > np.mean(fixed.predict(away[THIRD]) == labels[THIRD]) + 0.1
+    if bound == "polya-gamma":
+        assert np.all(np.isfinite(grown.predict_proba(X, corrected=True)))
+
+
+def test_batches_of_fewer_rows_than_points_have_new_points():
+    one = model().partial_fit(X[FIRST], y[FIRST])
+    one.partial_fit(X[60:65] + 20.0, y[60:65], n_new_inducing=10)
+    assert one.inducing_points_.shape == (17, 2)
+    one.partial_fit(X[60:65] + 20.0, y[60:65], n_new_inducing=10)
+    assert one.inducing_points_.shape == (17, 2)
+
+
+def test_inducing_points_are_bounded(monkeypatch):
+    monkeypatch.setattr("xgpc.classifier.MAX_INDUCING", 14)
+    one = model().partial_fit(X[FIRST], y[FIRST])
+    for rows in (SECOND, THIRD):
+        one.partial_fit(X[rows] + 20.0, y[rows], n_new_inducing=10)
+        assert one.inducing_points_.shape == (14, 2)
+
+
+# Classes.
+
+
+def test_classes_that_come_later():
+    first = np.flatnonzero(KINDS < 2)[:40]
+    one = model("softmax").partial_fit(FLOWERS[first], KINDS[first], classes=[2, 0, 1])
+    np.testing.assert_array_equal(one.classes_, [0, 1, 2])
+    virginica = np.flatnonzero(KINDS == 2)
+    before = one.predict_proba(FLOWERS[virginica])[:, 2]
+    one.partial_fit(FLOWERS[virginica[:30]], KINDS[virginica[:30]], classes=np.arange(3))
+    after = one.predict_proba(FLOWERS[virginica])[:, 2]
+    assert np.all(after > before)
+    assert one.score(FLOWERS, KINDS) > 0.9
+
+
+@pytest.mark.parametrize(
+    "names", [np.array(["no", "yes"]), np.array(["no", "yes"], dtype=object), np.array([False, True])]
+)
+def test_labels_of_any_kind(names):
+    one = model().partial_fit(X[FIRST], names[y[FIRST]], classes=names)
+    one.partial_fit(X[SECOND], names[y[SECOND]]).partial_fit(X[:1], names[y[:1]])
+    numbers = model().partial_fit(X[FIRST], y[FIRST]).partial_fit(X[SECOND], y[SECOND]).partial_fit(X[:1], y[:1])
+    np.testing.assert_array_equal(one.predict(X), names[numbers.predict(X)])
+    assert one.elbo(X, names[y]) == numbers.elbo(X, y)
+
+
+def test_class_weights_are_those_of_the_model_whatever_classes_a_batch_has():
+    one = model(class_weight={0: 1.0, 1: 3.0}).partial_fit(X[FIRST], y[FIRST])
+    other = model().partial_fit(X[FIRST], y[FIRST], sample_weight=np.where(y[FIRST], 3.0, 1.0))
+    rows = np.flatnonzero(y[SECOND]) + 60
+    one.partial_fit(X[rows], y[rows])
+    other.partial_fit(X[rows], y[rows], sample_weight=np.full(len(rows), 3.0))
+    np.testing.assert_array_equal(natural(one)[0], natural(other)[0])
+
+
+# Saved, loaded, copied.
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "bound", "share"),
+    [("logit", "polya-gamma", "kernel"), ("probit", "additive-noise", "kernel"), ("softmax", "exact", "none")],
+)
+def test_a_saved_model_goes_on_with_the_same_bits(tmp_path, likelihood, bound, share):
+    rows, labels = rows_for(likelihood)
+    one = model(likelihood, bound, share=share, tol=1e-5).partial_fit(rows[FIRST], labels[FIRST])
+    one.partial_fit(rows[SECOND], labels[SECOND])
+    one.save(tmp_path / "m.npz")
+    others = [GPClassifier.load(tmp_path / "m.npz"), pickle.loads(pickle.dumps(one)), copy.deepcopy(one)]
+    for each in (one, *others):
+        each.partial_fit(rows[THIRD], labels[THIRD], forgetting_factor=0.9, n_new_inducing=2)
+    for other in others:
+        for a, b in zip(natural(one), natural(other), strict=True):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(one.predict_proba(rows), other.predict_proba(rows))
+        assert (one.elbo_, one.n_iter_, one.converged_) == (other.elbo_, other.n_iter_, other.converged_)
+
+
+def test_posteriors_of_mini_batches_go_on_and_later_batches_are_whole(tmp_path):
+    one = model(batch_size=20, tol=1e-3).fit(X[FIRST], y[FIRST])
+    one.save(tmp_path / "m.npz")
+    other = GPClassifier.load(tmp_path / "m.npz")
+    for each in (one, other):
+        each.set_params(tol=1e-12).partial_fit(X[SECOND], y[SECOND])
+    assert one.batch_size == 20
+    for a, b in zip(natural(one), natural(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+    by_halves = np.tril(one.posterior_.R @ one.posterior_.R.T)
+    np.testing.assert_allclose(natural(one)[0], by_halves, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(one.history_["n_rows"], 60)
+
+
+# What is refused, and leaves the estimator as it was.
+
+
+BATCH = {"X": X[SECOND], "y": y[SECOND]}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"y": np.full(60, 7)}, r"labels \[7\] that are not in classes_ \[0, 1\]"),
+        ({"y": y[SECOND].astype(str)}, r"labels \['0', '1'\] that are not in"),
+        ({"y": np.array([0, "1"] * 30, dtype=object)}, r"labels \['1'\] that are not in"),
+        ({"y": y[SECOND] + 0.5}, r"labels \[0.5, 1.5\] that are not in"),
+        ({"y": y[SECOND][:-1]}, "inconsistent numbers of samples"),
+        ({"X": X[SECOND][:, :1]}, "X has 1 features, but GPClassifier is expecting 2"),
+        ({"X": np.full((60, 2), "a")}, "could not convert string"),
+        ({"X": X[SECOND] * np.nan}, "NaN"),
+        ({"X": X[:0], "y": y[:0]}, "0 sample"),
+        ({"classes": [0, 1, 2]}, r"classes must be None or those of the first call, \[0, 1\]"),
+        ({"classes": ["0", "1"]}, "those of the first call"),
+        ({"classes": [0]}, "two or more"),
+        ({"sample_weight": np.zeros(60)}, "positive weight|non-zero"),
+        ({"sample_weight": -np.ones(60)}, "must not be negative"),
+        ({"forgetting_factor": 1.5}, "forgetting_factor must be a number from 0 to 1; got 1.5"),
+        ({"forgetting_factor": True}, "forgetting_factor"),
+        ({"n_new_inducing": -1}, "n_new_inducing must be an integer that is not negative"),
+    ],
+)
+def test_bad_batches_leave_the_model_as_it_was(given, said):
+    one = model().partial_fit(X[FIRST], y[FIRST])
+    before = dict(vars(one))
+    with pytest.raises(ValueError, match=said):
+        one.partial_fit(**BATCH | given)
+    assert vars(one) == before
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"n_neighbors": 5}, "n_neighbors=5 needs all rows at once"),
+        ({"inducing_points": "all"}, "full Gaussian process"),
+        ({"class_weight": "balanced"}, "'balanced' needs the number of rows of each class"),
+        ({"max_iter": 0}, "max_iter must be"),
+    ],
+)
+def test_parameters_that_need_all_rows_are_refused_in_every_call(params, said):
+    fresh = model(**params)
+    with pytest.raises(ValueError, match=said):
+        fresh.partial_fit(X[FIRST], y[FIRST])
+    assert not hasattr(fresh, "classes_")
+    one = model().partial_fit(X[FIRST], y[FIRST]).set_params(**params)
+    with pytest.raises(ValueError, match=said):
+        one.partial_fit(X[SECOND], y[SECOND])
+
+
+def test_fits_that_keep_rows_cannot_go_on():
+    full = model(inducing_points="all").fit(X, y).set_params(inducing_points="kmeans")
+    with pytest.raises(ValueError, match="full Gaussian process"):
+        full.partial_fit(X, y)
+    near = quietly(model(n_neighbors=5, n_inducing=8, optimizer="profile", max_iter=5, tol=1e-2), X, y)
+    with pytest.raises(ValueError, match="predicts with 5 neighbours"):
+        near.set_params(n_neighbors=0).partial_fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"y": np.zeros(60, dtype=int)}, "two classes"),
+        ({"y": np.zeros(60, dtype=int), "classes": [0, 1]}, "two classes"),
+        ({"classes": [0, 2]}, r"labels \[1\] that are not in classes_ \[0, 2\]"),
+        ({"classes": [[0, 1]]}, "classes must be a list of all labels"),
+        ({"classes": [0, None]}, "missing"),
+        ({"classes": np.array([0, "1"], dtype=object)}, "all numbers or all strings"),
+    ],
+)
+def test_a_bad_first_batch_leaves_no_fit(given, said):
+    fresh = model()
+    before = dict(vars(fresh))
+    with pytest.raises(ValueError, match=said):
+        fresh.partial_fit(**BATCH | given)
+    assert vars(fresh) == before
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_interrupt_leaves_the_model_as_it_was(monkeypatch, is_first):
+    one = model() if is_first else model().partial_fit(X[FIRST], y[FIRST])
+    before = dict(vars(one))
+    calls, honest = [], ascent.update
+
+    def update(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return honest(*arguments)
+
+    monkeypatch.setattr(ascent, "update", update)
+    with pytest.raises(KeyboardInterrupt):
+        one.partial_fit(X[SECOND], y[SECOND])
+    assert len(calls) == 3
+    assert vars(one) == before
+
+
+def test_too_few_iterations_are_said_where_the_call_is():
+    one = model().partial_fit(X[FIRST], y[FIRST]).set_params(max_iter=1, tol=1e-12)
+    with pytest.warns(match="max_iter=1 was reached") as caught:
+        one.partial_fit(X[SECOND], y[SECOND])
+    assert not one.converged_
+    assert [warning.filename for warning in caught] == [__file__]

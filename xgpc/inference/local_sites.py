@@ -26,8 +26,8 @@ TOLERANCE = 1e-3
 MAX_SWEEPS = 50
 # Where sweeps go on, those sites are taken that one changed least, if by less than so many tolerances. With kernels of
 # very large variance extrapolation can lose what it was near (letter, 26 classes: .0053 after 4 sweeps, .0012 after 26,
-# .07 after 29, .012 after 50). At five tolerances log probabilities of other rows are .002, .001 and .008 nats on average
-# from the limit, and their mean .0001, .00002 and .004 (electricity, magic, pendigits; 4500 rows, rough kernels).
+# .07 after 29, .012 after 50). At five tolerances log probabilities of other rows are .002, .001 and .008 nats on
+# average from the limit, and their mean .0001, .00002 and .004 (electricity, magic, pendigits; 4500 rows).
 NEAR = 5.0
 # Anderson's acceleration begins where a sweep changes less than this, and looks at so many sweeps before. With several
 # classes what adds to all alike hardly changes by itself: pendigits, 4000 rows, was at .014 and rose after 36 sweeps,

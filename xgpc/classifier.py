@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import os
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,16 +17,20 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state
 
 from .approximations.base import Training
+from .checkpoint import Checkpoint, fingerprint
 from .fitted import PosteriorClassifier
 from .inference.correction import bound_gap, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
+from .learning.progress import Progress
 from .learning.queries import Queries
-from .learning.stages import more_iterations, no_gain, parameters_at_bounds
+from .learning.stages import ended_early, more_iterations, no_gain, parameters_at_bounds
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import resolve
+from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
 from .rows.executor import Executor
 from .rows.source import NONE, ArraySource
+from .statistics import update
 from .validation import check_optimizer, check_parameters, checked_groups, checked_noise, training_data
 
 
@@ -218,6 +226,9 @@ class GPClassifier(PosteriorClassifier):
         tol: float = 1e-4,
         class_weight: dict[Any, float] | str | None = None,
         warm_start: bool = False,
+        max_time: float | None = None,
+        keep_on_interrupt: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -241,6 +252,9 @@ class GPClassifier(PosteriorClassifier):
         self.tol = tol
         self.class_weight = class_weight
         self.warm_start = warm_start
+        self.max_time = max_time
+        self.keep_on_interrupt = keep_on_interrupt
+        self.checkpoint = checkpoint
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -276,6 +290,7 @@ class GPClassifier(PosteriorClassifier):
 
     def _validate(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
         check_parameters(self)
+        deadline = self._deadline()
         random_state = check_random_state(self.random_state)
         X, codes, classes, weight = training_data(self, X, y, sample_weight)
         likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
@@ -285,20 +300,59 @@ class GPClassifier(PosteriorClassifier):
         source = ArraySource(X, labels, NONE if weight is None else weight)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
         queries = Queries(len(codes), groups, self.query_split, codes, random_state)
-        return Data(source, classes, likelihood, bound, noise, random_state, queries)
+        data = Data(source, classes, likelihood, bound, noise, random_state, queries, deadline=deadline)
+        if self.checkpoint is None:
+            return data
+        store = Checkpoint(self.checkpoint, fingerprint(self, data))
+        return replace(data, progress=Progress(store))
+
+    def _deadline(self) -> Deadline | None:
+        """From now on; None where nothing can end a fit early."""
+        if self.max_time is None and not self.keep_on_interrupt:
+            return None
+        return Deadline(math.inf if self.max_time is None else float(self.max_time))
+
+    def _interrupts(self, data: Data) -> AbstractContextManager[None]:
+        if not self.keep_on_interrupt or data.deadline is None:
+            return nullcontext()
+        return stopped_by_interrupts(data.deadline)
 
     def _start(self, data: Data, executor: Executor) -> Beginning:
         training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
-        return start(self, data, training)
+        beginning = start(self, data, training)
+        store = data.progress.store
+        resumed = None if store is None else store.load(beginning.site)
+        if resumed is None:
+            return beginning
+        data.progress.latest = resumed
+        data.history.add(decision=f"learning goes on from the checkpoint {self.checkpoint}")
+        return replace(beginning, resumed=resumed)
 
     def _learn(self, data: Data, beginning: Beginning) -> Learned:
         """Hyperparameters and inducing points, and whether more of these pay."""
-        learned = learn(self, data, beginning)
+        learned = self._learned_in_time(data, beginning)
         if learned.n_iter == 0:
             return learned
         kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
         self._report(f"hyperparameters: {kernels} after {learned.n_iter} iterations")
         return learned
+
+    def _learned_in_time(self, data: Data, beginning: Beginning) -> Learned:
+        """What there is time to learn: the best so far where it ends."""
+        progress, training = data.progress, beginning.training
+        if data.deadline is None:
+            return learn(self, data, beginning)
+        executor = Timed(training.executor, data.deadline, len(training), update)
+        try:
+            with during("learning"):
+                learned = learn(self, data, replace(beginning, training=replace(training, executor=executor)))
+        except OutOfTime as end:
+            progress.cut(end.where, data.history)
+            latest = progress.latest
+            if latest is None:
+                return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
+            return Learned(beginning, latest.q, latest.q.prior, latest.site, progress.n_reached)
+        return replace(learned, beginning=beginning)
 
     def _infer(self, data: Data, learned: Learned) -> Inferred:
         """The posterior of all rows, and what corrects it."""
@@ -312,7 +366,13 @@ class GPClassifier(PosteriorClassifier):
         # Adam has ended on all rows.
         batch_size = None if self.optimizer == "adam" else self.batch_size
         options = PosteriorOptions(
-            batch_size, self.learning_rate, float(self.tol), int(self.max_iter), data.random_state, history
+            batch_size,
+            self.learning_rate,
+            float(self.tol),
+            int(self.max_iter),
+            data.random_state,
+            history,
+            data.deadline,
         )
         # Mini-batches pass over all rows a few times in all: nothing to cache for.
         training = training if options.batch(len(training)) is None else training.uncached()
@@ -324,9 +384,14 @@ class GPClassifier(PosteriorClassifier):
         self._report(f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
         terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
         unfinished = list(learned.problems)
-        if not converged:
+        is_cut = not converged and data.deadline is not None and n_steps < self.max_iter
+        if is_cut:
+            data.progress.cut("the posterior of all rows", history)
+        elif not converged:
             problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"
             unfinished.append(more_iterations(problem))
+        if data.progress.cuts and data.deadline is not None:
+            unfinished.insert(0, ended_early(data.deadline.reason, data.progress.cuts))
         n_iter, notes, gap = learned.n_iter or n_steps, learned.notes, bound_gap(training, point)
         return Inferred(point, n_iter, unfinished, notes, terms, gap, learned.local, learned.scores)
 
@@ -348,6 +413,13 @@ class GPClassifier(PosteriorClassifier):
         self.n_iter_ = max(1, inferred.n_iter)
         self.converged_ = not unfinished
         self.history_ = data.history.arrays()
+        store, latest = data.progress.store, data.progress.latest
+        if store is None:
+            return
+        if not data.progress.cuts:
+            store.remove()
+        elif latest is not None:
+            store.offer(latest, at_once=True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

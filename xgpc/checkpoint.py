@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
 
 from . import io
 from ._engine import Site
@@ -61,6 +62,9 @@ def _described(value: Any) -> str:
     """A parameter in words that are the same in every process."""
     if isinstance(value, np.ndarray | list):
         return f"an array {np.shape(value)} {_hash(np.asarray(value))}"
+    if isinstance(value, Kernel):
+        # What a kernel prints is rounded, and lacks the bounds.
+        return f"{value!r} {_hash(np.asarray(json.dumps(io.kernel_to_data(value), default=str)))}"
     described = repr(value)
     # Of objects that do not describe themselves the address is all that there would be.
     return type(value).__name__ if " at 0x" in described else described

@@ -132,6 +132,19 @@ class GPClassifier(PosteriorClassifier):
         of all rows: without neighbours a refit on the same data does not lower it, but for rounding. Between a full
         Gaussian process and inducing points, kernel and sites go over; the points are new. With other features, other
         classes, or another number of latent functions or kernels, a fit begins anew, as ``decision`` then says.
+    max_time : float or None, default=None
+        Seconds after which a fit is to end, by a tenth or one pass over the data more at most: with the best that was
+        learned by then, and the posterior of all rows, for which time is kept back. A ConvergenceWarning and
+        ``history_["decision"]`` say what there was no time for. Neighbours and more inducing points are left out where
+        they could not end in time. Choosing hundreds of points by "kmeans", before learning, is not cut short.
+    keep_on_interrupt : bool, default=False
+        With True the first KeyboardInterrupt (SIGINT) ends the fit as if ``max_time`` were over, a second one is
+        raised and leaves the estimator as it was. Of fits in the main thread: signals reach no other.
+    checkpoint : path or None, default=None
+        File for what is learned, written twice a minute at most. Where a fit finds that of an earlier one, with the
+        same data and parameters, that was killed or out of time, it goes on from there, to the same optimum within
+        ``tol`` but for rounds with neighbours, which begin anew from the kernel learned without. Removed once a fit
+        has ended by itself. The posterior of all rows is not part of it.
     n_jobs : int or None, default=None
         Threads over blocks of rows; the steps of mini-batches take one. Results do not depend on it, bit for bit.
     random_state : int, RandomState or None, default=None
@@ -168,7 +181,8 @@ class GPClassifier(PosteriorClassifier):
         of a round are: ``help("xgpc.inference.history")``.
     n_iter_ : int, iterations of the optimizer in all stages, or of the posterior without one
     converged_ : bool
-        Whether optimizer and posterior ended by ``tol``: not by ``max_iter``, nor where the optimizer could not go on.
+        Whether optimizer and posterior ended by ``tol``: not by ``max_iter``, ``max_time`` or an interrupt, nor where
+        the optimizer could not go on.
     jitter_ : float
         Added to the diagonal of the inducing points' covariance matrix, relative to its mean diagonal; 0 of a full
         Gaussian process.
@@ -279,12 +293,15 @@ class GPClassifier(PosteriorClassifier):
         Raises
         ------
         ValueError
-            For bad data or parameters. The estimator is then, as after an interrupt, what it was before.
+            For bad data or parameters, and for a ``checkpoint`` of another fit. The estimator is then, as after an
+            interrupt without ``keep_on_interrupt``, what it was before.
+        OSError
+            If no ``checkpoint`` can be written at its path; later failures are warned of once.
 
         Warns
         -----
         ConvergenceWarning
-            If ``max_iter`` was reached, kernel parameters have run to their bounds, or query rows tell of no kernel.
+            If ``max_iter`` was reached, time or an interrupt ended the fit, kernel parameters have run to their bounds, or query rows tell of no kernel.
         """
         return self._fitted(X, y, sample_weight, groups=groups)
 

@@ -36,22 +36,24 @@ def starting_posterior(
     """Where to start under ``prior``: from the sites of q, if there is one; else from the better of a record's starts.
 
     The bound of augmented likelihoods has optima at which every class is about as likely, and others that no single
-    start finds for all kernels. With a ``deadline`` that has passed the first start has to do.
+    start finds for all kernels. A ``deadline`` ends it; once it has passed the first start has to do.
     """
     if q is not None:
         return carry_over(training, q, prior, site)
     first, other = start_site(site), site.record.other_start
     at_prior = start = prior.at_prior(training.n_latents)
     if first is not None:
-        start = coordinate_ascent(training, at_prior, first, tol=0.0, max_iter=START_UPDATES, history=History()).q
+        start = coordinate_ascent(
+            training, at_prior, first, tol=0.0, max_iter=START_UPDATES, history=History(), deadline=deadline
+        ).q
     if other is None or (deadline is not None and deadline.left <= 0.0):
         return start
     site_of_other = record_of(*other).site(site.n_latents)
     second = coordinate_ascent(
-        training, at_prior, site_of_other, tol=OTHER_TOL, max_iter=OTHER_UPDATES, history=History()
+        training, at_prior, site_of_other, tol=OTHER_TOL, max_iter=OTHER_UPDATES, history=History(), deadline=deadline
     ).q
     trials = [
-        coordinate_ascent(training, each, site, tol=0.0, max_iter=TRIAL_UPDATES, history=History())
+        coordinate_ascent(training, each, site, tol=0.0, max_iter=TRIAL_UPDATES, history=History(), deadline=deadline)
         for each in (start, second)
     ]
     return max(trials, key=lambda trial: trial.elbo).q

@@ -17,7 +17,7 @@ from support.reference import moons
 
 from xgpc import GPClassifier
 from xgpc.learning import share
-from xgpc.rows.deadline import FINAL_PASSES, Deadline, OutOfTime, Timed, during, stopped_by_interrupts
+from xgpc.rows.deadline import FINAL_STEPS, LEAST_STEPS, Deadline, OutOfTime, Timed, during, stopped_by_interrupts
 from xgpc.rows.executor import Cost, Executor, Threads
 from xgpc.rows.source import ArraySource
 
@@ -173,15 +173,23 @@ def test_time_is_kept_back_in_proportion_to_rows_and_work():
         now[0] += 1e-3 * len(block) * state.cost.work
         return 0.0
 
+    def other(block, state):
+        now[0] += 1e-4 * len(block) * state.cost.work
+        return 0.0
+
     executor = Timed(Counted(), Deadline(1000.0, lambda: now[0]), 5000, final)
-    assert executor.reserve == 0.0
+    for _ in range(LEAST_STEPS + 1):
+        assert executor.reserve == 0.0
+        executor.reduce(final, rows, State(2.0))
+        executor.reduce(other, rows, State(2.0))
+        now[0] += 0.25
     executor.reduce(final, rows, State(2.0))
-    assert executor.reserve == pytest.approx(FINAL_PASSES * 5000 * 2e-3)
-    # What happens between two passes counts, too.
-    now[0] += 3.0
+    assert executor.reserve == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
+    # What happens now and then between two passes counts little.
+    now[0] += 100.0
     executor.reduce(final, rows, State(2.0))
-    assert executor.reserve == pytest.approx(FINAL_PASSES * (5000 * 2e-3 + 3.0))
-    # Of more work there would have to be more than there is.
+    assert executor.reserve == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
+    # Of more work there would have to be more time than there is.
     with pytest.raises(OutOfTime):
         executor.reduce(final, rows, State(50.0))
 

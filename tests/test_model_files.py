@@ -173,9 +173,11 @@ def test_any_field_may_be_junk(files, tmp_path, name):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", RuntimeWarning)
                     model = load(tmp_path, write(changed, arrays))
+                    # Of a kernel of huge variance there is an error that names the row.
+                    probabilities = model.predict_proba(rows(model))
             except ValueError:
                 continue
-            np.testing.assert_allclose(model.predict_proba(rows(model)).sum(axis=1), 1.0, atol=1e-9)
+            np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-9)
             assert set(model.predict(rows(model))) <= set(model.classes_)
             assert math.isfinite(model.elbo_)
 

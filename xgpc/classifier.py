@@ -301,7 +301,8 @@ class GPClassifier(PosteriorClassifier):
         Warns
         -----
         ConvergenceWarning
-            If ``max_iter`` was reached, time or an interrupt ended the fit, kernel parameters have run to their bounds, or query rows tell of no kernel.
+            If ``max_iter`` was reached, time or an interrupt ended the fit, kernel parameters have run to their bounds,
+            or query rows tell of no kernel.
         """
         return self._fitted(X, y, sample_weight, groups=groups)
 

@@ -6,19 +6,22 @@ import math
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from statistics import median
 from types import FrameType
 from typing import Any, TypeVar
 
 from .executor import Executor, Function, State
 from .source import RowSource
 
-# Passes over all rows that time is kept back for: one carries the sites over, one finds what they make, one makes a
-# step, one may find a correction or a gap; and one more, as the rows of a subset are nearer to the processor than all.
-FINAL_PASSES = 5.0
-# Passes of less than so many seconds together tell little of the next ones: the first wait for memory and threads.
-LEAST_SECONDS = 0.05
+# Steps over all rows that time is kept back for: one carries the sites over, one finds what they make, one makes a
+# step, one may find a correction or a gap; and one more, as few rows are nearer to the processor than all.
+FINAL_STEPS = 5.0
+# The median of so many steps tells what the next ones take: some have gradients, too, or come after something else. The
+# first wait for memory and threads; before there are so many nothing is told.
+LATEST_STEPS, LEAST_STEPS = 9, 3
 
 Result = TypeVar("Result")
 
@@ -90,8 +93,8 @@ class Deadline:
 class Timed(Executor):
     """Another executor, which raises ``OutOfTime`` once what is left is needed for the posterior of all rows.
 
-    That is estimated from passes of one function, here by its seconds for each row and multiply-add, and by what
-    happens between two of them.
+    That is estimated from steps: passes of one function, and what comes before the next of them on the same rows. Time
+    in passes, of whatever function, is in proportion to rows and multiply-adds; other time is as long for all rows.
 
     Parameters
     ----------
@@ -105,17 +108,21 @@ class Timed(Executor):
         self.n_threads = executor.n_threads
         self.deadline = deadline
         self._executor, self._n_rows, self._final = executor, n_rows, final
-        self._seconds, self._work = 0.0, 0.0
-        # Multiply-adds a row of the latest pass, when it ended, and least time between two of these.
-        self._latest, self._ended, self._gap = 0.0, math.nan, math.inf
+        # Of steps: seconds in passes for each row and multiply-add, and other seconds.
+        self._in_passes: deque[float] = deque(maxlen=LATEST_STEPS)
+        self._between: deque[float] = deque(maxlen=LATEST_STEPS)
+        # Of the latest pass of the function: rows, multiply-adds a row, its end; and since its start seconds in passes,
+        # and in those of other functions.
+        self._rows, self._work, self._ended = 0, 0.0, 0.0
+        self._seconds, self._others = 0.0, 0.0
 
     @property
     def reserve(self) -> float:
         """Seconds to keep back."""
-        if self._seconds < LEAST_SECONDS:
+        if len(self._between) < LEAST_STEPS:
             return 0.0
-        gap = self._gap if math.isfinite(self._gap) else 0.0
-        return FINAL_PASSES * (self._n_rows * self._latest * self._seconds / self._work + gap)
+        in_passes = self._n_rows * self._work * median(self._in_passes)
+        return FINAL_STEPS * (in_passes + median(self._between))
 
     def check(self) -> None:
         """Raise ``OutOfTime`` if it is time."""
@@ -124,26 +131,23 @@ class Timed(Executor):
 
     def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         """As of the other one; the time is looked at after each record."""
+        start = self.deadline.now()
         if function is self._final:
-            return self._measured(function, source, state)
-        return self._checked(function, source, state)
-
-    def _checked(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
+            rows, work = source.n_rows, state.cost.work
+            if (rows, work) == (self._rows, self._work):
+                self._in_passes.append(self._seconds / (rows * work))
+                self._between.append(start - self._ended - self._others)
+            self._rows, self._work, self._seconds, self._others = rows, work, 0.0, 0.0
         self.check()
         for record in self._executor.map(function, source, state):
             yield record
             self.check()
-
-    def _measured(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
-        start, work = self.deadline.now(), state.cost.work
-        if work != self._latest:
-            self._latest, self._gap = work, math.inf
+        end = self.deadline.now()
+        self._seconds += end - start
+        if function is self._final:
+            self._ended = end
         else:
-            self._gap = min(self._gap, start - self._ended)
-        yield from self._checked(function, source, state)
-        self._ended = self.deadline.now()
-        self._seconds += self._ended - start
-        self._work += source.n_rows * work
+            self._others += end - start
 
 
 @contextmanager

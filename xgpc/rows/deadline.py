@@ -7,20 +7,19 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from statistics import median
 from types import FrameType
 from typing import Any, TypeVar
 
 from .executor import Executor, Function, State
 from .source import RowSource
 
-# Steps over all rows that time is kept back for: one carries the sites over, one finds what they make, one makes a
-# step, one may find a correction or a gap; and one more, as few rows are nearer to the processor than all.
-FINAL_STEPS = 5.0
-# The median of so many steps tells what the next ones take: some have gradients, too, or come after something else. The
-# first wait for memory and threads; before there are so many nothing is told.
+# Steps over all rows that time is kept back for: one carries the sites over and finds what they make, one makes a step,
+# one may find a correction or a gap; and one more, as few rows are nearer to the processor than all.
+FINAL_STEPS = 4.0
+# What a step takes is told by the latest ones, of which some have gradients, too, or come after something else: by the
+# lower quartile. The first wait for memory and threads; before there are so many nothing is told.
 LATEST_STEPS, LEAST_STEPS = 9, 3
 
 Result = TypeVar("Result")
@@ -111,6 +110,7 @@ class Timed(Executor):
         # Of steps: seconds in passes for each row and multiply-add, and other seconds.
         self._in_passes: deque[float] = deque(maxlen=LATEST_STEPS)
         self._between: deque[float] = deque(maxlen=LATEST_STEPS)
+        self._estimate = 0.0, 0.0
         # Of the latest pass of the function: rows, multiply-adds a row, its end; and since its start seconds in passes,
         # and in those of other functions.
         self._rows, self._work, self._ended = 0, 0.0, 0.0
@@ -119,10 +119,8 @@ class Timed(Executor):
     @property
     def reserve(self) -> float:
         """Seconds to keep back."""
-        if len(self._between) < LEAST_STEPS:
-            return 0.0
-        in_passes = self._n_rows * self._work * median(self._in_passes)
-        return FINAL_STEPS * (in_passes + median(self._between))
+        in_passes, between = self._estimate
+        return FINAL_STEPS * (self._n_rows * self._work * in_passes + between)
 
     def check(self) -> None:
         """Raise ``OutOfTime`` if it is time."""
@@ -137,6 +135,8 @@ class Timed(Executor):
             if (rows, work) == (self._rows, self._work):
                 self._in_passes.append(self._seconds / (rows * work))
                 self._between.append(start - self._ended - self._others)
+                if len(self._between) >= LEAST_STEPS:
+                    self._estimate = _lower_quartile(self._in_passes), _lower_quartile(self._between)
             self._rows, self._work, self._seconds, self._others = rows, work, 0.0, 0.0
         self.check()
         for record in self._executor.map(function, source, state):
@@ -148,6 +148,10 @@ class Timed(Executor):
             self._ended = end
         else:
             self._others += end - start
+
+
+def _lower_quartile(values: Collection[float]) -> float:
+    return sorted(values)[len(values) // 4]
 
 
 @contextmanager

@@ -136,13 +136,6 @@ def test_options_reach_the_estimator(files, tmp_path):
     assert model.max_time == 1e4
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "soon"])
-def test_time_is_a_positive_number_of_seconds(tmp_path, capsys, text):
-    arguments = ["fit", "data.csv", "--target", "y", "--model", str(tmp_path / "model.npz")]
-    assert main([*arguments, f"--max-time={text}"]) == 2
-    assert "argument --max-time: must be a positive number of seconds; got" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("delimiter", "encoding"), [(",", "utf-8"), (";", "utf-8"), ("\t", "utf-8"), (",", "utf-8-sig")]
 )

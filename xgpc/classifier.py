@@ -143,8 +143,9 @@ class GPClassifier(PosteriorClassifier):
     checkpoint : path or None, default=None
         File for what is learned, written twice a minute at most. Where a fit finds that of an earlier one, with the
         same data and parameters, that was killed or out of time, it goes on from there, to the same optimum within
-        ``tol`` but for rounds with neighbours, which begin anew from the kernel learned without. Removed once a fit
-        has ended by itself. The posterior of all rows is not part of it.
+        ``tol`` but for rounds with neighbours, which begin anew from the kernel learned without. With subsets of rows
+        ``random_state`` must be an integer for that. Removed once a fit has ended by itself. The posterior of all rows
+        is not part of it.
     n_jobs : int or None, default=None
         Threads over blocks of rows; the steps of mini-batches take one. Results do not depend on it, bit for bit.
     random_state : int, RandomState or None, default=None
@@ -402,8 +403,7 @@ class GPClassifier(PosteriorClassifier):
         self._report(f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
         terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
         unfinished = list(learned.problems)
-        is_cut = not converged and data.deadline is not None and n_steps < self.max_iter
-        if is_cut:
+        if not converged and n_steps < self.max_iter and data.deadline is not None and data.deadline.has_end:
             data.progress.cut("the posterior of all rows", history)
         elif not converged:
             problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"

@@ -176,6 +176,12 @@ def _add_fit(commands: Any) -> None:
         choices=OPTIMIZERS,
         help="how the kernel's parameters are learned; the bound taylor takes alternate (default: profile)",
     )
+    _add_effort(command)
+    command.set_defaults(run=_fit)
+
+
+def _add_effort(command: Any) -> None:
+    """How long a fit goes on, and on how many threads."""
     command.add_argument(
         "--max-iter", type=_integer(1), default=200, metavar="N", help="most iterations (default: 200)"
     )
@@ -189,7 +195,6 @@ def _add_fit(commands: Any) -> None:
         "--seed", type=_integer(0, LARGEST_SEED), default=0, metavar="N", help="of the sampling in the fit (default: 0)"
     )
     command.add_argument("--jobs", type=_jobs, default=-1, metavar="N", help="threads; -1, the default: all cores")
-    command.set_defaults(run=_fit)
 
 
 def _add_predict(commands: Any) -> None:

@@ -54,6 +54,8 @@ def fit_posterior(
         return ascent.point, ascent.n_iter, ascent.converged
     # At the prior learned label noise would become that of guessing.
     before = None if q is None else update(training, carry_over(training, q, prior, site), site)
+    if before is not None and deadline is not None and deadline.left <= 0.0:
+        return before, 0, False
     start = prior.at_prior(training.n_latents) if before is None else before.q
     schedule = learning_rate_schedule(options.learning_rate)
     epochs = Epochs(batch, schedule, tol, max_iter, options.random_state, history, deadline)

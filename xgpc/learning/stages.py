@@ -324,7 +324,7 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
     options = Options(bool(model.learn_inducing) and not full, float(model.tol), max_iter, data.history)
     # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
     sizes = None if model.optimizer == "adam" or full else model.subset_sizes
-    learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state, 0, data.progress)
+    learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state, progress=data.progress)
     resumed = beginning.resumed
     if resumed is None:
         outcome = learner.learn(prior, beginning.previous, beginning.grow_to)
@@ -332,7 +332,7 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
         learner.site = resumed.site
         grow_to = beginning.grow_to if resumed.is_growing else 0
         outcome = learner.learn(resumed.q.prior, resumed.q, grow_to, resumed.n_rows)
-    # Other starts are told of when they have ended, and are better.
+    # Of other starts the best is told, after each.
     learner.site, learner.progress = beginning.site, Progress()
     for number in range(1, model.n_restarts_optimizer + 1 if scheme is not None else 1):
         ranges = [group.spec.bounds for group in prior.groups]

@@ -137,7 +137,8 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
         # Without neighbours there may be.
         data.progress.cut("neighbours", data.history)
         latest = data.progress.latest
-        if latest is None:
+        # A kernel for each class was learned last of all.
+        if latest is None or len(latest.q.prior.groups) > 1:
             raise
     start = replace(beginning, prior=latest.q.prior, previous=latest.q, site=latest.site, resumed=None)
     return with_own_kernels(model, data, replace(learn_sparse(model, data, start), beginning=beginning))
@@ -185,7 +186,7 @@ def _learn_with(model: Any, data: Data, beginning: Beginning, k: int, rows: np.n
 
 def _warn(message: str) -> None:
     """Shown where the user calls ``fit``."""
-    warnings.warn(message, UserWarning, stacklevel=6)
+    warnings.warn(message, UserWarning, stacklevel=7)
 
 
 def _advice(learnt: Learnt) -> str:

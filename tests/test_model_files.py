@@ -142,6 +142,16 @@ def test_truncated_files_are_refused(files, tmp_path, name):
             load(tmp_path, content[:size])
 
 
+def test_files_without_later_parameters_have_their_defaults(files, tmp_path):
+    header, arrays = read(files["sparse"])
+    for name in ("max_time", "keep_on_interrupt"):
+        del header["parameters"][name]
+    model = load(tmp_path, write(header, arrays))
+    assert model.max_time is None
+    assert model.keep_on_interrupt is False
+    assert model.checkpoint is None
+
+
 JUNK = (None, True, -1, 0, 7, 1e300, 10**400, math.nan, math.inf, "", "x", [], [[]], {}, {"type": "RBF"}, [1, "a"])
 
 

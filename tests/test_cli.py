@@ -129,10 +129,11 @@ def test_options_reach_the_estimator(files, tmp_path):
     path = str(tmp_path / "model.npz")
     arguments = ["fit", str(files / "data.csv"), "--target", "diagnosis", "--model", path, "--inducing", "7"]
     options = ["--bound", "polya-gamma", "--batch-size", "50", "--optimizer", "none", "--max-iter", "150"]
-    assert main(arguments + options) == 0
+    assert main([*arguments, *options, "--max-time", "1e4"]) == 0
     model = GPClassifier.load(path)
     assert (model.bound, model.batch_size, model.optimizer, model.max_iter) == ("polya-gamma", 50, None, 150)
     assert len(model.inducing_points_) == 7
+    assert model.max_time == 1e4
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,13 @@ def test_integers_of_options_are_in_plain_digits(tmp_path, capsys, option, text)
     assert f"argument {option}: must be " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "soon"])
+def test_time_is_a_positive_number_of_seconds(tmp_path, capsys, text):
+    arguments = ["fit", "data.csv", "--target", "y", "--model", str(tmp_path / "model.npz")]
+    assert main([*arguments, f"--max-time={text}"]) == 2
+    assert "argument --max-time: must be a positive number of seconds; got" in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A table with names that ASCII does not have, and the model of it."""

@@ -35,7 +35,7 @@ LAYERS = (
     ("gibbs",),
     ("__init__",),
     ("classifier", "linear"),
-    ("fitted",),
+    ("checkpoint", "fitted"),
     ("io",),
     ("estimator", "validation"),
     ("learning",),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
+import os
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Self
 
@@ -17,19 +20,23 @@ from sklearn.utils import check_random_state
 from .approximations.base import Training
 from .approximations.conditioned import ConditionedPosterior, ConditionedPrior
 from .approximations.sparse import SparsePosterior
+from .checkpoint import Checkpoint, fingerprint
 from .fitted import PosteriorClassifier
 from .inference.correction import bound_gap, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
 from .inference.online import posterior_before, restated_sums
 from .learning.inducing import MAX_INDUCING, with_more_points
+from .learning.progress import Progress
 from .learning.queries import Queries
-from .learning.stages import more_iterations, no_gain, parameters_at_bounds
+from .learning.stages import ended_early, more_iterations, no_gain, parameters_at_bounds
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, resolve
 from .rows.blas import single_threaded_blas
+from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
 from .rows.executor import Executor, Threads
 from .rows.source import NONE, ArraySource
+from .statistics import update
 from .validation import (
     check_optimizer,
     check_parameters,
@@ -140,6 +147,20 @@ class GPClassifier(PosteriorClassifier):
         of all rows: without neighbours a refit on the same data does not lower it, but for rounding. Between a full
         Gaussian process and inducing points, kernel and sites go over; the points are new. With other features, other
         classes, or another number of latent functions or kernels, a fit begins anew, as ``decision`` then says.
+    max_time : float or None, default=None
+        Seconds after which a fit is to end, by a tenth or one pass over the data more at most: with the best that was
+        learned by then, and the posterior of all rows, for which time is kept back. A ConvergenceWarning and
+        ``history_["decision"]`` say what there was no time for. Neighbours and more inducing points are left out where
+        they could not end in time. Choosing hundreds of points by "kmeans", before learning, is not cut short.
+    keep_on_interrupt : bool, default=False
+        With True the first KeyboardInterrupt (SIGINT) ends the fit as if ``max_time`` were over, a second one is
+        raised and leaves the estimator as it was. Of fits in the main thread: signals reach no other.
+    checkpoint : path or None, default=None
+        File for what is learned, written twice a minute at most. Where a fit finds that of an earlier one, with the
+        same data and parameters, that was killed or out of time, it goes on from there, to the same optimum within
+        ``tol`` but for rounds with neighbours, which begin anew from the kernel learned without. With subsets of rows
+        ``random_state`` must be an integer for that. Removed once a fit has ended by itself. The posterior of all rows
+        is not part of it.
     n_jobs : int or None, default=None
         Threads over blocks of rows; the steps of mini-batches take one. Results do not depend on it, bit for bit.
     random_state : int, RandomState or None, default=None
@@ -176,7 +197,8 @@ class GPClassifier(PosteriorClassifier):
         of a round are: ``help("xgpc.inference.history")``.
     n_iter_ : int, iterations of the optimizer in all stages, or of the posterior without one
     converged_ : bool
-        Whether optimizer and posterior ended by ``tol``: not by ``max_iter``, nor where the optimizer could not go on.
+        Whether optimizer and posterior ended by ``tol``: not by ``max_iter``, ``max_time`` or an interrupt, nor where
+        the optimizer could not go on.
     jitter_ : float
         Added to the diagonal of the inducing points' covariance matrix, relative to its mean diagonal; 0 of a full
         Gaussian process.
@@ -236,6 +258,9 @@ class GPClassifier(PosteriorClassifier):
         tol: float = 1e-4,
         class_weight: dict[Any, float] | str | None = None,
         warm_start: bool = False,
+        max_time: float | None = None,
+        keep_on_interrupt: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -259,6 +284,9 @@ class GPClassifier(PosteriorClassifier):
         self.tol = tol
         self.class_weight = class_weight
         self.warm_start = warm_start
+        self.max_time = max_time
+        self.keep_on_interrupt = keep_on_interrupt
+        self.checkpoint = checkpoint
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -283,12 +311,16 @@ class GPClassifier(PosteriorClassifier):
         Raises
         ------
         ValueError
-            For bad data or parameters. The estimator is then, as after an interrupt, what it was before.
+            For bad data or parameters, and for a ``checkpoint`` of another fit. The estimator is then, as after an
+            interrupt without ``keep_on_interrupt``, what it was before.
+        OSError
+            If no ``checkpoint`` can be written at its path; later failures are warned of once.
 
         Warns
         -----
         ConvergenceWarning
-            If ``max_iter`` was reached, kernel parameters have run to their bounds, or query rows tell of no kernel.
+            If ``max_iter`` was reached, time or an interrupt ended the fit, kernel parameters have run to their bounds,
+            or query rows tell of no kernel.
         """
         return self._fitted(X, y, sample_weight, groups=groups)
 
@@ -395,6 +427,7 @@ class GPClassifier(PosteriorClassifier):
 
     def _validate(self, X: Any, y: Any, sample_weight: Any, groups: Any = None, classes: Any = None) -> Data:
         check_parameters(self)
+        deadline = self._deadline()
         random_state = check_random_state(self.random_state)
         X, codes, classes, weight = training_data(self, X, y, sample_weight, classes)
         likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
@@ -404,20 +437,59 @@ class GPClassifier(PosteriorClassifier):
         source = ArraySource(X, labels, NONE if weight is None else weight)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
         queries = Queries(len(codes), groups, self.query_split, codes, random_state)
-        return Data(source, classes, likelihood, bound, noise, random_state, queries)
+        data = Data(source, classes, likelihood, bound, noise, random_state, queries, deadline=deadline)
+        if self.checkpoint is None:
+            return data
+        store = Checkpoint(self.checkpoint, fingerprint(self, data))
+        return replace(data, progress=Progress(store))
+
+    def _deadline(self) -> Deadline | None:
+        """From now on; None where nothing can end a fit early."""
+        if self.max_time is None and not self.keep_on_interrupt:
+            return None
+        return Deadline(math.inf if self.max_time is None else float(self.max_time))
+
+    def _interrupts(self, data: Data) -> AbstractContextManager[None]:
+        if not self.keep_on_interrupt or data.deadline is None:
+            return nullcontext()
+        return stopped_by_interrupts(data.deadline)
 
     def _start(self, data: Data, executor: Executor) -> Beginning:
         training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
-        return start(self, data, training)
+        beginning = start(self, data, training)
+        store = data.progress.store
+        resumed = None if store is None else store.load(beginning.site)
+        if resumed is None:
+            return beginning
+        data.progress.latest = resumed
+        data.history.add(decision=f"learning goes on from the checkpoint {self.checkpoint}")
+        return replace(beginning, resumed=resumed)
 
     def _learn(self, data: Data, beginning: Beginning) -> Learned:
         """Hyperparameters and inducing points, and whether more of these pay."""
-        learned = learn(self, data, beginning)
+        learned = self._learned_in_time(data, beginning)
         if learned.n_iter == 0:
             return learned
         kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
         self._report(f"hyperparameters: {kernels} after {learned.n_iter} iterations")
         return learned
+
+    def _learned_in_time(self, data: Data, beginning: Beginning) -> Learned:
+        """What there is time to learn: the best so far where it ends."""
+        progress, training = data.progress, beginning.training
+        if data.deadline is None:
+            return learn(self, data, beginning)
+        executor = Timed(training.executor, data.deadline, len(training), update)
+        try:
+            with during("learning"):
+                learned = learn(self, data, replace(beginning, training=replace(training, executor=executor)))
+        except OutOfTime as end:
+            progress.cut(end.where, data.history)
+            latest = progress.latest
+            if latest is None:
+                return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
+            return Learned(beginning, latest.q, latest.q.prior, latest.site, progress.n_reached)
+        return replace(learned, beginning=beginning)
 
     def _infer(self, data: Data, learned: Learned) -> Inferred:
         """The posterior of all rows, and what corrects it."""
@@ -431,7 +503,13 @@ class GPClassifier(PosteriorClassifier):
         # Adam has ended on all rows.
         batch_size = None if self.optimizer == "adam" else self.batch_size
         options = PosteriorOptions(
-            batch_size, self.learning_rate, float(self.tol), int(self.max_iter), data.random_state, history
+            batch_size,
+            self.learning_rate,
+            float(self.tol),
+            int(self.max_iter),
+            data.random_state,
+            history,
+            data.deadline,
         )
         # Mini-batches pass over all rows a few times in all: nothing to cache for.
         training = training if options.batch(len(training)) is None else training.uncached()
@@ -443,9 +521,13 @@ class GPClassifier(PosteriorClassifier):
         self._report(f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
         terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
         unfinished = list(learned.problems)
-        if not converged:
+        if not converged and n_steps < self.max_iter and data.deadline is not None and data.deadline.has_end:
+            data.progress.cut("the posterior of all rows", history)
+        elif not converged:
             problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"
             unfinished.append(more_iterations(problem))
+        if data.progress.cuts and data.deadline is not None:
+            unfinished.insert(0, ended_early(data.deadline.reason, data.progress.cuts))
         n_iter, notes, gap = learned.n_iter or n_steps, learned.notes, bound_gap(training, point)
         made = point.q, point.elbo, point.site.parameter
         return Inferred(*made, n_iter, unfinished, notes, terms, gap, learned.local, learned.scores)
@@ -468,6 +550,13 @@ class GPClassifier(PosteriorClassifier):
         self.n_iter_ = max(1, inferred.n_iter)
         self.converged_ = not unfinished
         self.history_ = data.history.arrays()
+        store, latest = data.progress.store, data.progress.latest
+        if store is None:
+            return
+        if not data.progress.cuts:
+            store.remove()
+        elif latest is not None:
+            store.offer(latest, at_once=True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

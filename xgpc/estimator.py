@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +26,7 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
         fitted = copy.copy(self)
         with single_threaded_blas():
             data = fitted._validate(X, y, sample_weight, **given)
-            with Threads(self.n_jobs) as executor:
+            with Threads(self.n_jobs) as executor, fitted._interrupts(data):
                 beginning = fitted._start(data, executor)
                 learned = fitted._learn(data, beginning)
                 inferred = fitted._infer(data, learned)
@@ -48,6 +49,10 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
     def _infer(self, data: Any, learned: Any) -> Any:
         """The posterior at these."""
         return learned
+
+    def _interrupts(self, data: Any) -> AbstractContextManager[None]:
+        """What an interrupt does while the fit learns; here it ends the fit."""
+        return nullcontext()
 
     @abstractmethod
     def _publish(self, data: Any, inferred: Any) -> None:

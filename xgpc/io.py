@@ -37,11 +37,13 @@ EIGENVALUE_ERROR = 1e-12
 PARAMETERS = (
     "likelihood", "bound", "n_inducing", "n_neighbors", "optimizer", "learn_inducing", "n_restarts_optimizer",
     "subset_sizes", "share", "label_noise", "batch_size", "learning_rate",
-    "max_iter", "tol", "warm_start", "n_jobs", "verbose",
+    "max_iter", "tol", "warm_start", "max_time", "keep_on_interrupt", "n_jobs", "verbose",
 )  # fmt: skip
 OWN_FORMS = ("kernel", "inducing_points", "class_weight", "random_state")
 # What is not kept.
-NOT_KEPT = ("query_split",)
+NOT_KEPT = ("query_split", "checkpoint")
+# What models that were saved before do not have, and what they were fitted with.
+LATER = {"max_time": None, "keep_on_interrupt": False}
 FIELDS = (
     "format", "full", "parameters", "kernels", "resolved", "label_noise", "object_labels", "bound_gap", "elbo",
     "n_iter", "converged", "feature_names", "history", "neighbors", "variance_scale",
@@ -220,6 +222,8 @@ def _header(archive: Archive) -> dict[str, Any]:
     gap = header["bound_gap"]
     _require(_is_finite(gap) if record_of(*header["resolved"]).has_bound_gap else gap is None, "bound_gap", gap)
     kernels, parameters, history = header["kernels"], header["parameters"], header["history"]
+    if isinstance(parameters, dict):
+        header["parameters"] = parameters = {**LATER, **parameters}
     _require(isinstance(history, list) and all(isinstance(name, str) for name in history), "history", history)
     _require(isinstance(kernels, list) and all(isinstance(one, dict) for one in kernels), "kernels", kernels)
     _require(
@@ -301,7 +305,8 @@ def _constructor_arguments(header: dict[str, Any], arrays: dict[str, np.ndarray]
     return parameters
 
 
-def _posterior(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> KernelPosterior:
+def posterior_from(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> KernelPosterior:
+    """The posterior of ``full``, ``kernels``, and what ``to_arrays`` gave; ValueError if they make none."""
     Z = arrays["Z"]
     m, d = Z.shape[-2:]
     one_prior, posterior = (FullPrior, FullPosterior) if header["full"] else (SparsePrior, SparsePosterior)
@@ -344,7 +349,7 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
     model.n_features_in_ = arrays["Z"].shape[-1]
     _check_parameters(model)
     correction = tuple(arrays[name] for name in CORRECTION) if record_of(likelihood, bound).has_correction else None
-    q = _posterior(header, arrays)
+    q = posterior_from(header, arrays)
     model._set_fit(q, likelihood, bound, delta, correction, header["bound_gap"], _local_posterior(header, arrays, q))
     model.query_score_ = None if header["query_score"] is None else tuple(header["query_score"])
     model.classes_ = classes.astype(object) if header["object_labels"] else classes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 import reprlib
 from collections.abc import Callable, Container, Mapping
 from datetime import date, timedelta
@@ -41,6 +42,10 @@ def _is_positive_integer(value: Any) -> bool:
 
 def _is_truth(value: Any) -> bool:
     return isinstance(value, bool | np.bool_)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike) and bool(os.fspath(value))
 
 
 def _is_splitter(value: Any) -> bool:
@@ -95,6 +100,15 @@ ALLOWED: dict[str, Rule] = {
     ),
     "learn_inducing": (_is_truth, "True or False"),
     "warm_start": (_is_truth, "True or False"),
+    "max_time": (
+        lambda value: value is None or (is_number(value) and 0.0 < float(value) < math.inf),
+        "a positive number of seconds or None",
+    ),
+    "keep_on_interrupt": (_is_truth, "True or False"),
+    "checkpoint": (
+        lambda value: value is None or _is_path(value),
+        "the path of a file, a string or os.PathLike, or None",
+    ),
     "fit_intercept": (_is_truth, "True or False"),
     "tol": (
         lambda value: is_number(value) and 0.0 <= float(value) < math.inf,

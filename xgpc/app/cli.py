@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import codecs
 import csv
+import math
 import os
 import sys
 import warnings
@@ -98,6 +99,16 @@ def _jobs(text: str) -> int:
     return value
 
 
+def _seconds(text: str) -> float:
+    try:
+        value = float(plain(text))
+    except ValueError:
+        value = math.nan
+    if not 0.0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a positive number of seconds; got {text!r}")
+    return value
+
+
 def _likelihood_names(multi_class: bool) -> str:
     return ", ".join(name for name, likelihood in LIKELIHOODS.items() if likelihood.multi_class == multi_class)
 
@@ -165,14 +176,25 @@ def _add_fit(commands: Any) -> None:
         choices=OPTIMIZERS,
         help="how the kernel's parameters are learned; the bound taylor takes alternate (default: profile)",
     )
+    _add_effort(command)
+    command.set_defaults(run=_fit)
+
+
+def _add_effort(command: Any) -> None:
+    """How long a fit goes on, and on how many threads."""
     command.add_argument(
         "--max-iter", type=_integer(1), default=200, metavar="N", help="most iterations (default: 200)"
+    )
+    command.add_argument(
+        "--max-time",
+        type=_seconds,
+        metavar="SECONDS",
+        help="when to end with the best so far, such as 60 (default: as long as it takes)",
     )
     command.add_argument(
         "--seed", type=_integer(0, LARGEST_SEED), default=0, metavar="N", help="of the sampling in the fit (default: 0)"
     )
     command.add_argument("--jobs", type=_jobs, default=-1, metavar="N", help="threads; -1, the default: all cores")
-    command.set_defaults(run=_fit)
 
 
 def _add_predict(commands: Any) -> None:
@@ -315,6 +337,7 @@ def _fit(arguments: argparse.Namespace) -> None:
     model = GPClassifier(
         **_options(arguments),
         max_iter=arguments.max_iter,
+        max_time=arguments.max_time,
         n_jobs=arguments.jobs,
         random_state=arguments.seed,
     )

@@ -13,6 +13,7 @@ from .._engine import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Posterior, Training, is_same_prior
 from ..likelihoods import record_of
 from ..rows.block import Rescaling
+from ..rows.deadline import Deadline
 from ..statistics import (
     GivenSites,
     Moments,
@@ -309,20 +310,28 @@ def coordinate_ascent(
     max_iter: int,
     history: History,
     first_rate: float = SOFTMAX_FIRST_RATE,
+    deadline: Deadline | None = None,
 ) -> Ascent[Q]:
     """Full-batch natural-gradient ascent with unit or damped steps, safeguarded.
 
     A step that lowers the bound is halved (the sites interpolated between old and new), the next one starts at twice
     its rate; after ``FALLBACK_AFTER`` failures one step of a bound that cannot fail is tried in its place, if there is
     one. Of softmax, the first one has length ``first_rate``, the next is as long as had been best for the one before.
+    It ends where the ``deadline`` leaves no time for another step, but not at the prior.
     """
+    began = 0.0 if deadline is None else deadline.now()
     point = update(training, q, site)
     elbo, value = point.elbo, point.value
-    target = next_target(training, point)
+    target: Natural | None = None
     history.add(iteration=0, elbo=elbo, learning_rate=np.nan)
     measured = has_measured_steps(site)
     rate, failures, is_first = first_rate if measured else 1.0, 0, True
     for iteration in range(1, max_iter + 1):
+        if deadline is not None:
+            if np.any(point.q.natural[1]) and not deadline.allows_again(began):
+                return Ascent(point, iteration - 1, False, first_rate)
+            began = deadline.now()
+        target = next_target(training, point) if target is None else target
         fallback = site.record.fallback
         if failures == FALLBACK_AFTER and fallback is not None:
             safe = update(training, point.q, record_of(*fallback).site())
@@ -350,6 +359,5 @@ def coordinate_ascent(
         first_rate, is_first = next_rate if is_first else first_rate, False
         if is_small(gain / rate, elbo, tol):
             return Ascent(point, iteration, True, first_rate)
-        target = next_target(training, point)
-        rate, failures = next_rate, 0
+        target, rate, failures = None, next_rate, 0
     return Ascent(point, max_iter, False, first_rate)

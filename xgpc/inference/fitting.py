@@ -10,6 +10,7 @@ import numpy as np
 
 from .._engine import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
+from ..rows.deadline import Deadline
 from .ascent import Point, carry_over, coordinate_ascent, update
 from .history import History
 from .mini_batch import Epochs, batch_rows, learning_rate_schedule, stochastic
@@ -21,7 +22,7 @@ Fit = tuple[Point[Any], int, bool]
 
 @dataclass(frozen=True)
 class PosteriorOptions:
-    """Parameters of ``GPClassifier`` that say how the posterior is fitted, and the record of the fit."""
+    """Parameters of ``GPClassifier`` that say how the posterior is fitted, the record of the fit, and its end."""
 
     batch_size: int | None
     learning_rate: str | float | Sequence[float]
@@ -29,6 +30,7 @@ class PosteriorOptions:
     max_iter: int
     random_state: np.random.RandomState
     history: History
+    deadline: Deadline | None = None
 
     def batch(self, n_rows: int) -> int | None:
         """Rows of a mini-batch of so many; None where every step takes all of them."""
@@ -41,18 +43,22 @@ def fit_posterior(
     training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site, options: PosteriorOptions
 ) -> Fit:
     """The posterior of all rows under ``prior``, from the sites of q if there is one; no lower than these."""
-    history, tol, max_iter = options.history, options.tol, options.max_iter
+    history, tol, max_iter, deadline = options.history, options.tol, options.max_iter, options.deadline
     n_rows = len(training)
     batch = options.batch(n_rows)
     if batch is None:
-        start = starting_posterior(training, q, prior, site)
-        ascent = coordinate_ascent(training, start, site, tol=tol, max_iter=max_iter, history=history)
+        start = starting_posterior(training, q, prior, site, deadline)
+        ascent = coordinate_ascent(
+            training, start, site, tol=tol, max_iter=max_iter, history=history, deadline=deadline
+        )
         return ascent.point, ascent.n_iter, ascent.converged
     # At the prior learned label noise would become that of guessing.
     before = None if q is None else update(training, carry_over(training, q, prior, site), site)
+    if before is not None and deadline is not None and deadline.left <= 0.0:
+        return before, 0, False
     start = prior.at_prior(training.n_latents) if before is None else before.q
     schedule = learning_rate_schedule(options.learning_rate)
-    epochs = Epochs(batch, schedule, tol, max_iter, options.random_state, history)
+    epochs = Epochs(batch, schedule, tol, max_iter, options.random_state, history, deadline)
     first = site if before is None else before.site
     point, n_epochs, converged = stochastic(training, start, first, epochs)  # type: ignore[arg-type]
     if before is None or not before.elbo > point.elbo:
@@ -98,6 +104,8 @@ def fit_posterior_or_keep(
         tol=options.tol,
         max_iter=options.max_iter if options.batch(len(training)) is None else 0,
         history=History(),
+        # Half of what is left: the other is for what was learned.
+        deadline=None if options.deadline is None else options.deadline.earlier(0.5),
     ).point
     found = fit_posterior(training, learned, prior, site, options)
     after = found[0].elbo

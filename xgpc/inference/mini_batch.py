@@ -14,6 +14,7 @@ from .._engine import Site
 from .._svi import SCHEDULES, NaturalGradient
 from ..approximations.base import Prior, Training
 from ..approximations.sparse import SparsePosterior
+from ..rows.deadline import Deadline
 from ..rows.source import Picked
 from .ascent import Point, best_parameter, update
 from .history import History
@@ -184,7 +185,7 @@ def batch_rows(batch_size: int, n_rows: int) -> int:
 class Epochs:
     """How to go through the rows: in mini-batches of so many, with these rates, until ``tol`` or ``max_iter`` epochs.
 
-    ``history`` gets a row for every step.
+    ``history`` gets a row for every step. After the first epoch a ``deadline`` ends it.
     """
 
     batch_size: int
@@ -193,6 +194,7 @@ class Epochs:
     max_iter: int
     random_state: np.random.RandomState
     history: History
+    deadline: Deadline | None = None
 
 
 def stochastic(
@@ -213,8 +215,12 @@ def stochastic(
     loop = MiniBatches(q, batch, n, training.source.n_features, options.schedule)
     # From the prior, the first epoch prepares what additive noise starts from.
     first_site = site if np.any(q.h) else start_site(site) or site
-    window, converged, epoch = Window(options.tol), False, 0
+    window, converged, epoch, deadline = Window(options.tol), False, 0, options.deadline
+    began = deadline.now() if deadline is not None else 0.0
     while epoch < options.max_iter and not converged:
+        if deadline is not None and epoch and not deadline.allows_again(began):
+            break
+        began = deadline.now() if deadline is not None else 0.0
         epoch += 1
         current = first_site if epoch == 1 else site
         estimate, converged = loop.epoch(training, q, current, options.random_state, window, epoch, history)

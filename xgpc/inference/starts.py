@@ -5,6 +5,7 @@ from __future__ import annotations
 from .._engine import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..likelihoods import record_of
+from ..rows.deadline import Deadline
 from .ascent import carry_over, coordinate_ascent
 from .history import History
 
@@ -26,28 +27,34 @@ def start_site(site: Site) -> Site | None:
 
 
 def starting_posterior(
-    training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site
+    training: Training,
+    q: KernelPosterior | None,
+    prior: KernelPrior,
+    site: Site,
+    deadline: Deadline | None = None,
 ) -> KernelPosterior:
     """Where to start under ``prior``: from the sites of q, if there is one; else from the better of a record's starts.
 
     The bound of augmented likelihoods has optima at which every class is about as likely, and others that no single
     start finds for all kernels. With q this takes a pass over the rows; else one for each update: three at most, and
-    113 for bounds with two starts.
+    113 for bounds with two starts. A ``deadline`` ends it; once it has passed the first start has to do.
     """
     if q is not None:
         return carry_over(training, q, prior, site)
     first, other = start_site(site), site.record.other_start
     at_prior = start = prior.at_prior(training.n_latents)
     if first is not None:
-        start = coordinate_ascent(training, at_prior, first, tol=0.0, max_iter=START_UPDATES, history=History()).q
-    if other is None:
+        start = coordinate_ascent(
+            training, at_prior, first, tol=0.0, max_iter=START_UPDATES, history=History(), deadline=deadline
+        ).q
+    if other is None or (deadline is not None and deadline.left <= 0.0):
         return start
     site_of_other = record_of(*other).site(site.n_latents)
     second = coordinate_ascent(
-        training, at_prior, site_of_other, tol=OTHER_TOL, max_iter=OTHER_UPDATES, history=History()
+        training, at_prior, site_of_other, tol=OTHER_TOL, max_iter=OTHER_UPDATES, history=History(), deadline=deadline
     ).q
     trials = [
-        coordinate_ascent(training, each, site, tol=0.0, max_iter=TRIAL_UPDATES, history=History())
+        coordinate_ascent(training, each, site, tol=0.0, max_iter=TRIAL_UPDATES, history=History(), deadline=deadline)
         for each in (start, second)
     ]
     return max(trials, key=lambda trial: trial.elbo).q

@@ -122,6 +122,10 @@ def _mini_batches(
     steps = NATURAL_STEPS * max(MINI_BATCH_STEPS, -(-n // (batch * NATURAL_STEPS)))
     recent: deque[tuple[float, float, np.ndarray]] = deque(maxlen=2 * PATIENCE)
     n_iter = 0
+
+    def average() -> SparsePosterior:
+        return _moved(coordinates, np.mean([mean for *_, mean in recent][-PATIENCE:], axis=0), q)
+
     while n_iter < options.max_iter:
         n_iter += 1
         estimates, vectors = [], []
@@ -136,10 +140,10 @@ def _mini_batches(
         variance = float(np.var(estimates)) / np.size(estimates)
         recent.append((float(np.mean(estimates)), variance, np.mean(vectors, axis=0)))
         options.history.add(evaluation=n_iter, elbo=recent[-1][0], theta=thetas(q.prior)[None])
+        options.reached(average(), site)
         if len(recent) == recent.maxlen and not _rises(recent):
             break
-    latest = [average for *_, average in recent][-PATIENCE:]
-    return _moved(coordinates, np.mean(latest, axis=0), q), site, n_iter
+    return average(), site, n_iter
 
 
 def _rises(recent: deque[tuple[float, float, np.ndarray]]) -> bool:

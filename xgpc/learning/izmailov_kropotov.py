@@ -156,6 +156,7 @@ def _alternate(
         point = trial
         elbo = point.elbo
         options.history.add(evaluation=n_iter, elbo=elbo, theta=thetas(point.q.prior)[None])
+        options.reached(point.q, point.site)
         recent.append(elbo)
         gain = abs(recent[-1] - recent[0])
         if len(recent) > PATIENCE and gain < PATIENCE * options.tol * max(1.0, abs(elbo)):
@@ -180,7 +181,10 @@ def joint(training: Training, start: KernelPosterior, site: Site, options: Optio
 
     def recorded(vector: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal evaluations
+        before = function.value
         value, gradient = function(vector)
+        if function.value > before:
+            options.reached(function.q, site)
         evaluations += 1
         options.history.add(
             evaluation=evaluations, elbo=function.value, theta=vector[: function.coordinates.n_theta][None]

@@ -15,6 +15,7 @@ from ..inference.history import History
 from ..inference.links import Link
 from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
 from ..kernels.spec import KernelSpec
+from ..rows.deadline import Deadline, OutOfTime
 from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource, labels_and_weights
@@ -55,6 +56,9 @@ LEAST_ERRORS = 2.5
 # Where no kernel tells anything: half of the rows have this neighbour within a length scale. From the 2nd, 4th and 8th,
 # and variances of 1, 10 and 100, the scores of boards of 8 by 8 fields came within .025 nats of those from it.
 NEAREST = 1
+# What the rounds take after the first look at neighbours, and the sites of all rows for each row of its support, in
+# times of that look (electricity, 40 781 rows: 33 and .5; pendigits, 9893: 33 and .5; landsat, 5792: 73 and 2.7).
+LOOKS_OF_ROUNDS, LOOKS_OF_SITES = 50.0, 1.0
 # Range of the logarithm of the factor of the variances, and the standard deviation of its change where it is fitted
 # again. Above 1 it would make up for labels of another time than those that the kernel is learned from: with queries in
 # order of time one hard month gave 20, and the NLL of the next .53 (.48 with 1).
@@ -73,6 +77,7 @@ class Task:
     n_latents : int or None, number of latent functions; None: one
     n_neighbors : int
     queries : Queries
+    deadline : Deadline, or None: there is as much time as it takes
     """
 
     executor: Executor
@@ -82,6 +87,7 @@ class Task:
     n_neighbors: int
     queries: Queries
     history: History
+    deadline: Deadline | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +175,9 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: b
         specs = [KernelSpec(kernel, spec.n_features) for kernel in candidates(spec.kernel, is_default)]
         return [begin(one, min(max_iter, ROUNDS[0][1])) for one in specs]
 
+    began = 0.0 if task.deadline is None else task.deadline.now()
     before = begin(prior.spec, 0)
+    _check_time(task, began, len(support), max_iter)
     if not max_iter or len(asked) < LEAST_QUERIES:
         return [before]
     rows, k = task.source.sample(support), min(task.n_neighbors, len(support) - 1)
@@ -182,6 +190,18 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: b
         nearest = tried(nearer(first, rows.X, min(NEAREST, k), n_threads) if k else first)
         found = nearest if any(tells(task, one, fitted=len(one.parameters)) for one in nearest) else [before]
     return found
+
+
+def _check_time(task: Task, began: float, n_support: int, max_iter: int) -> None:
+    """Raise ``OutOfTime`` if what is to come after the first look, which ``began`` then, cannot end in time.
+
+    Rounds that are not finished are for nothing: the time is better spent on learning without neighbours.
+    """
+    if task.deadline is None:
+        return
+    looks = (LOOKS_OF_ROUNDS if max_iter else 0.0) + LOOKS_OF_SITES * task.source.n_rows / n_support
+    if task.deadline.left < looks * (task.deadline.now() - began):
+        raise OutOfTime
 
 
 def tells(task: Task, learnt: Learnt, fitted: int = 0) -> bool:

@@ -121,14 +121,22 @@ class Outcome:
         return self.point.site
 
 
+def unobserved(q: KernelPosterior, site: Site) -> None:
+    """For what nobody goes on from."""
+
+
 @dataclass(frozen=True)
 class Options:
-    """What every scheme is told; ``tol`` is relative to the bound, an average gain of an iteration."""
+    """What every scheme is told; ``tol`` is relative to the bound, an average gain of an iteration.
+
+    ``reached`` is told each posterior that is better than those before, with its site.
+    """
 
     learn_inducing: bool
     tol: float
     max_iter: int
     history: History
+    reached: Callable[[KernelPosterior, Site], None] = unobserved
 
 
 def lbfgs(
@@ -199,6 +207,7 @@ class ProfiledBound:
 
     def __init__(self, training: Training, site: Site, start: KernelPosterior, options: Options):
         self.training, self.history, self.tol = training, options.history, options.tol
+        self.reached = options.reached
         self.share = INNER_SHARE if options.tol >= PRECISE else PRECISE_SHARE
         self.coordinates = Coordinates(start.prior, options.learn_inducing)
         # Nats that an inner solve may leave, and what the optimiser's failures have tightened them by.
@@ -214,6 +223,7 @@ class ProfiledBound:
 
     def _keep(self, vector: np.ndarray, ascent: Ascent[KernelPosterior]) -> None:
         self.vector, self.point, self.elbo, self.solved = vector.copy(), ascent.point, ascent.elbo, ascent.converged
+        self.reached(ascent.q, ascent.point.site)
 
     @property
     def q(self) -> KernelPosterior:

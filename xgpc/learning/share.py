@@ -11,6 +11,7 @@ from ..approximations.base import KernelPosterior, SeparatePriors
 from ..inference.ascent import Point
 from ..inference.history import History
 from ..inference.starts import starting_posterior
+from ..rows.deadline import during
 from ..rows.source import ArraySource, labels_and_weights
 from .memory import MOST_BYTES, fit_bytes
 from .paired import is_better
@@ -38,17 +39,26 @@ TRIAL_ITERATIONS, EACH_ITERATIONS = 10, 20
 
 def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
     """As of ``stages``; with ``share="auto"`` also whether each class has a kernel and inducing points of its own."""
+    if has_own_kernels(beginning):
+        return learn_stages(model, data, beginning, EACH_ITERATIONS)
     return with_own_kernels(model, data, learn_stages(model, data, beginning))
+
+
+def has_own_kernels(beginning: Beginning) -> bool:
+    """Whether an earlier fit, which goes on, had decided for a kernel for each class."""
+    resumed = beginning.resumed
+    return resumed is not None and len(resumed.q.prior.groups) > len(beginning.prior.groups)
 
 
 def with_own_kernels(model: Any, data: Data, one: Learned) -> Learned:
     """``one``, which ``stages`` learned with a kernel for all classes; or what a kernel for each class comes to from
     there on, if that is to be decided (``_is_open``) and better for rows kept apart."""
     beginning = one.beginning
-    each = _trial(model, data, one) if _is_open(model, data, beginning) and _has_room(data, one) else None
+    with during("the trial of a kernel for each class"):
+        each = _trial(model, data, one) if _is_open(model, data, beginning) and _has_room(data, one) else None
     if each is None:
         return one
-    start = replace(beginning, prior=each.q.prior, previous=each.q, site=each.site)
+    start = replace(beginning, prior=each.q.prior, previous=each.q, site=each.site, resumed=None)
     learned = learn_stages(model, data, start, EACH_ITERATIONS)
     return replace(learned, beginning=beginning, n_iter=one.n_iter + learned.n_iter)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,10 @@ from ..inference.history import History
 from ..inference.mini_batch import learning_rate_schedule
 from ..inference.starts import starting_posterior
 from ..kernels.spec import KernelSpec
+from ..rows.deadline import OutOfTime, during
 from .inducing import with_more_points
 from .profile import Options, Outcome
+from .progress import Milestone, Progress
 from .schemes import SCHEMES
 from .start import Beginning, Data, Learned
 
@@ -116,6 +118,11 @@ def more_iterations(problem: str) -> str:
     return f"{problem}. The fit can be used; raise max_iter for a higher bound, or tol."
 
 
+def ended_early(reason: str, cuts: Sequence[str]) -> str:
+    """A message on what there was no time for."""
+    return f"{reason} left no time for {', '.join(cuts)}. The fit can be used; more time may give a higher bound."
+
+
 def no_gain(elbo: float, guessing: float) -> list[str]:
     """A message on a learned bound that is no better than that of guessing, if it is not."""
     if elbo > NO_GAIN * guessing:
@@ -147,6 +154,7 @@ class Learner:
     sizes : as for ``subset_sizes``
     random_state : RandomState
     n_iter : int, iterations of the scheme so far
+    progress : Progress, which is told what is learned
     """
 
     training: Training
@@ -156,6 +164,7 @@ class Learner:
     sizes: Sizes
     random_state: np.random.RandomState
     n_iter: int = 0
+    progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
         self.subsets = Subsets(self.training.source.labels(), self.random_state)
@@ -167,7 +176,7 @@ class Learner:
             max_iter=min(SUBSET_ITERATIONS, SUBSET_FACTOR * self.options.max_iter),
         )
 
-    def learn(self, prior: KernelPrior, previous: KernelPosterior | None, grow_to: int) -> Outcome:
+    def learn(self, prior: KernelPrior, previous: KernelPosterior | None, grow_to: int, done: int = 0) -> Outcome:
         """Stages on growing subsets, each from where the one before ended.
 
         Parameters
@@ -175,6 +184,7 @@ class Learner:
         prior : where to start
         previous : a posterior whose sites to start from, or None
         grow_to : the number of inducing points up to which more are added while they pay; 0: none are
+        done : rows of the stage that an earlier fit had come to: smaller ones are over
 
         Returns
         -------
@@ -187,6 +197,7 @@ class Learner:
             sizes = self._sizes_after(size, prior)
         else:
             sizes = subset_sizes(len(self.training), prior.n_inducing, self.sizes)
+            sizes = [size for size in sizes if size >= done] or sizes[-1:]
         for size in sizes:
             outcome = self._stage(size, prior, q, site, self.options if size == sizes[-1] else self.early)
             prior, q, site = outcome.q.prior, outcome.q, outcome.site
@@ -205,13 +216,29 @@ class Learner:
             return []
         return [larger for larger in subset_sizes(len(self.training), prior.n_inducing, self.sizes) if larger > size]
 
-    def _stage(self, size: int, prior: KernelPrior, q: KernelPosterior | None, site: Site, options: Options) -> Outcome:
+    def _stage(
+        self,
+        size: int,
+        prior: KernelPrior,
+        q: KernelPosterior | None,
+        site: Site,
+        options: Options,
+        is_growing: bool = False,
+    ) -> Outcome:
         """The scheme on a subset, from the sites that q makes there."""
-        if self.scheme is None:
-            return self._posterior(size, prior, q, site)
-        part = self.training.part(self.subsets.rows(size))
-        self.history.context.update(n_rows=len(part), n_inducing=prior.n_inducing)
-        outcome = self.scheme(part, starting_posterior(part, q, prior, site), site, options)
+
+        def reached(q: KernelPosterior, site: Site) -> None:
+            self.progress.reach(Milestone(q, site, size, is_growing))
+
+        with during(f"learning with {prior.n_inducing} inducing points on {size} rows"):
+            if self.scheme is None:
+                outcome = self._posterior(size, prior, q, site)
+            else:
+                part = self.training.part(self.subsets.rows(size))
+                self.history.context.update(n_rows=len(part), n_inducing=prior.n_inducing)
+                options = replace(options, reached=reached)
+                outcome = self.scheme(part, starting_posterior(part, q, prior, site), site, options)
+        reached(outcome.q, outcome.site)
         self.n_iter += outcome.n_iter
         return outcome
 
@@ -236,7 +263,7 @@ class Learner:
         while True:
             m = prior.n_inducing
             size = growing_size(len(self.training), m, self.sizes)
-            outcome = self._stage(size, prior, q, site, self._growing_options(prior, size))
+            outcome = self._stage(size, prior, q, site, self._growing_options(prior, size), is_growing=True)
             if m > MAX_MOVING:
                 # Its few iterations were no limit of the user's.
                 outcome = replace(outcome, problem=None)
@@ -251,9 +278,14 @@ class Learner:
                 self.history.add(elbo=outcome.point.elbo, decision=reason)
                 return outcome, size
             nats = TRIAL_SHARE * MIN_GAIN * more * len(prior.groups)
-            # What the scheme has left of the bound at these points is not for others to gain.
-            before = self._posterior(size, prior, q, site, nats)
-            trial = self._posterior(size, larger, before.q, before.site, nats)
+            try:
+                # What the scheme has left of the bound at these points is not for others to gain.
+                before = self._posterior(size, prior, q, site, nats)
+                trial = self._posterior(size, larger, before.q, before.site, nats)
+            except OutOfTime:
+                # For the posterior of all rows with so many points: with fewer there may be.
+                self.progress.cut(f"the trial of {larger.n_inducing} inducing points", self.history)
+                return outcome, size
             gain = (trial.point.elbo - before.point.elbo) / (more * len(prior.groups))
             enough = gain >= MIN_GAIN
             reason = (
@@ -292,14 +324,27 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
     options = Options(bool(model.learn_inducing) and not full, float(model.tol), max_iter, data.history)
     # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
     sizes = None if model.optimizer == "adam" or full else model.subset_sizes
-    learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state)
-    outcome = learner.learn(prior, beginning.previous, beginning.grow_to)
-    for _ in range(model.n_restarts_optimizer if scheme is not None else 0):
+    learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state, progress=data.progress)
+    resumed = beginning.resumed
+    if resumed is None:
+        outcome = learner.learn(prior, beginning.previous, beginning.grow_to)
+    else:
+        learner.site = resumed.site
+        grow_to = beginning.grow_to if resumed.is_growing else 0
+        outcome = learner.learn(resumed.q.prior, resumed.q, grow_to, resumed.n_rows)
+    # Of other starts the best is told, after each.
+    learner.site, learner.progress = beginning.site, Progress()
+    for number in range(1, model.n_restarts_optimizer + 1 if scheme is not None else 1):
         ranges = [group.spec.bounds for group in prior.groups]
         thetas = [np.asarray(random_state.uniform(low, high)) for low, high in (bounds.T for bounds in ranges)]
+        if resumed is not None and number < resumed.n_starts:
+            continue
         specs = [group.spec.with_theta(theta) for group, theta in zip(prior.groups, thetas, strict=True)]
         other = learner.learn(prior.rebuilt(specs, prior.Z), None, beginning.grow_to)
         if learner.comparable(other) > learner.comparable(outcome):
             outcome = other
+        n_rows = subset_sizes(len(beginning.training), outcome.q.prior.n_inducing, sizes)[-1]
+        is_growing = bool(beginning.grow_to)
+        data.progress.reach(Milestone(outcome.q, outcome.site, n_rows, is_growing, number + 1))
     problems = (more_iterations(outcome.problem),) if outcome.problem and max_iter == model.max_iter else ()
     return Learned(beginning, outcome.q, outcome.q.prior, outcome.site, learner.n_iter, problems)

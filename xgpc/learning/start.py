@@ -15,9 +15,11 @@ from ..approximations.sparse import SparsePrior
 from ..inference.history import History
 from ..kernels.spec import KernelSpec, default_kernel
 from ..likelihoods import START_NOISE, Likelihood
+from ..rows.deadline import Deadline
 from ..rows.source import RowSource
 from .inducing import Sample, inducing_points, sample_size
 from .memory import most_points, warn_of_many_classes
+from .progress import Milestone, Progress
 from .queries import Queries
 from .query_score import Scores
 
@@ -35,6 +37,8 @@ class Data:
     random_state : RandomState
     queries : Queries, which rows ask and which answer, with neighbours
     history : History, which every step adds to
+    deadline : Deadline, or None: there is as much time as it takes
+    progress : Progress, which keeps what learning has come to
     """
 
     source: RowSource
@@ -45,6 +49,8 @@ class Data:
     random_state: np.random.RandomState
     queries: Queries
     history: History = field(default_factory=History)
+    deadline: Deadline | None = None
+    progress: Progress = field(default_factory=Progress)
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class Beginning:
     previous : the posterior of a fit before, if there is one to start from
     grow_to : int, the number of inducing points up to which more are added while they pay; 0: none are
     site : Site
+    resumed : Milestone of an earlier fit of the same, or None
     """
 
     training: Training
@@ -65,6 +72,7 @@ class Beginning:
     previous: KernelPosterior | None
     grow_to: int
     site: Site
+    resumed: Milestone | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ..inference.history import History
 from ..inference.links import LINKS
 from ..inference.local_sites import start_sites
 from ..inference.starts import starting_posterior
+from ..rows.deadline import OutOfTime, during
 from ..rows.source import ArraySource, labels_and_weights
 from .local import (
     DEFAULT_NEIGHBORS,
@@ -34,6 +35,7 @@ from .local import (
 )
 from .paired import is_better
 from .query_score import Scores, standard_error
+from .share import has_own_kernels as has_decided
 from .share import learn as learn_without
 from .share import with_own_kernels
 from .stages import Subsets
@@ -121,16 +123,36 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
             f"(n_neighbors='auto' takes {DEFAULT_NEIGHBORS}); for all rows at once there is inducing_points='all'."
         )
     # A warm start may begin with a kernel for each class.
-    if not k or not isinstance(data.source, ArraySource) or len(beginning.prior.groups) > 1:
+    has_own_kernels = len(beginning.prior.groups) > 1 or has_decided(beginning)
+    if not k or not isinstance(data.source, ArraySource) or has_own_kernels:
         return learn_without(model, data, beginning)
     rows, asked = data.queries.decision()
     if is_auto and not len(asked):
         data.history.add(decision="no rows can be kept apart to decide by: no neighbours are taken")
         return learn_without(model, data, beginning)
+    try:
+        with during("neighbours"):
+            return _learn_with(model, data, beginning, k, rows, asked)
+    except OutOfTime:
+        # Without neighbours there may be.
+        data.progress.cut("neighbours", data.history)
+        latest = data.progress.latest
+        # A kernel for each class was learned last of all.
+        if latest is None or len(latest.q.prior.groups) > 1:
+            raise
+    start = replace(beginning, prior=latest.q.prior, previous=latest.q, site=latest.site, resumed=None)
+    return with_own_kernels(model, data, replace(learn_sparse(model, data, start), beginning=beginning))
+
+
+def _learn_with(model: Any, data: Data, beginning: Beginning, k: int, rows: np.ndarray, asked: np.ndarray) -> Learned:
+    """With k neighbours, if these are better or asked for, from some rows; others, if there are any, decide."""
+    is_auto = isinstance(model.n_neighbors, str)
     part = beginning.training.part(rows if len(asked) else None)
+    assert isinstance(data.source, ArraySource)
     assert isinstance(part.source, ArraySource)
     link = LINKS[data.likelihood.name, data.bound](len(data.classes))
-    task = Task(part.executor, part.source, link, part.n_latents, k, data.queries.among(rows), data.history)
+    queries = data.queries.among(rows)
+    task = Task(part.executor, part.source, link, part.n_latents, k, queries, data.history, data.deadline)
     both = _learn_both(model, data, replace(beginning, training=part), task)
     learnt, scores = both.learnt, both.learnt.scores
     local, sweeps = fit_sites(task, learnt)
@@ -164,7 +186,7 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
 
 def _warn(message: str) -> None:
     """Shown where the user calls ``fit``."""
-    warnings.warn(message, UserWarning, stacklevel=6)
+    warnings.warn(message, UserWarning, stacklevel=7)
 
 
 def _advice(learnt: Learnt) -> str:
@@ -255,7 +277,7 @@ def _notes(task: Task, tried: list[Learnt]) -> tuple[str, ...]:
 
 def _learned_on(model: Any, data: Data, sparse: Learned, grow_to: int) -> Learned:
     """The same learned on, with more inducing points, so many at most, as long as they pay."""
-    start = replace(sparse.beginning, prior=sparse.prior, previous=sparse.q, grow_to=grow_to)
+    start = replace(sparse.beginning, prior=sparse.prior, previous=sparse.q, grow_to=grow_to, resumed=None)
     more = learn_sparse(model, data, start)
     return replace(more, beginning=sparse.beginning, n_iter=sparse.n_iter + more.n_iter)
 

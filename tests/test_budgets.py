@@ -1,0 +1,264 @@
+"""Fits that have to end: by ``max_time``, with clocks of our own, and by interrupts."""
+
+import math
+import signal
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.preprocessing import StandardScaler
+from support.fits import quietly
+from support.reference import moons
+
+from xgpc import GPClassifier
+from xgpc.learning import share
+from xgpc.rows.deadline import FINAL_STEPS, LEAST_STEPS, Deadline, OutOfTime, Timed, during, stopped_by_interrupts
+from xgpc.rows.executor import Cost, Executor, Threads
+from xgpc.rows.source import ArraySource
+
+# So short that estimates from passes do not count: time runs out at a given reading of the clock.
+TICK = 1e-9
+
+
+class Clock:
+    """Each reading is a tick later; at some of them there are interrupts."""
+
+    def __init__(self, tick=TICK, interrupts=()):
+        self.tick, self.interrupts, self.readings = tick, interrupts, 0
+
+    def __call__(self):
+        self.readings += 1
+        if self.readings in self.interrupts:
+            signal.raise_signal(signal.SIGINT)
+        return self.readings * self.tick
+
+
+class Ticking(GPClassifier):
+    """With a clock of its own, that each fit reads from 1 on; ``max_time`` counts readings."""
+
+    clock = None
+
+    def _deadline(self):
+        return Deadline(math.inf if self.max_time is None else self.max_time * TICK, self.clock)
+
+
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+SMALL = {"random_state": 0, "n_inducing": 6, "max_iter": 12}
+KINDS = {
+    "profile in stages": (moons, {"subset_sizes": [60, 150]}),
+    "growth": (moons, {"n_inducing": "auto"}),
+    "growth alone": (moons, {"n_inducing": "auto", "kernel": 2.0 * RBF(0.3), "optimizer": None}),
+    "restarts": (moons, {"n_restarts_optimizer": 2}),
+    "neighbours": (moons, {"n_neighbors": 4}),
+    "additive noise": (moons, {"likelihood": "step"}),
+    "alternate": (moons, {"bound": "polya-gamma", "optimizer": "alternate"}),
+    "joint": (moons, {"bound": "polya-gamma", "optimizer": "joint"}),
+    "taylor": (moons, {"bound": "taylor", "optimizer": "alternate"}),
+    "adam": (moons, {"optimizer": "adam", "max_iter": 3}),
+    "adam on mini-batches": (moons, {"optimizer": "adam", "batch_size": 20, "max_iter": 3}),
+    "mini-batches": (moons, {"optimizer": None, "batch_size": 20}),
+    "posterior": (moons, {"optimizer": None, "tol": 0.0}),
+    "full": (moons, {"inducing_points": "all"}),
+    "classes": (iris, {"share": "auto", "n_neighbors": 0}),
+    "augmented classes": (iris, {"likelihood": "logistic-softmax", "optimizer": None}),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_data_may_decide(monkeypatch):
+    monkeypatch.setattr(share, "LEAST_ROWS", 100)
+
+
+def fitted(kind, max_time, interrupts=(), **params):
+    """A model with its readings of the clock, and the warnings of its fit."""
+    data, own = KINDS[kind]
+    model = Ticking(**{**SMALL, **own, "max_time": max_time, **params})
+    model.clock = Clock(interrupts=interrupts)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(*data())
+    return model, caught
+
+
+def check_complete(model, X, y):
+    """The posterior is that of the hyperparameters and of all rows, as a fit of its own makes it or better."""
+    assert model.elbo_ == pytest.approx(model.elbo(X, y), rel=1e-9)
+    assert np.all(np.isfinite(model.predict_log_proba(X)))
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert np.all(model.predict_proba(X).std(axis=0) > 0.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wherever_time_runs_out_there_is_a_complete_fit(kind):
+    X, y = KINDS[kind][0]()
+    whole, _ = fitted(kind, None)
+    at_start, _ = fitted(kind, 1)
+    bounds = [at_start.elbo_]
+    check_complete(at_start, X, y)
+    for share_of_time in (0.1, 0.3, 0.6, 0.9):
+        model, caught = fitted(kind, int(share_of_time * whole.clock.readings))
+        check_complete(model, X, y)
+        bounds.append(model.elbo_)
+        if kind == "augmented classes" and model.converged_:
+            # Its time is for finding where to start.
+            continue
+        assert not model.converged_
+        (message,) = [str(one.message) for one in caught if issubclass(one.category, ConvergenceWarning)]
+        assert message.startswith("max_time=")
+        assert "left no time for" in message
+        decisions = [text for text in model.history_["decision"] if text.startswith("there was no time left for")]
+        assert decisions
+        assert all(text.removeprefix("there was no time left for ") in message for text in decisions)
+    # Steps on mini-batches are noisy, and the Taylor expansion is no bound.
+    if "batches" not in kind and kind != "taylor":
+        assert min(bounds) >= at_start.elbo_ - 1e-9 * abs(at_start.elbo_)
+
+
+@pytest.mark.parametrize("kind", ["profile in stages", "neighbours", "classes"])
+def test_time_that_suffices_changes_no_bit(kind):
+    data, own = KINDS[kind]
+    X, y = data()
+    free = quietly(GPClassifier(**{**SMALL, **own}), X, y)
+    model, _ = fitted(kind, None)
+    assert model.elbo_ == free.elbo_
+    np.testing.assert_array_equal(model.predict_proba(X), free.predict_proba(X))
+
+
+def test_a_budget_that_is_over_keeps_the_given_kernel_with_a_posterior():
+    kernel = 2.0 * RBF(0.5)
+    X, y = moons()
+    model, _ = fitted("profile in stages", 1, kernel=kernel)
+    assert model.kernel_ == kernel
+    reference = quietly(GPClassifier(kernel, **{**SMALL, "optimizer": None, "max_iter": 1}), X, y)
+    assert model.elbo_ == reference.elbo_
+
+
+def test_a_warm_start_without_time_is_as_good_as_the_fit_before():
+    X, y = moons()
+    model, _ = fitted("profile in stages", None)
+    before = model.elbo_
+    model.set_params(warm_start=True, max_time=1)
+    model.clock = Clock()
+    quietly(model, X, y)
+    assert model.elbo_ >= before - 1e-9 * abs(before)
+
+
+class Counted(Executor):
+    """Blocks that take as many ticks as they are told."""
+
+    def map(self, function, source, state):
+        for block in source.blocks():
+            yield function(block, state)
+
+
+class State:
+    def __init__(self, work):
+        self.cost = Cost(work, 1)
+
+
+def test_time_is_kept_back_in_proportion_to_rows_and_work():
+    now = [0.0]
+    rows = ArraySource(np.zeros((100, 1)), np.ones(100))
+
+    def final(block, state):
+        now[0] += 1e-3 * len(block) * state.cost.work
+        return 0.0
+
+    def other(block, state):
+        now[0] += 1e-4 * len(block) * state.cost.work
+        return 0.0
+
+    executor = Timed(Counted(), Deadline(1000.0, lambda: now[0]), 5000, final)
+    for _ in range(LEAST_STEPS + 1):
+        assert executor.reserve == 0.0
+        executor.reduce(final, rows, State(2.0))
+        executor.reduce(other, rows, State(2.0))
+        now[0] += 0.25
+    executor.reduce(final, rows, State(2.0))
+    assert executor.reserve == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
+    # What happens now and then between two passes counts little.
+    now[0] += 100.0
+    executor.reduce(final, rows, State(2.0))
+    assert executor.reserve == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
+    # Of more work there would have to be more time than there is.
+    with pytest.raises(OutOfTime):
+        executor.reduce(final, rows, State(50.0))
+
+
+def test_an_end_is_named_by_the_innermost_of_what_is_done():
+    with pytest.raises(OutOfTime) as caught, during("learning"), during("a stage"):
+        raise OutOfTime
+    assert caught.value.where == "a stage"
+
+
+@pytest.mark.parametrize("kind", ["profile in stages", "neighbours", "classes", "mini-batches", "full", "joint"])
+def test_an_interrupt_keeps_the_best_so_far(kind):
+    X, y = KINDS[kind][0]()
+    whole, _ = fitted(kind, None)
+    before = signal.getsignal(signal.SIGINT)
+    for part in (0.2, 0.7):
+        at = int(part * whole.clock.readings)
+        model, caught = fitted(kind, None, [at], keep_on_interrupt=True)
+        assert signal.getsignal(signal.SIGINT) is before
+        check_complete(model, X, y)
+        assert not model.converged_
+        assert any(str(one.message).startswith("an interrupt left no time for") for one in caught)
+
+
+def test_a_second_interrupt_ends_the_fit_and_leaves_the_estimator():
+    X, y = moons()
+    model = Ticking(**SMALL, keep_on_interrupt=True)
+    model.clock = Clock(interrupts=(30, 32))
+    before, handler = dict(vars(model)), signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert vars(model) == before
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_an_interrupt_is_none_of_ours_by_default():
+    X, y = moons()
+    model = Ticking(**SMALL, max_time=1e9)
+    model.clock = Clock(interrupts=(30,))
+    before = dict(vars(model))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert vars(model) == before
+
+
+def test_handlers_stay_as_they_are_outside_of_the_main_thread():
+    handler, deadline = signal.getsignal(signal.SIGINT), Deadline()
+
+    def inside():
+        assert threading.current_thread() is not threading.main_thread()
+        with stopped_by_interrupts(deadline):
+            return signal.getsignal(signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(inside).result() is handler
+    assert not deadline.is_stopped
+
+
+def test_a_deadline_that_is_earlier_stops_with_the_other():
+    deadline = Deadline(10.0, lambda: 0.0)
+    half = deadline.earlier(0.5)
+    assert half.left == 5.0
+    assert half.allows_again(-5.0)
+    assert not half.allows_again(-6.0)
+    deadline.stop()
+    assert half.left == -math.inf
+    assert not half.allows_again(0.0)
+
+
+def test_the_executor_of_a_budget_has_the_threads_of_the_other():
+    with Threads(2) as threads:
+        assert Timed(threads, Deadline(), 1, abs).n_threads == 2

@@ -1,0 +1,250 @@
+"""Fits that are killed and go on from their checkpoint."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.preprocessing import StandardScaler
+from support.fits import quietly
+from support.reference import moons
+
+from xgpc import GPClassifier, checkpoint, files
+from xgpc.learning import share
+
+X, Y = moons()
+PARAMS = {"random_state": 0, "n_inducing": 8, "tol": 1e-6, "max_iter": 300}
+
+
+class Killed(BaseException):
+    """A fit that ends as if its process did: nothing of it goes on."""
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Every milestone is written."""
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0.0)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "fit.npz"
+
+
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+def write_and_die(monkeypatch, after):
+    """The fit is killed after so many checkpoints; a list counts those."""
+    written, honest = [], checkpoint.Checkpoint._write
+
+    def write(self, milestone):
+        honest(self, milestone)
+        written.append(milestone)
+        if len(written) == after:
+            raise Killed
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "_write", write)
+    return written
+
+
+def killed(monkeypatch, model, X, y, after):
+    with monkeypatch.context() as patched:
+        write_and_die(patched, after)
+        with pytest.raises(Killed):
+            quietly(model, X, y)
+
+
+KINDS = {
+    "stages": (moons, {"subset_sizes": [60, 200]}),
+    "growth": (moons, {"n_inducing": "auto", "tol": 1e-4}),
+    "restarts": (moons, {"n_restarts_optimizer": 2, "kernel": RBF(1.0, (0.1, 10.0))}),
+    "label noise": (moons, {"likelihood": "step"}),
+    "full": (lambda: moons(60), {"inducing_points": "all"}),
+    "alternate": (moons, {"bound": "polya-gamma", "optimizer": "alternate", "tol": 1e-4, "max_iter": 60}),
+    "adam": (lambda: moons(60), {"optimizer": "adam", "tol": 1e-4, "max_iter": 15}),
+    "classes": (iris, {"tol": 1e-5, "n_neighbors": 0}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_fit_goes_on_to_the_same_optimum(kind, path, monkeypatch):
+    monkeypatch.setattr(share, "LEAST_ROWS", 100)
+    data, own = KINDS[kind]
+    X, y = data()
+    params = {**PARAMS, **own}
+    # By "tol" the last five iterations gained as much on average. Bounds with label noise have several optima that are
+    # about as high, and what comes after a checkpoint can lead to another.
+    nats = 0.5 if kind == "label noise" else 10 * params["tol"] * 500.0
+    with monkeypatch.context() as patched:
+        milestones = write_and_die(patched, after=0)
+        whole = quietly(GPClassifier(**params, checkpoint=path), X, y)
+    assert not path.exists()
+    for after in {2, len(milestones) // 2} if kind == "stages" else {len(milestones) // 2}:
+        killed(monkeypatch, GPClassifier(**params, checkpoint=path), X, y, after)
+        model = quietly(GPClassifier(**params, checkpoint=path), X, y)
+        assert not path.exists()
+        assert any("goes on from the checkpoint" in text for text in model.history_["decision"])
+        assert model.elbo_ == pytest.approx(whole.elbo_, abs=nats)
+        assert model.share_ == whole.share_
+
+
+def test_a_fit_with_neighbours_goes_on_from_its_sparse_kernel(path, monkeypatch):
+    params = {**PARAMS, "n_neighbors": 4, "tol": 1e-4}
+    whole = quietly(GPClassifier(**params), X, Y)
+    killed(monkeypatch, GPClassifier(**params, checkpoint=path), X, Y, 3)
+    model = quietly(GPClassifier(**params, checkpoint=path), X, Y)
+    assert model.n_neighbors_ == whole.n_neighbors_
+    # The rounds begin anew, from a sparse kernel that is the same but for rounding.
+    assert model.query_score_[0] == pytest.approx(whole.query_score_[0], abs=whole.query_score_[1])
+    assert not path.exists()
+
+
+def test_a_checkpoint_changes_no_bit(path):
+    with_one = quietly(GPClassifier(**PARAMS, checkpoint=path), X, Y)
+    assert with_one.elbo_ == quietly(GPClassifier(**PARAMS), X, Y).elbo_
+
+
+SCRIPT = """
+import signal, sys
+from sklearn.datasets import make_moons
+from xgpc import GPClassifier, checkpoint
+
+checkpoint.SECONDS_BETWEEN = 0.0
+honest = checkpoint.Checkpoint._write
+count = 0
+
+def write(self, milestone):
+    global count
+    honest(self, milestone)
+    count += 1
+    if count == 4:
+        print("written", flush=True)
+        signal.pause()
+
+checkpoint.Checkpoint._write = write
+X, y = make_moons(200, noise=0.25, random_state=0)
+GPClassifier(random_state=0, n_inducing=8, tol=1e-6, max_iter=300, checkpoint=sys.argv[1]).fit(X, y)
+"""
+
+
+def test_a_process_that_is_terminated_leaves_a_checkpoint_to_go_on_from(path):
+    with subprocess.Popen([sys.executable, "-c", SCRIPT, path], stdout=subprocess.PIPE, cwd=path.parent) as process:
+        assert process.stdout.readline().strip() == b"written"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == -signal.SIGTERM
+    assert os.listdir(path.parent) == [path.name]
+    model = quietly(GPClassifier(**PARAMS, checkpoint=path), X, Y)
+    assert any("goes on" in text for text in model.history_["decision"])
+    assert model.elbo_ == pytest.approx(quietly(GPClassifier(**PARAMS), X, Y).elbo_, abs=5e-3)
+
+
+def test_time_that_runs_out_leaves_a_checkpoint(path):
+    params = {**PARAMS, "checkpoint": path}
+    short = quietly(GPClassifier(**params, max_time=0.05), X, Y)
+    if not short.converged_:
+        assert path.exists() == (len(short.history_["seconds"]) > 4)
+    model = quietly(GPClassifier(**params), X, Y)
+    assert model.converged_
+    assert not path.exists()
+
+
+OTHERS = {
+    "rows": (moons(150), {}, r"number of rows \(200 there, 150 now\)"),
+    "labels": ((X, 1 - Y), {}, "y"),
+    "names of labels": ((X, np.array(["a", "b"])[Y]), {}, "classes"),
+    "features": ((X + 1.0, Y), {}, "X"),
+    "kernel": ((X, Y), {"kernel": RBF(2.0)}, r"the parameter kernel \(None there, RBF\(length_scale=2\) \w+ now\)"),
+    "tol": ((X, Y), {"tol": 1e-3}, r"the parameter tol \(1e-06 there, 0.001 now\)"),
+    "points": ((X, Y), {"inducing_points": X[:5]}, "the parameter inducing_points"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_checkpoint_of_another_fit_is_refused(what, path, monkeypatch):
+    killed(monkeypatch, GPClassifier(**PARAMS, checkpoint=path), X, Y, 2)
+    kept = path.read_bytes()
+    data, params, words = OTHERS[what]
+    model = GPClassifier(**{**PARAMS, **params}, checkpoint=path)
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=rf"of another fit\. What differs: .*{words}.* Delete the file"):
+        model.fit(*data)
+    assert vars(model) == before
+    assert path.read_bytes() == kept
+
+
+def test_weights_are_part_of_what_a_checkpoint_belongs_to(path, monkeypatch):
+    killed(monkeypatch, GPClassifier(**PARAMS, checkpoint=path), X, Y, 2)
+    with pytest.raises(ValueError, match="What differs: sample weights"):
+        GPClassifier(**PARAMS, checkpoint=path).fit(X, Y, sample_weight=np.linspace(1, 2, len(Y)))
+
+
+def test_threads_and_words_may_differ(path, monkeypatch):
+    killed(monkeypatch, GPClassifier(**PARAMS, checkpoint=path), X, Y, 2)
+    model = quietly(GPClassifier(**PARAMS, checkpoint=path, n_jobs=2, max_time=1e6, verbose=1), X, Y)
+    assert any("goes on" in text for text in model.history_["decision"])
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.95])
+def test_a_truncated_file_is_refused(kept, path, monkeypatch):
+    killed(monkeypatch, GPClassifier(**PARAMS, checkpoint=path), X, Y, 2)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(kept * len(whole))])
+    with pytest.raises(ValueError, match=r"(is not a checkpoint of a fit|is damaged): .*Delete the file"):
+        GPClassifier(**PARAMS, checkpoint=path).fit(X, Y)
+
+
+def test_a_file_of_something_else_is_refused(path):
+    quietly(GPClassifier(**{**PARAMS, "max_iter": 2}), X, Y).save(path)
+    with pytest.raises(ValueError, match="is not a checkpoint of a fit: its format is"):
+        GPClassifier(**PARAMS, checkpoint=path).fit(X, Y)
+
+
+def test_a_path_that_cannot_be_written_is_refused_before_learning(tmp_path, monkeypatch):
+    monkeypatch.setattr("xgpc.classifier.learn", lambda *arguments: pytest.fail("learned"))
+    with pytest.raises(FileNotFoundError, match="no directory"):
+        GPClassifier(**PARAMS, checkpoint=tmp_path / "none" / "fit.npz").fit(X, Y)
+    with pytest.raises(IsADirectoryError):
+        GPClassifier(**PARAMS, checkpoint=tmp_path).fit(X, Y)
+
+
+def test_a_full_disk_ends_no_fit_and_keeps_the_file_of_before(path, monkeypatch):
+    params = {**PARAMS, "checkpoint": path}
+    killed(monkeypatch, GPClassifier(**params), X, Y, 2)
+    kept, seen, honest = path.read_bytes(), [], checkpoint.Checkpoint.offer
+
+    def offer(self, milestone, at_once=False):
+        honest(self, milestone, at_once)
+        seen.append(path.read_bytes() == kept)
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(checkpoint.Checkpoint, "offer", offer)
+    with pytest.warns(UserWarning, match="could not be written: .*No space left") as caught:
+        model = GPClassifier(**params).fit(X, Y)
+    assert sum("could not be written" in str(one.message) for one in caught) == 1
+    assert len(seen) > 1
+    assert all(seen)
+    assert model.converged_
+    assert os.listdir(path.parent) == []
+
+
+def test_files_are_written_now_and_then(path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 30.0)
+    now, written = [0.0], []
+    monkeypatch.setattr(checkpoint.Checkpoint, "_write", lambda self, milestone: written.append(milestone))
+    store = checkpoint.Checkpoint(path, {}, lambda: now[0])
+    for seconds in (1.0, 29.0, 31.0, 32.0, 62.0):
+        now[0] = seconds
+        store.offer(seconds)
+    store.offer("end", at_once=True)
+    assert written == [31.0, 62.0, "end"]

@@ -1,0 +1,195 @@
+"""What a fit has learned, kept in a file, so that one that was killed can go on.
+
+A checkpoint is a saved warm start: kernels, inducing points and the posterior of the rows of its stage, with the number
+of these rows, and a fingerprint of the data and the parameters that it belongs to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
+
+from . import io
+from ._engine import Site
+from .archive import Archive
+from .files import check_replaceable, regular, replacing
+from .learning.progress import Milestone
+from .learning.start import Data
+
+FORMAT = "xgpc checkpoint 1"
+# A file with 2048 inducing points is 100 MB and takes up to a second to write: 3 % of the time between two of them. A
+# fit that is killed loses as much at most, and the evaluation at which it was.
+SECONDS_BETWEEN = 30.0
+# Rows of X that the fingerprint looks at, evenly spread; of labels and weights it looks at all.
+FINGERPRINT_ROWS = 1000
+# What may differ between the fit that was killed and the one that goes on: learning's optimum does not depend on it.
+FREE = ("checkpoint", "max_time", "keep_on_interrupt", "n_jobs", "verbose")
+HOW = "Delete the file to begin anew, or give another path."
+
+
+def fingerprint(model: Any, data: Data) -> dict[str, str]:
+    """What a checkpoint of this fit belongs to: names and values, or hashes of these."""
+    source = data.source
+    rows = np.unique(np.linspace(0, source.n_rows - 1, FINGERPRINT_ROWS).astype(np.intp))
+    some = source.sample(rows)
+    classes = data.classes.astype(str) if data.classes.dtype.kind == "O" else data.classes
+    found = {
+        "number of rows": str(source.n_rows),
+        "number of features": str(source.n_features),
+        "classes": repr(classes.tolist()[:100]) + _hash(np.asarray(classes)),
+        "y": _hash(source.labels()),
+        "X": _hash(np.asarray(some.X, dtype=np.float64)),
+        "sample weights": f"{source.total_weight!r} {_hash(some.weight)}",
+    }
+    if model.warm_start and hasattr(model, "posterior_"):
+        found["the previous fit"] = _hash(*model.posterior_.to_arrays().values())
+    for name, value in model.get_params(deep=False).items():
+        if name not in FREE:
+            found[f"the parameter {name}"] = _described(value)
+    return found
+
+
+def _described(value: Any) -> str:
+    """A parameter in words that are the same in every process."""
+    if isinstance(value, np.ndarray | list):
+        return f"an array {np.shape(value)} {_hash(np.asarray(value))}"
+    if isinstance(value, Kernel):
+        # What a kernel prints is rounded, and lacks the bounds.
+        return f"{value!r} {_hash(np.asarray(json.dumps(io.kernel_to_data(value), default=str)))}"
+    described = repr(value)
+    # Of objects that do not describe themselves the address is all that there would be.
+    return type(value).__name__ if " at 0x" in described else described
+
+
+def _hash(*arrays: np.ndarray) -> str:
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(f"{array.dtype.str} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()[:16]
+
+
+class Checkpoint:
+    """The file at ``path`` of one fit.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    belongs_to : dict, as ``fingerprint`` makes it
+    clock : function that returns the time in seconds
+
+    Raises
+    ------
+    OSError, ValueError
+        If no file can be written there, as far as that is known beforehand.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        belongs_to: dict[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        check_replaceable(path)
+        self.path, self.belongs_to = path, belongs_to
+        self._clock, self._last, self._has_failed = clock, clock(), False
+
+    def offer(self, milestone: Milestone, at_once: bool = False) -> None:
+        """Write it, unless another was written a moment ago.
+
+        If that fails the file of before stays, a warning tells of the first time, and the fit goes on.
+        """
+        if not at_once and self._clock() - self._last < SECONDS_BETWEEN:
+            return
+        try:
+            self._write(milestone)
+        except OSError as error:
+            if not self._has_failed:
+                self._has_failed = True
+                warnings.warn(
+                    f"The checkpoint {os.fspath(self.path)!r} could not be written: {error}. The fit goes on; what "
+                    "was written before, if anything was, stays, and writing is tried again.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        self._last = self._clock()
+
+    def _write(self, milestone: Milestone) -> None:
+        q, site = milestone.q, milestone.site
+        header = {
+            "format": FORMAT,
+            "belongs_to": self.belongs_to,
+            "full": q.prior.is_full,
+            "kernels": [io.kernel_to_data(group.spec.kernel) for group in q.prior.groups],
+            "label_noise": site.parameter if site.learned else None,
+            "n_rows": milestone.n_rows,
+            "is_growing": milestone.is_growing,
+            "n_starts": milestone.n_starts,
+        }
+        arrays: dict[str, Any] = q.to_arrays()
+        with replacing(self.path) as file:
+            np.savez(file, header=json.dumps(header), **arrays)
+
+    def load(self, site: Site) -> Milestone | None:
+        """What an earlier fit had come to, with its label noise if ``site`` learns that; None if there is no file.
+
+        Raises
+        ------
+        ValueError
+            If the file is no checkpoint, or is one of another fit.
+        """
+        if not os.path.exists(self.path):
+            return None
+        with regular(self.path) as file:
+            # A damaged or foreign file can fail in any way that zip, NumPy or JSON know.
+            try:
+                archive = Archive(file)
+                header = json.loads(str(archive["header"]))
+                if header["format"] != FORMAT:
+                    raise ValueError(f"its format is {header['format']!r}, this version reads {FORMAT!r}")
+                belongs_to = dict(header["belongs_to"])
+            except Exception as error:
+                raise ValueError(
+                    f"{self._name} is not a checkpoint of a fit: {str(error).rstrip('.')}. {HOW}"
+                ) from error
+            self._check_fingerprint(belongs_to)
+            try:
+                arrays = {name: archive[name] for name in ("Z", "eta", "h")}
+                q = io.posterior_from(header, arrays)
+                noise = header["label_noise"]
+                site = site.with_parameter(float(noise)) if site.learned else site
+                counts = int(header["n_rows"]), bool(header["is_growing"]), int(header["n_starts"])
+            except Exception as error:
+                raise ValueError(f"{self._name} is damaged: {str(error).rstrip('.')}. {HOW}") from error
+        return Milestone(q, site, *counts)
+
+    def _check_fingerprint(self, belongs_to: dict[str, str]) -> None:
+        """ValueError that says what differs, if anything does."""
+        differences = []
+        for name in dict.fromkeys([*self.belongs_to, *belongs_to]):
+            before, now = belongs_to.get(name, "missing"), self.belongs_to.get(name, "missing")
+            if before != now:
+                is_short = not name.startswith(("X", "y", "classes", "sample", "the previous"))
+                differences.append(f"{name} ({before} there, {now} now)" if is_short else name)
+        if differences:
+            raise ValueError(
+                f"{self._name} is a checkpoint of another fit. What differs: {', '.join(differences)}. {HOW}"
+            )
+
+    @property
+    def _name(self) -> str:
+        return repr(os.fspath(self.path))
+
+    def remove(self) -> None:
+        """After the fit; a file that cannot be removed is no reason to lose it."""
+        with suppress(OSError):
+            os.unlink(self.path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -16,13 +16,15 @@ from .approximations.base import Training
 from .fitted import PosteriorClassifier
 from .inference.correction import bound_gap, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
+from .inference.streamed import from_some
 from .learning.queries import Queries
 from .learning.stages import more_iterations, no_gain, parameters_at_bounds
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import resolve
+from .reading import check_streamed, checked_classes, set_columns, streamed, survey
 from .rows.executor import Executor
-from .rows.source import NONE, ArraySource
+from .rows.source import NONE, ArraySource, RowSource
 from .validation import check_optimizer, check_parameters, checked_groups, checked_noise, training_data
 
 
@@ -278,14 +280,90 @@ class GPClassifier(PosteriorClassifier):
         check_parameters(self)
         random_state = check_random_state(self.random_state)
         X, codes, classes, weight = training_data(self, X, y, sample_weight)
+        groups = None if groups is None else checked_groups(groups, y, sample_weight)
+        return self._data(X, codes, classes, NONE if weight is None else weight, groups, random_state)
+
+    def _data(
+        self,
+        X: np.ndarray,
+        codes: np.ndarray,
+        classes: np.ndarray,
+        weight: np.ndarray,
+        groups: np.ndarray | None,
+        random_state: np.random.RandomState,
+        stream: Callable[[np.ndarray], RowSource] | None = None,
+    ) -> Data:
+        """Checked rows with class numbers (n,); ``stream`` makes all rows of what the sites take for each class."""
         likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
         check_optimizer(self.optimizer, likelihood.name, bound)
         noise = checked_noise(self.label_noise, likelihood.name, bound)
-        labels = codes.astype(np.float64) if likelihood.multi_class else np.where(codes == 1, 1.0, -1.0)
-        source = ArraySource(X, labels, NONE if weight is None else weight)
-        groups = None if groups is None else checked_groups(groups, y, sample_weight)
+        labels = np.arange(float(len(classes))) if likelihood.multi_class else np.array([-1.0, 1.0])
+        source = ArraySource(X, labels[codes], weight)
         queries = Queries(len(codes), groups, self.query_split, codes, random_state)
-        return Data(source, classes, likelihood, bound, noise, random_state, queries)
+        everything = None if stream is None else stream(labels)
+        return Data(source, classes, likelihood, bound, noise, random_state, queries, stream=everything)
+
+    def _validate_batches(self, source: Any, classes: ArrayLike | None) -> Data:
+        check_parameters(self)
+        random_state = check_random_state(self.random_state)
+        given = None if classes is None else checked_classes(classes)
+        found = survey(source, given, random_state, lambda: check_streamed(self))
+        X, codes, weight = found.sample
+        if found.is_all:
+            data = self._validate(X, found.classes[codes], weight if found.has_weights else None)
+            set_columns(self, found.columns)
+            return data
+        factors = found.class_factors(self.class_weight)
+        self._report(f"{found.n_rows} rows read, {len(X)} of them to learn from")
+        set_columns(self, found.columns)
+        if factors is not None:
+            weight = factors[codes] * weight
+        elif not found.has_weights:
+            weight = NONE
+        return self._data(
+            X, codes, found.classes, weight, None, random_state, lambda labels: streamed(source, found, factors, labels)
+        )
+
+    def fit_batches(self, source: Any, classes: ArrayLike | None = None) -> Self:
+        """Fit to training rows that need not fit into memory, given in batches that are read several times.
+
+        Of no more than 131 072 rows the fit is that of ``fit``, bit for bit. Of more, kernel and inducing points, and
+        how many of these, are learned from so many rows, drawn in the first reading with the classes in proportion;
+        the posterior is that of all rows, by some five to fifteen readings more. Nothing depends on the sizes of the
+        batches. While a batch is in use a thread reads the next.
+
+        Parameters
+        ----------
+        source : function, iterable or sequence
+            A function without arguments that returns an iterator of batches, or an iterable, not an iterator, of them,
+            such as a list; or ``xgpc.rows.from_parquet``, ``from_arrow`` or ``from_npy``. Batches are tuples (X, y) or
+            (X, y, sample_weight), as for ``fit``, of any number of rows.
+        classes : (C,) array, default=None
+            All labels that there are: another one is an error as soon as it is read.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For bad parameters, rows or sources; notes of the error name the batch, counted from 0. Of more than 131 072
+            rows also for neighbours (``n_neighbors`` above 0), which would make all rows part of the model,
+            ``inducing_points="all"``, and ``batch_size`` unless ``optimizer="adam"``. What the source itself raises is
+            passed on. The estimator is then, as after an interrupt, what it was before.
+
+        Warns
+        -----
+        ConvergenceWarning
+            As ``fit`` does.
+
+        Notes
+        -----
+        Memory beyond the learning's is for two batches and the rows to learn from; it does not grow with the number of
+        rows.
+        """
+        return self._fitted_to(lambda fitted: fitted._validate_batches(source, classes))
 
     def _start(self, data: Data, executor: Executor) -> Beginning:
         training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
@@ -316,7 +394,13 @@ class GPClassifier(PosteriorClassifier):
         )
         # Mini-batches pass over all rows a few times in all: nothing to cache for.
         training = training if options.batch(len(training)) is None else training.uncached()
-        point, n_steps, converged = fit_posterior_or_keep(training, learned.q, prior, kept, learned.site, options)
+        q, site = learned.q, learned.site
+        if data.stream is not None:
+            training, q, site = from_some(training, data.stream, q, prior, site, options)
+            history.context.update(n_rows=len(training))
+            decision = f"learned from {data.source.n_rows} of {len(training)} rows; the posterior is of all"
+            history.add(decision=decision)
+        point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
         if not np.isfinite(point.elbo):
             raise ValueError(
                 f"The bound is {point.elbo}: scale the features and the sample weights to moderate values."
@@ -332,7 +416,7 @@ class GPClassifier(PosteriorClassifier):
 
     def _publish(self, data: Data, inferred: Inferred) -> None:
         point, elbo = inferred.point, inferred.point.elbo
-        unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * data.source.total_weight
+        unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
         if self.optimizer is not None and not inferred.notes:
             messages += parameters_at_bounds([group.spec for group in point.q.prior.groups])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -22,9 +23,13 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def _fitted(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Self:
         """Fit in five steps; whichever fails, the estimator is what it was before."""
+        return self._fitted_to(lambda fitted: fitted._validate(X, y, sample_weight, groups))
+
+    def _fitted_to(self, validate: Callable[[Self], Any]) -> Self:
+        """Fit to what the first step, given the estimator to be fitted, makes of the data."""
         fitted = copy.copy(self)
         with single_threaded_blas():
-            data = fitted._validate(X, y, sample_weight, groups)
+            data = validate(fitted)
             with Threads(self.n_jobs) as executor:
                 beginning = fitted._start(data, executor)
                 learned = fitted._learn(data, beginning)

@@ -29,6 +29,7 @@ class Data:
     Attributes
     ----------
     source : rows of positive weight, labels as the sites take them
+    stream : all rows, where ``source`` has only those of them that are learned from; else None
     classes : (C,) labels
     likelihood, bound : which
     label_noise : float, or None if it is learned or there is none
@@ -45,6 +46,12 @@ class Data:
     random_state: np.random.RandomState
     queries: Queries
     history: History = field(default_factory=History)
+    stream: RowSource | None = None
+
+    @property
+    def total_weight(self) -> float:
+        """Of all rows."""
+        return (self.stream or self.source).total_weight
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ LAYERS = (
     ("classifier", "linear"),
     ("fitted",),
     ("io",),
+    ("reading",),
     ("estimator", "validation"),
     ("learning",),
     ("inference",),

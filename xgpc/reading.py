@@ -138,8 +138,8 @@ def check_same_columns(columns: Columns, first: Columns, of_whom: str) -> None:
     """ValueError for a batch with other columns than ``of_whom``, "the first batch" for instance."""
     if columns.n_features != first.n_features:
         raise ValueError(
-            f"The batch has {columns.n_features} features, but {of_whom} {first.n_features}: give all batches the same "
-            "columns."
+            f"The batch has {columns.n_features} features, but {of_whom} {first.n_features}: give all batches the "
+            "same columns."
         )
     if columns.names != first.names:
         given, wanted = (list(one.names or ()) or "no names" for one in (columns, first))
@@ -164,6 +164,24 @@ def set_columns(model: Any, columns: Columns) -> None:
         model.feature_names_in_ = np.array(columns.names, dtype=object)
     elif hasattr(model, "feature_names_in_"):
         del model.feature_names_in_
+
+
+def columns_names(model: Any) -> tuple[str, ...] | None:
+    """Names of the features that an estimator was fitted to, if they had any."""
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else tuple(names)
+
+
+def rows_to_predict(batch: Any, names: tuple[str, ...] | None, fitted: Columns) -> np.ndarray:
+    """Rows (r, d) of a batch X, or a tuple that begins with one; ValueError for other columns than were fitted to.
+
+    Names count where both have them.
+    """
+    columns, rows = checked_features(batch[0] if isinstance(batch, tuple) and batch else batch, names)
+    if columns.names is None or fitted.names is None:
+        columns, fitted = columns._replace(names=None), fitted._replace(names=None)
+    check_same_columns(columns, fitted, "those of the fit")
+    return rows
 
 
 def check_streamed(model: Any) -> None:
@@ -415,7 +433,7 @@ def _codes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     if len(unknown):
         row = unknown[0]
         raise ValueError(
-            f"Row {row} of the batch has the label {y[row]!r}, which no row had when the source was first read: it must "
-            "give the same rows each time."
+            f"Row {row} of the batch has the label {y[row]!r}, which no row had when the source was first read: it "
+            "must give the same rows each time."
         )
     return codes

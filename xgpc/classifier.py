@@ -363,7 +363,7 @@ class GPClassifier(PosteriorClassifier):
         Memory beyond the learning's is for two batches and the rows to learn from; it does not grow with the number of
         rows.
         """
-        return self._fitted_to(lambda fitted: fitted._validate_batches(source, classes))
+        return self._fitted(source, classes, validate=GPClassifier._validate_batches)
 
     def _start(self, data: Data, executor: Executor) -> Beginning:
         training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))

@@ -21,15 +21,14 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
     classes_: np.ndarray
     n_jobs: int | None
 
-    def _fitted(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Self:
-        """Fit in five steps; whichever fails, the estimator is what it was before."""
-        return self._fitted_to(lambda fitted: fitted._validate(X, y, sample_weight, groups))
+    def _fitted(self, *given: Any, validate: Callable[..., Any] | None = None, **named: Any) -> Self:
+        """Fit in five steps to what was given; whichever fails, the estimator is what it was before.
 
-    def _fitted_to(self, validate: Callable[[Self], Any]) -> Self:
-        """Fit to what the first step, given the estimator to be fitted, makes of the data."""
+        The first step is ``_validate``, or another function of the estimator to be fitted and of what was given.
+        """
         fitted = copy.copy(self)
         with single_threaded_blas():
-            data = validate(fitted)
+            data = (validate or type(self)._validate)(fitted, *given, **named)
             with Threads(self.n_jobs) as executor:
                 beginning = fitted._start(data, executor)
                 learned = fitted._learn(data, beginning)

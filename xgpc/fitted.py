@@ -92,13 +92,13 @@ class PosteriorClassifier(LatentClassifier):
         return self._log_probabilities(*self._latent(X, corrected))
 
     def predict_proba_batches(self, source: Any) -> Iterator[np.ndarray]:
-        """Probabilities of the rows of a source that need not fit into memory: an array (r, C) for each batch, in order.
+        """Probabilities of rows that need not fit into memory: an array (r, C) for each batch, in order.
 
         Parameters
         ----------
         source : function, iterable, iterator or sequence
-            As for ``fit_batches``, or an iterator, as it is read once. Batches are arrays X (r, d), or tuples that begin
-            with one.
+            As for ``fit_batches``, or an iterator, as it is read once. Batches are arrays X (r, d), or tuples that
+            begin with one.
 
         Returns
         -------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -88,7 +88,7 @@ def names_of_source(source: Any) -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
 
 
-def numbered(batches: Iterator[Any], check: Callable[[Any], Any]) -> Iterator[Any]:
+def numbered(batches: Iterator[Any], check: Callable[[Any], Any]) -> Generator[Any, None, None]:
     """What a check makes of each batch; whatever goes wrong says in which batch, from 0, it did."""
     number = 0
     try:
@@ -138,8 +138,8 @@ def check_same_columns(columns: Columns, first: Columns, of_whom: str) -> None:
     """ValueError for a batch with other columns than ``of_whom``, "the first batch" for instance."""
     if columns.n_features != first.n_features:
         raise ValueError(
-            f"The batch has {columns.n_features} features, but {of_whom} {first.n_features}: give all batches the "
-            "same columns."
+            f"The batch has {columns.n_features} features, {of_whom} {first.n_features}: give all batches the same "
+            "columns."
         )
     if columns.names != first.names:
         given, wanted = (list(one.names or ()) or "no names" for one in (columns, first))
@@ -180,7 +180,7 @@ def rows_to_predict(batch: Any, names: tuple[str, ...] | None, fitted: Columns) 
     columns, rows = checked_features(batch[0] if isinstance(batch, tuple) and batch else batch, names)
     if columns.names is None or fitted.names is None:
         columns, fitted = columns._replace(names=None), fitted._replace(names=None)
-    check_same_columns(columns, fitted, "those of the fit")
+    check_same_columns(columns, fitted, "the fit")
     return rows
 
 
@@ -348,7 +348,7 @@ def survey(
 
     read = reading(source)
     checked = read_ahead(lambda: numbered(read(), rows_of))
-    with closing(checked):  # type: ignore[type-var]
+    with closing(checked):
         for rows in in_blocks(checked):
             was_all = draw.is_all
             draw.add(rows)
@@ -391,7 +391,7 @@ def streamed(source: Any, found: Survey, factors: np.ndarray | None, labels: np.
         batch = _training_batch(given, names)
         if batch is None:
             return 0, NO_ROWS
-        check_same_columns(batch.columns, found.columns, "those of the first reading")
+        check_same_columns(batch.columns, found.columns, "the first batch")
         codes = _codes(batch.y, found.classes)
         X, weight = batch.X.astype(found.dtype, copy=False), batch.weight
         if not is_weighted:
@@ -407,7 +407,7 @@ def streamed(source: Any, found: Survey, factors: np.ndarray | None, labels: np.
 
     def read() -> Iterator[Rows]:
         n_rows = 0
-        with closing(numbered(begin(), rows_of)) as batches:  # type: ignore[type-var]
+        with closing(numbered(begin(), rows_of)) as batches:
             for n_more, rows in batches:
                 n_rows += n_more
                 if n_rows > found.n_rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
@@ -74,7 +74,7 @@ def _iterator(source: Any) -> Iterator[Any] | None:
     return iter(source) if hasattr(source, "__iter__") else None
 
 
-def read_ahead(begin: Callable[[], Iterator[T]]) -> Iterator[T]:
+def read_ahead(begin: Callable[[], Iterator[T]]) -> Generator[T, None, None]:
     """The items of an iterator, in order; while one is in use a thread makes the next.
 
     The iterator is begun, used and closed in that thread, which ends with this generator, however that ends. What it
@@ -162,7 +162,7 @@ class BlocksAhead:
 
     def __iter__(self) -> Iterator[Block]:
         start = 0
-        with closing(read_ahead(self._source.read)) as batches:  # type: ignore[type-var]
+        with closing(read_ahead(self._source.read)) as batches:
             for rows in in_blocks(batches):
                 yield Block(start, *rows, cache_bytes=0)
                 start += len(rows.X)

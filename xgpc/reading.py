@@ -230,10 +230,7 @@ def _checked_labels(y: Any, n_rows: int) -> np.ndarray:
         raise ValueError(f"y must have one label for each of the batch's {n_rows} rows; its shape is {labels.shape}.")
     missing = missing_values(labels)
     if len(missing):
-        raise ValueError(
-            f"Row {missing[0]} of the batch has the missing label {labels[missing[0]]!r}. Leave out rows without a "
-            "label."
-        )
+        raise ValueError(f"Row {missing[0]} of the batch has a missing label. Leave out rows without a label.")
     if labels.dtype.kind == "f":
         (broken,) = np.nonzero(labels != np.floor(labels))
         if len(broken):
@@ -269,7 +266,7 @@ def _kind(labels: np.ndarray) -> str:
 
 
 class _Labels:
-    """Labels as they turn up, numbered in that order, with counts."""
+    """Labels, numbered in the order of the rows that they turn up in, with counts."""
 
     def __init__(self, allowed: np.ndarray | None):
         self.numbers: dict[Any, int] = {}
@@ -296,8 +293,9 @@ class _Labels:
                     f"{_kind(self._kinds[0])}. Give all labels as one or the other."
                 )
             self._kinds.append(labels)
-            for value in values:
-                self.numbers.setdefault(value, len(self.numbers))
+            # Not in another order, which could depend on where batches end: it decides between classes that are equal.
+            for place in np.argsort(np.unique(y, return_index=True)[1]):
+                self.numbers.setdefault(values[place], len(self.numbers))
         codes = np.array([self.numbers[value] for value in values], dtype=np.intp)[inverse.ravel()]
         counts = np.bincount(codes, minlength=len(self.numbers))
         self.counts = np.pad(self.counts, (0, len(counts) - len(self.counts))) + counts
@@ -427,13 +425,15 @@ def streamed(source: Any, found: Survey, factors: np.ndarray | None, labels: np.
 def _codes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Positions (r,) of labels in the classes."""
     if _kind(y[:1]) != _kind(classes):
-        raise ValueError(f"The batch has labels such as {y[0]!r}, others than when the source was first read.")
+        raise ValueError(
+            f"The batch has labels such as {y[:1].tolist()[0]!r}, others than when the source was first read."
+        )
     codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
     (unknown,) = np.nonzero(classes[codes] != y)
     if len(unknown):
         row = unknown[0]
         raise ValueError(
-            f"Row {row} of the batch has the label {y[row]!r}, which no row had when the source was first read: it "
-            "must give the same rows each time."
+            f"Row {row} of the batch has the label {y[row : row + 1].tolist()[0]!r}, which no row had when the source "
+            "was first read: it must give the same rows each time."
         )
     return codes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
@@ -102,7 +102,7 @@ def in_blocks(batches: Iterable[Rows]) -> Iterator[Rows]:
     for rows in batches:
         start = 0
         while len(rows.X) - start >= missing:
-            yield _joined([*parts, rows.part(slice(start, start + missing))])
+            yield joined([*parts, rows.part(slice(start, start + missing))])
             start += missing
             parts, missing = [], BLOCK_ROWS
         if start < len(rows.X):
@@ -110,10 +110,11 @@ def in_blocks(batches: Iterable[Rows]) -> Iterator[Rows]:
             parts.append(Rows(*(array[start:].copy() for array in rows)))
             missing -= len(rows.X) - start
     if parts:
-        yield _joined(parts)
+        yield joined(parts)
 
 
-def _joined(parts: list[Rows]) -> Rows:
+def joined(parts: Sequence[Rows]) -> Rows:
+    """One after the other."""
     return parts[0] if len(parts) == 1 else Rows(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -148,7 +149,7 @@ class BatchSource:
         for block in self.blocks():
             here = numbers[slice(*np.searchsorted(numbers, [block.start, block.start + len(block)]))] - block.start
             found.append(Rows(block.X[here], block.y[here], block.weight[here] if len(block.weight) else NONE))
-        return Picked(*_joined(found), order)
+        return Picked(*joined(found), order)
 
 
 class BlocksAhead:

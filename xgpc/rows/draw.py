@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .batches import Rows
+from .batches import Rows, joined
 
 # Rows of a class are kept while they can still be among those of least keys that it has in the end. Their number on the
 # way is hypergeometric: so many standard deviations above its mean it is exceeded in less than one of 1e14 draws; the
@@ -90,5 +90,5 @@ class Draw:
     def _joined(self) -> tuple[np.ndarray, Rows]:
         if len(self._parts) > 1:
             keys, rows = zip(*self._parts, strict=True)
-            self._parts = [(np.concatenate(keys), Rows(*map(np.concatenate, zip(*rows, strict=True))))]
+            self._parts = [(np.concatenate(keys), joined(rows))]
         return self._parts[0]

@@ -218,11 +218,11 @@ def _training_batch(batch: Any, names: tuple[str, ...] | None) -> Batch | None:
     if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
         return None
     columns, rows = checked_features(X, names)
-    labels = _checked_labels(y, len(rows))
+    labels = checked_labels(y, len(rows))
     return Batch(columns, rows, labels, None if weight is None else _checked_weights(weight, len(rows)))
 
 
-def _checked_labels(y: Any, n_rows: int) -> np.ndarray:
+def checked_labels(y: Any, n_rows: int) -> np.ndarray:
     labels = np.asarray(y)
     if labels.shape == (n_rows, 1):
         labels = labels[:, 0]

@@ -20,6 +20,7 @@ class ArrowRows:
     Attributes
     ----------
     feature_names : list of str
+    n_rows : int
     """
 
     def __init__(
@@ -40,6 +41,10 @@ class ArrowRows:
                 f"{self.feature_names}."
             )
         self._dtype = _common_dtype([dataset.schema.field(name) for name in self.feature_names])
+
+    @property
+    def n_rows(self) -> int:
+        return int(self._dataset.count_rows())
 
     def __iter__(self) -> Iterator[Any]:
         others = [name for name in (self._target, self._weight) if name is not None]

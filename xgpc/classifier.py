@@ -253,6 +253,7 @@ class GPClassifier(PosteriorClassifier):
         Parameters
         ----------
         X : (n, d) array, float32 or float64 as given, other numbers converted to float64
+            A memory map is read where it is; with rows of weight 0, and for neighbours, rows are copied.
         y : (n,) array of labels
         sample_weight : (n,) array, default=None
             Not negative. A row of weight w counts as w rows.
@@ -329,8 +330,8 @@ class GPClassifier(PosteriorClassifier):
 
         Of no more than 131 072 rows the fit is that of ``fit``, bit for bit. Of more, kernel and inducing points, and
         how many of these, are learned from so many rows, drawn in the first reading with the classes in proportion;
-        the posterior is that of all rows, by some five to fifteen readings more. Nothing depends on the sizes of the
-        batches. While a batch is in use a thread reads the next.
+        the posterior is that of all rows, by a reading for each step: some three to six of two classes, ten to twenty
+        of several. Nothing depends on the sizes of the batches. While a batch is in use a thread reads the next.
 
         Parameters
         ----------

@@ -216,6 +216,12 @@ def test_a_sample_is_of_rows_of_positive_weight():
     assert len(drawn(everything, 1000).X) == np.count_nonzero(everything.weight)
 
 
+def test_a_class_may_have_rows_of_weight_zero_alone():
+    everything = rows(5000, 3)
+    everything.weight[everything.y == 2] = 0.0
+    assert set(drawn(everything, 1000).y.tolist()) == {0, 1}
+
+
 def test_every_row_is_as_likely_to_be_drawn():
     n, size, repetitions = 4 * BLOCK_ROWS, 400, 300
     everything = rows(n)

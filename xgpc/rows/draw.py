@@ -40,7 +40,7 @@ class Draw:
         keys = self._generator.random(len(rows.X))
         self.n_rows += len(rows.X)
         is_given = rows.weight > 0.0
-        counts = np.bincount(rows.y[is_given], minlength=len(self._counts))
+        counts = np.bincount(rows.y, is_given, minlength=len(self._counts)).astype(np.int64)
         more = len(counts) - len(self._counts)
         self._counts = np.pad(self._counts, (0, more)) + counts
         self._limits = np.pad(self._limits, (0, more), constant_values=1.0)

@@ -54,10 +54,6 @@ PRECISION_RATE = 2.0 / 3.0
 # Not with label noise: what a better delta adds to a gain was not promised, and steps that are better for the first
 # delta led to a worse optimum (landsat, multinomial-logit, 800 rows).
 SOFTMAX_PRECISION_RATE, SOFTMAX_FIRST_RATE, SOFTMAX_CG_TOL = 0.5, 0.5, 0.2
-# Of a stream, where a step takes a reading and starts at nearly the right precision, more of the way. (Readings at .5,
-# .8 and 1: 40 000 rows of three classes, m = 50, learned from 5000 of them 23, 14 and 14, from 1000 of them 33, 23 and 25;
-# 14 400 noisy copies of digits from 2000 of them 12, 10 and 10; 17 800 of wine 9, 9 and 9.)
-STREAM_PRECISION_RATE = 0.8
 # What a step's parabola may multiply its length by; where it is nearly a line, doubling is as far as it tells.
 LONGEST_GROWTH = 2.0
 
@@ -193,8 +189,7 @@ def coupled_target(training: Training, point: Point[KernelPosterior]) -> Natural
         return point.target
     (before, _), (precision, linear) = q.natural, point.target
     measured = has_measured_steps(point.site)
-    softmax_rate = SOFTMAX_PRECISION_RATE if training.stand_in is None else STREAM_PRECISION_RATE
-    rate, tol = (softmax_rate, SOFTMAX_CG_TOL) if measured else (PRECISION_RATE, CG_TOL)
+    rate, tol = (SOFTMAX_PRECISION_RATE, SOFTMAX_CG_TOL) if measured else (PRECISION_RATE, CG_TOL)
     trial = q.prior.posterior((before + rate * (precision - before), linear))
     if trial is None:
         return point.target

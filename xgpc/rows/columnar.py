@@ -157,8 +157,8 @@ def from_parquet(
         If it cannot be read.
     """
     datasets = _pyarrow("pyarrow.dataset")
-    # Arrow would read row groups, and the next ones, whole. (Memory for reading three of 112 MB: 536 MB without its buffer
-    # of what comes next, 439 MB with a stream; ten of 22 MB: 516 MB with its buffer, 94 MB with a stream.)
+    # Arrow would read row groups, and the next ones, whole. (Memory for reading three of 112 MB: 536 MB without its
+    # buffer of what comes next, 439 MB with a stream; ten of 22 MB: 516 MB with its buffer, 94 MB with a stream.)
     kind = datasets.ParquetFileFormat(pre_buffer=False, use_buffered_stream=True)
     dataset = datasets.dataset(os.fspath(path), format=kind)
     return ArrowRows(dataset, target, columns, weight)

@@ -182,6 +182,18 @@ def test_broken_files(tmp_path, name, capsys):
     assert os.listdir(tmp_path) == [name]
 
 
+@pytest.mark.parametrize("memory", [0, 2**30])
+def test_a_parquet_file_that_is_broken_inside(tmp_path, monkeypatch, memory, capsys):
+    monkeypatch.setattr(training, "IN_MEMORY", memory)
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table(columns(LABELS["text"])), path)
+    content = bytearray(path.read_bytes())
+    content[4:3000] = bytes(2996)
+    path.write_bytes(content)
+    assert main(["fit", str(path), "--target", "class", "--model", str(tmp_path / "model.npz")]) == 2
+    assert f"cannot read {str(path)!r}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "csv.gz"])
 def test_files_that_there_are_not(tmp_path, suffix):
     with pytest.raises(ValueError, match=r"cannot read .*No such file"):

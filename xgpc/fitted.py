@@ -62,14 +62,9 @@ class PosteriorClassifier(LatentClassifier):
         check_is_fitted(self)
         if not isinstance(corrected, bool | np.bool_):
             raise ValueError(f"corrected must be True or False; got {corrected!r}.")
-        return self._latent_at(checked_rows(self, X, reset=False), bool(corrected))
-
-    def _latent_at(self, X: np.ndarray, corrected: bool) -> tuple[np.ndarray, np.ndarray]:
-        """At checked rows."""
+        X = checked_rows(self, X, reset=False)
         if not corrected:
-            mean, variance = (self.local_posterior_ or self.posterior_).marginals(X, self.n_jobs)
-            check_latent(mean, variance, X)
-            return mean, variance
+            return self._latent_at(X)
         if self._correction is None:
             likelihood, bound = self._resolved
             raise ValueError(
@@ -77,6 +72,12 @@ class PosteriorClassifier(LatentClassifier):
                 f"{bound!r}."
             )
         return corrected_marginals(self.posterior_, self._correction, X, self.n_jobs)
+
+    def _latent_at(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """At checked rows."""
+        mean, variance = (self.local_posterior_ or self.posterior_).marginals(X, self.n_jobs)
+        check_latent(mean, variance, X)
+        return mean, variance
 
     def predict_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d).
@@ -121,7 +122,7 @@ class PosteriorClassifier(LatentClassifier):
         with closing(read_ahead(lambda: numbered(read(), rows_of))) as batches:
             for rows in batches:
                 if len(rows):
-                    log_proba = self._log_probabilities(*self._latent_at(rows, corrected=False))
+                    log_proba = self._log_probabilities(*self._latent_at(rows))
                     yield np.exp(log_proba, out=log_proba)
                 else:
                     yield np.empty((0, len(self.classes_)))

@@ -146,7 +146,7 @@ def parquet_rows(path: str, target: str | None, features: Sequence[str] | None) 
 
 def _parquet_table(source: ArrowRows, path: str) -> Table:
     X, target = [], []
-    for rows, cells in text_batches(source):
+    for rows, cells in text_batches(path, source):
         X.append(rows.astype(np.float64))
         target += cells.tolist()
     n_rows = sum(map(len, X))
@@ -155,7 +155,7 @@ def _parquet_table(source: ArrowRows, path: str) -> Table:
     return Table(path, source.feature_names, np.concatenate(X), target, range(1, n_rows + 1), "row")
 
 
-def text_batches(source: ArrowRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def text_batches(path: str, source: ArrowRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Batches of checked features (r, d), and labels (r,) as text, or none of them without a target."""
 
     def checked(batch: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -163,7 +163,10 @@ def text_batches(source: ArrowRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         rows = checked_features(X)[1]
         return rows, checked_labels(y[0], len(rows)).astype(np.str_) if y else np.empty(0, dtype=np.str_)
 
-    return numbered(iter(source), checked)
+    try:
+        yield from numbered(iter(source), checked)
+    except OSError as error:
+        raise ValueError(f"cannot read {path!r}: {error}") from None
 
 
 def parsed(

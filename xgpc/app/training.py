@@ -68,7 +68,7 @@ def training_rows(path: str, target: str, folder: Path) -> Iterator[TrainingRows
             table = read_table(path, target=target)
             yield _of_arrays(path, table.features, table.X, parse_labels(table.target))
         else:
-            yield _of_batches(path, source.feature_names, lambda: text_batches(source))
+            yield _of_batches(path, source.feature_names, lambda: text_batches(path, source))
         return
     with tempfile.TemporaryDirectory(prefix=".xgpc-", dir=folder) as place:
         with opened(path) as file:

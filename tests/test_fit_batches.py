@@ -257,6 +257,14 @@ def test_a_warm_start_does_not_lower_the_bound(small_subset):
     assert again.elbo_ >= before - 1e-9 * abs(before)
 
 
+@pytest.mark.parametrize("n", [300, N])
+def test_warnings_are_shown_where_the_fit_is_asked_for(small_subset, n):
+    X, y, _ = problem(n)
+    with pytest.warns(ConvergenceWarning, match="max_iter=1") as caught:
+        model(max_iter=1, tol=0.0).fit_batches([(X, y)])
+    assert caught[0].filename == __file__
+
+
 def test_mini_batches_of_adam_learn_from_the_sample(small_subset):
     X, y, _ = problem()
     fitted = quietly(model(optimizer="adam", batch_size=100, max_iter=2).fit_batches, cut((X, y), 1000))

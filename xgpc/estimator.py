@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
@@ -21,11 +22,14 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
     classes_: np.ndarray
     n_jobs: int | None
 
-    def _fitted(self, X: Any, y: Any, sample_weight: Any, **given: Any) -> Self:
-        """Fit in five steps; whichever fails, the estimator is what it was before."""
+    def _fitted(self, *given: Any, validate: Callable[..., Any] | None = None, **named: Any) -> Self:
+        """Fit in five steps to what was given; whichever fails, the estimator is what it was before.
+
+        The first step is ``_validate``, or another function of the estimator to be fitted and of what was given.
+        """
         fitted = copy.copy(self)
         with single_threaded_blas():
-            data = fitted._validate(X, y, sample_weight, **given)
+            data = (validate or type(self)._validate)(fitted, *given, **named)
             with Threads(self.n_jobs) as executor, fitted._interrupts(data):
                 beginning = fitted._start(data, executor)
                 learned = fitted._learn(data, beginning)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +18,8 @@ from .estimator import LatentClassifier
 from .inference.correction import corrected_marginals
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise
 from .ranges import check_latent
+from .reading import Columns, columns_names, names_of_source, numbered, rows_to_predict
+from .rows.batches import read_ahead, reading
 from .rows.blas import single_threaded_blas
 from .validation import checked_rows, class_numbers, site_labels
 
@@ -60,9 +64,7 @@ class PosteriorClassifier(LatentClassifier):
             raise ValueError(f"corrected must be True or False; got {corrected!r}.")
         X = checked_rows(self, X, reset=False)
         if not corrected:
-            mean, variance = (self.local_posterior_ or self.posterior_).marginals(X, self.n_jobs)
-            check_latent(mean, variance, X)
-            return mean, variance
+            return self._latent_at(X)
         if self._correction is None:
             likelihood, bound = self._resolved
             raise ValueError(
@@ -70,6 +72,12 @@ class PosteriorClassifier(LatentClassifier):
                 f"{bound!r}."
             )
         return corrected_marginals(self.posterior_, self._correction, X, self.n_jobs)
+
+    def _latent_at(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """At checked rows."""
+        mean, variance = (self.local_posterior_ or self.posterior_).marginals(X, self.n_jobs)
+        check_latent(mean, variance, X)
+        return mean, variance
 
     def predict_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d).
@@ -82,7 +90,44 @@ class PosteriorClassifier(LatentClassifier):
 
     def predict_log_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Log probabilities (n, C); finite and accurate where the probabilities underflow."""
-        mean, variance = self._latent(X, corrected)
+        return self._log_probabilities(*self._latent(X, corrected))
+
+    def predict_proba_batches(self, source: Any) -> Iterator[np.ndarray]:
+        """Probabilities of rows that need not fit into memory: an array (r, C) for each batch, in order.
+
+        Parameters
+        ----------
+        source : function, iterable, iterator or sequence
+            As for ``fit_batches``, or an iterator, as it is read once. Batches are arrays X (r, d), or tuples that
+            begin with one.
+
+        Returns
+        -------
+        Iterator of arrays. A thread reads the next batch while one is predicted, until the iterator ends or is closed.
+
+        Raises
+        ------
+        ValueError
+            For what is no source; from the iterator for a bad batch, which notes of the error name.
+        """
+        check_is_fitted(self)
+        return self._proba_batches(reading(source, again=False), names_of_source(source))
+
+    def _proba_batches(self, read: Callable[[], Iterator[Any]], names: tuple[str, ...] | None) -> Iterator[np.ndarray]:
+        fitted = Columns(self.n_features_in_, columns_names(self))
+
+        def rows_of(given: Any) -> np.ndarray:
+            return rows_to_predict(given, names, fitted)
+
+        with closing(read_ahead(lambda: numbered(read(), rows_of))) as batches:
+            for rows in batches:
+                if len(rows):
+                    log_proba = self._log_probabilities(*self._latent_at(rows))
+                    yield np.exp(log_proba, out=log_proba)
+                else:
+                    yield np.empty((0, len(self.classes_)))
+
+    def _log_probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         likelihood, bound = self._resolved
         delta = getattr(self, "label_noise_", None)
         return LIKELIHOODS[likelihood].log_probabilities(bound, mean.T, variance.T, delta)

@@ -178,7 +178,7 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     if not (reset or y or options) and _is_checked(model, X):
         return X
     options = {"dtype": (np.float64, np.float32), **options}
-    _refuse_times(X)
+    refuse_times(X)
     for labels in y:
         _refuse_missing(labels)
     checked = validate_data(model, X, *y, reset=reset, **options)
@@ -205,7 +205,7 @@ def _is_checked(model: Any, X: Any) -> bool:
     )
 
 
-def _refuse_times(X: Any) -> None:
+def refuse_times(X: Any) -> None:
     """ValueError for dates and durations, which would count as numbers of a unit that nobody chose."""
     how = "turn them into numbers, such as days since a first date, or leave them out."
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
@@ -229,7 +229,7 @@ def _refuse_missing(y: Any) -> None:
     labels = np.asarray(y)
     if labels.dtype.kind != "O" or labels.ndim != 1:
         return
-    missing = _missing(labels)
+    missing = missing_values(labels)
     if len(missing):
         raise ValueError(
             f"y has {len(missing)} missing labels, the first in row {missing[0]}: {labels[missing[0]]!r}. Leave out "
@@ -237,7 +237,7 @@ def _refuse_missing(y: Any) -> None:
         )
 
 
-def _missing(values: np.ndarray) -> np.ndarray:
+def missing_values(values: np.ndarray) -> np.ndarray:
     """Rows of values (n,) that are missing."""
     if values.dtype.kind in "fcmM":
         return np.flatnonzero(np.isnan(values))
@@ -355,7 +355,7 @@ def training_data(
         codes = class_numbers(y, classes)
     factors = None
     if getattr(model, "class_weight", None) is not None:
-        factors = _class_factors(model.class_weight, classes, classes[codes])
+        factors = class_factors(model.class_weight, classes, np.bincount(codes))
     weight = None
     if sample_weight is not None:
         _refuse_no_weights(sample_weight, rows.shape[0])
@@ -370,14 +370,18 @@ def training_data(
     if not len(present):
         raise ValueError("No row has a positive weight.")
     if is_first and len(present) < 2:
-        raise ValueError(
-            f"Classification needs rows of two classes; the rows (of positive weight) are of {len(present)} class: "
-            f"{present.tolist()}."
-        )
+        raise one_class_error(present)
     if factors is not None:
         weight = factors[codes] * (1.0 if weight is None else weight)
         check_weight_range(weight)
     return rows, codes, classes, weight
+
+
+def one_class_error(present: np.ndarray) -> ValueError:
+    return ValueError(
+        f"Classification needs rows of two classes; the rows (of positive weight) are of {len(present)} class: "
+        f"{present.tolist()}."
+    )
 
 
 def _refuse_no_weights(sample_weight: Any, n_rows: int) -> None:
@@ -402,7 +406,7 @@ def checked_groups(groups: Any, y: Any, sample_weight: Any) -> np.ndarray:
     groups = np.asarray(groups)
     if groups.shape != (len(y),):
         raise ValueError(f"groups must have one value for each of the {len(y)} rows; its shape is {groups.shape}.")
-    missing = _missing(groups)
+    missing = missing_values(groups)
     if len(missing):
         raise ValueError(
             f"groups has {len(missing)} missing values, the first in row {missing[0]}: {groups[missing[0]]!r}. They "
@@ -415,8 +419,8 @@ def checked_groups(groups: Any, y: Any, sample_weight: Any) -> np.ndarray:
     return groups if sample_weight is None else groups[np.broadcast_to(sample_weight, groups.shape) > 0.0]
 
 
-def _class_factors(class_weight: Any, classes: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Weight of each class; "balanced": n / (C n_c) by the numbers of rows.
+def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Weight of each class; "balanced": n / (C n_c) by the numbers of rows, ``counts`` (C,).
 
     Rows count whatever their sample weights, as they do in scikit-learn's ``compute_class_weight``, SVC, ridge and tree
     classifiers in every version. Its LogisticRegression counted rows up to version 1.6, and sums sample weights since
@@ -428,7 +432,10 @@ def _class_factors(class_weight: Any, classes: np.ndarray, y: np.ndarray) -> np.
             "class_weight must be a dict of numbers, a weight for each class such as {'no': 1.0, 'yes': 5.0}, "
             f"'balanced' or None; got {class_weight!r}."
         )
-    factors = compute_class_weight(class_weight, classes=classes, y=y)
+    if isinstance(class_weight, dict):
+        factors = compute_class_weight(class_weight, classes=classes, y=classes)
+    else:
+        factors = np.sum(counts) / (len(classes) * counts)
     if not np.all((factors > 0.0) & np.isfinite(factors)):
         raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")
     return factors

@@ -27,7 +27,8 @@ from ..likelihoods import LIKELIHOODS, resolve
 from ..metrics import scores
 from . import demo
 from .report import Rows, aligned, class_shares, model_kernel_rows, score_rows
-from .tables import Table, are_measurements, encode_labels, listed, parse_labels, plain, read_table
+from .tables import Table, are_measurements, encode_labels, listed, name_of, plain, read_table
+from .training import TrainingRows, training_rows
 
 EXIT_OK, EXIT_BAD_INPUT = 0, 2
 # What a shell reports for a program that a signal ended: 128 + SIGINT, 128 + SIGPIPE.
@@ -52,8 +53,10 @@ example:
   xgpc predict model.npz new.csv --output predictions.csv
   xgpc evaluate model.npz test.csv --target diagnosis
 
-Data are CSV files (comma, semicolon or tab; UTF-8) with a header line. Features are
-numbers; the target has two classes or more, given as text or whole numbers.
+Data are CSV files (comma, semicolon or tab; UTF-8) with a header line, also compressed
+(.gz) or from standard input (-), or Parquet files (.parquet, needs pyarrow). Features are
+numbers; the target has two classes or more, given as text or whole numbers. Rows to fit
+may be more than fit into memory.
 """
 
 
@@ -125,8 +128,8 @@ def _add_demo(commands: Any) -> None:
 
 
 def _add_fit(commands: Any) -> None:
-    command = commands.add_parser("fit", help="fit a classifier to a CSV file and save it")
-    command.add_argument("data", help="CSV file with a header line")
+    command = commands.add_parser("fit", help="fit a classifier to a CSV or Parquet file and save it")
+    command.add_argument("data", help="CSV file with a header line, or Parquet file; -: CSV from standard input")
     command.add_argument(
         "--target", required=True, metavar="COLUMN", help="column of the classes; the others are features"
     )
@@ -198,17 +201,17 @@ def _add_effort(command: Any) -> None:
 
 
 def _add_predict(commands: Any) -> None:
-    command = commands.add_parser("predict", help="predict the rows of a CSV file, as CSV")
+    command = commands.add_parser("predict", help="predict the rows of a CSV or Parquet file, as CSV")
     command.add_argument("model", metavar="MODEL.npz", help="model that 'xgpc fit' saved")
-    command.add_argument("data", help="CSV file with the model's features; other columns are ignored")
+    command.add_argument("data", help="CSV or Parquet file with the model's features; other columns are ignored")
     command.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
     command.set_defaults(run=_predict)
 
 
 def _add_evaluate(commands: Any) -> None:
-    command = commands.add_parser("evaluate", help="compare predictions with the classes in a CSV file")
+    command = commands.add_parser("evaluate", help="compare predictions with the classes in a CSV or Parquet file")
     command.add_argument("model", metavar="MODEL.npz", help="model that 'xgpc fit' saved")
-    command.add_argument("data", help="CSV file with the model's features and the classes")
+    command.add_argument("data", help="CSV or Parquet file with the model's features and the classes")
     command.add_argument("--target", required=True, metavar="COLUMN", help="column of the classes")
     command.set_defaults(run=_evaluate)
 
@@ -302,9 +305,9 @@ def _demo(arguments: argparse.Namespace) -> None:
     _print(f"Picture: {arguments.output}")
 
 
-def _check_classes(table: Table, target: str, classes: np.ndarray) -> None:
+def _check_classes(rows: TrainingRows, target: str) -> None:
     """Refuse a target of one class, or one that seems to have none."""
-    where, n = f"{table.path!r}, column {target!r}", len(table.target)
+    where, n, classes = f"{rows.path!r}, column {target!r}", rows.n_rows, rows.classes
     if len(classes) < 2:
         raise ValueError(
             f"{where}: 1 class, {listed(classes.tolist())}; the target must have two or more: name another column or "
@@ -330,40 +333,43 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _fit(arguments: argparse.Namespace) -> None:
     _check_output(arguments.model, [arguments.data], check_replaceable)
-    table = read_table(arguments.data, target=arguments.target)
-    y = parse_labels(table.target)
-    classes, counts = np.unique(y, return_counts=True)
-    _check_classes(table, arguments.target, classes)
-    model = GPClassifier(
-        **_options(arguments),
-        max_iter=arguments.max_iter,
-        max_time=arguments.max_time,
-        n_jobs=arguments.jobs,
-        random_state=arguments.seed,
-    )
-    start = perf_counter()
-    model.fit(table.X, y)
-    seconds = perf_counter() - start
+    with training_rows(arguments.data, arguments.target, Path(arguments.model).absolute().parent) as rows:
+        _check_classes(rows, arguments.target)
+        model = GPClassifier(
+            **_options(arguments),
+            max_iter=arguments.max_iter,
+            max_time=arguments.max_time,
+            n_jobs=arguments.jobs,
+            random_state=arguments.seed,
+        )
+        start = perf_counter()
+        rows.fit(model)
+        seconds = perf_counter() - start
     # The names belong to the model, so that the columns of other files can be found by name.
-    model.feature_names_in_ = np.array(table.features, dtype=object)
+    model.feature_names_in_ = np.array(rows.features, dtype=object)
     with _writing(arguments.model):
         model.save(arguments.model)
+    _print(aligned(_fit_rows(model, rows, seconds, arguments.model)))
+
+
+def _fit_rows(model: GPClassifier, rows: TrainingRows, seconds: float, path: str) -> Rows:
+    """The report of a fit."""
+    classes = rows.classes
     likelihood, bound = resolve(model.likelihood, model.bound, len(classes))
     Z = model.inducing_points_
-    rows: Rows = [
-        ("rows", str(len(y))),
-        ("features", str(len(table.features))),
-        ("classes", class_shares(classes, counts)),
+    return [
+        ("rows", str(rows.n_rows)),
+        ("features", str(len(rows.features))),
+        ("classes", class_shares(classes, rows.counts)),
         ("likelihood", f"{likelihood.name}, bound {bound}"),
         *([("label noise", f"{model.label_noise_:.3g}")] if hasattr(model, "label_noise_") else []),
-        *model_kernel_rows(model.kernel_, classes, table.features, np.std(table.X, axis=0)),
+        *model_kernel_rows(model.kernel_, classes, rows.features, rows.spread),
         ("inducing points", str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"),
         *([("neighbours", f"{model.n_neighbors_}; the model holds the training rows")] if model.n_neighbors_ else []),
-        ("bound (ELBO)", f"{model.elbo_:.2f} nats, {model.elbo_ / len(y):.4f} per row"),
+        ("bound (ELBO)", f"{model.elbo_:.2f} nats, {model.elbo_ / rows.n_rows:.4f} per row"),
         ("fit", f"{seconds:.2f} s"),
-        ("model", arguments.model),
+        ("model", path),
     ]
-    _print(aligned(rows))
 
 
 def _load(path: str) -> tuple[GPClassifier, list[str] | None]:
@@ -393,7 +399,7 @@ def _features(model_path: str, data: str, target: str | None) -> tuple[GPClassif
     table = read_table(data, target=target, features=names)
     if len(table.features) != model.n_features_in_:
         raise ValueError(
-            f"{data!r} has {len(table.features)} feature columns, but the model {model_path!r} was fitted to "
+            f"{name_of(data)!r} has {len(table.features)} feature columns, but the model {model_path!r} was fitted to "
             f"{model.n_features_in_}, without names; give exactly those, in the same order."
         )
     return model, table
@@ -486,7 +492,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say("error", "not enough memory; use fewer inducing points (--inducing) or mini-batches (--batch-size).")
         return EXIT_BAD_INPUT
     except ValueError as error:
-        _say("error", error)
+        _say("error", " ".join([str(error), *getattr(error, "__notes__", ())]))
         return EXIT_BAD_INPUT
     except OSError as error:
         _abandon_stdout()

@@ -1,16 +1,25 @@
-"""CSV files as arrays, with errors that name the line and the column."""
+"""CSV and Parquet files as arrays, with errors that name the line, or the row, and the column."""
 
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import math
+import sys
+import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
+from typing import Any
 
 import numpy as np
+
+from ..reading import checked_features, checked_labels, numbered
+from ..rows.columnar import ArrowRows, from_parquet
 
 DELIMITERS = (",", ";", "\t")
 # Names listed in a message before it says how many more there are.
@@ -19,7 +28,7 @@ LISTED = 10
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of a CSV file.
+    """Columns of a file.
 
     Attributes
     ----------
@@ -27,7 +36,8 @@ class Table:
     features : names of the columns of X
     X : (n, d) float64, finite
     target : (n,) cells of the target column as text; empty if none was asked for
-    lines : (n,) line numbers of the rows in the file, from 1
+    lines : (n,) numbers of the rows' lines in the file, from 1; of a Parquet file of the rows themselves
+    unit : "line" or "row", what these number
     """
 
     path: str
@@ -35,6 +45,7 @@ class Table:
     X: np.ndarray
     target: list[str]
     lines: Sequence[int]
+    unit: str = "line"
 
 
 def listed(names: Sequence[object]) -> str:
@@ -43,14 +54,20 @@ def listed(names: Sequence[object]) -> str:
     return ", ".join(repr(str(name)) for name in names[:LISTED]) + more
 
 
-def read_table(path: str, *, target: str | None = None, features: Sequence[str] | None = None) -> Table:
-    """Read a CSV file with a header line.
+def is_parquet(path: str) -> bool:
+    return path.lower().endswith(".parquet")
 
-    Cells are separated by comma, semicolon or tab, whichever the first lines show. Blank lines are skipped.
+
+def read_table(path: str, *, target: str | None = None, features: Sequence[str] | None = None) -> Table:
+    """Read a CSV file with a header line, or a Parquet file, by its name.
+
+    Cells of CSV are separated by comma, semicolon or tab, whichever the first lines show. Blank lines are skipped.
 
     Parameters
     ----------
     path : str
+        "-" is standard input; a name that ends in ".gz" is of a file compressed by gzip, in ".parquet" of a Parquet
+        file; everything else is CSV.
     target : str, default=None
         Column of labels, kept as text.
     features : sequence of str, default=None
@@ -62,22 +79,100 @@ def read_table(path: str, *, target: str | None = None, features: Sequence[str] 
         If the file cannot be read, is not UTF-8, has no rows, lacks a column, has rows of different lengths, or has a
         cell that is empty or, in a feature, not a finite number.
     """
+    if is_parquet(path):
+        return _parquet_table(parquet_rows(path, target, features), path)
+    with opened(path) as file:
+        names, rows = parsed(name_of(path), file, target, features)
+        values, labels, lines = array("d"), [], array("q")
+        for line, numbers, label in rows:
+            values.extend(numbers)
+            labels.append(label)
+            lines.append(line)
+    X = np.frombuffer(values, dtype=np.float64).reshape(len(lines), len(names))
+    return Table(name_of(path), names, X, labels if target is not None else [], lines)
+
+
+def name_of(path: str) -> str:
+    """How messages call a file."""
+    return "standard input" if path == "-" else path
+
+
+def _binary(path: str) -> AbstractContextManager[Any]:
+    """The bytes of CSV."""
+    if path == "-":
+        if sys.stdin is None:
+            raise ValueError("standard input is closed; give the name of a file.")
+        return nullcontext(sys.stdin.buffer)
+    return gzip.open(path, "rb") if path.lower().endswith(".gz") else open(path, "rb")
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Iterator[str]]:
+    """Lines of a CSV file; errors of reading it are ValueErrors that say what is wrong with the file."""
+    name = name_of(path)
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            return _parse(path, file, target, features)
+        with _binary(path) as file:
+            text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            try:
+                yield text
+            finally:
+                # Standard input stays open.
+                text.detach()
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path!r} is not UTF-8 text (byte 0x{error.object[error.start]:02x}); save it as CSV in UTF-8."
+            f"{name!r} is not UTF-8 text (byte 0x{error.object[error.start]:02x}); save it as CSV in UTF-8."
         ) from None
     except csv.Error as error:
-        raise ValueError(f"{path!r} is not well-formed CSV: {error}; check quotation marks.") from None
+        raise ValueError(f"{name!r} is not well-formed CSV: {error}; check quotation marks.") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{name!r} is not a whole file of gzip: {error}; compress it again.") from None
     except OSError as error:
         raise ValueError(
-            f"cannot read {path!r}: {error.strerror}; give the path of a CSV file with a header line."
+            f"cannot read {name!r}: {error.strerror}; give the path of a CSV file with a header line."
         ) from None
 
 
-def _parse(path: str, file: Iterator[str], target: str | None, features: Sequence[str] | None) -> Table:
+def parquet_rows(path: str, target: str | None, features: Sequence[str] | None) -> ArrowRows:
+    """Rows of a Parquet file; ValueError for one that cannot be read."""
+    try:
+        return from_parquet(path, target=target, columns=features)
+    except FileNotFoundError:
+        raise ValueError(f"cannot read {path!r}: No such file or directory; give the path of a Parquet file.") from None
+    except (OSError, ImportError) as error:
+        raise ValueError(f"cannot read {path!r}: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{path!r}: {error}") from None
+
+
+def _parquet_table(source: ArrowRows, path: str) -> Table:
+    X, target = [], []
+    for rows, cells in text_batches(path, source):
+        X.append(rows.astype(np.float64))
+        target += cells.tolist()
+    n_rows = sum(map(len, X))
+    if not n_rows:
+        raise ValueError(f"{path!r} has no rows.")
+    return Table(path, source.feature_names, np.concatenate(X), target, range(1, n_rows + 1), "row")
+
+
+def text_batches(path: str, source: ArrowRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Batches of checked features (r, d), and labels (r,) as text, or none of them without a target."""
+
+    def checked(batch: Any) -> tuple[np.ndarray, np.ndarray]:
+        X, *y = batch if isinstance(batch, tuple) else (batch,)
+        rows = checked_features(X)[1]
+        return rows, checked_labels(y[0], len(rows)).astype(np.str_) if y else np.empty(0, dtype=np.str_)
+
+    try:
+        yield from numbered(iter(source), checked)
+    except OSError as error:
+        raise ValueError(f"cannot read {path!r}: {error}") from None
+
+
+def parsed(
+    path: str, file: Iterator[str], target: str | None, features: Sequence[str] | None
+) -> tuple[list[str], Iterator[tuple[int, list[float], str]]]:
+    """Names of the features, and for each row of a CSV file its line, features and label, "" without a target."""
     head = list(islice(file, 2))
     delimiter = _delimiter(head)
     # Strict: a quotation mark that is never closed would otherwise swallow the rest of the file.
@@ -105,24 +200,23 @@ def _parse(path: str, file: Iterator[str], target: str | None, features: Sequenc
     chosen = [header.index(name) for name in features]
     label = None if target is None else header.index(target)
 
-    values, labels, lines = array("d"), [], array("q")
-    for line, record in records:
-        if len(record) != len(header):
-            raise ValueError(
-                f"{path!r}, line {line}: {len(record)} cell{'s' if len(record) != 1 else ''}, but the header has "
-                f"{len(header)} columns (separated by {delimiter!r}); give every row as many."
-            )
-        try:
-            values.extend([_number(record[i]) for i in chosen])
-            if label is not None:
-                labels.append(_label(record[label]))
-        except ValueError:
-            raise _cell_error(path, line, header, record, chosen, label) from None
-        lines.append(line)
-    if not lines:
-        raise ValueError(f"{path!r} has a header line but no rows; add one line for each row.")
-    X = np.frombuffer(values, dtype=np.float64).reshape(len(lines), len(chosen))
-    return Table(path, list(features), X, labels, lines)
+    def rows() -> Iterator[tuple[int, list[float], str]]:
+        line = None
+        for line, record in records:
+            if len(record) != len(header):
+                raise ValueError(
+                    f"{path!r}, line {line}: {len(record)} cell{'s' if len(record) != 1 else ''}, but the header has "
+                    f"{len(header)} columns (separated by {delimiter!r}); give every row as many."
+                )
+            try:
+                found = line, [_number(record[i]) for i in chosen], "" if label is None else _label(record[label])
+            except ValueError:
+                raise _cell_error(path, line, header, record, chosen, label) from None
+            yield found
+        if line is None:
+            raise ValueError(f"{path!r} has a header line but no rows; add one line for each row.")
+
+    return list(features), rows()
 
 
 def _delimiter(head: Sequence[str]) -> str:
@@ -240,7 +334,7 @@ def encode_labels(table: Table, target: str, classes: np.ndarray) -> np.ndarray:
             encoded[i] = codes[float(plain(cell)) if numeric else cell]
         except (KeyError, ValueError):
             raise ValueError(
-                f"{table.path!r}, line {table.lines[i]}, column {target!r}: {cell!r} is not a class of the "
+                f"{table.path!r}, {table.unit} {table.lines[i]}, column {target!r}: {cell!r} is not a class of the "
                 f"model; its classes are {listed(classes.tolist())}."
             ) from None
     return encoded

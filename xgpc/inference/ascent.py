@@ -197,14 +197,18 @@ def coupled_target(training: Training, point: Point[KernelPosterior]) -> Natural
     # Vectors are pairs: coefficients, and what the prior's precision makes of them.
     mean, dual = (part.copy() for part in q.mean_pair)
     # At q the residual needs no product: it is the gradient of the bound by the mean.
-    residual = training.reduce(mean_gradient, point.sites) - dual
+    if training.stand_in is None:
+        rows, residual = training, training.reduce(mean_gradient, point.sites) - dual
+    else:
+        # The same of what the pass has summed up already. The curvature of some rows is about that of all.
+        rows, residual = training.stand_in, linear - q.times_mean(precision)
     step, dual_step = trial.solve(residual)
     direction, dual_direction, size = step, dual_step, float(np.sum(residual * step))
     target = tol**2 * size
     for _ in range(CG_MAX_ITER):
         if not size > target:
             break
-        product = dual_direction + training.reduce(curvature_product, Products(point.sites, direction))
+        product = dual_direction + rows.reduce(curvature_product, Products(point.sites, direction))
         curved = float(np.sum(direction * product))
         # Round-off, of huge variances, may leave no curvature.
         if not curved > 0.0:

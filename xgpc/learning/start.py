@@ -31,6 +31,7 @@ class Data:
     Attributes
     ----------
     source : rows of positive weight, labels as the sites take them
+    stream : all rows, where ``source`` has only those of them that are learned from; else None
     classes : (C,) labels
     likelihood, bound : which
     label_noise : float, or None if it is learned or there is none
@@ -51,6 +52,12 @@ class Data:
     history: History = field(default_factory=History)
     deadline: Deadline | None = None
     progress: Progress = field(default_factory=Progress)
+    stream: RowSource | None = None
+
+    @property
+    def total_weight(self) -> float:
+        """Of all rows."""
+        return (self.stream or self.source).total_weight
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
         return 0, ""
     if model.batch_size is not None and model.batch_size < data.source.n_rows:
         return 0, "neighbours are not for mini-batches: none are taken"
-    if not isinstance(data.source, ArraySource):
+    if data.stream is not None or not isinstance(data.source, ArraySource):
         return 0, "neighbours must be in memory, which these rows are not: none are taken"
     values = data.source.n_rows * len(data.classes)
     if is_auto and data.likelihood.multi_class and values > MOST_CLASS_ROWS:

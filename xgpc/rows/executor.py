@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -52,6 +53,17 @@ Result = TypeVar("Result")
 Function = Callable[[Block, Any], Result]
 
 
+@contextmanager
+def closed_at_end(iterator: Iterator[Result]) -> Iterator[Iterator[Result]]:
+    """An iterator that is closed, if it can be, however its use ends: one over blocks may have a thread that reads."""
+    try:
+        yield iterator
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
+
+
 class Executor(ABC):
     """Applies a module-level, pure function to every block of a source.
 
@@ -72,13 +84,13 @@ class Executor(ABC):
         The first record is added to in place, where it can be. A record may have a method ``release``: it is called
         once the record has been added and nobody uses it any more, so that its memory can serve the next blocks.
         """
-        records = iter(self.map(function, source, state))
-        total: Any = next(records)
-        for record in records:
-            total += record
-            release = getattr(record, "release", None)
-            if release is not None:
-                release()
+        with closed_at_end(iter(self.map(function, source, state))) as records:
+            total: Any = next(records)
+            for record in records:
+                total += record
+                release = getattr(record, "release", None)
+                if release is not None:
+                    release()
         return total
 
 
@@ -158,11 +170,15 @@ class Threads(Executor):
             yield from self._records(function, source, state)
 
     def _records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
-        blocks = source.blocks()
-        if self.threads_for(source, state) == 1:
-            for block in blocks:
-                yield function(block, state)
-            return
+        n_threads = self.threads_for(source, state)
+        with closed_at_end(iter(source.blocks())) as blocks:
+            if n_threads == 1:
+                for block in blocks:
+                    yield function(block, state)
+                return
+            yield from self._parallel(function, blocks, state)
+
+    def _parallel(self, function: Function[Result], blocks: Iterator[Block], state: State) -> Iterator[Result]:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="xgpc")
         group = max(1, min(GROUP, GROUP_BYTES // (8 * state.cost.numbers)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,6 +25,14 @@ class Picked(NamedTuple):
     rows: np.ndarray
 
 
+class Blocks(Protocol):
+    """Blocks that come one after the other, and need not all be in memory."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Block]: ...
+
+
 class RowSource(Protocol):
     """Training rows, wherever they are.
 
@@ -38,7 +46,7 @@ class RowSource(Protocol):
     n_features: int
     total_weight: float
 
-    def blocks(self) -> Sequence[Block]:
+    def blocks(self) -> Blocks:
         """All rows in blocks, the same ones in the same order each time."""
 
     def labels(self) -> np.ndarray:
@@ -85,6 +93,11 @@ class ArraySource:
 
     def pick(self, rows: np.ndarray) -> Picked:
         return Picked(self.X, self.y, self.weight, rows)
+
+    def reweighted(self, scale: float) -> ArraySource:
+        """The same rows, their weights times ``scale``."""
+        weight = self.weight if len(self.weight) else np.ones(self.n_rows)
+        return ArraySource(self.X, self.y, scale * weight)
 
     def uncached(self) -> ArraySource:
         """The same rows, without memory for caches of whitened ones."""

@@ -1,0 +1,197 @@
+"""Rows in files: Parquet, Arrow data sets, and NumPy's."""
+
+import datetime
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from sklearn.gaussian_process.kernels import RBF
+
+import xgpc
+from xgpc import GPClassifier
+from xgpc.learning import stages
+from xgpc.rows import columnar, from_arrow, from_npy, from_parquet
+
+N = 900
+
+
+def table(dtype=np.float32, labels=("no", "yes")):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 2)).astype(dtype)
+    codes = (X[:, 0] + 0.5 * rng.normal(size=N) > 0.0).astype(int)
+    columns = {"a": X[:, 0], "class": np.array(labels)[codes], "b": X[:, 1], "weight": rng.uniform(1.0, 2.0, N)}
+    return pa.table(columns), X, np.array(labels)[codes], columns["weight"]
+
+
+def gathered(source):
+    batches = [batch if isinstance(batch, tuple) else (batch,) for batch in source]
+    return [np.concatenate(parts) for parts in zip(*batches, strict=True)]
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    monkeypatch.setattr(columnar, "BATCH_ROWS", 200)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "data set", "table"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_a_file(tmp_path, small_batches, kind, dtype):
+    data, X, y, weight = table(dtype)
+    names = {"target": "class", "weight": "weight"}
+    if kind == "folder":
+        pq.write_table(data.slice(0, 500), tmp_path / "1.parquet", row_group_size=130)
+        pq.write_table(data.slice(500), tmp_path / "2.parquet")
+        source = from_parquet(tmp_path, **names)
+    else:
+        path = tmp_path / "rows.parquet"
+        pq.write_table(data, path, row_group_size=130)
+        file = str(path) if kind == "file" else None
+        source = (
+            from_parquet(file, **names) if file else from_arrow(data if kind == "table" else ds.dataset(path), **names)
+        )
+    assert source.feature_names == ["a", "b"]
+    for _ in range(2):
+        found = gathered(source)
+        assert found[0].dtype == dtype
+        for array, expected in zip(found, (X, y, weight), strict=True):
+            np.testing.assert_array_equal(array, expected)
+    assert max(len(batch[0]) for batch in source) <= 200
+
+
+def test_rows_without_labels_and_some_of_the_columns():
+    data, X, _, weight = table()
+    (found,) = gathered(from_arrow(data, columns=["b", "weight"]))
+    np.testing.assert_array_equal(found, np.column_stack([X[:, 1], weight]))
+    assert found.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "kind", ["int64", "bool", "string", "large_string", "dictionary<values=string, indices=int8>", "double"]
+)
+def test_labels_of_any_type(kind):
+    types = {"dictionary<values=string, indices=int8>": pa.dictionary(pa.int8(), pa.string())}
+    kind = types.get(kind) or getattr(pa, {"bool": "bool_", "double": "float64"}.get(kind, kind))()
+    values = ["x", "yy", "x"] if "string" in str(kind) else [1, 0, 1]
+    data = pa.table({"a": [1.0, 2.0, 3.0], "y": pa.array(values).cast(kind)})
+    found = gathered(from_arrow(data, target="y"))[1]
+    assert found.tolist() == values
+
+
+@pytest.mark.parametrize("values", [["x", None, "z"], [1, None, 2], [True, None, False], [1.5, None, 2.0]])
+def test_a_missing_label_or_feature_names_its_row(values):
+    data = pa.table({"a": [1.0, 2.0, 3.0], "y": values})
+    with pytest.raises(ValueError, match="Row 1 of the batch has a missing label"):
+        GPClassifier().fit_batches(from_arrow(data, target="y"))
+    if not isinstance(values[0], str):
+        data = pa.table({"a": values, "y": [0, 1, 0]})
+        with pytest.raises(ValueError, match="Row 1 of the batch has nan in column 0"):
+            GPClassifier().fit_batches(from_arrow(data, target="y"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"target": "z"}, r"no columns \['z'\]"),
+        ({"columns": ["a", "z"]}, r"no columns \['z'\]"),
+        ({"columns": ["a", "a"]}, "none of them twice"),
+        ({"columns": ["a", "class"], "target": "class"}, "none of them twice"),
+        ({"columns": []}, "one column or more"),
+        ({"target": "weight"}, "'class' is of type string"),
+        ({"weight": "weight"}, "name their target"),
+        ({"columns": ["when"]}, "'when' is of type date"),
+    ],
+)
+def test_columns_that_cannot_be(given, message):
+    data = table()[0].append_column("when", pa.array([datetime.date(2020, 1, 1)] * N))
+    with pytest.raises(ValueError, match=message):
+        from_arrow(data, **given)
+
+
+@pytest.mark.parametrize("size", [N, 300])
+def test_a_fit_to_a_file_is_that_to_arrays(tmp_path, monkeypatch, small_batches, size):
+    """Of few rows, and of more than there are learned from."""
+    monkeypatch.setattr(stages, "LAST_ROWS", size)
+    data, X, y, weight = table()
+    pq.write_table(data, tmp_path / "rows.parquet", row_group_size=130)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    np.save(tmp_path / "weight.npy", weight)
+    options = {"kernel": RBF(1.0), "inducing_points": X[:10].astype(float), "optimizer": None, "random_state": 0}
+    fits = [
+        GPClassifier(**options).fit_batches(source)
+        for source in (
+            [(X, y, weight)],
+            from_parquet(tmp_path / "rows.parquet", target="class", weight="weight"),
+            from_npy(tmp_path / "X.npy", tmp_path / "y.npy", tmp_path / "weight.npy"),
+        )
+    ]
+    expected = fits[0].predict_proba(X)
+    for fit in fits[1:]:
+        np.testing.assert_array_equal(fit.predict_proba(X.view()) if fit is fits[2] else predicted(fit, data), expected)
+    assert fits[1].feature_names_in_.tolist() == ["a", "b"]
+    assert fits[1].classes_.tolist() == ["no", "yes"]
+
+
+def predicted(fit, data):
+    return np.vstack(list(fit.predict_proba_batches(from_arrow(data, columns=["a", "b"]))))
+
+
+def test_predictions_of_other_columns_are_an_error():
+    data, *_ = table()
+    fit = GPClassifier(RBF(1.0), n_inducing=5, optimizer=None).fit_batches(
+        from_arrow(data, target="class", columns=["a", "b"])
+    )
+    with pytest.raises(ValueError, match="other feature names"):
+        list(fit.predict_proba_batches(from_arrow(data, columns=["b", "a"])))
+
+
+@pytest.mark.parametrize("kind", ["cut", "other"])
+def test_a_broken_file_is_an_error_and_leaves_no_thread(tmp_path, kind):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(table()[0], path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] if kind == "cut" else b"a,b\n1,2\n")
+    with pytest.raises((ValueError, OSError), match=r"(?i)parquet"):
+        from_parquet(path, target="class")
+    with pytest.raises(FileNotFoundError):
+        from_parquet(tmp_path / "none.parquet")
+
+
+def test_a_file_that_breaks_between_readings_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(stages, "LAST_ROWS", 300)
+    path = tmp_path / "rows.parquet"
+    data = table()[0]
+    pq.write_table(data, path)
+    source, readings = from_parquet(path, target="class"), []
+
+    def breaking():
+        readings.append(None)
+        if len(readings) == 2:
+            path.write_bytes(path.read_bytes()[:-2000])
+        return iter(source)
+
+    fit = GPClassifier(RBF(1.0), n_inducing=5, optimizer=None)
+    before = dict(fit.__dict__)
+    with pytest.raises((ValueError, OSError)):
+        fit.fit_batches(breaking)
+    assert fit.__dict__ == before
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("xgpc-reader")]
+
+
+def test_files_of_numpy_of_other_lengths(tmp_path):
+    np.save(tmp_path / "X.npy", np.zeros((4, 2)))
+    np.save(tmp_path / "y.npy", np.zeros(3))
+    with pytest.raises(ValueError, match=r"\[4, 3\] rows"):
+        from_npy(tmp_path / "X.npy", tmp_path / "y.npy")
+
+
+def test_without_pyarrow_the_extra_is_named(monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(columnar, "import_module", missing)
+    with pytest.raises(ImportError, match=r"pip install 'xgpc\[parquet\]'"):
+        xgpc.rows.from_parquet("rows.parquet")

@@ -1,0 +1,533 @@
+"""Training rows that are read in batches: the fit that they make, whatever the batches, and what can go wrong."""
+
+import threading
+import tracemalloc
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from xgpc import GPClassifier
+from xgpc.approximations.base import Training
+from xgpc.inference import ascent
+from xgpc.inference.ascent import update
+from xgpc.learning import stages
+from xgpc.rows import batches
+from xgpc.rows.block import BLOCK_ROWS
+from xgpc.rows.executor import Threads
+
+KERNEL = ConstantKernel(2.0) * RBF([1.0, 1.5])
+# More than one block, and a small part of the rows below.
+SIZE, N = 1500, 6000
+
+
+def problem(n=N, n_classes=2, seed=0, names=None):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    score = X[:, 0] + np.sin(2.0 * X[:, 1]) + 0.5 * rng.normal(size=n)
+    y = np.digitize(score, np.linspace(-1.0, 1.0, n_classes + 1)[1:-1])
+    return X, y if names is None else np.array(names)[y], rng.uniform(0.5, 2.0, n)
+
+
+def cut(arrays, size):
+    """A function that gives the batches of so many rows."""
+    return lambda: (tuple(array[i : i + size] for array in arrays) for i in range(0, len(arrays[0]), size))
+
+
+def model(**options):
+    given = {"kernel": KERNEL, "inducing_points": problem()[0][:20], "n_inducing": 20, "random_state": 0}
+    return GPClassifier(**{**given, **options})
+
+
+def quietly(method, *given):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return method(*given)
+
+
+def assert_same_fit(one, other, X):
+    """Bit for bit, history and all but times."""
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+    assert one.elbo_ == other.elbo_
+    assert one.kernel_ == other.kernel_
+    np.testing.assert_array_equal(one.inducing_points_, other.inducing_points_)
+    np.testing.assert_array_equal(one.classes_, other.classes_)
+    assert one.classes_.dtype == other.classes_.dtype
+    assert one.history_.keys() == other.history_.keys()
+    for name in one.history_.keys() - {"seconds"}:
+        np.testing.assert_array_equal(one.history_[name], other.history_[name])
+
+
+@pytest.fixture
+def small_subset(monkeypatch):
+    monkeypatch.setattr(stages, "LAST_ROWS", SIZE)
+
+
+def reader_is_gone():
+    return not [thread for thread in threading.enumerate() if thread.name.startswith("xgpc-reader")]
+
+
+@pytest.mark.parametrize("kind", ["float32", "weights", "names", "neighbours", "mini-batches", "learned"])
+def test_few_rows_make_the_fit_of_arrays(kind):
+    X, y, weight = problem(2500, names=["no", "yes"] if kind == "names" else None)
+    options = {"optimizer": None, "n_neighbors": 0}
+    given = (X, y)
+    if kind == "float32":
+        given = (X.astype(np.float32), y)
+    elif kind == "weights":
+        weight[::7] = 0.0
+        given = (X, y, weight)
+        options["class_weight"] = "balanced"
+    elif kind == "neighbours":
+        options["n_neighbors"] = 3
+    elif kind == "mini-batches":
+        options["batch_size"] = 200
+    elif kind == "learned":
+        options = {"kernel": None, "max_iter": 3, "inducing_points": "kmeans", "n_neighbors": 0}
+    in_memory = quietly(model(**options).fit, *given)
+    for size in (60, 5000):
+        assert_same_fit(quietly(model(**options).fit_batches, cut(given, size)), in_memory, X[:50])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_fit_does_not_depend_on_batches_or_threads(small_subset, n_classes):
+    X, y, weight = problem(n_classes=n_classes)
+    options = {"max_iter": 3, "n_jobs": 1}
+    first = quietly(model(**options).fit_batches, cut((X, y, weight), 1000))
+    others = [(cut((X, y, weight), size), 1) for size in (97, N)]
+    uneven = [slice(0, 0), slice(0, 5), slice(5, 2000), slice(2000, 2000), slice(2000, N)]
+    others += [([(X[part], y[part], weight[part]) for part in uneven], n_jobs) for n_jobs in (2, 5)]
+    for source, n_jobs in others:
+        assert_same_fit(quietly(model(**{**options, "n_jobs": n_jobs}).fit_batches, source), first, X[:50])
+
+
+def test_the_sample_does_not_depend_on_batches(small_subset):
+    """Where labels turn up one by one, too, and the classes have equal claims to the last row."""
+    X, _, weight = problem()
+    n = N // 2 + 2
+    assert n * SIZE % N == N // 2
+    y = np.repeat([1, 0], [n, N - n])
+    y[[1, n]] = [0, 1]
+    one_by_one = [slice(i, i + 1) for i in range(10)]
+    sources = [
+        model()._validate_batches([(X[part], y[part], weight[part]) for part in parts], None).source
+        for parts in ([*one_by_one, slice(10, N)], [slice(0, N)])
+    ]
+    for name in ("X", "y", "weight"):
+        np.testing.assert_array_equal(*(getattr(source, name) for source in sources))
+
+
+def test_threads_of_many_rows_make_the_same_bits(small_subset, monkeypatch):
+    monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0.0)
+    X, y, _ = problem()
+    first, *others = (
+        quietly(model(optimizer=None, n_jobs=n_jobs).fit_batches, cut((X, y), 999)) for n_jobs in (1, 2, 5)
+    )
+    for other in others:
+        assert_same_fit(first, other, X[:50])
+
+
+CASES = {
+    "logit": {"likelihood": "logit"},
+    "svm": {"likelihood": "svm"},
+    "logit, polya-gamma": {"likelihood": "logit", "bound": "polya-gamma"},
+    "softmax": {"likelihood": "softmax"},
+    "softmax, own kernels": {"likelihood": "softmax", "share": "none"},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_posterior_of_a_stream_is_that_of_its_rows_in_memory(small_subset, case):
+    """Both ascents end where no step gains anything: the bound tells no more of the posterior than its square root."""
+    n_classes = 3 if "softmax" in case else 2
+    X, y, weight = problem(n_classes=n_classes)
+    options = {**CASES[case], "optimizer": None, "tol": 0.0, "max_iter": 400}
+    streamed = quietly(model(**options).fit_batches, cut((X, y, weight), 1000))
+    in_memory = quietly(model(**options, n_neighbors=0).fit, X, y, weight)
+    np.testing.assert_allclose(streamed.elbo_, in_memory.elbo_, rtol=1e-10)
+    np.testing.assert_allclose(streamed.predict_proba(X[:200]), in_memory.predict_proba(X[:200]), atol=1e-6)
+    if "polya" in case:
+        assert streamed.bound_gap() == pytest.approx(in_memory.bound_gap(), rel=1e-6)
+        one, other = (fit.predict_latent(X[:50], corrected=True) for fit in (streamed, in_memory))
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_pass_over_a_stream_makes_the_bits_of_one_in_memory(small_subset):
+    X, y, weight = problem(n_classes=3)
+    given = []
+    for source in (cut((X, y, weight), 777), [(X, y, weight)]):
+        fitted = model(likelihood="softmax", optimizer=None)
+        data = fitted._validate_batches(source, None)
+        given.append(data)
+    assert data.stream is not None
+    training = Training(data.stream, Threads(1), 3)
+    in_memory = replace(training, source=data.stream.sample(np.arange(N)))
+    q = model(likelihood="softmax", optimizer=None, n_neighbors=0, max_iter=5)
+    q = quietly(q.fit, X, y).posterior_
+    site = data.likelihood.site(data.bound, 3, None)
+    one, other = update(training, q, site), update(in_memory, q, site)
+    assert one.log_likelihood == other.log_likelihood
+    for a, b in zip(one.target, other.target, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def count_passes(monkeypatch):
+    passes = []
+    honest = batches.BlocksAhead.__iter__
+
+    def counted(self):
+        passes.append(len(self))
+        return honest(self)
+
+    monkeypatch.setattr(batches.BlocksAhead, "__iter__", counted)
+    return passes
+
+
+@pytest.mark.parametrize(("n_classes", "most"), [(2, 6), (3, 20)])
+def test_a_stream_is_passed_over_a_few_times(small_subset, monkeypatch, n_classes, most):
+    """Of several classes, too, whose steps solve systems in tens of products."""
+    passes = count_passes(monkeypatch)
+    X, y, _ = problem(n_classes=n_classes)
+    fitted = model(optimizer=None).fit_batches(cut((X, y), 1000))
+    assert fitted.converged_
+    assert len(passes) <= most
+
+
+def test_steps_of_several_classes_ask_for_no_products_of_all_rows(small_subset, monkeypatch):
+    sizes, honest = [], ascent.curvature_product
+
+    def counted(block, state):
+        sizes.append(len(block))
+        return honest(block, state)
+
+    monkeypatch.setattr(ascent, "curvature_product", counted)
+    passes = count_passes(monkeypatch)
+    X, y, _ = problem(n_classes=3)
+    fitted = model(optimizer=None).fit_batches(cut((X, y), 1000))
+    # One for each step, one at the start.
+    assert len(passes) == fitted.n_iter_ + 1
+    assert set(sizes) == {BLOCK_ROWS, SIZE - BLOCK_ROWS}
+
+
+def test_learning_is_that_of_a_sample(small_subset):
+    X, y, _ = problem()
+    options = {"kernel": None, "inducing_points": "kmeans", "max_iter": 4}
+    fitted = quietly(model(**options).fit_batches, cut((X, y), 1000))
+    sample = model(**options)._validate_batches(cut((X, y), 1000), None).source
+    assert sample.n_rows == SIZE
+    codes = np.where(sample.y > 0.0, 1, 0)
+    of_sample = quietly(model(**options, n_neighbors=0).fit, sample.X, codes)
+    assert fitted.kernel_ == of_sample.kernel_
+    np.testing.assert_array_equal(fitted.inducing_points_, of_sample.inducing_points_)
+    (said,) = [text for text in fitted.history_["decision"] if "learned from" in text]
+    assert str(SIZE) in said
+    assert str(N) in said
+
+
+def test_balanced_classes_count_all_rows(small_subset):
+    X, y, weight = problem()
+    weight[::5] = 0.0
+    options = {"class_weight": "balanced", "optimizer": None, "tol": 0.0}
+    streamed = quietly(model(**options).fit_batches, cut((X, y, weight), 1000))
+    in_memory = quietly(model(**options, n_neighbors=0).fit, X, y, weight)
+    assert streamed.elbo_ == pytest.approx(in_memory.elbo_, rel=1e-10)
+
+
+def test_a_row_of_weight_zero_is_none(small_subset):
+    X, y, weight = problem()
+    weight[2000:4500] = 0.0
+    X[2000:4500] = 9.0
+    keep = weight > 0.0
+    options = {"optimizer": None, "tol": 0.0}
+    one = quietly(model(**options).fit_batches, cut((X, y, weight), 1000))
+    other = quietly(model(**options, n_neighbors=0).fit, X[keep], y[keep], weight[keep])
+    assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-10)
+
+
+def test_a_warm_start_does_not_lower_the_bound(small_subset):
+    X, y, _ = problem()
+    fitted = quietly(model(warm_start=True, max_iter=3).fit_batches, cut((X, y), 1000))
+    before = fitted.elbo_
+    again = quietly(fitted.fit_batches, cut((X, y), 500))
+    assert again.elbo_ >= before - 1e-9 * abs(before)
+
+
+@pytest.mark.parametrize("n", [300, N])
+def test_warnings_are_shown_where_the_fit_is_asked_for(small_subset, n):
+    X, y, _ = problem(n)
+    with pytest.warns(ConvergenceWarning, match="max_iter=1") as caught:
+        model(max_iter=1, tol=0.0).fit_batches([(X, y)])
+    assert caught[0].filename == __file__
+
+
+def test_mini_batches_of_adam_learn_from_the_sample(small_subset):
+    X, y, _ = problem()
+    fitted = quietly(model(optimizer="adam", batch_size=100, max_iter=2).fit_batches, cut((X, y), 1000))
+    assert fitted.score(X, y) > 0.75
+
+
+def test_names_of_features_are_kept(small_subset):
+    X, y, _ = problem()
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    for n in (N, 500):
+        fitted = quietly(model(optimizer=None).fit_batches, cut((frame[:n], y[:n]), 400))
+        assert fitted.feature_names_in_.tolist() == ["a", "b"]
+        assert fitted.predict(frame[:5]).shape == (5,)
+        quietly(fitted.fit_batches, cut((X[:n], y[:n]), 400))
+        assert not hasattr(fitted, "feature_names_in_")
+        assert fitted.n_features_in_ == 2
+
+
+@pytest.mark.parametrize(
+    "labels", [np.array(["a", "bcd"]), np.array(["a", "bcd"], dtype=object), np.array([False, True])]
+)
+def test_labels_of_any_kind(small_subset, labels):
+    X, y, _ = problem()
+    fitted = quietly(model(optimizer=None).fit_batches, cut((X, labels[y]), 1000), labels)
+    assert fitted.classes_.tolist() == labels.tolist()
+    assert fitted.score(X, labels[y]) > 0.75
+
+
+def faulty(batch, at=3):
+    X, y, weight = problem()
+    parts = list(cut((X, y, weight), 1000)())
+    parts[at] = batch(*(array.copy() for array in parts[at]))
+    return parts
+
+
+def with_value(value):
+    def changed(X, y, weight):
+        X[17, 1] = value
+        return X, y, weight
+
+    return changed
+
+
+FAULTS = {
+    "missing": (with_value(np.nan), "Row 17 of the batch has nan in column 1"),
+    "infinite": (with_value(-np.inf), "Row 17 of the batch has -inf"),
+    "huge": (with_value(1e200), "Row 17 of the batch has 1e\\+200"),
+    "columns": (lambda X, y, w: (X[:, :1], y, w), "1 features, the first batch 2"),
+    "dimensions": (lambda X, y, w: (X[:, 0], y, w), "2D array"),
+    "words": (lambda X, y, w: (X.astype(str).astype(object) + "x", y, w), "could not convert"),
+    "names": (lambda X, y, w: (pd.DataFrame(X, columns=["a", "b"]), y, w), "other feature names"),
+    "labels": (lambda X, y, w: (X, y[:5], w), "one label for each of the batch's 1000 rows"),
+    "missing label": (lambda X, y, w: (X, np.where(np.arange(1000) == 8, np.nan, y), w), "Row 8 .* missing label"),
+    "measurements": (lambda X, y, w: (X, y + 0.5, w), "Row 0 of the batch has the label .*measurement"),
+    "kind of labels": (lambda X, y, w: (X, y.astype(str), w), "labels that are text"),
+    "unknown label": (lambda X, y, w: (X, np.where(np.arange(1000) == 9, 7, y), w), "Row 9 .*label 7, .*\\[0, 1\\]"),
+    "negative weight": (lambda X, y, w: (X, y, np.where(np.arange(1000) == 4, -1.0, w)), "Row 4 .*sample_weight -1"),
+    "weights": (lambda X, y, w: (X, y, w[:3]), "sample_weight must be a real number for each"),
+    "parts": (lambda X, y, w: (X,), r"must be a tuple \(X, y\)"),
+    "no tuple": (lambda X, y, w: X, r"must be a tuple \(X, y\)"),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_bad_batch_is_named_and_nothing_changes(small_subset, kind):
+    change, message = FAULTS[kind]
+    fitted = model(optimizer=None)
+    before = dict(fitted.__dict__)
+    classes = [0, 1] if kind == "unknown label" else None
+    with pytest.raises((ValueError, TypeError), match=message) as caught:
+        fitted.fit_batches(faulty(change), classes)
+    assert caught.value.__notes__ == ["(batch 3 of the source, counted from 0)"]
+    assert fitted.__dict__ == before
+    assert reader_is_gone()
+
+
+def failing(at_reading, error, at_batch=2):
+    """A source that fails in a later reading, or in the first."""
+    X, y, weight = problem()
+    readings = []
+
+    def source():
+        readings.append(None)
+        for i, batch in enumerate(cut((X, y, weight), 1000)()):
+            if len(readings) == at_reading and i == at_batch:
+                raise error
+            yield batch
+
+    return source
+
+
+@pytest.mark.parametrize("at_reading", [1, 2, 3])
+@pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
+def test_what_a_source_raises_is_passed_on(small_subset, monkeypatch, at_reading, kind):
+    error = kind("the disk is gone")
+    monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0.0)
+    X, y, _ = problem()
+    fitted = quietly(model(optimizer=None, n_jobs=2).fit, X[:300], y[:300])
+    before = dict(fitted.__dict__)
+    with pytest.raises(kind) as caught:
+        fitted.fit_batches(failing(at_reading, error))
+    assert caught.value is error
+    if kind is OSError:
+        assert error.__notes__ == ["(batch 2 of the source, counted from 0)"]
+    assert fitted.__dict__ == before
+    assert reader_is_gone()
+
+
+def test_a_failure_of_the_caller_ends_the_reader(small_subset, monkeypatch):
+    X, y, _ = problem()
+
+    def interrupted(self, other):
+        raise KeyboardInterrupt
+
+    fitted = model(optimizer=None)
+    data = fitted._validate_batches(cut((X, y), 1000), None)
+    training = Training(data.stream, Threads(1))
+    q = quietly(model(optimizer=None).fit, X[:300], y[:300]).posterior_
+    monkeypatch.setattr("xgpc.statistics.Moments.__iadd__", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        update(training, q, data.likelihood.site(data.bound, 2, None))
+    # The traceback, which has the frames of the pass, is still there.
+    assert caught.tb is not None
+    assert reader_is_gone()
+
+
+@pytest.mark.parametrize("change", [-1, 1, 1500])
+def test_a_source_that_changes_is_an_error(small_subset, change):
+    X, y, _ = problem(N + 2000)
+    readings = []
+
+    def source():
+        readings.append(None)
+        n = N if len(readings) == 1 else N + change
+        return cut((X[:n], y[:n]), 1000)()
+
+    with pytest.raises(ValueError, match="had 6000 rows when it was first read, and"):
+        model(optimizer=None).fit_batches(source)
+    assert reader_is_gone()
+
+
+def test_a_function_of_an_iterator_that_is_used_up(small_subset):
+    X, y, _ = problem()
+    once = cut((X, y), 1000)()
+    with pytest.raises(ValueError, match=r"and 0 later.*returns a new iterator"):
+        model(optimizer=None).fit_batches(lambda: once)
+
+
+def test_labels_that_come_later_are_an_error(small_subset):
+    X, y, _ = problem()
+    readings = []
+
+    def source():
+        readings.append(None)
+        return cut((X, y + (len(readings) > 1)), 1000)()
+
+    with pytest.raises(ValueError, match="label 2, which no row had when the source was first read"):
+        model(optimizer=None).fit_batches(source)
+
+
+@pytest.mark.parametrize("source", [[], [(np.empty((0, 2)), np.empty(0))], [([], [])]])
+def test_no_rows(source):
+    with pytest.raises(ValueError, match="has no rows"):
+        model().fit_batches(source)
+
+
+@pytest.mark.parametrize("n", [300, N])
+def test_one_class(small_subset, n):
+    X, y, weight = problem()
+    with pytest.raises(ValueError, match=r"two classes; .* 1 class"):
+        model().fit_batches(cut((X[:n], np.zeros(n)), 1000))
+    with pytest.raises(ValueError, match=r"two classes; .* 1 class"):
+        model().fit_batches(cut((X[:n], y[:n], np.where(y[:n] == 1, weight[:n], 0.0)), 1000))
+
+
+def test_classes_that_no_row_has():
+    X, y, _ = problem(300)
+    with pytest.raises(ValueError, match=r"No row has .*\[2\]"):
+        model().fit_batches([(X, y)], classes=[0, 1, 2])
+    with pytest.raises(ValueError, match="two or more different labels"):
+        model().fit_batches([(X, y)], classes=[0, 0])
+
+
+def test_a_generator_is_read_once():
+    X, y, _ = problem(300)
+    with pytest.raises(ValueError, match=r"generator, which can be read only once.*lambda"):
+        model().fit_batches((X, y) for _ in range(2))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"n_neighbors": 5}, {"inducing_points": "all"}, {"batch_size": 100}, {"batch_size": 10**6, "optimizer": "joint"}],
+)
+def test_what_is_for_rows_in_memory(small_subset, options):
+    X, y, _ = problem()
+    read = []
+
+    def source():
+        for batch in cut((X, y), 100)():
+            read.append(len(batch[0]))
+            yield batch
+
+    with pytest.raises(ValueError, match="more than 1500 rows"):
+        model(**{"kernel": None, **options}).fit_batches(source)
+    # As soon as that is known.
+    assert sum(read) < N
+    assert reader_is_gone()
+
+
+def test_memory_does_not_grow_with_the_rows(monkeypatch):
+    monkeypatch.setattr(stages, "LAST_ROWS", 2000)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 40))
+    y = (X[:, 0] > 0.0).astype(int)
+
+    def peak(repetitions):
+        fitted = model(kernel=RBF(6.0), inducing_points=X[:5], optimizer=None, max_iter=2)
+        tracemalloc.start()
+        try:
+            quietly(fitted.fit_batches, lambda: ((X.copy(), y) for _ in range(repetitions)))
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few, many = peak(40), peak(120)
+    # A hundredth of the further rows, and what the interpreter itself takes now and then.
+    assert many < few + 0.01 * 80 * X.nbytes + 2**17
+
+
+def test_parameters_are_checked_first():
+    with pytest.raises(ValueError, match="max_iter"):
+        clone(model(max_iter=0)).fit_batches(lambda: 1 / 0)
+
+
+@pytest.mark.parametrize("kind", ["arrays", "with labels", "iterator", "names"])
+def test_predictions_of_batches(kind):
+    X, y, _ = problem(700)
+    given = pd.DataFrame(X, columns=["a", "b"]) if kind == "names" else X
+    fitted = model(optimizer=None).fit(given, y)
+    parts = [slice(0, 300), slice(300, 300), slice(300, 700)]
+    source = [(given[part], y[part]) if kind == "with labels" else given[part] for part in parts]
+    found = list(fitted.predict_proba_batches(iter(source) if kind == "iterator" else source))
+    assert [len(probability) for probability in found] == [300, 0, 400]
+    np.testing.assert_array_equal(np.vstack(found), fitted.predict_proba(given))
+
+
+def test_predictions_name_a_bad_batch_and_end_the_reader():
+    X, y, _ = problem(700)
+    fitted = model(optimizer=None).fit(pd.DataFrame(X, columns=["a", "b"]), y)
+    for bad, message in (
+        (X[:, :1], "1 features, the fit 2"),
+        (np.full((3, 2), np.nan), "Row 0 of the batch has nan"),
+        (pd.DataFrame(X, columns=["b", "a"]), "other feature names"),
+    ):
+        found = fitted.predict_proba_batches([X[:5], bad])
+        assert next(found).shape == (5, 2)
+        with pytest.raises(ValueError, match=message) as caught:
+            next(found)
+        assert caught.value.__notes__ == ["(batch 1 of the source, counted from 0)"]
+        assert reader_is_gone()
+    with pytest.raises(ValueError, match="must be a function or an iterable"):
+        fitted.predict_proba_batches(X)
+    found = fitted.predict_proba_batches(lambda: (X for _ in range(100)))
+    next(found)
+    found.close()
+    assert reader_is_gone()

@@ -1,0 +1,431 @@
+"""Batches of rows, checked as they are read: training rows that need not fit into memory, and rows to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils import check_array
+from sklearn.utils.validation import _get_feature_names
+
+from .learning import stages
+from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, check_weight_range, largest_size
+from .rows.batches import HOW_TO_READ_AGAIN, BatchSource, Rows, in_blocks, read_ahead, reading
+from .rows.draw import Draw
+from .rows.source import NONE
+from .validation import class_factors, missing_values, one_class_error, refuse_times
+
+# Labels of a kind can be put in one order.
+NUMBERS, WORDS = "numbers", "text"
+# What an empty batch adds.
+NO_ROWS = Rows(np.empty((0, 0)), NONE, NONE)
+
+
+class Columns(NamedTuple):
+    """How many features rows have, and their names, if they have any."""
+
+    n_features: int
+    names: tuple[str, ...] | None
+
+
+class Batch(NamedTuple):
+    """A batch as the source gave it, in arrays: rows (r, d), labels (r,), weights (r,) or None."""
+
+    columns: Columns
+    X: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the first reading of a source found.
+
+    Attributes
+    ----------
+    columns : Columns
+    dtype : of the features: float32 if all batches are
+    n_rows : int, all rows
+    n_given : int, rows of positive weight
+    has_weights : bool
+    classes : (C,) labels
+    counts : (C,) rows of each class, whatever their weights
+    weights : (C,) sums of the weights of each class
+    sample : Rows, some of them, or all if ``is_all``, with positions in ``classes`` as y
+    """
+
+    columns: Columns
+    dtype: np.dtype[Any]
+    n_rows: int
+    n_given: int
+    has_weights: bool
+    classes: np.ndarray
+    counts: np.ndarray
+    weights: np.ndarray
+    sample: Rows
+    is_all: bool
+
+    def class_factors(self, class_weight: Any) -> np.ndarray | None:
+        """Weights (C,) of the classes for a parameter ``class_weight``.
+
+        Raises
+        ------
+        ValueError
+            For a bad one, or if rows of positive weight are of one class.
+        """
+        present = self.classes[self.weights > 0.0]
+        if len(present) < 2:
+            raise one_class_error(present)
+        return None if class_weight is None else class_factors(class_weight, self.classes, self.counts)
+
+
+def names_of_source(source: Any) -> tuple[str, ...] | None:
+    """Names of the features that a source of columns tells once for all of its batches."""
+    names = getattr(source, "feature_names", None)
+    return None if names is None else tuple(names)
+
+
+def numbered(batches: Iterator[Any], check: Callable[[Any], Any]) -> Generator[Any, None, None]:
+    """What a check makes of each batch; whatever goes wrong says in which batch, from 0, it did."""
+    number = 0
+    try:
+        for batch in batches:
+            yield check(batch)
+            # The next one is read while nobody has the last one.
+            del batch
+            number += 1
+    except Exception as error:
+        error.add_note(f"(batch {number} of the source, counted from 0)")
+        raise
+    finally:
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+
+
+def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Columns, np.ndarray]:
+    """Rows (r, d) of finite numbers of a batch, C-contiguous, and their columns, with names of their own or given ones.
+
+    Raises
+    ------
+    ValueError
+        For what is no table of finite numbers of moderate size; it names the first bad row.
+    """
+    refuse_times(X)
+    found = _get_feature_names(X)
+    rows = check_array(
+        X,
+        dtype=(np.float64, np.float32),
+        order="C",
+        ensure_all_finite=False,
+        ensure_min_samples=0,
+        input_name="X",
+    )
+    if not largest_size(rows) <= LARGEST_FEATURE:
+        row, column = np.argwhere(~(np.abs(rows) <= LARGEST_FEATURE))[0]
+        raise ValueError(
+            f"Row {row} of the batch has {rows[row, column]} in column {column}: features must be finite, and of size "
+            f"{LARGEST_FEATURE:g} at most. Leave out such rows, or put in numbers."
+        )
+    own = names if found is None else tuple(str(name) for name in found)
+    return Columns(rows.shape[1], own), rows
+
+
+def check_same_columns(columns: Columns, first: Columns, of_whom: str) -> None:
+    """ValueError for a batch with other columns than ``of_whom``, "the first batch" for instance."""
+    if columns.n_features != first.n_features:
+        raise ValueError(
+            f"The batch has {columns.n_features} features, {of_whom} {first.n_features}: give all batches the same "
+            "columns."
+        )
+    if columns.names != first.names:
+        given, wanted = (list(one.names or ()) or "no names" for one in (columns, first))
+        raise ValueError(
+            f"The batch has other feature names than {of_whom}: {given} and {wanted}. Give all batches the same "
+            "columns in the same order."
+        )
+
+
+def set_columns(model: Any, columns: Columns) -> None:
+    """Set what scikit-learn's estimators remember of the columns that they were fitted to."""
+    model.n_features_in_ = columns.n_features
+    if columns.names is not None:
+        model.feature_names_in_ = np.array(columns.names, dtype=object)
+    elif hasattr(model, "feature_names_in_"):
+        del model.feature_names_in_
+
+
+def columns_names(model: Any) -> tuple[str, ...] | None:
+    """Names of the features that an estimator was fitted to, if they had any."""
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else tuple(names)
+
+
+def rows_to_predict(batch: Any, names: tuple[str, ...] | None, fitted: Columns) -> np.ndarray:
+    """Rows (r, d) of a batch X, or a tuple that begins with one; ValueError for other columns than were fitted to.
+
+    Names count where both have them.
+    """
+    columns, rows = checked_features(batch[0] if isinstance(batch, tuple) and batch else batch, names)
+    if columns.names is None or fitted.names is None:
+        columns, fitted = columns._replace(names=None), fitted._replace(names=None)
+    check_same_columns(columns, fitted, "the fit")
+    return rows
+
+
+def check_streamed(model: Any) -> None:
+    """ValueError for parameters of a ``GPClassifier`` that are for rows in memory."""
+    limit = f"The source has more than {stages.LAST_ROWS} rows, which do not stay in memory"
+    if not isinstance(model.n_neighbors, str) and model.n_neighbors > 0:
+        raise ValueError(
+            f"n_neighbors={model.n_neighbors} makes all training rows part of the model. {limit}: leave "
+            "n_neighbors='auto', or give 0."
+        )
+    if isinstance(model.inducing_points, str) and model.inducing_points == "all":
+        raise ValueError(
+            f"inducing_points='all' has a latent value at each row. {limit}: take another way to choose them."
+        )
+    if model.batch_size is not None and model.optimizer != "adam":
+        raise ValueError(
+            f"batch_size={model.batch_size} takes rows in random order. {limit}, but are read in theirs: leave "
+            "batch_size=None, or take optimizer='adam', which learns from some rows in mini-batches."
+        )
+
+
+def _parts(batch: Any) -> tuple[Any, Any, Any]:
+    """X, y and weights, or None, of a training batch."""
+    parts = batch if isinstance(batch, tuple | list) else ()
+    if len(parts) not in (2, 3):
+        what = f"{len(parts)} parts" if len(parts) else f"a {type(batch).__name__}"
+        raise ValueError(f"A batch must be a tuple (X, y) or (X, y, sample_weight); got {what}.")
+    return parts[0], parts[1], parts[2] if len(parts) == 3 else None
+
+
+def _training_batch(batch: Any, names: tuple[str, ...] | None) -> Batch | None:
+    """A batch of training rows, checked by itself; None for one that has no rows."""
+    X, y, weight = _parts(batch)
+    if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
+        return None
+    columns, rows = checked_features(X, names)
+    labels = checked_labels(y, len(rows))
+    return Batch(columns, rows, labels, None if weight is None else _checked_weights(weight, len(rows)))
+
+
+def checked_labels(y: Any, n_rows: int) -> np.ndarray:
+    labels = np.asarray(y)
+    if labels.shape == (n_rows, 1):
+        labels = labels[:, 0]
+    if labels.shape != (n_rows,):
+        raise ValueError(f"y must have one label for each of the batch's {n_rows} rows; its shape is {labels.shape}.")
+    missing = missing_values(labels)
+    if len(missing):
+        raise ValueError(f"Row {missing[0]} of the batch has a missing label. Leave out rows without a label.")
+    if labels.dtype.kind == "f":
+        (broken,) = np.nonzero(labels != np.floor(labels))
+        if len(broken):
+            raise ValueError(
+                f"Row {broken[0]} of the batch has the label {labels[broken[0]]}, which looks like a measurement: "
+                "classes are text or whole numbers."
+            )
+    return labels
+
+
+def _checked_weights(weight: Any, n_rows: int) -> np.ndarray:
+    values = np.asarray(weight)
+    if values.dtype.kind not in "biuf" or values.shape not in ((), (n_rows,)):
+        raise ValueError(
+            f"sample_weight must be a real number for each of the batch's {n_rows} rows; got an array of "
+            f"{values.dtype} of shape {values.shape}."
+        )
+    values = np.ascontiguousarray(np.broadcast_to(values, n_rows), dtype=np.float64)
+    low, high = WEIGHT_RANGE
+    (bad,) = np.nonzero(~((values == 0.0) | ((values >= low) & (values <= high))))
+    if len(bad):
+        raise ValueError(
+            f"Row {bad[0]} of the batch has sample_weight {values[bad[0]]:g}: weights must be 0 or between {low:g} and "
+            f"{high:g}."
+        )
+    return values
+
+
+def _kind(labels: np.ndarray) -> str:
+    if labels.dtype.kind == "O":
+        return WORDS if all(isinstance(label, str) for label in labels) else NUMBERS
+    return NUMBERS if labels.dtype.kind in "biuf" else WORDS
+
+
+class _Labels:
+    """Labels, numbered in the order of the rows that they turn up in, with counts."""
+
+    def __init__(self, allowed: np.ndarray | None):
+        self.numbers: dict[Any, int] = {}
+        self.counts = np.zeros(0, dtype=np.int64)
+        self._allowed = None if allowed is None else set(allowed.tolist())
+        self._kinds: list[np.ndarray] = []
+
+    def numbered(self, y: np.ndarray) -> np.ndarray:
+        """Numbers (r,) of the labels of a batch."""
+        labels, inverse = np.unique(y, return_inverse=True)
+        values = labels.tolist()
+        unknown = [] if self._allowed is None else [value for value in values if value not in self._allowed]
+        if unknown:
+            row = int(np.flatnonzero(y == unknown[0])[0])
+            raise ValueError(
+                f"Row {row} of the batch has the label {unknown[0]!r}, which is not among the given classes "
+                f"{sorted(self._allowed or ())}."
+            )
+        is_new = labels.dtype not in {known.dtype for known in self._kinds}
+        if is_new or any(value not in self.numbers for value in values):
+            if self._kinds and _kind(labels) != _kind(self._kinds[0]):
+                raise ValueError(
+                    f"The batch has labels that are {_kind(labels)}, such as {values[0]!r}; those before are "
+                    f"{_kind(self._kinds[0])}. Give all labels as one or the other."
+                )
+            self._kinds.append(labels)
+            # Not in another order, which could depend on where batches end: it decides between classes that are equal.
+            for place in np.argsort(np.unique(y, return_index=True)[1]):
+                self.numbers.setdefault(values[place], len(self.numbers))
+        codes = np.array([self.numbers[value] for value in values], dtype=np.intp)[inverse.ravel()]
+        counts = np.bincount(codes, minlength=len(self.numbers))
+        self.counts = np.pad(self.counts, (0, len(counts) - len(self.counts))) + counts
+        return codes
+
+    def classes(self) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct labels, sorted, of the type that all labels in one array would have; and their numbers."""
+        classes = np.unique(np.concatenate(self._kinds))
+        return classes, np.array([self.numbers[value] for value in classes.tolist()], dtype=np.intp)
+
+
+def survey(
+    source: Any, classes: np.ndarray | None, random_state: np.random.RandomState, check_streamed: Callable[[], None]
+) -> Survey:
+    """Read a source once: check all batches, count, and draw the rows to learn from.
+
+    Parameters
+    ----------
+    source : as for ``reading``
+    classes : the labels that there are, or None for those that turn up
+    random_state : its state is read and left as it is
+    check_streamed : called as soon as there are more rows than are kept in memory; raises if that cannot be
+
+    Raises
+    ------
+    ValueError
+        For a bad source or batch; a note names the batch.
+    """
+    # Another stream of random numbers than what learning draws, so that a fit of few rows is the same as ``fit``.
+    state = np.random.RandomState()
+    state.set_state(random_state.get_state())
+    draw = Draw(stages.LAST_ROWS, np.random.default_rng(state.randint(2**32, size=4, dtype=np.uint64)))
+    labels, names, first = _Labels(classes), names_of_source(source), None
+    has_weights, n_given, sums, dtype = False, 0, np.zeros(0), np.dtype(np.float32)
+
+    def rows_of(given: Any) -> Rows:
+        nonlocal first, has_weights, dtype
+        batch = _training_batch(given, names)
+        if batch is None:
+            return NO_ROWS
+        if first is None:
+            first = batch.columns
+        check_same_columns(batch.columns, first, "the first batch")
+        has_weights |= batch.weight is not None
+        dtype = np.result_type(dtype, batch.X.dtype)
+        weight = np.ones(len(batch.X)) if batch.weight is None else batch.weight
+        return Rows(batch.X, labels.numbered(batch.y), weight)
+
+    read = reading(source)
+    checked = read_ahead(lambda: numbered(read(), rows_of))
+    with closing(checked):
+        for rows in in_blocks(checked):
+            was_all = draw.is_all
+            draw.add(rows)
+            if was_all and not draw.is_all:
+                check_streamed()
+            n_given += int(np.count_nonzero(rows.weight))
+            more = np.bincount(rows.y, rows.weight)
+            sums = np.pad(sums, (0, max(0, len(more) - len(sums))))
+            sums[: len(more)] += more
+    if first is None or not draw.n_rows:
+        raise ValueError("The source has no rows. Give batches (X, y) that have some.")
+    found, order = labels.classes()
+    absent = [] if classes is None else np.setdiff1d(classes, found).tolist()
+    if absent:
+        raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
+    places = np.argsort(order)
+    sample = draw.sample()
+    sample = Rows(sample.X.astype(dtype, copy=False), places[sample.y], sample.weight)
+    sums = np.pad(sums, (0, len(order) - len(sums)))
+    return Survey(
+        first, dtype, draw.n_rows, n_given, has_weights, found, labels.counts[order], sums[order], sample, draw.is_all
+    )
+
+
+def streamed(source: Any, found: Survey, factors: np.ndarray | None, labels: np.ndarray) -> BatchSource:
+    """All rows of positive weight of a source that was surveyed, to be read anew in every pass.
+
+    Parameters
+    ----------
+    factors : (C,) weights of the classes, or None
+    labels : (C,) what the sites take for each class
+
+    Every reading raises ValueError if the source has other rows than in the first one, as far as their number, columns
+    and labels tell.
+    """
+    begin, names = reading(source), names_of_source(source)
+    is_weighted = found.has_weights or factors is not None
+
+    def rows_of(given: Any) -> tuple[int, Rows]:
+        batch = _training_batch(given, names)
+        if batch is None:
+            return 0, NO_ROWS
+        check_same_columns(batch.columns, found.columns, "the first batch")
+        codes = _codes(batch.y, found.classes)
+        X, weight = batch.X.astype(found.dtype, copy=False), batch.weight
+        if not is_weighted:
+            return len(X), Rows(X, labels[codes], NONE)
+        weight = np.ones(len(X)) if weight is None else weight
+        keep = weight > 0.0
+        if not np.all(keep):
+            X, codes, weight = X[keep], codes[keep], weight[keep]
+        if factors is not None:
+            weight = factors[codes] * weight
+            check_weight_range(weight)
+        return len(keep), Rows(X, labels[codes], weight)
+
+    def read() -> Iterator[Rows]:
+        n_rows = 0
+        with closing(numbered(begin(), rows_of)) as batches:
+            for n_more, rows in batches:
+                n_rows += n_more
+                if n_rows > found.n_rows:
+                    break
+                yield rows
+        if n_rows != found.n_rows:
+            many = "more" if n_rows > found.n_rows else str(n_rows)
+            raise ValueError(
+                f"The source had {found.n_rows} rows when it was first read, and {many} later: it must give the same "
+                f"rows each time. {HOW_TO_READ_AGAIN}."
+            )
+
+    total = float(np.sum(found.weights if factors is None else factors * found.weights))
+    return BatchSource(read, found.n_given, found.columns.n_features, total)
+
+
+def _codes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Positions (r,) of labels in the classes."""
+    if _kind(y[:1]) != _kind(classes):
+        raise ValueError(
+            f"The batch has labels such as {y[:1].tolist()[0]!r}, others than when the source was first read."
+        )
+    codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    (unknown,) = np.nonzero(classes[codes] != y)
+    if len(unknown):
+        row = unknown[0]
+        raise ValueError(
+            f"Row {row} of the batch has the label {y[row : row + 1].tolist()[0]!r}, which no row had when the source "
+            "was first read: it must give the same rows each time."
+        )
+    return codes

@@ -1,0 +1,169 @@
+"""Rows in batches that can be read again and again: read ahead by a thread, cut into blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from .block import BLOCK_ROWS, Block
+from .source import NONE, ArraySource, Picked
+
+T = TypeVar("T")
+
+HOW_TO_READ_AGAIN = (
+    "A fit reads the rows many times. Give a function that returns a new iterator each time it is called, such as "
+    "lambda: batches_of('rows.csv'), a list of batches, an object whose __iter__ begins anew, or one of "
+    "xgpc.rows.from_parquet, from_arrow and from_npy"
+)
+
+
+class Rows(NamedTuple):
+    """Consecutive rows: X (r, d), C-contiguous, y (r,) and weights (r,), or empty for ones."""
+
+    X: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+
+    def part(self, rows: slice) -> Rows:
+        return Rows(self.X[rows], self.y[rows], self.weight[rows])
+
+
+def reading(source: Any, again: bool = True) -> Callable[[], Iterator[Any]]:
+    """A function that reads a source of batches from its beginning, each time it is called.
+
+    Parameters
+    ----------
+    source : a function without arguments that returns an iterator, an iterable, or an object with ``__len__`` and
+        ``__getitem__``
+    again : whether it must be possible to read it more than once
+
+    Raises
+    ------
+    ValueError
+        For what is no such source, or an iterator, which can be read only once, where that is not enough.
+    """
+    first = _iterator(source)
+    if first is None and not callable(source):
+        kind = type(source).__name__
+        raise ValueError(f"A source of batches must be a function or an iterable; got a {kind}. {HOW_TO_READ_AGAIN}.")
+    if again and first is source:
+        kind = type(source).__name__
+        raise ValueError(f"The source is a {kind}, which can be read only once. {HOW_TO_READ_AGAIN}.")
+
+    def read() -> Iterator[Any]:
+        begun = source() if first is None else source
+        iterator = _iterator(begun)
+        if iterator is None:
+            kind = type(begun).__name__
+            raise ValueError(f"The source's function must return an iterator of batches; it returned a {kind}.")
+        return iterator
+
+    return read
+
+
+def _iterator(source: Any) -> Iterator[Any] | None:
+    """An iterator over a source; None if it has none, or is a table or an array, whose items are no batches."""
+    if isinstance(source, str | bytes | dict | np.ndarray) or hasattr(source, "columns"):
+        return None
+    if not hasattr(source, "__iter__") and hasattr(source, "__len__") and hasattr(source, "__getitem__"):
+        return (source[i] for i in range(len(source)))
+    return iter(source) if hasattr(source, "__iter__") else None
+
+
+def read_ahead(begin: Callable[[], Iterator[T]]) -> Generator[T, None, None]:
+    """The items of an iterator, in order; while one is in use a thread makes the next.
+
+    The iterator is begun, used and closed in that thread, which ends with this generator, however that ends. What it
+    raises is raised here.
+    """
+    end = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="xgpc-reader") as thread:
+        iterator = thread.submit(begin).result()
+        try:
+            pending = thread.submit(next, iterator, end)
+            while (item := pending.result()) is not end:
+                pending = thread.submit(next, iterator, end)
+                yield item  # type: ignore[misc]
+                del item
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                thread.submit(close).result()
+
+
+def in_blocks(batches: Iterable[Rows]) -> Iterator[Rows]:
+    """Rows of batches of any sizes, in order, ``BLOCK_ROWS`` at a time; the last ones may be fewer."""
+    parts: list[Rows] = []
+    missing = BLOCK_ROWS
+    for rows in batches:
+        start = 0
+        while len(rows.X) - start >= missing:
+            yield joined([*parts, rows.part(slice(start, start + missing))])
+            start += missing
+            parts, missing = [], BLOCK_ROWS
+        if start < len(rows.X):
+            # A copy: a view would keep all of its batch in memory.
+            parts.append(Rows(*(array[start:].copy() for array in rows)))
+            missing -= len(rows.X) - start
+    if parts:
+        yield joined(parts)
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """One after the other."""
+    return parts[0] if len(parts) == 1 else Rows(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+class BatchSource:
+    """Rows that are read anew in every pass: memory for two batches and the blocks at work, none for caches.
+
+    A ``RowSource``.
+
+    Parameters
+    ----------
+    read : function that reads all rows from the first one, in batches of any sizes
+    n_rows, n_features : int
+    total_weight : float
+    """
+
+    def __init__(self, read: Callable[[], Iterator[Rows]], n_rows: int, n_features: int, total_weight: float):
+        self.read, self.n_rows, self.n_features, self.total_weight = read, n_rows, n_features, total_weight
+
+    def blocks(self) -> BlocksAhead:
+        return BlocksAhead(self)
+
+    def labels(self) -> np.ndarray:
+        return np.concatenate([block.y for block in self.blocks()])
+
+    def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
+        X, y, weight, order = self.pick(rows)
+        return ArraySource(X, y, weight).sample(order, scale)
+
+    def pick(self, rows: np.ndarray) -> Picked:
+        numbers, order = np.unique(rows, return_inverse=True)
+        found = []
+        for block in self.blocks():
+            here = numbers[slice(*np.searchsorted(numbers, [block.start, block.start + len(block)]))] - block.start
+            found.append(Rows(block.X[here], block.y[here], block.weight[here] if len(block.weight) else NONE))
+        return Picked(*joined(found), order)
+
+
+class BlocksAhead:
+    """The blocks of a ``BatchSource``; each iterator over them has a thread that reads ahead, until it is closed."""
+
+    def __init__(self, source: BatchSource):
+        self._source = source
+
+    def __len__(self) -> int:
+        return -(-self._source.n_rows // BLOCK_ROWS)
+
+    def __iter__(self) -> Iterator[Block]:
+        start = 0
+        with closing(read_ahead(self._source.read)) as batches:
+            for rows in in_blocks(batches):
+                yield Block(start, *rows, cache_bytes=0)
+                start += len(rows.X)

@@ -1,0 +1,274 @@
+"""The steps of a fit of ``GPClassifier``, to rows in memory, in batches, or after other rows."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils import check_random_state
+
+from .approximations.base import Training
+from .approximations.conditioned import ConditionedPosterior, ConditionedPrior
+from .approximations.sparse import SparsePosterior
+from .checkpoint import Checkpoint, fingerprint
+from .fitted import PosteriorClassifier
+from .inference.correction import bound_gap, correction_terms
+from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
+from .inference.online import posterior_before, restated_sums
+from .inference.streamed import from_some
+from .learning.inducing import MAX_INDUCING, with_more_points
+from .learning.progress import Progress
+from .learning.queries import Queries
+from .learning.stages import ended_early, more_iterations, no_gain, parameters_at_bounds
+from .learning.start import Beginning, Data, Inferred, Learned, start
+from .learning.with_neighbours import learn
+from .likelihoods import LIKELIHOODS, resolve
+from .reading import check_streamed, set_columns, streamed, survey
+from .rows.batches import Rows
+from .rows.blas import single_threaded_blas
+from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
+from .rows.executor import Executor, Threads
+from .rows.source import NONE, ArraySource, RowSource
+from .statistics import update
+from .validation import (
+    check_optimizer,
+    check_parameters,
+    check_same_classes,
+    checked_classes,
+    checked_groups,
+    checked_noise,
+    site_labels,
+    training_data,
+)
+
+
+class FittedInSteps(PosteriorClassifier):
+    """What ``GPClassifier`` does with the parameters that it has."""
+
+    kernel: Kernel | None
+    likelihood: str
+    bound: str
+    query_split: Any
+    optimizer: str | None
+    label_noise: str | float
+    batch_size: int | None
+    learning_rate: str | float | tuple[float, float]
+    max_iter: int
+    tol: float
+    class_weight: dict[Any, float] | str | None
+    max_time: float | None
+    keep_on_interrupt: bool
+    checkpoint: str | os.PathLike[str] | None
+    random_state: Any
+
+    def _validate(self, X: Any, y: Any, sample_weight: Any, groups: Any = None, classes: Any = None) -> Data:
+        check_parameters(self)
+        deadline = self._deadline()
+        random_state = check_random_state(self.random_state)
+        X, codes, classes, weight = training_data(self, X, y, sample_weight, classes)
+        groups = None if groups is None else checked_groups(groups, y, sample_weight)
+        rows = Rows(X, codes, NONE if weight is None else weight)
+        return self._data(rows, classes, groups, random_state, deadline)
+
+    def _data(
+        self,
+        rows: Rows,
+        classes: np.ndarray,
+        groups: np.ndarray | None,
+        random_state: np.random.RandomState,
+        deadline: Deadline | None,
+        stream: Callable[[np.ndarray], RowSource] | None = None,
+    ) -> Data:
+        """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class."""
+        likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
+        check_optimizer(self.optimizer, likelihood.name, bound)
+        noise = checked_noise(self.label_noise, likelihood.name, bound)
+        labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
+        source = ArraySource(rows.X, labels[rows.y], rows.weight)
+        queries = Queries(len(rows.y), groups, self.query_split, rows.y, random_state)
+        everything = None if stream is None else stream(labels)
+        data = Data(
+            source, classes, likelihood, bound, noise, random_state, queries, deadline=deadline, stream=everything
+        )
+        if self.checkpoint is None:
+            return data
+        return replace(data, progress=Progress(Checkpoint(self.checkpoint, fingerprint(self, data))))
+
+    def _validate_batches(self, source: Any, classes: ArrayLike | None) -> Data:
+        check_parameters(self)
+        deadline = self._deadline()
+        random_state = check_random_state(self.random_state)
+        given = None if classes is None else checked_classes(classes)
+        found = survey(source, given, random_state, lambda: check_streamed(self))
+        sample = found.sample
+        if found.is_all:
+            data = self._validate(sample.X, found.classes[sample.y], sample.weight if found.has_weights else None)
+            set_columns(self, found.columns)
+            return replace(data, deadline=deadline)
+        factors = found.class_factors(self.class_weight)
+        self._report(f"{found.n_rows} rows read, {len(sample.X)} of them to learn from")
+        set_columns(self, found.columns)
+        if factors is not None:
+            sample = sample._replace(weight=factors[sample.y] * sample.weight)
+        elif not found.has_weights:
+            sample = sample._replace(weight=NONE)
+        return self._data(
+            sample, found.classes, None, random_state, deadline, lambda labels: streamed(source, found, factors, labels)
+        )
+
+    def _deadline(self) -> Deadline | None:
+        """From now on; None where nothing can end a fit early."""
+        if self.max_time is None and not self.keep_on_interrupt:
+            return None
+        return Deadline(math.inf if self.max_time is None else float(self.max_time))
+
+    def _interrupts(self, data: Data) -> AbstractContextManager[None]:
+        if not self.keep_on_interrupt or data.deadline is None:
+            return nullcontext()
+        return stopped_by_interrupts(data.deadline)
+
+    def _start(self, data: Data, executor: Executor) -> Beginning:
+        training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
+        beginning = start(self, data, training)
+        store = data.progress.store
+        resumed = None if store is None else store.load(beginning.site)
+        if resumed is None:
+            return beginning
+        data.progress.latest = resumed
+        data.history.add(decision=f"learning goes on from the checkpoint {self.checkpoint}")
+        return replace(beginning, resumed=resumed)
+
+    def _learn(self, data: Data, beginning: Beginning) -> Learned:
+        """Hyperparameters and inducing points, and whether more of these pay."""
+        learned = self._learned_in_time(data, beginning)
+        if learned.n_iter == 0:
+            return learned
+        kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
+        self._report(f"hyperparameters: {kernels} after {learned.n_iter} iterations")
+        return learned
+
+    def _learned_in_time(self, data: Data, beginning: Beginning) -> Learned:
+        """What there is time to learn: the best so far where it ends."""
+        progress, training = data.progress, beginning.training
+        if data.deadline is None:
+            return learn(self, data, beginning)
+        executor = Timed(training.executor, data.deadline, (data.stream or data.source).n_rows, update)
+        try:
+            with during("learning"):
+                learned = learn(self, data, replace(beginning, training=replace(training, executor=executor)))
+        except OutOfTime as end:
+            progress.cut(end.where, data.history)
+            latest = progress.latest
+            if latest is None:
+                return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
+            return Learned(beginning, latest.q, latest.q.prior, latest.site, progress.n_reached)
+        return replace(learned, beginning=beginning)
+
+    def _infer(self, data: Data, learned: Learned) -> Inferred:
+        """The posterior of all rows, and what corrects it."""
+        beginning, history = learned.beginning, data.history
+        training, prior = beginning.training, learned.prior
+        history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
+        # What was learned must beat the previous fit; more points than it had are no choice between the two.
+        kept = None
+        if self.optimizer is not None and not beginning.grow_to and learned.local is None and beginning.previous:
+            kept = beginning.previous, beginning.prior
+        # Adam has ended on all rows.
+        batch_size = None if self.optimizer == "adam" else self.batch_size
+        options = PosteriorOptions(
+            batch_size,
+            self.learning_rate,
+            float(self.tol),
+            int(self.max_iter),
+            data.random_state,
+            history,
+            data.deadline,
+        )
+        # Mini-batches pass over all rows a few times in all: nothing to cache for.
+        training = training if options.batch(len(training)) is None else training.uncached()
+        q, site = learned.q, learned.site
+        if data.stream is not None:
+            training, q, site = from_some(training, data.stream, q, prior, site, options)
+            history.context.update(n_rows=len(training))
+            decision = f"learned from {data.source.n_rows} of {len(training)} rows; the posterior is of all"
+            history.add(decision=decision)
+        point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
+        if not np.isfinite(point.elbo):
+            raise ValueError(
+                f"The bound is {point.elbo}: scale the features and the sample weights to moderate values."
+            )
+        self._report(f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
+        terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
+        unfinished = list(learned.problems)
+        if not converged and n_steps < self.max_iter and data.deadline is not None and data.deadline.has_end:
+            data.progress.cut("the posterior of all rows", history)
+        elif not converged:
+            problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"
+            unfinished.append(more_iterations(problem))
+        if data.progress.cuts and data.deadline is not None:
+            unfinished.insert(0, ended_early(data.deadline.reason, data.progress.cuts))
+        n_iter, notes, gap = learned.n_iter or n_steps, learned.notes, bound_gap(training, point)
+        made = point.q, point.elbo, point.site.parameter
+        return Inferred(*made, n_iter, unfinished, notes, terms, gap, learned.local, learned.scores)
+
+    def _publish(self, data: Data, inferred: Inferred) -> None:
+        q, elbo = inferred.q, inferred.elbo
+        unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
+        messages = [*unfinished, *inferred.notes]
+        if self.optimizer is not None and not inferred.notes:
+            messages += parameters_at_bounds([group.spec for group in q.prior.groups])
+            if self.kernel is not None and inferred.local is None:
+                messages += no_gain(elbo, coin)
+        if messages:
+            warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
+        self.classes_ = data.classes
+        name, delta = data.likelihood.name, inferred.label_noise
+        self._set_fit(q, name, data.bound, delta, inferred.correction, inferred.bound_gap, inferred.local)
+        self.query_score_ = None if inferred.scores is None else (inferred.scores.mean, inferred.scores.error)
+        self.elbo_ = elbo
+        self.n_iter_ = max(1, inferred.n_iter)
+        self.converged_ = not unfinished
+        self.history_ = data.history.arrays()
+        store, latest = data.progress.store, data.progress.latest
+        if store is None:
+            return
+        if not data.progress.cuts:
+            store.remove()
+        elif latest is not None:
+            store.offer(latest, at_once=True)
+
+    def _continued(self, X: Any, y: Any, sample_weight: Any, classes: Any, factor: float, n_more: int) -> None:
+        """What ``_fitted`` is for a first batch: here kernel, inducing points and the posterior before are given."""
+        q = self.posterior_
+        assert isinstance(q, SparsePosterior)
+        if classes is not None:
+            check_same_classes(classes, self.classes_)
+        random_state = check_random_state(self.random_state)
+        (name, bound), noise = self._resolved, getattr(self, "label_noise_", None)
+        with single_threaded_blas():
+            rows, codes, _, weight = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
+            source = ArraySource(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
+            queries = Queries(len(codes), None, None, codes, random_state)
+            data = Data(source, self.classes_, LIKELIHOODS[name], bound, noise, random_state, queries)
+            m = q.prior.n_inducing
+            prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), random_state, n_before=m)
+            with Threads(self.n_jobs) as executor:
+                training = Training(data.source, executor, q.n_latents)
+                site = data.likelihood.site(bound, len(self.classes_), noise)
+                before = ConditionedPrior(posterior_before(q, prior, factor))
+                inferred = self._infer(data, Learned(Beginning(training, before, None, 0, site), None, before, site))
+            assert isinstance(inferred.q, ConditionedPosterior)
+            correction = None
+            if self._correction is not None and inferred.correction is not None:
+                sums = restated_sums(self._correction, q.prior, prior)
+                correction = sums[0] * factor + inferred.correction[0], sums[1] * factor + inferred.correction[1]
+            self._publish(data, replace(inferred, q=inferred.q.under_first_prior(), correction=correction))

@@ -497,37 +497,3 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch):
 def test_parameters_are_checked_first():
     with pytest.raises(ValueError, match="max_iter"):
         clone(model(max_iter=0)).fit_batches(lambda: 1 / 0)
-
-
-@pytest.mark.parametrize("kind", ["arrays", "with labels", "iterator", "names"])
-def test_predictions_of_batches(kind):
-    X, y, _ = problem(700)
-    given = pd.DataFrame(X, columns=["a", "b"]) if kind == "names" else X
-    fitted = model(optimizer=None).fit(given, y)
-    parts = [slice(0, 300), slice(300, 300), slice(300, 700)]
-    source = [(given[part], y[part]) if kind == "with labels" else given[part] for part in parts]
-    found = list(fitted.predict_proba_batches(iter(source) if kind == "iterator" else source))
-    assert [len(probability) for probability in found] == [300, 0, 400]
-    np.testing.assert_array_equal(np.vstack(found), fitted.predict_proba(given))
-
-
-def test_predictions_name_a_bad_batch_and_end_the_reader():
-    X, y, _ = problem(700)
-    fitted = model(optimizer=None).fit(pd.DataFrame(X, columns=["a", "b"]), y)
-    for bad, message in (
-        (X[:, :1], "1 features, the fit 2"),
-        (np.full((3, 2), np.nan), "Row 0 of the batch has nan"),
-        (pd.DataFrame(X, columns=["b", "a"]), "other feature names"),
-    ):
-        found = fitted.predict_proba_batches([X[:5], bad])
-        assert next(found).shape == (5, 2)
-        with pytest.raises(ValueError, match=message) as caught:
-            next(found)
-        assert caught.value.__notes__ == ["(batch 1 of the source, counted from 0)"]
-        assert reader_is_gone()
-    with pytest.raises(ValueError, match="must be a function or an iterable"):
-        fitted.predict_proba_batches(X)
-    found = fitted.predict_proba_batches(lambda: (X for _ in range(100)))
-    next(found)
-    found.close()
-    assert reader_is_gone()

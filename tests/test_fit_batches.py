@@ -444,7 +444,7 @@ def test_classes_that_no_row_has():
     X, y, _ = problem(300)
     with pytest.raises(ValueError, match=r"No row has .*\[2\]"):
         model().fit_batches([(X, y)], classes=[0, 1, 2])
-    with pytest.raises(ValueError, match="two or more different labels"):
+    with pytest.raises(ValueError, match="two or more"):
         model().fit_batches([(X, y)], classes=[0, 0])
 
 

@@ -31,7 +31,7 @@ WRITTEN_ROWS = 100_000
 
 
 def write(path, n):
-    """Classes whose log odds are waves in three of the features and a product of two others."""
+    """Classes whose log odds are waves in three of the features, and a product of two others."""
     import pyarrow
     from pyarrow import parquet
 
@@ -41,7 +41,7 @@ def write(path, n):
         for start in range(0, n, WRITTEN_ROWS):
             rng = np.random.default_rng([0, start])
             X = rng.normal(size=(min(WRITTEN_ROWS, n - start), D)).astype(np.float32)
-            odds = np.sum(np.sin(2.0 * X[:, :3]), axis=1) + X[:, 3] * X[:, 4]
+            odds = 2.0 * np.sum(np.sin(X[:, :3]), axis=1) + X[:, 3] * X[:, 4]
             y = (odds + rng.logistic(size=len(X)) > 0).astype(np.int8)
             columns = [pyarrow.array(column) for column in (*X.T, y)]
             writer.write_table(pyarrow.table(columns, schema=schema))

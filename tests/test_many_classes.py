@@ -66,10 +66,16 @@ def test_what_is_chosen_by_default_is_not(monkeypatch, recwarn):
 
 @pytest.mark.parametrize(("n_classes", "own"), [(3, False), (26, True), (1000, False), (1000, True)])
 def test_added_points_have_room(n_classes, own):
-    m = memory.most_points(n_classes, own)
+    m = memory.most_points(100, n_classes, own)
     assert 32 <= m <= memory.MAX_INDUCING
     assert memory.fit_bytes(0, n_classes, m, own) <= 0.5 * memory.MOST_BYTES
     assert m == memory.MAX_INDUCING or memory.fit_bytes(0, n_classes, m + 1, own) > 0.5 * memory.MOST_BYTES
+
+
+@pytest.mark.parametrize(("n", "n_classes", "most"), [(52_200, 7, 136), (18_000, 26, 106), (10**6, 10, 32)])
+def test_points_of_many_rows_and_classes_are_few(n, n_classes, most):
+    assert memory.most_points(n, n_classes, own_kernels=False) == most
+    assert memory.most_points(n, None, own_kernels=False) == memory.MAX_INDUCING
 
 
 def test_a_kernel_for_each_class_is_not_tried_without_room(monkeypatch):

@@ -45,7 +45,8 @@ class GPClassifier(FittedInSteps):
         Number m of inducing points, at most the number of distinct rows. "auto" doubles them from 32 to 2048 at most,
         while the bound gains 0.05 nats or more by each added point: judged on a subset of the rows (40 for each point,
         or 10 beyond 256 points; 4000 at least) before anything is learned with the new points. Beyond 256 points,
-        kernel parameters alone are learned. ``history_["decision"]`` tells each step.
+        kernel parameters alone are learned. Of several classes, rows times classes times points are 5e7 at most.
+        ``history_["decision"]`` tells each step.
     n_neighbors : int or "auto", default="auto"
         With k > 0 a prediction also takes what the k nearest training rows, by the learned length scales, know of the
         residual that inducing points leave: for classes that change over short distances ([7]_; bound "exact" of

@@ -164,7 +164,7 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
     else:
         Z = inducing_points(sample, model.inducing_points, model.n_inducing, random_state, specs[0])
         is_open = isinstance(model.n_inducing, str) and method is not None
-        grow_to = most_points(training.n_latents, n_kernels > 1) if is_open else 0
+        grow_to = most_points(len(training), training.n_latents, n_kernels > 1) if is_open else 0
         prior = SparsePrior.build(specs[0], Z)
         if training.n_latents is not None:
             warn_of_many_classes(len(training), training.n_latents, len(Z), n_kernels > 1)

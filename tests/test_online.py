@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
 from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
@@ -534,3 +535,42 @@ def test_too_few_iterations_are_said_where_the_call_is():
         one.partial_fit(X[SECOND], y[SECOND])
     assert not one.converged_
     assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_rows_that_promise_less_than_the_tolerance_count_all_the_same():
+    one, other = (model(tol=0.1).partial_fit(X, y) for _ in range(2))
+    p = one.predict_proba(X)
+    sure = np.argmax(np.max(p, axis=1))
+    row, label = X[sure : sure + 1], one.classes_[np.argmax(p[sure : sure + 1], axis=1)]
+    before = np.min(one.predict_proba(row))
+    for _ in range(30):
+        one.partial_fit(row, label)
+    other.partial_fit(np.repeat(row, 30, axis=0), np.repeat(label, 30))
+    assert np.min(one.predict_proba(row)) < 0.9 * before
+    assert np.min(one.predict_proba(row)) == pytest.approx(np.min(other.predict_proba(row)), rel=0.1)
+
+
+def test_later_batches_end_in_time():
+    fitted = model(max_time=1e4).partial_fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="max_time"):
+        fitted.set_params(max_time=1e-9).partial_fit(X, 1 - y)
+    assert not fitted.converged_
+    assert np.all(np.isfinite(fitted.predict_proba(X)))
+
+
+def test_a_subclass_may_expose_fewer_parameters():
+    class Small(GPClassifier):
+        def __init__(self, n_inducing=10, random_state=0):
+            super().__init__(n_inducing=n_inducing, random_state=random_state)
+
+    one = Small().partial_fit(X, y).partial_fit(X, y)
+    other = GPClassifier(n_inducing=10, random_state=0).partial_fit(X, y).partial_fit(X, y)
+    assert np.array_equal(one.predict_proba(X), other.predict_proba(X))
+    assert one.n_neighbors == "auto"
+    assert one.optimizer == "profile"
+
+
+@pytest.mark.parametrize("classes", [[0, 1, np.nan], [0, 1, None], [0, 1, 1.5], [0, 1, "a"], [0], 3, [[0, 1]]])
+def test_bad_classes_are_named(classes):
+    with pytest.raises(ValueError, match="classes must be a list"):
+        model().partial_fit(X, y, classes=classes)

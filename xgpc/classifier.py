@@ -319,8 +319,8 @@ class GPClassifier(FittedInSteps):
             As for ``fit``; one row is enough for later calls.
         y : (n,) array of labels
         classes : array, default=None
-            All labels that are to come, if the first batch lacks some; two at least of them it must have. Until its
-            first row comes, a class counts as one of which no row was. Later calls may repeat them.
+            All labels that are to come, if the first batch lacks some; it must have rows of two of them. A class is
+            predicted from the first call on, as improbable where rows of others are. Later calls may repeat them.
         sample_weight : (n,) array, default=None
             As for ``fit``.
         forgetting_factor : float in [0, 1], default=1.0
@@ -328,8 +328,8 @@ class GPClassifier(FittedInSteps):
             as ``forgetting_factor ** k`` rows. The first call has nothing to forget.
         n_new_inducing : int, default=0
             At most so many rows of the batch become further inducing points, up to 2048 in all, drawn in proportion to
-            their variance given the points so far: for streams that come to new places. Not of the first call. Earlier
-            rows count as independent of the new points' values given the old ones'.
+            their variance given the points so far: for streams that come to new places. The first call chooses its
+            points as ``fit`` does. Earlier rows count as independent of the new points' values given the old ones'.
 
         Returns
         -------
@@ -349,20 +349,22 @@ class GPClassifier(FittedInSteps):
 
         Notes
         -----
-        O(n (m^2 + m d) + m^3) an iteration, as a fit of the batch's rows; memory O(n + m^2). ``batch_size`` is for the
-        first call; later ones take all rows of the batch in each iteration. A saved and loaded model goes on with the
-        same bits, if ``random_state`` is an integer or there are no new points.
+        O(n (m^2 + m d) + m^3) an iteration, as a fit of the batch's rows; memory O(n + m^2). ``batch_size`` and
+        ``checkpoint`` are for the first call; later ones take all rows of the batch in each iteration. A saved and
+        loaded model goes on with the same bits, if ``random_state`` is an integer or there are no new points.
         """
         check_parameters(self)
         check_stream(self, forgetting_factor, n_new_inducing)
+        later = copy.copy(self)
         if hasattr(self, "posterior_"):
             # Nothing is learned, and all rows are in each iteration.
-            later = copy.copy(self).set_params(optimizer=None, batch_size=None)
+            later.optimizer = later.batch_size = None
             later._continued(X, y, sample_weight, classes, float(forgetting_factor), int(n_new_inducing))
         else:
-            later = copy.copy(self).set_params(n_neighbors=0)
+            later.n_neighbors = 0
             later._fitted(X, y, sample_weight, classes=classes)
-        self.__dict__ = later.__dict__ | self.get_params(deep=False)
+        later.optimizer, later.batch_size, later.n_neighbors = self.optimizer, self.batch_size, self.n_neighbors
+        self.__dict__ = later.__dict__
         return self
 
     def fit_batches(self, source: Any, classes: ArrayLike | None = None) -> Self:
@@ -403,7 +405,8 @@ class GPClassifier(FittedInSteps):
         Notes
         -----
         Memory beyond the learning's is for two batches and the rows to learn from; it does not grow with the number of
-        rows.
+        rows. The first reading is not cut short by ``max_time`` or ``keep_on_interrupt``: an interrupt there is raised.
+        Later readings must give the same rows, of which their number, columns and labels are checked.
         """
         return self._fitted(source, classes, validate=GPClassifier._validate_batches)
 

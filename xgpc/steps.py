@@ -23,7 +23,7 @@ from .checkpoint import Checkpoint, fingerprint
 from .fitted import PosteriorClassifier
 from .inference.correction import bound_gap, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
-from .inference.online import posterior_before, restated_sums
+from .inference.online import first_step, posterior_before, restated_sums
 from .inference.streamed import from_some
 from .learning.inducing import MAX_INDUCING, with_more_points
 from .learning.progress import Progress
@@ -258,14 +258,22 @@ class FittedInSteps(PosteriorClassifier):
             rows, codes, _, weight = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
             source = ArraySource(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
             queries = Queries(len(codes), None, None, codes, random_state)
-            data = Data(source, self.classes_, LIKELIHOODS[name], bound, noise, random_state, queries)
+            likelihood = LIKELIHOODS[name]
+            data = Data(
+                source, self.classes_, likelihood, bound, noise, random_state, queries, deadline=self._deadline()
+            )
             m = q.prior.n_inducing
             prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), random_state, n_before=m)
-            with Threads(self.n_jobs) as executor:
+            with Threads(self.n_jobs) as executor, self._interrupts(data):
                 training = Training(data.source, executor, q.n_latents)
-                site = data.likelihood.site(bound, len(self.classes_), noise)
+                site = likelihood.site(bound, len(self.classes_), noise)
                 before = ConditionedPrior(posterior_before(q, prior, factor))
-                inferred = self._infer(data, Learned(Beginning(training, before, None, 0, site), None, before, site))
+                learned = Learned(Beginning(training, before, None, 0, site), None, before, site)
+                inferred = self._infer(data, learned)
+                if np.array_equal(inferred.q.mean_pair[0], before.before.w):
+                    # Of rows that promise less than tol, too, a step is taken: many such batches add up.
+                    step = first_step(training, before.at_prior(q.n_latents), site)
+                    inferred = self._infer(data, replace(learned, q=step))
             assert isinstance(inferred.q, ConditionedPosterior)
             correction = None
             if self._correction is not None and inferred.correction is not None:

@@ -285,15 +285,18 @@ def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> Non
 
 
 def checked_classes(classes: Any) -> np.ndarray:
-    """Distinct labels (C,) in order; ValueError unless they are two or more."""
-    _refuse_missing(classes)
-    labels = np.asarray(classes)
-    try:
-        distinct = np.unique(labels)
-    except TypeError:
-        raise ValueError(f"classes must be all numbers or all strings; got {classes!r}.") from None
-    if labels.ndim != 1 or len(distinct) < 2:
-        raise ValueError(f"classes must be a list of all labels that are to come, two or more; got {classes!r}.")
+    """Distinct labels (C,) in order; ValueError unless they are two or more, of one kind."""
+    what = "classes must be a list of all labels that are to come, two or more"
+    values = list(classes) if np.ndim(np.asarray(classes, dtype=object)) == 1 else []
+    if len({isinstance(value, str) for value in values}) > 1:
+        raise ValueError(f"{what}, all numbers or all strings; got {classes!r}.")
+    if any(_is_missing(value) for value in values):
+        raise ValueError(f"{what}, none of them missing; got {classes!r}.")
+    distinct = np.unique(np.asarray(values))
+    if len(distinct) < 2:
+        raise ValueError(f"{what}; got {classes!r}.")
+    if distinct.dtype.kind == "f" and np.any(distinct != np.floor(distinct)):
+        raise ValueError(f"{what}, strings or whole numbers; got {classes!r}.")
     # Each often enough for no warning that they are as many as the rows of a regression.
     check_classification_targets(np.repeat(distinct, 3))
     return distinct

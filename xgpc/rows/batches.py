@@ -49,7 +49,8 @@ def reading(source: Any, again: bool = True) -> Callable[[], Iterator[Any]]:
     first = _iterator(source)
     if first is None and not callable(source):
         kind = type(source).__name__
-        raise ValueError(f"A source of batches must be a function or an iterable; got a {kind}. {HOW_TO_READ_AGAIN}.")
+        how = HOW_TO_READ_AGAIN if again else "Of rows in memory make a list of one batch, [X], or call predict_proba"
+        raise ValueError(f"A source of batches must be a function or an iterable; got a {kind}. {how}.")
     if again and first is source:
         kind = type(source).__name__
         raise ValueError(f"The source is a {kind}, which can be read only once. {HOW_TO_READ_AGAIN}.")

@@ -111,17 +111,14 @@ def _batches(X: Any, y: Any, sample_weight: Any) -> list[tuple[Delayed, ...]]:
             )
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, rows and features; it has {X.ndim}.")
-    X = _in_row_chunks(X)
-    columns = [[*X.to_delayed().ravel()] if isinstance(X, array.Array) else X.to_delayed()]
-    for name, values in list(given.items())[1:]:
-        values = _in_row_chunks(_aligned(name, values, X))
-        columns.append([*values.to_delayed().ravel()] if isinstance(values, array.Array) else values.to_delayed())
-        if len(columns[-1]) != len(columns[0]):
+    aligned = [_in_row_chunks(_aligned(name, values, X)) for name, values in given.items()]
+    for name, values in zip(given, aligned, strict=True):
+        if values.npartitions != aligned[0].npartitions:
             raise ValueError(
-                f"X has {len(columns[0])} partitions of rows, {name} has {len(columns[-1])}: give both the same ones, "
-                "by rechunk or repartition."
+                f"X has {aligned[0].npartitions} partitions of rows, {name} has {values.npartitions}: give both the "
+                "same ones, by rechunk or repartition."
             )
-    return list(zip(*columns, strict=True))
+    return list(zip(*(np.ravel(values.to_delayed()).tolist() for values in aligned), strict=True))
 
 
 def _in_row_chunks(values: Any) -> Any:
@@ -132,7 +129,7 @@ def _in_row_chunks(values: Any) -> Any:
 
 
 def _aligned(name: str, values: Any, X: Any) -> Any:
-    """Labels or weights in X's partitions, as far as the sizes of both are known."""
+    """Values in X's partitions, as far as the sizes of both are known."""
     if isinstance(values, array.Array) and isinstance(X, array.Array):
         ours, theirs = values.chunks[0], X.chunks[0]
         if ours == theirs or np.isnan(sum(ours)) or np.isnan(sum(theirs)):
@@ -180,8 +177,8 @@ class DaskGPClassifier(GPClassifier):
 
     Notes
     -----
-    Rows are computed anew in each pass, as in ``fit_batches``; ``X.persist()`` keeps them in the workers' memory, if they
-    fit there. A task needs memory for a partition and its copy in float32 or float64, with O(C m^2) for the sums, which
+    X, y and weights are computed anew in each pass, each by its own graph; ``dask.persist(X, y)`` keeps them in the
+    workers' memory, if they fit there. A task needs memory for a partition and its copy in float32 or float64, with O(C m^2) for the sums, which
     come to this process: partitions of 10 to 200 MB are fine.
 
     Examples
@@ -208,6 +205,11 @@ class DaskGPClassifier(GPClassifier):
         parameters = self.get_params(deep=False)
         client = parameters.pop("client")
         return type(self)(client=client, **{name: clone(value, safe=False) for name, value in parameters.items()})
+
+    def __copy__(self) -> Self:
+        other = type(self).__new__(type(self))
+        other.__dict__ = dict(vars(self))
+        return other
 
     def __getstate__(self) -> Any:
         return {**super().__getstate__(), "client": None}

@@ -131,9 +131,7 @@ class FittedInSteps(PosteriorClassifier):
             sample = sample._replace(weight=factors[sample.y] * sample.weight)
         elif not found.has_weights:
             sample = sample._replace(weight=NONE)
-        return self._data(
-            sample, found.classes, None, random_state, deadline, lambda labels: stream(factors, labels)
-        )
+        return self._data(sample, found.classes, None, random_state, deadline, lambda labels: stream(factors, labels))
 
     def _deadline(self) -> Deadline | None:
         """From now on; None where nothing can end a fit early."""

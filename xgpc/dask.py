@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -13,9 +15,9 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
+from .learning.start import Data
 from .partitions import OverPartitions, in_partition, survey_partitions
 from .reading import Columns, Streamed, Survey, check_streamed, columns_names, rows_to_predict
-from .steps import Data
 
 try:
     import dask
@@ -31,6 +33,13 @@ RETRIES = 2
 # The state of a pass holds some (m, m) matrices and goes to the scheduler once: 2048 inducing points make 100 MB, of
 # which dask would warn.
 LARGEST_STATE = "1 GiB"
+# Dask waits for workers as long as it takes. Where there were some and none is left it is an error after so many
+# seconds: a nanny whose worker dies as it starts gives up. To start a worker takes some ten. Looked for at intervals.
+SECONDS_WITHOUT_WORKERS, SECONDS_BETWEEN_LOOKS = 120.0, 5.0
+WHAT_TO_DO = (
+    "Mostly it is too little memory: divide the rows into more partitions (rechunk, repartition), give workers more "
+    "memory or fewer threads, and look at their logs. The estimator is what it was before."
+)
 
 
 def _apply(packed: tuple[Callable[..., Any], Any], each: Any, *batch: Any) -> Any:
@@ -51,6 +60,8 @@ class DaskPartitions:
 
     def __init__(self, client: distributed.Client, batches: Sequence[tuple[Delayed, ...]]):
         self._client, self._batches = client, batches
+        # Those of a cluster that has none yet may take long to come.
+        self._had_workers = bool(client.nthreads())
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -70,13 +81,28 @@ class DaskPartitions:
         try:
             while futures:
                 with in_partition(number), _explained():
-                    result = futures[-1].result()
+                    result = self._result(futures[-1])
                 futures.pop().release()
                 yield result
                 number += 1
         finally:
             if futures:
                 self._client.cancel(futures)
+
+    def _result(self, future: distributed.Future) -> Any:
+        """Of a task, once it has one; RuntimeError if all workers have gone and none comes in their place."""
+        gone_since = math.inf
+        while True:
+            try:
+                return future.result(timeout=SECONDS_BETWEEN_LOOKS)
+            except TimeoutError:
+                # The task's own.
+                if future.done():
+                    raise
+            now = time.monotonic()
+            gone_since = math.inf if self._client.nthreads() else min(gone_since, now)
+            if self._had_workers and now - gone_since > SECONDS_WITHOUT_WORKERS:
+                raise RuntimeError(f"The workers of the cluster have died, and no others have come. {WHAT_TO_DO}")
 
 
 @contextmanager
@@ -85,11 +111,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except distributed.KilledWorker as error:
-        error.add_note(
-            "Every worker that took up this partition died, mostly of too little memory: divide the rows into more "
-            "partitions (rechunk, repartition), give workers more memory or fewer threads, and look at their logs. "
-            "The estimator is what it was before."
-        )
+        error.add_note(f"Worker after worker died while it had this partition. {WHAT_TO_DO}")
         raise
 
 
@@ -155,11 +177,11 @@ def _predicted(rows: Any, model: GPClassifier, method: str, empty: np.ndarray, *
 class DaskGPClassifier(GPClassifier):
     """A ``GPClassifier`` of rows on a dask cluster.
 
-    The fit is that of ``GPClassifier.fit_batches`` on the same rows in the same order, but for rounding in the sums over
-    rows: all rows are checked and counted where they are, 131 072 of them are drawn and brought to this process, which
-    learns kernel and inducing points from them, and the posterior of all rows is made by a few passes over them on the
-    workers. No more rows than that make the fit of ``GPClassifier.fit``. The result has the same bits for any number of
-    workers, and if workers die meanwhile: what they had is computed again.
+    The fit is that of ``GPClassifier.fit_batches`` on the same rows in the same order, but for rounding in the sums
+    over rows: all rows are checked and counted where they are, 131 072 of them are drawn and brought to this process,
+    which learns kernel and inducing points from them, and the posterior of all rows is made by a few passes over them
+    on the workers. No more rows than that make the fit of ``GPClassifier.fit``. The result has the same bits for any
+    number of workers, and if workers die meanwhile: what they had is computed again.
 
     Parameters
     ----------
@@ -178,8 +200,8 @@ class DaskGPClassifier(GPClassifier):
     Notes
     -----
     X, y and weights are computed anew in each pass, each by its own graph; ``dask.persist(X, y)`` keeps them in the
-    workers' memory, if they fit there. A task needs memory for a partition and its copy in float32 or float64, with O(C m^2) for the sums, which
-    come to this process: partitions of 10 to 200 MB are fine.
+    workers' memory, if they fit there. A task needs memory for its partition, a copy of it, and the sums, C m^2
+    numbers, which come to this process, one partition's after the other: partitions of 10 to 200 MB are fine.
 
     Examples
     --------
@@ -235,7 +257,10 @@ class DaskGPClassifier(GPClassifier):
         ValueError
             As ``fit_batches``; notes of the error name the partition, counted from 0. Also where there is no client.
         distributed.KilledWorker
-            If every worker that takes up a task dies, as ``distributed.scheduler.allowed-failures`` of dask says.
+            If worker after worker that takes up a task dies: more than dask's setting
+            ``distributed.scheduler.allowed-failures``.
+        RuntimeError
+            If all workers have died, and for two minutes no others have come.
 
         Warns
         -----

@@ -297,8 +297,8 @@ def reduced(batch: Any, asked: Pass, place: Place) -> Any:
 class PartitionedRows(BatchSource):
     """All rows of positive weight of partitions that were surveyed.
 
-    A ``RowSource``, whose blocks are those of one partition after the other if it is read here; where ``OverPartitions``
-    works on it the rows stay where they are, and each partition has blocks of its own.
+    A ``RowSource``. Read here, its rows come one partition after the other; where ``OverPartitions`` works on it they
+    stay where they are, and each partition has blocks of its own.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ NUMBERS, WORDS = "numbers", "text"
 NO_ROWS = Rows(np.empty((0, 0)), NONE, NONE)
 
 
-# Makes all rows of positive weight of the weights (C,) of the classes, or None, and what sites take for each class (C,).
+# What reads all rows of positive weight, for weights (C,) of the classes, or None, and what sites take for each (C,).
 Streamed = Callable[[np.ndarray | None, np.ndarray], RowSource]
 
 

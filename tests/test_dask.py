@@ -25,6 +25,7 @@ from xgpc.approximations.base import Training
 from xgpc.dask import DaskGPClassifier
 from xgpc.inference.ascent import update
 from xgpc.learning import stages
+from xgpc.likelihoods import LIKELIHOODS
 from xgpc.partitions import OverPartitions, in_partition, survey_partitions
 from xgpc.reading import check_streamed, survey
 from xgpc.rows.executor import Threads
@@ -228,8 +229,6 @@ def test_any_executor_can_read_the_partitions(small_subset):
 
 
 def stated_site():
-    from xgpc.likelihoods import LIKELIHOODS
-
     return LIKELIHOODS["logit"].site("exact", 2, None)
 
 

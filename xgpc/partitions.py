@@ -237,18 +237,8 @@ def survey_partitions(
         keep, _ = of_least_keys(keys, rows, numbers)
         rows = Rows(*(array[keep] for array in rows))
     sample = rows._replace(X=rows.X.astype(found.dtype, copy=False))
-    of_all = Survey(
-        found.columns,
-        found.dtype,
-        n_rows,
-        sum(found.n_given),
-        has_weights,
-        found.classes,
-        found.counts,
-        found.weights,
-        sample,
-        is_all,
-    )
+    counts = found.classes, found.counts, found.weights
+    of_all = Survey(found.columns, found.dtype, n_rows, sum(found.n_given), has_weights, *counts, sample, is_all)
 
     def stream(factors: np.ndarray | None, labels: np.ndarray) -> PartitionedRows:
         return PartitionedRows(partitions, found, of_all.preparation(factors, labels), of_all.total_weight(factors))

@@ -32,11 +32,11 @@ def test_what_is_shared_imports_no_test_module(path):
 LAYERS = (
     ("__main__",),
     ("app",),
-    ("gibbs",),
+    ("dask", "gibbs"),
     ("__init__",),
     ("classifier", "linear"),
     ("steps",),
-    ("checkpoint", "fitted"),
+    ("checkpoint", "fitted", "partitions"),
     ("io",),
     ("reading",),
     ("estimator", "validation"),

@@ -22,15 +22,22 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
     classes_: np.ndarray
     n_jobs: int | None
 
-    def _fitted(self, *given: Any, validate: Callable[..., Any] | None = None, **named: Any) -> Self:
+    def _fitted(
+        self,
+        *given: Any,
+        validate: Callable[..., Any] | None = None,
+        threads: Callable[[int | None], Threads] = Threads,
+        **named: Any,
+    ) -> Self:
         """Fit in five steps to what was given; whichever fails, the estimator is what it was before.
 
         The first step is ``_validate``, or another function of the estimator to be fitted and of what was given.
+        ``threads`` makes who works on blocks of rows.
         """
         fitted = copy.copy(self)
         with single_threaded_blas():
             data = (validate or type(self)._validate)(fitted, *given, **named)
-            with Threads(self.n_jobs) as executor, fitted._interrupts(data):
+            with threads(self.n_jobs) as executor, fitted._interrupts(data):
                 beginning = fitted._start(data, executor)
                 learned = fitted._learn(data, beginning)
                 inferred = fitted._infer(data, learned)

@@ -14,14 +14,18 @@ from sklearn.utils.validation import _get_feature_names
 from .learning import stages
 from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, check_weight_range, largest_size
 from .rows.batches import HOW_TO_READ_AGAIN, BatchSource, Rows, in_blocks, read_ahead, reading
-from .rows.draw import Draw
-from .rows.source import NONE
+from .rows.draw import Draw, keys_from, seed_of_keys
+from .rows.source import NONE, RowSource
 from .validation import class_factors, missing_values, one_class_error, refuse_times
 
 # Labels of a kind can be put in one order.
 NUMBERS, WORDS = "numbers", "text"
 # What an empty batch adds.
 NO_ROWS = Rows(np.empty((0, 0)), NONE, NONE)
+
+
+# What reads all rows of positive weight, for weights (C,) of the classes, or None, and what sites take for each (C,).
+Streamed = Callable[[np.ndarray | None, np.ndarray], RowSource]
 
 
 class Columns(NamedTuple):
@@ -80,6 +84,64 @@ class Survey:
         if len(present) < 2:
             raise one_class_error(present)
         return None if class_weight is None else class_factors(class_weight, self.classes, self.counts)
+
+    def total_weight(self, factors: np.ndarray | None) -> float:
+        """Of all rows, with weights (C,) of the classes, or without."""
+        return float(np.sum(self.weights if factors is None else factors * self.weights))
+
+    def preparation(
+        self, factors: np.ndarray | None, labels: np.ndarray, names: tuple[str, ...] | None = None
+    ) -> Preparation:
+        """How batches are read again; ``labels`` (C,) are what the sites take for each class."""
+        is_weighted = self.has_weights or factors is not None
+        return Preparation(self.columns, self.dtype, self.classes, is_weighted, factors, labels, names)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How the batches of rows that were surveyed become rows as sites take them: a value that can be pickled.
+
+    Attributes
+    ----------
+    columns, dtype, classes : as in ``Survey``
+    is_weighted : bool, whether rows have weights
+    factors : (C,) weights of the classes, or None
+    labels : (C,) what the sites take for each class
+    names : of the features, where the source tells them once, or None
+    """
+
+    columns: Columns
+    dtype: np.dtype[Any]
+    classes: np.ndarray
+    is_weighted: bool
+    factors: np.ndarray | None
+    labels: np.ndarray
+    names: tuple[str, ...] | None
+
+    def rows_of(self, given: Any) -> tuple[int, Rows]:
+        """How many rows a batch has, and those of positive weight.
+
+        Raises
+        ------
+        ValueError
+            For a bad batch, and for columns or labels that the source did not have before.
+        """
+        batch = training_batch(given, self.names)
+        if batch is None:
+            return 0, Rows(np.empty((0, self.columns.n_features), self.dtype), NONE, NONE)
+        check_same_columns(batch.columns, self.columns, "the first batch")
+        codes = codes_of(batch.y, self.classes)
+        X, weight = batch.X.astype(self.dtype, copy=False), batch.weight
+        if not self.is_weighted:
+            return len(X), Rows(X, self.labels[codes], NONE)
+        weight = np.ones(len(X)) if weight is None else weight
+        keep = weight > 0.0
+        if not np.all(keep):
+            X, codes, weight = X[keep], codes[keep], weight[keep]
+        if self.factors is not None:
+            weight = self.factors[codes] * weight
+            check_weight_range(weight)
+        return len(keep), Rows(X, self.labels[codes], weight)
 
 
 def names_of_source(source: Any) -> tuple[str, ...] | None:
@@ -204,7 +266,7 @@ def _parts(batch: Any) -> tuple[Any, Any, Any]:
     return parts[0], parts[1], parts[2] if len(parts) == 3 else None
 
 
-def _training_batch(batch: Any, names: tuple[str, ...] | None) -> Batch | None:
+def training_batch(batch: Any, names: tuple[str, ...] | None) -> Batch | None:
     """A batch of training rows, checked by itself; None for one that has no rows."""
     X, y, weight = _parts(batch)
     if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
@@ -257,7 +319,7 @@ def _kind(labels: np.ndarray) -> str:
     return NUMBERS if labels.dtype.kind in "biuf" else WORDS
 
 
-class _Labels:
+class Labels:
     """Labels, numbered in the order of the rows that they turn up in, with counts."""
 
     def __init__(self, allowed: np.ndarray | None):
@@ -316,16 +378,14 @@ def survey(
     ValueError
         For a bad source or batch; a note names the batch.
     """
-    # Another stream of random numbers than what learning draws, so that a fit of few rows is the same as ``fit``.
-    state = np.random.RandomState()
-    state.set_state(random_state.get_state())
-    draw = Draw(stages.LAST_ROWS, np.random.default_rng(state.randint(2**32, size=4, dtype=np.uint64)))
-    labels, names, first = _Labels(classes), names_of_source(source), None
+    # Other random numbers than what learning draws, so that a fit of few rows is the same as ``fit``.
+    draw = Draw(stages.LAST_ROWS, keys_from(seed_of_keys(random_state), 0))
+    labels, names, first = Labels(classes), names_of_source(source), None
     has_weights, n_given, sums, dtype = False, 0, np.zeros(0), np.dtype(np.float32)
 
     def rows_of(given: Any) -> Rows:
         nonlocal first, has_weights, dtype
-        batch = _training_batch(given, names)
+        batch = training_batch(given, names)
         if batch is None:
             return NO_ROWS
         if first is None:
@@ -374,30 +434,11 @@ def streamed(source: Any, found: Survey, factors: np.ndarray | None, labels: np.
     Every reading raises ValueError if the source has other rows than in the first one, as far as their number, columns
     and labels tell.
     """
-    begin, names = reading(source), names_of_source(source)
-    is_weighted = found.has_weights or factors is not None
-
-    def rows_of(given: Any) -> tuple[int, Rows]:
-        batch = _training_batch(given, names)
-        if batch is None:
-            return 0, NO_ROWS
-        check_same_columns(batch.columns, found.columns, "the first batch")
-        codes = _codes(batch.y, found.classes)
-        X, weight = batch.X.astype(found.dtype, copy=False), batch.weight
-        if not is_weighted:
-            return len(X), Rows(X, labels[codes], NONE)
-        weight = np.ones(len(X)) if weight is None else weight
-        keep = weight > 0.0
-        if not np.all(keep):
-            X, codes, weight = X[keep], codes[keep], weight[keep]
-        if factors is not None:
-            weight = factors[codes] * weight
-            check_weight_range(weight)
-        return len(keep), Rows(X, labels[codes], weight)
+    begin, prepare = reading(source), found.preparation(factors, labels, names_of_source(source))
 
     def read() -> Iterator[Rows]:
         n_rows = 0
-        with closing(numbered(begin(), rows_of)) as batches:
+        with closing(numbered(begin(), prepare.rows_of)) as batches:
             for n_more, rows in batches:
                 n_rows += n_more
                 if n_rows > found.n_rows:
@@ -410,11 +451,10 @@ def streamed(source: Any, found: Survey, factors: np.ndarray | None, labels: np.
                 f"rows each time. {HOW_TO_READ_AGAIN}."
             )
 
-    total = float(np.sum(found.weights if factors is None else factors * found.weights))
-    return BatchSource(read, found.n_given, found.columns.n_features, total)
+    return BatchSource(read, found.n_given, found.columns.n_features, found.total_weight(factors))
 
 
-def _codes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def codes_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Positions (r,) of labels in the classes."""
     if _kind(y[:1]) != _kind(classes):
         raise ValueError(

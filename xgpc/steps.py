@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from .learning.stages import ended_early, more_iterations, no_gain, parameters_a
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, resolve
-from .reading import check_streamed, set_columns, streamed, survey
+from .reading import Streamed, Survey, check_streamed, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
@@ -104,11 +105,20 @@ class FittedInSteps(PosteriorClassifier):
         return replace(data, progress=Progress(Checkpoint(self.checkpoint, fingerprint(self, data))))
 
     def _validate_batches(self, source: Any, classes: ArrayLike | None) -> Data:
+        given = None if classes is None else checked_classes(classes)
+
+        def surveyed(random_state: np.random.RandomState) -> tuple[Survey, Streamed]:
+            found = survey(source, given, random_state, lambda: check_streamed(self))
+            return found, partial(streamed, source, found)
+
+        return self._validate_streamed(surveyed)
+
+    def _validate_streamed(self, surveyed: Callable[[np.random.RandomState], tuple[Survey, Streamed]]) -> Data:
+        """Rows that need not fit into memory: what the first reading finds of them, and what reads all of them."""
         check_parameters(self)
         deadline = self._deadline()
         random_state = check_random_state(self.random_state)
-        given = None if classes is None else checked_classes(classes)
-        found = survey(source, given, random_state, lambda: check_streamed(self))
+        found, stream = surveyed(random_state)
         sample = found.sample
         if found.is_all:
             data = self._validate(sample.X, found.classes[sample.y], sample.weight if found.has_weights else None)
@@ -121,9 +131,7 @@ class FittedInSteps(PosteriorClassifier):
             sample = sample._replace(weight=factors[sample.y] * sample.weight)
         elif not found.has_weights:
             sample = sample._replace(weight=NONE)
-        return self._data(
-            sample, found.classes, None, random_state, deadline, lambda labels: streamed(source, found, factors, labels)
-        )
+        return self._data(sample, found.classes, None, random_state, deadline, lambda labels: stream(factors, labels))
 
     def _deadline(self) -> Deadline | None:
         """From now on; None where nothing can end a fit early."""

@@ -178,6 +178,7 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     if not (reset or y or options) and _is_checked(model, X):
         return X
     options = {"dtype": (np.float64, np.float32), **options}
+    refuse_dask(X, *y)
     refuse_times(X)
     for labels in y:
         _refuse_missing(labels)
@@ -203,6 +204,16 @@ def _is_checked(model: Any, X: Any) -> bool:
         and not hasattr(model, "feature_names_in_")
         and largest_size(X) <= LARGEST_FEATURE
     )
+
+
+def refuse_dask(*given: Any) -> None:
+    """ValueError for dask's collections, of which NumPy would make arrays in this process."""
+    for value in given:
+        if type(value).__module__.partition(".")[0] == "dask":
+            raise ValueError(
+                f"Got a {type(value).__name__} of dask, whose rows need not be in this process: fit and predict with "
+                "xgpc.dask.DaskGPClassifier, or give rows in memory, such as those that its compute() makes."
+            )
 
 
 def refuse_times(X: Any) -> None:
@@ -361,6 +372,7 @@ def training_data(
         factors = class_factors(model.class_weight, classes, np.bincount(codes))
     weight = None
     if sample_weight is not None:
+        refuse_dask(sample_weight)
         _refuse_no_weights(sample_weight, rows.shape[0])
         weight = _check_sample_weight(sample_weight, rows, dtype=np.float64)
         if np.any(weight < 0):

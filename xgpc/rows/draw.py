@@ -14,6 +14,62 @@ MARGIN_ERRORS, MARGIN = 8.0, 32
 ROOM = 1.5
 
 
+def seed_of_keys(random_state: np.random.RandomState) -> np.ndarray:
+    """Seed (4,) of the rows' keys: another stream of random numbers than what the state gives, which stays as it is."""
+    state = np.random.RandomState()
+    state.set_state(random_state.get_state())
+    return state.randint(2**32, size=4, dtype=np.uint64)
+
+
+def keys_from(seed: np.ndarray, start: int) -> np.random.Generator:
+    """A generator whose numbers are the keys of the rows from number ``start`` on."""
+    # A key takes one step of the generator.
+    return np.random.Generator(np.random.PCG64(seed).advance(start))
+
+
+def mean_numbers(counts: np.ndarray, size: int) -> np.ndarray:
+    """Numbers (C,) of rows of each class in a sample of so many, before they are whole numbers.
+
+    Parameters
+    ----------
+    counts : (C,) rows of positive weight of each class
+    """
+    share = min(1.0, size / max(1, int(counts.sum())))
+    return share * counts
+
+
+def most_numbers(means: np.ndarray) -> np.ndarray:
+    """What the numbers of rows of least keys among some rows, which will be in the sample, do not exceed."""
+    return np.ceil(means + MARGIN_ERRORS * np.sqrt(means) + MARGIN).astype(int)
+
+
+def whole_numbers(counts: np.ndarray, size: int) -> np.ndarray:
+    """Numbers (C,) of rows of each class in a sample of so many; fractions of rows go to the classes that miss most.
+
+    Of classes that miss as much, to the first ones: their order is that of their first rows.
+    """
+    means = mean_numbers(counts, size)
+    numbers = np.floor(means).astype(int)
+    missing = min(size, int(counts.sum())) - int(numbers.sum())
+    numbers[np.argsort(numbers - means, kind="stable")[:missing]] += 1
+    return numbers
+
+
+def of_least_keys(keys: np.ndarray, rows: Rows, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows (r,) are the so many of each class that have the least keys, and the least key of the others (C,).
+
+    The latter is 1 where there are no others. Rows of weight 0 are never among them.
+    """
+    keep, limits = rows.weight > 0.0, np.ones(len(numbers))
+    for c, number in enumerate(numbers):
+        (of_class,) = np.nonzero(keep & (rows.y == c))
+        if len(of_class) > number:
+            order = np.argsort(keys[of_class], kind="stable")
+            limits[c] = keys[of_class[order[number]]]
+            keep[of_class[order[number:]]] = False
+    return keep, limits
+
+
 class Draw:
     """Draws ``size`` rows from blocks of rows that come one after the other.
 
@@ -49,8 +105,7 @@ class Draw:
         self._parts.append((keys[keep], Rows(*(array[keep] for array in rows))))
         self._n_kept += int(np.count_nonzero(keep))
         if self._n_kept > self._most:
-            means = self._means()
-            self._keep(np.ceil(means + MARGIN_ERRORS * np.sqrt(means) + MARGIN).astype(int))
+            self._keep(most_numbers(mean_numbers(self._counts, self.size)))
             self._most = ROOM * max(self.size, self._n_kept)
 
     @property
@@ -61,29 +116,14 @@ class Draw:
     def sample(self) -> Rows:
         """The rows drawn so far, in their order; all of them, those of weight 0 too, if they are no more than asked."""
         if not self.is_all:
-            means = self._means()
-            numbers = np.floor(means).astype(int)
-            # Fractions of rows: to the classes that miss most.
-            missing = min(self.size, int(self._counts.sum())) - int(numbers.sum())
-            numbers[np.argsort(numbers - means, kind="stable")[:missing]] += 1
-            self._keep(numbers)
+            self._keep(whole_numbers(self._counts, self.size))
         return self._joined()[1]
-
-    def _means(self) -> np.ndarray:
-        """Numbers of rows of each class in a sample of those so far, before they are whole numbers."""
-        share = min(1.0, self.size / max(1, int(self._counts.sum())))
-        return share * self._counts
 
     def _keep(self, numbers: np.ndarray) -> None:
         """So many rows of each class, those of least keys."""
         keys, rows = self._joined()
-        keep = rows.weight > 0.0
-        for c, number in enumerate(numbers):
-            (of_class,) = np.nonzero(keep & (rows.y == c))
-            if len(of_class) > number:
-                order = np.argsort(keys[of_class], kind="stable")
-                self._limits[c] = keys[of_class[order[number]]]
-                keep[of_class[order[number:]]] = False
+        keep, limits = of_least_keys(keys, rows, numbers)
+        self._limits = np.minimum(self._limits, limits)
         self._parts = [(keys[keep], Rows(*(array[keep] for array in rows)))]
         self._n_kept = int(np.count_nonzero(keep))
 

@@ -68,9 +68,17 @@ class ArraySource:
     y : (n,) float64 labels: -1 or +1, or 0, ..., C - 1 for C latent functions; empty to predict
     weight : (n,) float64, positive, or empty for ones
     cache_bytes : int, memory that whitened rows may take
+    first : int, number of the first row, where these are a part of the rows
     """
 
-    def __init__(self, X: Any, y: np.ndarray = NONE, weight: np.ndarray = NONE, cache_bytes: int = CACHE_BYTES):
+    def __init__(
+        self,
+        X: Any,
+        y: np.ndarray = NONE,
+        weight: np.ndarray = NONE,
+        cache_bytes: int = CACHE_BYTES,
+        first: int = 0,
+    ):
         self.X, self.y, self.weight = X, y, weight
         self.n_rows, self.n_features = X.shape
         self.total_weight = float(np.sum(weight)) if len(weight) else float(self.n_rows)
@@ -78,7 +86,8 @@ class ArraySource:
         starts = range(0, self.n_rows, BLOCK_ROWS)
         parts = [slice(start, min(start + BLOCK_ROWS, self.n_rows)) for start in starts]
         self._blocks = [
-            Block(rows.start, X[rows], y[rows], weight[rows], int(share * (rows.stop - rows.start))) for rows in parts
+            Block(first + rows.start, X[rows], y[rows], weight[rows], int(share * (rows.stop - rows.start)))
+            for rows in parts
         ]
 
     def blocks(self) -> Sequence[Block]:

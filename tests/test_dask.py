@@ -1,0 +1,419 @@
+"""Rows on a dask cluster: the fit that they make, however they are divided and whoever works on them, and faults."""
+
+import itertools
+import os
+import pickle
+import tempfile
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pandas as pd
+import pytest
+from dask import array, dataframe
+from dask.delayed import delayed
+from distributed import Client, KilledWorker, LocalCluster
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.approximations.base import Training
+from xgpc.dask import DaskGPClassifier
+from xgpc.inference.ascent import update
+from xgpc.learning import stages
+from xgpc.likelihoods import LIKELIHOODS
+from xgpc.partitions import OverPartitions, in_partition, survey_partitions
+from xgpc.reading import check_streamed, survey
+from xgpc.rows.executor import Threads
+from xgpc.statistics import StatedSites, stated
+
+# What distributed measures of garbage collection can fail in its own callback, which is nobody's error.
+pytestmark = pytest.mark.filterwarnings("ignore:.*GCDiagnosis:pytest.PytestUnraisableExceptionWarning")
+
+KERNEL = ConstantKernel(2.0) * RBF([1.0, 1.5])
+# More than one block, and a small part of the rows below.
+SIZE, N = 1500, 6000
+# Uneven, one of a row, one without any, one of more than two blocks.
+CUTS = (0, 1700, 1701, 1701, 5000, N)
+
+
+def problem(n=N, n_classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    score = X[:, 0] + np.sin(2.0 * X[:, 1]) + 0.5 * rng.normal(size=n)
+    y = np.digitize(score, np.linspace(-1.0, 1.0, n_classes + 1)[1:-1])
+    weight = rng.uniform(0.5, 2.0, n)
+    weight[::7] = 0.0
+    return X, y, weight
+
+
+def options(**given):
+    return {"kernel": KERNEL, "inducing_points": problem()[0][:20], "n_inducing": 20, "random_state": 0, **given}
+
+
+def parts(values, cuts=CUTS):
+    return [values[start:stop] for start, stop in itertools.pairwise(cuts)]
+
+
+def of_unknown_sizes(values, cuts=CUTS):
+    """A dask array whose partitions' sizes are not known before they are computed."""
+    pieces = [delayed(piece) for piece in parts(values, cuts)]
+    shape = (np.nan, *values.shape[1:])
+    return array.concatenate([array.from_delayed(one, shape, values.dtype) for one in pieces], axis=0)
+
+
+def of_known_sizes(values, cuts=CUTS):
+    chunks = tuple(np.diff(cuts).tolist())
+    return array.from_array(values, chunks=(chunks, *((1,) * n for n in values.shape[1:])))
+
+
+def quietly(method, *given):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return method(*given)
+
+
+def assert_same_bits(one, other, X):
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+    assert one.elbo_ == other.elbo_
+    assert one.kernel_ == other.kernel_
+
+
+class InThisProcess:
+    """Partitions that are batches in memory."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def run(self, function, common, each):
+        for number, (batch, one) in enumerate(zip(self.batches, each, strict=True)):
+            with in_partition(number):
+                yield function(batch, pickle.loads(pickle.dumps(common)), one)
+
+
+def local_cluster(n_workers, **given):
+    return LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0", **given)
+
+
+@pytest.fixture(scope="module")
+def connected():
+    with local_cluster(2, processes=False) as cluster, Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(connected):
+    with connected.as_current():
+        yield connected
+
+
+@pytest.fixture
+def small_subset(monkeypatch):
+    monkeypatch.setattr(stages, "LAST_ROWS", SIZE)
+
+
+@pytest.mark.parametrize("kind", ["weights", "neighbours", "learned"])
+def test_few_rows_make_the_fit_of_arrays(client, kind):
+    X, y, weight = problem(2500)
+    given, chosen = (X, y, weight)[: 3 if kind == "weights" else 2], options(optimizer=None, n_neighbors=0)
+    if kind == "neighbours":
+        chosen["n_neighbors"] = 3
+    elif kind == "learned":
+        chosen.update(optimizer="profile", max_iter=5, kernel=None)
+    expected = quietly(GPClassifier(**chosen).fit, *given)
+    model = DaskGPClassifier(**chosen)
+    quietly(model.fit, *(of_known_sizes(one, (0, 900, 900, 2500)) for one in given))
+    assert_same_bits(model, expected, X)
+
+
+@pytest.mark.parametrize("kind", ["learned", "weights", "several classes", "float32", "corrected", "label noise"])
+def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
+    X, y, weight = problem(n_classes=3 if kind == "several classes" else 2)
+    chosen = options(optimizer=None)
+    if kind == "learned":
+        chosen.update(optimizer="profile", max_iter=5, kernel=None)
+    elif kind == "weights":
+        chosen["class_weight"] = "balanced"
+    elif kind == "float32":
+        X = X.astype(np.float32)
+    elif kind == "corrected":
+        chosen["bound"] = "polya-gamma"
+    elif kind == "label noise":
+        chosen["bound"] = "additive-noise"
+    rows = (X, y, weight)[: 3 if kind == "weights" else 2]
+    expected = quietly(GPClassifier(**chosen).fit_batches, [rows])
+    model = quietly(DaskGPClassifier(**chosen).fit, *map(of_unknown_sizes, rows))
+    # The same rows are drawn: what is learned from them is the same.
+    assert model.kernel_ == expected.kernel_
+    np.testing.assert_array_equal(model.inducing_points_, expected.inducing_points_)
+    assert model.n_iter_ == expected.n_iter_
+    assert model.elbo_ == pytest.approx(expected.elbo_, rel=1e-12)
+    is_corrected = kind == "corrected"
+    local = expected.predict_log_proba(X, is_corrected)
+    np.testing.assert_allclose(model.predict_log_proba(X, is_corrected), local, rtol=0.0, atol=1e-10)
+
+
+def test_the_bits_are_those_of_any_number_of_workers(small_subset):
+    X, y, weight = problem()
+    fits = []
+    for n_workers in (1, 2, 3):
+        with local_cluster(n_workers, processes=False) as cluster, Client(cluster, set_as_default=False) as client:
+            model = DaskGPClassifier(**options(optimizer=None, client=client))
+            fits.append(quietly(model.fit, *map(of_known_sizes, (X, y, weight))))
+    assert_same_bits(fits[0], fits[1], X)
+    assert_same_bits(fits[0], fits[2], X)
+
+
+def test_frames(client, small_subset):
+    X, y, weight = problem()
+    table = pd.DataFrame(X, columns=["east", "north"]).assign(label=np.array(["no", "yes"])[y], weight=weight)
+    expected = quietly(
+        GPClassifier(**options(optimizer=None)).fit_batches,
+        [(table[["east", "north"]], table["label"], table["weight"])],
+    )
+    rows = dataframe.from_delayed([delayed(part) for part in parts(table)], meta=table[:0])
+    X_rows = rows[["east", "north"]]
+    model = quietly(DaskGPClassifier(**options(optimizer=None)).fit, X_rows, rows["label"], rows["weight"])
+    assert model.feature_names_in_.tolist() == ["east", "north"]
+    assert model.classes_.tolist() == ["no", "yes"]
+    local = expected.predict_proba(table[["east", "north"]])
+    np.testing.assert_allclose(model.predict_proba(X_rows).compute(), local, rtol=0.0, atol=1e-10)
+    assert model.predict(X_rows).compute().tolist() == expected.predict(table[["east", "north"]]).tolist()
+    with pytest.raises(ValueError, match="other feature names"):
+        model.predict(rows[["north", "east"]])
+
+
+@settings(max_examples=30, deadline=None)
+@drawn(st.lists(st.integers(0, 400), min_size=0, max_size=6), st.integers(2, 4), st.integers(0, 3), st.booleans())
+def test_the_rows_drawn_do_not_depend_on_the_partitions(cuts, n_classes, seed, is_weighted):
+    given = problem(400, n_classes, seed)[: 3 if is_weighted else 2]
+    cuts = (0, *sorted(cuts), 400)
+    batches = list(zip(*(parts(one, cuts) for one in given), strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stages, "LAST_ROWS", 90)
+        one = survey([given], None, np.random.RandomState(seed), lambda: None)
+        partitions = InThisProcess(batches)
+        other, _ = survey_partitions(partitions, is_weighted, np.random.RandomState(seed), lambda: None)
+    for expected, found in zip(one.sample, other.sample, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(one.counts, other.counts)
+    np.testing.assert_allclose(other.weights, one.weights, rtol=1e-14)
+    assert (one.n_rows, one.n_given, one.is_all) == (other.n_rows, other.n_given, other.is_all)
+
+
+def test_any_executor_can_read_the_partitions(small_subset):
+    X, y, weight = problem()
+    model = quietly(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
+    partitions = InThisProcess(list(zip(*(parts(one) for one in (X, y, weight)), strict=True)))
+    found, stream = survey_partitions(partitions, True, np.random.RandomState(0), lambda: check_streamed(model))
+    rows, site = stream(found.class_factors("balanced"), np.array([-1.0, 1.0])), stated_site()
+    with OverPartitions(1) as executor, Threads(2) as threads:
+        one = update(Training(rows, executor), model.posterior_, site)
+        other = update(Training(rows, threads), model.posterior_, site)
+        blocks = executor.map(stated, rows, StatedSites(model.posterior_.belief, site))
+        means = np.concatenate([sites.mean[0] for sites in blocks])
+    assert one.elbo == pytest.approx(other.elbo, rel=1e-12)
+    for mine, theirs in zip(one.target, other.target, strict=True):
+        lower = np.tril if mine.ndim == 2 else np.asarray
+        np.testing.assert_allclose(lower(mine), lower(theirs), rtol=1e-10, atol=1e-8)
+    np.testing.assert_allclose(means, model.predict_latent(X[weight > 0.0])[0], rtol=1e-10, atol=1e-12)
+    numbers = np.array([3, 4000, 3])
+    np.testing.assert_array_equal(rows.sample(numbers).X, X[weight > 0.0][numbers])
+
+
+def stated_site():
+    return LIKELIHOODS["logit"].site("exact", 2, None)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_predictions_are_lazy_and_those_of_the_local_model(client, n_classes):
+    X, y, _ = problem(900, n_classes)
+    model = quietly(
+        DaskGPClassifier(**options(optimizer=None)).fit, of_known_sizes(X, (0, 900)), of_known_sizes(y, (0, 900))
+    )
+    local = model.to_local()
+    assert type(local) is GPClassifier
+    rows = of_known_sizes(X, (0, 300, 300, 301, 900))
+    for method in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
+        expected = getattr(local, method)(X)
+        at_once = getattr(model, method)(X)
+        np.testing.assert_array_equal(at_once, expected)
+        for given in (rows, of_unknown_sizes(X, (0, 300, 300, 301, 900))):
+            lazy = getattr(model, method)(given)
+            assert isinstance(lazy, array.Array)
+            assert (lazy.dtype, lazy.ndim) == (expected.dtype, expected.ndim)
+            np.testing.assert_allclose(lazy.compute(), expected, rtol=0.0, atol=1e-12)
+        assert getattr(model, method)(rows).shape == expected.shape
+    with pytest.raises(ValueError, match="3 features"):
+        model.predict(array.zeros((4, 3)))
+    with pytest.raises(ValueError, match="DaskGPClassifier"):
+        model.predict_latent(rows)
+
+
+def test_fits_of_one_process_refuse_rows_of_dask(client):
+    X, y, _ = problem(200)
+    rows, labels = of_known_sizes(X, (0, 200)), of_known_sizes(y, (0, 200))
+    frame = dataframe.from_pandas(pd.DataFrame(X), npartitions=2)
+    for given in ((rows, labels), (frame, y), (X, labels), (X, y, of_known_sizes(np.ones(200), (0, 200)))):
+        for model in (GPClassifier(), BayesianLinearClassifier()):
+            with pytest.raises(ValueError, match=r"xgpc\.dask\.DaskGPClassifier"):
+                model.fit(*given)
+            assert not hasattr(model, "classes_")
+    fitted = GPClassifier(**options(optimizer=None)).fit(X, y)
+    for given in (rows, frame):
+        with pytest.raises(ValueError, match=r"xgpc\.dask\.DaskGPClassifier"):
+            fitted.predict_proba(given)
+
+
+def bad(kind, folder):
+    """X, y and what the error says, of rows in five partitions."""
+    X, y, _ = problem()
+    if kind == "a feature that is no number":
+        X[1702, 1] = np.nan
+        return of_unknown_sizes(X), of_unknown_sizes(y), "nan in column 1", 3
+    if kind == "a label that is none":
+        y = np.where(np.arange(N) == 5100, np.nan, y)
+        return of_unknown_sizes(X), of_unknown_sizes(y), "missing label", 4
+    if kind == "columns that others have not":
+        pieces = [delayed(part) for part in parts(X)]
+        pieces[4] = delayed(X[5000:, :1])
+        rows = array.concatenate([array.from_delayed(one, (np.nan, 2), X.dtype) for one in pieces])
+        return rows, of_unknown_sizes(y), "1 features, the first partition that has rows 2", 4
+    if kind == "labels of another kind":
+        pieces = [delayed(part) for part in parts(y)]
+        pieces[3] = delayed(y[1701:5000].astype(str))
+        labels = array.concatenate([array.from_delayed(one, (np.nan,), y.dtype) for one in pieces])
+        return of_unknown_sizes(X), labels, "labels that are text", 3
+    if kind == "labels that are too few":
+        return of_unknown_sizes(X), of_unknown_sizes(y, (0, 1700, 1701, 1701, 4990, N)), "one label for each", 3
+    if kind == "other rows each time":
+
+        def fewer(rows):
+            number = len(os.listdir(folder))
+            tempfile.mkstemp(dir=folder)
+            # For X and for y in each pass.
+            return rows[: len(rows) - number // 2]
+
+        pieces = [delayed(part) for part in parts(np.column_stack([X, y]))]
+        pieces[3] = delayed(fewer)(pieces[3])
+        both = array.concatenate([array.from_delayed(one, (np.nan, 3), float) for one in pieces])
+        return both[:, :2], both[:, 2], "the same rows each time", 3
+    both = of_known_sizes(X), of_known_sizes(y)
+    return {
+        "arrays in memory": (X, y, "must be an array, data frame or series of dask; got a ndarray", None),
+        "labels in memory": (both[0], y, "y must be an array, data frame or series of dask", None),
+        "other partitions": (both[0], of_unknown_sizes(y, (0, 10, N)), "5 partitions of rows, y has 2", None),
+        "other numbers of rows": (both[0], both[1][:-1], "6000 rows, y has 5999", None),
+        "one class": (both[0], array.zeros(N, dtype=int, chunks=both[1].chunks), "two classes", None),
+        "no rows": (both[0][:0], both[1][:0], "no rows", None),
+        "one dimension": (both[1], both[1], "two dimensions", None),
+    }[kind]
+
+
+KINDS = (
+    "a feature that is no number", "a label that is none", "columns that others have not", "labels of another kind",
+    "labels that are too few", "other rows each time", "arrays in memory", "labels in memory", "other partitions",
+    "other numbers of rows", "one class", "no rows", "one dimension",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_rows_are_errors_that_name_the_partition(client, small_subset, kind, tmp_path):
+    X, y, message, number = bad(kind, tmp_path)
+    model = DaskGPClassifier(**options(optimizer=None))
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=message) as caught:
+        model.fit(X, y)
+    assert vars(model) == before
+    notes = getattr(caught.value, "__notes__", [])
+    assert notes == ([] if number is None else [f"(partition {number} of the rows, counted from 0)"])
+
+
+def test_what_needs_all_rows_is_refused_of_many(client, small_subset):
+    X, y, _ = problem()
+    with pytest.raises(ValueError, match="n_neighbors"):
+        DaskGPClassifier(**options(n_neighbors=5)).fit(of_known_sizes(X), of_known_sizes(y))
+
+
+def test_frames_that_are_divided_at_other_rows(client):
+    table = pd.DataFrame(problem(300)[0])
+    X, y = (dataframe.from_pandas(table, npartitions=n) for n in (2, 2))
+    y = y[0].repartition(divisions=[0, 10, 299])
+    with pytest.raises(ValueError, match="divided at other rows"):
+        DaskGPClassifier().fit(X, y)
+
+
+def test_without_a_cluster():
+    X, y, _ = problem()
+    with pytest.raises(ValueError, match=r"There is no dask cluster .* distributed\.Client"):
+        DaskGPClassifier().fit(of_known_sizes(X), of_known_sizes(y))
+    with pytest.raises(NotFittedError):
+        DaskGPClassifier().predict(of_known_sizes(X))
+
+
+def test_parameters_copies_and_files(client, tmp_path):
+    model = DaskGPClassifier(**options(client=client, optimizer=None))
+    assert model.get_params().keys() == GPClassifier().get_params().keys() | {"client"} | {
+        name for name in model.get_params() if name.startswith("kernel__")
+    }
+    with pytest.raises(TypeError, match="n_inducting"):
+        DaskGPClassifier(n_inducting=3)
+    copy = clone(model).set_params(tol=1e-3)
+    assert copy.client is client
+    assert (copy.kernel, copy.tol, model.tol) == (KERNEL, 1e-3, 1e-4)
+    assert copy.kernel is not model.kernel
+    X, y, _ = problem(400)
+    model.fit(of_known_sizes(X, (0, 150, 400)), of_known_sizes(y, (0, 150, 400)))
+    expected = model.predict_proba(X)
+    again = pickle.loads(pickle.dumps(model))
+    assert (again.client, model.client) == (None, client)
+    model.save(tmp_path / "model.npz")
+    for other in (again, *(kind.load(tmp_path / "model.npz") for kind in (GPClassifier, DaskGPClassifier))):
+        np.testing.assert_array_equal(other.predict_proba(X), expected)
+    assert not hasattr(model.to_local(), "client")
+    warm = quietly(
+        model.set_params(warm_start=True, max_iter=1).fit, of_known_sizes(X, (0, 400)), of_known_sizes(y, (0, 400))
+    )
+    assert warm.n_iter_ == 1
+
+
+def test_workers_that_die(client, small_subset, tmp_path, monkeypatch):
+    """In one fit several, and every worker that takes up a partition: in processes of their own."""
+    X, y, _ = problem()
+    calm = quietly(DaskGPClassifier(**options(optimizer=None)).fit, of_unknown_sizes(X), of_unknown_sizes(y))
+    folder = str(tmp_path)
+
+    def read(values, name, deaths):
+        number = sum(one.startswith(name) for one in os.listdir(folder))
+        with open(os.path.join(folder, f"{name}-{number}"), "x"):
+            pass
+        if number in deaths or -1 in deaths:
+            os._exit(1)
+        return values
+
+    def rows(name, deaths):
+        pieces = [delayed(read)(part, f"{name}{i}-", deaths if i == 3 else ()) for i, part in enumerate(parts(X))]
+        return array.concatenate([array.from_delayed(one, (np.nan, 2), X.dtype) for one in pieces])
+
+    with ThreadPoolExecutor(1) as thread, local_cluster(2, processes=True) as cluster, Client(cluster) as client:
+        model = DaskGPClassifier(**options(optimizer=None, client=client))
+        # As the rows are counted, and as they are drawn from.
+        quietly(model.fit, rows("stormy", (0, 2)), of_unknown_sizes(y))
+        assert {f"stormy3--{number}" for number in (0, 2, 4)} <= set(os.listdir(folder))
+        assert_same_bits(model, calm, X)
+        before = dict(vars(model))
+        cluster.scheduler.allowed_failures = 1
+        monkeypatch.setattr("xgpc.dask.SECONDS_WITHOUT_WORKERS", 15.0)
+        # A worker that dies as it starts may not be started again: then there are none.
+        with pytest.raises((KilledWorker, RuntimeError)) as caught:
+            # Not in this thread: a fit that hangs is an error after a while.
+            thread.submit(model.fit, rows("deadly", (-1,)), of_unknown_sizes(y)).result(timeout=120)
+        assert "more memory" in "".join([str(caught.value), *caught.value.__notes__])
+        assert vars(model) == before

@@ -3,7 +3,8 @@
 Each fit is of rows in a Parquet file, 28 features in float32, made block by block; 100 inducing points, the kernel
 learned, all else at its defaults, in a process of its own. One reading is the file read in batches and nothing done
 with it; a full pass is (2 n m d + 3 n m^2) flops at the rate of dgemm on so many threads. Memory is the most that the
-process had, imports included; before the fit it has some 150 MB.
+process had, imports included; before the fit it has some 150 MB. Bounds differ, as learning from other samples of these
+rows ends with one, two or three of their three waves.
 """
 
 import multiprocessing
@@ -31,7 +32,7 @@ WRITTEN_ROWS = 100_000
 
 
 def write(path, n):
-    """Classes whose log odds are waves in three of the features, and a product of two others."""
+    """Classes whose log odds are waves in three of the features and a product of two others."""
     import pyarrow
     from pyarrow import parquet
 
@@ -41,7 +42,7 @@ def write(path, n):
         for start in range(0, n, WRITTEN_ROWS):
             rng = np.random.default_rng([0, start])
             X = rng.normal(size=(min(WRITTEN_ROWS, n - start), D)).astype(np.float32)
-            odds = 2.0 * np.sum(np.sin(X[:, :3]), axis=1) + X[:, 3] * X[:, 4]
+            odds = np.sum(np.sin(2.0 * X[:, :3]), axis=1) + X[:, 3] * X[:, 4]
             y = (odds + rng.logistic(size=len(X)) > 0).astype(np.int8)
             columns = [pyarrow.array(column) for column in (*X.T, y)]
             writer.write_table(pyarrow.table(columns, schema=schema))

@@ -99,7 +99,8 @@ class PosteriorClassifier(LatentClassifier):
         ----------
         source : function, iterable, iterator or sequence
             As for ``fit_batches``, or an iterator, as it is read once. Batches are arrays X (r, d), or tuples that
-            begin with one.
+            begin with one. Files with other columns, or in another order, need ``columns`` of ``from_parquet``: the
+            names that the model was fitted to.
 
         Returns
         -------

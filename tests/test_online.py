@@ -6,12 +6,10 @@ import pickle
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
-from sklearn.datasets import load_iris
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
-from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
-from support.reference import SITES, DenseModel, moons
+from support.online import CASES, FIRST, FLOWERS, KERNEL, KINDS, NAMES, SECOND, THIRD, X, model, y
+from support.reference import SITES, DenseModel
 from support.training import training
 
 from xgpc import GPClassifier
@@ -23,28 +21,8 @@ from xgpc.inference.ascent import restated
 from xgpc.inference.correction import correction_terms
 from xgpc.inference.online import posterior_before, restated_sums
 from xgpc.kernels.spec import KernelSpec
-from xgpc.likelihoods import LIKELIHOODS, has_label_noise
+from xgpc.likelihoods import LIKELIHOODS
 from xgpc.statistics import GivenSites
-
-KERNEL = ConstantKernel(3.0) * RBF([1.0, 1.5])
-X, y = moons(160, seed=3)
-FIRST, SECOND, THIRD = slice(0, 60), slice(60, 120), slice(120, 160)
-FLOWERS = StandardScaler().fit_transform(load_iris().data[:, 2:])
-KINDS = load_iris().target
-SHUFFLED = np.random.default_rng(0).permutation(150)
-FLOWERS, KINDS = FLOWERS[SHUFFLED], KINDS[SHUFFLED]
-CASES = [(name, bound, "kernel") for name, one in LIKELIHOODS.items() for bound in one.bounds]
-CASES += [("softmax", "exact", "none"), ("softmax", "additive-noise", "none")]
-NAMES = ["-".join(case) for case in CASES]
-
-
-def model(likelihood="logit", bound="auto", **params):
-    """An estimator of given kernel and inducing points, so that nothing is learned."""
-    rows = FLOWERS if LIKELIHOODS[likelihood].multi_class else X
-    noise = bound != "auto" and has_label_noise(likelihood, bound)
-    given = {"inducing_points": rows[:12], "optimizer": None, "tol": 1e-9, "max_iter": 2000, "random_state": 0}
-    given |= {"label_noise": 0.05} if noise else {}
-    return GPClassifier(KERNEL, likelihood=likelihood, bound=bound, **given | params)
 
 
 def rows_for(likelihood):
@@ -425,152 +403,3 @@ def test_posteriors_of_mini_batches_go_on_and_later_batches_are_whole(tmp_path):
     by_halves = np.tril(one.posterior_.R @ one.posterior_.R.T)
     np.testing.assert_allclose(natural(one)[0], by_halves, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(one.history_["n_rows"], 60)
-
-
-# What is refused, and leaves the estimator as it was.
-
-
-BATCH = {"X": X[SECOND], "y": y[SECOND]}
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"y": np.full(60, 7)}, r"labels \[7\] that are not in classes_ \[0, 1\]"),
-        ({"y": y[SECOND].astype(str)}, r"labels \['0', '1'\] that are not in"),
-        ({"y": np.array([0, "1"] * 30, dtype=object)}, r"labels \['1'\] that are not in"),
-        ({"y": y[SECOND] + 0.5}, r"labels \[0.5, 1.5\] that are not in"),
-        ({"y": y[SECOND][:-1]}, "inconsistent numbers of samples"),
-        ({"X": X[SECOND][:, :1]}, "X has 1 features, but GPClassifier is expecting 2"),
-        ({"X": np.full((60, 2), "a")}, "could not convert string"),
-        ({"X": X[SECOND] * np.nan}, "NaN"),
-        ({"X": X[:0], "y": y[:0]}, "0 sample"),
-        ({"classes": [0, 1, 2]}, r"classes must be None or those of the first call, \[0, 1\]"),
-        ({"classes": ["0", "1"]}, "those of the first call"),
-        ({"classes": [0]}, "two or more"),
-        ({"sample_weight": np.zeros(60)}, "positive weight|non-zero"),
-        ({"sample_weight": -np.ones(60)}, "must not be negative"),
-        ({"forgetting_factor": 1.5}, "forgetting_factor must be a number from 0 to 1; got 1.5"),
-        ({"forgetting_factor": True}, "forgetting_factor"),
-        ({"n_new_inducing": -1}, "n_new_inducing must be an integer that is not negative"),
-    ],
-)
-def test_bad_batches_leave_the_model_as_it_was(given, said):
-    one = model().partial_fit(X[FIRST], y[FIRST])
-    before = dict(vars(one))
-    with pytest.raises(ValueError, match=said):
-        one.partial_fit(**BATCH | given)
-    assert vars(one) == before
-
-
-@pytest.mark.parametrize(
-    ("params", "said"),
-    [
-        ({"n_neighbors": 5}, "n_neighbors=5 needs all rows at once"),
-        ({"inducing_points": "all"}, "full Gaussian process"),
-        ({"class_weight": "balanced"}, "'balanced' needs the number of rows of each class"),
-        ({"max_iter": 0}, "max_iter must be"),
-    ],
-)
-def test_parameters_that_need_all_rows_are_refused_in_every_call(params, said):
-    fresh = model(**params)
-    with pytest.raises(ValueError, match=said):
-        fresh.partial_fit(X[FIRST], y[FIRST])
-    assert not hasattr(fresh, "classes_")
-    one = model().partial_fit(X[FIRST], y[FIRST]).set_params(**params)
-    with pytest.raises(ValueError, match=said):
-        one.partial_fit(X[SECOND], y[SECOND])
-
-
-def test_fits_that_keep_rows_cannot_go_on():
-    full = model(inducing_points="all").fit(X, y).set_params(inducing_points="kmeans")
-    with pytest.raises(ValueError, match="full Gaussian process"):
-        full.partial_fit(X, y)
-    near = quietly(model(n_neighbors=5, n_inducing=8, optimizer="profile", max_iter=5, tol=1e-2), X, y)
-    with pytest.raises(ValueError, match="predicts with 5 neighbours"):
-        near.set_params(n_neighbors=0).partial_fit(X, y)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"y": np.zeros(60, dtype=int)}, "two classes"),
-        ({"y": np.zeros(60, dtype=int), "classes": [0, 1]}, "two classes"),
-        ({"classes": [0, 2]}, r"labels \[1\] that are not in classes_ \[0, 2\]"),
-        ({"classes": [[0, 1]]}, "classes must be a list of all labels"),
-        ({"classes": [0, None]}, "missing"),
-        ({"classes": np.array([0, "1"], dtype=object)}, "all numbers or all strings"),
-    ],
-)
-def test_a_bad_first_batch_leaves_no_fit(given, said):
-    fresh = model()
-    before = dict(vars(fresh))
-    with pytest.raises(ValueError, match=said):
-        fresh.partial_fit(**BATCH | given)
-    assert vars(fresh) == before
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-def test_an_interrupt_leaves_the_model_as_it_was(monkeypatch, is_first):
-    one = model() if is_first else model().partial_fit(X[FIRST], y[FIRST])
-    before = dict(vars(one))
-    calls, honest = [], ascent.update
-
-    def update(*arguments):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return honest(*arguments)
-
-    monkeypatch.setattr(ascent, "update", update)
-    with pytest.raises(KeyboardInterrupt):
-        one.partial_fit(X[SECOND], y[SECOND])
-    assert len(calls) == 3
-    assert vars(one) == before
-
-
-def test_too_few_iterations_are_said_where_the_call_is():
-    one = model().partial_fit(X[FIRST], y[FIRST]).set_params(max_iter=1, tol=1e-12)
-    with pytest.warns(match="max_iter=1 was reached") as caught:
-        one.partial_fit(X[SECOND], y[SECOND])
-    assert not one.converged_
-    assert [warning.filename for warning in caught] == [__file__]
-
-
-def test_rows_that_promise_less_than_the_tolerance_count_all_the_same():
-    one, other = (model(tol=0.1).partial_fit(X, y) for _ in range(2))
-    p = one.predict_proba(X)
-    sure = np.argmax(np.max(p, axis=1))
-    row, label = X[sure : sure + 1], one.classes_[np.argmax(p[sure : sure + 1], axis=1)]
-    before = np.min(one.predict_proba(row))
-    for _ in range(30):
-        one.partial_fit(row, label)
-    other.partial_fit(np.repeat(row, 30, axis=0), np.repeat(label, 30))
-    assert np.min(one.predict_proba(row)) < 0.9 * before
-    assert np.min(one.predict_proba(row)) == pytest.approx(np.min(other.predict_proba(row)), rel=0.1)
-
-
-def test_later_batches_end_in_time():
-    fitted = model(max_time=1e4).partial_fit(X, y)
-    with pytest.warns(ConvergenceWarning, match="max_time"):
-        fitted.set_params(max_time=1e-9).partial_fit(X, 1 - y)
-    assert not fitted.converged_
-    assert np.all(np.isfinite(fitted.predict_proba(X)))
-
-
-def test_a_subclass_may_expose_fewer_parameters():
-    class Small(GPClassifier):
-        def __init__(self, n_inducing=10, random_state=0):
-            super().__init__(n_inducing=n_inducing, random_state=random_state)
-
-    one = Small().partial_fit(X, y).partial_fit(X, y)
-    other = GPClassifier(n_inducing=10, random_state=0).partial_fit(X, y).partial_fit(X, y)
-    assert np.array_equal(one.predict_proba(X), other.predict_proba(X))
-    assert one.n_neighbors == "auto"
-    assert one.optimizer == "profile"
-
-
-@pytest.mark.parametrize("classes", [[0, 1, np.nan], [0, 1, None], [0, 1, 1.5], [0, 1, "a"], [0], 3, [[0, 1]]])
-def test_bad_classes_are_named(classes):
-    with pytest.raises(ValueError, match="classes must be a list"):
-        model().partial_fit(X, y, classes=classes)

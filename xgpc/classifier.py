@@ -372,9 +372,9 @@ class GPClassifier(FittedInSteps):
 
         Of no more than 131 072 rows the fit is that of ``fit``, bit for bit. Of more, kernel and inducing points, and
         how many of these, are learned from so many rows, drawn in the first reading with the classes in proportion;
-        the posterior is that of all rows, by a reading for each step: three to six by the exact bounds of two classes,
-        some ten to thirty of several, seventy by the Polya-Gamma bound. Nothing depends on the sizes of the batches.
-        While a batch is in use a thread reads the next.
+        the posterior is that of all rows, by a reading for each step: few by the exact bounds of two classes, more with
+        several classes, and most by the Polya-Gamma bound, whose steps are short. Nothing depends on the sizes of the
+        batches. While a batch is in use a thread reads the next.
 
         Parameters
         ----------

@@ -297,7 +297,7 @@ def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> Non
 
 def checked_classes(classes: Any) -> np.ndarray:
     """Distinct labels (C,) in order; ValueError unless they are two or more, of one kind."""
-    what = "classes must be a list of all labels that are to come, two or more"
+    what = "classes must be a list of all labels that there are to be, two or more"
     values = list(classes) if np.ndim(np.asarray(classes, dtype=object)) == 1 else []
     if len({isinstance(value, str) for value in values}) > 1:
         raise ValueError(f"{what}, all numbers or all strings; got {classes!r}.")

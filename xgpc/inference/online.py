@@ -54,5 +54,5 @@ def posterior_before(q: SparsePosterior, prior: KernelPrior, forgetting_factor: 
 
 
 def first_step(training: Training, q: KernelPosterior, site: Site) -> KernelPosterior:
-    """q after a natural-gradient step of length one; q itself if that makes no posterior."""
+    """q after a natural-gradient step of length one, which takes a pass; q itself if that makes no posterior."""
     return natural_step(q, next_target(training, update(training, q, site)), 1.0) or q

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from ..kernels.spec import KernelSpec
+from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
 from ..rows.executor import Executor, State, Threads, is_small
 from ..rows.source import ArraySource, RowSource
@@ -328,8 +329,17 @@ def joint_marginals(
     """Mean and variance (r,) or, for the shape of C latent functions, (C, r) at the rows of X (r, d)."""
     source = ArraySource(X, cache_bytes=0)
     mean, variance = np.empty((2, *shape, source.n_rows))
-    # Threads take as long to start as some hundred rows.
-    with Threads(1 if is_small(source, belief) else n_jobs) as executor:
-        for block, (m, v) in zip(source.blocks(), executor.map(marginals, source, belief), strict=True):
-            mean[..., block.rows], variance[..., block.rows] = m.reshape(*shape, -1), v.reshape(*shape, -1)
+
+    def keep(block: Block, found: tuple[np.ndarray, np.ndarray]) -> None:
+        mean[..., block.rows], variance[..., block.rows] = (values.reshape(*shape, -1) for values in found)
+
+    # An executor takes as long to open and close as the prediction of some hundred rows.
+    if is_small(source, belief):
+        with single_threaded_blas():
+            for block in source.blocks():
+                keep(block, marginals(block, belief))
+        return mean, variance
+    with Threads(n_jobs) as executor:
+        for block, found in zip(source.blocks(), executor.map(marginals, source, belief), strict=True):
+            keep(block, found)
     return mean, variance

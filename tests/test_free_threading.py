@@ -8,6 +8,7 @@ from threading import Barrier
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 from support.reference import moons
 
@@ -45,7 +46,7 @@ def test_threads_that_share_a_model_predict_the_same_bits(name):
     """Its first predictions, too, which make what is kept with it."""
     model = MODELS[name].fit(X, labels(name))
     expected = MODELS[name].predict_proba(X)
-    again = GPClassifier(**MODELS[name].get_params()).fit(X, labels(name))
+    again = clone(MODELS[name]).fit(X, labels(name))
     assert {proba.tobytes() for proba in at_once(lambda: again.predict_proba(X))} == {expected.tobytes()}
     assert model.n_neighbors_ == again.n_neighbors_
 
@@ -53,7 +54,7 @@ def test_threads_that_share_a_model_predict_the_same_bits(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_threads_that_fit_at_the_same_time_make_the_same_bits(name):
     def fit():
-        model = GPClassifier(**MODELS[name].get_params()).fit(X, labels(name))
+        model = clone(MODELS[name]).fit(X, labels(name))
         return np.float64(model.elbo_).tobytes() + model.predict_proba(X).tobytes()
 
     assert len(set(at_once(fit))) == 1

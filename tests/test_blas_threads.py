@@ -243,3 +243,22 @@ def test_forked_children_have_the_limits_of_before(two_threads):
     leave.set()
     worker.join()
     assert threads_of_blas() == two_threads
+
+
+def test_another_threads_algebra_is_right_during_fits_and_as_before_after_them(two_threads):
+    """It has one thread meanwhile, as the number is the process's; results do not depend on it but for rounding."""
+    A = np.random.default_rng(0).normal(size=(300, 300))
+    expected, stop, during = A @ A, threading.Event(), []
+
+    def other():
+        while not stop.is_set() or not during:
+            during.append(float(np.max(np.abs(A @ A - expected))))
+
+    worker = threading.Thread(target=other)
+    worker.start()
+    bits("learned")
+    stop.set()
+    worker.join()
+    assert max(during) < 1e-11
+    assert threads_of_blas() == two_threads
+    np.testing.assert_allclose(A @ A, expected, rtol=0.0, atol=1e-11)

@@ -32,7 +32,7 @@ def test_what_is_shared_imports_no_test_module(path):
 LAYERS = (
     ("__main__",),
     ("app",),
-    ("dask", "gibbs"),
+    ("dask", "gibbs", "onnx"),
     ("__init__",),
     ("classifier", "linear"),
     ("steps",),
@@ -47,7 +47,7 @@ LAYERS = (
     ("rows",),
     ("likelihoods", "kernels"),
     ("plotting",),
-    ("catalogue", "ranges", "files", "archive", "metrics"),
+    ("catalogue", "ranges", "files", "archive", "metrics", "names"),
 )
 
 

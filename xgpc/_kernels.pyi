@@ -7,8 +7,11 @@ class InducingKernel:
     n_inducing: int
     n_terms: int
     n_factors: int
-    family: np.ndarray
     variance: np.ndarray
+    noise: np.ndarray
+    term: np.ndarray
+    family: np.ndarray
+    shape: np.ndarray
     inverse_length_scale: np.ndarray
     inducing_points: np.ndarray
     scaled_inducing_points: np.ndarray

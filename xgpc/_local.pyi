@@ -10,8 +10,26 @@ LINKS: dict[str, int]
 
 class Support:
     def __init__(self, kernel: InducingKernel, *arrays: np.ndarray) -> None: ...
-    def condition(self, *arrays: Any) -> None: ...
-    def pull_back(self, *arrays: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+    def condition(
+        self,
+        x: np.ndarray,
+        a: np.ndarray,
+        residual: np.ndarray,
+        index: np.ndarray,
+        n_earlier: np.ndarray | None,
+        found: list[Any],
+    ) -> None: ...
+    def pull_back(
+        self,
+        x: np.ndarray,
+        a: np.ndarray,
+        residual: np.ndarray,
+        index: np.ndarray,
+        n_earlier: np.ndarray | None,
+        given: list[Any],
+        outputs: list[Any],
+        d_a: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
 
 def cavity_scores(
     link: int, mean: np.ndarray, variance: np.ndarray, y: np.ndarray

@@ -2,15 +2,35 @@ from typing import Any
 
 import numpy as np
 
+from ._engine import Site, Workspace
+
 SCHEDULES: dict[str, int]
 RATE_FLOOR: float
 AVERAGE_POWER: float
 
 class NaturalGradient:
     n_inducing: int
+    n_latents: int
     iteration: int
     steps: int
     average: np.ndarray
     mean_direction: np.ndarray
     def __init__(self, n_inducing: int, n_latents: int, eta: np.ndarray, schedule: int, a: float, b: float) -> None: ...
-    def run(self, *args: Any) -> int: ...
+    def run(
+        self,
+        kernels: list[Any],
+        X: np.ndarray,
+        order: np.ndarray,
+        batch: int,
+        Linv: np.ndarray,
+        site: Site,
+        y: np.ndarray,
+        weight: np.ndarray,
+        n_total: float,
+        work: Workspace,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        rate: np.ndarray,
+        change: np.ndarray,
+        log_likelihood: np.ndarray,
+    ) -> int: ...

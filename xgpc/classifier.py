@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
+from .names import BoundName, ClassWeight, LearningRate, LikelihoodName, OptimizerName, Points, PointsName, ShareName
 from .steps import FittedInSteps
 from .validation import check_parameters, check_stream
 
@@ -206,23 +207,23 @@ class GPClassifier(FittedInSteps):
         self,
         kernel: Kernel | None = None,
         *,
-        likelihood: str = "logit",
-        bound: str = "auto",
-        n_inducing: int | str = "auto",
-        n_neighbors: int | str = "auto",
+        likelihood: LikelihoodName = "logit",
+        bound: BoundName = "auto",
+        n_inducing: int | Literal["auto"] = "auto",
+        n_neighbors: int | Literal["auto"] = "auto",
         query_split: Any = None,
-        inducing_points: str | ArrayLike = "kmeans",
-        optimizer: str | None = "profile",
+        inducing_points: PointsName | Points = "kmeans",
+        optimizer: OptimizerName | None = "profile",
         learn_inducing: bool = True,
         n_restarts_optimizer: int = 0,
-        subset_sizes: str | Sequence[int] | None = "auto",
-        share: str = "auto",
-        label_noise: str | float = "learn",
+        subset_sizes: Literal["auto"] | Sequence[int] | None = "auto",
+        share: ShareName = "auto",
+        label_noise: Literal["learn"] | float = "learn",
         batch_size: int | None = None,
-        learning_rate: str | float | tuple[float, float] = "adaptive",
+        learning_rate: LearningRate = "adaptive",
         max_iter: int = 200,
         tol: float = 1e-4,
-        class_weight: dict[Any, float] | str | None = None,
+        class_weight: ClassWeight | None = None,
         warm_start: bool = False,
         max_time: float | None = None,
         keep_on_interrupt: bool = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +24,7 @@ from .inference.history import History
 from .inference.mini_batch import Epochs, learning_rate_schedule
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS
+from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodName
 from .ranges import check_latent, largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
@@ -116,16 +117,16 @@ class BayesianLinearClassifier(LatentClassifier):
 
     def __init__(
         self,
-        likelihood: str = "logit",
+        likelihood: LinearLikelihoodName = "logit",
         *,
-        bound: str = "auto",
-        prior_variance: str | float = "auto",
+        bound: LinearBoundName = "auto",
+        prior_variance: Literal["auto"] | float = "auto",
         fit_intercept: bool = True,
         batch_size: int | None = None,
-        learning_rate: str | float | tuple[float, float] = "adaptive",
+        learning_rate: LearningRate = "adaptive",
         max_iter: int = 200,
         tol: float = 1e-4,
-        class_weight: dict[Any, float] | str | None = None,
+        class_weight: ClassWeight | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,

@@ -8,6 +8,20 @@ cdef extern from "vmath.h" nogil:
 cdef extern from "sites.h" nogil:
     void xg_logistic_normal_mean_array(Py_ssize_t n, const double* m, const double* v, double* out)
 
+cdef extern from *:
+    """
+    #include "coefficients.h"
+    #define XG_PAIR(weight, variance) {weight, variance},
+    static const double xg_logistic_mixture[][2] = {XG_LOGISTIC_MIXTURE(XG_PAIR)};
+    #define XG_LOGISTIC_MIXTURE_SIZE (sizeof xg_logistic_mixture / sizeof xg_logistic_mixture[0])
+    """
+    const double[1][2] xg_logistic_mixture
+    const Py_ssize_t XG_LOGISTIC_MIXTURE_SIZE
+
+# sigma(f) = sum_k p_k Phi(f / sqrt(v_k)): p_k and v_k of each k
+LOGISTIC_MIXTURE = tuple((xg_logistic_mixture[k][0], xg_logistic_mixture[k][1])
+                         for k in range(XG_LOGISTIC_MIXTURE_SIZE))
+
 
 def logistic_normal_mean(const double[::1] mean, const double[::1] variance):
     """E[sigma(f)], f ~ N(mean, variance), elementwise."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +11,7 @@ from uuid import uuid4
 import numpy as np
 from scipy.linalg import lapack
 
+from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
@@ -24,23 +23,10 @@ from ..statistics import Basis, Belief, GivenSites, Predictor, StatedSites, marg
 Natural = tuple[np.ndarray, np.ndarray]
 
 
-_numbers = itertools.count()
-_process = uuid4().hex
-
-
-def _after_fork() -> None:
-    """A forked child has the parent's counter, and must not make its keys."""
-    global _process
-    _process = uuid4().hex
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 def new_key() -> str:
-    """A key that no other value has, in no process: ``dataclasses.replace`` makes another, copies keep theirs."""
-    return f"{_process}-{next(_numbers)}"
+    """A key that no other value has, in no process or thread: ``dataclasses.replace`` makes another, copies keep
+    theirs."""
+    return uuid4().hex
 
 
 class Value:
@@ -245,6 +231,25 @@ class Posterior(Protocol):
         """The linear term that a precision, as in ``natural``, has at the mean."""
 
 
+@dataclass(frozen=True, eq=False)
+class CovarianceForm:
+    """Marginals of a latent function as forms of its prior covariances k = k(Z, x) with points Z.
+
+    Mean ``weights . k``, variance ``max(k(x, x) - |explained k|^2, 0) + |added k|^2``, noise included in k(x, x).
+
+    Attributes
+    ----------
+    core : compiled kernel at Z (m, d)
+    weights : (m,)
+    explained, added : (r, m) and (s, m)
+    """
+
+    core: InducingKernel
+    weights: np.ndarray
+    explained: np.ndarray
+    added: np.ndarray
+
+
 class KernelPosterior(Posterior, Protocol):
     """q under a ``KernelPrior``."""
 
@@ -289,6 +294,9 @@ class KernelPosterior(Posterior, Protocol):
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """What, with the kernels, it can be made of again: points "Z", natural parameters "eta" and "h"."""
+
+    def covariance_forms(self) -> list[CovarianceForm]:
+        """The marginals of each latent function in its covariances; what several share is the same object."""
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (r,) or (C, r) at the rows of X (r, d)."""

@@ -28,7 +28,17 @@ from ..kernels.spec import KernelGradient, KernelSpec
 from ..rows.executor import Threads
 from ..rows.source import ArraySource
 from ..statistics import GivenSites, StatedSites
-from .base import Grouped, KernelPrior, Natural, Training, Value, cholesky_and_inverse, joint_marginals, new_key
+from .base import (
+    CovarianceForm,
+    Grouped,
+    KernelPrior,
+    Natural,
+    Training,
+    Value,
+    cholesky_and_inverse,
+    joint_marginals,
+    new_key,
+)
 from .full_rows import (
     DistinctRows,
     Explained,
@@ -310,6 +320,11 @@ class FullPosterior(Value):
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         return {"Z": self.prior.Z, "eta": self.precision, "h": self.linear}
+
+    def covariance_forms(self) -> list[CovarianceForm]:
+        """Mean alpha.k, variance k(x, x) - |H k|^2 + |N k|^2 of each latent function."""
+        each = zip(_each(self.prior, self.alpha), _rows(self.alpha), self.factors, strict=True)
+        return [CovarianceForm(group.core, alpha, factor.H, factor.N) for group, alpha, factor in each]
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d); O(C r n^2)."""

@@ -167,7 +167,7 @@ class Neighbourhoods:
         """The rows, as blocks to work on."""
         return ArraySource(self.rows.a, cache_bytes=0)
 
-    def arguments(self, block: Block) -> tuple[object, ...]:
+    def arguments(self, block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
         """Rows of a block as the compiled functions take them."""
         here, rows = block.rows, self.rows.part(block.rows)
         n_earlier = None if self.n_earlier is None else np.ascontiguousarray(self.n_earlier[here])

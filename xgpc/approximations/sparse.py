@@ -17,12 +17,25 @@ from ..rows.block import Block, Sites
 from ..rows.executor import Cost, lower_triangles, workspace
 from ..rows.source import Picked
 from ..statistics import Basis, Contraction, GivenSites, StatedSites, gradient
-from .base import Grouped, KernelPrior, Natural, Training, Value, cholesky_and_inverse, joint_marginals, new_key
+from .base import (
+    CovarianceForm,
+    Grouped,
+    KernelPrior,
+    Natural,
+    Training,
+    Value,
+    cholesky_and_inverse,
+    joint_marginals,
+    new_key,
+)
 
 # Relative to the mean diagonal of k(Z, Z). Least jitter at which the Cholesky factorisation of a smooth kernel's
 # matrix succeeds in float64 with room to spare; escalated tenfold, at most so often, when it does not.
 JITTER = 1e-6
 JITTER_ESCALATIONS = 5
+# What compiled functions of a block begin with: kernel, rows, memory for whitened rows and whether it has them, first
+# row and end, L^{-1}.
+Head = tuple[InducingKernel, np.ndarray, np.ndarray, bool, int, int, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +68,7 @@ class InducingBasis:
         core, _, _ = self.parts[0]
         return workspace(n, core.n_inducing, core.n_features, self.n_latents)
 
-    def _each(self, block: Block) -> Iterator[tuple[InducingKernel, tuple[Any, ...], slice, Workspace]]:
+    def _each(self, block: Block) -> Iterator[tuple[InducingKernel, Head, slice, Workspace]]:
         """Of each kernel: that, what compiled functions of a block begin with, its latent functions, and scratch."""
         n, work = len(block), self._scratch(len(block))
         with block.whitened(self.key, len(self.parts), n * work.n_inducing) as (caches, cached):
@@ -68,12 +81,24 @@ class InducingBasis:
 
     def update(self, block: Block, belief: GaussianBelief, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
         n = len(block)
-        mean, variance, precision, linear = sites = np.empty((4, self.n_latents, n))
+        mean, variance, precision, linear = np.empty((4, self.n_latents, n))
         if len(self.parts) == 1:
             P, h = self._zeros()
             for _, head, _, work in self._each(block):
                 total = _engine.update_block(
-                    *head, belief.Rinv, belief.w, site, block.y, block.weight, work, *sites, P, h
+                    *head,
+                    belief.Rinv,
+                    belief.w,
+                    site,
+                    block.y,
+                    block.weight,
+                    work,
+                    mean,
+                    variance,
+                    precision,
+                    linear,
+                    P,
+                    h,
                 )
         else:
             mean, variance = self.marginals(block, belief)
@@ -411,6 +436,15 @@ class SparsePosterior(Value):
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         return {"Z": self.prior.Z, "eta": np.tril(self.P), "h": self.h}
+
+    def covariance_forms(self) -> list[CovarianceForm]:
+        """a = L^{-1} k: mean w.a, variance k(x, x) - |a|^2 + |R^{-1} a|^2 of each latent function; O(C m^3)."""
+        Rinv, w = self.stacked()
+        groups = self.prior.groups * len(w) if len(self.prior.groups) == 1 else self.prior.groups
+        return [
+            CovarianceForm(group.core, group.Linv.T @ w[c], group.Linv, Rinv[c] @ group.Linv)
+            for c, group in enumerate(groups)
+        ]
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (n,) or (C, n) of the latent functions at the rows of X (n, d); O(n (C m^2 + m d))."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from threading import Event
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -27,6 +27,7 @@ from ..estimator import LatentClassifier
 from ..kernels.spec import KernelSpec
 from ..likelihoods import LIKELIHOODS
 from ..likelihoods.binary import logit_log_probabilities
+from ..names import Points
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Executor
@@ -185,7 +186,7 @@ class GibbsClassifier(LatentClassifier):
         self,
         kernel: Kernel | None = None,
         *,
-        inducing_points: str | ArrayLike = "all",
+        inducing_points: Literal["all"] | Points = "all",
         n_samples: int = 1000,
         thin: int = 10,
         n_warmup: int = 20,

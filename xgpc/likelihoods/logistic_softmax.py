@@ -13,7 +13,7 @@ from .largest import BLOCK
 
 
 @lru_cache(maxsize=8)
-def _normal_points(n_classes: int) -> np.ndarray:
+def normal_points(n_classes: int) -> np.ndarray:
     """(n_classes, 512) standard normal values: a scrambled Sobol sequence and its mirror image."""
     from scipy.stats import qmc
 
@@ -33,7 +33,7 @@ def logistic_softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -
     With S the sum over the other classes, sigma / (sigma + S) = sigma(f_y + log(1 + 1/S)) / (1 + S): the mean over f_y
     is the logit's, and only the others' is one over fixed quasi-random points.
     """
-    points, sd = _normal_points(mean.shape[1]), np.sqrt(variance)
+    points, sd = normal_points(mean.shape[1]), np.sqrt(variance)
     value = np.empty(mean.shape)
     step = max(1, BLOCK // points.size)
     for start in range(0, len(mean), step):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr
@@ -32,7 +33,14 @@ def _normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return log_cdf, np.where(left, -log_ratio, -square - log_cdf) - np.log(scale * np.sqrt(2.0 * np.pi))
 
 
+# What a latent value's variance with its noise counts as at least, in squares of the latent values' unit.
+LEAST_VARIANCE = 1e-12
 NORMAL = Family(_normal_terms, _normal_logs, lambda u, scale: log_ndtr(-u / scale))
+
+
+def normal_reach(scale: Any) -> tuple[Any, Any]:
+    """How far below and above the means normal values of these scales matter: an array's or a tensor's."""
+    return 9.0 * scale, 7.0 * scale
 
 
 def multinomial_log_probabilities(
@@ -52,9 +60,8 @@ def multinomial_log_probabilities(
     noise_variance : 0, 1 or 1.702^2 as for two classes; with the variance it counts as 1e-12 at least
     delta : in [0, 1)
     """
-    scale = np.sqrt(np.maximum(variance + noise_variance, 1e-12))
-    reach = 9.0 * scale, 7.0 * scale
-    value = largest_log_probabilities(mean, scale, reach, NORMAL)
+    scale = np.sqrt(np.maximum(variance + noise_variance, LEAST_VARIANCE))
+    value = largest_log_probabilities(mean, scale, normal_reach(scale), NORMAL)
     with np.errstate(divide="ignore"):
         others = np.log(-np.expm1(np.minimum(value, 0.0))) - np.log(mean.shape[1] - 1.0)
         return np.logaddexp(np.log1p(-delta) + value, np.log(delta) + others)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
@@ -54,7 +55,7 @@ def _gumbel_normal_row(ratio: float, x: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 @lru_cache(maxsize=1)
-def _gumbel_normal_tables() -> np.ndarray:
+def gumbel_normal_tables() -> np.ndarray:
     """Spline coefficients (2, RHO_NODES + 2, X_NODES + 2) of psi and slope, mirrored by one row and column."""
     x = np.linspace(X_LOW, X_HIGH, X_NODES)
     ratios = 1.0 - (1.0 - np.linspace(0.0, 1.0, RHO_NODES)) ** 2
@@ -104,7 +105,7 @@ def _gumbel_normal(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.nda
     ratio = np.minimum(np.sqrt(GUMBEL_VARIANCE) / scales, 1.0)
     row = (1.0 - np.sqrt(1.0 - ratio)) * (RHO_NODES - 1)
     flat = np.ascontiguousarray(u).reshape(-1, n)
-    psi, slope = gumbel_normal(_gumbel_normal_tables(), X_LOW, X_HIGH, flat, np.ascontiguousarray(scales), row)
+    psi, slope = gumbel_normal(gumbel_normal_tables(), X_LOW, X_HIGH, flat, np.ascontiguousarray(scales), row)
     return psi.reshape(u.shape), slope.reshape(u.shape)
 
 
@@ -128,6 +129,14 @@ def _gumbel_normal_survival(u: np.ndarray, scale: np.ndarray) -> np.ndarray:
 GUMBEL_NORMAL = Family(_gumbel_normal_terms, _gumbel_normal_logs, _gumbel_normal_survival)
 
 
+def gumbel_reach(sd: Any) -> tuple[Any, Any]:
+    """How far below and above the means of f, of these standard deviations, f + g matters: an array's or a tensor's.
+
+    log H(-reach) < -39 and 1 - H(reach) < 4e-9, by splitting between f and g.
+    """
+    return 3.7 + 8.95 * sd, 20.0 + 6.0 * sd
+
+
 def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """log E[softmax(f)], (n, C), for f ~ N(mean, diag(variance)).
 
@@ -141,9 +150,7 @@ def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndar
     The Gumbel distribution of g makes softmax(f)_y the probability that f_y + g_y is the largest.
     """
     sd, scale = np.sqrt(variance), np.sqrt(variance + GUMBEL_VARIANCE)
-    # log H(-reach) < -39 and 1 - H(reach) < 4e-9, by splitting between f and g.
-    reach = 3.7 + 8.95 * sd, 20.0 + 6.0 * sd
-    value = largest_log_probabilities(mean, scale, reach, GUMBEL_NORMAL)
+    value = largest_log_probabilities(mean, scale, gumbel_reach(sd), GUMBEL_NORMAL)
     certain = ~np.any(variance, axis=1)
     value[certain] = log_softmax(mean[certain], axis=1)
     return value

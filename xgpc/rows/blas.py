@@ -1,4 +1,9 @@
-"""The process's BLAS libraries held at one thread: the threads over blocks of rows are ours."""
+"""The process's BLAS libraries held at one thread: the threads over blocks of rows are ours.
+
+OpenBLAS, BLIS and MKL as threadpoolctl knows them have a number of threads for the process, not one for each thread.
+While a fit runs, other threads' calls of BLAS have one thread, too: what they compute is right. Afterwards every
+library has the number that it had.
+"""
 
 from __future__ import annotations
 

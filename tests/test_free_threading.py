@@ -1,0 +1,71 @@
+"""Threads that share a model or fit at the same time, with and without a global interpreter lock."""
+
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF
+from support.reference import moons
+
+from xgpc import GPClassifier
+from xgpc.approximations.base import new_key
+
+THREADS = 8
+X, TWO = moons(300)
+MODELS = {
+    "sparse": GPClassifier(4.0 * RBF(), n_inducing=30, optimizer=None, random_state=0),
+    "several classes": GPClassifier(4.0 * RBF(), n_inducing=20, optimizer=None, random_state=0),
+    "full": GPClassifier(4.0 * RBF(), inducing_points="all", optimizer=None),
+    "neighbours": GPClassifier(4.0 * RBF(), n_inducing=20, n_neighbors=8, optimizer=None, random_state=0),
+}
+
+
+def labels(name):
+    return TWO + (X[:, 0] > 1.0) if name == "several classes" else TWO
+
+
+def at_once(function):
+    """What each of some threads makes of the same call, all begun together."""
+    barrier = Barrier(THREADS)
+
+    def call(number):
+        barrier.wait()
+        return function()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(call, range(THREADS)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_threads_that_share_a_model_predict_the_same_bits(name):
+    """Its first predictions, too, which make what is kept with it."""
+    model = MODELS[name].fit(X, labels(name))
+    expected = MODELS[name].predict_proba(X)
+    again = clone(MODELS[name]).fit(X, labels(name))
+    assert {proba.tobytes() for proba in at_once(lambda: again.predict_proba(X))} == {expected.tobytes()}
+    assert model.n_neighbors_ == again.n_neighbors_
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_threads_that_fit_at_the_same_time_make_the_same_bits(name):
+    def fit():
+        model = clone(MODELS[name]).fit(X, labels(name))
+        return np.float64(model.elbo_).tobytes() + model.predict_proba(X).tobytes()
+
+    assert len(set(at_once(fit))) == 1
+
+
+def test_threads_make_keys_of_their_own():
+    found = at_once(lambda: [new_key() for _ in range(2000)])
+    assert len(set().union(*found)) == 2000 * THREADS
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this interpreter has the lock in any case")
+def test_the_core_does_not_enable_the_lock(tmp_path):
+    script = "import sys, xgpc, xgpc._full, xgpc._gumbel, xgpc._local, xgpc._svi; sys.exit(sys._is_gil_enabled())"
+    assert subprocess.run([sys.executable, "-W", "error", "-c", script], cwd=tmp_path).returncode == 0

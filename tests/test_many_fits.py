@@ -1,0 +1,59 @@
+"""Fits by the hundred in one process: memory does not grow with them."""
+
+import gc
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF
+
+from xgpc import BayesianLinearClassifier, GPClassifier
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(100, 3))
+TWO = (X[:, 0] + np.sin(2.0 * X[:, 1]) > 0.0).astype(int)
+THREE = TWO + (X[:, 2] > 1.0)
+GIVEN = {"kernel": 4.0 * RBF(), "n_inducing": 12, "optimizer": None, "random_state": 0}
+KINDS = {
+    "sparse": (GPClassifier(**GIVEN), TWO),
+    "threads": (GPClassifier(**GIVEN, n_jobs=2), TWO),
+    "full": (GPClassifier(4.0 * RBF(), inducing_points="all", optimizer=None), TWO),
+    "several classes": (GPClassifier(**GIVEN), THREE),
+    "mini-batches": (GPClassifier(**GIVEN, batch_size=40, max_iter=3), TWO),
+    "neighbours": (GPClassifier(**GIVEN, n_neighbors=5), TWO),
+    "learned": (GPClassifier(n_inducing=8, n_neighbors=0, max_iter=2, random_state=0), TWO),
+    "linear": (BayesianLinearClassifier(), TWO),
+    "failed": (GPClassifier(4.0 * RBF(), n_inducing=0), TWO),
+}
+# The first load modules and make tables. A model and its arrays are ten kB and more; NumPy's lists of free memory,
+# which fill up over the first hundreds of fits and then grow no more, come to less than a kB for each.
+FIRST, FITS, KEPT = 5, 35, 2000
+
+
+def fit(model, y, times):
+    for _ in range(times):
+        try:
+            model.fit(X, y).predict_proba(X)
+        except ValueError:
+            assert model.n_inducing == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_does_not_grow_with_the_number_of_fits(kind):
+    model, y = KINDS[kind]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fit(model, y, FIRST)
+        tracemalloc.start()
+        try:
+            fit(model, y, 2)
+            gc.collect()
+            before, _ = tracemalloc.get_traced_memory()
+            fit(model, y, FITS)
+            gc.collect()
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert after - before < KEPT * FITS

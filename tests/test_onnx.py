@@ -1,0 +1,188 @@
+"""ONNX models: what onnxruntime computes of them is what the classifiers predict."""
+
+import warnings
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, RationalQuadratic, WhiteKernel
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from support.reference import moons
+
+from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc._kernels import FAMILIES
+from xgpc.likelihoods import LIKELIHOODS, record_of
+from xgpc.onnx import to_onnx
+from xgpc.onnx.export import IR_VERSION, OPSET
+from xgpc.onnx.graph import Graph, Tensor
+from xgpc.onnx.latent import PROFILES
+from xgpc.onnx.links import Latent, probabilities
+
+ATOL = 1e-5
+X, TWO = moons(80)
+THREE = TWO + (X[:, 0] > 1.0)
+# Near the training rows, and far from them.
+ROWS = np.concatenate([X[::3], 4.0 * X[::3] + 1.0])
+KERNELS = {
+    "rbf": RBF([0.7, 1.5]),
+    "matern 1/2": 2.0 * Matern(0.8, nu=0.5),
+    "matern 3/2 and noise": Matern(0.8, nu=1.5) + WhiteKernel(0.3),
+    "matern 5/2, power": Matern([0.5, 2.0], nu=2.5) ** 2,
+    "rational quadratic": ConstantKernel(3.0) ** 0.5 * RationalQuadratic(0.8, 1.3) + ConstantKernel(0.5),
+    "dot product, with noise": DotProduct(0.5) * RBF() + WhiteKernel(0.1) * DotProduct(0.2),
+    "power of a sum": (RBF() + DotProduct(0.0, "fixed")) ** 2,
+}
+RECORDS = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
+
+
+def run(model, rows, dtype="float64"):
+    """Labels and probabilities by onnxruntime."""
+    return run_model(to_onnx(model, dtype), ["label", "probabilities"], X=rows.astype(dtype))
+
+
+def run_model(model, names, **inputs):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(names, inputs)
+
+
+def assert_predicts_as(model, rows=ROWS, dtype="float64", atol=ATOL):
+    labels, proba = run(model, rows, dtype)
+    expected = model.predict_proba(rows.astype(dtype))
+    assert proba.dtype == dtype
+    np.testing.assert_allclose(proba, expected, rtol=0.0, atol=atol)
+    # Where rounding does not decide.
+    clear = np.diff(np.sort(expected, axis=1)[:, -2:], axis=1)[:, 0] > atol
+    assert clear.sum() > len(rows) / 3
+    assert labels[clear].tolist() == model.predict(rows)[clear].tolist()
+
+
+def fitted(kernel, y, **parameters):
+    model = GPClassifier(kernel, **{"n_inducing": 12, "optimizer": None, "random_state": 0, **parameters})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(X, y)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    "parameters", [{}, {"share": "none"}, {"inducing_points": "all"}], ids=["sparse", "separate", "full"]
+)
+def test_every_kernel(name, parameters):
+    y = THREE if parameters.get("share") == "none" else TWO
+    assert_predicts_as(fitted(KERNELS[name], y, **parameters), atol=1e-7)
+
+
+def test_every_family_has_a_profile():
+    assert PROFILES.keys() == FAMILIES.keys()
+
+
+@pytest.mark.parametrize(("likelihood", "bound"), RECORDS)
+def test_every_likelihood(likelihood, bound):
+    for y in (TWO, THREE):
+        if len(np.unique(y)) == 2 or LIKELIHOODS[likelihood].multi_class:
+            model = fitted(20.0 * RBF(0.7), y, likelihood=likelihood, bound=bound, max_iter=20)
+            assert_predicts_as(model)
+
+
+@pytest.mark.parametrize("likelihood", ["softmax", "multinomial-probit", "logistic-softmax"])
+def test_many_classes(likelihood):
+    y = np.arange(len(X)) % 12
+    assert_predicts_as(fitted(30.0 * RBF(0.2), y, likelihood=likelihood, max_iter=5), ROWS[:20])
+
+
+def link(record, mean, variance, delta):
+    """Probabilities from latent means and variances by the graph alone."""
+    graph, n_latents = Graph(), mean.shape[1]
+    latent = Latent(Tensor(graph, "mean"), Tensor(graph, "variance"), n_latents)
+    graph.named(probabilities(record, latent, delta), "probabilities")
+    given = [helper.make_tensor_value_info(n, TensorProto.DOUBLE, ["rows", n_latents]) for n in ("mean", "variance")]
+    out = helper.make_tensor_value_info("probabilities", TensorProto.DOUBLE, None)
+    made = helper.make_graph(graph.nodes, "link", given, [out], graph.constants)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    return run_model(model, ["probabilities"], mean=mean, variance=variance)[0]
+
+
+@pytest.mark.parametrize(("likelihood", "bound"), RECORDS)
+def test_links_of_any_latent_values(likelihood, bound):
+    """Variances of every size, in each row or in all, and none; probabilities of two classes in the tails, too."""
+    record, rng = record_of(likelihood, bound), np.random.default_rng(0)
+    delta = 0.03 if record.has_label_noise else None
+    for C in (2, 3, 11) if record.is_multi_class else (1,):
+        size = 10.0 ** rng.uniform(-6.0, 5.0, (60, C))
+        size[::3] = size[::3, :1]
+        mean = np.sqrt(1.0 + size) * rng.normal(size=size.shape) * 2.0
+        variance = np.where(np.arange(60)[:, None] % 10, size, 0.0)
+        log_p = record.log_probabilities(*(a if record.is_multi_class else a[:, 0] for a in (mean, variance)), delta)
+        found = link(record, mean, variance, delta)
+        np.testing.assert_allclose(found, np.exp(log_p), rtol=0.0, atol=ATOL)
+        if not record.is_multi_class:
+            usual = log_p > -300.0
+            np.testing.assert_allclose(np.log(found[usual]), log_p[usual], rtol=1e-6, atol=1e-6)
+    assert np.all(np.isfinite(found))
+
+
+@pytest.mark.parametrize("labels", [TWO, TWO.astype(bool), TWO * 2.0, np.array(["no", "yes"])[TWO],
+                                    np.array(["no", "yes"], dtype=object)[TWO], TWO.astype(np.uint8)])  # fmt: skip
+def test_labels_of_any_type(labels):
+    assert_predicts_as(fitted(RBF(0.5), labels))
+
+
+def test_single_precision_is_for_input_and_output_alone():
+    assert_predicts_as(fitted(20.0 * RBF(0.5), TWO), dtype="float32", atol=1e-6)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("shape", [(80, 2), (20, 30)], ids=["tall", "wide"])
+@pytest.mark.parametrize("likelihood", ["logit", "probit", "svm"])
+def test_linear_classifiers(intercept, shape, likelihood):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=shape)
+    y = (A[:, 0] + 0.3 * rng.normal(size=shape[0]) > 0.0).astype(int)
+    model = BayesianLinearClassifier(likelihood, fit_intercept=intercept).fit(A, y)
+    assert_predicts_as(model, rng.normal(size=(30, shape[1])), atol=1e-7)
+
+
+def test_rows_far_from_the_points_and_points_far_from_each_other():
+    """Squares of a million length scales, where distances by products of rows would be noise."""
+    A = np.concatenate([X, X + 1e4])
+    y = np.concatenate([TWO, 1 - TWO])
+    model = GPClassifier(RBF(0.5), inducing_points=A[::8], optimizer=None).fit(A, y)
+    assert_predicts_as(model, np.concatenate([A, A * 1e100]), atol=1e-7)
+
+
+def test_any_number_of_rows():
+    model = fitted(RBF(0.5), THREE)
+    for rows in (ROWS[:1], np.tile(ROWS, (40, 1))):
+        assert_predicts_as(model, rows)
+    assert run(model, ROWS[:0])[1].shape == (0, 3)
+
+
+def test_the_model_says_what_it_is():
+    made = to_onnx(fitted(RBF(0.5), THREE))
+    onnx.checker.check_model(made, full_check=True)
+    assert made.opset_import[0].version == OPSET == 17
+    assert made.producer_name == "xgpc"
+    (given,) = made.graph.input
+    assert given.name == "X"
+    assert [d.dim_param or d.dim_value for d in given.type.tensor_type.shape.dim] == ["rows", 2]
+    assert {node.domain for node in made.graph.node} == {""}
+    assert "Solve" not in {node.op_type for node in made.graph.node}
+
+
+def test_what_has_no_onnx_form_is_refused():
+    with pytest.raises(NotFittedError):
+        to_onnx(GPClassifier())
+    with pytest.raises(ValueError, match=r"5 neighbours.*n_neighbors=0"):
+        to_onnx(fitted(None, TWO, n_neighbors=5, max_iter=2))
+    with pytest.raises(TypeError, match=r"got Pipeline.*its last step"):
+        to_onnx(make_pipeline(StandardScaler(), GPClassifier()))
+    model = fitted(RBF(0.5), TWO)
+    with pytest.raises(ValueError, match=r"dtype must be one of \['float32', 'float64'\]; got 'float16'"):
+        to_onnx(model, "float16")
+    model.classes_ = np.array([0, "a"], dtype=object)
+    with pytest.raises(ValueError, match="Only labels that are numbers, booleans or strings"):
+        to_onnx(model)

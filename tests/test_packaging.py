@@ -1,0 +1,205 @@
+"""What the package declares is what it needs and has: dependencies, extras, types and stubs."""
+
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import xgpc
+from xgpc import names
+from xgpc.learning.inducing import METHODS
+from xgpc.learning.schemes import SCHEMES
+from xgpc.likelihoods import LIKELIHOODS
+from xgpc.linear import BOUNDS
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+# Of modules whose name is not that of what has to be installed.
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}
+COMPILED = sorted(path.stem for path in (ROOT / "xgpc").glob("_*.pyi"))
+
+
+def distributions(requirements):
+    return {re.match(r"[A-Za-z0-9._-]+", requirement)[0].lower() for requirement in requirements}
+
+
+def imports(nodes):
+    """Top-level modules that these parts of a program import, but for those of the standard library and the package."""
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(node.module.partition(".")[0])
+    return {DISTRIBUTIONS.get(name, name) for name in found - {*sys.stdlib_module_names, "xgpc"}}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "xgpc").rglob("*.py")), ids=lambda path: path.stem)
+def test_every_import_is_declared(path):
+    """At the top of a module by the dependencies, in an optional part or a function by an extra at least."""
+    required, tree = distributions(PROJECT["dependencies"]), ast.parse(path.read_text(encoding="utf-8"))
+    extras = {name: distributions(listed) for name, listed in PROJECT["optional-dependencies"].items()}
+    optional = set().union(*(listed for name, listed in extras.items() if name not in ("test", "lint")))
+    part = path.relative_to(ROOT / "xgpc").with_suffix("").parts[0]
+    assert imports(tree.body) <= required | extras.get(part, set())
+    assert imports(ast.walk(tree)) <= required | optional
+
+
+def test_every_dependency_is_imported():
+    modules = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "xgpc").rglob("*.py")]
+    imported = set().union(*(imports(ast.walk(tree)) for tree in modules))
+    assert distributions(PROJECT["dependencies"]) <= imported
+
+
+def test_the_tests_have_every_extra():
+    extras = PROJECT["optional-dependencies"]
+    for name, listed in extras.items():
+        assert name == "lint" or distributions(listed) <= distributions(extras["test"])
+
+
+def test_every_module_is_installed():
+    text = (ROOT / "meson.build").read_text(encoding="utf-8")
+    files = [path for path in (ROOT / "xgpc").rglob("*") if path.suffix in (".py", ".pyi", ".typed")]
+    assert {path.relative_to(ROOT).as_posix() for path in files} == set(re.findall(r"'(xgpc/[^']*\.\w+)'", text))
+
+
+def test_types_have_the_names_that_there_are():
+    bounds = {bound for likelihood in LIKELIHOODS.values() for bound in likelihood.bounds}
+    linear = {bound for listed in BOUNDS.values() for bound in listed}
+    assert set(get_args(names.LikelihoodName)) == set(LIKELIHOODS)
+    assert set(get_args(names.BoundName)) == {"auto", *bounds}
+    assert set(get_args(names.LinearLikelihoodName)) == set(BOUNDS)
+    assert set(get_args(names.LinearBoundName)) == {"auto", *linear}
+    assert get_args(names.OptimizerName) == tuple(SCHEMES)
+    assert get_args(names.PointsName) == METHODS
+
+
+def test_the_list_of_public_names_is_that_of_the_package():
+    listed = []
+    for row in re.findall(r"^\| (`xgpc\..*?) \|", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE):
+        module = ""
+        for name in re.findall(r"`([\w.]+)`", row):
+            # Further names of a row are of the module of its first.
+            listed.append(name if name.startswith("xgpc.") else f"{module}.{name}")
+            module = listed[-1].rpartition(".")[0]
+    for name in listed:
+        module, _, last = name.rpartition(".")
+        assert hasattr(import_module(module), last) or find_spec(name), name
+    for module in ("xgpc", "xgpc.gibbs", "xgpc.onnx", "xgpc.rows"):
+        assert {f"{module}.{name}" for name in import_module(module).__all__} <= set(listed)
+
+
+def test_the_version_is_the_changelogs():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    latest, release = re.search(r"^## (\S+)", text, re.MULTILINE)[1], xgpc.__version__.partition(".dev")[0]
+    assert latest == ("Unreleased" if ".dev" in xgpc.__version__ else release)
+    assert f"version: {release}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+RIGHT = """
+import numpy as np
+
+from xgpc import BayesianLinearClassifier, GPClassifier, systems
+from xgpc.onnx import to_onnx
+
+X, y = np.random.default_rng(0).normal(size=(50, 2)), np.arange(50) % 2
+model = GPClassifier(n_inducing=10, likelihood="probit", inducing_points=X[:10], subset_sizes=[20, 50], random_state=0)
+fitted: GPClassifier = model.fit(X, y)
+proba: np.ndarray = fitted.predict_proba(X)
+mean, variance = fitted.predict_latent(X)
+total: float = fitted.elbo(X, y) + float((mean + variance).sum())
+fitted.save("model.npz")
+again: GPClassifier = GPClassifier.load("model.npz")
+GPClassifier(**systems["X-GPC"]).fit(X, y)
+linear: BayesianLinearClassifier = BayesianLinearClassifier("svm", class_weight="balanced").fit(X, y)
+content: bytes = to_onnx(fitted, dtype="float32").SerializeToString()
+"""
+WRONG = {
+    'GPClassifier(n_inducing="many")': "n_inducing",
+    'GPClassifier(likelihood="logistic")': "likelihood",
+    'GPClassifier(bound="best")': "bound",
+    'GPClassifier(inducing_points="kmean")': "inducing_points",
+    'GPClassifier(optimizer="lbfgs")': "optimizer",
+    'GPClassifier(share="all")': "share",
+    'GPClassifier(learning_rate="fast")': "learning_rate",
+    'GPClassifier(subset_sizes="all")': "subset_sizes",
+    'GPClassifier(class_weight="even")': "class_weight",
+    'BayesianLinearClassifier("step")': "BayesianLinearClassifier",
+    "to_onnx(GPClassifier(), dtype=float)": "to_onnx",
+    "GPClassifier().fit(None)": "y",
+}
+
+
+def mypy(tmp_path, text):
+    """What mypy says of a user's script, of the package as it is installed."""
+    (tmp_path / "script.py").write_text(text, encoding="utf-8")
+    package, environment = Path(xgpc.__file__).parents[1], dict(os.environ)
+    options = ["--strict", "--no-error-summary", f"--cache-dir={tmp_path / 'cache'}"]
+    if "site-packages" not in package.parts:
+        # An editable install, which mypy does not find by itself: what it says of the package is no matter of the user.
+        environment["MYPYPATH"] = str(package)
+        options.append("--follow-imports=silent")
+    command = [sys.executable, "-m", "mypy", *options, "script.py"]
+    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stdout
+
+
+def test_a_users_script_is_checked_by_its_types(tmp_path):
+    begin = RIGHT.rstrip().count("\n") + 2
+    lines = mypy(tmp_path, RIGHT.rstrip() + "\n" + "\n".join(WRONG) + "\n").splitlines()
+    errors = {int(line.split(":")[1]): line for line in lines if ": error:" in line}
+    assert sorted(errors) == list(range(begin, begin + len(WRONG))), "\n".join(lines)
+    for number, name in enumerate(WRONG.values(), begin):
+        assert name in errors[number]
+
+
+def stub_of(module):
+    """Names of a stub: the parameters of functions, and of classes what is in them; None for other values."""
+
+    def parameters(node):
+        a = node.args
+        return [arg.arg for arg in (*a.posonlyargs, *a.args)] + [f"*{arg.arg}" for arg in (a.vararg,) if arg]
+
+    def names_in(body):
+        found = {}
+        for node in body:
+            if isinstance(node, ast.FunctionDef):
+                found[node.name] = parameters(node)
+            elif isinstance(node, ast.ClassDef):
+                found[node.name] = names_in(node.body)
+            elif isinstance(node, ast.AnnAssign):
+                found[node.target.id] = None
+        return found
+
+    return names_in(ast.parse((ROOT / "xgpc" / f"{module}.pyi").read_text(encoding="utf-8")).body)
+
+
+def signature(function):
+    parameters = inspect.signature(function).parameters.values()
+    return [f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in parameters]
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_stubs_say_what_compiled_modules_have(name):
+    module, stub = import_module(f"xgpc.{name}"), stub_of(name)
+    own = {n for n, value in vars(module).items() if not n.startswith("_") and not inspect.ismodule(value)}
+    own = {n for n in own if getattr(getattr(module, n), "__module__", module.__name__) == module.__name__}
+    assert own == set(stub)
+    for n, said in stub.items():
+        found = getattr(module, n)
+        if isinstance(said, list):
+            assert signature(found) == said, n
+        elif isinstance(said, dict):
+            public = {m for m in vars(found) if not m.startswith("_")}
+            assert public == {m for m in said if not m.startswith("_")}, n
+            for m in public:
+                if isinstance(said[m], list):
+                    assert signature(getattr(found, m)) == said[m], f"{n}.{m}"

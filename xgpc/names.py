@@ -1,0 +1,30 @@
+"""Names that constructor arguments may take, as types: a type checker finds a wrong one before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+LikelihoodName = Literal[
+    "logit",
+    "probit",
+    "step",
+    "svm",
+    "softmax",
+    "multinomial-step",
+    "multinomial-probit",
+    "multinomial-logit",
+    "logistic-softmax",
+]
+BoundName = Literal["auto", "exact", "polya-gamma", "taylor", "additive-noise", "augmented"]
+LinearLikelihoodName = Literal["logit", "probit", "svm"]
+LinearBoundName = Literal["auto", "exact", "polya-gamma", "taylor", "augmented"]
+OptimizerName = Literal["profile", "alternate", "joint", "hybrid", "adam"]
+PointsName = Literal["kmeans", "random", "greedy", "all"]
+ShareName = Literal["auto", "kernel", "none"]
+# Points (m, d). Not ArrayLike, of which every string is one.
+Points = NDArray[Any] | Sequence[Sequence[float]]
+LearningRate = Literal["adaptive"] | float | tuple[float, float]
+ClassWeight = dict[Any, float] | Literal["balanced"]

@@ -1,0 +1,209 @@
+"""Probabilities of classes as a graph, for each predictive function that ``xgpc.likelihoods`` has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import Chebyshev, Polynomial
+from scipy.special import erfcx
+
+from .._vmath import LOGISTIC_MIXTURE
+from ..likelihoods import LikelihoodBound
+from ..likelihoods.binary import logit_log_probabilities, noisy_log_probabilities, probit_log_probabilities
+from ..likelihoods.logistic_softmax import logistic_softmax_log_probabilities, normal_points
+from ..likelihoods.multinomial import LEAST_VARIANCE, multinomial_log_probabilities, normal_reach
+from ..likelihoods.softmax import (
+    GUMBEL_VARIANCE,
+    RHO_NODES,
+    X_HIGH,
+    X_LOW,
+    X_NODES,
+    gumbel_normal_tables,
+    gumbel_reach,
+    softmax_log_probabilities,
+)
+from .graph import Tensor, absolute, concatenated, exp, log, maximum, minimum, sqrt, where
+from .largest import largest_probabilities
+
+# log Phi(-x) + x^2 / 2 - log t, x >= 0, is a polynomial of t = 1 / (1 + x / TAIL_SCALE): of this degree within 4e-10,
+# so that Phi has that relative error in its tail, too. ONNX has no such function in double precision everywhere.
+TAIL_SCALE, TAIL_DEGREE = 3.0, 14
+# Of a variance that noise does not keep from being zero.
+TINY = 1e-300
+
+
+@lru_cache(maxsize=1)
+def _tail_coefficients() -> list[float]:
+    """Of powers of 2 t - 1, the highest first."""
+    t = 0.5 * (1.0 + np.cos(np.pi * (np.arange(400) + 0.5) / 400))
+    values = np.log(0.5 * erfcx(TAIL_SCALE * (1.0 / t - 1.0) / np.sqrt(2.0)) / t)
+    fit = Chebyshev.fit(t, values, TAIL_DEGREE, domain=[0.0, 1.0])
+    return [float(c) for c in fit.convert(kind=Polynomial, domain=[0.0, 1.0], window=[-1.0, 1.0]).coef[::-1]]
+
+
+def _log_tail(x: Tensor) -> Tensor:
+    """log Phi(-x), x >= 0."""
+    t = 1.0 / (1.0 + x / TAIL_SCALE)
+    s = 2.0 * t - 1.0
+    first, second, *rest = _tail_coefficients()
+    value = first * s + second
+    for coefficient in rest:
+        value = value * s + coefficient
+    return value + log(t) - 0.5 * (x * x)
+
+
+def _normal_cdf(x: Tensor) -> Tensor:
+    small = exp(_log_tail(absolute(x)))
+    return where(x < 0.0, small, 1.0 - small)
+
+
+def _two_classes(mean: Tensor, small: Tensor) -> Tensor:
+    """Columns (-1, +1) from the probability of the less probable class, which has the other sign than the mean."""
+    large, positive = 1.0 - small, -mean < 0.0
+    return concatenated([where(positive, small, large), where(positive, large, small)], 1)
+
+
+def _logistic_normal_mean(mean: Tensor, variance: Tensor) -> Tensor:
+    """E[sigma(f)], f ~ N(mean, variance), elementwise: sigma as the normal scale mixture."""
+    weights, widths = np.array(LOGISTIC_MIXTURE).T
+    z = mean.with_axis(-1) / sqrt(variance.with_axis(-1) + widths)
+    return (_normal_cdf(z) @ weights[:, None]).apply("Squeeze", [-1])
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Independent normal latent values of each row.
+
+    Attributes
+    ----------
+    mean, variance : (rows, n_latents)
+    n_latents : int, 1 for two classes, or their number
+    """
+
+    mean: Tensor
+    variance: Tensor
+    n_latents: int
+
+
+def logit(latent: Latent) -> Tensor:
+    """As ``logit_log_probabilities``, without its series."""
+    a, variance = absolute(latent.mean), latent.variance
+    tilted = variance < a
+    small = _logistic_normal_mean(where(tilted, a - variance, -a), variance)
+    return _two_classes(latent.mean, small * exp(where(tilted, 0.5 * variance - a, 0.0)))
+
+
+def probit(latent: Latent) -> Tensor:
+    """Phi(-+ mean / sqrt(1 + variance))."""
+    t = latent.mean / sqrt(1.0 + latent.variance)
+    return _two_classes(t, exp(_log_tail(absolute(t))))
+
+
+def noisy(latent: Latent, noise_variance: float, delta: float) -> Tensor:
+    """Additive noise, and labels flipped with probability delta."""
+    t = latent.mean / sqrt(maximum(latent.variance + noise_variance, TINY))
+    return delta + (1.0 - 2.0 * delta) * _two_classes(t, exp(_log_tail(absolute(t))))
+
+
+def _normal_terms(u: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    x = u / scale
+    tail = _log_tail(absolute(x))
+    log_cdf = where(x < 0.0, tail, log(1.0 - exp(tail)))
+    return log_cdf, exp(-0.5 * (x * x) - log_cdf) / (np.sqrt(2.0 * np.pi) * scale)
+
+
+def multinomial(latent: Latent, noise_variance: float, delta: float) -> Tensor:
+    """The largest of normal values, and labels replaced by any other with probability delta."""
+    scale = sqrt(maximum(latent.variance + noise_variance, LEAST_VARIANCE))
+    p = largest_probabilities(latent.mean, scale, normal_reach(scale), _normal_terms)
+    others = 1.0 - p
+    # Over the classes they sum to C - 1.
+    return (1.0 - delta) * p + delta * (others / others.sum(1))
+
+
+def _spline_rows(row: Tensor) -> tuple[Tensor, Tensor]:
+    """Spline coefficients along x (rows, C, X_NODES + 2) of psi and slope, at places (rows, C, 1) between rows."""
+    distance = absolute(row - np.arange(-1.0, RHO_NODES + 1.0))
+    near, far = maximum(1.0 - distance, 0.0), maximum(2.0 - distance, 0.0)
+    # The cubic B-spline.
+    weights = far * far * far / 6.0 - near * near * near * (2.0 / 3.0)
+    psi, slope = gumbel_normal_tables()
+    return weights @ psi, weights @ slope
+
+
+def _along_rows(x: Tensor, psi: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+    """Splines at x (rows, C, T) within their range."""
+    at = (minimum(maximum(x, X_LOW), X_HIGH) - X_LOW) * ((X_NODES - 1) / (X_HIGH - X_LOW))
+    first = minimum(at.apply("Floor"), float(X_NODES - 2))
+    s, index = at - first, first.apply("Cast", to=7)
+    r = 1.0 - s
+    weights = (
+        r * r * r / 6.0, 2.0 / 3.0 - 0.5 * (s * s) * (1.0 + r), 2.0 / 3.0 - 0.5 * (r * r) * (1.0 + s), s * s * s / 6.0,
+    )  # fmt: skip
+
+    def value(coefficients: Tensor) -> Tensor:
+        parts = [w * coefficients.apply("GatherElements", index + k, axis=2) for k, w in enumerate(weights)]
+        return parts[0] + parts[1] + parts[2] + parts[3]
+
+    return value(psi), value(slope)
+
+
+def _gumbel_terms(u: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """log H and h / H of a normal and a Gumbel value's sum, as ``src/xgpc/gumbel.c``."""
+    ratio = minimum(float(np.sqrt(GUMBEL_VARIANCE)) / scale, 1.0)
+    x = (u - float(np.euler_gamma)) / scale
+    psi, slope = _along_rows(x, *_spline_rows((1.0 - sqrt(1.0 - ratio)) * (RHO_NODES - 1.0)))
+    left, right = minimum(x, X_LOW), maximum(x - X_HIGH, 0.0)
+    psi = psi - X_LOW * slope * log(left / X_LOW)
+    slope = slope * (X_LOW / left)
+    bent = minimum(maximum(scale - slope, 0.0), right)
+    psi = psi - bent * (slope + 0.5 * bent) - (right - bent) * (slope + bent)
+    minus_log = exp(psi)
+    return -minus_log, (slope + bent) / scale * minus_log
+
+
+def softmax(latent: Latent) -> Tensor:
+    """The largest of the latent values and Gumbel noise."""
+    reach, scale = gumbel_reach(sqrt(latent.variance)), sqrt(latent.variance + GUMBEL_VARIANCE)
+    return largest_probabilities(latent.mean, scale, reach, _gumbel_terms)
+
+
+def logistic_softmax(latent: Latent) -> Tensor:
+    """As ``logistic_softmax_log_probabilities``, at the same points (C, S)."""
+    mean, variance, points = latent.mean.with_axis(2), latent.variance.with_axis(2), normal_points(latent.n_latents)
+    f = mean + sqrt(variance) * points
+    log_sigma = minimum(f, 0.0) - log(1.0 + exp(-absolute(f)))
+    top = log_sigma.max(1)
+    sigma = exp(log_sigma - top)
+    others = sigma.cumulated(1, exclusive=1) + sigma.cumulated(1, exclusive=1, reverse=1)
+    log_others = top + log(others + TINY)
+    factor = 1.0 / (1.0 + exp(log_others))
+    own = _logistic_normal_mean(mean + log(1.0 + exp(log_others)) - log_others, variance)
+    value = (own * factor).sum(2).apply("Squeeze", [2])
+    return value / value.sum(1)
+
+
+# Predictive function -> latent values, and its parameters -> probabilities (rows, classes)
+LINKS: dict[Callable[..., np.ndarray], Callable[..., Tensor]] = {
+    logit_log_probabilities: logit,
+    probit_log_probabilities: probit,
+    noisy_log_probabilities: noisy,
+    softmax_log_probabilities: softmax,
+    multinomial_log_probabilities: multinomial,
+    logistic_softmax_log_probabilities: logistic_softmax,
+}
+
+
+def probabilities(record: LikelihoodBound, latent: Latent, delta: float | None) -> Tensor:
+    """Probabilities (rows, classes); ``delta`` of likelihoods with label noise."""
+    function: Any = record.predictive
+    parameters: dict[str, Any] = {}
+    if isinstance(function, partial):
+        function, parameters = function.func, dict(function.keywords)
+    if record.has_label_noise:
+        parameters["delta"] = delta
+    return LINKS[function](latent, **parameters)

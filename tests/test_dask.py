@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.partitions import InThisProcess
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.approximations.base import Training
@@ -26,7 +27,7 @@ from xgpc.dask import DaskGPClassifier
 from xgpc.inference.ascent import update
 from xgpc.learning import stages
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.partitions import OverPartitions, in_partition, survey_partitions
+from xgpc.partitions import OverPartitions, survey_partitions
 from xgpc.reading import check_streamed, survey
 from xgpc.rows.executor import Threads
 from xgpc.statistics import StatedSites, stated
@@ -81,21 +82,6 @@ def assert_same_bits(one, other, X):
     np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
     assert one.elbo_ == other.elbo_
     assert one.kernel_ == other.kernel_
-
-
-class InThisProcess:
-    """Partitions that are batches in memory."""
-
-    def __init__(self, batches):
-        self.batches = batches
-
-    def __len__(self):
-        return len(self.batches)
-
-    def run(self, function, common, each):
-        for number, (batch, one) in enumerate(zip(self.batches, each, strict=True)):
-            with in_partition(number):
-                yield function(batch, pickle.loads(pickle.dumps(common)), one)
 
 
 def local_cluster(n_workers, **given):
@@ -200,7 +186,7 @@ def test_the_rows_drawn_do_not_depend_on_the_partitions(cuts, n_classes, seed, i
         patch.setattr(stages, "LAST_ROWS", 90)
         one = survey([given], None, np.random.RandomState(seed), lambda: None)
         partitions = InThisProcess(batches)
-        other, _ = survey_partitions(partitions, is_weighted, np.random.RandomState(seed), lambda: None)
+        other, _ = survey_partitions(partitions, None, np.random.RandomState(seed), lambda: None)
     for expected, found in zip(one.sample, other.sample, strict=True):
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(one.counts, other.counts)
@@ -212,7 +198,7 @@ def test_any_executor_can_read_the_partitions(small_subset):
     X, y, weight = problem()
     model = quietly(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
     partitions = InThisProcess(list(zip(*(parts(one) for one in (X, y, weight)), strict=True)))
-    found, stream = survey_partitions(partitions, True, np.random.RandomState(0), lambda: check_streamed(model))
+    found, stream = survey_partitions(partitions, None, np.random.RandomState(0), lambda: check_streamed(model))
     rows, site = stream(found.class_factors("balanced"), np.array([-1.0, 1.0])), stated_site()
     with OverPartitions(1) as executor, Threads(2) as threads:
         one = update(Training(rows, executor), model.posterior_, site)

@@ -45,6 +45,18 @@ def site_of(likelihood, bound, n_classes=2, coupled=True):
     return (record if coupled else replace(record, curvature=None)).site(n_classes)
 
 
+def carried_over(q, prior):
+    """q under another kernel and other inducing points, of one kernel for all latent functions.
+
+    The sums over rows say what these told of f at the old points, and are taken as if they had told it of the mean of f
+    there given the new ones: z = T z', T = L^-1 k'(Z, Z') L'^-T.
+    """
+    before, after = q.prior.groups[0], prior.groups[0]
+    T = before.Linv @ after.core.cross(np.ascontiguousarray(before.Z)) @ after.Linv.T
+    P = np.tril(q.P) + np.swapaxes(np.tril(q.P, -1), -1, -2) - np.eye(before.n_inducing)
+    return SparsePosterior.from_natural(prior, *prior.with_sites(np.tril(T.T @ P @ T), q.h @ T))
+
+
 @contextmanager
 def open_passes(X, y, threads=1, cached=True, classes=None):
     """Training rows, for a ``with`` statement; labels -1 and +1, or 0, ..., classes - 1 if classes are given."""

@@ -322,6 +322,43 @@ def test_paths_yield_trained_models_with_growing_details(tiny, name, monkeypatch
     assert all(point["seconds"] > 0.0 and np.isfinite(point["nll"]) for point in found)
 
 
+def test_figures_of_the_paper_have_a_point_for_each_fit_and_pictures_of_what_was_measured(tiny, tmp_path):
+    study = studies.study("paper_figures")
+    options = Namespace(budgets=[0.1, 0.2], inducing=[4, 8], threads=1)
+    in_time, by_points = study.against_time(tiny, options), study.against_points(tiny, options)
+    for points in in_time["paths"].values():
+        assert [one["budget"] for one in points] == [0.1, 0.2][: len(points)]
+        assert len(points) == 2 or points[-1]["converged"]
+    assert list(by_points["fits"]) == list(study.METHODS)
+    assert all([one["inducing"] for one in fits] == [4, 8] for fits in by_points["fits"].values())
+    found = {"electricity": {"numbers": in_time}, study.SHUTTLE: {"numbers": by_points}}
+    assert "| electricity |" in study.report(found)
+    assert f"| {study.SHUTTLE}: inducing points |" in study.report(found)
+    drawn = study.draw(found, tmp_path)
+    assert sorted(drawn) == ["paper_figures_1.png", "paper_figures_inducing.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(drawn)
+
+
+def test_rows_and_memory_are_drawn_of_whatever_was_measured(tmp_path):
+    study = studies.study("larger_than_memory")
+    runs = {
+        "100 rows": {"rows": 100, "seconds": 2.0, "gigabytes": 0.2, "elbo": -60.0, "reading": 0.5, "pass": 0.1},
+        "100 rows in memory": {"rows": 100, "seconds": 1.0, "gigabytes": 1.5, "input": 0.4, "elbo": -60.0},
+        "inducing points": {
+            "rows": 100, "fits": [{"inducing": 10, "seconds": 2.0, "iterations": 4, "gigabytes": 0.3}],
+        },
+    }  # fmt: skip
+    for names in (list(runs), list(runs)[:1]):
+        found = {name: {"numbers": runs[name]} for name in names}
+        tables = study.report(found).split("\n\n")
+        assert len(tables) == len(names)
+        assert study.draw(found, tmp_path) == ["larger_than_memory.png"]
+    beyond_in_gib = (1.5 - 0.4) * 1e9 / 2**30
+    assert f"| 100 | 0.40 GB | 1.0 s | 1.50 GB | {beyond_in_gib:.2f} |" in study.in_memory(
+        study.of_kind({"": {"numbers": runs["100 rows in memory"]}}, "input")
+    )
+
+
 def test_a_library_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     monkeypatch.delitem(sys.modules, "methods.lightgbm", raising=False)

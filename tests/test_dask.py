@@ -7,26 +7,28 @@ import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
 from dask import array, dataframe
 from dask.delayed import delayed
-from distributed import Client, KilledWorker, LocalCluster
+from distributed import Client, KilledWorker, LocalCluster, get_worker
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.partitions import InThisProcess
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.approximations.base import Training
-from xgpc.dask import DaskGPClassifier
+from xgpc.dask import DaskGPClassifier, DaskPartitions
 from xgpc.inference.ascent import update
 from xgpc.learning import stages
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.partitions import OverPartitions, in_partition, survey_partitions
+from xgpc.partitions import OverPartitions, survey_partitions
 from xgpc.reading import check_streamed, survey
 from xgpc.rows.executor import Threads
 from xgpc.statistics import StatedSites, stated
@@ -39,6 +41,8 @@ KERNEL = ConstantKernel(2.0) * RBF([1.0, 1.5])
 SIZE, N = 1500, 6000
 # Uneven, one of a row, one without any, one of more than two blocks.
 CUTS = (0, 1700, 1701, 1701, 5000, N)
+# Readings at which a worker dies; a fit that takes longer than this hangs.
+ALWAYS, SECONDS = None, 120
 
 
 def problem(n=N, n_classes=2, seed=0):
@@ -81,21 +85,6 @@ def assert_same_bits(one, other, X):
     np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
     assert one.elbo_ == other.elbo_
     assert one.kernel_ == other.kernel_
-
-
-class InThisProcess:
-    """Partitions that are batches in memory."""
-
-    def __init__(self, batches):
-        self.batches = batches
-
-    def __len__(self):
-        return len(self.batches)
-
-    def run(self, function, common, each):
-        for number, (batch, one) in enumerate(zip(self.batches, each, strict=True)):
-            with in_partition(number):
-                yield function(batch, pickle.loads(pickle.dumps(common)), one)
 
 
 def local_cluster(n_workers, **given):
@@ -200,7 +189,7 @@ def test_the_rows_drawn_do_not_depend_on_the_partitions(cuts, n_classes, seed, i
         patch.setattr(stages, "LAST_ROWS", 90)
         one = survey([given], None, np.random.RandomState(seed), lambda: None)
         partitions = InThisProcess(batches)
-        other, _ = survey_partitions(partitions, is_weighted, np.random.RandomState(seed), lambda: None)
+        other, _ = survey_partitions(partitions, None, np.random.RandomState(seed), lambda: None)
     for expected, found in zip(one.sample, other.sample, strict=True):
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(one.counts, other.counts)
@@ -212,7 +201,7 @@ def test_any_executor_can_read_the_partitions(small_subset):
     X, y, weight = problem()
     model = quietly(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
     partitions = InThisProcess(list(zip(*(parts(one) for one in (X, y, weight)), strict=True)))
-    found, stream = survey_partitions(partitions, True, np.random.RandomState(0), lambda: check_streamed(model))
+    found, stream = survey_partitions(partitions, None, np.random.RandomState(0), lambda: check_streamed(model))
     rows, site = stream(found.class_factors("balanced"), np.array([-1.0, 1.0])), stated_site()
     with OverPartitions(1) as executor, Threads(2) as threads:
         one = update(Training(rows, executor), model.posterior_, site)
@@ -384,17 +373,20 @@ def test_parameters_copies_and_files(client, tmp_path):
     assert warm.n_iter_ == 1
 
 
-def test_workers_that_die(client, small_subset, tmp_path, monkeypatch):
-    """In one fit several, and every worker that takes up a partition: in processes of their own."""
-    X, y, _ = problem()
-    calm = quietly(DaskGPClassifier(**options(optimizer=None)).fit, of_unknown_sizes(X), of_unknown_sizes(y))
-    folder = str(tmp_path)
+async def all_are_up(cluster):
+    """A worker that dies while its nanny still waits for it to start is not started again."""
+    for nanny in cluster.workers.values():
+        await nanny.process.running.wait()
+
+
+def mortal(folder, X):
+    """A function that makes X in partitions which end the process of whoever reads number 3, at given readings."""
 
     def read(values, name, deaths):
         number = sum(one.startswith(name) for one in os.listdir(folder))
         with open(os.path.join(folder, f"{name}-{number}"), "x"):
             pass
-        if number in deaths or -1 in deaths:
+        if deaths is ALWAYS or number in deaths:
             os._exit(1)
         return values
 
@@ -402,18 +394,67 @@ def test_workers_that_die(client, small_subset, tmp_path, monkeypatch):
         pieces = [delayed(read)(part, f"{name}{i}-", deaths if i == 3 else ()) for i, part in enumerate(parts(X))]
         return array.concatenate([array.from_delayed(one, (np.nan, 2), X.dtype) for one in pieces])
 
-    with ThreadPoolExecutor(1) as thread, local_cluster(2, processes=True) as cluster, Client(cluster) as client:
-        model = DaskGPClassifier(**options(optimizer=None, client=client))
-        # As the rows are counted, and as they are drawn from.
-        quietly(model.fit, rows("stormy", (0, 2)), of_unknown_sizes(y))
-        assert {f"stormy3--{number}" for number in (0, 2, 4)} <= set(os.listdir(folder))
-        assert_same_bits(model, calm, X)
-        before = dict(vars(model))
-        cluster.scheduler.allowed_failures = 1
-        monkeypatch.setattr("xgpc.dask.SECONDS_WITHOUT_WORKERS", 15.0)
-        # A worker that dies as it starts may not be started again: then there are none.
-        with pytest.raises((KilledWorker, RuntimeError)) as caught:
+    return rows
+
+
+def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_ends(
+    client, small_subset, tmp_path, monkeypatch
+):
+    X, y, _ = problem()
+    calm = quietly(DaskGPClassifier(**options(optimizer=None)).fit, of_unknown_sizes(X), of_unknown_sizes(y))
+    rows, run = mortal(str(tmp_path), X), DaskPartitions.run
+    settings = {
+        # A local cluster looks so long after a death whether the worker is back, and gives it up if it has died again.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+        # Processes that begin with dask imported start sooner.
+        "distributed.worker.multiprocessing-method": "forkserver" if os.name == "posix" else "spawn",
+    }
+    with (
+        dask.config.set(settings),
+        ThreadPoolExecutor(1) as thread,
+        local_cluster(2, processes=True) as cluster,
+        Client(cluster) as client,
+    ):
+
+        def run_where_all_are_up(*given):
+            client.wait_for_workers(2)
+            cluster.sync(all_are_up, cluster)
+            return run(*given)
+
+        def fitted(*given):
             # Not in this thread: a fit that hangs is an error after a while.
-            thread.submit(model.fit, rows("deadly", (-1,)), of_unknown_sizes(y)).result(timeout=120)
-        assert "more memory" in "".join([str(caught.value), *caught.value.__notes__])
+            return thread.submit(quietly, model.fit, *given).result(timeout=SECONDS)
+
+        monkeypatch.setattr(DaskPartitions, "run", run_where_all_are_up)
+        model = DaskGPClassifier(**options(optimizer=None, client=client))
+        # As the rows are counted, as they are drawn from, and in three passes; each is read again by another worker.
+        fitted(rows("stormy", (0, 2, 4, 6, 8)), of_unknown_sizes(y))
+        assert {f"stormy3--{number}" for number in range(10)} <= set(os.listdir(tmp_path))
+        assert_same_bits(model, calm, X)
+
+        before = dict(vars(model))
+        # Of one task; the default is 3, of which dask itself has tests.
+        cluster.scheduler.allowed_failures = 1
+        with pytest.raises(KilledWorker) as caught:
+            fitted(rows("deadly", ALWAYS), of_unknown_sizes(y))
+        assert "more memory" in "".join(caught.value.__notes__)
         assert vars(model) == before
+
+
+def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, monkeypatch):
+    X, y, _ = problem()
+    for name in ("SECONDS_WITHOUT_WORKERS", "SECONDS_BETWEEN_LOOKS"):
+        monkeypatch.setattr(f"xgpc.dask.{name}", 0.2)
+
+    def left(values):
+        worker = get_worker()
+        worker.loop.add_callback(worker.close)
+        return values
+
+    labels = array.from_delayed(delayed(left)(y), (np.nan,), y.dtype)
+    # The thread is left last: without its cluster a fit ends.
+    with ThreadPoolExecutor(1) as thread, local_cluster(1, processes=False) as cluster, Client(cluster) as client:
+        model = DaskGPClassifier(**options(optimizer=None, client=client))
+        with pytest.raises(RuntimeError, match=r"no others have come.*more memory"):
+            thread.submit(model.fit, of_unknown_sizes(X, (0, N)), labels).result(timeout=SECONDS)
+        assert not hasattr(model, "classes_")

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
 from .names import BoundName, ClassWeight, LearningRate, LikelihoodName, OptimizerName, Points, PointsName, ShareName
+from .partitions import OverPartitions
 from .steps import FittedInSteps
 from .validation import check_parameters, check_stream
 
@@ -382,7 +383,8 @@ class GPClassifier(FittedInSteps):
         source : function, iterable or sequence
             A function without arguments that returns an iterator of batches, or an iterable, not an iterator, of them,
             such as a list; or ``xgpc.rows.from_parquet``, ``from_arrow`` or ``from_npy``. Batches are tuples (X, y) or
-            (X, y, sample_weight), as for ``fit``, of any number of rows.
+            (X, y, sample_weight), as for ``fit``, of any number of rows. Or ``xgpc.partitions.Partitions``: batches on
+            a cluster, which works on them where they are; how rows are divided then changes the fit by rounding.
         classes : (C,) array, default=None
             All labels that there are: another one is an error as soon as it is read.
 
@@ -409,7 +411,7 @@ class GPClassifier(FittedInSteps):
         rows. The first reading is not cut short by ``max_time`` or ``keep_on_interrupt``: an interrupt there is raised.
         Later readings must give the same rows, of which their number, columns and labels are checked.
         """
-        return self._fitted(source, classes, validate=GPClassifier._validate_batches)
+        return self._fitted(source, classes, validate=GPClassifier._validate_batches, threads=OverPartitions)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

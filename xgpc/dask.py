@@ -15,9 +15,8 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
-from .learning.start import Data
-from .partitions import OverPartitions, in_partition, survey_partitions
-from .reading import Columns, Streamed, Survey, check_streamed, columns_names, rows_to_predict
+from .partitions import OverPartitions, in_partition
+from .reading import Columns, columns_names, rows_to_predict
 
 try:
     import dask
@@ -268,12 +267,7 @@ class DaskGPClassifier(GPClassifier):
             As ``GPClassifier.fit`` does.
         """
         partitions = DaskPartitions(self._connected(), _batches(X, y, sample_weight))
-        return self._fitted(
-            partitions,
-            sample_weight is not None,
-            validate=DaskGPClassifier._validate_partitions,
-            threads=OverPartitions,
-        )
+        return self._fitted(partitions, None, validate=GPClassifier._validate_batches, threads=OverPartitions)
 
     def _connected(self) -> distributed.Client:
         if self.client is not None:
@@ -285,12 +279,6 @@ class DaskGPClassifier(GPClassifier):
                 "There is no dask cluster to fit on: make a distributed.Client before, such as Client() for the cores "
                 "of this machine, or give one as client."
             ) from error
-
-    def _validate_partitions(self, partitions: DaskPartitions, has_weights: bool) -> Data:
-        def surveyed(random_state: np.random.RandomState) -> tuple[Survey, Streamed]:
-            return survey_partitions(partitions, has_weights, random_state, lambda: check_streamed(self))
-
-        return self._validate_streamed(surveyed)
 
     def to_local(self) -> GPClassifier:
         """The fitted ``GPClassifier``, which needs no cluster and no dask."""

@@ -3,6 +3,7 @@
 All that a cluster has to do is ``Partitions.run``: apply a module-level, pure function to each partition, wherever that
 is, and return the results in order. A task that is run again gives the same, so that it may be lost at any time. The
 partitions' records are added in their order: the result has the same bits for any number of workers.
+``GPClassifier.fit_batches`` takes an object of such a class; ``xgpc.dask`` has one, ``examples/cluster`` has others.
 """
 
 from __future__ import annotations
@@ -12,18 +13,29 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from .learning import stages
-from .reading import Columns, Labels, Preparation, Streamed, Survey, check_same_columns, codes_of, training_batch
+from .reading import (
+    Columns,
+    Labels,
+    Preparation,
+    Streamed,
+    Survey,
+    check_none_absent,
+    check_same_columns,
+    codes_of,
+    training_batch,
+)
 from .rows.batches import BatchSource, Rows, joined
 from .rows.draw import keys_from, mean_numbers, most_numbers, of_least_keys, seed_of_keys, whole_numbers
 from .rows.executor import Function, Result, State, Threads, closed_at_end
 from .rows.source import ArraySource, RowSource
 
 
+@runtime_checkable
 class Partitions(Protocol):
     """Batches (X, y) or (X, y, sample_weight), as for ``GPClassifier.fit_batches``, that need not be in this process.
 
@@ -59,6 +71,7 @@ class Counted:
     columns : Columns
     dtype : of the features
     n_rows : int
+    has_weights : bool
     labels : (k,) the distinct ones, in the order of their first rows
     counts, given : (k,) rows of each, and those of positive weight
     weights : (k,) sums of weights
@@ -67,14 +80,19 @@ class Counted:
     columns: Columns
     dtype: np.dtype[Any]
     n_rows: int
+    has_weights: bool
     labels: np.ndarray
     counts: np.ndarray
     given: np.ndarray
     weights: np.ndarray
 
 
-def counted(batch: Any, common: None, each: None) -> Counted | None:
+def counted(batch: Any, allowed: np.ndarray | None, each: None) -> Counted | None:
     """Check a partition and count its rows; None of no rows.
+
+    Parameters
+    ----------
+    allowed : (C,) the labels that there are, or None for any
 
     Raises
     ------
@@ -84,16 +102,17 @@ def counted(batch: Any, common: None, each: None) -> Counted | None:
     checked = training_batch(batch, None)
     if checked is None:
         return None
-    _, first, inverse = np.unique(checked.y, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    codes = np.argsort(order)[inverse.ravel()]
+    labels = Labels(allowed)
+    codes = labels.numbered(checked.y)
+    classes, order = labels.classes()
     weight = np.ones(len(codes)) if checked.weight is None else checked.weight
     return Counted(
         checked.columns,
         checked.X.dtype,
         len(codes),
-        checked.y[first[order]],
-        np.bincount(codes),
+        checked.weight is not None,
+        classes[np.argsort(order)],
+        labels.counts,
         np.bincount(codes, weight > 0.0).astype(np.int64),
         np.bincount(codes, weight),
     )
@@ -107,6 +126,7 @@ class Totals:
     ----------
     columns, dtype : of all
     n_rows, n_given : int for each partition, and of these the rows of positive weight
+    has_weights : bool, whether any has
     classes : (C,) labels, sorted
     first_order : (C,) positions of the classes in the order of their first rows
     counts, given : (C,) rows of each class, and those of positive weight
@@ -117,6 +137,7 @@ class Totals:
     dtype: np.dtype[Any]
     n_rows: list[int]
     n_given: list[int]
+    has_weights: bool
     classes: np.ndarray
     first_order: np.ndarray
     counts: np.ndarray
@@ -150,6 +171,7 @@ def totals(parts: Sequence[Counted | None]) -> Totals:
         np.result_type(np.float32, *[part.dtype for _, part in filled]),
         [0 if part is None else part.n_rows for part in parts],
         [0 if part is None else int(part.given.sum()) for part in parts],
+        any(part.has_weights for _, part in filled),
         classes,
         np.argsort(order),
         counts.astype(np.int64),
@@ -197,7 +219,10 @@ def _check_same_number(n_rows: int, before: int) -> None:
 
 
 def survey_partitions(
-    partitions: Partitions, has_weights: bool, random_state: np.random.RandomState, check_streamed: Callable[[], None]
+    partitions: Partitions,
+    allowed: np.ndarray | None,
+    random_state: np.random.RandomState,
+    check_streamed: Callable[[], None],
 ) -> tuple[Survey, Streamed]:
     """Check and count all partitions, then draw the rows to learn from: the same ones however rows are divided.
 
@@ -206,7 +231,7 @@ def survey_partitions(
 
     Parameters
     ----------
-    has_weights : whether the batches have weights
+    allowed : (C,) the labels that there are, or None for those that turn up
     random_state : its state is read and left as it is
     check_streamed : called if there are more rows than are kept in memory; raises if that cannot be
 
@@ -220,7 +245,8 @@ def survey_partitions(
         For bad rows; a note names the partition.
     """
     nothing = [None] * len(partitions)
-    found = totals(list(partitions.run(counted, None, nothing)))
+    found = totals(list(partitions.run(counted, allowed, nothing)))
+    check_none_absent(allowed, found.classes)
     n_rows, size = sum(found.n_rows), stages.LAST_ROWS
     is_all, limits, order = n_rows <= size, None, found.first_order
     if not is_all:
@@ -238,7 +264,7 @@ def survey_partitions(
         rows = Rows(*(array[keep] for array in rows))
     sample = rows._replace(X=rows.X.astype(found.dtype, copy=False))
     counts = found.classes, found.counts, found.weights
-    of_all = Survey(found.columns, found.dtype, n_rows, sum(found.n_given), has_weights, *counts, sample, is_all)
+    of_all = Survey(found.columns, found.dtype, n_rows, sum(found.n_given), found.has_weights, *counts, sample, is_all)
 
     def stream(factors: np.ndarray | None, labels: np.ndarray) -> PartitionedRows:
         return PartitionedRows(partitions, found, of_all.preparation(factors, labels), of_all.total_weight(factors))

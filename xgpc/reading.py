@@ -411,9 +411,7 @@ def survey(
     if first is None or not draw.n_rows:
         raise ValueError("The source has no rows. Give batches (X, y) that have some.")
     found, order = labels.classes()
-    absent = [] if classes is None else np.setdiff1d(classes, found).tolist()
-    if absent:
-        raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
+    check_none_absent(classes, found)
     places = np.argsort(order)
     sample = draw.sample()
     sample = Rows(sample.X.astype(dtype, copy=False), places[sample.y], sample.weight)
@@ -421,6 +419,13 @@ def survey(
     return Survey(
         first, dtype, draw.n_rows, n_given, has_weights, found, labels.counts[order], sums[order], sample, draw.is_all
     )
+
+
+def check_none_absent(allowed: np.ndarray | None, found: np.ndarray) -> None:
+    """ValueError if no row has one of the labels that there are."""
+    absent = [] if allowed is None else np.setdiff1d(allowed, found).tolist()
+    if absent:
+        raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
 
 
 def streamed(source: Any, found: Survey, factors: np.ndarray | None, labels: np.ndarray) -> BatchSource:

@@ -33,6 +33,7 @@ from .learning.stages import ended_early, more_iterations, no_gain, parameters_a
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, resolve
+from .partitions import Partitions, survey_partitions
 from .reading import Streamed, Survey, check_streamed, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
@@ -108,6 +109,8 @@ class FittedInSteps(PosteriorClassifier):
         given = None if classes is None else checked_classes(classes)
 
         def surveyed(random_state: np.random.RandomState) -> tuple[Survey, Streamed]:
+            if isinstance(source, Partitions):
+                return survey_partitions(source, given, random_state, lambda: check_streamed(self))
             found = survey(source, given, random_state, lambda: check_streamed(self))
             return found, partial(streamed, source, found)
 

@@ -21,6 +21,7 @@ from .ranges import check_latent
 from .reading import Columns, columns_names, names_of_source, numbered, rows_to_predict
 from .rows.batches import read_ahead, reading
 from .rows.blas import single_threaded_blas
+from .rows.encoding import Encoding
 from .validation import checked_rows, class_numbers, site_labels
 
 
@@ -30,6 +31,7 @@ class PosteriorClassifier(LatentClassifier):
     posterior_: KernelPosterior
     local_posterior_: LocalPosterior | None
     label_noise_: float
+    encoding_: Encoding | None = None
     _resolved: tuple[str, str]
     _correction: Natural | None
     _bound_gap: float | None

@@ -22,7 +22,7 @@ from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior, SparsePrior
 from .archive import KINDS, Archive, Member
 from .files import regular, replacing
-from .kernels.spec import KERNELS, KernelSpec, check_tree
+from .kernels.spec import KERNELS, Groups, KernelSpec, check_tree
 from .learning.inducing import given_points
 from .likelihoods import LIKELIHOODS, has_label_noise, record_of
 from .ranges import LARGEST_FEATURE, largest_size
@@ -305,13 +305,18 @@ def _constructor_arguments(header: dict[str, Any], arrays: dict[str, np.ndarray]
     return parameters
 
 
-def posterior_from(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> KernelPosterior:
-    """The posterior of ``full``, ``kernels``, and what ``to_arrays`` gave; ValueError if they make none."""
+def posterior_from(
+    header: dict[str, Any], arrays: dict[str, np.ndarray], groups: Groups | None = None
+) -> KernelPosterior:
+    """The posterior of ``full``, ``kernels``, and what ``to_arrays`` gave; ValueError if they make none.
+
+    ``groups`` are the features that share a length scale.
+    """
     Z = arrays["Z"]
     m, d = Z.shape[-2:]
     one_prior, posterior = (FullPrior, FullPosterior) if header["full"] else (SparsePrior, SparsePosterior)
     _require(largest_size(Z) <= LARGEST_FEATURE, "Z", "values too large")
-    specs = [KernelSpec(kernel_from_data(kernel), d) for kernel in header["kernels"]]
+    specs = [KernelSpec(kernel_from_data(kernel), d, groups) for kernel in header["kernels"]]
     priors = tuple(one_prior.build(spec, points) for spec, points in zip(specs, Z.reshape(-1, m, d), strict=True))
     q = posterior.from_natural(priors[0] if Z.ndim == 2 else SeparatePriors(priors), arrays["eta"], arrays["h"])
     # Whatever of it is not finite is part of this.

@@ -37,6 +37,7 @@ from .reading import Streamed, Survey, check_streamed, set_columns, streamed, su
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
+from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
 from .rows.source import NONE, ArraySource, RowSource
 from .statistics import update
@@ -48,6 +49,7 @@ from .validation import (
     checked_groups,
     checked_noise,
     site_labels,
+    table_data,
     training_data,
 )
 
@@ -75,10 +77,10 @@ class FittedInSteps(PosteriorClassifier):
         check_parameters(self)
         deadline = self._deadline()
         random_state = check_random_state(self.random_state)
-        X, codes, classes, weight = training_data(self, X, y, sample_weight, classes)
+        X, codes, classes, weight, encoding = table_data(self, X, y, sample_weight, classes)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
         rows = Rows(X, codes, NONE if weight is None else weight)
-        return self._data(rows, classes, groups, random_state, deadline)
+        return self._data(rows, classes, groups, random_state, deadline, encoding=encoding)
 
     def _data(
         self,
@@ -88,6 +90,7 @@ class FittedInSteps(PosteriorClassifier):
         random_state: np.random.RandomState,
         deadline: Deadline | None,
         stream: Callable[[np.ndarray], RowSource] | None = None,
+        encoding: Encoding | None = None,
     ) -> Data:
         """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class."""
         likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
@@ -98,7 +101,16 @@ class FittedInSteps(PosteriorClassifier):
         queries = Queries(len(rows.y), groups, self.query_split, rows.y, random_state)
         everything = None if stream is None else stream(labels)
         data = Data(
-            source, classes, likelihood, bound, noise, random_state, queries, deadline=deadline, stream=everything
+            source,
+            classes,
+            likelihood,
+            bound,
+            noise,
+            random_state,
+            queries,
+            deadline=deadline,
+            stream=everything,
+            encoding=encoding,
         )
         if self.checkpoint is None:
             return data
@@ -148,7 +160,7 @@ class FittedInSteps(PosteriorClassifier):
         training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
         beginning = start(self, data, training)
         store = data.progress.store
-        resumed = None if store is None else store.load(beginning.site)
+        resumed = None if store is None else store.load(beginning.site, data.groups)
         if resumed is None:
             return beginning
         data.progress.latest = resumed
@@ -238,7 +250,7 @@ class FittedInSteps(PosteriorClassifier):
                 messages += no_gain(elbo, coin)
         if messages:
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
-        self.classes_ = data.classes
+        self.classes_, self.encoding_ = data.classes, data.encoding
         name, delta = data.likelihood.name, inferred.label_noise
         self._set_fit(q, name, data.bound, delta, inferred.correction, inferred.bound_gap, inferred.local)
         self.query_score_ = None if inferred.scores is None else (inferred.scores.mean, inferred.scores.error)
@@ -268,7 +280,15 @@ class FittedInSteps(PosteriorClassifier):
             queries = Queries(len(codes), None, None, codes, random_state)
             likelihood = LIKELIHOODS[name]
             data = Data(
-                source, self.classes_, likelihood, bound, noise, random_state, queries, deadline=self._deadline()
+                source,
+                self.classes_,
+                likelihood,
+                bound,
+                noise,
+                random_state,
+                queries,
+                deadline=self._deadline(),
+                encoding=self.encoding_,
             )
             m = q.prior.n_inducing
             prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), random_state, n_before=m)

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import clone
+from sklearn.utils import check_array, check_X_y
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -21,6 +23,8 @@ from .learning.inducing import METHODS
 from .learning.schemes import SCHEMES
 from .likelihoods import has_label_noise, resolve
 from .ranges import LARGEST_FEATURE, check_weight_range, largest_size
+from .rows.encoding import Encoding, as_array, is_categorical
+from .rows.tables import columns_of, has_missing, is_table
 
 
 def is_integer(value: Any) -> bool:
@@ -51,6 +55,16 @@ def _is_path(value: Any) -> bool:
 def _is_splitter(value: Any) -> bool:
     methods = (getattr(value, name, None) for name in ("split", "get_n_splits"))
     return not isinstance(value, type) and all(map(callable, methods))
+
+
+def _are_features(value: Any) -> bool:
+    """Whether a value is what ``categorical_features`` may be, whatever the columns."""
+    if value is None or isinstance(value, str):
+        return value is None or value == "from_dtype"
+    if not (isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)):
+        return False
+    kinds = (str, bool | np.bool_, numbers.Integral)
+    return any(all(isinstance(one, kind) for one in value) for kind in kinds)
 
 
 def _are_subset_sizes(sizes: Any) -> bool:
@@ -105,6 +119,10 @@ ALLOWED: dict[str, Rule] = {
         "a positive number of seconds or None",
     ),
     "keep_on_interrupt": (_is_truth, "True or False"),
+    "categorical_features": (
+        _are_features,
+        "'from_dtype', None, or a list: of names of columns, of their positions, or of True and False for each column",
+    ),
     "checkpoint": (
         lambda value: value is None or _is_path(value),
         "the path of a file, a string or os.PathLike, or None",
@@ -179,15 +197,25 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
         return X
     options = {"dtype": (np.float64, np.float32), **options}
     refuse_dask(X, *y)
-    refuse_times(X)
     for labels in y:
         _refuse_missing(labels)
-    checked = validate_data(model, X, *y, reset=reset, **options)
+    encoding = None if reset else getattr(model, "encoding_", None)
+    if encoding is not None:
+        validate_data(model, X, reset=False, skip_check_array=True)
+        X = encoding.encode(X)
+        checked = check_X_y(X, *y, estimator=model, **options) if y else check_array(X, estimator=model, **options)
+    else:
+        refuse_times(X)
+        checked = validate_data(model, X, *y, reset=reset, **options)
     rows = checked[0] if y else checked
+    check_feature_range(rows)
+    return checked
+
+
+def check_feature_range(rows: Any) -> None:
     largest = largest_size(rows)
     if largest > LARGEST_FEATURE:
         raise ValueError(f"X has a value of size {largest:.3g}; scale the features to at most {LARGEST_FEATURE:g}.")
-    return checked
 
 
 def _is_checked(model: Any, X: Any) -> bool:
@@ -202,6 +230,7 @@ def _is_checked(model: Any, X: Any) -> bool:
         and len(X) > 0
         and X.shape[1] == model.n_features_in_
         and not hasattr(model, "feature_names_in_")
+        and getattr(model, "encoding_", None) is None
         and largest_size(X) <= LARGEST_FEATURE
     )
 
@@ -219,7 +248,7 @@ def refuse_dask(*given: Any) -> None:
 def refuse_times(X: Any) -> None:
     """ValueError for dates and durations, which would count as numbers of a unit that nobody chose."""
     how = "turn them into numbers, such as days since a first date, or leave them out."
-    if hasattr(X, "columns") and hasattr(X, "dtypes"):
+    if hasattr(X, "columns") and hasattr(X, "iloc"):
         times = [str(name) for i, name in enumerate(X.columns) if _are_times(X.iloc[:, i])]
         if times:
             raise ValueError(f"X has dates or durations in the columns {times}; {how}")
@@ -390,6 +419,34 @@ def training_data(
         weight = factors[codes] * (1.0 if weight is None else weight)
         check_weight_range(weight)
     return rows, codes, classes, weight
+
+
+def table_data(
+    model: Any, X: Any, y: Any, sample_weight: Any, classes: Any = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, Encoding | None]:
+    """As ``training_data``, of the first rows of a model with ``categorical_features``, and the encoding of its table.
+
+    Where all columns are numbers, and none are missing, rows are as ``training_data`` has them, without an encoding.
+    """
+    setting = model.categorical_features
+    names_columns = not (setting is None or isinstance(setting, str))
+    if not (is_table(X) or names_columns):
+        return (*training_data(model, X, y, sample_weight, classes), None)
+    refuse_dask(X)
+    if not is_table(X):
+        X = as_array(X)
+    columns = columns_of(X)
+    chosen = is_categorical(setting, X, columns)
+    if not any(chosen) and not any(has_missing(column) for column in columns):
+        return (*training_data(model, X, y, sample_weight, classes), None)
+    numbers_of_rows = np.arange(float(len(columns[0])))[:, None]
+    numbers, codes, classes, weight = training_data(clone(model), numbers_of_rows, y, sample_weight, classes)
+    rows = numbers[:, 0].astype(np.intp)
+    encoding = Encoding.learn(columns, chosen, rows, weight, allow_missing=is_table(X))
+    validate_data(model, X, reset=True, skip_check_array=True)
+    matrix = check_array(encoding.matrix(columns, rows), dtype=(np.float64, np.float32), estimator=model)
+    check_feature_range(matrix)
+    return matrix, codes, classes, weight, encoding
 
 
 def one_class_error(present: np.ndarray) -> ValueError:

@@ -120,7 +120,11 @@ class PosteriorClassifier(LatentClassifier):
         fitted = Columns(self.n_features_in_, columns_names(self))
 
         def rows_of(given: Any) -> np.ndarray:
-            return rows_to_predict(given, names, fitted)
+            if self.encoding_ is None:
+                return rows_to_predict(given, names, fitted)
+            rows = given[0] if isinstance(given, tuple) and given else given
+            width = len(self.encoding_.groups.index)
+            return checked_rows(self, rows, reset=False) if len(rows) else np.empty((0, width))
 
         with closing(read_ahead(lambda: numbered(read(), rows_of))) as batches:
             for rows in batches:

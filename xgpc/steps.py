@@ -33,7 +33,7 @@ from .learning.stages import ended_early, more_iterations, no_gain, parameters_a
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, resolve
-from .reading import Streamed, Survey, check_streamed, set_columns, streamed, survey
+from .reading import Streamed, Survey, check_batches, check_streamed, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
@@ -128,6 +128,7 @@ class FittedInSteps(PosteriorClassifier):
     def _validate_streamed(self, surveyed: Callable[[np.random.RandomState], tuple[Survey, Streamed]]) -> Data:
         """Rows that need not fit into memory: what the first reading finds of them, and what reads all of them."""
         check_parameters(self)
+        check_batches(self)
         deadline = self._deadline()
         random_state = check_random_state(self.random_state)
         found, stream = surveyed(random_state)

@@ -23,8 +23,8 @@ from .learning.inducing import METHODS
 from .learning.schemes import SCHEMES
 from .likelihoods import has_label_noise, resolve
 from .ranges import LARGEST_FEATURE, check_weight_range, largest_size
-from .rows.encoding import Encoding, as_array, is_categorical
-from .rows.tables import columns_of, has_missing, is_table
+from .rows.encoding import HOW_TO_MISS, Encoding, as_array, is_categorical
+from .rows.tables import columns_of, has_missing, is_table, with_names
 
 
 def is_integer(value: Any) -> bool:
@@ -199,6 +199,7 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     refuse_dask(X, *y)
     for labels in y:
         _refuse_missing(labels)
+    X = with_names(X)
     encoding = None if reset else getattr(model, "encoding_", None)
     if encoding is not None:
         validate_data(model, X, reset=False, skip_check_array=True)
@@ -206,7 +207,12 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
         checked = check_X_y(X, *y, estimator=model, **options) if y else check_array(X, estimator=model, **options)
     else:
         refuse_times(X)
-        checked = validate_data(model, X, *y, reset=reset, **options)
+        try:
+            checked = validate_data(model, X, *y, reset=reset, **options)
+        except ValueError as error:
+            if reset and hasattr(model, "categorical_features") and "X contains NaN" in str(error):
+                raise ValueError(f"{error}\nXgpc itself takes missing values in tables. {HOW_TO_MISS}") from error
+            raise
     rows = checked[0] if y else checked
     check_feature_range(rows)
     return checked
@@ -433,8 +439,7 @@ def table_data(
     if not (is_table(X) or names_columns):
         return (*training_data(model, X, y, sample_weight, classes), None)
     refuse_dask(X)
-    if not is_table(X):
-        X = as_array(X)
+    X = with_names(X) if is_table(X) else as_array(X)
     columns = columns_of(X)
     chosen = is_categorical(setting, X, columns)
     if not any(chosen) and not any(has_missing(column) for column in columns):

@@ -250,9 +250,10 @@ def _column_from_data(data: Any) -> NumberColumn | LevelColumn:
             return NumberColumn(data["name"], fill)
     elif is_named and sorted(data) == ["has_missing", "levels", "name"]:
         levels, has_missing = data["levels"], data["has_missing"]
-        are_levels = isinstance(levels, list) and len(levels) <= MAX_LEVELS and isinstance(has_missing, bool)
-        if are_levels and all(type(level) in (str, int, float, bool) for level in levels):
-            if len(set(levels)) == len(levels) and len(levels) + has_missing:
+        if isinstance(levels, list) and len(levels) <= MAX_LEVELS and isinstance(has_missing, bool):
+            are_text = all(isinstance(level, str) for level in levels)
+            are_numbers = all(isinstance(level, int | float) and abs(level) < math.inf for level in levels)
+            if (are_text or are_numbers) and levels == sorted(set(levels)) and len(levels) + has_missing:
                 return LevelColumn(data["name"], tuple(levels), has_missing)
     raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
 

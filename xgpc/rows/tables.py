@@ -63,6 +63,14 @@ def is_table(X: Any) -> bool:
     return (library, kind.__name__) in (("polars", "DataFrame"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch"))
 
 
+def with_names(X: Any) -> Any:
+    """A batch of Arrow as a table, which scikit-learn knows the names of; anything else as it is."""
+    kind = type(X)
+    if kind.__module__.partition(".")[0] == "pyarrow" and kind.__name__ == "RecordBatch":
+        return sys.modules["pyarrow"].Table.from_batches([X])
+    return X
+
+
 def columns_of(X: Any) -> list[Column]:
     """The columns of a table, or of an array (n, d).
 

@@ -22,6 +22,7 @@ from .reading import Columns, columns_names, names_of_source, numbered, rows_to_
 from .rows.batches import read_ahead, reading
 from .rows.blas import single_threaded_blas
 from .rows.encoding import Encoding
+from .rows.source import dense, in_dense_parts
 from .validation import checked_rows, class_numbers, site_labels
 
 
@@ -73,11 +74,15 @@ class PosteriorClassifier(LatentClassifier):
                 f"corrected=True is for likelihood='logit' with bound='polya-gamma'; this fit has {likelihood!r} with "
                 f"{bound!r}."
             )
-        return corrected_marginals(self.posterior_, self._correction, X, self.n_jobs)
+        return corrected_marginals(self.posterior_, self._correction, dense(X), self.n_jobs)
 
-    def _latent_at(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _latent_at(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """At checked rows."""
-        mean, variance = (self.local_posterior_ or self.posterior_).marginals(X, self.n_jobs)
+        return self._marginals(self.local_posterior_ or self.posterior_, X)
+
+    def _marginals(self, q: KernelPosterior | LocalPosterior, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        parts = [q.marginals(part, self.n_jobs) for part in in_dense_parts(X)]
+        mean, variance = (values[0] if len(parts) == 1 else np.concatenate(values, axis=-1) for values in zip(*parts, strict=True))
         check_latent(mean, variance, X)
         return mean, variance
 
@@ -154,7 +159,7 @@ class PosteriorClassifier(LatentClassifier):
         mean, variance = self._latent(X, corrected)
         if not return_cov:
             return mean.T, variance.T
-        rows = checked_rows(self, X, reset=False)
+        rows = dense(checked_rows(self, X, reset=False))
         with single_threaded_blas():
             covariance = (self.local_posterior_ or self.posterior_).covariance(rows)
         return mean.T, covariance if mean.ndim == 1 else np.moveaxis(covariance, 0, -1)
@@ -170,8 +175,7 @@ class PosteriorClassifier(LatentClassifier):
         q = self.posterior_
         site = LIKELIHOODS[likelihood].site(bound, len(self.classes_), getattr(self, "label_noise_", None))
         labels = site_labels(class_numbers(y, self.classes_), q.n_latents)
-        mean, variance = q.marginals(rows, self.n_jobs)
-        check_latent(mean, variance, rows)
+        mean, variance = self._marginals(q, rows)
         return expected_log_likelihood(site, mean, variance, labels) - q.kl
 
     def bound_gap(self) -> float:

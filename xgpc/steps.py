@@ -39,7 +39,7 @@ from .rows.blas import single_threaded_blas
 from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
 from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
-from .rows.source import NONE, ArraySource, RowSource
+from .rows.source import NONE, RowSource, source_of
 from .statistics import update
 from .validation import (
     check_optimizer,
@@ -97,7 +97,7 @@ class FittedInSteps(PosteriorClassifier):
         check_optimizer(self.optimizer, likelihood.name, bound)
         noise = checked_noise(self.label_noise, likelihood.name, bound)
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
-        source = ArraySource(rows.X, labels[rows.y], rows.weight)
+        source = source_of(rows.X, labels[rows.y], rows.weight)
         queries = Queries(len(rows.y), groups, self.query_split, rows.y, random_state)
         everything = None if stream is None else stream(labels)
         data = Data(
@@ -277,7 +277,7 @@ class FittedInSteps(PosteriorClassifier):
         (name, bound), noise = self._resolved, getattr(self, "label_noise_", None)
         with single_threaded_blas():
             rows, codes, _, weight = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
-            source = ArraySource(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
+            source = source_of(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
             queries = Queries(len(codes), None, None, codes, random_state)
             likelihood = LIKELIHOODS[name]
             data = Data(

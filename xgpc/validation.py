@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.class_weight import compute_class_weight
@@ -196,6 +197,8 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     if not (reset or y or options) and _is_checked(model, X):
         return X
     options = {"dtype": (np.float64, np.float32), **options}
+    if sparse.issparse(X) and model.__sklearn_tags__().input_tags.sparse:
+        options["accept_sparse"] = "csr"
     refuse_dask(X, *y)
     for labels in y:
         _refuse_missing(labels)
@@ -439,6 +442,11 @@ def table_data(
     if not (is_table(X) or names_columns):
         return (*training_data(model, X, y, sample_weight, classes), None)
     refuse_dask(X)
+    if sparse.issparse(X):
+        raise ValueError(
+            f"categorical_features={setting!r} is for tables and arrays; a sparse X has columns of numbers. Leave "
+            "'from_dtype'."
+        )
     X = with_names(X) if is_table(X) else as_array(X)
     columns = columns_of(X)
     chosen = is_categorical(setting, X, columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +15,7 @@ from ..approximations.base import KernelPrior
 from ..approximations.sparse import SparsePrior
 from ..kernels.spec import Groups, KernelSpec
 from ..ranges import LARGEST_FEATURE, largest_size
-from ..rows.source import RowSource
+from ..rows.source import RowSource, dense
 
 # n_inducing="auto" starts with this many, and doubles them to so many at most.
 FIRST_INDUCING, MAX_INDUCING = 32, 2048
@@ -174,18 +175,20 @@ def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: 
 
 
 def conditional_variance_sample(
-    prior: SparsePrior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState, n_before: int = 0
+    prior: SparsePrior, rows: Any, n_more: int, random_state: np.random.RandomState, n_before: int = 0
 ) -> np.ndarray:
     """At most ``n_more`` distinct rows drawn in proportion to their variance given the inducing points of ``prior``.
+
+    ``rows`` (n, d) may be CSR, of which few become dense.
 
     There are then no more points than distinct rows, with the ``n_before`` that the points so far may be of.
     """
     if n_more <= 0:
         return np.empty((0, rows.shape[1]))
     size = max(GREEDY_ROWS, GREEDY_ROWS_PER_POINT * n_more)
-    if len(rows) > size:
-        rows = rows[np.sort(random_state.choice(len(rows), size, replace=False))]
-    rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
+    if rows.shape[0] > size:
+        rows = rows[np.sort(random_state.choice(rows.shape[0], size, replace=False))]
+    rows = np.unique(np.asarray(dense(rows), dtype=np.float64), axis=0)
     whitened = prior.core.cross(rows) @ prior.Linv.T
     core = prior.spec.without_noise().at(prior.Z)
     variance = core.diagonals(rows) - np.einsum("ij,ij->i", whitened, whitened)
@@ -198,7 +201,7 @@ def conditional_variance_sample(
 
 
 def with_more_points(
-    prior: KernelPrior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState, n_before: int = 0
+    prior: KernelPrior, rows: Any, n_more: int, random_state: np.random.RandomState, n_before: int = 0
 ) -> KernelPrior:
     """The prior with at most ``n_more`` inducing points added to those of every kernel, drawn as above."""
     while True:

@@ -170,7 +170,7 @@ class Encoding:
                 X[np.arange(n), j + _places(given, one)] = IN_OWN_COLUMN
                 j += one.width
                 continue
-            values = _known_kind(as_numbers, given, one.name, "numbers").values
+            values = _numbers_of(given, one.name)
             missing = np.isnan(values)
             if one.fill is None:
                 _refuse_missing(one.name, missing)
@@ -283,11 +283,19 @@ def _numbers(column: Numbers, rows: np.ndarray, weight: np.ndarray | None) -> Nu
     return NumberColumn(column.name, float(fill))
 
 
-def _known_kind(convert: Any, column: Column, name: str, kind: str) -> Any:
+def _numbers_of(column: Column, name: str) -> np.ndarray:
+    """Values (n,) of a column that was numbers in the training rows, NaN where one is missing."""
     try:
-        return convert(column)
+        values = as_numbers(column).values
     except ValueError as error:
-        raise ValueError(f"The column {name!r} has text; the model was fitted to {kind} there.") from error
+        raise ValueError(f"The column {name!r} has text; the model was fitted to numbers there.") from error
+    (infinite,) = np.nonzero(np.isinf(values))
+    if len(infinite):
+        raise ValueError(
+            f"The column {name!r} has not only finite numbers: row {infinite[0]} has {values[infinite[0]]}. Leave out "
+            "such rows, or put in numbers."
+        )
+    return values
 
 
 def _places(column: Column, one: LevelColumn) -> np.ndarray:

@@ -153,7 +153,9 @@ def test_gradients_by_shared_length_scales_and_by_points():
     assert [name[-15:] for name in problem.spec.names[1:4]] == [f"length_scale[{j}]" for j in range(3)]
     theta, Z = problem.spec.theta, problem.Z
     _, (by_theta, by_Z) = problem.profiled_bound(theta, Z)
-    expected = [derivative(lambda h, u=u: problem.profiled_bound(theta + h * u, Z)[0], 2e-3) for u in np.eye(len(theta))]
+    expected = [
+        derivative(lambda h, u=u: problem.profiled_bound(theta + h * u, Z)[0], 2e-3) for u in np.eye(len(theta))
+    ]
     np.testing.assert_allclose(by_theta, expected, atol=1e-5 * np.abs(by_theta).max())
     direction = problem.random.choice([-1.0, 1.0], size=Z.shape) / np.sqrt(Z.size)
     expected = derivative(lambda h: problem.profiled_bound(theta, Z + h * direction)[0], 2e-3)

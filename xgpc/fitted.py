@@ -82,7 +82,9 @@ class PosteriorClassifier(LatentClassifier):
 
     def _marginals(self, q: KernelPosterior | LocalPosterior, X: Any) -> tuple[np.ndarray, np.ndarray]:
         parts = [q.marginals(part, self.n_jobs) for part in in_dense_parts(X)]
-        mean, variance = (values[0] if len(parts) == 1 else np.concatenate(values, axis=-1) for values in zip(*parts, strict=True))
+        mean, variance = (
+            values[0] if len(parts) == 1 else np.concatenate(values, axis=-1) for values in zip(*parts, strict=True)
+        )
         check_latent(mean, variance, X)
         return mean, variance
 

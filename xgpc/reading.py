@@ -207,8 +207,8 @@ def _refuse_levels(X: Any) -> None:
     if levels:
         raise ValueError(
             f"The column {levels[0].name!r} of the batch has levels, such as {next(iter(levels[0].levels), None)!r}. "
-            "GPClassifier.fit takes them, but rows in batches, and of dask, must be numbers: make columns of the levels "
-            "before, as sklearn.preprocessing.OneHotEncoder does, or leave such columns out."
+            "GPClassifier.fit takes them, but rows in batches, and of dask, must be numbers: make columns of the "
+            "levels before, as sklearn.preprocessing.OneHotEncoder does, or leave such columns out."
         )
 
 
@@ -259,8 +259,8 @@ def check_batches(model: Any) -> None:
     chosen = model.categorical_features
     if not (chosen is None or isinstance(chosen, str)):
         raise ValueError(
-            f"categorical_features={chosen!r} is for fit; rows in batches, and of dask, must be numbers. Make columns of "
-            "the levels before, as sklearn.preprocessing.OneHotEncoder does, and leave categorical_features='from_dtype'."
+            f"categorical_features={chosen!r} is for fit; rows in batches, and of dask, must be numbers. Make columns "
+            "of the levels before, as sklearn.preprocessing.OneHotEncoder does, and leave 'from_dtype'."
         )
 
 

@@ -41,6 +41,7 @@ from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
 from .rows.source import NONE, RowSource, source_of
 from .statistics import update
+from .tabular import table_data
 from .validation import (
     check_optimizer,
     check_parameters,
@@ -49,7 +50,6 @@ from .validation import (
     checked_groups,
     checked_noise,
     site_labels,
-    table_data,
     training_data,
 )
 

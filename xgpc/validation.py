@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -24,8 +23,8 @@ from .learning.inducing import METHODS
 from .learning.schemes import SCHEMES
 from .likelihoods import has_label_noise, resolve
 from .ranges import LARGEST_FEATURE, check_weight_range, largest_size
-from .rows.encoding import HOW_TO_MISS, Encoding, as_array, is_categorical
-from .rows.tables import columns_of, has_missing, is_table, with_names
+from .rows.encoding import HOW_TO_MISS
+from .rows.tables import with_names
 
 
 def is_integer(value: Any) -> bool:
@@ -214,7 +213,7 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
             checked = validate_data(model, X, *y, reset=reset, **options)
         except ValueError as error:
             if reset and hasattr(model, "categorical_features") and "X contains NaN" in str(error):
-                raise ValueError(f"{error}\nXgpc itself takes missing values in tables. {HOW_TO_MISS}") from error
+                raise ValueError(f"{error}\n{HOW_TO_MISS}") from error
             raise
     rows = checked[0] if y else checked
     check_feature_range(rows)
@@ -428,38 +427,6 @@ def training_data(
         weight = factors[codes] * (1.0 if weight is None else weight)
         check_weight_range(weight)
     return rows, codes, classes, weight
-
-
-def table_data(
-    model: Any, X: Any, y: Any, sample_weight: Any, classes: Any = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, Encoding | None]:
-    """As ``training_data``, of the first rows of a model with ``categorical_features``, and the encoding of its table.
-
-    Where all columns are numbers, and none are missing, rows are as ``training_data`` has them, without an encoding.
-    """
-    setting = model.categorical_features
-    names_columns = not (setting is None or isinstance(setting, str))
-    if not (is_table(X) or names_columns):
-        return (*training_data(model, X, y, sample_weight, classes), None)
-    refuse_dask(X)
-    if sparse.issparse(X):
-        raise ValueError(
-            f"categorical_features={setting!r} is for tables and arrays; a sparse X has columns of numbers. Leave "
-            "'from_dtype'."
-        )
-    X = with_names(X) if is_table(X) else as_array(X)
-    columns = columns_of(X)
-    chosen = is_categorical(setting, X, columns)
-    if not any(chosen) and not any(has_missing(column) for column in columns):
-        return (*training_data(model, X, y, sample_weight, classes), None)
-    numbers_of_rows = np.arange(float(len(columns[0])))[:, None]
-    numbers, codes, classes, weight = training_data(clone(model), numbers_of_rows, y, sample_weight, classes)
-    rows = numbers[:, 0].astype(np.intp)
-    encoding = Encoding.learn(columns, chosen, rows, weight, allow_missing=is_table(X))
-    validate_data(model, X, reset=True, skip_check_array=True)
-    matrix = check_array(encoding.matrix(columns, rows), dtype=(np.float64, np.float32), estimator=model)
-    check_feature_range(matrix)
-    return matrix, codes, classes, weight, encoding
 
 
 def one_class_error(present: np.ndarray) -> ValueError:

@@ -53,9 +53,7 @@ class Sample:
     groups : Groups or None
     """
 
-    def __init__(
-        self, source: RowSource, size: int, random_state: np.random.RandomState, groups: Groups | None = None
-    ):
+    def __init__(self, source: RowSource, size: int, random_state: np.random.RandomState, groups: Groups | None = None):
         n = source.n_rows
         part = source.sample(np.arange(n) if n <= size else random_state.choice(n, size, replace=False))
         rows = np.asarray(part.X, dtype=np.float64)

@@ -80,6 +80,8 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
     reason = _why_not(model, data)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={wanted} {reason}. Leave n_neighbors='auto', or give 0.")
+    if is_auto and data.encoding is not None and data.encoding.has_levels:
+        return 0, "NEIGHBOURS_OF_LEVELS"
     if isinstance(data.source, SparseSource) and data.source.n_rows >= MIN_ROWS:
         return 0, "neighbours are compared as dense rows, which sparse ones are not: none are taken"
     if reason or (is_auto and data.source.n_rows < MIN_ROWS):

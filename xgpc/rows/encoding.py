@@ -22,7 +22,10 @@ IN_OWN_COLUMN = math.sqrt(0.5)
 MAX_LEVELS = 255
 # Columns or levels that a message names.
 LISTED = 10
-INDICATOR = "missingindicator_"
+INDICATOR, REPEATED = "missingindicator_", "repeated_"
+# A number that more than this share of the rows have is a state rather than a measure, and what the others have often
+# are amounts that rules know. LEVELS_OF_NUMBERS_MEASURED
+REPEATED_SHARE, LEAST_REPEATED = 0.5, 10
 HOW_TO_MISS = (
     "Put in numbers, as sklearn.impute.SimpleImputer does in a pipeline; or give a data frame of pandas or polars, or "
     "a table of Arrow, in which numbers may be missing."
@@ -38,10 +41,13 @@ class NumberColumn:
     name : str
     fill : float or None
         The training rows' mean, which stands for a missing number, next to an indicator; None: there were none missing.
+    repeated : tuple of float
+        Values that are levels, too, next to the number itself, sorted; most columns have none.
     """
 
     name: str
     fill: float | None
+    repeated: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,8 +74,10 @@ class LevelColumn:
 class Encoding:
     """What a table becomes, learned from training rows: an immutable value.
 
-    The matrix has the columns in their order, a categorical one as ``LevelColumn.width`` columns, and then an indicator
-    for each column of numbers of which the training rows missed some. Two levels of a column have the squared
+    The matrix has the columns in their order, a categorical one as ``LevelColumn.width`` columns; then an indicator for
+    each column of numbers of which the training rows missed some; then levels of columns of numbers of which one value
+    has more than half of the training rows, such as gains that most have none of: the values of ten rows or more, and
+    one level for all others. Two levels of a column have the squared
     distance 1, whichever they are, and so have one that the training rows had and one that they had not; to miss a
     value is a level. Missing numbers are the mean of the training rows, at a distance of 1 from known ones by their
     indicator.
@@ -103,9 +111,7 @@ class Encoding:
         if not allow_missing:
             for column, categorical in zip(columns, is_categorical, strict=True):
                 if not categorical and has_missing(column):
-                    raise ValueError(
-                        f"X has missing numbers in {column.name}. {HOW_TO_MISS}"
-                    )
+                    raise ValueError(f"X has missing numbers in {column.name}. {HOW_TO_MISS}")
         found = [
             _levels(as_levels(column), rows) if categorical else _numbers(as_numbers(column), rows, weight)
             for column, categorical in zip(columns, is_categorical, strict=True)
@@ -116,22 +122,33 @@ class Encoding:
     @cached_property
     def groups(self) -> Groups:
         """Which length scale each column of the matrix has, and their names."""
+        filled, repeated = self._filled, self._repeated
         widths = [1 if isinstance(one, NumberColumn) else one.width for one in self.columns]
-        filled = self._filled
-        index = np.concatenate(
-            [np.repeat(np.arange(len(widths)), widths), len(widths) + np.arange(len(filled), dtype=np.intp)]
-        )
-        names = [one.name for one in self.columns] + [INDICATOR + self.columns[j].name for j in filled]
-        return Groups(index, tuple(names))
+        widths += [1] * len(filled) + [len(one.repeated) + 1 for _, one in repeated]
+        names = [one.name for one in self.columns]
+        names += [INDICATOR + one.name for _, one in filled] + [REPEATED + one.name for _, one in repeated]
+        return Groups(np.repeat(np.arange(len(widths)), widths), tuple(names))
 
     @property
-    def _filled(self) -> list[int]:
-        """Columns with an indicator."""
-        return [j for j, one in enumerate(self.columns) if isinstance(one, NumberColumn) and one.fill is not None]
+    def _filled(self) -> list[tuple[int, NumberColumn]]:
+        """Columns with an indicator, and their numbers."""
+        numbers = [(j, one) for j, one in enumerate(self.columns) if isinstance(one, NumberColumn)]
+        return [(j, one) for j, one in numbers if one.fill is not None]
+
+    @property
+    def _repeated(self) -> list[tuple[int, NumberColumn]]:
+        """Columns of numbers with levels, and their numbers."""
+        return [(j, one) for j, one in enumerate(self.columns) if isinstance(one, NumberColumn) and one.repeated]
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether there are categorical columns."""
+        return any(isinstance(one, LevelColumn) for one in self.columns)
 
     @property
     def length_scale_names(self) -> tuple[str, ...]:
-        """Of the kernel's length scales, in order: the columns, then ``missingindicator_`` and a column's name."""
+        """Of the kernel's length scales, in order: the columns, then ``missingindicator_``, then ``repeated_`` and a
+        column's name."""
         return self.groups.names
 
     @property
@@ -144,7 +161,9 @@ class Encoding:
             else:
                 levels = [*map(str, one.levels), *(["missing"] * one.has_missing), "unknown"]
                 names += [f"{one.name}={level}" for level in levels]
-        return (*names, *self.groups.names[len(self.columns) :])
+        names += [INDICATOR + one.name for _, one in self._filled]
+        names += [f"{one.name}={value:g}" for _, one in self._repeated for value in (*one.repeated, np.nan)]
+        return tuple(names)
 
     def encode(self, X: Any) -> np.ndarray:
         """The matrix (n, d) of a table, or of an array, with the columns that this was learned from.
@@ -164,22 +183,23 @@ class Encoding:
             columns = [column.part(rows) for column in columns]
         n = len(columns[0])
         X = np.zeros((n, len(self.groups.index)), dtype=self.dtype)
-        j, last = 0, X.shape[1] - len(self._filled)
-        for given, one in zip(columns, self.columns, strict=True):
+        starts = np.searchsorted(self.groups.index, np.arange(len(self.groups.names)))
+        first = len(self.columns)
+        for j, given, one in zip(starts[:first], columns, self.columns, strict=True):
             if isinstance(one, LevelColumn):
                 X[np.arange(n), j + _places(given, one)] = IN_OWN_COLUMN
-                j += one.width
                 continue
-            values = _numbers_of(given, one.name)
-            missing = np.isnan(values)
+            X[:, j] = values = _numbers_of(given, one.name)
             if one.fill is None:
-                _refuse_missing(one.name, missing)
-                X[:, j] = values
+                _refuse_missing(one.name, np.isnan(values))
             else:
-                X[:, j] = np.where(missing, one.fill, values)
-                X[:, last] = missing
-                last += 1
-            j += 1
+                X[np.isnan(values), j] = one.fill
+        for start, (place, one) in zip(starts[first:], [*self._filled, *self._repeated], strict=True):
+            values = as_numbers(columns[place]).values
+            if start < starts[first] + len(self._filled):
+                X[:, start] = np.isnan(values)
+            else:
+                X[np.arange(n), start + _places_of(values, one.repeated)] = IN_OWN_COLUMN
         return X
 
     def to_data(self) -> dict[str, Any]:
@@ -187,7 +207,7 @@ class Encoding:
         return {
             "dtype": self.dtype,
             "columns": [
-                {"name": one.name, "fill": one.fill}
+                {"name": one.name, "fill": one.fill, "repeated": list(one.repeated)}
                 if isinstance(one, NumberColumn)
                 else {"name": one.name, "levels": list(one.levels), "has_missing": one.has_missing}
                 for one in self.columns
@@ -244,10 +264,11 @@ def as_array(X: Any) -> np.ndarray:
 
 def _column_from_data(data: Any) -> NumberColumn | LevelColumn:
     is_named = isinstance(data, dict) and isinstance(data.get("name"), str)
-    if is_named and sorted(data) == ["fill", "name"]:
-        fill = data["fill"]
-        if fill is None or (type(fill) in (int, float) and math.isfinite(fill)):
-            return NumberColumn(data["name"], fill)
+    if is_named and sorted(data) == ["fill", "name", "repeated"]:
+        fill, repeated = data["fill"], data["repeated"]
+        are_values = isinstance(repeated, list) and len(repeated) <= MAX_LEVELS and all(map(_is_finite, repeated))
+        if (fill is None or _is_finite(fill)) and are_values and repeated == sorted(set(repeated)):
+            return NumberColumn(data["name"], fill, tuple(repeated))
     elif is_named and sorted(data) == ["has_missing", "levels", "name"]:
         levels, has_missing = data["levels"], data["has_missing"]
         if isinstance(levels, list) and len(levels) <= MAX_LEVELS and isinstance(has_missing, bool):
@@ -256,6 +277,10 @@ def _column_from_data(data: Any) -> NumberColumn | LevelColumn:
             if (are_text or are_numbers) and levels == sorted(set(levels)) and len(levels) + has_missing:
                 return LevelColumn(data["name"], tuple(levels), has_missing)
     raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _levels(column: Levels, rows: np.ndarray) -> LevelColumn:
@@ -275,12 +300,28 @@ def _levels(column: Levels, rows: np.ndarray) -> LevelColumn:
 def _numbers(column: Numbers, rows: np.ndarray, weight: np.ndarray | None) -> NumberColumn:
     values = column.values[rows]
     known = ~np.isnan(values)
-    if np.all(known):
-        return NumberColumn(column.name, None)
     if not np.any(known):
         raise ValueError(f"The column {column.name!r} has no values; leave it out.")
-    fill = np.average(values[known].astype(np.float64), weights=None if weight is None else weight[known])
-    return NumberColumn(column.name, float(fill))
+    weight = np.ones(len(values)) if weight is None else weight
+    values, weight = values[known].astype(np.float64), weight[known]
+    fill = None if np.all(known) else float(np.average(values, weights=weight))
+    return NumberColumn(column.name, fill, _repeated(values, weight))
+
+
+def _repeated(values: np.ndarray, weight: np.ndarray) -> tuple[float, ...]:
+    """Values of a column that are levels, too, by rows with weights."""
+    distinct, inverse = np.unique(values, return_inverse=True)
+    counts = np.bincount(inverse, weight)
+    often = distinct[counts >= LEAST_REPEATED]
+    # Of a column of two values levels tell nothing that the number does not.
+    is_uneven = len(distinct) > 2 and np.max(counts) > REPEATED_SHARE * np.sum(counts)
+    return tuple(often.tolist()) if is_uneven and 1 < len(often) <= MAX_LEVELS else ()
+
+
+def _places_of(values: np.ndarray, repeated: tuple[float, ...]) -> np.ndarray:
+    """Positions (n,) of numbers among sorted ones; those of others, and of NaN, are one more than the last."""
+    places = np.minimum(np.searchsorted(repeated, values), len(repeated) - 1)
+    return np.where(np.asarray(repeated)[places] == values, places, len(repeated))
 
 
 def _numbers_of(column: Column, name: str) -> np.ndarray:
@@ -321,6 +362,6 @@ def _refuse_missing(name: str, missing: np.ndarray) -> None:
     if np.any(missing):
         raise ValueError(
             f"X has {int(np.sum(missing))} missing values in the column {name!r}, the first in row "
-            f"{int(np.argmax(missing))}. The training rows missed none there, so that nothing is known of rows that do: "
-            "put in numbers, as sklearn.impute.SimpleImputer does, or fit with such rows."
+            f"{int(np.argmax(missing))}. The training rows missed none there, so that nothing is known of rows that "
+            "do: put in numbers, as sklearn.impute.SimpleImputer does, or fit with such rows."
         )

@@ -137,8 +137,8 @@ class SparseBlock(Block):
 class SparseSource:
     """Rows of a sparse matrix in memory, CSR (n, d), dense a block at a time.
 
-    Parameters as for ``ArraySource``. ``rows`` are as they are in memory, and ``X`` is all of them as a dense array, made
-    anew each time: for a few of them.
+    Parameters as for ``ArraySource``. ``rows`` are as they are in memory, and ``X`` is all of them as a dense array,
+    made anew each time: for a few of them.
     """
 
     def __init__(self, rows: Any, y: np.ndarray = NONE, weight: np.ndarray = NONE, cache_bytes: int = CACHE_BYTES):

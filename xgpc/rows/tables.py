@@ -229,7 +229,9 @@ def checked_levels(name: str, levels: Iterable[Any]) -> list[Level]:
         raise _unusable(name, TIMES)
     is_text = [isinstance(value, str) for value in found]
     if not all(text or isinstance(value, int | float) for text, value in zip(is_text, found, strict=True)):
-        raise _unusable(name, f"categories that are neither text nor numbers, such as {found[0]!r}; turn them into text")
+        raise _unusable(
+            name, f"categories that are neither text nor numbers, such as {found[0]!r}; turn them into text"
+        )
     if any(is_text) and not all(is_text):
         raise _unusable(name, "categories of which some are text and some numbers; make them all one or the other")
     return found

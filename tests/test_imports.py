@@ -38,7 +38,7 @@ LAYERS = (
     ("steps",),
     ("checkpoint", "fitted", "partitions"),
     ("io",),
-    ("reading",),
+    ("reading", "tabular"),
     ("estimator", "validation"),
     ("learning",),
     ("inference",),

@@ -22,6 +22,7 @@ from . import io
 from ._engine import Site
 from .archive import Archive
 from .files import check_replaceable, regular, replacing
+from .kernels.spec import Groups
 from .learning.progress import Milestone
 from .learning.start import Data
 
@@ -139,8 +140,10 @@ class Checkpoint:
         with replacing(self.path) as file:
             np.savez(file, header=json.dumps(header), **arrays)
 
-    def load(self, site: Site) -> Milestone | None:
+    def load(self, site: Site, groups: Groups | None = None) -> Milestone | None:
         """What an earlier fit had come to, with its label noise if ``site`` learns that; None if there is no file.
+
+        ``groups`` are the features that share a length scale.
 
         Raises
         ------
@@ -164,7 +167,7 @@ class Checkpoint:
             self._check_fingerprint(belongs_to)
             try:
                 arrays = {name: archive[name] for name in ("Z", "eta", "h")}
-                q = io.posterior_from(header, arrays)
+                q = io.posterior_from(header, arrays, groups)
                 noise = header["label_noise"]
                 site = site.with_parameter(float(noise)) if site.learned else site
                 counts = int(header["n_rows"]), bool(header["is_growing"]), int(header["n_starts"])

@@ -109,6 +109,12 @@ class GPClassifier(FittedInSteps):
         ``tol``, on average over five iterations. Rounds with neighbours, and their sites, have limits of their own.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights. "balanced": n / (C n_c) by numbers of rows, whatever their weights, as in SVC.
+    categorical_features : "from_dtype", None, or list, default="from_dtype"
+        Columns whose values are levels, any two of which are as different: they are at a distance of one, over a length
+        scale for each column. "from_dtype": columns of data frames (pandas, polars) and tables (Arrow) that are text or
+        of a type for categories; of arrays none. None: none. A list, for arrays too: names of the columns, positions,
+        or True and False for each. A column has 255 levels at most; missing values are a level, and levels that the
+        training rows did not have are as different from all others. See ``encoding_``.
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
@@ -143,6 +149,9 @@ class GPClassifier(FittedInSteps):
     feature_names_in_ : array of str, if X had names
     share_ : "kernel" or "none", what the latent functions share; "kernel" of a single one
     kernel_ : Kernel, with the learned parameters; a list of one for each class where ``share_`` is "none"
+    encoding_ : Encoding or None
+        How tables with levels or missing numbers become matrices: ``encode(X)`` does it, ``matrix_names`` names the
+        columns of these, and ``length_scale_names`` what the length scales of ``kernel_`` belong to.
     inducing_points_ : (m, d) array; (C, m, d) where ``share_`` is "none"; of a full process the distinct rows
     label_noise_ : float, delta, where there is one
     posterior_ : SparsePosterior, or FullPosterior with ``inducing_points="all"``
@@ -225,6 +234,7 @@ class GPClassifier(FittedInSteps):
         max_iter: int = 200,
         tol: float = 1e-4,
         class_weight: ClassWeight | None = None,
+        categorical_features: Literal["from_dtype"] | Sequence[Any] | None = "from_dtype",
         warm_start: bool = False,
         max_time: float | None = None,
         keep_on_interrupt: bool = False,
@@ -251,6 +261,7 @@ class GPClassifier(FittedInSteps):
         self.max_iter = max_iter
         self.tol = tol
         self.class_weight = class_weight
+        self.categorical_features = categorical_features
         self.warm_start = warm_start
         self.max_time = max_time
         self.keep_on_interrupt = keep_on_interrupt
@@ -415,5 +426,5 @@ class GPClassifier(FittedInSteps):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
+        tags.input_tags.sparse = True
         return tags

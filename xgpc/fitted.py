@@ -21,6 +21,8 @@ from .ranges import check_latent
 from .reading import Columns, columns_names, names_of_source, numbered, rows_to_predict
 from .rows.batches import read_ahead, reading
 from .rows.blas import single_threaded_blas
+from .rows.encoding import Encoding
+from .rows.source import dense, in_dense_parts
 from .validation import checked_rows, class_numbers, site_labels
 
 
@@ -30,6 +32,7 @@ class PosteriorClassifier(LatentClassifier):
     posterior_: KernelPosterior
     local_posterior_: LocalPosterior | None
     label_noise_: float
+    encoding_: Encoding | None = None
     _resolved: tuple[str, str]
     _correction: Natural | None
     _bound_gap: float | None
@@ -71,11 +74,17 @@ class PosteriorClassifier(LatentClassifier):
                 f"corrected=True is for likelihood='logit' with bound='polya-gamma'; this fit has {likelihood!r} with "
                 f"{bound!r}."
             )
-        return corrected_marginals(self.posterior_, self._correction, X, self.n_jobs)
+        return corrected_marginals(self.posterior_, self._correction, dense(X), self.n_jobs)
 
-    def _latent_at(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _latent_at(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """At checked rows."""
-        mean, variance = (self.local_posterior_ or self.posterior_).marginals(X, self.n_jobs)
+        return self._marginals(self.local_posterior_ or self.posterior_, X)
+
+    def _marginals(self, q: KernelPosterior | LocalPosterior, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        parts = [q.marginals(part, self.n_jobs) for part in in_dense_parts(X)]
+        mean, variance = (
+            values[0] if len(parts) == 1 else np.concatenate(values, axis=-1) for values in zip(*parts, strict=True)
+        )
         check_latent(mean, variance, X)
         return mean, variance
 
@@ -118,7 +127,11 @@ class PosteriorClassifier(LatentClassifier):
         fitted = Columns(self.n_features_in_, columns_names(self))
 
         def rows_of(given: Any) -> np.ndarray:
-            return rows_to_predict(given, names, fitted)
+            if self.encoding_ is None:
+                return rows_to_predict(given, names, fitted)
+            rows = given[0] if isinstance(given, tuple) and given else given
+            width = len(self.encoding_.groups.index)
+            return checked_rows(self, rows, reset=False) if len(rows) else np.empty((0, width))
 
         with closing(read_ahead(lambda: numbered(read(), rows_of))) as batches:
             for rows in batches:
@@ -148,7 +161,7 @@ class PosteriorClassifier(LatentClassifier):
         mean, variance = self._latent(X, corrected)
         if not return_cov:
             return mean.T, variance.T
-        rows = checked_rows(self, X, reset=False)
+        rows = dense(checked_rows(self, X, reset=False))
         with single_threaded_blas():
             covariance = (self.local_posterior_ or self.posterior_).covariance(rows)
         return mean.T, covariance if mean.ndim == 1 else np.moveaxis(covariance, 0, -1)
@@ -164,8 +177,7 @@ class PosteriorClassifier(LatentClassifier):
         q = self.posterior_
         site = LIKELIHOODS[likelihood].site(bound, len(self.classes_), getattr(self, "label_noise_", None))
         labels = site_labels(class_numbers(y, self.classes_), q.n_latents)
-        mean, variance = q.marginals(rows, self.n_jobs)
-        check_latent(mean, variance, rows)
+        mean, variance = self._marginals(q, rows)
         return expected_log_likelihood(site, mean, variance, labels) - q.kl
 
     def bound_gap(self) -> float:

@@ -22,11 +22,12 @@ from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior, SparsePrior
 from .archive import KINDS, Archive, Member
 from .files import regular, replacing
-from .kernels.spec import KERNELS, KernelSpec, check_tree
+from .kernels.spec import KERNELS, Groups, KernelSpec, check_tree
 from .learning.inducing import given_points
 from .likelihoods import LIKELIHOODS, has_label_noise, record_of
 from .ranges import LARGEST_FEATURE, largest_size
 from .rows.blas import single_threaded_blas
+from .rows.encoding import Encoding
 from .validation import check_parameters, is_integer, is_name, is_number
 
 FORMAT = 6
@@ -39,16 +40,18 @@ PARAMETERS = (
     "subset_sizes", "share", "label_noise", "batch_size", "learning_rate",
     "max_iter", "tol", "warm_start", "max_time", "keep_on_interrupt", "n_jobs", "verbose",
 )  # fmt: skip
-OWN_FORMS = ("kernel", "inducing_points", "class_weight", "random_state")
+OWN_FORMS = ("kernel", "inducing_points", "class_weight", "random_state", "categorical_features")
 # What is not kept.
 NOT_KEPT = ("query_split", "checkpoint")
 # What models that were saved before do not have, and what they were fitted with.
-LATER = {"max_time": None, "keep_on_interrupt": False}
+LATER = {"max_time": None, "keep_on_interrupt": False, "categorical_features": "from_dtype"}
 FIELDS = (
     "format", "full", "parameters", "kernels", "resolved", "label_noise", "object_labels", "bound_gap", "elbo",
     "n_iter", "converged", "feature_names", "history", "neighbors", "variance_scale",
     "query_score",
 )  # fmt: skip
+# Of models of tables alone.
+ENCODING = "encoding"
 # Characters of the header, and its numbers and names. It holds the kernels' parameters, three numbers for a length
 # scale with its bounds: enough for 150 000 of these. To parse as much takes a second and 60 MB at most.
 MAX_HEADER, MAX_VALUES = 2**24, 500_000
@@ -117,6 +120,8 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
         "variance_scale": None if model.local_posterior_ is None else model.local_posterior_.variance_scale,
         "query_score": model.query_score_,
     }
+    if model.encoding_ is not None:
+        header[ENCODING] = model.encoding_.to_data()
     arrays = {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     if model._correction is not None:
         arrays.update(zip(CORRECTION, model._correction, strict=True))
@@ -146,14 +151,17 @@ def _rows_as(rows: np.ndarray, dtype: str | None) -> np.ndarray:
 def _check_parameters(model: Any) -> None:
     """As before a fit."""
     check_parameters(model)
+    groups = None if model.encoding_ is None else model.encoding_.groups
+    d = model.n_features_in_ if groups is None else len(groups.index)
     if model.kernel is not None:
-        KernelSpec(model.kernel, model.n_features_in_)
+        KernelSpec(model.kernel, d, groups)
     if not isinstance(model.inducing_points, str):
-        given_points(model.inducing_points, model.n_features_in_)
+        given_points(model.inducing_points, d)
 
 
 def _parameters_to_data(model: Any) -> dict[str, Any]:
     weights, seed, points = model.class_weight, model.random_state, model.inducing_points
+    chosen = model.categorical_features
     return {
         **{name: getattr(model, name) for name in PARAMETERS},
         "kernel": None if model.kernel is None else kernel_to_data(model.kernel),
@@ -161,6 +169,7 @@ def _parameters_to_data(model: Any) -> dict[str, Any]:
         "inducing_points": points if isinstance(points, str) else None,
         "class_weight": list(weights.items()) if isinstance(weights, dict) else weights,
         "random_state": seed if is_integer(seed) else None,
+        "categorical_features": chosen if chosen is None or isinstance(chosen, str) else list(chosen),
     }
 
 
@@ -205,7 +214,7 @@ def _header(archive: Archive) -> dict[str, Any]:
     _require(isinstance(header, dict), "header", header)
     if header.get("format") != FORMAT:
         raise ValueError(f"its format is {reprlib.repr(header.get('format'))}, this version reads {FORMAT}")
-    _require(sorted(header) == sorted(FIELDS), "header", sorted(header))
+    _require(sorted(set(header) - {ENCODING}) == sorted(FIELDS), "header", sorted(header))
     for name in ("full", "object_labels", "converged", "feature_names"):
         _require(isinstance(header[name], bool), name, header[name])
     k, scale, score = header["neighbors"], header["variance_scale"], header["query_score"]
@@ -265,6 +274,10 @@ def _float_shapes(header: dict[str, Any], members: dict[str, Member]) -> dict[st
 def _check_members(floats: dict[str, tuple[int, ...]], header: dict[str, Any], members: dict[str, Member]) -> None:
     """ValueError unless all arrays that the header speaks of, and no others, are there with their types and shapes."""
     history = [f"{HISTORY}{name}" for name in header["history"]]
+    encoding = _encoding(header)
+    if encoding is not None and floats["Z"][-1] != len(encoding.groups.index):
+        raise ValueError(DO_NOT_FIT)
+    n_features = floats["Z"][-1] if encoding is None else len(encoding.columns)
     names = ["feature_names"] * header["feature_names"]
     expected = sorted(["header", "classes", *floats, *history, *names])
     if expected != sorted(members):
@@ -275,7 +288,7 @@ def _check_members(floats: dict[str, tuple[int, ...]], header: dict[str, Any], m
             and members[name].dtype.str[1:] in (("f4", "f8") if name == "rows" else ("f8",))
             for name, shape in floats.items()
         ),
-        *(members[name].shape == floats["Z"][-1:] and members[name].dtype.kind == "U" for name in names),
+        *(members[name].shape == (n_features,) and members[name].dtype.kind == "U" for name in names),
         *(len(members[name].shape) in (1, 2) for name in history),
         len({members[name].shape[:1] for name in history}) <= 1,
         len(floats.get("inducing_points", (0, 0))) == 2,
@@ -284,6 +297,10 @@ def _check_members(floats: dict[str, tuple[int, ...]], header: dict[str, Any], m
     ]
     if not all(fits):
         raise ValueError(DO_NOT_FIT)
+
+
+def _encoding(header: dict[str, Any]) -> Encoding | None:
+    return Encoding.from_data(header[ENCODING]) if ENCODING in header else None
 
 
 def _constructor_arguments(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -305,13 +322,18 @@ def _constructor_arguments(header: dict[str, Any], arrays: dict[str, np.ndarray]
     return parameters
 
 
-def posterior_from(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> KernelPosterior:
-    """The posterior of ``full``, ``kernels``, and what ``to_arrays`` gave; ValueError if they make none."""
+def posterior_from(
+    header: dict[str, Any], arrays: dict[str, np.ndarray], groups: Groups | None = None
+) -> KernelPosterior:
+    """The posterior of ``full``, ``kernels``, and what ``to_arrays`` gave; ValueError if they make none.
+
+    ``groups`` are the features that share a length scale.
+    """
     Z = arrays["Z"]
     m, d = Z.shape[-2:]
     one_prior, posterior = (FullPrior, FullPosterior) if header["full"] else (SparsePrior, SparsePosterior)
     _require(largest_size(Z) <= LARGEST_FEATURE, "Z", "values too large")
-    specs = [KernelSpec(kernel_from_data(kernel), d) for kernel in header["kernels"]]
+    specs = [KernelSpec(kernel_from_data(kernel), d, groups) for kernel in header["kernels"]]
     priors = tuple(one_prior.build(spec, points) for spec, points in zip(specs, Z.reshape(-1, m, d), strict=True))
     q = posterior.from_natural(priors[0] if Z.ndim == 2 else SeparatePriors(priors), arrays["eta"], arrays["h"])
     # Whatever of it is not finite is part of this.
@@ -346,10 +368,12 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
     has_noise, largest = has_label_noise(likelihood, bound), 1.0 - 1.0 / len(classes)
     _require(is_number(delta) and 0.0 < delta < largest if has_noise else delta is None, "label_noise", delta)
     model = cls(**_constructor_arguments(header, arrays))
-    model.n_features_in_ = arrays["Z"].shape[-1]
+    encoding = _encoding(header)
+    model.n_features_in_ = arrays["Z"].shape[-1] if encoding is None else len(encoding.columns)
+    model.encoding_ = encoding
     _check_parameters(model)
     correction = tuple(arrays[name] for name in CORRECTION) if record_of(likelihood, bound).has_correction else None
-    q = posterior_from(header, arrays)
+    q = posterior_from(header, arrays, None if encoding is None else encoding.groups)
     model._set_fit(q, likelihood, bound, delta, correction, header["bound_gap"], _local_posterior(header, arrays, q))
     model.query_score_ = None if header["query_score"] is None else tuple(header["query_score"])
     model.classes_ = classes.astype(object) if header["object_labels"] else classes

@@ -16,6 +16,7 @@ from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, check_weight_range, largest_s
 from .rows.batches import HOW_TO_READ_AGAIN, BatchSource, Rows, in_blocks, read_ahead, reading
 from .rows.draw import Draw, keys_from, seed_of_keys
 from .rows.source import NONE, RowSource
+from .rows.tables import Levels, columns_of, is_table, with_names
 from .validation import class_factors, missing_values, one_class_error, refuse_times
 
 # Labels of a kind can be put in one order.
@@ -177,6 +178,8 @@ def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Colu
         For what is no table of finite numbers of moderate size; it names the first bad row.
     """
     refuse_times(X)
+    X = with_names(X)
+    _refuse_levels(X)
     found = _get_feature_names(X)
     rows = check_array(
         X,
@@ -194,6 +197,19 @@ def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Colu
         )
     own = names if found is None else tuple(str(name) for name in found)
     return Columns(rows.shape[1], own), rows
+
+
+def _refuse_levels(X: Any) -> None:
+    """ValueError for a table with columns that are no numbers."""
+    if not is_table(X):
+        return
+    levels = [column for column in columns_of(X) if isinstance(column, Levels)]
+    if levels:
+        raise ValueError(
+            f"The column {levels[0].name!r} of the batch has levels, such as {next(iter(levels[0].levels), None)!r}. "
+            "GPClassifier.fit takes them, but rows in batches, and of dask, must be numbers: make columns of the "
+            "levels before, as sklearn.preprocessing.OneHotEncoder does, or leave such columns out."
+        )
 
 
 def check_same_columns(columns: Columns, first: Columns, of_whom: str) -> None:
@@ -238,8 +254,18 @@ def rows_to_predict(batch: Any, names: tuple[str, ...] | None, fitted: Columns) 
     return rows
 
 
+def check_batches(model: Any) -> None:
+    """ValueError for parameters of a ``GPClassifier`` that are not for batches."""
+    chosen = model.categorical_features
+    if not (chosen is None or isinstance(chosen, str)):
+        raise ValueError(
+            f"categorical_features={chosen!r} is for fit; rows in batches, and of dask, must be numbers. Make columns "
+            "of the levels before, as sklearn.preprocessing.OneHotEncoder does, and leave 'from_dtype'."
+        )
+
+
 def check_streamed(model: Any) -> None:
-    """ValueError for parameters of a ``GPClassifier`` that are for rows in memory."""
+    """ValueError for parameters of a ``GPClassifier`` that are for rows in memory, where there are more."""
     limit = f"The source has more than {stages.LAST_ROWS} rows, which do not stay in memory"
     if not isinstance(model.n_neighbors, str) and model.n_neighbors > 0:
         raise ValueError(

@@ -34,13 +34,15 @@ from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, resolve
 from .partitions import Partitions, survey_partitions
-from .reading import Streamed, Survey, check_streamed, set_columns, streamed, survey
+from .reading import Streamed, Survey, check_batches, check_streamed, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
+from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
-from .rows.source import NONE, ArraySource, RowSource
+from .rows.source import NONE, RowSource, source_of
 from .statistics import update
+from .tabular import table_data
 from .validation import (
     check_optimizer,
     check_parameters,
@@ -76,10 +78,10 @@ class FittedInSteps(PosteriorClassifier):
         check_parameters(self)
         deadline = self._deadline()
         random_state = check_random_state(self.random_state)
-        X, codes, classes, weight = training_data(self, X, y, sample_weight, classes)
+        X, codes, classes, weight, encoding = table_data(self, X, y, sample_weight, classes)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
         rows = Rows(X, codes, NONE if weight is None else weight)
-        return self._data(rows, classes, groups, random_state, deadline)
+        return self._data(rows, classes, groups, random_state, deadline, encoding=encoding)
 
     def _data(
         self,
@@ -89,17 +91,27 @@ class FittedInSteps(PosteriorClassifier):
         random_state: np.random.RandomState,
         deadline: Deadline | None,
         stream: Callable[[np.ndarray], RowSource] | None = None,
+        encoding: Encoding | None = None,
     ) -> Data:
         """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class."""
         likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
         check_optimizer(self.optimizer, likelihood.name, bound)
         noise = checked_noise(self.label_noise, likelihood.name, bound)
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
-        source = ArraySource(rows.X, labels[rows.y], rows.weight)
+        source = source_of(rows.X, labels[rows.y], rows.weight)
         queries = Queries(len(rows.y), groups, self.query_split, rows.y, random_state)
         everything = None if stream is None else stream(labels)
         data = Data(
-            source, classes, likelihood, bound, noise, random_state, queries, deadline=deadline, stream=everything
+            source,
+            classes,
+            likelihood,
+            bound,
+            noise,
+            random_state,
+            queries,
+            deadline=deadline,
+            stream=everything,
+            encoding=encoding,
         )
         if self.checkpoint is None:
             return data
@@ -119,6 +131,7 @@ class FittedInSteps(PosteriorClassifier):
     def _validate_streamed(self, surveyed: Callable[[np.random.RandomState], tuple[Survey, Streamed]]) -> Data:
         """Rows that need not fit into memory: what the first reading finds of them, and what reads all of them."""
         check_parameters(self)
+        check_batches(self)
         deadline = self._deadline()
         random_state = check_random_state(self.random_state)
         found, stream = surveyed(random_state)
@@ -151,7 +164,7 @@ class FittedInSteps(PosteriorClassifier):
         training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
         beginning = start(self, data, training)
         store = data.progress.store
-        resumed = None if store is None else store.load(beginning.site)
+        resumed = None if store is None else store.load(beginning.site, data.groups)
         if resumed is None:
             return beginning
         data.progress.latest = resumed
@@ -241,7 +254,7 @@ class FittedInSteps(PosteriorClassifier):
                 messages += no_gain(elbo, coin)
         if messages:
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
-        self.classes_ = data.classes
+        self.classes_, self.encoding_ = data.classes, data.encoding
         name, delta = data.likelihood.name, inferred.label_noise
         self._set_fit(q, name, data.bound, delta, inferred.correction, inferred.bound_gap, inferred.local)
         self.query_score_ = None if inferred.scores is None else (inferred.scores.mean, inferred.scores.error)
@@ -267,11 +280,19 @@ class FittedInSteps(PosteriorClassifier):
         (name, bound), noise = self._resolved, getattr(self, "label_noise_", None)
         with single_threaded_blas():
             rows, codes, _, weight = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
-            source = ArraySource(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
+            source = source_of(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
             queries = Queries(len(codes), None, None, codes, random_state)
             likelihood = LIKELIHOODS[name]
             data = Data(
-                source, self.classes_, likelihood, bound, noise, random_state, queries, deadline=self._deadline()
+                source,
+                self.classes_,
+                likelihood,
+                bound,
+                noise,
+                random_state,
+                queries,
+                deadline=self._deadline(),
+                encoding=self.encoding_,
             )
             m = q.prior.n_inducing
             prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), random_state, n_before=m)

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
+from sklearn.utils import check_array, check_X_y
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -21,6 +23,8 @@ from .learning.inducing import METHODS
 from .learning.schemes import SCHEMES
 from .likelihoods import has_label_noise, resolve
 from .ranges import LARGEST_FEATURE, check_weight_range, largest_size
+from .rows.encoding import HOW_TO_MISS
+from .rows.tables import with_names
 
 
 def is_integer(value: Any) -> bool:
@@ -51,6 +55,16 @@ def _is_path(value: Any) -> bool:
 def _is_splitter(value: Any) -> bool:
     methods = (getattr(value, name, None) for name in ("split", "get_n_splits"))
     return not isinstance(value, type) and all(map(callable, methods))
+
+
+def _are_features(value: Any) -> bool:
+    """Whether a value is what ``categorical_features`` may be, whatever the columns."""
+    if value is None or isinstance(value, str):
+        return value is None or value == "from_dtype"
+    if not (isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)):
+        return False
+    kinds = (str, bool | np.bool_, numbers.Integral)
+    return any(all(isinstance(one, kind) for one in value) for kind in kinds)
 
 
 def _are_subset_sizes(sizes: Any) -> bool:
@@ -105,6 +119,10 @@ ALLOWED: dict[str, Rule] = {
         "a positive number of seconds or None",
     ),
     "keep_on_interrupt": (_is_truth, "True or False"),
+    "categorical_features": (
+        _are_features,
+        "'from_dtype', None, or a list: of names of columns, of their positions, or of True and False for each column",
+    ),
     "checkpoint": (
         lambda value: value is None or _is_path(value),
         "the path of a file, a string or os.PathLike, or None",
@@ -178,16 +196,34 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     if not (reset or y or options) and _is_checked(model, X):
         return X
     options = {"dtype": (np.float64, np.float32), **options}
+    if sparse.issparse(X) and model.__sklearn_tags__().input_tags.sparse:
+        options["accept_sparse"] = "csr"
     refuse_dask(X, *y)
-    refuse_times(X)
     for labels in y:
         _refuse_missing(labels)
-    checked = validate_data(model, X, *y, reset=reset, **options)
+    X = with_names(X)
+    encoding = None if reset else getattr(model, "encoding_", None)
+    if encoding is not None:
+        validate_data(model, X, reset=False, skip_check_array=True)
+        X = encoding.encode(X)
+        checked = check_X_y(X, *y, estimator=model, **options) if y else check_array(X, estimator=model, **options)
+    else:
+        refuse_times(X)
+        try:
+            checked = validate_data(model, X, *y, reset=reset, **options)
+        except ValueError as error:
+            if reset and hasattr(model, "categorical_features") and "X contains NaN" in str(error):
+                raise ValueError(f"{error}\n{HOW_TO_MISS}") from error
+            raise
     rows = checked[0] if y else checked
+    check_feature_range(rows)
+    return checked
+
+
+def check_feature_range(rows: Any) -> None:
     largest = largest_size(rows)
     if largest > LARGEST_FEATURE:
         raise ValueError(f"X has a value of size {largest:.3g}; scale the features to at most {LARGEST_FEATURE:g}.")
-    return checked
 
 
 def _is_checked(model: Any, X: Any) -> bool:
@@ -202,6 +238,7 @@ def _is_checked(model: Any, X: Any) -> bool:
         and len(X) > 0
         and X.shape[1] == model.n_features_in_
         and not hasattr(model, "feature_names_in_")
+        and getattr(model, "encoding_", None) is None
         and largest_size(X) <= LARGEST_FEATURE
     )
 
@@ -219,7 +256,7 @@ def refuse_dask(*given: Any) -> None:
 def refuse_times(X: Any) -> None:
     """ValueError for dates and durations, which would count as numbers of a unit that nobody chose."""
     how = "turn them into numbers, such as days since a first date, or leave them out."
-    if hasattr(X, "columns") and hasattr(X, "dtypes"):
+    if hasattr(X, "columns") and hasattr(X, "iloc"):
         times = [str(name) for i, name in enumerate(X.columns) if _are_times(X.iloc[:, i])]
         if times:
             raise ValueError(f"X has dates or durations in the columns {times}; {how}")

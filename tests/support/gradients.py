@@ -69,7 +69,7 @@ class Problem:
     The kernel is one of ``KERNELS``, with moderate length scales, or an object.
     """
 
-    def __init__(self, kernel, bound, seed=0, n=30, m=5, d=2, weighted=False):
+    def __init__(self, kernel, bound, seed=0, n=30, m=5, d=2, weighted=False, groups=None):
         self.random = random = np.random.default_rng(seed)
         self.Z = points_apart(random, m, d)
         rows = random.normal(size=(8 * n + 40, d))
@@ -80,7 +80,7 @@ class Problem:
         length, variance, white = random.uniform(0.5, 1.5, d), random.uniform(0.5, 4.0), random.uniform(0.05, 0.5)
         if not isinstance(kernel, Kernel):
             kernel = KERNELS[kernel](length, variance, white)
-        self.spec = KernelSpec(kernel, d)
+        self.spec = KernelSpec(kernel, d, groups)
         self.site = LIKELIHOODS["logit"].site(bound)
 
     def training(self):

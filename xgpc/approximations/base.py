@@ -16,7 +16,7 @@ from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
 from ..rows.executor import Executor, State, Threads, is_small
-from ..rows.source import ArraySource, RowSource
+from ..rows.source import ArraySource, RowSource, SparseSource
 from ..statistics import Basis, Belief, GivenSites, Predictor, StatedSites, marginals
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
@@ -85,7 +85,7 @@ class Training:
     def uncached(self) -> Training:
         """The same, without memory for caches of whitened rows."""
         source = self.source
-        return replace(self, source=source.uncached()) if isinstance(source, ArraySource) else self
+        return replace(self, source=source.uncached()) if isinstance(source, ArraySource | SparseSource) else self
 
 
 class Prior(Protocol):

@@ -74,6 +74,8 @@ MAX_NOISE = 1000
 # Kernels of a tree, and its depth. A sum of MAX_FACTORS products of two has 255 and a depth of 65; walks over a deeper
 # one, ours and scikit-learn's, would come near Python's limit of recursion.
 MAX_KERNELS, MAX_DEPTH = 256, 100
+# Names of features that a message lists.
+LISTED = 10
 
 
 @dataclass(frozen=True)
@@ -243,6 +245,29 @@ class KernelGradient:
         return self
 
 
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Features, columns of a matrix, that share length scales.
+
+    Attributes
+    ----------
+    index : (d,) integers from 0, which length scale each feature has
+    names : of the length scales, in order
+    """
+
+    index: np.ndarray
+    names: tuple[str, ...]
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Sums of values (d,) over each group."""
+        return np.bincount(self.index, values, minlength=len(self.names))
+
+    @property
+    def described(self) -> str:
+        listed = ", ".join(self.names[:LISTED]) + (", ..." if len(self.names) > LISTED else "")
+        return f"{len(self.names)} features ({listed})"
+
+
 class KernelSpec:
     """A scikit-learn kernel, compiled for d features.
 
@@ -251,6 +276,8 @@ class KernelSpec:
     kernel : sklearn.gaussian_process.kernels.Kernel
         Not modified; its hyperparameters, bounds and fixed parameters are the specification.
     n_features : int
+    groups : Groups, default=None
+        Features that share a length scale; None: each has its own.
 
     Attributes
     ----------
@@ -264,10 +291,11 @@ class KernelSpec:
         If the kernel is not supported or its length scales do not fit ``n_features``.
     """
 
-    def __init__(self, kernel: Kernel, n_features: int):
+    def __init__(self, kernel: Kernel, n_features: int, groups: Groups | None = None):
         if not isinstance(kernel, Kernel):
             raise ValueError(f"kernel must be a scikit-learn kernel object or None; got {kernel!r}.")
-        self.n_features = n_features
+        self.n_features, self.groups = n_features, groups
+        n_scales = n_features if groups is None else len(groups.names)
         self._template = kernel
         self._values: np.ndarray | None = None
         check_tree(kernel, _parts)
@@ -276,9 +304,10 @@ class KernelSpec:
             raise ValueError(f"The kernel {kernel} is white noise alone; add a covariance such as RBF().")
         for _, leaf in self.factors:
             size = np.size(getattr(leaf.kernel, "length_scale", 1.0))
-            if size not in (1, n_features):
+            if size not in (1, n_scales):
+                what = f"{n_scales} features" if groups is None else groups.described
                 raise ValueError(
-                    f"The kernel {kernel} has {size} length scales but X has {n_features} features; "
+                    f"The kernel {kernel} has {size} length scales but X has {what}; "
                     "give one length scale, or one per feature."
                 )
         self.theta = np.asarray(kernel.theta, dtype=np.float64)
@@ -311,10 +340,19 @@ class KernelSpec:
         inside = np.clip(self.theta, *self.bounds.T)
         return self if np.array_equal(inside, self.theta) else self.with_theta(inside)
 
+    def _length_scale(self, leaf: Leaf) -> np.ndarray:
+        """Of each feature (d,), or one of all (1,)."""
+        value = leaf.value("length_scale", self._values)
+        return value if self.groups is None or len(value) == 1 else value[self.groups.index]
+
+    def compiled(self, kernel: Kernel) -> KernelSpec:
+        """Another kernel for the same features."""
+        return KernelSpec(kernel, self.n_features, self.groups)
+
     def least_length_scales(self, otherwise: np.ndarray) -> np.ndarray:
         """The least length scale of any factor (d,); ``otherwise`` if no factor has one."""
         scales = [
-            np.broadcast_to(leaf.value("length_scale", self._values), self.n_features)
+            np.broadcast_to(self._length_scale(leaf), self.n_features)
             for _, leaf in self.factors
             if FACTORS[type(leaf.kernel)].has_length_scale
         ]
@@ -341,7 +379,7 @@ class KernelSpec:
             family.append(FAMILIES[factor.family(leaf.kernel)])
             shape.append(1.0 if factor.shape is None else leaf.value(factor.shape, values)[0] ** factor.power)
             if factor.has_length_scale:
-                scale[f] = 1.0 / leaf.value("length_scale", values)
+                scale[f] = 1.0 / self._length_scale(leaf)
         return InducingKernel(
             [term.variance(values) for term in self.terms],
             [bool(term.noise) for term in self.terms],
@@ -390,7 +428,10 @@ class KernelSpec:
                 d_Z += sides * toward * core.inverse_length_scale[f]
             if "length_scale" in leaf.theta:
                 free = leaf.theta["length_scale"]
-                d_theta[free] += d_log_scale if free.stop - free.start > 1 else d_log_scale.sum()
+                if free.stop - free.start == 1:
+                    d_theta[free] += d_log_scale.sum()
+                else:
+                    d_theta[free] += d_log_scale if self.groups is None else self.groups.sums(d_log_scale)
         return d_theta, d_Z
 
 

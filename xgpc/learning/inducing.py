@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,9 +13,9 @@ from threadpoolctl import ThreadpoolController
 
 from ..approximations.base import KernelPrior
 from ..approximations.sparse import SparsePrior
-from ..kernels.spec import KernelSpec
+from ..kernels.spec import Groups, KernelSpec
 from ..ranges import LARGEST_FEATURE, largest_size
-from ..rows.source import RowSource
+from ..rows.source import RowSource, dense
 
 # n_inducing="auto" starts with this many, and doubles them to so many at most.
 FIRST_INDUCING, MAX_INDUCING = 32, 2048
@@ -47,10 +48,12 @@ class Sample:
     mean : (d,) float64
     scale : (d,) float64
         Standard deviation; half the difference for a feature of two values, of which a rare one would else be very far
-        from the other; 1 for a constant feature.
+        from the other; 1 for a constant feature. Of features that share a length scale, levels of a column: what
+        these would have if each were as frequent, the root of half of the mean squared distance.
+    groups : Groups or None
     """
 
-    def __init__(self, source: RowSource, size: int, random_state: np.random.RandomState):
+    def __init__(self, source: RowSource, size: int, random_state: np.random.RandomState, groups: Groups | None = None):
         n = source.n_rows
         part = source.sample(np.arange(n) if n <= size else random_state.choice(n, size, replace=False))
         rows = np.asarray(part.X, dtype=np.float64)
@@ -61,6 +64,19 @@ class Sample:
         low, high = np.min(self.rows, axis=0), np.max(self.rows, axis=0)
         two_valued = (low < high) & np.all((self.rows == low) | (self.rows == high), axis=0)
         self.scale[two_valued] = 0.5 * (high - low)[two_valued]
+        self.groups = groups
+        if groups is not None:
+            is_shared = np.bincount(groups.index)[groups.index] > 1
+            n_levels = np.maximum(groups.sums(low < high), 1.0)[groups.index]
+            of_levels = np.where(n_levels > 1.0, np.sqrt(0.5 - 0.5 / n_levels), 1.0)
+            self.scale = np.where(is_shared, of_levels, self.scale)
+
+    @property
+    def length_scales(self) -> np.ndarray:
+        """``scale`` for each length scale, of which some features share one."""
+        if self.groups is None:
+            return self.scale
+        return self.scale[np.unique(self.groups.index, return_index=True)[1]]
 
 
 def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -157,18 +173,20 @@ def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: 
 
 
 def conditional_variance_sample(
-    prior: SparsePrior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState, n_before: int = 0
+    prior: SparsePrior, rows: Any, n_more: int, random_state: np.random.RandomState, n_before: int = 0
 ) -> np.ndarray:
     """At most ``n_more`` distinct rows drawn in proportion to their variance given the inducing points of ``prior``.
+
+    ``rows`` (n, d) may be CSR, of which few become dense.
 
     There are then no more points than distinct rows, with the ``n_before`` that the points so far may be of.
     """
     if n_more <= 0:
         return np.empty((0, rows.shape[1]))
     size = max(GREEDY_ROWS, GREEDY_ROWS_PER_POINT * n_more)
-    if len(rows) > size:
-        rows = rows[np.sort(random_state.choice(len(rows), size, replace=False))]
-    rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
+    if rows.shape[0] > size:
+        rows = rows[np.sort(random_state.choice(rows.shape[0], size, replace=False))]
+    rows = np.unique(np.asarray(dense(rows), dtype=np.float64), axis=0)
     whitened = prior.core.cross(rows) @ prior.Linv.T
     core = prior.spec.without_noise().at(prior.Z)
     variance = core.diagonals(rows) - np.einsum("ij,ij->i", whitened, whitened)
@@ -181,7 +199,7 @@ def conditional_variance_sample(
 
 
 def with_more_points(
-    prior: KernelPrior, rows: np.ndarray, n_more: int, random_state: np.random.RandomState, n_before: int = 0
+    prior: KernelPrior, rows: Any, n_more: int, random_state: np.random.RandomState, n_before: int = 0
 ) -> KernelPrior:
     """The prior with at most ``n_more`` inducing points added to those of every kernel, drawn as above."""
     while True:

@@ -172,7 +172,7 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: b
         return _round(task, beginning(task, prior.rebuilt([spec], prior.Z)), support, asked, n_iter)
 
     def tried(spec: KernelSpec) -> list[Learnt]:
-        specs = [KernelSpec(kernel, spec.n_features) for kernel in candidates(spec.kernel, is_default)]
+        specs = [spec.compiled(kernel) for kernel in candidates(spec.kernel, is_default)]
         return [begin(one, min(max_iter, ROUNDS[0][1])) for one in specs]
 
     began = 0.0 if task.deadline is None else task.deadline.now()

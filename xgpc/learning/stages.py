@@ -270,7 +270,7 @@ class Learner:
             prior, q, site = outcome.q.prior, outcome.q, outcome.site
             self.history.context.update(n_rows=size, n_inducing=m)
             part = self.training.part(self.subsets.rows(size))
-            candidates = part.source.sample(np.arange(len(part))).X
+            candidates = part.source.sample(np.arange(len(part))).rows
             larger = with_more_points(prior, candidates, max(0, min(m, most - m)), self.random_state)
             more = larger.n_inducing - m
             if not more:

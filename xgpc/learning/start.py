@@ -13,9 +13,10 @@ from ..approximations.full import FullPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
-from ..kernels.spec import KernelSpec, default_kernel
+from ..kernels.spec import Groups, KernelSpec, default_kernel
 from ..likelihoods import START_NOISE, Likelihood
 from ..rows.deadline import Deadline
+from ..rows.encoding import Encoding
 from ..rows.source import RowSource
 from .inducing import Sample, inducing_points, sample_size
 from .memory import most_points, warn_of_many_classes
@@ -40,6 +41,7 @@ class Data:
     history : History, which every step adds to
     deadline : Deadline, or None: there is as much time as it takes
     progress : Progress, which keeps what learning has come to
+    encoding : Encoding that made the rows of a table, or None
     """
 
     source: RowSource
@@ -53,11 +55,17 @@ class Data:
     deadline: Deadline | None = None
     progress: Progress = field(default_factory=Progress)
     stream: RowSource | None = None
+    encoding: Encoding | None = None
 
     @property
     def total_weight(self) -> float:
         """Of all rows."""
         return (self.stream or self.source).total_weight
+
+    @property
+    def groups(self) -> Groups | None:
+        """Features that share a length scale."""
+        return None if self.encoding is None else self.encoding.groups
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,7 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
     """
     random_state = data.random_state
     d = training.source.n_features
-    previous = _previous(model, d, training.n_latents, data.classes)
+    previous = _previous(model, data, d, training.n_latents)
     n_kernels = _number_of_kernels(model, training.n_latents, previous)
     if previous is not None and len(previous.prior.groups) != n_kernels:
         previous = None
@@ -141,14 +149,14 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
     site = data.likelihood.site(data.bound, len(data.classes), data.label_noise, noise)
     method = model.inducing_points if isinstance(model.inducing_points, str) else None
     size = len(training) if method == "all" else sample_size(model.n_inducing)
-    sample = Sample(training.source, size, random_state)
+    sample = Sample(training.source, size, random_state, data.groups)
     if previous is not None and (model.optimizer is not None or model.kernel is None):
         kernels = [group.spec.kernel for group in previous.prior.groups]
     elif model.kernel is not None:
         kernels = [model.kernel] * n_kernels
     else:
-        kernels = [default_kernel(sample.scale)] * n_kernels
-    specs = [KernelSpec(kernel, d) for kernel in kernels]
+        kernels = [default_kernel(sample.length_scales)] * n_kernels
+    specs = [KernelSpec(kernel, d, data.groups) for kernel in kernels]
     if model.optimizer is not None:
         if model.n_restarts_optimizer and not all(np.all(np.isfinite(spec.bounds)) for spec in specs):
             raise ValueError(
@@ -191,10 +199,10 @@ def _number_of_kernels(model: Any, n_latents: int | None, previous: KernelPoster
     return 1 if previous is None or has_neighbors else len(previous.prior.groups)
 
 
-def _previous(model: Any, d: int, n_latents: int | None, classes: np.ndarray) -> KernelPosterior | None:
+def _previous(model: Any, data: Data, d: int, n_latents: int | None) -> KernelPosterior | None:
     """The posterior to start from, if this is a warm start and it fits the data."""
     previous = getattr(model, "posterior_", None) if model.warm_start else None
-    if previous is None or not np.array_equal(model.classes_, classes):
+    if previous is None or not np.array_equal(model.classes_, data.classes) or model.encoding_ != data.encoding:
         return None
     fits = previous.n_latents, previous.prior.groups[0].spec.n_features
     return previous if fits == (n_latents, d) else None

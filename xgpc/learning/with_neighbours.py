@@ -16,7 +16,7 @@ from ..inference.links import LINKS
 from ..inference.local_sites import start_sites
 from ..inference.starts import starting_posterior
 from ..rows.deadline import OutOfTime, during
-from ..rows.source import ArraySource, labels_and_weights
+from ..rows.source import ArraySource, SparseSource, labels_and_weights
 from .local import (
     DEFAULT_NEIGHBORS,
     LEAST_QUERIES,
@@ -80,6 +80,10 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
     reason = _why_not(model, data)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={wanted} {reason}. Leave n_neighbors='auto', or give 0.")
+    if is_auto and data.encoding is not None and data.encoding.has_levels:
+        return 0, "NEIGHBOURS_OF_LEVELS"
+    if isinstance(data.source, SparseSource) and data.source.n_rows >= MIN_ROWS:
+        return 0, "neighbours are compared as dense rows, which sparse ones are not: none are taken"
     if reason or (is_auto and data.source.n_rows < MIN_ROWS):
         return 0, ""
     if model.batch_size is not None and model.batch_size < data.source.n_rows:
@@ -100,6 +104,8 @@ def _why_not(model: Any, data: Data) -> str:
         return f"is for likelihood {allowed}; this is {name!r} with bound {bound!r}"
     if data.likelihood.multi_class and model.share == "none":
         return f"is for latent functions that share their kernel (share='kernel'); got share={model.share!r}"
+    if isinstance(data.source, SparseSource):
+        return "keeps and compares all rows as dense ones, which a sparse X is not: X.toarray() makes them so"
     if isinstance(model.inducing_points, str) and model.inducing_points == "all":
         return "is for inducing points; a full Gaussian process has a latent value at each row"
     return ""

@@ -6,12 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from scipy import sparse
 
 from .block import BLOCK_ROWS, Block
 
 # Whitened rows (n, m) are kept between passes with the same kernel and inducing points while they take less than this:
 # they are 40 % of a pass. Beyond it memory stays O(n + m^2) and every pass projects again.
 CACHE_BYTES = 2**29
+
+# Values of sparse rows that are dense at a time where rows are predicted: 16 MB, many blocks of a hundred features.
+DENSE_VALUES = 2**21
 
 NONE = np.empty(0)
 
@@ -52,7 +56,7 @@ class RowSource(Protocol):
     def labels(self) -> np.ndarray:
         """Labels (n,) of all rows: what subsets are drawn by."""
 
-    def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
+    def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource | SparseSource:
         """Some rows (r,), by their numbers, in memory; their weights times ``scale``."""
 
     def pick(self, rows: np.ndarray) -> Picked:
@@ -82,13 +86,12 @@ class ArraySource:
         self.X, self.y, self.weight = X, y, weight
         self.n_rows, self.n_features = X.shape
         self.total_weight = float(np.sum(weight)) if len(weight) else float(self.n_rows)
-        share = cache_bytes / max(1, self.n_rows)
-        starts = range(0, self.n_rows, BLOCK_ROWS)
-        parts = [slice(start, min(start + BLOCK_ROWS, self.n_rows)) for start in starts]
-        self._blocks = [
-            Block(first + rows.start, X[rows], y[rows], weight[rows], int(share * (rows.stop - rows.start)))
-            for rows in parts
-        ]
+        self._blocks = in_blocks(Block, X, y, weight, cache_bytes, first)
+
+    @property
+    def rows(self) -> Any:
+        """As they are in memory."""
+        return self.X
 
     def blocks(self) -> Sequence[Block]:
         return self._blocks
@@ -111,6 +114,91 @@ class ArraySource:
     def uncached(self) -> ArraySource:
         """The same rows, without memory for caches of whitened ones."""
         return ArraySource(self.X, self.y, self.weight, 0)
+
+
+class SparseBlock(Block):
+    """Rows of a sparse matrix, made dense anew each time that they are asked for."""
+
+    @property
+    def X(self) -> np.ndarray:  # type: ignore[override]
+        return np.asarray(self._sparse.toarray())
+
+    @X.setter
+    def X(self, rows: Any) -> None:
+        self._sparse = rows
+
+    def __len__(self) -> int:
+        return int(self._sparse.shape[0])
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.start, self._sparse, self.y, self.weight, self.cache_bytes
+
+
+class SparseSource:
+    """Rows of a sparse matrix in memory, CSR (n, d), dense a block at a time.
+
+    Parameters as for ``ArraySource``. ``rows`` are as they are in memory, and ``X`` is all of them as a dense array,
+    made anew each time: for a few of them.
+    """
+
+    def __init__(self, rows: Any, y: np.ndarray = NONE, weight: np.ndarray = NONE, cache_bytes: int = CACHE_BYTES):
+        self.rows, self.y, self.weight = rows, y, weight
+        self.n_rows, self.n_features = rows.shape
+        self.total_weight = float(np.sum(weight)) if len(weight) else float(self.n_rows)
+        self._blocks = in_blocks(SparseBlock, rows, y, weight, cache_bytes, 0)
+
+    @property
+    def X(self) -> np.ndarray:
+        return dense(self.rows)
+
+    def blocks(self) -> Sequence[Block]:
+        return self._blocks
+
+    def labels(self) -> np.ndarray:
+        return self.y
+
+    def sample(self, rows: np.ndarray, scale: float = 1.0) -> SparseSource:
+        weight = self.weight[rows] if len(self.weight) else np.ones(len(rows) if scale != 1.0 else 0)
+        return SparseSource(self.rows[rows], self.y[rows], scale * weight)
+
+    def pick(self, rows: np.ndarray) -> Picked:
+        weight = self.weight[rows] if len(self.weight) else self.weight
+        return Picked(dense(self.rows[rows]), self.y[rows], weight, np.arange(len(rows)))
+
+    def uncached(self) -> SparseSource:
+        """The same rows, without memory for caches of whitened ones."""
+        return SparseSource(self.rows, self.y, self.weight, 0)
+
+
+def source_of(X: Any, y: np.ndarray = NONE, weight: np.ndarray = NONE) -> ArraySource | SparseSource:
+    """Rows in memory, dense or CSR."""
+    return (SparseSource if sparse.issparse(X) else ArraySource)(X, y, weight)
+
+
+def dense(rows: Any) -> np.ndarray:
+    """Rows, of a sparse matrix perhaps, as an array."""
+    return np.asarray(rows.toarray()) if sparse.issparse(rows) else rows
+
+
+def in_dense_parts(X: Any) -> Iterator[np.ndarray]:
+    """Rows (n, d) in order: an array as it is, and of a sparse matrix some whole blocks at a time."""
+    n, d = X.shape
+    size = max(1, DENSE_VALUES // (BLOCK_ROWS * max(1, d))) * BLOCK_ROWS if sparse.issparse(X) else max(1, n)
+    for start in range(0, max(1, n), size):
+        yield dense(X[start : start + size])
+
+
+def in_blocks(
+    kind: type[Block], X: Any, y: np.ndarray, weight: np.ndarray, cache_bytes: int, first: int
+) -> list[Block]:
+    """Blocks of a class of rows in memory, the first of which has the number ``first``."""
+    n = X.shape[0]
+    share = cache_bytes / max(1, n)
+    parts = [slice(start, min(start + BLOCK_ROWS, n)) for start in range(0, n, BLOCK_ROWS)]
+    return [
+        kind(first + rows.start, X[rows], y[rows], weight[rows], int(share * (rows.stop - rows.start)))
+        for rows in parts
+    ]
 
 
 def labels_and_weights(source: RowSource) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,153 @@
+"""Rows of sparse matrices: the same as dense ones, a few of which are in memory at a time."""
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF
+
+from xgpc import GPClassifier
+from xgpc.learning import inducing
+from xgpc.rows import source
+from xgpc.rows.block import BLOCK_ROWS
+from xgpc.rows.source import SparseSource, in_dense_parts
+
+N, D = 300, 12
+
+
+def rows(n=N, d=D, density=0.2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = sparse.random_array((n, d), density=density, format="csr", random_state=seed)
+    y = (X[:, [0, 1, 2]].sum(axis=1) + 0.2 * rng.normal(size=n) > 0.3).astype(int)
+    return X, y
+
+
+def fitted(X, y, *given, **parameters):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return GPClassifier(**{"n_inducing": 15, "max_iter": 4, "random_state": 0, **parameters}).fit(X, y, *given)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"n_inducing": "auto", "subset_sizes": [100, 200]},
+        {"inducing_points": "all"},
+        {"batch_size": 40},
+        {"batch_size": 40, "optimizer": "adam"},
+        {"bound": "polya-gamma"},
+        {"likelihood": "softmax", "share": "none"},
+    ],
+    ids=str,
+)
+def test_sparse_rows_give_the_bits_of_dense_ones(parameters):
+    X, y = rows()
+    weight = np.random.default_rng(1).integers(0, 3, N).astype(float)
+    one, other = fitted(X, y, weight, **parameters), fitted(X.toarray(), y, weight, **parameters)
+    assert one.elbo_ == other.elbo_
+    assert one.kernel_ == other.kernel_
+    for method in ("predict_proba", "predict", "predict_log_proba", "decision_function", "predict_latent"):
+        assert np.array_equal(getattr(one, method)(X), getattr(other, method)(X.toarray()))
+    assert one.elbo(X, y) == other.elbo(X.toarray(), y)
+    pairs = zip(one.predict_latent(X[:9], return_cov=True), other.predict_latent(X[:9].toarray(), True), strict=True)
+    assert all(np.array_equal(*pair) for pair in pairs)
+
+
+def test_all_formats_and_types_are_rows():
+    X, y = rows()
+    expected = fitted(X, y).predict_proba(X)
+    for form in ("csc", "coo", "lil", "dok"):
+        assert np.array_equal(fitted(X.asformat(form), y).predict_proba(X.asformat(form)), expected)
+    assert np.array_equal(fitted(sparse.csr_matrix(X), y).predict_proba(sparse.csr_matrix(X)), expected)
+    narrow = X.astype(np.float32)
+    assert np.array_equal(fitted(narrow, y).predict_proba(X), fitted(narrow.toarray(), y).predict_proba(X.toarray()))
+    twice = sparse.coo_array((np.ones(2), ([0, 0], [1, 1])), shape=(3, D))
+    model = fitted(X, y)
+    assert np.array_equal(model.predict_proba(twice), model.predict_proba(twice.toarray()))
+
+
+def test_streams_of_sparse_rows():
+    X, y = rows()
+    models = []
+    for form in (lambda part: part, lambda part: part.toarray()):
+        model = GPClassifier(n_inducing=15, max_iter=4, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.partial_fit(form(X[:200]), y[:200])
+            model.partial_fit(form(X[200:]), y[200:], n_new_inducing=3)
+        models.append(model.predict_proba(X))
+    assert np.array_equal(*models)
+
+
+def test_a_model_with_neighbours_predicts_sparse_rows():
+    X, y = rows()
+    model = fitted(X.toarray(), y, n_neighbors=5)
+    assert np.array_equal(model.predict_proba(X), model.predict_proba(X.toarray()))
+    with pytest.raises(ValueError, match=r"n_neighbors=5 keeps and compares all rows as dense ones.*X.toarray\(\)"):
+        fitted(X, y, n_neighbors=5)
+
+
+def test_neighbours_are_left_by_themselves():
+    X, y = rows(2000, 3, 0.5)
+    model = fitted(X, y, max_iter=1)
+    assert model.n_neighbors_ == 0
+    assert "none are taken" in model.history_["decision"][0]
+
+
+def test_what_is_no_sparse_matrix_of_numbers_is_refused():
+    X, y = rows()
+    with pytest.raises(ValueError, match="a sparse X has columns of numbers"):
+        fitted(X, y, categorical_features=[0])
+    X.data[0] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        fitted(X, y)
+    with pytest.raises(ValueError, match="size 1e\\+200"):
+        fitted(sparse.csr_array(np.full((4, 2), 1e200)), [0, 1, 0, 1])
+    with pytest.raises(ValueError, match="expecting 12 features"):
+        fitted(*rows()).predict(sparse.csr_array(np.ones((2, 3))))
+
+
+def test_predictions_divide_rows_where_blocks_end(monkeypatch):
+    monkeypatch.setattr(source, "DENSE_VALUES", 2 * BLOCK_ROWS * D)
+    X, _ = rows(5 * BLOCK_ROWS + 7)
+    parts = list(in_dense_parts(X))
+    assert [len(part) for part in parts] == [2 * BLOCK_ROWS, 2 * BLOCK_ROWS, BLOCK_ROWS + 7]
+    assert np.array_equal(np.concatenate(parts), X.toarray())
+    X_few, y = rows()
+    model = fitted(X_few, y)
+    assert np.array_equal(model.predict_proba(X), model.predict_proba(X.toarray()))
+
+
+def test_blocks_are_dense_and_stay_sparse_in_memory():
+    X, y = rows(BLOCK_ROWS + 10)
+    held = SparseSource(X, y.astype(float))
+    blocks = held.blocks()
+    assert [len(block) for block in blocks] == [BLOCK_ROWS, 10]
+    assert np.array_equal(np.concatenate([block.X for block in blocks]), X.toarray())
+    assert np.array_equal(held.sample(np.array([5, 3])).X, X.toarray()[[5, 3]])
+    picked = held.pick(np.array([7, 2]))
+    assert np.array_equal(picked.X[picked.rows], X.toarray()[[7, 2]])
+
+
+def test_a_fit_does_not_make_the_rows_dense(monkeypatch):
+    monkeypatch.setattr(inducing, "SAMPLE_ROWS", 100)
+    monkeypatch.setattr(source, "DENSE_VALUES", 2**18)
+    X, y = rows(12_000, 200, 0.02)
+    size = 8 * X.shape[0] * X.shape[1]
+    model = GPClassifier(RBF(3.0), n_inducing=5, max_iter=2, subset_sizes=[500], learn_inducing=False, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        tracemalloc.start()
+        try:
+            model.fit(X, y)
+            at_fit = tracemalloc.get_traced_memory()[1]
+            tracemalloc.reset_peak()
+            model.predict_proba(X)
+            at_predict = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert max(at_fit, at_predict) < 0.5 * size

@@ -1,0 +1,438 @@
+"""Tables with levels, truth values and missing numbers, from pandas, polars and Arrow."""
+
+import pickle
+import warnings
+from datetime import date
+
+import numpy as np
+import pandas as pd
+import polars
+import pyarrow
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
+from support.gradients import Problem, derivative
+
+from xgpc import GPClassifier
+from xgpc.kernels.spec import Groups, KernelSpec
+from xgpc.rows.encoding import Encoding, NumberColumn
+from xgpc.rows.tables import columns_of
+
+N = 120
+
+
+def values(seed=0, n=N):
+    """Columns as lists: text, truth values, numbers, with None where one is missing; and labels."""
+    rng = np.random.default_rng(seed)
+    town = rng.choice(["Ulm", "Bonn", "Jena", "Kiel"], n)
+    member, age, pay = rng.random(n) < 0.4, rng.integers(18, 80, n), rng.normal(size=n)
+    score = (town == "Ulm") * 2.0 + (town == "Jena") * member * 3.0 + pay - 1.5
+    y = (score + 0.5 * rng.normal(size=n) > 0.0).astype(int)
+    town, age = town.tolist(), [float(one) for one in age]
+    for i in rng.choice(n, n // 10, replace=False):
+        town[i] = None
+    for i in rng.choice(n, n // 8, replace=False):
+        age[i] = None
+    return {"town": town, "member": member.tolist(), "age": age, "pay": pay.tolist()}, y
+
+
+def frame(seed=0, n=N):
+    columns, y = values(seed, n)
+    return pd.DataFrame(columns).astype({"age": float}), y
+
+
+def small(**parameters):
+    return GPClassifier(**{"n_inducing": 12, "max_iter": 5, "random_state": 0, **parameters})
+
+
+def fitted(X, y, sample_weight=None, **parameters):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return small(**parameters).fit(X, y, sample_weight)
+
+
+def as_libraries_have_it(columns):
+    """The same table as each library, and each of its types, has it."""
+    plain = pd.DataFrame(columns)
+    yield "pandas objects", plain.astype(object)
+    yield "pandas", plain
+    yield "pandas categories", plain.astype({"town": "category", "age": "Float64", "member": "boolean"})
+    yield "pandas nullable", plain.convert_dtypes()
+    yield "pandas of arrow", plain.convert_dtypes(dtype_backend="pyarrow")
+    yield "polars", polars.DataFrame(columns)
+    yield "polars categories", polars.DataFrame(columns, schema_overrides={"town": polars.Categorical})
+    kind = polars.Enum(["Kiel", "Ulm", "Jena", "Bonn", "Rom"])
+    yield "polars enumeration", polars.DataFrame(columns, schema_overrides={"town": kind})
+    table = pyarrow.table(columns)
+    yield "arrow", table
+    yield "arrow dictionary", table.set_column(0, "town", table["town"].dictionary_encode())
+    yield "arrow batch", table.combine_chunks().to_batches()[0]
+
+
+def test_tables_of_all_libraries_give_the_same_bits():
+    columns, y = values()
+    new, _ = values(1)
+    expected = None
+    others = dict(as_libraries_have_it(new))
+    for name, table in as_libraries_have_it(columns):
+        model = fitted(table, y)
+        proba = model.predict_proba(others[name])
+        expected = proba if expected is None else expected
+        assert np.array_equal(proba, expected), name
+        assert model.feature_names_in_.tolist() == list(columns), name
+        assert model.n_features_in_ == 4
+
+
+def test_numbers_without_gaps_are_as_they_were():
+    """A table of numbers alone is what the array of them is, bit for bit."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), np.arange(60) % 2
+    model = fitted(X, y)
+    for table in (pd.DataFrame(X), polars.DataFrame(X), pyarrow.table({f"c{j}": X[:, j] for j in range(3)})):
+        other = fitted(table, y)
+        assert other.encoding_ is None
+        assert other.inducing_points_.shape[1] == 3
+        assert np.array_equal(other.predict_proba(table), model.predict_proba(X))
+    narrow = X.astype(np.float32)
+    for table in (pd.DataFrame(narrow), polars.DataFrame(narrow)):
+        assert np.array_equal(fitted(table, y).predict_proba(table), fitted(narrow, y).predict_proba(narrow))
+
+
+def by_definition(table, scales, variance, fill):
+    """The kernel of rows of a table by its definition: levels at a distance of 0 or 1."""
+    n = len(table)
+    squares = np.zeros((n, n))
+    for name, scale in scales.items():
+        if name.startswith("missingindicator_"):
+            gap = table[name.removeprefix("missingindicator_")].isna().to_numpy().astype(float)
+            squares += ((gap[:, None] - gap) / scale) ** 2
+        elif name == "town":
+            code = table[name].fillna("none").to_numpy()
+            squares += (code[:, None] != code) / scale**2
+        else:
+            x = table[name].fillna(fill.get(name)).to_numpy(dtype=float)
+            squares += ((x[:, None] - x) / scale) ** 2
+    return variance * np.exp(-0.5 * squares)
+
+
+def test_the_kernel_of_encoded_rows_is_that_of_the_levels():
+    table, y = frame()
+    kernel = ConstantKernel(1.7) * RBF([0.8, 1.3, 20.0, 0.9, 1.1])
+    model = fitted(table, y, kernel=kernel, optimizer=None)
+    names = model.encoding_.length_scale_names
+    assert names == ("town", "member", "age", "pay", "missingindicator_age")
+    spec = KernelSpec(kernel, len(model.encoding_.matrix_names), model.encoding_.groups)
+    rows = model.encoding_.encode(table)
+    expected = by_definition(
+        table, dict(zip(names, kernel.k2.length_scale, strict=True)), 1.7, {"age": table["age"].mean()}
+    )
+    np.testing.assert_allclose(spec.at(rows).cross(rows), expected, rtol=1e-12)
+    assert model.kernel_ == kernel
+
+
+def test_levels_that_are_not_known_are_as_different_from_all():
+    table, y = frame()
+    encoding = fitted(table, y).encoding_
+    known = table.drop_duplicates("town").assign(member=False, age=30.0, pay=0.0)
+    assert len(known) == 5
+    new = known.iloc[:1].assign(town="Rom")
+    differences = encoding.encode(known) - encoding.encode(new)
+    np.testing.assert_allclose(np.sum(differences**2, axis=1), 1.0, rtol=1e-15)
+    # To miss a value where no training row did is another such level.
+    whole = table.dropna(subset="town")
+    encoding = fitted(whole, y[whole.index]).encoding_
+    rows = encoding.encode(known)
+    squares = np.sum((rows[:, None] - rows) ** 2, axis=2)
+    np.testing.assert_allclose(squares, 1.0 - np.eye(5), atol=1e-15)
+
+
+def test_gradients_by_shared_length_scales_and_by_points():
+    groups = Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"))
+    kernel = ConstantKernel(1.3) * RBF([0.7, 1.1, 2.0]) + Matern(1.5, nu=1.5) + DotProduct(0.5)
+    problem = Problem(kernel, "exact", d=5, groups=groups)
+    assert [name[-15:] for name in problem.spec.names[1:4]] == [f"length_scale[{j}]" for j in range(3)]
+    theta, Z = problem.spec.theta, problem.Z
+    _, (by_theta, by_Z) = problem.profiled_bound(theta, Z)
+    expected = [
+        derivative(lambda h, u=u: problem.profiled_bound(theta + h * u, Z)[0], 2e-3) for u in np.eye(len(theta))
+    ]
+    np.testing.assert_allclose(by_theta, expected, atol=1e-5 * np.abs(by_theta).max())
+    direction = problem.random.choice([-1.0, 1.0], size=Z.shape) / np.sqrt(Z.size)
+    expected = derivative(lambda h: problem.profiled_bound(theta, Z + h * direction)[0], 2e-3)
+    assert np.sum(by_Z * direction) == pytest.approx(expected, abs=1e-5 * np.abs(by_theta).max())
+
+
+def test_a_kernel_has_a_length_scale_for_each_column_or_one():
+    table, y = frame()
+    assert fitted(table, y, kernel=RBF(1.0)).kernel_.length_scale > 0.0
+    what = r"has 4 length scales but X has 5 features \(town, member, age, pay, missingindicator_age\)"
+    with pytest.raises(ValueError, match=what):
+        small(kernel=RBF(np.ones(4))).fit(table, y)
+    model = fitted(table, y)
+    assert len(model.kernel_.k2.length_scale) == 5
+    assert model.inducing_points_.shape == (12, len(model.encoding_.matrix_names))
+
+
+def test_names_and_order_of_levels_do_not_matter():
+    """With given points and all rows in one block nothing but the order of sums changes."""
+    table, y = frame()
+    kernel = ConstantKernel(1.0) * RBF([1.0, 1.0, 20.0, 1.0, 1.0])
+    names = {"Ulm": "b", "Bonn": "d", "Jena": "a", "Kiel": "c"}
+    other = table.assign(town=table["town"].map(names))
+    models = []
+    for X in (table, other):
+        points = fitted(X, y, kernel=kernel, optimizer=None).encoding_.encode(X.iloc[:15])
+        models.append(fitted(X, y, kernel=kernel, inducing_points=points, max_iter=20))
+    np.testing.assert_allclose(models[0].kernel_.theta, models[1].kernel_.theta, rtol=1e-5)
+    np.testing.assert_allclose(models[0].predict_proba(table), models[1].predict_proba(other), rtol=1e-6)
+    # Categories that no row has, and their order, change nothing at all.
+    kind = pd.CategoricalDtype(["Rom", "Ulm", "Kiel", "Jena", "Bonn"])
+    again = table.astype({"town": kind})
+    assert np.array_equal(fitted(again, y).predict_proba(again), fitted(table, y).predict_proba(table))
+
+
+def test_missing_numbers_are_the_mean_next_to_an_indicator():
+    X = pd.DataFrame({"a": [1.0, 2.0, np.nan, 6.0] * 10, "b": np.arange(40.0)})
+    y, weight = np.arange(40) % 2, np.tile([1.0, 1.0, 1.0, 2.0], 10)
+    model = fitted(X, y, sample_weight=weight)
+    assert model.encoding_.columns == (NumberColumn("a", 3.75), NumberColumn("b", None))
+    rows = model.encoding_.encode(X.iloc[:4])
+    np.testing.assert_array_equal(rows, [[1, 0, 0], [2, 1, 0], [3.75, 2, 1], [6, 3, 0]])
+    assert model.encoding_.matrix_names == ("a", "b", "missingindicator_a")
+    with pytest.raises(ValueError, match=r"1 missing values in the column 'b', the first in row 2.*SimpleImputer"):
+        model.predict(pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, np.nan]}))
+    # Rows of weight 0 tell nothing.
+    more = pd.concat([X, pd.DataFrame({"a": [1e6], "b": [np.nan]})])
+    again = fitted(more, np.append(y, 1), sample_weight=np.append(weight, 0.0))
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_arrays_keep_their_error_of_missing_numbers():
+    X, y = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 2
+    X[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"Input X contains NaN(.|\n)*data frame"):
+        small().fit(X, y)
+    with pytest.raises(ValueError, match=r"missing numbers in column 1.*SimpleImputer.*data frame"):
+        small(categorical_features=[0]).fit(X, y)
+    model = fitted(X[4:], y[4:])
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        model.predict(X)
+    assert np.all(np.isfinite(fitted(pd.DataFrame(X), y).predict_proba(pd.DataFrame(X))))
+
+
+def test_columns_of_arrays_can_be_categorical():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 4, 60), rng.normal(size=60)])
+    y = (np.isin(X[:, 0], [1, 3]) ^ (X[:, 1] > 0.5)).astype(int)
+    expected = None
+    as_text = np.column_stack([X[:, 0].astype(int).astype(str).astype(object), X[:, 1].astype(object)])
+    for given, chosen in ((X, [0]), (X, [True, False]), (as_text, np.array([0])), (X.tolist(), (0,))):
+        model = fitted(given, y, categorical_features=chosen)
+        proba = model.predict_proba(given)
+        expected = proba if expected is None else expected
+        assert np.array_equal(proba, expected)
+        assert not hasattr(model, "feature_names_in_")
+    named = pd.DataFrame(X, columns=["kind", "size"])
+    assert np.array_equal(fitted(named, y, categorical_features=["kind"]).predict_proba(named), expected)
+    assert fitted(named, y).encoding_ is None
+    coded = named.astype({"kind": "category"})
+    assert np.array_equal(fitted(coded, y).predict_proba(coded), expected)
+    assert fitted(coded, y, categorical_features=None).encoding_ is None
+    # A missing level is a level, of arrays too.
+    X[:7, 0] = np.nan
+    assert fitted(X, y, categorical_features=[0]).encoding_.columns[0].has_missing
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ("all", "categorical_features must be 'from_dtype', None, or a list"),
+        ([0.5], "categorical_features must be"),
+        (["town", 1], "categorical_features must be"),
+        (3, "categorical_features must be"),
+        (["city"], r"names 'city', which X does not have; its columns are \['town', 'member', 'age', 'pay'\]"),
+        ([4], "categorical_features has 4; positions are from 0 to 3"),
+        ([-1], "positions are from 0 to 3"),
+        ([True], "is a mask of 1 columns; X has 4"),
+        (["pay"], "column 'town' is text.* categorical_features does not name it"),
+        (None, "column 'town' is text"),
+    ],
+    ids=str,
+)
+def test_bad_choices_of_columns_are_refused(chosen, message):
+    table, y = frame()
+    model = small(categorical_features=chosen)
+    with pytest.raises(ValueError, match=message):
+        model.fit(table, y)
+    assert not hasattr(model, "n_features_in_")
+
+
+def test_columns_that_cannot_be_used_are_named():
+    y = np.arange(6) % 2
+    bad = {
+        "dates or durations": [
+            pd.DataFrame({"x": pd.to_datetime(["2024-01-01"] * 6)}),
+            pd.DataFrame({"x": [date(2024, 1, 1)] * 6}),
+            pd.DataFrame({"x": pd.Categorical([pd.Timestamp(0)] * 6)}),
+            pd.DataFrame({"x": pd.period_range("2024", periods=6, freq="D")}),
+            polars.DataFrame({"x": [date(2024, 1, 1)] * 6}),
+            pyarrow.table({"x": [date(2024, 1, 1)] * 6}),
+        ],
+        "neither numbers nor text": [
+            pd.DataFrame({"x": [[1, 2]] * 6}),
+            pd.DataFrame({"x": [{"a": 1}] * 6}),
+            polars.DataFrame({"x": [[1, 2]] * 6}),
+            polars.DataFrame({"x": [b"1"] * 6}),
+            pyarrow.table({"x": [[1, 2]] * 6}),
+        ],
+        "both text and numbers": [pd.DataFrame({"x": ["a", 1] * 3})],
+        "some are text and some": [pd.DataFrame({"x": pd.Categorical(["a", 1] * 3)})],
+        "no values; leave it out": [pd.DataFrame({"x": [None] * 6}), polars.DataFrame({"x": [None] * 6})],
+    }
+    for message, tables in bad.items():
+        for table in tables:
+            with pytest.raises(ValueError, match=f"The column 'x' .*{message}"):
+                small().fit(table, y)
+    with pytest.raises(ValueError, match="The column 'x' has not only finite numbers"):
+        small().fit(pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}), y)
+
+
+def test_too_many_levels_are_refused():
+    y = np.arange(300) % 2
+    table = pd.DataFrame({"name": [f"row {i}" for i in range(300)], "x": np.arange(300.0)})
+    with pytest.raises(ValueError, match=r"'name' has 300 distinct levels, such as 'row 0'.*at most 255"):
+        small().fit(table, y)
+    assert fitted(table.assign(name=[f"row {i % 255}" for i in range(300)]), y).n_features_in_ == 2
+
+
+def test_tables_to_predict_must_have_the_columns():
+    table, y = frame()
+    model = fitted(table, y)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(table[["member", "town", "age", "pay"]])
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(table.drop(columns="pay"))
+    with pytest.raises(ValueError, match=r"The column 'town' has numbers, such as 3.*fitted to text, such as 'Bonn'"):
+        model.predict(table.assign(town=3))
+    with pytest.raises(ValueError, match="The column 'pay' has text; the model was fitted to numbers"):
+        model.predict(table.assign(pay="much"))
+    # Rows alone, and columns without names, by their positions.
+    alone = [model.predict_proba(table.iloc[[i]])[0] for i in range(5)]
+    np.testing.assert_allclose(alone, model.predict_proba(table.iloc[:5]), rtol=1e-12)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        assert np.array_equal(model.predict_proba(table.to_numpy(dtype=object)), model.predict_proba(table))
+
+
+def test_everything_a_model_does_takes_tables(tmp_path):
+    table, y = frame()
+    new, _ = frame(1)
+    model = fitted(table, y)
+    assert model.elbo(table, y) == pytest.approx(model.elbo_, rel=1e-9)
+    mean, variance = model.predict_latent(new)
+    joint, covariance = model.predict_latent(new, return_cov=True)
+    np.testing.assert_allclose(joint, mean)
+    np.testing.assert_allclose(np.diag(covariance), variance, rtol=1e-6)
+    model.save(tmp_path / "model.npz")
+    loaded = GPClassifier.load(tmp_path / "model.npz")
+    assert loaded.encoding_ == model.encoding_
+    assert loaded.feature_names_in_.tolist() == table.columns.tolist()
+    assert loaded.kernel_ == model.kernel_
+    proba = model.predict_proba(new)
+    assert np.array_equal(loaded.predict_proba(new), proba)
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_proba(new), proba)
+    batches = list(model.predict_proba_batches([new.iloc[:50], new.iloc[:0], (new.iloc[50:], None)]))
+    np.testing.assert_allclose(np.concatenate(batches), proba, rtol=1e-12)
+    assert batches[1].shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"inducing_points": "all"}, {"n_neighbors": 6}, {"n_jobs": 2}, {"optimizer": "adam"}], ids=str
+)
+def test_other_ways_to_fit_take_tables(parameters, tmp_path):
+    table, y = frame()
+    model = fitted(table, y, **{"max_iter": 3, **parameters})
+    assert np.mean(model.predict(table) == y) > 0.7
+    model.save(tmp_path / "model.npz")
+    assert np.array_equal(GPClassifier.load(tmp_path / "model.npz").predict_proba(table), model.predict_proba(table))
+    if "n_jobs" in parameters:
+        assert np.array_equal(fitted(table, y, max_iter=3, n_jobs=1).predict_proba(table), model.predict_proba(table))
+
+
+def test_classes_can_have_their_own_kernels_of_tables(tmp_path):
+    table, y = frame()
+    y = y + (table["town"] == "Kiel")
+    model = fitted(table, y, share="none", max_iter=3)
+    assert [len(kernel.k2.length_scale) for kernel in model.kernel_] == [5, 5, 5]
+    model.save(tmp_path / "model.npz")
+    assert np.array_equal(GPClassifier.load(tmp_path / "model.npz").predict_proba(table), model.predict_proba(table))
+
+
+def test_streams_keep_the_encoding_of_their_first_batch():
+    table, y = frame()
+    model = small()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.partial_fit(table, y)
+        encoding = model.encoding_
+        new, labels = frame(1)
+        model.partial_fit(new.assign(town="Rom"), labels)
+        model.partial_fit(new, labels, n_new_inducing=2)
+    assert model.encoding_ is encoding
+    assert model.inducing_points_.shape == (14, len(encoding.matrix_names))
+
+
+def test_warm_starts_begin_anew_where_levels_are_others():
+    table, y = frame()
+    model = fitted(table, y, warm_start=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        bound = model.elbo_
+        model.fit(table, y)
+        assert model.elbo_ >= bound - 1e-6 * abs(bound)
+        model.fit(table.replace({"town": {"Ulm": "Rom"}}), y)
+    assert any("this one begins anew" in text for text in model.history_["decision"])
+    assert "Rom" in model.encoding_.columns[0].levels
+
+
+def test_checkpoints_of_tables_are_gone_on_from(tmp_path):
+    table, y = frame()
+    path = tmp_path / "checkpoint.npz"
+    clock = small(max_iter=50, max_time=1e-3, checkpoint=path, subset_sizes=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        clock.fit(table, y)
+        again = small(max_iter=50, checkpoint=path, subset_sizes=None).fit(table, y)
+        expected = small(max_iter=50, subset_sizes=None).fit(table, y)
+    assert again.elbo_ == pytest.approx(expected.elbo_, abs=0.5)
+
+
+def test_batches_must_be_numbers():
+    table, y = frame()
+    with pytest.raises(ValueError, match=r"The column 'town' of the batch has levels.*OneHotEncoder"):
+        small().fit_batches([(table, y)])
+    with pytest.raises(ValueError, match=r"categorical_features=\[0\] is for fit"):
+        small(categorical_features=[0]).fit_batches([(np.ones((4, 2)), [0, 1, 0, 1])])
+
+
+def test_an_encoding_is_a_value():
+    table, y = frame()
+    encoding = fitted(table, y).encoding_
+    assert Encoding.from_data(encoding.to_data()) == encoding
+    assert encoding == pickle.loads(pickle.dumps(encoding))
+    assert {type(column).__name__ for column in columns_of(table)} == {"Levels", "Numbers"}
+    data = encoding.to_data()
+    town = data["columns"][0]
+    for broken in (
+        None,
+        {},
+        {**data, "dtype": "object"},
+        {**data, "columns": []},
+        {**data, "columns": [{**town, "levels": ["b", "a"]}]},
+        {**data, "columns": [{**town, "levels": ["a", 1]}]},
+        {**data, "columns": [{**town, "levels": [[]]}]},
+        {**data, "columns": [{**town, "has_missing": 1}]},
+        {**data, "columns": [{"name": "x", "fill": "1"}]},
+        {**data, "columns": [{"name": "x", "fill": float("nan")}]},
+    ):
+        with pytest.raises(ValueError, match="its encoding is not valid"):
+            Encoding.from_data(broken)

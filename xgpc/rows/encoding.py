@@ -1,0 +1,367 @@
+"""Tables as matrices of numbers: a column for each level of a categorical column, and for numbers that are missing."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..kernels.spec import Groups
+from .tables import Column, Level, Levels, Numbers, as_levels, as_numbers, columns_of, has_missing, is_table
+
+# Two levels of a column are at a distance of one: each has this in its own column of the matrix, and 0 in those of the
+# others.
+IN_OWN_COLUMN = math.sqrt(0.5)
+# Of a categorical column at most, as HistGradientBoostingClassifier has it: each takes a column of the matrix, and a
+# few rows of each tell little.
+MAX_LEVELS = 255
+# Columns or levels that a message names.
+LISTED = 10
+INDICATOR, REPEATED = "missingindicator_", "repeated_"
+# A number that more than this share of the rows have is a state rather than a measure, and what the others have often
+# are amounts that rules know. LEVELS_OF_NUMBERS_MEASURED
+REPEATED_SHARE, LEAST_REPEATED = 0.5, 10
+HOW_TO_MISS = (
+    "Put in numbers, as sklearn.impute.SimpleImputer does in a pipeline; or give a data frame of pandas or polars, or "
+    "a table of Arrow, in which numbers may be missing."
+)
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """How a column of numbers is encoded: as it is.
+
+    Attributes
+    ----------
+    name : str
+    fill : float or None
+        The training rows' mean, which stands for a missing number, next to an indicator; None: there were none missing.
+    repeated : tuple of float
+        Values that are levels, too, next to the number itself, sorted; most columns have none.
+    """
+
+    name: str
+    fill: float | None
+    repeated: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class LevelColumn:
+    """How a categorical column is encoded: one column for each level, and one for those that are not known.
+
+    Attributes
+    ----------
+    name : str
+    levels : tuple, of the training rows, sorted
+    has_missing : bool, whether to miss a value is a level, too, the last
+    """
+
+    name: str
+    levels: tuple[Level, ...]
+    has_missing: bool
+
+    @property
+    def width(self) -> int:
+        return len(self.levels) + self.has_missing + 1
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What a table becomes, learned from training rows: an immutable value.
+
+    The matrix has the columns in their order, a categorical one as ``LevelColumn.width`` columns; then an indicator for
+    each column of numbers of which the training rows missed some; then levels of columns of numbers of which one value
+    has more than half of the training rows, such as gains that most have none of: the values of ten rows or more, and
+    one level for all others. Two levels of a column have the squared
+    distance 1, whichever they are, and so have one that the training rows had and one that they had not; to miss a
+    value is a level. Missing numbers are the mean of the training rows, at a distance of 1 from known ones by their
+    indicator.
+
+    Attributes
+    ----------
+    columns : tuple of NumberColumn and LevelColumn
+    dtype : "float32", if all numbers are, or "float64"
+    """
+
+    columns: tuple[NumberColumn | LevelColumn, ...]
+    dtype: str
+
+    @classmethod
+    def learn(
+        cls,
+        columns: Sequence[Column],
+        is_categorical: Sequence[bool],
+        rows: np.ndarray,
+        weight: np.ndarray | None,
+        allow_missing: bool,
+    ) -> Encoding:
+        """From the columns of a table, by the rows of these numbers (r,), with weights (r,) or without.
+
+        Raises
+        ------
+        ValueError
+            For columns of too many levels, of text that is not categorical, or without any number; for numbers that
+            are missing, unless they are allowed to be.
+        """
+        if not allow_missing:
+            for column, categorical in zip(columns, is_categorical, strict=True):
+                if not categorical and has_missing(column):
+                    raise ValueError(f"X has missing numbers in {column.name}. {HOW_TO_MISS}")
+        found = [
+            _levels(as_levels(column), rows) if categorical else _numbers(as_numbers(column), rows, weight)
+            for column, categorical in zip(columns, is_categorical, strict=True)
+        ]
+        given = [column.values.dtype for column in columns if isinstance(column, Numbers)]
+        return cls(tuple(found), str(np.result_type(*given)) if given else "float64")
+
+    @cached_property
+    def groups(self) -> Groups:
+        """Which length scale each column of the matrix has, and their names."""
+        filled, repeated = self._filled, self._repeated
+        widths = [1 if isinstance(one, NumberColumn) else one.width for one in self.columns]
+        widths += [1] * len(filled) + [len(one.repeated) + 1 for _, one in repeated]
+        names = [one.name for one in self.columns]
+        names += [INDICATOR + one.name for _, one in filled] + [REPEATED + one.name for _, one in repeated]
+        return Groups(np.repeat(np.arange(len(widths)), widths), tuple(names))
+
+    @property
+    def _filled(self) -> list[tuple[int, NumberColumn]]:
+        """Columns with an indicator, and their numbers."""
+        numbers = [(j, one) for j, one in enumerate(self.columns) if isinstance(one, NumberColumn)]
+        return [(j, one) for j, one in numbers if one.fill is not None]
+
+    @property
+    def _repeated(self) -> list[tuple[int, NumberColumn]]:
+        """Columns of numbers with levels, and their numbers."""
+        return [(j, one) for j, one in enumerate(self.columns) if isinstance(one, NumberColumn) and one.repeated]
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether there are categorical columns."""
+        return any(isinstance(one, LevelColumn) for one in self.columns)
+
+    @property
+    def length_scale_names(self) -> tuple[str, ...]:
+        """Of the kernel's length scales, in order: the columns, then ``missingindicator_``, then ``repeated_`` and a
+        column's name."""
+        return self.groups.names
+
+    @property
+    def matrix_names(self) -> tuple[str, ...]:
+        """Of the columns of the matrix, which inducing points have."""
+        names: list[str] = []
+        for one in self.columns:
+            if isinstance(one, NumberColumn):
+                names.append(one.name)
+            else:
+                levels = [*map(str, one.levels), *(["missing"] * one.has_missing), "unknown"]
+                names += [f"{one.name}={level}" for level in levels]
+        names += [INDICATOR + one.name for _, one in self._filled]
+        names += [f"{one.name}={value:g}" for _, one in self._repeated for value in (*one.repeated, np.nan)]
+        return tuple(names)
+
+    def encode(self, X: Any) -> np.ndarray:
+        """The matrix (n, d) of a table, or of an array, with the columns that this was learned from.
+
+        Raises
+        ------
+        ValueError
+            For other columns, and for numbers that are missing where the training rows missed none.
+        """
+        return self.matrix(columns_of(X if is_table(X) else as_array(X)))
+
+    def matrix(self, columns: Sequence[Column], rows: np.ndarray | None = None) -> np.ndarray:
+        """As ``encode``, of columns, or of the rows of these numbers in them."""
+        if len(columns) != len(self.columns):
+            raise ValueError(f"X has {len(columns)} columns; the model was fitted to {len(self.columns)}.")
+        if rows is not None:
+            columns = [column.part(rows) for column in columns]
+        n = len(columns[0])
+        X = np.zeros((n, len(self.groups.index)), dtype=self.dtype)
+        starts = np.searchsorted(self.groups.index, np.arange(len(self.groups.names)))
+        first = len(self.columns)
+        for j, given, one in zip(starts[:first], columns, self.columns, strict=True):
+            if isinstance(one, LevelColumn):
+                X[np.arange(n), j + _places(given, one)] = IN_OWN_COLUMN
+                continue
+            X[:, j] = values = _numbers_of(given, one.name)
+            if one.fill is None:
+                _refuse_missing(one.name, np.isnan(values))
+            else:
+                X[np.isnan(values), j] = one.fill
+        for start, (place, one) in zip(starts[first:], [*self._filled, *self._repeated], strict=True):
+            values = as_numbers(columns[place]).values
+            if start < starts[first] + len(self._filled):
+                X[:, start] = np.isnan(values)
+            else:
+                X[np.arange(n), start + _places_of(values, one.repeated)] = IN_OWN_COLUMN
+        return X
+
+    def to_data(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "dtype": self.dtype,
+            "columns": [
+                {"name": one.name, "fill": one.fill, "repeated": list(one.repeated)}
+                if isinstance(one, NumberColumn)
+                else {"name": one.name, "levels": list(one.levels), "has_missing": one.has_missing}
+                for one in self.columns
+            ],
+        }
+
+    @classmethod
+    def from_data(cls, data: Any) -> Encoding:
+        """What ``to_data`` described; ValueError for anything else."""
+        if not (isinstance(data, dict) and sorted(data) == ["columns", "dtype"] and data["columns"]):
+            raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
+        if data["dtype"] not in ("float32", "float64") or not isinstance(data["columns"], list):
+            raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
+        return cls(tuple(map(_column_from_data, data["columns"])), data["dtype"])
+
+
+def is_categorical(setting: Any, X: Any, columns: Sequence[Column]) -> list[bool]:
+    """Which columns of X ``categorical_features`` says are categorical.
+
+    Raises
+    ------
+    ValueError
+        For names, positions or a mask that do not fit the columns.
+    """
+    if setting is None:
+        return [False] * len(columns)
+    if isinstance(setting, str):
+        return [is_table(X) and isinstance(column, Levels) for column in columns]
+    given = list(setting)
+    if all(isinstance(one, bool | np.bool_) for one in given):
+        if len(given) != len(columns):
+            raise ValueError(f"categorical_features is a mask of {len(given)} columns; X has {len(columns)}.")
+        return [bool(one) for one in given]
+    names = [column.name for column in columns] if is_table(X) else []
+    chosen = [False] * len(columns)
+    for one in given:
+        place = names.index(one) if isinstance(one, str) and one in names else one
+        if isinstance(place, str):
+            what = f"its columns are {names[:LISTED]}" if names else "it has no names of columns: give their positions"
+            raise ValueError(f"categorical_features names {one!r}, which X does not have; {what}.")
+        if not 0 <= place < len(columns):
+            raise ValueError(f"categorical_features has {one}; positions are from 0 to {len(columns) - 1} here.")
+        chosen[int(place)] = True
+    return chosen
+
+
+def as_array(X: Any) -> np.ndarray:
+    """Rows and columns of any types."""
+    X = np.asarray(X)
+    if X.ndim != 2:
+        raise ValueError(f"Expected 2D array, rows and columns; got an array of shape {X.shape}.")
+    return X
+
+
+def _column_from_data(data: Any) -> NumberColumn | LevelColumn:
+    is_named = isinstance(data, dict) and isinstance(data.get("name"), str)
+    if is_named and sorted(data) == ["fill", "name", "repeated"]:
+        fill, repeated = data["fill"], data["repeated"]
+        are_values = isinstance(repeated, list) and len(repeated) <= MAX_LEVELS and all(map(_is_finite, repeated))
+        if (fill is None or _is_finite(fill)) and are_values and repeated == sorted(set(repeated)):
+            return NumberColumn(data["name"], fill, tuple(repeated))
+    elif is_named and sorted(data) == ["has_missing", "levels", "name"]:
+        levels, has_missing = data["levels"], data["has_missing"]
+        if isinstance(levels, list) and len(levels) <= MAX_LEVELS and isinstance(has_missing, bool):
+            are_text = all(isinstance(level, str) for level in levels)
+            are_numbers = all(isinstance(level, int | float) and abs(level) < math.inf for level in levels)
+            if (are_text or are_numbers) and levels == sorted(set(levels)) and len(levels) + has_missing:
+                return LevelColumn(data["name"], tuple(levels), has_missing)
+    raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _levels(column: Levels, rows: np.ndarray) -> LevelColumn:
+    """The levels that some rows have, sorted."""
+    codes = column.codes[rows]
+    counts = np.bincount(codes + 1, minlength=len(column.levels) + 1)
+    present = sorted((level for level, count in zip(column.levels, counts[1:], strict=True) if count))  # type: ignore[type-var]
+    if len(present) > MAX_LEVELS:
+        raise ValueError(
+            f"The column {column.name!r} has {len(present)} distinct levels, such as {present[0]!r}; a categorical "
+            f"column has at most {MAX_LEVELS}. Leave it out if it names the rows; else put rare levels together, or "
+            "make a number of it, as sklearn.preprocessing.TargetEncoder does."
+        )
+    return LevelColumn(column.name, tuple(present), bool(counts[0]))
+
+
+def _numbers(column: Numbers, rows: np.ndarray, weight: np.ndarray | None) -> NumberColumn:
+    values = column.values[rows]
+    known = ~np.isnan(values)
+    if not np.any(known):
+        raise ValueError(f"The column {column.name!r} has no values; leave it out.")
+    weight = np.ones(len(values)) if weight is None else weight
+    values, weight = values[known].astype(np.float64), weight[known]
+    fill = None if np.all(known) else float(np.average(values, weights=weight))
+    return NumberColumn(column.name, fill, _repeated(values, weight))
+
+
+def _repeated(values: np.ndarray, weight: np.ndarray) -> tuple[float, ...]:
+    """Values of a column that are levels, too, by rows with weights."""
+    distinct, inverse = np.unique(values, return_inverse=True)
+    counts = np.bincount(inverse, weight)
+    often = distinct[counts >= LEAST_REPEATED]
+    # Of a column of two values levels tell nothing that the number does not.
+    is_uneven = len(distinct) > 2 and np.max(counts) > REPEATED_SHARE * np.sum(counts)
+    return tuple(often.tolist()) if is_uneven and 1 < len(often) <= MAX_LEVELS else ()
+
+
+def _places_of(values: np.ndarray, repeated: tuple[float, ...]) -> np.ndarray:
+    """Positions (n,) of numbers among sorted ones; those of others, and of NaN, are one more than the last."""
+    places = np.minimum(np.searchsorted(repeated, values), len(repeated) - 1)
+    return np.where(np.asarray(repeated)[places] == values, places, len(repeated))
+
+
+def _numbers_of(column: Column, name: str) -> np.ndarray:
+    """Values (n,) of a column that was numbers in the training rows, NaN where one is missing."""
+    try:
+        values = as_numbers(column).values
+    except ValueError as error:
+        raise ValueError(f"The column {name!r} has text; the model was fitted to numbers there.") from error
+    (infinite,) = np.nonzero(np.isinf(values))
+    if len(infinite):
+        raise ValueError(
+            f"The column {name!r} has not only finite numbers: row {infinite[0]} has {values[infinite[0]]}. Leave out "
+            "such rows, or put in numbers."
+        )
+    return values
+
+
+def _places(column: Column, one: LevelColumn) -> np.ndarray:
+    """Which of its columns each row has."""
+    given = as_levels(column)
+    were_text = isinstance(one.levels[0], str) if one.levels else None
+    are_text = isinstance(given.levels[0], str) if len(given.levels) else were_text
+    if were_text is not None and are_text != were_text:
+        what = ("text", "numbers") if were_text else ("numbers", "text")
+        raise ValueError(
+            f"The column {one.name!r} has {what[1]}, such as {given.levels[0]!r}; the model was fitted to {what[0]}, "
+            f"such as {one.levels[0]!r}. Give it as it was."
+        )
+    unknown = one.width - 1
+    known = {level: place for place, level in enumerate(one.levels)}
+    # The last is of those that are missing, whose code is -1.
+    places = [known.get(level, unknown) for level in given.levels]
+    places.append(len(one.levels) if one.has_missing else unknown)
+    return np.array(places, dtype=np.intp)[given.codes]
+
+
+def _refuse_missing(name: str, missing: np.ndarray) -> None:
+    if np.any(missing):
+        raise ValueError(
+            f"X has {int(np.sum(missing))} missing values in the column {name!r}, the first in row "
+            f"{int(np.argmax(missing))}. The training rows missed none there, so that nothing is known of rows that "
+            "do: put in numbers, as sklearn.impute.SimpleImputer does, or fit with such rows."
+        )

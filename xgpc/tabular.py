@@ -1,0 +1,47 @@
+"""Training rows of tables, checked and encoded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
+
+from .rows.encoding import Encoding, as_array, is_categorical
+from .rows.tables import columns_of, has_missing, is_table, with_names
+from .validation import check_feature_range, refuse_dask, training_data
+
+
+def table_data(
+    model: Any, X: Any, y: Any, sample_weight: Any, classes: Any = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, Encoding | None]:
+    """As ``training_data``, of the first rows of a model with ``categorical_features``, and the encoding of its table.
+
+    Where all columns are numbers, and none are missing, rows are as ``training_data`` has them, without an encoding.
+    """
+    setting = model.categorical_features
+    names_columns = not (setting is None or isinstance(setting, str))
+    if not (is_table(X) or names_columns):
+        return (*training_data(model, X, y, sample_weight, classes), None)
+    refuse_dask(X)
+    if sparse.issparse(X):
+        raise ValueError(
+            f"categorical_features={setting!r} is for tables and arrays; a sparse X has columns of numbers. Leave "
+            "'from_dtype'."
+        )
+    X = with_names(X) if is_table(X) else as_array(X)
+    columns = columns_of(X)
+    chosen = is_categorical(setting, X, columns)
+    if not any(chosen) and not any(has_missing(column) for column in columns):
+        return (*training_data(model, X, y, sample_weight, classes), None)
+    numbers_of_rows = np.arange(float(len(columns[0])))[:, None]
+    numbers, codes, classes, weight = training_data(clone(model), numbers_of_rows, y, sample_weight, classes)
+    rows = numbers[:, 0].astype(np.intp)
+    encoding = Encoding.learn(columns, chosen, rows, weight, allow_missing=is_table(X))
+    validate_data(model, X, reset=True, skip_check_array=True)
+    matrix = check_array(encoding.matrix(columns, rows), dtype=(np.float64, np.float32), estimator=model)
+    check_feature_range(matrix)
+    return matrix, codes, classes, weight, encoding

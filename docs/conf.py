@@ -38,6 +38,7 @@ autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
+toc_object_entries_show_parents = "hide"
 
 html_theme = "pydata_sphinx_theme"
 html_title = "xgpc"
@@ -64,6 +65,8 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_signature": False,
+    # What a cell prints is shown, not what its last line returns.
+    "capture_repr": (),
     "image_scrapers": ("matplotlib",),
 }
 

@@ -17,9 +17,10 @@ X, y = make_moons(400, noise=0.25, random_state=0)
 model = GPClassifier(random_state=0).fit(X, y)
 print(model.kernel_)
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
-decision_contours(model, X, y, ax=left)
-left.set_title("Probability of class 1")
+figure, ax = plt.subplots(figsize=(7, 5), layout="constrained")
+decision_contours(model, X, y, ax=ax)
+ax.set_title("Probability of class 1")
+plt.show()
 
 # %%
 # A probability near one half can mean two things: that both classes are likely there, or that nothing is known. The
@@ -29,8 +30,9 @@ left.set_title("Probability of class 1")
 axes = [np.linspace(-3, 4, 120), np.linspace(-2.5, 3, 120)]
 grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
 _, variance = model.predict_latent(grid)
-shades = right.contourf(*axes, np.sqrt(variance).reshape(120, 120), levels=15, cmap="cividis")
-right.scatter(*X.T, s=6, color="white", alpha=0.7)
-right.set(title="Standard deviation of the latent function", xlabel="Feature 0", ylabel="Feature 1")
-figure.colorbar(shades, ax=right)
+figure, ax = plt.subplots(figsize=(7, 5), layout="constrained")
+shades = ax.contourf(*axes, np.sqrt(variance).reshape(120, 120), levels=15, cmap="cividis")
+ax.scatter(*X.T, s=10, color="white", edgecolor="0.3", linewidth=0.3)
+ax.set(title="Standard deviation of the latent function", xlabel="Feature 0", ylabel="Feature 1")
+figure.colorbar(shades, ax=ax)
 plt.show()

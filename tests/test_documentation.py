@@ -3,10 +3,7 @@
 import contextlib
 import inspect
 import io
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import matplotlib

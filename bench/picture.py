@@ -75,7 +75,7 @@ def next_to_gaussian_processes():
     return (
         f" Next to the SVGP of GPyTorch and GPflow, all with 100 inducing points, it comes within {learning.MARGIN} "
         f"nats of the best test likelihood of the better one on {len(ratios)} of {len(seconds_of)} sets, "
-        f"{min(ratios):.1f} to {max(ratios):.0f} times as fast (median {np.median(ratios):.0f}), and not to it on the others."
+        f"{min(ratios):.1f} to {max(ratios):.0f} times as fast (median {np.median(ratios):.0f}), and not on the others."
     )
 
 

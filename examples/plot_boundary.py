@@ -2,8 +2,8 @@
 Two classes, and where the model is unsure
 ==========================================
 
-A fit with all defaults to two interleaved half-moons. Shades and lines are the probability of class 1; crosses are the
-inducing points, the few places that summarise all rows.
+A fit with all defaults to two interleaved half-moons. Shades and lines are the probability of class 1; crosses are
+the inducing points, the few places that summarise all rows.
 """
 
 import matplotlib.pyplot as plt
@@ -24,8 +24,8 @@ plt.show()
 
 # %%
 # A probability near one half can mean two things: that both classes are likely there, or that nothing is known. The
-# standard deviation of the latent function tells them apart: on the border between the moons it is small, away from all
-# rows it grows to what the kernel says of a place that nobody has seen.
+# standard deviation of the latent function tells them apart: on the border between the moons it is small, away from
+# all rows it grows to what the kernel says of a place that nobody has seen.
 
 axes = [np.linspace(-3, 4, 120), np.linspace(-2.5, 3, 120)]
 grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)

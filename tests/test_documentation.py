@@ -68,6 +68,11 @@ def test_every_public_name_has_its_place_in_the_list(name):
     assert re.search(rf"^   {re.escape(name)}$|``xgpc\.{re.escape(name)}``", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize("name", xgpc.systems)
+def test_every_system_is_described(name):
+    assert re.search(rf"\b{re.escape(name)}\b", (ROOT / "docs" / "guide" / "systems.md").read_text(encoding="utf-8"))
+
+
 def test_every_page_of_the_guide_has_one_title():
     for page in PAGES:
         outside = BLOCK.sub("", re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M))

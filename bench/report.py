@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md, and the tables in the README, from the records of bench/results/.
+"""Write docs/benchmarks.md, and the README's numbers with their picture, from the records of bench/results/.
 
     python bench/report.py [--allow-stale]
 
@@ -11,13 +11,13 @@ import argparse
 import re
 import sys
 
+import picture
 import records
 import studies
 
-# Studies whose tables are in the README, too, between <!-- bench: NAME --> and <!-- bench: end -->; links to the others
-# are at "others".
-IN_README = ("learning", "splits", "neighbours", "several_classes")
-DOCS, README = records.ROOT / "docs" / "benchmarks.md", records.ROOT / "README.md"
+# Studies that stand first.
+FIRST = ("learning", "splits", "neighbours", "several_classes")
+DOCS, README, PICTURE = records.ROOT / "docs" / "benchmarks.md", records.ROOT / "README.md", picture.PICTURE
 INTRODUCTION = """# Benchmarks
 
 Written by `python bench/report.py` from the records in `bench/results/`; do not edit. A record has its raw numbers,
@@ -112,35 +112,34 @@ def section(name, found):
     return "\n\n".join(pieces)
 
 
-def contents(names, page=""):
+def contents(names):
     """Links to the sections of studies."""
     titles = [studies.title_and_text(studies.study(name))[0] for name in names]
     # Of a heading, GitHub's anchor keeps letters, digits and hyphens.
     anchors = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
-    return "\n".join(f"* [{title}]({page}#{anchor})" for title, anchor in zip(titles, anchors, strict=True))
-
-
-def others(stored):
-    return [name for name in stored if name not in IN_README]
+    return "\n".join(f"* [{title}](#{anchor})" for title, anchor in zip(titles, anchors, strict=True))
 
 
 def document(stored):
-    names = [*IN_README, *others(stored)]
+    names = [*(name for name in FIRST if name in stored), *(name for name in stored if name not in FIRST)]
     return "\n".join([INTRODUCTION, contents(names) + "\n", *(section(name, stored[name]) + "\n" for name in names)])
 
 
-def with_tables(readme, stored):
+def with_summary(readme, text):
     """The README's text with what is between its marks made anew."""
-    pieces = {name: table(name, stored[name]) for name in IN_README}
-    pieces["others"] = contents(others(stored), "docs/benchmarks.md")
-    for name, piece in pieces.items():
-        pattern = rf"(<!-- bench: {name} -->\n).*?(<!-- bench: end -->)"
-        readme, count = re.subn(pattern, lambda m, piece=piece: f"{m[1]}\n{piece}\n\n{m[2]}", readme, flags=re.DOTALL)
-        if count != 1:
-            raise SystemExit(
-                f"README.md needs one <!-- bench: {name} --> with <!-- bench: end --> after it; has {count}"
-            )
+    pattern = r"(<!-- bench: summary -->\n).*?(<!-- bench: end -->)"
+    readme, count = re.subn(pattern, lambda m: f"{m[1]}\n{text}\n\n{m[2]}", readme, flags=re.DOTALL)
+    if count != 1:
+        raise SystemExit(f"README.md needs one <!-- bench: summary --> with <!-- bench: end --> after it; has {count}")
     return readme
+
+
+def summary(stored):
+    """The README's sentences on the studies that its picture shows, and whether they are older than the code."""
+    text = picture.summary(picture.comparison())
+    if any(objections(name, stored[name]) for name in (*picture.STUDIES, "learning") if name in stored):
+        text += "\n\nSome of these numbers are older than the code, as the tables say."
+    return text
 
 
 def main(arguments):
@@ -151,10 +150,14 @@ def main(arguments):
     lines = refused(stored)
     if lines and not options.allow_stale:
         raise SystemExit("\n".join(["Not written. Renew these records, or mark them with --allow-stale:", *lines]))
-    readme = with_tables(README.read_text(encoding="utf-8"), stored)
+    readme = with_summary(README.read_text(encoding="utf-8"), summary(stored))
+    if found := picture.comparison():
+        picture.draw(found, PICTURE)
     DOCS.write_text(document(stored), encoding="utf-8")
     README.write_text(readme, encoding="utf-8")
-    print(f"wrote docs/benchmarks.md and README.md{f', {len(lines)} lines of objections' if lines else ''}")
+    print(
+        f"wrote docs/benchmarks.md, README.md and its picture{f', {len(lines)} lines of objections' if lines else ''}"
+    )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).parents[1]
@@ -16,6 +17,7 @@ sys.path.append(str(ROOT / "bench"))
 import markdown_tables  # noqa: E402
 import measure  # noqa: E402
 import methods  # noqa: E402
+import picture  # noqa: E402
 import problems  # noqa: E402
 import records  # noqa: E402
 import report  # noqa: E402
@@ -116,12 +118,9 @@ def splits(tmp_path, monkeypatch):
     """A results folder with one good record, and a report that writes beside it."""
     current = records.hash_of(studies.study("splits").DEPENDS)
     monkeypatch.setattr(records, "RESULTS", tmp_path)
-    for name in ("DOCS", "README"):
+    for name in ("DOCS", "README", "PICTURE"):
         monkeypatch.setattr(report, name, tmp_path / f"{name}.md")
-    monkeypatch.setattr(report, "IN_README", ("splits",))
-    report.README.write_text(
-        "before\n<!-- bench: splits -->\nold\n<!-- bench: end -->\n<!-- bench: others -->\n<!-- bench: end -->\nafter\n"
-    )
+    report.README.write_text("before\n<!-- bench: summary -->\nold\n<!-- bench: end -->\nafter\n")
     good = record(files=current, set="magic", numbers=runs_of(0.25), options={"splits": 2})
     records.store("splits", "magic", good, tmp_path)
     return good
@@ -134,7 +133,8 @@ def test_report_writes_good_records_without_marks(splits):
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "old" not in text
-    assert "| magic | 10 |" in text
+    assert "Not measured." in text
+    assert not report.PICTURE.exists()
     assert "Stale" not in text + report.DOCS.read_text()
 
 
@@ -150,8 +150,7 @@ def test_report_refuses_stale_and_busy_records_with_the_command_that_renews_them
     assert "old" in report.README.read_text()
 
     report.main(["--allow-stale"])
-    for path in (report.DOCS, report.README):
-        assert f"> **{kind}.** banana: " in path.read_text()
+    assert f"> **{kind}.** banana: " in report.DOCS.read_text()
 
 
 def test_what_a_study_makes_itself_counts_as_measured(splits):
@@ -205,11 +204,41 @@ def test_every_stored_record_is_in_its_study_s_table_and_in_the_document(name):
     assert not missing or f"Not measured: {', '.join(missing)}." in document
 
 
-def test_every_stored_file_has_a_study_and_the_readme_has_the_tables():
+def test_every_stored_file_has_a_study():
     assert {path.stem for path in records.RESULTS.glob("*.json")} <= set(STUDIES)
-    readme = report.README.read_text(encoding="utf-8")
-    for name in report.IN_README:
-        assert studies.study(name).report(records.read(name)) in readme
+
+
+def test_the_readme_and_its_picture_are_those_of_the_records():
+    found = picture.comparison()
+    assert picture.summary(found) in report.README.read_text(encoding="utf-8")
+    with Image.open(picture.PICTURE) as drawn:
+        assert drawn.text[picture.KEY] == picture.digest(found)
+
+
+def test_what_chance_could_turn_is_counted_as_such(tmp_path, monkeypatch):
+    def runs(ours, theirs):
+        row = {"seconds": 4.0, "prediction_seconds": 0.01, "neighbours": 1, "bins": [[2000.0]]}
+        made = [{"xgpc": {**row, "nll": a}, "lightgbm": {**row, "nll": b}} for a, b in zip(ours, theirs, strict=True)]
+        return {"rows": 20_000, "runs": made}
+
+    sets = {
+        "clear": runs([0.1, 0.1, 0.11], [0.2, 0.2, 0.2]),
+        "once": runs([0.3], [0.2]),
+        "even": runs([0.2, 0.3], [0.3, 0.22]),
+    }
+    none = {"seconds": 1.0, "prediction_seconds": 0.002, "neighbours": 0, "bins": [[1000.0]], "nll": 0.2}
+    sets["none"] = {"rows": 10_000, "runs": [{"xgpc": none, "lightgbm": none}]}
+    for name, numbers in sets.items():
+        records.store("neighbours", name, record(set=name, numbers=numbers), tmp_path)
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    found = picture.comparison()
+    assert [name for name, *_ in found] == ["clear", "even", "none", "once"]
+    said = " ".join(picture.summary(found).split())
+    assert "**3 of 4**" in said
+    assert "higher on once." in said
+    assert "3 of the dots are grey" in said
+    assert "2.0 to 2 µs a row without neighbours, 5.0 to 5 µs with them" in said
+    assert "rows or more take 1.0 to 4 s (median 4.0 s)" in said
 
 
 def test_pictures_that_documents_show_are_there():

@@ -60,8 +60,8 @@ def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins
     """Expected calibration error of the predicted class.
 
     The confidence of a prediction is the probability of the predicted class: max(p, 1 - p) of two. Over bins of the
-    confidence, of equal width in (0, 1], the error is the average of |accuracy - mean confidence|, weighted by the
-    number of rows: equations (2) and (5) of [1]_. C classes never fill the bins below 1 / C.
+    confidence, of equal width in (0, 1], the error is the mean absolute difference of accuracy and mean confidence,
+    weighted by the number of rows: equations (2) and (5) of [1]_. C classes never fill the bins below 1 / C.
 
     Parameters
     ----------

@@ -1,0 +1,91 @@
+"""Sphinx: ``sphinx-build -W --keep-going -b html docs build/docs``."""
+
+import inspect
+import os
+import re
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+# The gallery draws into files.
+os.environ.setdefault("MPLBACKEND", "agg")
+
+HERE = Path(__file__).parent
+
+project = "xgpc"
+author = "the xgpc developers"
+project_copyright = "the xgpc developers"
+release = version = version_of("xgpc")
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["auto_examples/*.ipynb", "auto_examples/*.py", "auto_examples/*.md5", "auto_examples/*.json"]
+templates_path = ["_templates"]
+
+# Pages.
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
+# As GitHub has them: the benchmarks' contents link to their sections.
+myst_heading_anchors = 3
+
+# Public names.
+autosummary_generate = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+toc_object_entries_show_parents = "hide"
+
+html_theme = "pydata_sphinx_theme"
+html_title = "xgpc"
+html_static_path = ["_static"]
+html_css_files = ["xgpc.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "show_prev_next": True,
+    "footer_start": [],
+    "footer_end": [],
+}
+# A page without children needs no list of them.
+html_sidebars = {"quickstart": [], "api": [], "benchmarks": [], "changelog": []}
+
+sphinx_gallery_conf = {
+    "examples_dirs": str(HERE.parent / "examples"),
+    "gallery_dirs": "auto_examples",
+    "backreferences_dir": None,
+    "doc_module": ("xgpc",),
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_signature": False,
+    # What a cell prints is shown, not what its last line returns.
+    "capture_repr": (),
+    "image_scrapers": ("matplotlib",),
+}
+
+
+def cite_the_class(app, what, name, obj, options, lines):
+    """Methods cite by the numbers of their class, whose references stand on the same page."""
+    if what in {"method", "property", "attribute"} and not any(".. [" in line for line in lines):
+        lines[:] = [re.sub(r"(\[\d+\])_", r"\1", line) for line in lines]
+
+
+def skip_member(app, what, name, obj, skip, options):
+    """Of scikit-learn's own members, which are documented there."""
+    if re.fullmatch(r"set_\w+_request|get_metadata_routing", name):
+        return True
+    module = getattr(inspect.unwrap(obj) if callable(obj) else obj, "__module__", None) or ""
+    return True if module.split(".")[0] == "sklearn" else None
+
+
+def setup(app):
+    # Before numpydoc's own, which has the usual place in the queue.
+    app.connect("autodoc-process-docstring", cite_the_class, priority=400)
+    app.connect("autodoc-skip-member", skip_member)

@@ -1,0 +1,42 @@
+"""
+A budget of time, and what a fit did with it
+============================================
+
+``max_time`` ends a fit after so many seconds with the best that was learned by then, and the posterior of all rows.
+``history_`` has a row for each thing that happened, with the seconds since the start: it plots directly.
+"""
+
+import warnings
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from xgpc import GPClassifier
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(8000, 8))
+y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.5 * rng.normal(size=len(X)) > 0
+
+figure, ax = plt.subplots(figsize=(8, 4.2), layout="constrained")
+for budget, marker in ((0.5, "s"), (1.0, "^"), (None, "o")):
+    with warnings.catch_warnings():
+        # What there was no time for is a warning; here it is expected.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = GPClassifier(n_inducing=128, n_neighbors=0, subset_sizes=None, max_time=budget, random_state=0).fit(
+            X, y
+        )
+    history = model.history_
+    learning = ~np.isnan(history["evaluation"])
+    seconds, bound = history["seconds"][learning], history["elbo"][learning]
+    name = "no budget" if budget is None else f"max_time={budget}"
+    ax.plot(seconds, bound / len(X), label=name, marker=marker, markersize=4, linewidth=1)
+    said = [str(text) for text in history.get("decision", ()) if text]
+    print(f"{name}: bound {model.elbo_:.0f} nats, converged {model.converged_}, {said}")
+ax.set(xlabel="Seconds since the start", ylabel="Bound, nats a row", title="Evaluations of the optimizer")
+ax.legend()
+plt.show()
+
+# %%
+# The curves lie on each other as far as they go: a budget changes when a fit ends, not what it does before.
+# ``converged_`` is False where time ran out, and a ConvergenceWarning says so, too.

@@ -1,0 +1,88 @@
+"""What the documents say is so: their code runs as pasted, and their list of what is public is whole."""
+
+import contextlib
+import inspect
+import io
+import re
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+import xgpc
+from xgpc import dask, gibbs, metrics, plotting, rows
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "quickstart.md",
+         *sorted((ROOT / "docs" / "guide").glob("*.md"))]  # fmt: skip
+BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# Threads of dask's scheduler say more at their end than a page's reader sees.
+pytestmark = pytest.mark.filterwarnings("ignore:.*GCDiagnosis:pytest.PytestUnraisableExceptionWarning")
+
+
+def name_of(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+def numbers_and_words(text):
+    """The words of an output, and its numbers, which rounding may change between processors."""
+    words = re.findall(r"-?\d+\.?\d*(?:e[+-]?\d+)?|[^\s\d]+", text)
+    return [float(word) if re.match(r"-?\d", word) else word for word in words]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_code_runs_as_pasted_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
+    """All python blocks of a page, one after the other, in one namespace and an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    matplotlib.use("agg")
+    namespace, printed = {"__name__": "__main__"}, ""
+    for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if language == "python":
+            heard = io.StringIO()
+            with contextlib.redirect_stdout(heard):
+                exec(compile(text, name_of(page), "exec"), namespace)
+            printed = heard.getvalue()
+            continue
+        said, shown = numbers_and_words(printed), numbers_and_words(text)
+        assert [word for word in said if isinstance(word, str)] == [word for word in shown if isinstance(word, str)]
+        values = [word for word in said if isinstance(word, float)]
+        assert values == pytest.approx([word for word in shown if isinstance(word, float)], rel=0.05, abs=0.02)
+
+
+def public_names():
+    """Names as they stand in docs/api.md: those of modules that say so, and the functions of two modules."""
+    names = {name for name in xgpc.__all__ if not name.startswith("_")}
+    names |= {f"rows.{name}" for name in rows.__all__} | {f"gibbs.{name}" for name in gibbs.__all__}
+    names.add(f"dask.{dask.DaskGPClassifier.__name__}")
+    for module in (metrics, plotting):
+        short = module.__name__.removeprefix("xgpc.")
+        functions = inspect.getmembers(module, inspect.isfunction)
+        own = [name for name, function in functions if function.__module__ == module.__name__]
+        names |= {f"{short}.{name}" for name in own if not name.startswith("_")}
+    return sorted(names)
+
+
+@pytest.mark.parametrize("name", public_names())
+def test_every_public_name_has_its_place_in_the_list(name):
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert re.search(rf"^   {re.escape(name)}$|``xgpc\.{re.escape(name)}``", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", xgpc.systems)
+def test_every_system_is_described(name):
+    assert re.search(rf"\b{re.escape(name)}\b", (ROOT / "docs" / "guide" / "systems.md").read_text(encoding="utf-8"))
+
+
+def test_every_page_of_the_guide_has_one_title():
+    for page in PAGES:
+        outside = BLOCK.sub("", re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M))
+        assert len(re.findall(r"^# ", outside, re.MULTILINE)) == 1, name_of(page)
+
+
+def test_local_links_lead_somewhere():
+    """Of the README and the pages, which Sphinx does not check where it does not build them."""
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if "://" in target or "auto_examples" in target:
+                continue
+            assert (page.parent / target).exists(), f"{name_of(page)}: {target}"

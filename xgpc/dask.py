@@ -11,10 +11,10 @@ from typing import Any, Self
 from uuid import uuid4
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
+from .inference.run import Run
 from .learning.start import Data
 from .partitions import OverPartitions, in_partition, survey_partitions
 from .reading import Columns, Streamed, Survey, check_streamed, columns_names, rows_to_predict
@@ -218,20 +218,12 @@ class DaskGPClassifier(GPClassifier):
         super().__init__(kernel, **parameters)
         self.client = client
 
+    # A client cannot be copied.
+    _shared = (*GPClassifier._shared, "client")
+
     @classmethod
     def _get_param_names(cls) -> list[str]:
         return sorted([*GPClassifier._get_param_names(), "client"])
-
-    def __sklearn_clone__(self) -> Self:
-        # A client cannot be copied.
-        parameters = self.get_params(deep=False)
-        client = parameters.pop("client")
-        return type(self)(client=client, **{name: clone(value, safe=False) for name, value in parameters.items()})
-
-    def __copy__(self) -> Self:
-        other = type(self).__new__(type(self))
-        other.__dict__ = dict(vars(self))
-        return other
 
     def __getstate__(self) -> Any:
         return {**super().__getstate__(), "client": None}
@@ -286,11 +278,11 @@ class DaskGPClassifier(GPClassifier):
                 "of this machine, or give one as client."
             ) from error
 
-    def _validate_partitions(self, partitions: DaskPartitions, has_weights: bool) -> Data:
-        def surveyed(random_state: np.random.RandomState) -> tuple[Survey, Streamed]:
-            return survey_partitions(partitions, has_weights, random_state, lambda: check_streamed(self))
+    def _validate_partitions(self, run: Run, partitions: DaskPartitions, has_weights: bool) -> Data:
+        def surveyed(random_state: np.random.RandomState, read: Callable[[int], None]) -> tuple[Survey, Streamed]:
+            return survey_partitions(partitions, has_weights, random_state, lambda: check_streamed(self), read)
 
-        return self._validate_streamed(surveyed)
+        return self._validate_streamed(run, surveyed)
 
     def to_local(self) -> GPClassifier:
         """The fitted ``GPClassifier``, which needs no cluster and no dask."""

@@ -197,7 +197,11 @@ def _check_same_number(n_rows: int, before: int) -> None:
 
 
 def survey_partitions(
-    partitions: Partitions, has_weights: bool, random_state: np.random.RandomState, check_streamed: Callable[[], None]
+    partitions: Partitions,
+    has_weights: bool,
+    random_state: np.random.RandomState,
+    check_streamed: Callable[[], None],
+    read_so_far: Callable[[int], None],
 ) -> tuple[Survey, Streamed]:
     """Check and count all partitions, then draw the rows to learn from: the same ones however rows are divided.
 
@@ -209,6 +213,7 @@ def survey_partitions(
     has_weights : whether the batches have weights
     random_state : its state is read and left as it is
     check_streamed : called if there are more rows than are kept in memory; raises if that cannot be
+    read_so_far : told after each partition how many rows were counted
 
     Returns
     -------
@@ -220,7 +225,12 @@ def survey_partitions(
         For bad rows; a note names the partition.
     """
     nothing = [None] * len(partitions)
-    found = totals(list(partitions.run(counted, None, nothing)))
+    all_counted: list[Counted | None] = []
+    with closed_at_end(partitions.run(counted, None, nothing)) as answers:
+        for part in answers:
+            all_counted.append(part)
+            read_so_far(sum(one.n_rows for one in all_counted if one is not None))
+    found = totals(all_counted)
     n_rows, size = sum(found.n_rows), stages.LAST_ROWS
     is_all, limits, order = n_rows <= size, None, found.first_order
     if not is_all:

@@ -351,13 +351,6 @@ def test_threads_at_the_same_time_leave_blas_as_it_was():
     assert set(fits) == {model.elbo_}
 
 
-def test_verbose_reports_the_phases(capsys):
-    X, y = moons()
-    GPClassifier(n_inducing=10, random_state=0, verbose=1).fit(X, y)
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[:2] for line in lines] == [["xgpc", " hyperparameters"], ["xgpc", " posterior"]]
-
-
 def test_sample_describes_weighted_rows_as_repeated_ones():
     X, y = moons(50)
     weight = np.random.default_rng(0).integers(0, 3, 50)

@@ -187,9 +187,9 @@ def test_the_rows_drawn_do_not_depend_on_the_partitions(cuts, n_classes, seed, i
     batches = list(zip(*(parts(one, cuts) for one in given), strict=True))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stages, "LAST_ROWS", 90)
-        one = survey([given], None, np.random.RandomState(seed), lambda: None)
+        one = survey([given], None, np.random.RandomState(seed), lambda: None, print)
         partitions = InThisProcess(batches)
-        other, _ = survey_partitions(partitions, None, np.random.RandomState(seed), lambda: None)
+        other, _ = survey_partitions(partitions, None, np.random.RandomState(seed), lambda: None, print)
     for expected, found in zip(one.sample, other.sample, strict=True):
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(one.counts, other.counts)
@@ -201,7 +201,7 @@ def test_any_executor_can_read_the_partitions(small_subset):
     X, y, weight = problem()
     model = quietly(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
     partitions = InThisProcess(list(zip(*(parts(one) for one in (X, y, weight)), strict=True)))
-    found, stream = survey_partitions(partitions, None, np.random.RandomState(0), lambda: check_streamed(model))
+    found, stream = survey_partitions(partitions, None, np.random.RandomState(0), lambda: check_streamed(model), print)
     rows, site = stream(found.class_factors("balanced"), np.array([-1.0, 1.0])), stated_site()
     with OverPartitions(1) as executor, Threads(2) as threads:
         one = update(Training(rows, executor), model.posterior_, site)

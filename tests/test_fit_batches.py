@@ -16,6 +16,7 @@ from xgpc import GPClassifier
 from xgpc.approximations.base import Training
 from xgpc.inference import ascent
 from xgpc.inference.ascent import update
+from xgpc.inference.run import Run
 from xgpc.learning import stages
 from xgpc.rows import batches
 from xgpc.rows.block import BLOCK_ROWS
@@ -115,7 +116,7 @@ def test_the_sample_does_not_depend_on_batches(small_subset):
     y[[1, n]] = [0, 1]
     one_by_one = [slice(i, i + 1) for i in range(10)]
     sources = [
-        model()._validate_batches([(X[part], y[part], weight[part]) for part in parts], None).source
+        model()._validate_batches(Run(), [(X[part], y[part], weight[part]) for part in parts], None).source
         for parts in ([*one_by_one, slice(10, N)], [slice(0, N)])
     ]
     for name in ("X", "y", "weight"):
@@ -162,7 +163,7 @@ def test_a_pass_over_a_stream_makes_the_bits_of_one_in_memory(small_subset):
     given = []
     for source in (cut((X, y, weight), 777), [(X, y, weight)]):
         fitted = model(likelihood="softmax", optimizer=None)
-        data = fitted._validate_batches(source, None)
+        data = fitted._validate_batches(Run(), source, None)
         given.append(data)
     assert data.stream is not None
     training = Training(data.stream, Threads(1), 3)
@@ -218,7 +219,7 @@ def test_learning_is_that_of_a_sample(small_subset):
     X, y, _ = problem()
     options = {"kernel": None, "inducing_points": "kmeans", "max_iter": 4}
     fitted = quietly(model(**options).fit_batches, cut((X, y), 1000))
-    sample = model(**options)._validate_batches(cut((X, y), 1000), None).source
+    sample = model(**options)._validate_batches(Run(), cut((X, y), 1000), None).source
     assert sample.n_rows == SIZE
     codes = np.where(sample.y > 0.0, 1, 0)
     of_sample = quietly(model(**options, n_neighbors=0).fit, sample.X, codes)
@@ -380,7 +381,7 @@ def test_a_failure_of_the_caller_ends_the_reader(small_subset, monkeypatch):
         raise KeyboardInterrupt
 
     fitted = model(optimizer=None)
-    data = fitted._validate_batches(cut((X, y), 1000), None)
+    data = fitted._validate_batches(Run(), cut((X, y), 1000), None)
     training = Training(data.stream, Threads(1))
     q = quietly(model(optimizer=None).fit, X[:300], y[:300]).posterior_
     monkeypatch.setattr("xgpc.statistics.Moments.__iadd__", interrupted)

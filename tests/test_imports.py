@@ -47,7 +47,7 @@ LAYERS = (
     ("rows",),
     ("likelihoods", "kernels"),
     ("plotting",),
-    ("catalogue", "ranges", "files", "archive", "metrics", "names"),
+    ("catalogue", "ranges", "files", "archive", "status", "metrics", "names"),
 )
 
 

@@ -41,20 +41,22 @@ BAD = {
     "max_time": (0, 0.0, -1, True, math.inf, "10"),
     "keep_on_interrupt": (None, 1, "yes"),
     "checkpoint": ("", 1, b"fit.npz", True),
+    "callback": ("print", 1, True, [print]),
 }
 GOOD = {
     "tol": (0, 0.0, 1e-4, np.float32(1e-3)), "verbose": (0, False, np.int64(0), np.False_), "max_iter": (np.int32(5),),
     "n_jobs": (None, -1, 2), "batch_size": (None, 10), "share": ("kernel", "none"), "subset_sizes": (None, (10, 20)),
     "warm_start": (True, np.False_), "label_noise": ("learn",), "learn_inducing": (False,), "fit_intercept": (False,),
     "max_time": (None, 100, 1e3, np.float32(50.0)), "keep_on_interrupt": (False, np.True_), "checkpoint": (None,),
+    "callback": (None, print),
 }  # fmt: skip
 CASES = [
     (kind, name, value)
     for kind, classifier in CLASSIFIERS.items()
     for name in classifier().get_params()
     for value in (*BAD.get(name, ()), *(NEVER if name in ALLOWED or name == "bound" else ()))
-    # Any text is a path.
-    if name != "checkpoint" or not isinstance(value, str) or not value
+    # Any text is a path, and any function one that can be called.
+    if not ((name == "checkpoint" and isinstance(value, str) and value) or (name == "callback" and value is len))
 ]
 
 

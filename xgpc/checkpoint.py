@@ -33,7 +33,7 @@ SECONDS_BETWEEN = 30.0
 # Rows of X that the fingerprint looks at, evenly spread; of labels and weights it looks at all.
 FINGERPRINT_ROWS = 1000
 # What may differ between the fit that was killed and the one that goes on: learning's optimum does not depend on it.
-FREE = ("checkpoint", "client", "max_time", "keep_on_interrupt", "n_jobs", "verbose")
+FREE = ("checkpoint", "client", "max_time", "keep_on_interrupt", "callback", "n_jobs", "verbose")
 HOW = "Delete the file to begin anew, or give another path."
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
+from .inference.run import FitState
 from .names import BoundName, ClassWeight, LearningRate, LikelihoodName, OptimizerName, Points, PointsName, ShareName
 from .partitions import OverPartitions
 from .steps import FittedInSteps
@@ -135,12 +136,18 @@ class GPClassifier(FittedInSteps):
         ``tol`` but for rounds with neighbours, which begin anew from the kernel learned without. With subsets of rows
         ``random_state`` must be an integer for that. Removed once a fit has ended by itself. The posterior of all rows
         is not part of it.
+    callback : function or None, default=None
+        Called in the calling thread with an ``xgpc.inference.run.FitState``, which tells how the fit stands: as it
+        begins, after each pass over rows, at each row of ``history_``, and where it is done. If it returns True the fit
+        ends as if ``max_time`` were over, with the best so far; nothing else that it does changes results. What it
+        raises is passed on, and leaves the estimator as it was. Clones share it; pickles of fitted models have None.
     n_jobs : int or None, default=None
         Threads over blocks of rows; the steps of mini-batches take one. Results do not depend on it, bit for bit.
     random_state : int, RandomState or None, default=None
         Sampling of rows for start values, inducing points and mini-batches.
     verbose : int, default=0
-        1 prints a line at the end of each phase of a fit.
+        1 tells how a fit goes, and each ``decision``: in records of the logger "xgpc" where these are shown at level
+        INFO, or else on standard error, on a terminal in a line that is replaced in its place.
 
     Attributes
     ----------
@@ -239,6 +246,7 @@ class GPClassifier(FittedInSteps):
         max_time: float | None = None,
         keep_on_interrupt: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        callback: Callable[[FitState], Any] | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -266,6 +274,7 @@ class GPClassifier(FittedInSteps):
         self.max_time = max_time
         self.keep_on_interrupt = keep_on_interrupt
         self.checkpoint = checkpoint
+        self.callback = callback
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose

@@ -11,7 +11,6 @@ from typing import Any, Self
 from uuid import uuid4
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
@@ -217,20 +216,12 @@ class DaskGPClassifier(GPClassifier):
         super().__init__(kernel, **parameters)
         self.client = client
 
+    # A client cannot be copied.
+    _shared = (*GPClassifier._shared, "client")
+
     @classmethod
     def _get_param_names(cls) -> list[str]:
         return sorted([*GPClassifier._get_param_names(), "client"])
-
-    def __sklearn_clone__(self) -> Self:
-        # A client cannot be copied.
-        parameters = self.get_params(deep=False)
-        client = parameters.pop("client")
-        return type(self)(client=client, **{name: clone(value, safe=False) for name, value in parameters.items()})
-
-    def __copy__(self) -> Self:
-        other = type(self).__new__(type(self))
-        other.__dict__ = dict(vars(self))
-        return other
 
     def __getstate__(self) -> Any:
         return {**super().__getstate__(), "client": None}

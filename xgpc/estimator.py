@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from .inference.run import Run
 from .rows.blas import single_threaded_blas
 from .rows.executor import Executor, Threads
 
@@ -31,23 +32,34 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
     ) -> Self:
         """Fit in five steps to what was given; whichever fails, the estimator is what it was before.
 
-        The first step is ``_validate``, or another function of the estimator to be fitted and of what was given.
+        The first step is ``_validate``, or another function of the estimator to be fitted, its run, and what was given.
         ``threads`` makes who works on blocks of rows.
         """
         fitted = copy.copy(self)
+        fitted._check_parameters()
         with single_threaded_blas():
-            data = (validate or type(self)._validate)(fitted, *given, **named)
-            with threads(self.n_jobs) as executor, fitted._interrupts(data):
-                beginning = fitted._start(data, executor)
-                learned = fitted._learn(data, beginning)
-                inferred = fitted._infer(data, learned)
+            with fitted._begun() as run:
+                run.history.tell(stage="checking")
+                data = (validate or type(self)._validate)(fitted, run, *given, **named)
+                with threads(self.n_jobs) as executor, fitted._interrupts(data):
+                    beginning = fitted._start(data, run.watching(executor))
+                    learned = fitted._learn(data, beginning)
+                    inferred = fitted._infer(data, learned)
             fitted._publish(data, inferred)
         self.__dict__ = fitted.__dict__
         return self
 
     @abstractmethod
-    def _validate(self, X: Any, y: Any, sample_weight: Any, *args: Any, **kwargs: Any) -> Any:
-        """Parameters and data, and what else ``fit`` was given, checked."""
+    def _check_parameters(self) -> None:
+        """ValueError for a parameter that is not allowed."""
+
+    def _begun(self) -> Run:
+        """What goes with a fit that begins now; here nobody is told how it goes."""
+        return Run()
+
+    @abstractmethod
+    def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, *args: Any, **kwargs: Any) -> Any:
+        """Data, and what else ``fit`` was given, checked."""
 
     @abstractmethod
     def _start(self, data: Any, executor: Executor) -> Any:
@@ -91,7 +103,3 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
         """
         log_proba = self.predict_log_proba(X)
         return log_proba[:, 1] - log_proba[:, 0] if len(self.classes_) == 2 else log_proba
-
-    def _report(self, message: str) -> None:
-        if getattr(self, "verbose", 0):
-            print(f"xgpc: {message}", flush=True)

@@ -202,9 +202,10 @@ class PosteriorClassifier(LatentClassifier):
         each for C latent functions (1 of two classes): no more than whoever has it may know; ``n_neighbors=0`` keeps
         none. ``rows_dtype`` is "float32" (4 d + 16 C bytes, and rows that were float64 are rounded), "float64" or None.
 
-        All parameters are kept but ``query_split``, ``checkpoint`` and a ``random_state`` that is not an integer: the
-        loaded model then has None. A file of that name is replaced once the new one is whole and on the disk: an
-        OSError or an interrupt leaves it as it was, and whoever reads it meanwhile finds the old model or the new one.
+        All parameters are kept but ``query_split``, ``checkpoint``, ``callback`` and a ``random_state`` that is not an
+        integer: the loaded model then has None. A file of that name is replaced once the new one is whole and on the
+        disk: an OSError or an interrupt leaves it as it was, and whoever reads it meanwhile finds the old model or the
+        new one.
         """
         check_is_fitted(self)
         io.save(self, path, rows_dtype)

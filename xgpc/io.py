@@ -42,7 +42,7 @@ PARAMETERS = (
 )  # fmt: skip
 OWN_FORMS = ("kernel", "inducing_points", "class_weight", "random_state", "categorical_features")
 # What is not kept.
-NOT_KEPT = ("query_split", "checkpoint")
+NOT_KEPT = ("query_split", "checkpoint", "callback")
 # What models that were saved before do not have, and what they were fitted with.
 LATER = {"max_time": None, "keep_on_interrupt": False, "categorical_features": "from_dtype"}
 FIELDS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ from .estimator import LatentClassifier
 from .inference.ascent import Point
 from .inference.history import History
 from .inference.mini_batch import Epochs, learning_rate_schedule
+from .inference.run import Run
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS
 from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodName
@@ -30,6 +31,7 @@ from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
 from .rows.executor import Executor
 from .rows.source import NONE, ArraySource
+from .status import Status
 from .validation import check_allowed, checked_rows, is_name, is_number, training_data
 
 # Those whose sites have no negative precision, and nothing to learn.
@@ -63,7 +65,7 @@ class Data:
     span: RowSpan
     site: Site
     random_state: np.random.RandomState
-    history: History = field(default_factory=History)
+    history: History
 
 
 class BayesianLinearClassifier(LatentClassifier):
@@ -144,14 +146,17 @@ class BayesianLinearClassifier(LatentClassifier):
         """
         return self._fitted(X, y, sample_weight)
 
-    def _validate(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
-        site = self._check_parameters()
+    def _begun(self) -> Run:
+        return Run(status=Status() if self.verbose else None)
+
+    def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
         X, signs, weight = self._check_training_data(X, y, sample_weight)
         prior = self._first_prior(X, weight)
         span, rows = RowSpan.of(X)
         # Whitened rows would take as much memory as the rows.
         source = ArraySource(rows, signs, NONE if weight is None else weight, cache_bytes=0)
-        return Data(source, prior.of_dimension(rows.shape[1]), span, site, check_random_state(self.random_state))
+        random_state = check_random_state(self.random_state)
+        return Data(source, prior.of_dimension(rows.shape[1]), span, self._site(), random_state, run.history)
 
     def _start(self, data: Data, executor: Executor) -> Training:
         return Training(data.source, executor)
@@ -159,12 +164,18 @@ class BayesianLinearClassifier(LatentClassifier):
     def _learn(self, data: Data, beginning: Training) -> tuple[Point[SparsePosterior], int, bool]:
         """The prior variance and the posterior, in turn."""
         site, tol, max_iter, history = data.site, self.tol, self.max_iter, data.history
+        history.tell(stage="learning", n_rows=len(beginning))
         if self.batch_size is None or LEAST_STEPS * self.batch_size > len(beginning):
             monotone = site.record.is_bound
-            return ascend(beginning, data.prior, site, monotone=monotone, tol=tol, max_iter=max_iter, history=history)
-        schedule = learning_rate_schedule(self.learning_rate)
-        options = Epochs(int(self.batch_size), schedule, tol, max_iter, data.random_state, history)
-        return stochastic_ascent(beginning, data.prior, site, options)
+            found = ascend(beginning, data.prior, site, monotone=monotone, tol=tol, max_iter=max_iter, history=history)
+        else:
+            schedule = learning_rate_schedule(self.learning_rate)
+            options = Epochs(int(self.batch_size), schedule, tol, max_iter, data.random_state, history)
+            found = stochastic_ascent(beginning, data.prior, site, options)
+        point, n_iter, _ = found
+        variance = point.q.prior.variance
+        history.tell(decision=f"bound {point.elbo:.2f} after {n_iter} iterations, prior variance {variance:.4g}")
+        return found
 
     def _publish(self, data: Data, inferred: tuple[Point[SparsePosterior], int, bool]) -> None:
         point, n_iter, converged = inferred
@@ -182,7 +193,6 @@ class BayesianLinearClassifier(LatentClassifier):
             )
         if messages:
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
-        self._report(f"bound {elbo:.2f} after {n_iter} iterations, prior variance {np.exp(log_s2):.4g}")
         b = prior.scale * q.w
         self.posterior_, self.elbo_, self.n_iter_, self.converged_ = q, elbo, n_iter, converged
         self.coef_ = span.coefficients(b[: prior.d])[None]
@@ -191,8 +201,7 @@ class BayesianLinearClassifier(LatentClassifier):
         self.history_ = data.history.arrays()
         self._resolved = self.likelihood, data.site.bound
 
-    def _check_parameters(self) -> Site:
-        """The site; ValueError for a parameter that is not allowed."""
+    def _check_parameters(self) -> None:
         known = is_name(self.likelihood, BOUNDS)
         bounds = BOUNDS[self.likelihood] if known else []
         low, high = VARIANCE_RANGE
@@ -207,7 +216,9 @@ class BayesianLinearClassifier(LatentClassifier):
                 ),
             },
         )
-        bound = bounds[0] if self.bound == "auto" else self.bound
+
+    def _site(self) -> Site:
+        bound = BOUNDS[self.likelihood][0] if self.bound == "auto" else self.bound
         return LIKELIHOODS[self.likelihood].site(bound)
 
     def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray | None]:

@@ -223,6 +223,7 @@ def survey_partitions(
     allowed: np.ndarray | None,
     random_state: np.random.RandomState,
     check_streamed: Callable[[], None],
+    read_so_far: Callable[[int], None],
 ) -> tuple[Survey, Streamed]:
     """Check and count all partitions, then draw the rows to learn from: the same ones however rows are divided.
 
@@ -234,6 +235,7 @@ def survey_partitions(
     allowed : (C,) the labels that there are, or None for those that turn up
     random_state : its state is read and left as it is
     check_streamed : called if there are more rows than are kept in memory; raises if that cannot be
+    read_so_far : told after each partition how many rows were counted
 
     Returns
     -------
@@ -245,7 +247,12 @@ def survey_partitions(
         For bad rows; a note names the partition.
     """
     nothing = [None] * len(partitions)
-    found = totals(list(partitions.run(counted, allowed, nothing)))
+    all_counted: list[Counted | None] = []
+    with closed_at_end(partitions.run(counted, allowed, nothing)) as answers:
+        for part in answers:
+            all_counted.append(part)
+            read_so_far(sum(one.n_rows for one in all_counted if one is not None))
+    found = totals(all_counted)
     check_none_absent(allowed, found.classes)
     n_rows, size = sum(found.n_rows), stages.LAST_ROWS
     is_all, limits, order = n_rows <= size, None, found.first_order

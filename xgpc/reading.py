@@ -384,11 +384,26 @@ class Labels:
     def classes(self) -> tuple[np.ndarray, np.ndarray]:
         """The distinct labels, sorted, of the type that all labels in one array would have; and their numbers."""
         classes = np.unique(np.concatenate(self._kinds))
+        absent = sorted((self._allowed or set()).difference(classes.tolist()))
+        if absent:
+            raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
         return classes, np.array([self.numbers[value] for value in classes.tolist()], dtype=np.intp)
 
 
+def _added(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Their sum; the shorter one has zeros at its end."""
+    total = np.zeros(max(len(one), len(other)))
+    total[: len(one)] += one
+    total[: len(other)] += other
+    return total
+
+
 def survey(
-    source: Any, classes: np.ndarray | None, random_state: np.random.RandomState, check_streamed: Callable[[], None]
+    source: Any,
+    classes: np.ndarray | None,
+    random_state: np.random.RandomState,
+    check_streamed: Callable[[], None],
+    read_so_far: Callable[[int], None],
 ) -> Survey:
     """Read a source once: check all batches, count, and draw the rows to learn from.
 
@@ -398,6 +413,7 @@ def survey(
     classes : the labels that there are, or None for those that turn up
     random_state : its state is read and left as it is
     check_streamed : called as soon as there are more rows than are kept in memory; raises if that cannot be
+    read_so_far : told how many rows were read, again and again
 
     Raises
     ------
@@ -430,18 +446,16 @@ def survey(
             draw.add(rows)
             if was_all and not draw.is_all:
                 check_streamed()
+            read_so_far(draw.n_rows)
             n_given += int(np.count_nonzero(rows.weight))
-            more = np.bincount(rows.y, rows.weight)
-            sums = np.pad(sums, (0, max(0, len(more) - len(sums))))
-            sums[: len(more)] += more
+            sums = _added(sums, np.bincount(rows.y, rows.weight))
     if first is None or not draw.n_rows:
         raise ValueError("The source has no rows. Give batches (X, y) that have some.")
     found, order = labels.classes()
     check_none_absent(classes, found)
-    places = np.argsort(order)
-    sample = draw.sample()
-    sample = Rows(sample.X.astype(dtype, copy=False), places[sample.y], sample.weight)
-    sums = np.pad(sums, (0, len(order) - len(sums)))
+    X, y, weight = draw.sample()
+    sample = Rows(X.astype(dtype, copy=False), np.argsort(order)[y], weight)
+    sums = _added(sums, np.zeros(len(order)))
     return Survey(
         first, dtype, draw.n_rows, n_given, has_weights, found, labels.counts[order], sums[order], sample, draw.is_all
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import warnings
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,7 +25,8 @@ from .checkpoint import Checkpoint, fingerprint
 from .fitted import PosteriorClassifier
 from .inference.correction import bound_gap, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
-from .inference.online import first_step, posterior_before, restated_sums
+from .inference.online import posterior_before, restated_sums
+from .inference.run import FitState, Run
 from .inference.streamed import from_some
 from .learning.inducing import MAX_INDUCING, with_more_points
 from .learning.progress import Progress
@@ -42,6 +44,7 @@ from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
 from .rows.source import NONE, RowSource, source_of
 from .statistics import update
+from .status import Status
 from .tabular import table_data
 from .validation import (
     check_optimizer,
@@ -72,24 +75,53 @@ class FittedInSteps(PosteriorClassifier):
     max_time: float | None
     keep_on_interrupt: bool
     checkpoint: str | os.PathLike[str] | None
+    callback: Callable[[FitState], Any] | None
     random_state: Any
+    verbose: int
 
-    def _validate(self, X: Any, y: Any, sample_weight: Any, groups: Any = None, classes: Any = None) -> Data:
+    # Parameters that copies and clones have in common.
+    _shared: tuple[str, ...] = ("callback",)
+
+    def __sklearn_clone__(self) -> Self:
+        # What a callback remembers, or shows, is its owner's, and need not be possible to copy.
+        bare = copy.copy(self)
+        for name in self._shared:
+            setattr(bare, name, None)
+        other: Self = super(FittedInSteps, bare).__sklearn_clone__()
+        for name in self._shared:
+            setattr(other, name, getattr(self, name))
+        return other
+
+    def __copy__(self) -> Self:
+        other = type(self).__new__(type(self))
+        other.__dict__ = dict(vars(self))
+        return other
+
+    def __getstate__(self) -> Any:
+        # Many callbacks cannot be pickled, and that of a fitted model has done its work.
+        state = super().__getstate__()
+        return {**state, "callback": None} if hasattr(self, "posterior_") else state
+
+    def _check_parameters(self) -> None:
         check_parameters(self)
-        deadline = self._deadline()
+
+    def _begun(self) -> Run:
+        return Run(self._deadline(), Status() if self.verbose else None, self.callback)
+
+    def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None, classes: Any = None) -> Data:
         random_state = check_random_state(self.random_state)
         X, codes, classes, weight, encoding = table_data(self, X, y, sample_weight, classes)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
         rows = Rows(X, codes, NONE if weight is None else weight)
-        return self._data(rows, classes, groups, random_state, deadline, encoding=encoding)
+        return self._data(run, rows, classes, groups, random_state, encoding=encoding)
 
     def _data(
         self,
+        run: Run,
         rows: Rows,
         classes: np.ndarray,
         groups: np.ndarray | None,
         random_state: np.random.RandomState,
-        deadline: Deadline | None,
         stream: Callable[[np.ndarray], RowSource] | None = None,
         encoding: Encoding | None = None,
     ) -> Data:
@@ -109,7 +141,8 @@ class FittedInSteps(PosteriorClassifier):
             noise,
             random_state,
             queries,
-            deadline=deadline,
+            run.history,
+            run.deadline,
             stream=everything,
             encoding=encoding,
         )
@@ -117,41 +150,45 @@ class FittedInSteps(PosteriorClassifier):
             return data
         return replace(data, progress=Progress(Checkpoint(self.checkpoint, fingerprint(self, data))))
 
-    def _validate_batches(self, source: Any, classes: ArrayLike | None) -> Data:
+    def _validate_batches(self, run: Run, source: Any, classes: ArrayLike | None) -> Data:
         given = None if classes is None else checked_classes(classes)
 
-        def surveyed(random_state: np.random.RandomState) -> tuple[Survey, Streamed]:
+        def surveyed(random_state: np.random.RandomState, read: Callable[[int], None]) -> tuple[Survey, Streamed]:
             if isinstance(source, Partitions):
-                return survey_partitions(source, given, random_state, lambda: check_streamed(self))
-            found = survey(source, given, random_state, lambda: check_streamed(self))
+                return survey_partitions(source, given, random_state, lambda: check_streamed(self), read)
+            found = survey(source, given, random_state, lambda: check_streamed(self), read)
             return found, partial(streamed, source, found)
 
-        return self._validate_streamed(surveyed)
+        return self._validate_streamed(run, surveyed)
 
-    def _validate_streamed(self, surveyed: Callable[[np.random.RandomState], tuple[Survey, Streamed]]) -> Data:
+    def _validate_streamed(
+        self,
+        run: Run,
+        surveyed: Callable[[np.random.RandomState, Callable[[int], None]], tuple[Survey, Streamed]],
+    ) -> Data:
         """Rows that need not fit into memory: what the first reading finds of them, and what reads all of them."""
-        check_parameters(self)
         check_batches(self)
-        deadline = self._deadline()
         random_state = check_random_state(self.random_state)
-        found, stream = surveyed(random_state)
+        run.history.tell(stage="reading")
+        found, stream = surveyed(random_state, lambda n_rows: run.history.tell(n_rows=n_rows))
         sample = found.sample
         if found.is_all:
-            data = self._validate(sample.X, found.classes[sample.y], sample.weight if found.has_weights else None)
+            weight = sample.weight if found.has_weights else None
+            data = self._validate(run, sample.X, found.classes[sample.y], weight)
             set_columns(self, found.columns)
-            return replace(data, deadline=deadline)
+            return data
         factors = found.class_factors(self.class_weight)
-        self._report(f"{found.n_rows} rows read, {len(sample.X)} of them to learn from")
+        run.history.tell(decision=f"{found.n_rows} rows read, {len(sample.X)} of them to learn from")
         set_columns(self, found.columns)
         if factors is not None:
             sample = sample._replace(weight=factors[sample.y] * sample.weight)
         elif not found.has_weights:
             sample = sample._replace(weight=NONE)
-        return self._data(sample, found.classes, None, random_state, deadline, lambda labels: stream(factors, labels))
+        return self._data(run, sample, found.classes, None, random_state, lambda labels: stream(factors, labels))
 
     def _deadline(self) -> Deadline | None:
         """From now on; None where nothing can end a fit early."""
-        if self.max_time is None and not self.keep_on_interrupt:
+        if self.max_time is None and not self.keep_on_interrupt and self.callback is None:
             return None
         return Deadline(math.inf if self.max_time is None else float(self.max_time))
 
@@ -161,6 +198,7 @@ class FittedInSteps(PosteriorClassifier):
         return stopped_by_interrupts(data.deadline)
 
     def _start(self, data: Data, executor: Executor) -> Beginning:
+        data.history.tell(stage="start", n_rows=data.source.n_rows)
         training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
         beginning = start(self, data, training)
         store = data.progress.store
@@ -177,7 +215,7 @@ class FittedInSteps(PosteriorClassifier):
         if learned.n_iter == 0:
             return learned
         kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
-        self._report(f"hyperparameters: {kernels} after {learned.n_iter} iterations")
+        data.history.tell(decision=f"hyperparameters: {kernels} after {learned.n_iter} iterations")
         return learned
 
     def _learned_in_time(self, data: Data, beginning: Beginning) -> Learned:
@@ -197,11 +235,13 @@ class FittedInSteps(PosteriorClassifier):
             return Learned(beginning, latest.q, latest.q.prior, latest.site, progress.n_reached)
         return replace(learned, beginning=beginning)
 
-    def _infer(self, data: Data, learned: Learned) -> Inferred:
-        """The posterior of all rows, and what corrects it."""
+    def _infer(self, data: Data, learned: Learned, leaves_prior: bool = False) -> Inferred:
+        """The posterior of all rows, of which a step is sure if it ``leaves_prior``, and what corrects it."""
         beginning, history = learned.beginning, data.history
         training, prior = beginning.training, learned.prior
         history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
+        n_rows = (data.stream or data.source).n_rows
+        history.tell(stage="posterior", n_rows=n_rows, n_inducing=prior.n_inducing)
         # What was learned must beat the previous fit; more points than it had are no choice between the two.
         kept = None
         if self.optimizer is not None and not beginning.grow_to and learned.local is None and beginning.previous:
@@ -216,6 +256,7 @@ class FittedInSteps(PosteriorClassifier):
             data.random_state,
             history,
             data.deadline,
+            leaves_prior,
         )
         # Mini-batches pass over all rows a few times in all: nothing to cache for.
         training = training if options.batch(len(training)) is None else training.uncached()
@@ -230,7 +271,7 @@ class FittedInSteps(PosteriorClassifier):
             raise ValueError(
                 f"The bound is {point.elbo}: scale the features and the sample weights to moderate values."
             )
-        self._report(f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
+        history.tell(decision=f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
         terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
         unfinished = list(learned.problems)
         if not converged and n_steps < self.max_iter and data.deadline is not None and data.deadline.has_end:
@@ -241,6 +282,7 @@ class FittedInSteps(PosteriorClassifier):
         if data.progress.cuts and data.deadline is not None:
             unfinished.insert(0, ended_early(data.deadline.reason, data.progress.cuts))
         n_iter, notes, gap = learned.n_iter or n_steps, learned.notes, bound_gap(training, point)
+        history.tell(stage="done", n_rows=n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
         made = point.q, point.elbo, point.site.parameter
         return Inferred(*made, n_iter, unfinished, notes, terms, gap, learned.local, learned.scores)
 
@@ -279,33 +321,23 @@ class FittedInSteps(PosteriorClassifier):
         random_state = check_random_state(self.random_state)
         (name, bound), noise = self._resolved, getattr(self, "label_noise_", None)
         with single_threaded_blas():
-            rows, codes, _, weight = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
-            source = source_of(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
-            queries = Queries(len(codes), None, None, codes, random_state)
-            likelihood = LIKELIHOODS[name]
-            data = Data(
-                source,
-                self.classes_,
-                likelihood,
-                bound,
-                noise,
-                random_state,
-                queries,
-                deadline=self._deadline(),
-                encoding=self.encoding_,
-            )
-            m = q.prior.n_inducing
-            prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), random_state, n_before=m)
-            with Threads(self.n_jobs) as executor, self._interrupts(data):
-                training = Training(data.source, executor, q.n_latents)
-                site = likelihood.site(bound, len(self.classes_), noise)
-                before = ConditionedPrior(posterior_before(q, prior, factor))
-                learned = Learned(Beginning(training, before, None, 0, site), None, before, site)
-                inferred = self._infer(data, learned)
-                if np.array_equal(inferred.q.mean_pair[0], before.before.w):
+            with self._begun() as run:
+                run.history.tell(stage="checking")
+                rows, codes, _, weight = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
+                source = source_of(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
+                queries = Queries(len(codes), None, None, codes, random_state)
+                likelihood = LIKELIHOODS[name]
+                given = source, self.classes_, likelihood, bound, noise, random_state, queries
+                data = Data(*given, run.history, run.deadline, encoding=self.encoding_)
+                m = q.prior.n_inducing
+                prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), random_state, n_before=m)
+                with Threads(self.n_jobs) as executor, self._interrupts(data):
+                    training = Training(data.source, run.watching(executor), q.n_latents)
+                    site = likelihood.site(bound, len(self.classes_), noise)
+                    before = ConditionedPrior(posterior_before(q, prior, factor))
+                    learned = Learned(Beginning(training, before, None, 0, site), None, before, site)
                     # Of rows that promise less than tol, too, a step is taken: many such batches add up.
-                    step = first_step(training, before.at_prior(q.n_latents), site)
-                    inferred = self._infer(data, replace(learned, q=step))
+                    inferred = self._infer(data, learned, leaves_prior=True)
             assert isinstance(inferred.q, ConditionedPosterior)
             correction = None
             if self._correction is not None and inferred.correction is not None:

@@ -127,6 +127,10 @@ ALLOWED: dict[str, Rule] = {
         lambda value: value is None or _is_path(value),
         "the path of a file, a string or os.PathLike, or None",
     ),
+    "callback": (
+        lambda value: value is None or callable(value),
+        "a function of one argument, the state of the fit, or None",
+    ),
     "fit_intercept": (_is_truth, "True or False"),
     "tol": (
         lambda value: is_number(value) and 0.0 <= float(value) < math.inf,

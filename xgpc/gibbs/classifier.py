@@ -24,6 +24,7 @@ from .. import _engine
 from ..approximations.base import KernelPosterior
 from ..classifier import GPClassifier
 from ..estimator import LatentClassifier
+from ..inference.run import Run
 from ..kernels.spec import KernelSpec
 from ..likelihoods import LIKELIHOODS
 from ..likelihoods.binary import logit_log_probabilities
@@ -233,9 +234,8 @@ class GibbsClassifier(LatentClassifier):
         """
         return self._fitted(X, y, None)
 
-    def _validate(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
+    def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
         polya_gamma = _polya_gamma_sampler()
-        self._check()
         rows, codes, classes, _ = training_data(self, X, y, None)
         if len(classes) != 2:
             raise ValueError(
@@ -290,7 +290,7 @@ class GibbsClassifier(LatentClassifier):
                 stacklevel=4,
             )
 
-    def _check(self) -> None:
+    def _check_parameters(self) -> None:
         least = {"n_samples": 4, "thin": 1, "n_warmup": 0, "n_chains": 1, "n_proposals": 0}
         points = (
             lambda value: value == "all" if isinstance(value, str) else np.ndim(value) == 2,

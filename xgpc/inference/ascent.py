@@ -305,6 +305,15 @@ def best_rate(rate: float, promised: float, gain: float) -> float:
     return min(1.0, growth * rate)
 
 
+def step_or_fallback(training: Training, point: Point[Q], target: Natural, rate: float, failures: int) -> Q | None:
+    """The next posterior to try; after so many failures that of a bound that cannot fail, if there is one."""
+    fallback = point.site.record.fallback
+    if failures != FALLBACK_AFTER or fallback is None:
+        return natural_step(point.q, target, rate)
+    safe = update(training, point.q, record_of(*fallback).site())
+    return natural_step(point.q, safe.target, 1.0)
+
+
 def coordinate_ascent(
     training: Training,
     q: Q,
@@ -315,13 +324,15 @@ def coordinate_ascent(
     history: History,
     first_rate: float = SOFTMAX_FIRST_RATE,
     deadline: Deadline | None = None,
+    leaves_prior: bool = False,
 ) -> Ascent[Q]:
     """Full-batch natural-gradient ascent with unit or damped steps, safeguarded.
 
     A step that lowers the bound is halved (the sites interpolated between old and new), the next one starts at twice
     its rate; after ``FALLBACK_AFTER`` failures one step of a bound that cannot fail is tried in its place, if there is
     one. Of softmax, the first one has length ``first_rate``, the next is as long as had been best for the one before.
-    It ends where the ``deadline`` leaves no time for another step, but not at the prior.
+    It ends where the ``deadline`` leaves no time for another step, but not at the prior. With ``leaves_prior`` a
+    promise of less than ``tol`` does not end it there either.
     """
     began = 0.0 if deadline is None else deadline.now()
     point = update(training, q, site)
@@ -331,20 +342,17 @@ def coordinate_ascent(
     measured = has_measured_steps(site)
     rate, failures, is_first = first_rate if measured else 1.0, 0, True
     for iteration in range(1, max_iter + 1):
+        must_step = leaves_prior and point.q.squared_norm == 0.0
         if deadline is not None:
-            if np.any(point.q.natural[1]) and not deadline.allows_again(began):
+            if not must_step and np.any(point.q.natural[1]) and not deadline.allows_again(began):
                 return Ascent(point, iteration - 1, False, first_rate)
             began = deadline.now()
         target = next_target(training, point) if target is None else target
-        fallback = site.record.fallback
-        if failures == FALLBACK_AFTER and fallback is not None:
-            safe = update(training, point.q, record_of(*fallback).site())
-            trial = natural_step(point.q, safe.target, 1.0)
-        else:
-            trial = natural_step(point.q, target, rate)
+        trial = step_or_fallback(training, point, target, rate, failures)
         promised = promised_gain(point, trial) if measured and trial is not None else math.nan
         # No pass over the data for less than the tolerance.
-        if trial is not None and not failures and is_small(expected_gain(point, trial, rate, promised), elbo, tol):
+        may_end = trial is not None and not failures and not must_step
+        if may_end and is_small(expected_gain(point, trial, rate, promised), elbo, tol):
             return Ascent(point, iteration - 1, True, first_rate)
         gain, reached = -np.inf, point
         if trial is not None:

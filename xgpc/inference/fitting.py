@@ -22,7 +22,10 @@ Fit = tuple[Point[Any], int, bool]
 
 @dataclass(frozen=True)
 class PosteriorOptions:
-    """Parameters of ``GPClassifier`` that say how the posterior is fitted, the record of the fit, and its end."""
+    """Parameters of ``GPClassifier`` that say how the posterior is fitted, the record of the fit, and its end.
+
+    ``leaves_prior``: full batches take a step from the prior whatever it promises.
+    """
 
     batch_size: int | None
     learning_rate: str | float | Sequence[float]
@@ -31,6 +34,7 @@ class PosteriorOptions:
     random_state: np.random.RandomState
     history: History
     deadline: Deadline | None = None
+    leaves_prior: bool = False
 
     def batch(self, n_rows: int) -> int | None:
         """Rows of a mini-batch of so many; None where every step takes all of them."""
@@ -49,7 +53,14 @@ def fit_posterior(
     if batch is None:
         start = starting_posterior(training, q, prior, site, deadline)
         ascent = coordinate_ascent(
-            training, start, site, tol=tol, max_iter=max_iter, history=history, deadline=deadline
+            training,
+            start,
+            site,
+            tol=tol,
+            max_iter=max_iter,
+            history=history,
+            deadline=deadline,
+            leaves_prior=options.leaves_prior,
         )
         return ascent.point, ascent.n_iter, ascent.converged
     # At the prior learned label noise would become that of guessing.

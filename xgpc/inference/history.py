@@ -29,13 +29,25 @@ Sites of all rows
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 
+class Listener(Protocol):
+    """Who wants to know how a fit goes."""
+
+    def row(self, columns: dict[str, Any]) -> None:
+        """Columns of a row; with a ``stage`` among them that one begins."""
+
+
 class History:
     """Rows of named values, collected during a fit and handed out as a dict of arrays.
+
+    Parameters
+    ----------
+    listener : Listener, default=None
+        Is told each row as it comes, and what else the fit says.
 
     Attributes
     ----------
@@ -43,14 +55,27 @@ class History:
         Values that every row gets until they are changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listener: Listener | None = None) -> None:
         self._start = time.perf_counter()
         self._parts: list[dict[str, Any]] = []
+        self._listener = listener
         self.context: dict[str, Any] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.perf_counter() - self._start
 
     def add(self, **columns: Any) -> None:
         """One row, or several at once: arrays with a row for each, other values repeated."""
-        self._parts.append({"seconds": time.perf_counter() - self._start, **self.context, **columns})
+        row = {**self.context, **columns}
+        self._parts.append({"seconds": self.seconds, **row})
+        self.tell(**row)
+
+    def tell(self, **columns: Any) -> None:
+        """A row for the listener alone: what is not kept, such as the ``stage`` that begins."""
+        if self._listener is not None:
+            self._listener.row(columns)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One array a column, its first axis the rows; NaN, or an empty string, where a row lacks it."""

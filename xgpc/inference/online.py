@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._engine import Site
-from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training
+from ..approximations.base import KernelPrior, Natural
 from ..approximations.sparse import SparsePosterior
-from .ascent import natural_step, next_target, update
 
 
 def restated_sums(sums: Natural, before: KernelPrior, prior: KernelPrior) -> Natural:
@@ -51,8 +49,3 @@ def posterior_before(q: SparsePosterior, prior: KernelPrior, forgetting_factor: 
             "inducing points or features that are scaled."
         )
     return before
-
-
-def first_step(training: Training, q: KernelPosterior, site: Site) -> KernelPosterior:
-    """q after a natural-gradient step of length one, which takes a pass; q itself if that makes no posterior."""
-    return natural_step(q, next_target(training, update(training, q, site)), 1.0) or q

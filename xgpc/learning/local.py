@@ -245,6 +245,7 @@ def second_round(task: Task, learnt: Learnt, max_iter: int) -> Learnt:
 def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, max_iter: int) -> Learnt:
     """L-BFGS on the score of some query rows."""
     prior, k = start.prior, min(task.n_neighbors, len(support) - 1)
+    task.history.tell(stage="neighbours", n_rows=len(support) + len(asked), n_inducing=prior.n_inducing)
     rows, queries = task.source.sample(support), task.source.sample(asked)
     scale = metric(prior.core)
     near = Neighbours(rows.X * scale)
@@ -261,7 +262,13 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     # Of a single row there are no neighbours to learn from.
     if max_iter and k:
         bounds, options = limits(task, start), {"maxiter": max_iter, **STOP}
-        found = minimize(score.objective, parameters, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+
+        def objective(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = score.objective(parameters)
+            task.history.tell(query_score=-value)
+            return value, gradient
+
+        found = minimize(objective, parameters, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         parameters = found.x
         prior = prior.rebuilt([prior.spec.with_theta(parameters[:-1])], prior.Z)
         learned, n_iter, n_evaluations = score.at(parameters).scores, found.nit, found.nfev
@@ -295,6 +302,7 @@ def limits(task: Task, start: Learnt) -> np.ndarray:
 def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:
     """The local posterior of all rows of the task."""
     prior, source = learnt.prior, task.source
+    task.history.tell(stage="neighbours", n_rows=source.n_rows, n_inducing=prior.n_inducing)
     k = min(task.n_neighbors, source.n_rows - 1)
     near = Neighbours(source.X * metric(prior.core))
     rows = local_rows(task.executor, prior, source)

@@ -209,6 +209,11 @@ class Learner:
         size = subset_sizes(len(self.training), prior.n_inducing, self.sizes)[-1]
         return self._posterior(size, prior, outcome.q, outcome.site).point.elbo
 
+    def _begin(self, n_rows: int, n_inducing: int) -> None:
+        """What comes is of so many rows and points."""
+        self.history.context.update(n_rows=n_rows, n_inducing=n_inducing)
+        self.history.tell(stage="learning", **self.history.context)
+
     def _sizes_after(self, size: int, prior: KernelPrior) -> list[int]:
         """Subsets to go on with after the number of points was chosen on one of ``size`` rows."""
         # Without a scheme there is nothing to learn; many points have had what iterations they can afford.
@@ -235,7 +240,7 @@ class Learner:
                 outcome = self._posterior(size, prior, q, site)
             else:
                 part = self.training.part(self.subsets.rows(size))
-                self.history.context.update(n_rows=len(part), n_inducing=prior.n_inducing)
+                self._begin(len(part), prior.n_inducing)
                 options = replace(options, reached=reached)
                 outcome = self.scheme(part, starting_posterior(part, q, prior, site), site, options)
         reached(outcome.q, outcome.site)
@@ -263,12 +268,14 @@ class Learner:
         while True:
             m = prior.n_inducing
             size = growing_size(len(self.training), m, self.sizes)
+            began = self.history.seconds
             outcome = self._stage(size, prior, q, site, self._growing_options(prior, size), is_growing=True)
+            took = self.history.seconds - began
             if m > MAX_MOVING:
                 # Its few iterations were no limit of the user's.
                 outcome = replace(outcome, problem=None)
             prior, q, site = outcome.q.prior, outcome.q, outcome.site
-            self.history.context.update(n_rows=size, n_inducing=m)
+            self._begin(size, m)
             part = self.training.part(self.subsets.rows(size))
             candidates = part.source.sample(np.arange(len(part))).rows
             larger = with_more_points(prior, candidates, max(0, min(m, most - m)), self.random_state)
@@ -277,6 +284,9 @@ class Learner:
                 reason = f"{m} inducing points are the most there can be here"
                 self.history.add(elbo=outcome.point.elbo, decision=reason)
                 return outcome, size
+            expected = took * self._relative_cost(outcome, larger)
+            told = f"{m} inducing points took {took:.2g} s to learn; {m + more} are tried and may take {expected:.2g} s"
+            self.history.tell(decision=told)
             nats = TRIAL_SHARE * MIN_GAIN * more * len(prior.groups)
             try:
                 # What the scheme has left of the bound at these points is not for others to gain.
@@ -296,6 +306,20 @@ class Learner:
             if not enough:
                 return outcome, size
             prior, q, site = trial.q.prior, trial.q, trial.site
+
+    def _relative_cost(self, outcome: Outcome, larger: KernelPrior) -> float:
+        """About how much longer a growing stage takes with more points than it took, by as many iterations or the most.
+
+        Time is that of passes: two products with m x m matrices and one to add them up, and the kernel with d features.
+        """
+
+        def of_pass(prior: KernelPrior) -> float:
+            m, d = prior.n_inducing, self.training.source.n_features
+            return growing_size(len(self.training), m, self.sizes) * m * (3.0 * m + 2.0 * d)
+
+        size = growing_size(len(self.training), larger.n_inducing, self.sizes)
+        iterations = min(1.0, self._growing_options(larger, size).max_iter / max(1, outcome.n_iter))
+        return iterations * of_pass(larger) / of_pass(outcome.q.prior)
 
     def _growing_options(self, prior: KernelPrior, size: int) -> Options:
         """Options for a subset of ``size`` rows while the number of points is not settled."""

@@ -60,9 +60,11 @@ class Deadline:
         self.now, self.seconds = clock, seconds
         self.end = clock() + seconds
         self._stopped = stopped or threading.Event()
+        self._stopped_by = ""
 
-    def stop(self) -> None:
-        """The moment is now."""
+    def stop(self, by: str = "an interrupt") -> None:
+        """The moment is now; by whom, in words."""
+        self._stopped_by = self._stopped_by or by
         self._stopped.set()
 
     @property
@@ -76,7 +78,7 @@ class Deadline:
     @property
     def reason(self) -> str:
         """Of an end, in words."""
-        return "an interrupt" if self.is_stopped else f"max_time={self.seconds:g}"
+        return self._stopped_by if self.is_stopped else f"max_time={self.seconds:g}"
 
     @property
     def left(self) -> float:
@@ -168,9 +170,13 @@ def stopped_by_interrupts(deadline: Deadline) -> Iterator[None]:
         yield
         return
 
+    is_first = True
+
     def stop(number: int, frame: FrameType | None) -> None:
-        if deadline.is_stopped:
+        nonlocal is_first
+        if not is_first:
             raise KeyboardInterrupt
+        is_first = False
         deadline.stop()
 
     before = signal.signal(signal.SIGINT, stop)

@@ -1,0 +1,273 @@
+"""Fits that tell a callback how they stand: what it is told, what it may do, and that it changes nothing."""
+
+import dataclasses
+import io
+import itertools
+import math
+import pickle
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.preprocessing import StandardScaler
+from support.fits import quietly
+from support.reference import moons
+
+from xgpc import GPClassifier
+from xgpc.learning import share, stages
+
+STAGES = ("checking", "reading", "start", "learning", "neighbours", "posterior", "done")
+SMALL = {"random_state": 0, "n_inducing": 6, "max_iter": 8}
+
+
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+KINDS = {
+    "growth": (moons, {"n_inducing": "auto"}),
+    "growth alone": (moons, {"n_inducing": "auto", "kernel": 2.0 * RBF(0.3), "optimizer": None}),
+    "restarts": (moons, {"n_restarts_optimizer": 1}),
+    "neighbours": (moons, {"n_neighbors": 4, "n_jobs": 2}),
+    "alternate": (moons, {"bound": "polya-gamma", "optimizer": "alternate"}),
+    "adam on mini-batches": (moons, {"optimizer": "adam", "batch_size": 20, "max_iter": 3}),
+    "mini-batches": (moons, {"optimizer": None, "batch_size": 20}),
+    "full": (moons, {"inducing_points": "all"}),
+    "classes": (iris, {"share": "auto", "n_neighbors": 0}),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_data_may_decide(monkeypatch):
+    monkeypatch.setattr(share, "LEAST_ROWS", 100)
+
+
+def fitted(kind, callback, **params):
+    data, own = KINDS[kind]
+    return quietly(GPClassifier(**{**SMALL, **own, **params}, callback=callback), *data())
+
+
+def states_of(kind, **params):
+    states = []
+    return fitted(kind, states.append, **params), states
+
+
+def bits(model):
+    history = {name: column.tobytes() for name, column in model.history_.items() if name != "seconds"}
+    arrays = [array.tobytes() for array in model.posterior_.to_arrays().values()]
+    return arrays, str(model.kernel_), model.elbo_, model.query_score_, model.n_iter_, model.converged_, history
+
+
+class Spy:
+    """Counts its calls, and does something at one of them."""
+
+    def __init__(self, number=math.inf, act=None):
+        self.number, self.act, self.calls = number, act, 0
+
+    def __call__(self, state):
+        self.calls += 1
+        return self.act() if self.calls == self.number else None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_have_the_same_bits_with_and_without(kind):
+    plain, (told, states) = fitted(kind, None), states_of(kind, verbose=1)
+    assert bits(plain) == bits(told)
+    seconds = [state.seconds for state in states]
+    assert all(0.0 <= earlier <= later for earlier, later in itertools.pairwise(seconds))
+    assert all(state.seconds_left == math.inf and state.stage in STAGES for state in states)
+    assert states[0].stage == "checking"
+    assert [states[-1].stage, states[-1].elbo, states[-1].n_rows] == ["done", told.elbo_, len(KINDS[kind][0]()[0])]
+    assert states[-1].n_inducing == told.posterior_.prior.n_inducing
+    assert [state.stage for state in states].count("done") == 1
+
+
+@pytest.mark.parametrize("kind", ["growth", "neighbours", "classes"])
+def test_states_tell_what_the_history_does(kind):
+    model, states = states_of(kind)
+    decisions = [text for text in model.history_.get("decision", ()) if text]
+    assert set(decisions) <= {state.decision for state in states}
+    of_history = model.history_["elbo"][np.isfinite(model.history_.get("evaluation", np.nan))]
+    told = {state.elbo for state in states if state.stage == "learning"}
+    assert set(of_history) <= told
+    if kind == "neighbours":
+        scores = [state.query_score for state in states if state.stage == "neighbours" and state.query_score]
+        assert len(scores) > np.nansum(model.history_["searches"])
+        assert np.nanmax(model.history_["learned_score"]) in scores
+
+
+def test_states_cannot_be_changed():
+    _, states = states_of("mini-batches")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        states[0].elbo = 1.0
+
+
+def test_what_is_left_of_the_time_is_told():
+    _, states = states_of("growth", max_time=1000.0)
+    assert all(state.seconds + state.seconds_left == pytest.approx(1000.0, abs=1.0) for state in states)
+    assert all(later.seconds_left <= earlier.seconds_left for earlier, later in itertools.pairwise(states))
+
+
+def test_callbacks_run_in_the_calling_thread():
+    threads = set()
+    fitted("neighbours", lambda state: threads.add(threading.current_thread()))
+    assert threads == {threading.current_thread()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_true_ends_a_fit_wherever_it_is_with_a_complete_posterior(kind):
+    X, y = KINDS[kind][0]()
+    spy = Spy()
+    whole = fitted(kind, spy)
+    for share_of_calls in (0.0, 0.3, 0.7, 0.95):
+        number = 1 + int(share_of_calls * (spy.calls - 1))
+        model = GPClassifier(**{**SMALL, **KINDS[kind][1]}, callback=Spy(number, lambda: np.True_))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(X, y)
+        assert model.callback.calls >= number
+        assert np.all(np.isfinite(model.predict_log_proba(X)))
+        assert model.elbo_ == pytest.approx(model.elbo(X, y), rel=1e-9)
+        cuts = [text for text in model.history_.get("decision", ()) if text.startswith("there was no time")]
+        said = [str(one.message) for one in caught if one.category is ConvergenceWarning]
+        assert any("the callback left no time for" in text for text in said) == bool(cuts)
+        assert bool(cuts) or model.elbo_ == whole.elbo_
+        assert not (cuts and model.converged_)
+
+
+def test_a_fit_that_is_stopped_at_once_is_that_of_the_start():
+    X, y = moons()
+    model = fitted("growth", lambda state: True)
+    assert model.posterior_.prior.n_inducing == 32
+    assert not model.converged_
+    assert model.score(X, y) > 0.7
+
+
+@pytest.mark.parametrize("answer", [1, 1.0, "yes", [1], np.ones(1), np.array([True, True]), False, None])
+def test_nothing_but_true_ends_a_fit(answer):
+    model = fitted("mini-batches", lambda state: answer)
+    assert bits(model) == bits(fitted("mini-batches", None))
+
+
+def test_stop_iteration_ends_a_fit_as_true_does():
+    def stop(state):
+        raise StopIteration
+
+    assert bits(fitted("growth", stop)) == bits(fitted("growth", lambda state: True))
+
+
+@pytest.mark.parametrize("kind", ["growth", "neighbours", "mini-batches"])
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), RuntimeError("mine")], ids=repr)
+def test_what_a_callback_raises_leaves_the_estimator_as_it_was(kind, error):
+    def fail():
+        raise error
+
+    spy = Spy()
+    model = fitted(kind, spy)
+    n_calls = spy.calls
+    for share_of_calls in (0.0, 0.2, 0.4, 0.6, 0.8, 0.99):
+        model.set_params(callback=Spy(1 + int(share_of_calls * (n_calls - 1)), fail))
+        before = dict(vars(model))
+        with pytest.raises(type(error)) as caught:
+            quietly(model, *KINDS[kind][0]())
+        assert caught.value is error
+        assert model.callback.calls == model.callback.number
+        assert vars(model) == before
+
+
+def test_a_callback_of_later_batches():
+    X, y = moons(200)
+    states = []
+    plain = GPClassifier(**SMALL, n_neighbors=0)
+    told = clone(plain).set_params(callback=states.append)
+    for part in (slice(0, 100), slice(100, 200)):
+        states.clear()
+        for model in (plain, told):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model.partial_fit(X[part], y[part])
+        assert bits(plain) == bits(told)
+        assert [states[0].stage, states[-1].stage] == ["checking", "done"]
+        assert states[-1].elbo == told.elbo_
+    told.set_params(callback=lambda state: True)
+    with pytest.warns(ConvergenceWarning, match="^the callback left no time for the posterior of all rows. "):
+        told.partial_fit(X[:100], y[:100])
+    assert np.all(np.isfinite(told.predict_log_proba(X)))
+
+
+def test_a_callback_of_rows_in_batches(monkeypatch):
+    monkeypatch.setattr(stages, "LAST_ROWS", 1000)
+    X, y = moons(6000)
+    batches = [(X[i : i + 700], y[i : i + 700]) for i in range(0, 6000, 700)]
+    states = []
+    model = GPClassifier(**{**SMALL, "max_iter": 100}, callback=states.append).fit_batches(batches)
+    read = [state.n_rows for state in states if state.stage == "reading" and not state.decision]
+    assert read == sorted(read)
+    assert read[-1] == 6000
+    assert states[-1].n_rows == 6000
+    assert bits(model) == bits(GPClassifier(**{**SMALL, "max_iter": 100}).fit_batches(batches))
+    with pytest.warns(ConvergenceWarning, match="the callback left no time for"):
+        stopped = GPClassifier(**SMALL, callback=lambda state: True).fit_batches(batches)
+    assert stopped.score(X, y) > 0.7
+
+
+def test_copies_clones_and_files_of_models_with_callbacks(tmp_path):
+    lock = threading.Lock()  # What it has to do with cannot be copied.
+    states = []
+
+    def callback(state):
+        with lock:
+            states.append(state)
+
+    model = fitted("mini-batches", callback)
+    assert model.get_params()["callback"] is callback
+    assert clone(model).callback is callback
+    assert not hasattr(clone(model), "posterior_")
+    again = pickle.loads(pickle.dumps(model))
+    assert again.callback is None
+    assert bits(again) == bits(model)
+    assert model.callback is callback
+    model.save(tmp_path / "model.npz")
+    assert GPClassifier.load(tmp_path / "model.npz").callback is None
+    # A second fit of a fitted model has it, too.
+    states.clear()
+    quietly(model, *moons())
+    assert states
+
+
+def test_a_model_before_its_fit_keeps_a_callback_in_pickles():
+    assert pickle.loads(pickle.dumps(GPClassifier(callback=print))).callback is print
+
+
+def test_more_inducing_points_are_announced_with_what_they_may_take():
+    X, _ = moons()
+    _, states = states_of("growth", max_iter=200)
+    texts = [state.decision for state in states if state.decision]
+    announced = [i for i, text in enumerate(texts) if "are tried" in text]
+    assert announced
+    for i in announced:
+        words = texts[i].split()
+        m, took, larger, expected = int(words[0]), float(words[4]), int(words[8]), float(words[-2])
+        assert larger == min(2 * m, len(X))
+        work = [points * (3 * points + 2 * X.shape[1]) for points in (m, larger)]
+        assert expected == pytest.approx(took * work[1] / work[0], rel=0.15)
+        assert texts[i + 1].startswith(f"{larger - m} more than {m} inducing points")
+
+
+def test_what_is_shown_does_not_end_in_the_middle_of_a_line_where_a_callback_fails(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with pytest.raises(ZeroDivisionError):
+        fitted("growth", Spy(20, lambda: 1 / 0), verbose=1)
+    assert terminal.getvalue().endswith("\r")

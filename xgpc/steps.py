@@ -26,7 +26,7 @@ from .inference.correction import bound_gap, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
 from .inference.online import first_step, posterior_before, restated_sums
 from .inference.streamed import from_some
-from .learning.inducing import MAX_INDUCING, with_more_points
+from .learning.inducing import MAX_INDUCING, feature_spread, with_more_points
 from .learning.progress import Progress
 from .learning.queries import Queries
 from .learning.stages import ended_early, more_iterations, no_gain, parameters_at_bounds
@@ -95,6 +95,7 @@ class FittedInSteps(PosteriorClassifier):
         noise = checked_noise(self.label_noise, likelihood.name, bound)
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
         source = ArraySource(rows.X, labels[rows.y], rows.weight)
+        self.feature_spread_ = feature_spread(source)
         queries = Queries(len(rows.y), groups, self.query_split, rows.y, random_state)
         everything = None if stream is None else stream(labels)
         data = Data(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import logsumexp, ndtri
+from scipy.special import log_expit, logsumexp, ndtri
 
 from .. import _vmath
 from .binary import logit_log_probabilities
@@ -13,12 +13,18 @@ from .largest import BLOCK
 
 
 @lru_cache(maxsize=8)
-def _normal_points(n_classes: int) -> np.ndarray:
+def normal_points(n_classes: int) -> np.ndarray:
     """(n_classes, 512) standard normal values: a scrambled Sobol sequence and its mirror image."""
     from scipy.stats import qmc
 
     half = ndtri(qmc.Sobol(n_classes, seed=0).random(256)).T
     return np.concatenate([half, -half], axis=1)
+
+
+def log_shares(latent: np.ndarray) -> np.ndarray:
+    """log [sigma(f_y) / sum_c sigma(f_c)] of latent values (n, C)."""
+    value = log_expit(latent)
+    return value - logsumexp(value, axis=1, keepdims=True)
 
 
 def logistic_softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -33,7 +39,7 @@ def logistic_softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -
     With S the sum over the other classes, sigma / (sigma + S) = sigma(f_y + log(1 + 1/S)) / (1 + S): the mean over f_y
     is the logit's, and only the others' is one over fixed quasi-random points.
     """
-    points, sd = _normal_points(mean.shape[1]), np.sqrt(variance)
+    points, sd = normal_points(mean.shape[1]), np.sqrt(variance)
     value = np.empty(mean.shape)
     step = max(1, BLOCK // points.size)
     for start in range(0, len(mean), step):

@@ -32,7 +32,7 @@ def test_what_is_shared_imports_no_test_module(path):
 LAYERS = (
     ("__main__",),
     ("app",),
-    ("dask", "gibbs", "onnx"),
+    ("acquisition", "dask", "gibbs", "onnx"),
     ("__init__",),
     ("classifier", "linear"),
     ("steps",),

@@ -212,7 +212,7 @@ BAD_FIELDS = {
     "text for the bound": ("sparse", ["elbo"], "-1", "elbo"),
     "no iterations": ("sparse", ["n_iter"], 0, "n_iter"),
     "text for truth": ("sparse", ["converged"], "yes", "converged"),
-    "other format": ("sparse", ["format"], 3, "its format is 3, this version reads 6"),
+    "other format": ("sparse", ["format"], 3, "its format is 3, this version reads 7"),
     "too few kernels": ("one kernel each", ["kernels"], [], "kernels"),
     "unknown parameter": ("sparse", ["parameters", "colour"], "red", "parameters"),
     "random state": ("sparse", ["parameters", "random_state"], -1, "random_state"),

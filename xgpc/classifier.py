@@ -154,6 +154,8 @@ class GPClassifier(FittedInSteps):
     classes_ : (C,) array
     n_features_in_ : int
     feature_names_in_ : array of str, if X had names
+    feature_spread_ : (d,) array, standard deviations of the training rows' features
+    feature_importances_ : (d,) array, relevance of the features by kernels with a length scale for each
     share_ : "kernel" or "none", what the latent functions share; "kernel" of a single one
     kernel_ : Kernel, with the learned parameters; a list of one for each class where ``share_`` is "none"
     encoding_ : Encoding or None
@@ -172,6 +174,7 @@ class GPClassifier(FittedInSteps):
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, all constants included; with neighbours that of
         the sparse posterior at the learned kernel, which knows nothing of them; of the last batch by ``partial_fit``.
+        Also ``log_marginal_likelihood_value_``, as scikit-learn has it.
     history_ : dict of arrays
         A row for each evaluation of the optimizer (``theta`` as scikit-learn has it), each ``decision``, in words, each
         iteration of the posterior and each round with neighbours. All rows have ``seconds`` since the start and most

@@ -9,13 +9,16 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import io
 from .approximations.base import KernelPosterior, Natural
+from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .estimator import LatentClassifier
 from .inference.correction import corrected_marginals
+from .kernels.relevance import relevance
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise
 from .ranges import check_latent
 from .reading import Columns, columns_names, names_of_source, numbered, rows_to_predict
@@ -23,7 +26,14 @@ from .rows.batches import read_ahead, reading
 from .rows.blas import single_threaded_blas
 from .rows.encoding import Encoding
 from .rows.source import dense, in_dense_parts
-from .validation import checked_rows, class_numbers, site_labels
+from .validation import checked_rows, class_numbers, is_integer, is_name, site_labels
+
+# Bytes that a joint covariance may take while it is made: what a machine of 4 GB has.
+MOST_COVARIANCE_BYTES = 3e9
+# Rows up to which draws are exact by default: a covariance of 3000 rows and its factor took 1 s, 20 pathwise draws .8 s
+# (one core, m = 20); the one grows with the square to the cube of the rows, the other with their number.
+EXACT_ROWS = 3000
+METHODS = ("auto", "exact", "pathwise")
 
 
 class PosteriorClassifier(LatentClassifier):
@@ -31,6 +41,8 @@ class PosteriorClassifier(LatentClassifier):
 
     posterior_: KernelPosterior
     local_posterior_: LocalPosterior | None
+    elbo_: float
+    feature_spread_: np.ndarray
     label_noise_: float
     encoding_: Encoding | None = None
     _resolved: tuple[str, str]
@@ -154,17 +166,125 @@ class PosteriorClassifier(LatentClassifier):
         (n, C) and (n, n, C) of the latent functions of C classes, which are independent. A white kernel's variance is
         part of both. With ``corrected``, of the Polya-Gamma bound for "logit": mean and variance to second order in
         what the approximation leaves out ([1]_, appendix A.6, corrected), with a warning of variances that it makes
-        negative, which become 0; there is no corrected covariance.
+        negative, which become 0; there is no corrected covariance. A joint covariance that would take more than 3 GB is
+        a ValueError: of two classes that of 8600 rows.
         """
         if corrected and return_cov:
             raise ValueError("There is no corrected joint covariance; give one of return_cov and corrected.")
         mean, variance = self._latent(X, corrected)
         if not return_cov:
             return mean.T, variance.T
-        rows = dense(checked_rows(self, X, reset=False))
-        with single_threaded_blas():
-            covariance = (self.local_posterior_ or self.posterior_).covariance(rows)
+        covariance = self._covariance(dense(checked_rows(self, X, reset=False)))
         return mean.T, covariance if mean.ndim == 1 else np.moveaxis(covariance, 0, -1)
+
+    def _covariance(self, rows: np.ndarray) -> np.ndarray:
+        """(n, n) or (C, n, n) at checked rows."""
+        q = self.local_posterior_ or self.posterior_
+        needed = q.covariance_bytes(len(rows))
+        if needed > MOST_COVARIANCE_BYTES:
+            raise ValueError(
+                f"The joint covariance of {len(rows)} rows would take {1e-9 * needed:.3g} GB while it is made; at most "
+                f"{1e-9 * MOST_COVARIANCE_BYTES:g} GB are allowed. Take fewer rows, variances alone "
+                "(predict_latent(X)), or sample_latent(X, n_samples, method='pathwise'), which needs none. "
+                f"{'local_posterior_' if self.local_posterior_ else 'posterior_'}.covariance(X) has no limit."
+            )
+        with single_threaded_blas():
+            return q.covariance(rows)
+
+    def latent_mean_and_variance(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """``predict_latent(X)`` by the name that scikit-learn's GaussianProcessClassifier has for it."""
+        return self.predict_latent(X)
+
+    def sample_latent(
+        self, X: ArrayLike, n_samples: int = 1, random_state: Any = None, method: str = "auto"
+    ) -> np.ndarray:
+        """Draws from the posterior of the latent function, jointly at all rows of X.
+
+        Parameters
+        ----------
+        X : (n, d) array
+        n_samples : int, default=1
+        random_state : int, RandomState or None, default=None
+        method : {"auto", "exact", "pathwise"}, default="auto"
+            "exact": by a factor of the joint covariance, that of ``predict_latent(X, return_cov=True)``. "pathwise":
+            draws of the prior by random cosines, corrected at the inducing points (Wilson et al., ICML 2020, equations
+            (12) and (13)): mean and covariance are the exact ones, and so is the distribution at a row;
+            that at several rows is nearly normal. It is for inducing points and kernels of RBF, Matern and
+            RationalQuadratic, their sums, products and constants, with or without white noise. "auto": pathwise for
+            more than 3000 rows where it can be, else exact. With neighbours draws are exact: from the joint
+            distribution of the rows, each predicted from its own neighbours.
+
+        Returns
+        -------
+        (n, n_samples) array; (n, C, n_samples) of the latent functions of C classes, which are independent. As
+        ``sample_y`` of scikit-learn's GaussianProcessRegressor.
+
+        Raises
+        ------
+        ValueError
+            For a bad parameter, "pathwise" where there is none, and exact draws of so many rows that their covariance
+            would take more than 3 GB.
+
+        Notes
+        -----
+        Exact: O(C n^2 (n + m + d + n_samples)). Pathwise: O(C n n_samples (F d + m)), with F = 512 cosines for each
+        term of the kernel. The same bits for any ``n_jobs``. A white kernel's noise is part of both.
+        """
+        check_is_fitted(self)
+        if not (is_integer(n_samples) and n_samples >= 1):
+            raise ValueError(f"n_samples must be a positive integer; got {n_samples!r}.")
+        if not is_name(method, METHODS):
+            raise ValueError(f"method must be one of {list(METHODS)}; got {method!r}.")
+        random, rows = check_random_state(random_state), checked_rows(self, X, reset=False)
+        q: Any = self.local_posterior_ or self.posterior_
+        obstacle = pathwise_obstacle(q)
+        if method == "pathwise" and obstacle:
+            raise ValueError(f"method='pathwise' {obstacle}. Take method='exact'.")
+        mean, _ = self._latent_at(rows)
+        if method == "pathwise" or (method == "auto" and len(rows) > EXACT_ROWS and not obstacle):
+            draws = pathwise_draws(q, rows, n_samples, random, self.n_jobs)
+        else:
+            covariance = self._covariance(rows)
+            with single_threaded_blas():
+                draws = exact_draws(mean, covariance, n_samples, random)
+        return draws if mean.ndim == 1 else np.moveaxis(draws, 0, 1)
+
+    @property
+    def log_marginal_likelihood_value_(self) -> float:
+        """``elbo_``, a lower bound of the log marginal likelihood, by the name of scikit-learn's classifier for that.
+
+        With ``bound="taylor"`` it is an approximation and no bound.
+        """
+        return self.elbo_
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """Relevance (d,) of the features, of sum 1: their inverse length scales times their spread.
+
+        The spread is ``feature_spread_``, the standard deviation of the training rows. Of a sum or product of kernels
+        the inverse length scale is the root of the sum of variance / length_scale^2 over its factors: up to their
+        smoothness the prior's mean squared slope. Of kernels for each class it is the average of the classes'.
+
+        The latent function may change along a relevant feature; whether it does for the better, permutation importance
+        on other rows tells (``sklearn.inspection.permutation_importance``).
+
+        Raises
+        ------
+        AttributeError
+            If the kernel has no length scale for each feature, or a DotProduct, whose relevance is not that of a scale.
+        """
+        check_is_fitted(self)
+        total = np.zeros(self.n_features_in_)
+        for group in self.posterior_.prior.groups:
+            found = relevance(group.spec)
+            if isinstance(found, str):
+                raise AttributeError(
+                    f"There are no feature_importances_ of the kernel {group.spec.kernel}: {found}. Give a kernel such "
+                    "as ConstantKernel() * RBF(np.ones(n_features)), or leave kernel=None."
+                )
+            found = found * self.feature_spread_
+            total += found / np.sum(found) if np.any(found) else 0.0
+        return total / np.sum(total) if np.any(total) else total
 
     def elbo(self, X: ArrayLike, y: ArrayLike) -> float:
         """The bound on the log evidence of (X, y), in nats, with the fitted posterior.

@@ -30,7 +30,7 @@ from .rows.blas import single_threaded_blas
 from .rows.encoding import Encoding
 from .validation import check_parameters, is_integer, is_name, is_number
 
-FORMAT = 6
+FORMAT = 7
 # Of a covariance below the identity, as q(z) has it.
 EIGENVALUE_ERROR = 1e-12
 # Constructor arguments kept as they are; kernel, inducing points, class weights and random state have forms of their
@@ -123,6 +123,7 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
     if model.encoding_ is not None:
         header[ENCODING] = model.encoding_.to_data()
     arrays = {f"{HISTORY}{name}": column for name, column in model.history_.items()}
+    arrays["feature_spread"] = model.feature_spread_
     if model._correction is not None:
         arrays.update(zip(CORRECTION, model._correction, strict=True))
     if model.local_posterior_ is not None:
@@ -257,6 +258,7 @@ def _float_shapes(header: dict[str, Any], members: dict[str, Member]) -> dict[st
     _require(len(header["kernels"]) == math.prod(Z[:-2]), "number of kernels", len(header["kernels"]))
     m = Z[-2]
     found = {"Z": Z, "eta": (*latents, m) if header["full"] else (*latents, m, m), "h": (*latents, m)}
+    found["feature_spread"] = Z[-1:]
     if record_of(likelihood, bound).has_correction:
         found.update(zip(CORRECTION, (found["eta"], found["h"]), strict=True))
     if header["neighbors"]:
@@ -379,6 +381,8 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
     model.classes_ = classes.astype(object) if header["object_labels"] else classes
     if "feature_names" in arrays:
         model.feature_names_in_ = arrays["feature_names"].astype(object)
+    _require(bool(np.all(arrays["feature_spread"] >= 0.0)), "feature_spread", "negative values")
+    model.feature_spread_ = arrays["feature_spread"]
     model.elbo_, model.n_iter_, model.converged_ = header["elbo"], header["n_iter"], header["converged"]
     model.history_ = {name.removeprefix(HISTORY): a for name, a in arrays.items() if name.startswith(HISTORY)}
     return model

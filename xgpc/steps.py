@@ -28,7 +28,7 @@ from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
 from .inference.online import posterior_before, restated_sums
 from .inference.run import FitState, Run
 from .inference.streamed import from_some
-from .learning.inducing import MAX_INDUCING, with_more_points
+from .learning.inducing import MAX_INDUCING, feature_spread, with_more_points
 from .learning.progress import Progress
 from .learning.queries import Queries
 from .learning.stages import ended_early, more_iterations, no_gain, parameters_at_bounds
@@ -131,6 +131,7 @@ class FittedInSteps(PosteriorClassifier):
         noise = checked_noise(self.label_noise, likelihood.name, bound)
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
         source = source_of(rows.X, labels[rows.y], rows.weight)
+        self.feature_spread_ = feature_spread(source)
         queries = Queries(len(rows.y), groups, self.query_split, rows.y, random_state)
         everything = None if stream is None else stream(labels)
         data = Data(

@@ -304,6 +304,9 @@ class KernelPosterior(Posterior, Protocol):
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Joint covariance (r, r) or (C, r, r) at the rows of X (r, d)."""
 
+    def covariance_bytes(self, n_rows: int) -> float:
+        """Memory that ``covariance`` takes of so many rows, beside its argument."""
+
     def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, with the covariances C at the rows of X and at them,
         from what s and t make as precisions and linear terms."""

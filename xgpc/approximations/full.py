@@ -338,6 +338,10 @@ class FullPosterior(Value):
         C = k - factor.times(k.T).T @ self.prior.K
         return C @ t, C**2 @ s
 
+    def covariance_bytes(self, n_rows: int) -> float:
+        """The results twice, four matrices more, and what training rows explain."""
+        return 8.0 * n_rows * (n_rows * (2.0 * len(_rows(self.alpha)) + 4.0) + 3.0 * self.alpha.shape[-1])
+
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Joint covariance (r, r) or (C, r, r) of a latent function at the rows of X, each with noise of its own;
         O(C r n (n + r))."""

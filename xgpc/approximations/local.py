@@ -202,6 +202,11 @@ class LocalPosterior(Value):
         variance *= self.variance_scale
         return mean.reshape(*self.shape, len(X)), variance.reshape(*self.shape, len(X))
 
+    def covariance_bytes(self, n_rows: int) -> float:
+        """The results, five matrices more, and three with a column for each neighbour of any row."""
+        seen = min(len(self.X), n_rows * self.n_neighbors)
+        return 8.0 * n_rows * (n_rows * (len(self.w) + 5.0) + 3.0 * seen)
+
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Joint covariance (r, r) or (C, r, r) of the latent values at the rows of X (r, d), given their predictions.
 

@@ -456,6 +456,10 @@ class SparsePosterior(Value):
         b = (self.prior.core.cross(X) @ self.prior.Linv.T @ self.Rinv.T) @ self.Rinv
         return b @ h, np.einsum("ij,ij->i", b @ (np.tril(S) + np.tril(S, -1).T), b)
 
+    def covariance_bytes(self, n_rows: int) -> float:
+        """The results, and four matrices more."""
+        return 8.0 * n_rows * (n_rows * (len(self.stacked()[1]) + 4.0) + 3.0 * self.w.shape[-1])
+
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Joint covariance (n, n) or (C, n, n) of a latent function at the rows of X.
 

@@ -34,6 +34,10 @@ VARIANCE_BOUNDS = (1e-2, 1e5)
 START_VARIANCE = 2.0
 
 
+# (random state, size) -> array of that size
+Draw = Callable[[np.random.RandomState, tuple[int, ...]], np.ndarray]
+
+
 @dataclass(frozen=True)
 class Factor:
     """How a scikit-learn kernel maps to a family of ``src/xgpc/profiles.h``.
@@ -43,18 +47,40 @@ class Factor:
     family : kernel -> name, a key of ``FAMILIES``; empty for parameters that there is no family for
     shape : name of the parameter whose ``power`` is the family's shape, if it has one
     has_length_scale : bool
+    mixing : kernel, value of the shape -> function (random_state, size) -> (*size,) array, or None
+        Of a mixture over tau of exp(-tau r^2 / 2), r the scaled distance, draws of tau: the spectrum is that of
+        sqrt(tau) times a standard normal vector. None where there is no spectrum.
     """
 
     family: Callable[[Kernel], str]
     shape: str | None = None
     power: float = 1.0
     has_length_scale: bool = True
+    mixing: Callable[[Kernel, float], Draw] | None = None
 
 
+def _no_mixture(random_state: np.random.RandomState, size: tuple[int, ...]) -> np.ndarray:
+    return np.ones(size)
+
+
+def _inverse_gamma(shape: float) -> Draw:
+    """1 / tau is Gamma distributed with mean 1: frequencies are Student's t with 2 ``shape`` degrees of freedom."""
+    return lambda random_state, size: shape / random_state.standard_gamma(shape, size)
+
+
+def _gamma(shape: float) -> Draw:
+    """tau is Gamma distributed with mean 1."""
+    return lambda random_state, size: random_state.standard_gamma(shape, size) / shape
+
+
+# Spectra: Rasmussen & Williams 2006, section 4.2.1, with equations (4.15) of Matern and (4.20) of RationalQuadratic.
 FACTORS = {
-    RBF: Factor(lambda kernel: "rbf"),
-    Matern: Factor(lambda kernel: MATERN_FAMILIES.get(float(kernel.nu), "")),
-    RationalQuadratic: Factor(lambda kernel: "rational-quadratic", "alpha"),
+    RBF: Factor(lambda kernel: "rbf", mixing=lambda kernel, _: _no_mixture),
+    Matern: Factor(
+        lambda kernel: MATERN_FAMILIES.get(float(kernel.nu), ""),
+        mixing=lambda kernel, _: _inverse_gamma(float(kernel.nu)) if math.isfinite(kernel.nu) else _no_mixture,
+    ),
+    RationalQuadratic: Factor(lambda kernel: "rational-quadratic", "alpha", mixing=lambda kernel, alpha: _gamma(alpha)),
     DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, has_length_scale=False),
 }
 COMPOSITIONS = (Sum, Product, Exponentiation)
@@ -357,6 +383,22 @@ class KernelSpec:
             if FACTORS[type(leaf.kernel)].has_length_scale
         ]
         return np.min(scales, axis=0) if scales else otherwise
+
+    def spectrum(self, term: Term) -> list[tuple[Draw, np.ndarray]] | None:
+        """Of each factor of a term what draws the mixture over tau, and length scales (d,); None if one has none."""
+        found = []
+        for leaf in term.factors:
+            factor = FACTORS[type(leaf.kernel)]
+            if factor.mixing is None:
+                return None
+            shape = 1.0 if factor.shape is None else float(leaf.value(factor.shape, self._values)[0])
+            scale = np.broadcast_to(leaf.value("length_scale", self._values), self.n_features)
+            found.append((factor.mixing(leaf.kernel, shape), scale))
+        return found
+
+    def variance(self, term: Term) -> float:
+        """Of a term: the product of its constants and noise."""
+        return term.variance(self._values)
 
     def without_noise(self) -> KernelSpec:
         """The covariance of the latent function alone."""

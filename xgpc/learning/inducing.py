@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
 from threadpoolctl import ThreadpoolController
 
 from ..approximations.base import KernelPrior
@@ -91,6 +92,14 @@ def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np
     relative = np.divide(deviation, largest, out=np.zeros_like(deviation), where=varies)
     scale = largest * np.sqrt(np.average(relative**2, axis=0, weights=counts))
     return mean, np.where(varies, scale, 1.0)
+
+
+def feature_spread(source: RowSource) -> np.ndarray:
+    """Weighted standard deviation (d,) of all rows, block by block; 0 for a constant feature."""
+    scaler = StandardScaler()
+    for block in source.blocks():
+        scaler.partial_fit(block.X, sample_weight=block.weight if len(block.weight) else None)
+    return np.sqrt(scaler.var_)
 
 
 def sample_size(n_inducing: int | str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import logsumexp, ndtri
+from scipy.special import log_expit, logsumexp, ndtri
 
 from .. import _vmath
 from .binary import logit_log_probabilities
@@ -19,6 +19,12 @@ def normal_points(n_classes: int) -> np.ndarray:
 
     half = ndtri(qmc.Sobol(n_classes, seed=0).random(256)).T
     return np.concatenate([half, -half], axis=1)
+
+
+def log_shares(latent: np.ndarray) -> np.ndarray:
+    """log [sigma(f_y) / sum_c sigma(f_c)] of latent values (n, C)."""
+    value = log_expit(latent)
+    return value - logsumexp(value, axis=1, keepdims=True)
 
 
 def logistic_softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -8,11 +8,12 @@ from functools import partial
 from types import MappingProxyType
 
 import numpy as np
+from scipy.special import log_softmax
 
 from .. import _engine
 from .._engine import MULTI_CLASS, Site
 from .binary import logit_log_probabilities, noisy_log_probabilities, probit_log_probabilities
-from .logistic_softmax import logistic_softmax_log_probabilities
+from .logistic_softmax import log_shares, logistic_softmax_log_probabilities
 from .multinomial import multinomial_curvature, multinomial_log_probabilities
 from .row_sites import RowSites
 from .softmax import hazard_table, softmax_curvature, softmax_log_probabilities
@@ -41,6 +42,8 @@ class LikelihoodBound:
     likelihood, bound : str, a name of the compiled sites
     predictive : function
         (mean, variance), and delta if there is label noise, of latent values -> (n, classes) log probabilities.
+    given_latent : function or None
+        Latent values (n, C) -> (n, C) log probabilities given them; None: ``predictive`` without variance.
     table : function or None
         Makes the table that the site reads.
     start : (likelihood, bound) or None
@@ -78,6 +81,7 @@ class LikelihoodBound:
     likelihood: str
     bound: str
     predictive: Predictive
+    given_latent: Callable[[np.ndarray], np.ndarray] | None = None
     table: Callable[[], np.ndarray] | None = None
     start: Key | None = None
     other_start: Key | None = None
@@ -140,6 +144,12 @@ class LikelihoodBound:
             part = slice(first, first + LINK_ROWS)
             value[part] = link(mean[part], variance[part])
         return value
+
+    def log_probabilities_given(self, latent: np.ndarray, delta: float | None) -> np.ndarray:
+        """log p(y | f) (n, classes) of latent values f, (n,) or (n, C)."""
+        if self.given_latent is not None:
+            return self.given_latent(latent)
+        return self.log_probabilities(latent, np.zeros_like(latent), delta)
 
     def __reduce__(self) -> tuple[Callable[..., LikelihoodBound], Key]:
         # A record is the registry's: a copy of it, or of a site that has it, has the same one.
@@ -252,6 +262,7 @@ RECORDS = (
         likelihood="softmax",
         bound="exact",
         predictive=softmax_log_probabilities,
+        given_latent=partial(log_softmax, axis=1),
         table=hazard_table,
         curvature=softmax_curvature,
         is_exact=True,
@@ -260,6 +271,7 @@ RECORDS = (
         likelihood="softmax",
         bound="additive-noise",
         predictive=softmax_log_probabilities,
+        given_latent=partial(log_softmax, axis=1),
         curvature=softmax_curvature,
     ),
     *(
@@ -277,6 +289,7 @@ RECORDS = (
         likelihood="logistic-softmax",
         bound="polya-gamma",
         predictive=logistic_softmax_log_probabilities,
+        given_latent=log_shares,
         start=("softmax", "additive-noise"),
         other_start=("softmax", "exact"),
         is_safe=True,

@@ -1,0 +1,77 @@
+"""
+Active learning: which rows to label next
+=========================================
+
+Labels are often what costs. Here a classifier begins with ten labelled rows of scikit-learn's handwritten digits,
+threes against eights, and asks for five more at a time: those that would tell most of the latent function (mutual
+information, with rows of a batch that do not repeat each other), or random ones. The curves are test scores, averaged
+over several random starts.
+"""
+
+# %%
+# The data, in the units of their principal components: distances between images are then those of shapes.
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.metrics import log_loss
+from sklearn.model_selection import train_test_split
+
+from xgpc import GPClassifier
+from xgpc.acquisition import select
+
+X, y = load_digits(return_X_y=True)
+chosen = np.isin(y, (3, 8))
+X, y = PCA(16).fit_transform(X[chosen]), (y[chosen] == 8).astype(int)
+X /= X[:, 0].std()
+
+# %%
+# A loop that asks for labels. The kernel is given, as so few rows tell little of it.
+
+N_FIRST, N_BATCH, N_ROUNDS, N_SEEDS = 10, 5, 10, 5
+KERNEL = ConstantKernel(10.0) * RBF(2.0)
+
+
+def learn(strategy, seed):
+    """Error and log loss on test rows after each round."""
+    rng = np.random.default_rng(seed)
+    X_pool, X_test, y_pool, y_test = train_test_split(X, y, test_size=0.4, stratify=y, random_state=seed)
+    known = list(rng.permutation(len(y_pool))[:N_FIRST])
+    scores = []
+    for _ in range(N_ROUNDS + 1):
+        model = GPClassifier(KERNEL, inducing_points="all", optimizer=None).fit(X_pool[known], y_pool[known])
+        proba = model.predict_proba(X_test)
+        scores.append((np.mean(np.argmax(proba, axis=1) != y_test), log_loss(y_test, proba)))
+        rest = np.setdiff1d(np.arange(len(y_pool)), known)
+        if strategy == "random":
+            asked = rng.choice(len(rest), N_BATCH, replace=False)
+        else:
+            asked = select(model, X_pool[rest], N_BATCH, score=strategy)
+        known.extend(rest[asked])
+    return np.array(scores)
+
+
+strategies = {"random": "random rows", "mutual_information": "mutual information"}
+results = {name: np.array([learn(name, seed) for seed in range(N_SEEDS)]) for name in strategies}
+
+# %%
+# Mutual information needs fewer labels for the same score.
+
+labels = N_FIRST + N_BATCH * np.arange(N_ROUNDS + 1)
+for name, scores in results.items():
+    error, loss = scores.mean(axis=0)[-1]
+    print(f"{strategies[name]}, {labels[-1]} labels: error {error:.3f}, log loss {loss:.3f}")
+
+figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
+for k, (ax, title) in enumerate(zip(axes, ("Test error", "Test log loss"), strict=True)):
+    for name, scores in results.items():
+        mean = scores[..., k].mean(axis=0)
+        error = scores[..., k].std(axis=0, ddof=1) / np.sqrt(N_SEEDS)
+        (line,) = ax.plot(labels, mean, marker="o", markersize=3.5, label=strategies[name])
+        ax.fill_between(labels, mean - error, mean + error, color=line.get_color(), alpha=0.2, linewidth=0)
+    ax.set(xlabel="Labelled rows", ylabel=title)
+    ax.grid(alpha=0.3)
+axes[0].legend()
+plt.show()

@@ -1,0 +1,251 @@
+"""Acquisition: scores by quadrature and by random draws, batches by brute force, and constrained improvement."""
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import norm
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.linear_model import LogisticRegression
+from support.fits import quietly
+from support.latents import repeatable
+
+from xgpc import BayesianLinearClassifier, GPClassifier, acquisition
+from xgpc.acquisition import (
+    Link,
+    constrained_expected_improvement,
+    entropy,
+    expected_improvement,
+    latent_variance,
+    mutual_information,
+    predictive_entropy,
+    probability_of_feasibility,
+    select,
+)
+from xgpc.likelihoods import LIKELIHOODS, record_of
+
+RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.bounds.values()]
+TWO, SEVERAL = ([r for r in RECORDS if r.is_multi_class == several] for several in (False, True))
+
+
+def every(records):
+    return pytest.mark.parametrize("record", records, ids=lambda record: " ".join(record.key))
+
+
+def link_of(record, n_classes=2):
+    return Link(record, 0.03 if record.has_label_noise else None, n_classes)
+
+
+def by_quadrature(link, m, v):
+    """Entropy of the label less its expected entropy given f ~ N(m, v), by adaptive quadrature on pieces."""
+    s = np.sqrt(v)
+
+    def integral(function):
+        edges = np.unique(
+            np.clip([m - 10 * s, -40, -8, -2, 0, 2, 8, 40, m - s, m, m + s, m + 10 * s], m - 10 * s, m + 10 * s)
+        )
+        pieces = pairwise(edges)
+        return sum(quad(lambda f: function(f) * norm.pdf(f, m, s), a, b, epsabs=1e-12, limit=200)[0] for a, b in pieces)
+
+    def given_f(f):
+        return link.given(np.array([f]))[0]
+
+    p = integral(lambda f: np.exp(given_f(f)[1]))
+    return -p * np.log(p) - (1 - p) * np.log1p(-p) - integral(lambda f: entropy(given_f(f)))
+
+
+@every([record_of("logit", "exact"), record_of("probit", "exact"), record_of("logit", "additive-noise")])
+@pytest.mark.parametrize(("m", "v"), [(0.3, 1e-4), (-1.5, 1.0), (2.0, 40.0), (-8.0, 3.0), (3.0, 1e4)])
+def test_mutual_information_of_two_classes_is_that_of_adaptive_quadrature(record, m, v):
+    link = link_of(record)
+    found = acquisition._information(link, np.array([m]), np.array([v]))
+    assert found[0] == pytest.approx(by_quadrature(link, m, v), abs=1e-7)
+
+
+@every([record for record in SEVERAL if not record.likelihood.startswith("multinomial")])
+@pytest.mark.parametrize("v", [0.3, 20.0])
+def test_mutual_information_of_several_classes_is_that_of_random_draws(record, v):
+    link, random = link_of(record, 3), np.random.default_rng(0)
+    mean = np.sqrt(v) * random.normal(size=(4, 3))
+    variance = v * random.uniform(0.5, 2.0, (4, 3))
+    found = acquisition._information(link, mean, variance)
+    for m, s, value in zip(mean, np.sqrt(variance), found, strict=True):
+        log_p = link.given(m + s * random.normal(size=(40_000, 3)))
+        left = entropy(log_p)
+        expected = entropy(np.log(np.mean(np.exp(log_p), axis=0))) - np.mean(left)
+        assert value == pytest.approx(expected, abs=0.015 + 4.0 * np.std(left) / 200.0)
+
+
+@every(RECORDS)
+@repeatable
+@given(seed=st.integers(0, 2**20))
+def test_information_is_between_zero_and_the_entropy_of_the_label(record, seed):
+    n_classes = 3 if record.is_multi_class else 2
+    link, random = link_of(record, n_classes), np.random.default_rng(seed)
+    shape = (3, n_classes) if record.is_multi_class else (3,)
+    variance = np.exp(random.normal(scale=4.0, size=shape))
+    mean = np.exp(random.normal(scale=2.0)) * random.normal(size=shape)
+    information = acquisition._information(link, mean, variance)
+    assert np.all(information >= 0.0)
+    # Of several classes entropies are of 512 points.
+    assert np.all(information <= entropy(link.predictive(mean, variance)) + (0.1 if record.is_multi_class else 1e-7))
+    assert np.all(entropy(link.predictive(mean, variance)) <= np.log(n_classes) + 1e-9)
+    # Nothing is left to be told of what is known.
+    assert np.all(acquisition._information(link, mean, np.zeros(shape)) <= 1e-7)
+
+
+@every(RECORDS)
+def test_links_given_latent_values_are_the_predictive_ones_without_variance(record):
+    n_classes = 4 if record.is_multi_class else 2
+    link, random = link_of(record, n_classes), np.random.default_rng(0)
+    latent = 2.0 * random.normal(size=(20, n_classes) if record.is_multi_class else 20)
+    expected = link.predictive(latent, np.full(latent.shape, 1e-12))
+    np.testing.assert_allclose(np.exp(link.given(latent)), np.exp(expected), atol=2e-5)
+    np.testing.assert_allclose(np.sum(np.exp(link.given(latent)), axis=1), 1.0, atol=1e-7)
+
+
+def moons(n=120, n_classes=2, seed=0):
+    random = np.random.default_rng(seed)
+    X = random.uniform(-3.0, 3.0, (n, 2))
+    f = np.sin(1.5 * X[:, 0] + np.linspace(0.0, 6.0, n_classes + 1)[:n_classes, None]) + 0.3 * X[:, 1]
+    return X, np.argmax(f + 0.2 * random.normal(size=f.shape), axis=0) if n_classes > 2 else (f[0] > 0).astype(int)
+
+
+SMOOTH = ConstantKernel(4.0) * RBF(1.0)
+
+
+def fit(n_classes=2, kernel=SMOOTH, **options):
+    model = GPClassifier(
+        kernel, **{"n_inducing": 30, "n_neighbors": 0, "optimizer": None, "random_state": 0, **options}
+    )
+    return quietly(model, *moons(n_classes=n_classes))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_scores_of_a_model(n_classes):
+    model, X = fit(n_classes), np.vstack([moons(30, seed=1)[0], [[30.0, 30.0]]])
+    information, total = mutual_information(model, X), predictive_entropy(model, X)
+    assert information.shape == total.shape == latent_variance(model, X).shape == (31,)
+    np.testing.assert_allclose(total, entropy(model.predict_log_proba(X)))
+    # Far away nothing is known: there is most to be told, and the variance is the prior's.
+    assert np.argmax(information) == np.argmax(latent_variance(model, X)) == 30
+    assert latent_variance(model, X)[30] == pytest.approx(4.0 * (n_classes if n_classes > 2 else 1), rel=1e-6)
+    # Where classes overlap a label stays uncertain, however much is known.
+    sure = fit(n_classes, ConstantKernel(1e-6) * RBF(1.0))
+    assert np.all(predictive_entropy(sure, X) > 0.99 * np.log(n_classes))
+    assert np.all(mutual_information(sure, X) < 1e-5)
+
+
+def test_linear_models_have_scores_and_others_entropy_alone():
+    X, y = moons()
+    linear = BayesianLinearClassifier().fit(X, y)
+    assert np.all(mutual_information(linear, X) <= predictive_entropy(linear, X))
+    other = LogisticRegression().fit(X, y)
+    assert predictive_entropy(other, X).shape == (len(X),)
+    with pytest.raises(ValueError, match=r"must be a fitted GPClassifier or BayesianLinearClassifier.*LogisticRegress"):
+        mutual_information(other, X)
+
+
+# Batches.
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_batch_is_that_of_dense_conditioning(n_classes):
+    model, (X, _) = fit(n_classes), moons(25, seed=1)
+    mean, covariance = model.predict_latent(X, return_cov=True)
+    mean, covariance = mean.reshape(len(X), -1), covariance.reshape(len(X), len(X), -1).copy()
+    link, expected = Link.of(model), []
+    shape = (-1,) if n_classes == 2 else (len(X), -1)
+    for _ in range(5):
+        variance = np.ascontiguousarray(np.diagonal(covariance).T)
+        scores = acquisition._information(link, mean.reshape(shape), variance.reshape(shape))
+        scores[expected] = -1.0
+        i = int(np.argmax(scores))
+        expected.append(i)
+        one = (1,) if n_classes == 2 else (1, n_classes)
+        precision = link.expected_precision(mean[i].reshape(one), variance[i].reshape(one))
+        for c, value in enumerate(np.ravel(precision)):
+            K = covariance[..., c]
+            covariance[..., c] = K - np.outer(K[:, i], K[:, i]) / (1.0 / value + K[i, i])
+    assert select(model, X, 5).tolist() == expected
+
+
+def test_precisions_that_a_label_adds_are_those_of_the_sites():
+    link = Link(record_of("logit", "exact"), None, 2)
+    m, v = np.array([0.0, 2.0]), np.array([1.0, 3.0])
+    expected = [
+        quad(lambda f, m=m, s=s: norm.pdf(f, m, s) / (4.0 * np.cosh(f / 2) ** 2), m - 10 * s, m + 10 * s)[0]
+        for m, s in zip(m, np.sqrt(v), strict=True)
+    ]
+    np.testing.assert_allclose(link.expected_precision(m, v), expected, atol=1e-6)
+
+
+def test_a_batch_has_no_two_rows_of_one_place():
+    model = fit()
+    # Each candidate twenty times over.
+    places = np.array([[9.0, 9.0], [-9.0, 9.0], [9.0, -9.0], [0.0, 8.0]])
+    chosen = select(model, np.repeat(places, 20, axis=0), 4)
+    assert sorted(chosen // 20) == [0, 1, 2, 3]
+    # By the score of each alone they are.
+    alone = np.argsort(-mutual_information(model, np.repeat(places, 20, axis=0)), kind="stable")[:4]
+    assert len(set(alone // 20)) < 4
+
+
+@pytest.mark.parametrize("score", ["mutual_information", "variance", "entropy"])
+def test_a_batch_of_one_is_the_best_row_and_all_rows_are_a_batch(score, monkeypatch):
+    model, (X, _) = fit(), moons(12, seed=1)
+    function = {"mutual_information": mutual_information, "variance": latent_variance, "entropy": predictive_entropy}
+    assert select(model, X, 1, score).tolist() == [np.argmax(function[score](model, X))]
+    assert sorted(select(model, X, 12, score)) == list(range(12))
+    assert select(model, pd.DataFrame(X).values, 3, score).tolist() == select(model, X, 3, score).tolist()
+    monkeypatch.setattr(acquisition, "SHORTLIST", 3)
+    best = np.argsort(-function[score](model, X))[:3]
+    assert set(select(model, X, 3, score)) == set(best)
+
+
+def test_data_frames_keep_their_names():
+    X, y = moons()
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    model = GPClassifier(RBF(1.0), n_inducing=10, n_neighbors=0, optimizer=None).fit(frame, y)
+    assert len(select(model, frame, 3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({"n": 0}, "n must be an integer from 1 to the number of candidates, 120; got 0"), ({"n": 121}, "candidates, 120"),
+     ({"n": 2, "score": "bald"}, r"score must be one of \['mutual_information', 'entropy', 'variance'\]; got 'bald'")],
+)  # fmt: skip
+def test_bad_requests_of_batches_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        select(fit(), moons()[0], **given)
+
+
+# Bayesian optimisation.
+
+
+def test_expected_improvement_is_its_integral():
+    mean, std = np.array([0.5, -1.0, 3.0, 0.2, 0.9]), np.array([1.0, 0.3, 2.0, 0.0, 0.0])
+    found = expected_improvement(mean, std, 0.7)
+    expected = [
+        quad(lambda f, m=m, s=s: max(0.7 - f, 0.0) * norm.pdf(f, m, s), m - 12 * s, 0.7)[0]
+        for m, s in zip(mean[:3], std[:3], strict=True)
+    ]
+    np.testing.assert_allclose(found, [*expected, 0.5, 0.0], atol=1e-9)
+    with pytest.raises(ValueError, match="must have one shape"):
+        expected_improvement(mean, std[:2], 0.7)
+
+
+def test_constrained_improvement_is_the_product():
+    X, y = moons()
+    model = GPClassifier(RBF(1.0), n_inducing=10, n_neighbors=0, optimizer=None).fit(X, np.array(["no", "yes"])[y])
+    feasible = probability_of_feasibility(model, X, "yes")
+    np.testing.assert_array_equal(feasible, model.predict_proba(X)[:, 1])
+    mean, std = X[:, 0], np.full(len(X), 0.5)
+    product = constrained_expected_improvement(model, X, "yes", mean, std, 0.0)
+    np.testing.assert_array_equal(product, feasible * expected_improvement(mean, std, 0.0))
+    with pytest.raises(ValueError, match=r"one of the labels \['no', 'yes'\]; got 'maybe'"):
+        probability_of_feasibility(model, X, "maybe")

@@ -1,0 +1,298 @@
+"""Which row to ask for next: scores of candidate rows by a fitted classifier, and batches of them.
+
+For active learning: ``predictive_entropy``, ``mutual_information`` and ``latent_variance`` score rows whose labels can
+be asked for, and ``select`` takes a batch of them. For Bayesian optimisation where some settings fail:
+``probability_of_feasibility`` and ``constrained_expected_improvement``. All are pure functions.
+
+References
+----------
+.. [1] Houlsby, Huszar, Ghahramani, Lengyel. Bayesian active learning for classification and preference learning.
+   2011, arXiv 1112.5745. Equation (2).
+.. [2] Kirsch, van Amersfoort, Gal. BatchBALD: efficient and diverse batch acquisition for deep Bayesian active
+   learning. NeurIPS 2019.
+.. [3] Jones, Schonlau, Welch. Efficient global optimization of expensive black-box functions. Journal of Global
+   Optimization 13, 1998. Equation (15).
+.. [4] Gardner, Kusner, Xu, Weinberger, Cunningham. Bayesian optimization with inequality constraints. ICML 2014.
+   Equation (5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
+
+from . import _engine
+from .likelihoods import LikelihoodBound, record_of
+from .likelihoods.logistic_softmax import normal_points
+from .validation import is_integer, is_name, site_labels
+
+# Where links have come to their limits: the entropy of a logistic label is 40 e^-40 there.
+LINK_RANGE = 40.0
+# A normal distribution farther out than so many standard deviations has 1e-19.
+NORMAL_RANGE = 9.0
+# Points of the trapezoidal rule over what is left of both: at most a third of a unit of the link, or 7 % of a standard
+# deviation, apart; its errors are those of the predictive probabilities, 1e-8 (tests/test_acquisition.py).
+POINTS = 256
+# Elements of the largest temporaries.
+ELEMENTS = 2_000_000
+# Rows among which ``select`` chooses, those of the highest scores: each choice scores all of them anew.
+SHORTLIST = 1000
+
+
+@dataclass(frozen=True)
+class Link:
+    """What makes labels of latent values.
+
+    Attributes
+    ----------
+    record : LikelihoodBound
+    delta : float or None, label noise
+    n_classes : int
+    """
+
+    record: LikelihoodBound
+    delta: float | None
+    n_classes: int
+
+    @classmethod
+    def of(cls, model: Any) -> Link:
+        """That of a fitted classifier whose latent functions are normal; ValueError for others."""
+        check_is_fitted(model)
+        if not hasattr(model, "_resolved"):
+            raise ValueError(
+                "model must be a fitted GPClassifier or BayesianLinearClassifier, whose latent functions have normal "
+                f"posteriors; got {type(model).__name__}. predictive_entropy takes any classifier."
+            )
+        return cls(record_of(*model._resolved), getattr(model, "label_noise_", None), len(model.classes_))
+
+    def predictive(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Log probabilities (n, classes), latent values integrated out."""
+        return self.record.log_probabilities(mean, variance, self.delta)
+
+    def given(self, latent: np.ndarray) -> np.ndarray:
+        """Log probabilities (n, classes) given latent values (n,) or (n, C)."""
+        return self.record.log_probabilities_given(latent, self.delta)
+
+    def expected_precision(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Precision that a label would add, (n,) or (n, C): that of its site, expected over labels, 0 at least."""
+        site = self.record.site(self.n_classes, self.delta)
+        probability = np.exp(self.predictive(mean, variance))
+        labels = site_labels(np.arange(self.n_classes), self.n_classes if self.record.is_multi_class else None)
+        m, v = (np.ascontiguousarray(values.T) for values in (mean, variance))
+        total, precision, linear, ell = np.zeros_like(m), np.empty_like(m), np.empty_like(m), np.empty(len(mean))
+        for label, p in zip(labels, probability.T, strict=True):
+            _engine.sites(site, m, v, np.full(len(mean), label), np.empty(0), ell, precision, linear)
+            total += p * precision
+        return np.maximum(total, 0.0).T
+
+
+def entropy(log_probability: np.ndarray) -> np.ndarray:
+    """Entropy, in nats, of distributions along the last axis, from log probabilities."""
+    p = np.exp(log_probability)
+    return -np.sum(p * np.where(p > 0.0, log_probability, 0.0), axis=-1)
+
+
+def predictive_entropy(model: Any, X: ArrayLike) -> np.ndarray:
+    """Entropy (n,) of the label at each row of X (n, d), in nats: 0 to log C.
+
+    Of any fitted classifier with ``predict_log_proba``. It is high where classes overlap, however many labels are known
+    there; ``mutual_information`` is not.
+    """
+    return entropy(np.asarray(model.predict_log_proba(X)))
+
+
+def latent_variance(model: Any, X: ArrayLike) -> np.ndarray:
+    """Posterior variance (n,) of the latent function at the rows of X (n, d); of several, its sum."""
+    return _total_variance(Link.of(model), *model.predict_latent(X))
+
+
+def mutual_information(model: Any, X: ArrayLike) -> np.ndarray:
+    """Mutual information (n,) of the label and the latent values at each row of X (n, d), in nats.
+
+    What the label would tell of the latent function: the entropy of the label less what is left of it once the latent
+    values are known ([1]_: BALD), H[E p(y | f)] - E H[p(y | f)], 0 to ``predictive_entropy``.
+
+    Parameters
+    ----------
+    model : fitted GPClassifier or BayesianLinearClassifier
+    X : (n, d) array
+
+    Returns
+    -------
+    (n,) array
+
+    Notes
+    -----
+    Two classes by one latent function: by the trapezoidal rule with 256 points, to 1e-7. Latent functions of C classes:
+    by 512 fixed quasi-random points, O(512 n C). Measured with softmax against 3e5 random draws, of 3 and 10 classes:
+    the largest errors are .001 and .004 nats for variances of 1, .02 and .04 for 100. The multinomial likelihoods take
+    an integral for each point, some tens of milliseconds a row.
+    """
+    return _information(Link.of(model), *model.predict_latent(X))
+
+
+def _information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Of normal latent values, (n,) or (n, C)."""
+    if mean.ndim == 2:
+        return _information_of_several(link, mean, variance)
+    left = np.empty(len(mean))
+    # Beyond the link's range the label is as certain as it gets.
+    certain = float(entropy(link.given(np.array([1e3 * LINK_RANGE])))[0])
+    step = max(1, ELEMENTS // (4 * POINTS))
+    for start in range(0, len(mean), step):
+        m, s = mean[start : start + step, None], np.sqrt(variance[start : start + step, None])
+        low = np.clip(m - NORMAL_RANGE * s, -LINK_RANGE, LINK_RANGE)
+        high = np.clip(m + NORMAL_RANGE * s, -LINK_RANGE, LINK_RANGE)
+        f = low + (high - low) * np.linspace(0.0, 1.0, POINTS)
+        excess = entropy(link.given(f.ravel())).reshape(f.shape) - certain
+        with np.errstate(divide="ignore", invalid="ignore"):
+            density = np.exp(-0.5 * ((f - m) / s) ** 2) / (np.sqrt(2.0 * np.pi) * s)
+        # Without variance all of it is at the mean.
+        known = (s > 0.0)[:, 0]
+        weighted = np.where(known[:, None], density, 0.0) * excess * (high - low) / (POINTS - 1)
+        left[start : start + step] = certain + np.where(known, np.sum(weighted, axis=1), excess[:, 0])
+    return np.maximum(entropy(link.predictive(mean, variance)) - left, 0.0)
+
+
+def _information_of_several(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Both entropies from the same points: their difference is then positive, as entropy is concave."""
+    points = normal_points(mean.shape[1])
+    found = np.empty(len(mean))
+    step = max(1, ELEMENTS // points.size)
+    for start in range(0, len(mean), step):
+        m, v = mean[start : start + step], variance[start : start + step]
+        f = m[:, :, None] + np.sqrt(v)[:, :, None] * points
+        values = np.moveaxis(f, 1, 2).reshape(-1, m.shape[1])
+        log_p = link.given(values).reshape(len(m), points.shape[1], -1)
+        with np.errstate(divide="ignore"):
+            average = np.log(np.mean(np.exp(log_p), axis=1))
+        found[start : start + step] = entropy(average) - np.mean(entropy(log_p), axis=1)
+    return np.maximum(found, 0.0)
+
+
+def _entropy_of(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    return entropy(link.predictive(mean, variance))
+
+
+def _total_variance(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    return variance if variance.ndim == 1 else np.sum(variance, axis=1)
+
+
+SCORES: dict[str, Callable[[Link, np.ndarray, np.ndarray], np.ndarray]] = {
+    "mutual_information": _information,
+    "entropy": _entropy_of,
+    "variance": _total_variance,
+}
+
+
+def select(model: Any, X: ArrayLike, n: int, score: str = "mutual_information") -> np.ndarray:
+    """Rows to ask for together: not only each of a high score, but none that tells what another one does.
+
+    One by one the row of the highest score is taken. Its label is not known, but what it will do to the variances is,
+    nearly: it adds a site, of the precision that is expected over the labels, by which the latent variances of all
+    other rows fall through their joint covariance. The scores that follow are of these variances and the means as they
+    are. With "mutual_information" it is a greedy batch in the manner of [2]_, by conditional variances in place of
+    joint entropies of labels, whose number grows as 2^n.
+
+    Parameters
+    ----------
+    model : fitted GPClassifier
+    X : (n_rows, d) array or data frame, the candidates
+    n : int, rows to take
+    score : {"mutual_information", "variance", "entropy"}, default="mutual_information"
+        "entropy" is that of the label and falls little where a batch has rows already.
+
+    Returns
+    -------
+    (n,) array of row numbers of X, as they were chosen
+
+    Raises
+    ------
+    ValueError
+        For another score, or n below 1 or above the number of rows.
+
+    Notes
+    -----
+    Of more than 1000 candidates, or n if that is more, those of the highest scores are looked at. Their joint
+    covariance takes O(1000^2), each choice a score of all of them.
+    """
+    link = Link.of(model)
+    mean, variance = model.predict_latent(X)
+    if not is_name(score, SCORES):
+        raise ValueError(f"score must be one of {list(SCORES)}; got {score!r}.")
+    if not (is_integer(n) and 1 <= n <= len(mean)):
+        raise ValueError(f"n must be an integer from 1 to the number of candidates, {len(mean)}; got {n!r}.")
+    function = SCORES[score]
+    first = np.argsort(-function(link, mean, variance), kind="stable")[: max(n, SHORTLIST)]
+    mean, covariance = model.predict_latent(_safe_indexing(X, first), return_cov=True)
+    variance = np.array(np.diagonal(covariance, axis1=0, axis2=1).T)
+    known: list[np.ndarray] = []
+    chosen: list[int] = []
+    open_rows = np.ones(len(first), dtype=bool)
+    for _ in range(n):
+        scores = function(link, mean, variance)
+        i = int(np.argmax(np.where(open_rows, scores, -np.inf)))
+        open_rows[i] = False
+        chosen.append(i)
+        # A step of a Cholesky factorisation of covariance + 1 / precision.
+        column = covariance[i] - sum((v * v[i] for v in known), start=np.zeros(1))
+        precision = link.expected_precision(mean[i : i + 1], variance[i : i + 1])[0]
+        column = column * np.sqrt(precision / (1.0 + precision * variance[i]))
+        known.append(column)
+        variance = np.maximum(variance - column**2, 0.0)
+    return first[chosen]
+
+
+def probability_of_feasibility(model: Any, X: ArrayLike, feasible: Any) -> np.ndarray:
+    """Probability (n,) that the label at each row of X (n, d) is ``feasible``, one of the classifier's labels.
+
+    Raises
+    ------
+    ValueError
+        For a label that the model does not know.
+    """
+    check_is_fitted(model)
+    classes = model.classes_.tolist()
+    if feasible not in classes:
+        raise ValueError(f"feasible must be one of the labels {classes}; got {feasible!r}.")
+    return model.predict_proba(X)[:, classes.index(feasible)]
+
+
+def expected_improvement(mean: ArrayLike, std: ArrayLike, best: float) -> np.ndarray:
+    """Expected improvement (n,) E[max(best - f, 0)], f ~ N(mean, std^2), of what is minimised ([3]_).
+
+    Parameters
+    ----------
+    mean, std : (n,) arrays
+        Predictions of the objective, of scikit-learn's GaussianProcessRegressor for instance. To maximise give -mean
+        and -best.
+    best : float
+        The least value of the objective that is known to be feasible.
+    """
+    mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
+    if mean.shape != std.shape or not np.all(std >= 0.0):
+        raise ValueError(f"mean and std must have one shape, and std be positive or 0; got {mean.shape}, {std.shape}.")
+    gain = best - mean
+    z = np.divide(gain, std, out=np.where(gain > 0.0, np.inf, -np.inf), where=std > 0.0)
+    density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+    return np.maximum(gain * ndtr(z) + std * density, 0.0)
+
+
+def constrained_expected_improvement(
+    model: Any, X: ArrayLike, feasible: Any, mean: ArrayLike, std: ArrayLike, best: float
+) -> np.ndarray:
+    """Expected improvement (n,) times the probability of feasibility ([4]_): of constraints that a label tells of.
+
+    Parameters
+    ----------
+    model, X, feasible : as for ``probability_of_feasibility``
+    mean, std, best : as for ``expected_improvement``, at the rows of X
+    """
+    return expected_improvement(mean, std, best) * probability_of_feasibility(model, X, feasible)

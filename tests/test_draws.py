@@ -3,6 +3,7 @@
 import tracemalloc
 
 import numpy as np
+import pandas
 import pytest
 from sklearn.feature_selection import SelectFromModel
 from sklearn.gaussian_process.kernels import (
@@ -255,3 +256,18 @@ def test_kernels_without_length_scales_for_each_feature_have_no_importances(kern
     assert not hasattr(model, "feature_importances_")
     with pytest.raises(AttributeError, match=f"no feature_importances_ of the kernel .* {reason}"):
         _ = model.feature_importances_
+
+
+def test_importances_of_a_table_are_those_of_its_columns():
+    rng = np.random.default_rng(3)
+    level, number = rng.integers(3, size=120), rng.normal(size=120)
+    number[::5] = np.nan
+    table = pandas.DataFrame({"level": pandas.Categorical.from_codes(level, ["a", "b", "c"]), "number": number})
+    options = {"n_inducing": 8, "n_neighbors": 0, "optimizer": None, "random_state": 0}
+    model = quietly(GPClassifier(**options), table, level == 1)
+    each = np.array([model.encoding_.groups.index, model.encoding_.column_of_matrix])
+    # Two columns; the second has an indicator, whose length scale is the third.
+    np.testing.assert_array_equal(each, [[0, 0, 0, 0, 1, 2], [0, 0, 0, 0, 1, 1]])
+    slopes = model.feature_spread_ / model.kernel_.k2.length_scale[each[0]]
+    expected = np.sqrt([np.sum(slopes[each[1] == j] ** 2) for j in range(2)])
+    np.testing.assert_allclose(model.feature_importances_, expected / expected.sum(), rtol=1e-12)

@@ -263,7 +263,8 @@ class PosteriorClassifier(LatentClassifier):
 
         The spread is ``feature_spread_``, the standard deviation of the training rows. Of a sum or product of kernels
         the inverse length scale is the root of the sum of variance / length_scale^2 over its factors: up to their
-        smoothness the prior's mean squared slope. Of kernels for each class it is the average of the classes'.
+        smoothness the prior's mean squared slope. Of kernels for each class it is the average of the classes'. What a
+        column of a table is made into, such as a column for each level, counts as the root of the sum of squares.
 
         The latent function may change along a relevant feature; whether it does for the better, permutation importance
         on other rows tells (``sklearn.inspection.permutation_importance``).
@@ -283,6 +284,8 @@ class PosteriorClassifier(LatentClassifier):
                     "as ConstantKernel() * RBF(np.ones(n_features)), or leave kernel=None."
                 )
             found = found * self.feature_spread_
+            if self.encoding_ is not None:
+                found = np.sqrt(np.bincount(self.encoding_.column_of_matrix, found**2))
             total += found / np.sum(found) if np.any(found) else 0.0
         return total / np.sum(total) if np.any(total) else total
 

@@ -17,7 +17,7 @@ def relevance(spec: KernelSpec) -> np.ndarray | str:
     factors = spec.factors
     if not all(FACTORS[type(leaf.kernel)].has_length_scale for _, leaf in factors):
         return "it has a factor without length scales"
-    if not any(np.size(leaf.kernel.length_scale) == spec.n_features for _, leaf in factors):
+    if spec.n_features > 1 and not any(np.size(leaf.kernel.length_scale) > 1 for _, leaf in factors):
         return "it has one length scale for all features"
     total = np.zeros(spec.n_features)
     for term in spec.without_noise().terms:

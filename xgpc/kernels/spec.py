@@ -392,7 +392,7 @@ class KernelSpec:
             if factor.mixing is None:
                 return None
             shape = 1.0 if factor.shape is None else float(leaf.value(factor.shape, self._values)[0])
-            scale = np.broadcast_to(leaf.value("length_scale", self._values), self.n_features)
+            scale = np.broadcast_to(self._length_scale(leaf), self.n_features)
             found.append((factor.mixing(leaf.kernel, shape), scale))
         return found
 

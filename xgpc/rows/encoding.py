@@ -140,6 +140,12 @@ class Encoding:
         """Columns of numbers with levels, and their numbers."""
         return [(j, one) for j, one in enumerate(self.columns) if isinstance(one, NumberColumn) and one.repeated]
 
+    @cached_property
+    def column_of_matrix(self) -> np.ndarray:
+        """The table's column that each column of the matrix was made from."""
+        parts = [*range(len(self.columns)), *(j for j, _ in self._filled), *(j for j, _ in self._repeated)]
+        return np.array(parts)[self.groups.index]
+
     @property
     def has_levels(self) -> bool:
         """Whether there are categorical columns."""

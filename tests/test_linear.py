@@ -5,6 +5,7 @@ from itertools import cycle
 
 import numpy as np
 import pytest
+import sklearn
 from scipy import sparse
 from scipy.special import expit
 from sklearn.base import clone
@@ -13,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.fixes import parse_version
 from support.latents import symmetric
 from support.training import training
 
@@ -50,8 +52,12 @@ def test_scikit_learns_own_checks(params):
         warnings.simplefilter("ignore", SkipTestWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         results = check_estimator(BayesianLinearClassifier(max_iter=10, **params), on_fail=None)
-    failed = [result["check_name"] for result in results if result["status"] not in ("passed", "skipped")]
-    assert failed == []
+    failed = {result["check_name"] for result in results if result["status"] not in ("passed", "skipped")}
+    if parse_version(sklearn.__version__) < parse_version("1.7"):
+        # They make two classes of three by the label of the first row, which is not the same one in the two fits that
+        # they compare.
+        failed -= {f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")}
+    assert failed == set()
     assert "check_estimator_sparse_array" in [r["check_name"] for r in results if r["status"] == "passed"]
 
 

@@ -106,7 +106,10 @@ def test_the_version_is_the_changelogs():
 
 
 RIGHT = """
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from xgpc import BayesianLinearClassifier, GPClassifier, systems
 from xgpc.onnx import to_onnx
@@ -114,7 +117,7 @@ from xgpc.onnx import to_onnx
 X, y = np.random.default_rng(0).normal(size=(50, 2)), np.arange(50) % 2
 model = GPClassifier(n_inducing=10, likelihood="probit", inducing_points=X[:10], subset_sizes=[20, 50], random_state=0)
 fitted: GPClassifier = model.fit(X, y)
-proba: np.ndarray = fitted.predict_proba(X)
+proba: NDArray[Any] = fitted.predict_proba(X)
 mean, variance = fitted.predict_latent(X)
 total: float = fitted.elbo(X, y) + float((mean + variance).sum())
 fitted.save("model.npz")

@@ -3,7 +3,8 @@
     python tools/sanitize.py [TEST ...]
 
 builds the package with both into an environment of its own, which takes all other packages from the present one, and
-runs the given tests, or all that call the core directly; any finding ends them. Linux and GCC; some ten minutes.
+runs the given tests, or all that call the core directly; any finding ends them. Linux and GCC; some ten minutes. A
+part: python tools/sanitize.py tests/test_local.py
 """
 
 import os
@@ -44,6 +45,11 @@ def build(python):
     command = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     subprocess.run([*command, *settings, ROOT], check=True, env={**os.environ, "PATH": path})
+    # Of the present environment's package nothing would be found.
+    find = "from importlib.util import find_spec; print(find_spec('xgpc').origin)"
+    found = Path(subprocess.check_output([python, "-P", "-c", find], text=True).strip())
+    if not found.is_relative_to(python.parents[1]):
+        raise SystemExit(f"The tests would take the package at {found.parent}.")
 
 
 def preloaded():

@@ -24,8 +24,6 @@ from . import Option, Part
 
 # Memory does not depend on the load of others.
 DEPENDS, TIMED = (*LIBRARY, "xgpc/**/linear*.py"), False
-OPTIONS = {"fits": Option(2000, "fits of each kind"), "first": Option(200, "of them before memory is looked at")}
-QUICK = {"fits": 30, "first": 10}
 ROWS = 100
 SHORT = {"n_inducing": 20, "n_neighbors": 0, "max_iter": 5}
 KINDS = {
@@ -38,6 +36,9 @@ KINDS = {
     "neighbours": (partial(GPClassifier, n_inducing=20, n_neighbors=5, max_iter=2), 2),
     "linear": (BayesianLinearClassifier, 2),
 }
+OPTIONS = {"fits": Option(2000, "fits of each kind"), "first": Option(200, "of them before memory is looked at"),
+           "kinds": Option(tuple(KINDS), ", ".join(KINDS))}  # fmt: skip
+QUICK = {"fits": 30, "first": 10, "kinds": ["given kernel", "linear"]}
 
 
 def fit_one(kind, seed):
@@ -69,7 +70,7 @@ def measure(kind, fits, first):
 
 
 def parts(options):
-    for kind in KINDS:
+    for kind in options.kinds:
         yield Part(kind, partial(measure, kind, options.fits, options.first))
 
 

@@ -287,7 +287,7 @@ def _levels(column: Levels, rows: np.ndarray) -> LevelColumn:
     """The levels that some rows have, sorted."""
     codes = column.codes[rows]
     counts = np.bincount(codes + 1, minlength=len(column.levels) + 1)
-    present = sorted((level for level, count in zip(column.levels, counts[1:], strict=True) if count))  # type: ignore[type-var]
+    present = sorted((level for level, count in zip(column.levels, counts[1:], strict=True) if count))
     if len(present) > MAX_LEVELS:
         raise ValueError(
             f"The column {column.name!r} has {len(present)} distinct levels, such as {present[0]!r}; a categorical "

@@ -77,10 +77,9 @@ class Encoding:
     The matrix has the columns in their order, a categorical one as ``LevelColumn.width`` columns; then an indicator for
     each column of numbers of which the training rows missed some; then levels of columns of numbers of which one value
     has more than half of the training rows, such as gains that most have none of: the values of ten rows or more, and
-    one level for all others. Two levels of a column have the squared
-    distance 1, whichever they are, and so have one that the training rows had and one that they had not; to miss a
-    value is a level. Missing numbers are the mean of the training rows, at a distance of 1 from known ones by their
-    indicator.
+    one level for all others. Two levels of a column have the squared distance 1, whichever they are, and so have one
+    that the training rows had and one that they had not; to miss a value is a level. Missing numbers are the mean of
+    the training rows, at a distance of 1 from known ones by their indicator.
 
     Attributes
     ----------

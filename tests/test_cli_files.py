@@ -6,6 +6,7 @@ import os
 import types
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -210,3 +211,13 @@ def test_bad_values_of_a_parquet_file(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "no columns ['z']" in error
     assert str(path) in error
+
+
+def test_models_of_tables_with_levels_are_for_python(tmp_path, capsys):
+    table = pd.DataFrame({"town": ["a", "b"] * 10, "x": np.arange(20.0)})
+    GPClassifier(n_inducing=3, optimizer=None, random_state=0).fit(table, np.arange(20) % 2).save(
+        tmp_path / "model.npz"
+    )
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    assert main(["predict", str(tmp_path / "model.npz"), str(tmp_path / "rows.csv")]) == 2
+    assert "fitted in Python to a table with levels or missing numbers" in capsys.readouterr().err

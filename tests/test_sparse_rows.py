@@ -118,8 +118,10 @@ def test_predictions_divide_rows_where_blocks_end(monkeypatch):
     assert [len(part) for part in parts] == [2 * BLOCK_ROWS, 2 * BLOCK_ROWS, BLOCK_ROWS + 7]
     assert np.array_equal(np.concatenate(parts), X.toarray())
     X_few, y = rows()
-    model = fitted(X_few, y)
-    assert np.array_equal(model.predict_proba(X), model.predict_proba(X.toarray()))
+    model = fitted(X_few, y, bound="polya-gamma")
+    for corrected in (False, True):
+        found = model.predict_proba(X, corrected=corrected)
+        assert np.array_equal(found, model.predict_proba(X.toarray(), corrected=corrected))
 
 
 def test_blocks_are_dense_and_stay_sparse_in_memory():

@@ -291,7 +291,7 @@ def test_columns_that_cannot_be_used_are_named():
     }
     for message, tables in bad.items():
         for table in tables:
-            with pytest.raises(ValueError, match=f"The column 'x' .*{message}"):
+            with pytest.raises(ValueError, match=rf"The column 'x' .*{message}|{message} in the columns \['x'\]"):
                 small().fit(table, y)
     with pytest.raises(ValueError, match="The column 'x' has not only finite numbers"):
         small().fit(pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}), y)
@@ -436,3 +436,27 @@ def test_an_encoding_is_a_value():
     ):
         with pytest.raises(ValueError, match="its encoding is not valid"):
             Encoding.from_data(broken)
+
+
+def test_values_that_many_rows_have_are_levels_too():
+    n = 60
+    gain = np.where(np.arange(n) % 5 == 0, 7.0, np.where(np.arange(n) % 5 == 1, 3.0, 0.0))
+    gain[:3] = 100.0, 50.0, np.nan
+    table = pd.DataFrame({"gain": gain, "age": np.arange(float(n)), "half": np.arange(n) % 2, "town": ["a", "b"] * 30})
+    encoding = fitted(table, np.arange(n) % 2).encoding_
+    assert encoding.columns[0].repeated == (0.0, 3.0, 7.0)
+    assert [column.repeated for column in encoding.columns[1:3]] == [(), ()]
+    assert encoding.length_scale_names[4:] == ("missingindicator_gain", "repeated_gain")
+    assert encoding.matrix_names[-4:] == ("gain=0", "gain=3", "gain=7", "gain=nan")
+    rows = encoding.encode(table.iloc[[1, 2, 3, 5, 6]])[:, -4:]
+    np.testing.assert_array_equal(rows, np.sqrt(0.5) * np.eye(4)[[3, 3, 0, 2, 1]])
+    assert Encoding.from_data(encoding.to_data()) == encoding
+    # Of few rows there are none.
+    assert fitted(table[::3], np.arange(20) % 2).encoding_.columns[0].repeated == ()
+
+
+def test_levels_take_no_neighbours_by_default():
+    table, y = frame(n=2000)
+    model = fitted(table, y, max_iter=1)
+    assert model.n_neighbors_ == 0
+    assert "none are taken" in model.history_["decision"][0]

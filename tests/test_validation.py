@@ -55,8 +55,10 @@ CASES = [
     for kind, classifier in CLASSIFIERS.items()
     for name in classifier().get_params()
     for value in (*BAD.get(name, ()), *(NEVER if name in ALLOWED or name == "bound" else ()))
-    # Any text is a path, and any function one that can be called.
-    if not ((name == "checkpoint" and isinstance(value, str) and value) or (name == "callback" and value is len))
+    # Any text is a path, any function one that can be called, and an array of text can be names of columns.
+    if not (name == "checkpoint" and isinstance(value, str) and value)
+    if not (name == "callback" and value is len)
+    if not (name == "categorical_features" and isinstance(value, np.ndarray))
 ]
 
 
@@ -65,7 +67,7 @@ CASES = [
 )
 def test_arguments_that_are_not_allowed_are_refused_before_anything_is_learned(kind, name, value, monkeypatch):
     model = CLASSIFIERS[kind]().set_params(**{name: value})
-    for module in ("steps", "linear", "gibbs.classifier"):
+    for module in ("tabular", "steps", "linear", "gibbs.classifier"):
         monkeypatch.setattr(f"xgpc.{module}.training_data", lambda *arguments: pytest.fail("looked at the data"))
     with pytest.raises(ValueError, match=rf"{name} must be .*; got "):
         model.fit(X, Y)

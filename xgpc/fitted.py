@@ -36,6 +36,14 @@ EXACT_ROWS = 3000
 METHODS = ("auto", "exact", "pathwise")
 
 
+def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances (r,) or (C, r) of all rows, from those of parts of them in order."""
+    if len(parts) == 1:
+        return parts[0]
+    means, variances = zip(*parts, strict=True)
+    return np.concatenate(means, axis=-1), np.concatenate(variances, axis=-1)
+
+
 class PosteriorClassifier(LatentClassifier):
     """A classifier by a normal posterior of its latent functions: what needs a fit, and not how it came about."""
 
@@ -86,17 +94,17 @@ class PosteriorClassifier(LatentClassifier):
                 f"corrected=True is for likelihood='logit' with bound='polya-gamma'; this fit has {likelihood!r} with "
                 f"{bound!r}."
             )
-        return corrected_marginals(self.posterior_, self._correction, dense(X), self.n_jobs)
+        parts = []
+        for rows in in_dense_parts(X):
+            parts.append(corrected_marginals(self.posterior_, self._correction, rows, self.n_jobs))
+        return _joined(parts)
 
     def _latent_at(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """At checked rows."""
         return self._marginals(self.local_posterior_ or self.posterior_, X)
 
     def _marginals(self, q: KernelPosterior | LocalPosterior, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        parts = [q.marginals(part, self.n_jobs) for part in in_dense_parts(X)]
-        mean, variance = (
-            values[0] if len(parts) == 1 else np.concatenate(values, axis=-1) for values in zip(*parts, strict=True)
-        )
+        mean, variance = _joined([q.marginals(rows, self.n_jobs) for rows in in_dense_parts(X)])
         check_latent(mean, variance, X)
         return mean, variance
 

@@ -27,7 +27,7 @@ from ..likelihoods import LIKELIHOODS, resolve
 from ..metrics import scores
 from . import demo
 from .report import Rows, aligned, class_shares, model_kernel_rows, score_rows
-from .tables import Table, are_measurements, encode_labels, listed, name_of, plain, read_table
+from .tables import Table, are_measurements, encode_labels, listed, name_of, of_numbers, plain, read_table
 from .training import TrainingRows, training_rows
 
 EXIT_OK, EXIT_BAD_INPUT = 0, 2
@@ -379,7 +379,7 @@ def _load(path: str) -> tuple[GPClassifier, list[str] | None]:
     of that; without the attribute it has no reason to.
     """
     try:
-        model = GPClassifier.load(path)
+        model = of_numbers(GPClassifier.load(path))
     except FileNotFoundError:
         raise ValueError(f"there is no model {path!r}; make one with 'xgpc fit'.") from None
     except ValueError as error:

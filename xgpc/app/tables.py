@@ -54,6 +54,16 @@ def listed(names: Sequence[object]) -> str:
     return ", ".join(repr(str(name)) for name in names[:LISTED]) + more
 
 
+def of_numbers(model: Any) -> Any:
+    """A model of rows of numbers; ValueError for one of a table with levels or missing numbers, which no file has."""
+    if model.encoding_ is not None:
+        raise ValueError(
+            "The model was fitted in Python to a table with levels or missing numbers, and commands read numbers "
+            "alone: predict with GPClassifier.load."
+        )
+    return model
+
+
 def is_parquet(path: str) -> bool:
     return path.lower().endswith(".parquet")
 

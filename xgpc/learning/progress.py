@@ -8,6 +8,7 @@ from typing import Protocol
 from .._engine import Site
 from ..approximations.base import KernelPosterior
 from ..inference.history import History
+from ..kernels.spec import Groups
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Store(Protocol):
     def offer(self, milestone: Milestone, at_once: bool = False) -> None:
         """Keep one, unless the last was kept a moment ago."""
 
-    def load(self, site: Site) -> Milestone | None:
-        """What an earlier fit has kept, if there is anything."""
+    def load(self, site: Site, groups: Groups | None = None) -> Milestone | None:
+        """What an earlier fit has kept, if there is anything, of features that share length scales."""
 
     def remove(self) -> None:
         """Nothing of the fit need be kept any more."""

@@ -12,7 +12,7 @@ from ..inference.ascent import Point
 from ..inference.history import History
 from ..inference.starts import starting_posterior
 from ..rows.deadline import during
-from ..rows.source import ArraySource, labels_and_weights
+from ..rows.source import ArraySource, SparseSource, labels_and_weights
 from .memory import MOST_BYTES, fit_bytes
 from .paired import is_better
 from .profile import Options, Outcome, profile
@@ -119,7 +119,9 @@ def _split(model: Any, data: Data, one: Learned) -> Split:
     return rows if some is None else rows[some], asked
 
 
-def _scores(data: Data, point: Point[KernelPosterior], source: ArraySource, n_threads: int) -> np.ndarray:
+def _scores(
+    data: Data, point: Point[KernelPosterior], source: ArraySource | SparseSource, n_threads: int
+) -> np.ndarray:
     """log p(y) (r,) of rows that the posterior has not seen."""
     y = source.labels().astype(np.intp)
     mean, variance = point.q.marginals(source.X, n_threads)

@@ -80,8 +80,10 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
     reason = _why_not(model, data)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={wanted} {reason}. Leave n_neighbors='auto', or give 0.")
+    # Levels that differ are all as far: many rows are equally near. Of splice's training rows, a quarter predicted from
+    # the others, NLL .105 without and .110 with 24; of adult's, kept apart, the gain was .0002 with an error of .0014.
     if is_auto and data.encoding is not None and data.encoding.has_levels:
-        return 0, "NEIGHBOURS_OF_LEVELS"
+        return 0, "rows with levels take no neighbours by default: none are taken"
     if isinstance(data.source, SparseSource) and data.source.n_rows >= MIN_ROWS:
         return 0, "neighbours are compared as dense rows, which sparse ones are not: none are taken"
     if reason or (is_auto and data.source.n_rows < MIN_ROWS):

@@ -24,7 +24,7 @@ MAX_LEVELS = 255
 LISTED = 10
 INDICATOR, REPEATED = "missingindicator_", "repeated_"
 # A number that more than this share of the rows have is a state rather than a measure, and what the others have often
-# are amounts that rules know. LEVELS_OF_NUMBERS_MEASURED
+# are amounts that rules know. (8000 rows of adult: NLL of others .305, with capital gains and losses as levels .286.)
 REPEATED_SHARE, LEAST_REPEATED = 0.5, 10
 HOW_TO_MISS = (
     "Put in numbers, as sklearn.impute.SimpleImputer does in a pipeline; or give a data frame of pandas or polars, or "
@@ -77,10 +77,9 @@ class Encoding:
     The matrix has the columns in their order, a categorical one as ``LevelColumn.width`` columns; then an indicator for
     each column of numbers of which the training rows missed some; then levels of columns of numbers of which one value
     has more than half of the training rows, such as gains that most have none of: the values of ten rows or more, and
-    one level for all others. Two levels of a column have the squared
-    distance 1, whichever they are, and so have one that the training rows had and one that they had not; to miss a
-    value is a level. Missing numbers are the mean of the training rows, at a distance of 1 from known ones by their
-    indicator.
+    one level for all others. Two levels of a column have the squared distance 1, whichever they are, and so have one
+    that the training rows had and one that they had not; to miss a value is a level. Missing numbers are the mean of
+    the training rows, at a distance of 1 from known ones by their indicator.
 
     Attributes
     ----------
@@ -293,7 +292,7 @@ def _levels(column: Levels, rows: np.ndarray) -> LevelColumn:
     """The levels that some rows have, sorted."""
     codes = column.codes[rows]
     counts = np.bincount(codes + 1, minlength=len(column.levels) + 1)
-    present = sorted((level for level, count in zip(column.levels, counts[1:], strict=True) if count))  # type: ignore[type-var]
+    present = sorted((level for level, count in zip(column.levels, counts[1:], strict=True) if count))
     if len(present) > MAX_LEVELS:
         raise ValueError(
             f"The column {column.name!r} has {len(present)} distinct levels, such as {present[0]!r}; a categorical "

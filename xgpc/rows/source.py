@@ -120,7 +120,7 @@ class SparseBlock(Block):
     """Rows of a sparse matrix, made dense anew each time that they are asked for."""
 
     @property
-    def X(self) -> np.ndarray:  # type: ignore[override]
+    def X(self) -> np.ndarray:
         return np.asarray(self._sparse.toarray())
 
     @X.setter

@@ -135,7 +135,7 @@ def _pandas_column(name: str, series: Any) -> Column:
         return Numbers(
             name, series.to_numpy() if is_plain else series.to_numpy(dtype=_narrowest(dtype), na_value=np.nan)
         )
-    return _object_column(name, series.to_numpy(dtype=object), series.isna().to_numpy())
+    return _object_column(name, series.to_numpy(dtype=object).tolist(), series.isna().to_numpy().tolist())
 
 
 def _narrowest(dtype: Any) -> type:
@@ -186,8 +186,8 @@ def _array_column(name: str, values: np.ndarray) -> Column:
         raise _unusable(name, TIMES)
     if values.dtype.kind in "biuf":
         return Numbers(name, values if values.dtype in (np.float32, np.float64) else values.astype(np.float64))
-    values = values.astype(object)
-    return _object_column(name, values, [value is None or _is_unequal(value) for value in values])
+    objects = values.astype(object).tolist()
+    return _object_column(name, objects, [value is None or _is_unequal(value) for value in objects])
 
 
 def _is_unequal(value: Any) -> bool:

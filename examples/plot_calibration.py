@@ -48,9 +48,9 @@ for ax, (name, model) in zip(columns, models.items(), strict=True):
 plt.show()
 
 # %%
-# Points of the two Gaussian processes are near the diagonal. Those of the logistic regression are not: the classes are not
-# linear in the features, and where a model is wrong in this way, its probabilities are, too. The negative log likelihood of
-# test rows looks at all of that at once; nobody can do better than the true probabilities.
+# Points of the two Gaussian processes are near the diagonal. Those of the logistic regression are not: the classes are
+# not linear in the features, and where a model is wrong in this way, its probabilities are, too. The negative log
+# likelihood of test rows looks at all of that at once; nobody can do better than the true probabilities.
 #
 # Here is what each says against the truth, row by row.
 

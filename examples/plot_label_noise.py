@@ -33,9 +33,8 @@ for ax, (name, keywords) in zip(columns, settings.items(), strict=True):
     ax.set_title(f"{name}{learned}: bound {model.elbo_:.0f} nats")
     ax.get_legend().remove()
     loss = log_loss(given_test, model.predict_proba(X_test))
-    print(
-        f"{name}: negative log likelihood of test rows {loss:.3f}, accuracy on unswapped ones {model.score(X_test, y_test):.3f}"
-    )
+    right = model.score(X_test, y_test)
+    print(f"{name}: negative log likelihood of test rows {loss:.3f}, accuracy on unswapped ones {right:.3f}")
 plt.show()
 
 # %%

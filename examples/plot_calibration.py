@@ -48,9 +48,9 @@ for ax, (name, model) in zip(columns, models.items(), strict=True):
 plt.show()
 
 # %%
-# Both Gaussian processes are calibrated, and so is the logistic regression, nearly: calibration says that a model
-# knows how much it knows, and not that it knows much. The negative log likelihood looks at both, and tells them
-# apart.
+# Points of the two Gaussian processes are near the diagonal. Those of the logistic regression are not: the classes are
+# not linear in the features, and where a model is wrong in this way, its probabilities are, too. The negative log
+# likelihood of test rows looks at all of that at once; nobody can do better than the true probabilities.
 #
 # Here is what each says against the truth, row by row.
 

@@ -22,7 +22,7 @@ def board(n, seed):
     return X, (np.floor(X).sum(axis=1) % 2 != wrong).astype(int)
 
 
-X, y = board(3000, 0)
+X, y = board(4000, 0)
 X_test, y_test = board(4000, 1)
 models = {
     "32 inducing points": GPClassifier(n_inducing=32, n_neighbors=0, random_state=0),

@@ -35,7 +35,7 @@ for t in turns[1:]:
 figure, ax = plt.subplots(figsize=(7.5, 4), layout="constrained")
 for factor, values in accuracy.items():
     ax.plot(np.degrees(turns[1:]), values, label=f"forgetting_factor={factor}")
-ax.set(xlabel="Turned by, degrees", ylabel="Accuracy on the next batch", ylim=(0, 1))
+ax.set(xlabel="Turned by, degrees", ylabel="Accuracy on the next batch", ylim=(0.6, 1))
 ax.legend()
 plt.show()
 
@@ -48,7 +48,7 @@ figure, columns = plt.subplots(1, 3, figsize=(13, 4.4), layout="constrained")
 for ax, (factor, model) in zip(columns, models.items(), strict=True):
     shades = model.predict_proba(grid)[:, 1].reshape(80, 80)
     drawn = ax.imshow(shades, origin="lower", extent=(-1, 1, -1, 1), vmin=0, vmax=1, cmap="RdBu")
-    ax.scatter(*X.T, c=y, s=8, cmap="RdBu", edgecolor="black", linewidth=0.3)
+    ax.scatter(*X.T, c=y, s=18, cmap="RdBu", edgecolor="white", linewidth=0.5)
     ax.set_title(f"forgetting_factor={factor}")
 figure.colorbar(drawn, ax=columns, label="Probability of class 1", shrink=0.8)
 plt.show()

@@ -1,0 +1,215 @@
+"""What users of neighbouring libraries ask for or complain of: one test for each demand, the most frequent first.
+
+Each names the demand, and asserts the answer on a small case of it; other tests look at the same things in depth.
+"""
+
+import tracemalloc
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy.optimize import approx_fprime
+from sklearn.datasets import load_iris, make_moons
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.utils.estimator_checks import check_estimator
+from support.fits import quietly
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from xgpc import GPClassifier
+
+X, y = make_moons(300, noise=0.2, random_state=0)
+
+
+def small(**given):
+    return GPClassifier(**{"n_inducing": 12, "n_neighbors": 0, "random_state": 0, **given})
+
+
+def test_1_a_covariance_matrix_that_is_singular_but_for_rounding_needs_no_luck():
+    """ "Matrix is not positive definite": equal rows, equal inducing points, and a length scale far beyond the data."""
+    rows, labels = np.repeat(X[:40], 5, axis=0), np.repeat(y[:40], 5)
+    points = np.repeat(X[:6], 4, axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = GPClassifier(100.0 * RBF(1e4), inducing_points=points, optimizer=None, n_neighbors=0).fit(rows, labels)
+    assert 0.0 < model.jitter_ < 0.1
+    mean, variance = model.predict_latent(X)
+    assert np.all(np.isfinite(mean))
+    assert np.all(variance >= 0.0)
+    # In whitened coordinates no eigenvalue of the precision is below one, whatever the kernel matrix.
+    precision = np.tril(model.posterior_.natural[0])
+    assert np.min(np.linalg.eigvalsh(precision + np.tril(precision, -1).T)) > 1.0 - 1e-9
+
+
+def test_2_memory_does_not_grow_with_the_square_of_the_rows():
+    """ "The process was killed": an n by n matrix of these rows would take 7 GB."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(30_000, 2))
+    labels = rows[:, 0] + 0.3 * rng.normal(size=len(rows)) > 0
+
+    def most_memory(n):
+        model = small(kernel=2.0 * RBF(1.0), optimizer=None, inducing_points=rows[:12])
+        tracemalloc.start()
+        try:
+            model.fit(rows[:n], labels[:n])
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    half, all_rows = most_memory(15_000), most_memory(30_000)
+    assert all_rows < 50e6
+    assert all_rows < 2.5 * half
+
+
+def test_3_threads_are_used_change_no_bit_and_leave_the_blas_as_it_was():
+    """ "Slow fits, idle hardware", and results that depend on the machine's cores."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20_000, 4))
+    labels = rows[:, 0] * rows[:, 1] > 0
+    with threadpool_limits(2):
+        before = [pool["num_threads"] for pool in threadpool_info()]
+        models = [
+            small(kernel=2.0 * RBF(1.0), optimizer=None, n_jobs=n_jobs).fit(rows, labels) for n_jobs in (None, 2, -1)
+        ]
+        assert [pool["num_threads"] for pool in threadpool_info()] == before
+    for model in models[1:]:
+        assert model.elbo_ == models[0].elbo_
+        assert_array_equal(model.predict_proba(rows[:50]), models[0].predict_proba(rows[:50]))
+
+
+def test_4_several_classes_with_labels_of_any_kind_need_no_setting():
+    """ "How do I do multi-class": names of classes in, a column for each out, in the order of classes_."""
+    flowers, names = load_iris(return_X_y=True)[0], load_iris().target_names[load_iris().target]
+    model = quietly(small(max_iter=20), flowers, names)
+    p = model.predict_proba(flowers)
+    assert model.classes_.tolist() == ["setosa", "versicolor", "virginica"]
+    assert p.shape == (150, 3)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    assert np.mean(model.predict(flowers) == names) > 0.93
+
+
+def test_5_a_model_is_one_file_without_pickled_objects_and_predicts_the_same_bits(tmp_path):
+    """ "How do I save a model": and nobody who reads it runs code that came with it."""
+    model = small().fit(X, y)
+    model.save(tmp_path / "model.npz")
+    loaded = GPClassifier.load(tmp_path / "model.npz")
+    assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    assert loaded.get_params()["n_inducing"] == 12
+    with np.load(tmp_path / "model.npz", allow_pickle=False) as file:
+        assert all(file[name].dtype != object for name in file.files)
+    with zipfile.ZipFile(tmp_path / "model.npz") as archive:
+        assert all(name.endswith(".npy") for name in archive.namelist())
+
+
+def test_6_the_optimiser_names_parameters_at_their_bounds_and_does_not_depend_on_the_features_units():
+    """ "The optimiser fails silently": and its gradient is that of the bound."""
+    narrow = ConstantKernel(1.0, (0.5, 2.0)) * RBF(1.0, (0.9, 1.1))
+    with pytest.warns(ConvergenceWarning, match=r"run to their bounds: k1__constant_value = 2 is at its upper bound"):
+        small(kernel=narrow).fit(X, y)
+
+    metres, miles = small().fit(X, y), small().fit(X * 1609.344, y)
+    assert miles.elbo_ == pytest.approx(metres.elbo_, abs=0.05)
+
+    # At the optimum of the kernel's parameters the bound, maximised over the posterior, is flat in each.
+    model = small(kernel=ConstantKernel(1.0) * RBF(1.0), learn_inducing=False, tol=1e-9).fit(X, y)
+
+    def bound(theta):
+        kernel = model.kernel_.clone_with_theta(theta)
+        return small(kernel=kernel, inducing_points=model.inducing_points_, optimizer=None, tol=1e-10).fit(X, y).elbo_
+
+    assert np.max(np.abs(approx_fprime(model.kernel_.theta, bound, 1e-4))) < 0.05
+
+
+@pytest.mark.parametrize("options", [{}, {"likelihood": "svm"}, {"likelihood": "step"}, {"n_neighbors": 4}])
+def test_7_predict_is_the_class_of_the_largest_probability(options):
+    """ "predict and predict_proba disagree": never, at ties and far away as little as near."""
+    model = quietly(small(max_iter=10, **options), X, y)
+    everywhere = np.concatenate([X, 50.0 * X, X[:1] + np.linspace(-3, 3, 200)[:, None]])
+    p = model.predict_proba(everywhere)
+    assert_array_equal(model.predict(everywhere), model.classes_[np.argmax(p, axis=1)])
+    odds = model.decision_function(everywhere)
+    assert_array_equal(odds > 0, p[:, 1] > p[:, 0])
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(everywhere)), p, rtol=1e-12)
+
+
+def test_8_rows_that_come_later_are_learned_without_the_earlier_ones():
+    """ "Online updates": next to a fit of all rows at the same kernel and points, a nat or two are lost."""
+    rows, labels = make_moons(1200, noise=0.25, random_state=1)
+    model = small().partial_fit(rows[:400], labels[:400])
+    for start in (400, 800):
+        model.partial_fit(rows[start : start + 400], labels[start : start + 400])
+    fixed = {"kernel": model.kernel_, "inducing_points": model.inducing_points_, "optimizer": None}
+    at_once, first = small(**fixed).fit(rows, labels), small(**fixed).fit(rows[:400], labels[:400])
+    lost = at_once.elbo_ - model.elbo(rows, labels)
+    assert 0.0 <= lost < 3.0
+    assert lost < 0.2 * (at_once.elbo_ - first.elbo(rows, labels))
+
+
+def test_9_a_weight_of_two_is_a_row_that_comes_twice_and_class_weights_multiply():
+    """ "Sample and class weights": with a meaning that can be checked."""
+    fixed = {"kernel": 2.0 * RBF(0.5), "inducing_points": X[:12], "optimizer": None, "tol": 1e-10}
+    weight = np.where(np.arange(len(y)) % 3 == 0, 2.0, 1.0)
+    twice = np.concatenate([np.arange(len(y)), np.flatnonzero(weight == 2.0)])
+    weighted, repeated = small(**fixed).fit(X, y, sample_weight=weight), small(**fixed).fit(X[twice], y[twice])
+    assert weighted.elbo_ == pytest.approx(repeated.elbo_, abs=1e-6)
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-6)
+
+    by_class = small(class_weight={0: 1.0, 1: 3.0}, **fixed).fit(X, y)
+    by_row = small(**fixed).fit(X, y, sample_weight=np.where(y == 1, 3.0, 1.0))
+    assert_array_equal(by_class.predict_proba(X), by_row.predict_proba(X))
+
+
+def test_10_float32_rows_stay_so_and_lose_next_to_nothing():
+    """ "float32": no copy in float64 of rows that were given in half of that, and sums of doubles."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20_000, 16)).astype(np.float32)
+    labels = rows[:, 0] + rows[:, 1] ** 2 > 1.0
+    fixed = {"kernel": 2.0 * RBF(4.0), "inducing_points": rows[:12].astype(float), "optimizer": None}
+    tracemalloc.start()
+    try:
+        single = small(**fixed).fit(rows, labels)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    double = small(**fixed).fit(rows.astype(np.float64), labels)
+    # All of them in float64 would take 2.56 MB by themselves, and again where they are checked.
+    assert most < 2 * rows.nbytes + 40 * 12 * 12 * 8 + 8 * 12 * len(rows) + 100 * len(rows)
+    assert single.elbo_ == pytest.approx(double.elbo_, rel=1e-5)
+    assert single.predict_proba(rows[:5]).dtype == np.float64
+
+
+def test_11_it_passes_the_checks_of_scikit_learn():
+    """ "Looks like scikit-learn, behaves otherwise": its own checks, for two classes and several."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        results = check_estimator(GPClassifier(n_inducing=8, max_iter=5, random_state=0), on_fail=None, on_skip=None)
+    assert [result["check_name"] for result in results if result["status"] == "failed"] == []
+    assert sum(result["status"] == "passed" for result in results) > 40
+
+
+@pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
+def test_12_mini_batches_come_to_the_bound_of_all_rows_without_a_learning_rate_to_choose(bound):
+    """ "Mini-batches: which learning rate, and why is the bound so noisy": none, and it is not."""
+    rows, labels = make_moons(4000, noise=0.25, random_state=2)
+    fixed = {"kernel": 9.0 * RBF(0.8), "inducing_points": rows[:20], "optimizer": None, "bound": bound}
+    full, batches = small(**fixed).fit(rows, labels), small(batch_size=100, **fixed).fit(rows, labels)
+    assert full.elbo_ - batches.elbo_ == pytest.approx(0.0, abs=0.002 * abs(full.elbo_))
+    # What is reported is the bound of all rows, and not an estimate from the last batch.
+    assert batches.elbo_ == pytest.approx(batches.elbo(rows, labels), rel=1e-9)
+
+
+def test_13_latent_means_variances_and_covariances_of_a_classifier():
+    """ "The latent mean and variance are not accessible": they are, also jointly, and say where nothing is known."""
+    kernel = 4.0 * RBF(0.7) + WhiteKernel(0.1, "fixed")
+    model = small(kernel=kernel, optimizer=None).fit(X, y)
+    mean, variance = model.predict_latent(X[:30])
+    same, covariance = model.predict_latent(X[:30], return_cov=True)
+    np.testing.assert_allclose(same, mean, rtol=1e-10)
+    np.testing.assert_allclose(np.diag(covariance), variance, rtol=1e-8)
+    assert np.min(np.linalg.eigvalsh(covariance)) > 0.0
+    far_mean, far_variance = model.predict_latent([[1e3, 1e3]])
+    assert far_mean[0] == pytest.approx(0.0, abs=1e-12)
+    assert far_variance[0] == pytest.approx(4.1, rel=1e-9)
+    assert np.all(variance < far_variance[0])

@@ -176,14 +176,16 @@ def in_memory(runs):
 
 
 def by_points(run):
-    header = ["inducing points", f"posterior of {run['rows']} rows", "iterations", "s an iteration, and 1e6 m^2",
-              "memory at most"]  # fmt: skip
+    header = [
+        "inducing points", f"posterior of {run['rows']} rows", "iterations", "s an iteration; / m^2, in microseconds",
+        "memory at most",
+    ]  # fmt: skip
     rows = []
     for fit in run["fits"]:
         each = fit["seconds"] / fit["iterations"]
         by_square = 1e6 * each / fit["inducing"] ** 2
         rows.append([
-            str(fit["inducing"]), f"{fit['seconds']:.1f} s", str(fit["iterations"]), f"{each:.2f}, {by_square:.2f}",
+            str(fit["inducing"]), f"{fit['seconds']:.1f} s", str(fit["iterations"]), f"{each:.2f}; {by_square:.2f}",
             f"{fit['gigabytes']:.2f} GB",
         ])  # fmt: skip
     return table(header, rows)
@@ -204,6 +206,7 @@ def by_rows(runs):
 def draw(records, folder):
     """Seconds and memory against rows; seconds of an iteration against the number of inducing points."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
     figure = Figure(figsize=(11.5, 3.6), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
@@ -215,17 +218,19 @@ def draw(records, folder):
     left.loglog(rows, [run["reading"] for run in runs], "s-", label="one reading")
     left.loglog(rows, [14.0 * run["pass"] for run in runs], "k:", label="14 full passes")
     left.set(xlabel="rows", ylabel="seconds")
-    middle.loglog(rows, [run["gigabytes"] for run in runs], "o-", label="fit of a file")
+    middle.semilogx(rows, [run["gigabytes"] for run in runs], "o-", label="fit of a file")
     if kept:
         sizes = [run["rows"] for run in kept]
-        middle.loglog(sizes, [run["gigabytes"] for run in kept], "^-", label="fit in memory")
-        middle.loglog(sizes, [run["input"] + GIB for run in kept], "k:", label="the rows and 1 GiB")
-    middle.set(xlabel="rows", ylabel="memory at most, GB")
+        middle.semilogx(sizes, [run["gigabytes"] for run in kept], "^-", label="fit in memory")
+        middle.semilogx(sizes, [run["input"] + GIB for run in kept], "k:", label="the rows and 1 GiB")
+    middle.set(xlabel="rows", ylabel="memory at most, GB", ylim=(0.0, None))
     for run in of_kind(records, "fits"):
         m = np.array([fit["inducing"] for fit in run["fits"]])
         each = np.array([fit["seconds"] / fit["iterations"] for fit in run["fits"]])
         right.loglog(m, each, "o-", label=f"{run['rows']} rows")
         right.loglog(m, each[-1] * (m / m[-1]) ** 2, "k:", label="m squared")
+        right.set_xticks(m, [str(one) for one in m])
+        right.xaxis.set_minor_formatter(NullFormatter())
     right.set(xlabel="inducing points m", ylabel="seconds an iteration")
     for axes in (left, middle, right):
         axes.grid(alpha=0.3)

@@ -15,7 +15,7 @@ import time
 from functools import partial
 
 import numpy as np
-from markdown_tables import set_table, table
+from markdown_tables import set_table, table, tally
 from measure import scores, timed_fit
 from methods import method
 from problems import load, split
@@ -116,7 +116,12 @@ def report(records):
     def cells(numbers):
         return [*(said_of(numbers["paths"][name][-1]) for name in METHODS), said_of(numbers["linear"])]
 
+    def pair(numbers):
+        ours, *theirs = (numbers["paths"][name][-1]["nll"] for name in reversed(METHODS))
+        return ours, min(theirs)
+
     text = set_table(header, last, [name for name in SETS if name != SHUTTLE], cells)
+    text += "\n\n" + tally(last, pair, "xgpc's NLL", "that of the better of the paper's systems")
     fits = {name: record["numbers"]["fits"] for name, record in records.items() if "fits" in record["numbers"]}
     for name, found in fits.items():
         rows = [[str(fit[0]["inducing"]), *map(said_of, fit)] for fit in zip(*found.values(), strict=True)]
@@ -142,6 +147,7 @@ def draw(records, folder):
 def time_figure(found):
     """NLL above, error below, against seconds; a column for each set."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     figure = Figure(figsize=(3.4 * len(found), 5.2), layout="constrained")
     axes = figure.subplots(2, len(found), sharex="col", squeeze=False)
@@ -155,6 +161,9 @@ def time_figure(found):
                 )  # fmt: skip
             ax.axhline(numbers["linear"][score], color="0.4", linestyle=":", label="logistic regression")
             ax.set_xscale("log")
+            ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            ax.xaxis.set_major_formatter("{x:g}")
+            ax.xaxis.set_minor_formatter(NullFormatter())
             ax.grid(alpha=0.3)
         above.set_title(f"{name} ({numbers['rows']} rows)", fontsize=10)
         below.set_xlabel("training seconds")

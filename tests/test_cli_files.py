@@ -221,3 +221,51 @@ def test_models_of_tables_with_levels_are_for_python(tmp_path, capsys):
     table.to_csv(tmp_path / "rows.csv", index=False)
     assert main(["predict", str(tmp_path / "model.npz"), str(tmp_path / "rows.csv")]) == 2
     assert "fitted in Python to a table with levels or missing numbers" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A model, and the CSV file that it was fitted to."""
+    folder = tmp_path_factory.mktemp("saved")
+    path, model = folder / "data.csv", folder / "model.npz"
+    path.write_text(csv_of(LABELS["text"]))
+    arguments = [str(path), "--target", "class", "--model", str(model), "--inducing", "8", "--max-iter", "2"]
+    assert main(["fit", *arguments]) == 0
+    return str(model), str(path)
+
+
+def test_predictions_are_written_as_the_name_says(saved, tmp_path):
+    names = ["plain.csv", "packed.csv.gz", "PACKED.GZ", "columns.parquet"]
+    for name in names:
+        assert main(["predict", *saved, "--output", str(tmp_path / name)]) == 0
+    text = (tmp_path / names[0]).read_text()
+    for name in names[1:3]:
+        packed = (tmp_path / name).read_bytes()
+        assert gzip.decompress(packed).decode() == text
+    assert (tmp_path / names[1]).read_bytes() == (tmp_path / names[2]).read_bytes()
+    table = pq.read_table(tmp_path / names[3])
+    head, *lines = text.splitlines()
+    assert table.column_names == head.split(",")
+    rows = [",".join([label, *map(repr, numbers)]) for label, *numbers in zip(*table.to_pydict().values(), strict=True)]
+    assert rows == lines
+    assert sorted(os.listdir(tmp_path)) == sorted(names)
+
+
+def test_a_parquet_file_of_predictions_needs_pyarrow(saved, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("xgpc.app.output.find_spec", lambda name: None)
+    assert main(["predict", *saved, "--output", str(tmp_path / "columns.parquet")]) == 2
+    assert "needs pyarrow: pip install 'xgpc[parquet]'" in capsys.readouterr().err
+    assert not os.listdir(tmp_path)
+
+
+def test_a_fit_tells_how_it_goes_if_it_is_asked(saved, tmp_path, capsys):
+    arguments = ["fit", saved[1], "--target", "class", "--model", str(tmp_path / "model.npz"), "--inducing", "8"]
+    assert main([*arguments, "--max-iter", "2", "--max-time", "1000"]) == 0
+    out, err = capsys.readouterr()
+    assert main([*arguments, "--max-iter", "2", "--max-time", "1000", "--verbose"]) == 0
+    told = capsys.readouterr()
+    assert [line.split()[0] for line in told.out.splitlines()] == [line.split()[0] for line in out.splitlines()]
+    lines = told.err.splitlines()
+    assert lines[0].startswith("xgpc: checking: 0.0 s, 1000 s left")
+    assert any(line.startswith("xgpc: posterior: bound") for line in lines)
+    assert set(err.splitlines()) <= set(lines)

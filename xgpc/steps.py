@@ -27,13 +27,13 @@ from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
 from .inference.online import first_step, posterior_before, restated_sums
 from .inference.streamed import from_some
 from .learning.inducing import MAX_INDUCING, feature_spread, with_more_points
+from .learning.messages import ended_early, more_iterations, no_gain, parameters_at_bounds
 from .learning.progress import Progress
 from .learning.queries import Queries
-from .learning.stages import ended_early, more_iterations, no_gain, parameters_at_bounds
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, resolve
-from .reading import Streamed, Survey, check_streamed, set_columns, streamed, survey
+from .reading import Streamed, Survey, check_streamed, columns_names, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
@@ -233,9 +233,11 @@ class FittedInSteps(PosteriorClassifier):
         q, elbo = inferred.q, inferred.elbo
         unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
-        if self.optimizer is not None and not inferred.notes:
-            messages += parameters_at_bounds([group.spec for group in q.prior.groups])
-            if self.kernel is not None and inferred.local is None:
+        # The bounds of the default kernel are the fit's own, of which nobody need be told.
+        if self.optimizer is not None and self.kernel is not None and not inferred.notes:
+            specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
+            messages += parameters_at_bounds(specs, labels, self._names_of_features(), self.feature_spread_)
+            if inferred.local is None:
                 messages += no_gain(elbo, coin)
         if messages:
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
@@ -254,6 +256,11 @@ class FittedInSteps(PosteriorClassifier):
             store.remove()
         elif latest is not None:
             store.offer(latest, at_once=True)
+
+    def _names_of_features(self) -> list[str]:
+        """As messages have them."""
+        names = columns_names(self)
+        return [f"feature {j}" for j in range(self.n_features_in_)] if names is None else [repr(name) for name in names]
 
     def _continued(self, X: Any, y: Any, sample_weight: Any, classes: Any, factor: float, n_more: int) -> None:
         """What ``_fitted`` is for a first batch: here kernel, inducing points and the posterior before are given."""

@@ -3,11 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import warnings_of
 from support.reference import moons, ringnorm, twonorm
 
-from xgpc import GPClassifier
+from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.gibbs import GibbsClassifier
 from xgpc.kernels import spec as kernels
 from xgpc.kernels.spec import KernelSpec
@@ -110,3 +111,15 @@ def test_a_warning_speaks_of_the_parameters_that_were_given(monkeypatch):
     monkeypatch.setattr(stages, "GROWING_ITERATIONS", 4)
     messages = warnings_of(GPClassifier(max_iter=300, random_state=0), *ringnorm(800, np.random.default_rng(0)))
     assert [message for message in messages if "max_iter=" in message and "max_iter=300" not in message] == []
+
+
+def test_a_value_that_is_too_large_is_named_by_its_feature_and_row():
+    X, y = moons(20)
+    X[3, 1] = -1e150
+    with pytest.raises(ValueError, match=r"X has a value of size 1e\+150, of feature 1 in row 3; scale the features"):
+        GPClassifier().fit(X, y)
+    frame = pd.DataFrame(X, columns=["a", "worst area"])
+    with pytest.raises(ValueError, match=r"size .*, of 'worst area' in row 3; scale"):
+        GPClassifier().fit(frame, y)
+    with pytest.raises(ValueError, match=r"X has a value of size 1e\+150; scale"):
+        BayesianLinearClassifier().fit(csr_array(X), y)

@@ -33,7 +33,7 @@ from .learning.queries import Queries
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, resolve
-from .reading import Streamed, Survey, check_streamed, columns_names, set_columns, streamed, survey
+from .reading import Streamed, Survey, check_streamed, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
@@ -47,6 +47,7 @@ from .validation import (
     checked_classes,
     checked_groups,
     checked_noise,
+    names_of_features,
     site_labels,
     training_data,
 )
@@ -236,7 +237,7 @@ class FittedInSteps(PosteriorClassifier):
         # The bounds of the default kernel are the fit's own, of which nobody need be told.
         if self.optimizer is not None and self.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
-            messages += parameters_at_bounds(specs, labels, self._names_of_features(), self.feature_spread_)
+            messages += parameters_at_bounds(specs, labels, names_of_features(self), self.feature_spread_)
             if inferred.local is None:
                 messages += no_gain(elbo, coin)
         if messages:
@@ -256,11 +257,6 @@ class FittedInSteps(PosteriorClassifier):
             store.remove()
         elif latest is not None:
             store.offer(latest, at_once=True)
-
-    def _names_of_features(self) -> list[str]:
-        """As messages have them."""
-        names = columns_names(self)
-        return [f"feature {j}" for j in range(self.n_features_in_)] if names is None else [repr(name) for name in names]
 
     def _continued(self, X: Any, y: Any, sample_weight: Any, classes: Any, factor: float, n_more: int) -> None:
         """What ``_fitted`` is for a first batch: here kernel, inducing points and the posterior before are given."""

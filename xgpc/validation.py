@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -186,8 +187,22 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     rows = checked[0] if y else checked
     largest = largest_size(rows)
     if largest > LARGEST_FEATURE:
-        raise ValueError(f"X has a value of size {largest:.3g}; scale the features to at most {LARGEST_FEATURE:g}.")
+        place = "" if issparse(rows) else _place_of_largest(model, rows)
+        raise ValueError(
+            f"X has a value of size {largest:.3g}{place}; scale the features to at most {LARGEST_FEATURE:g}."
+        )
     return checked
+
+
+def names_of_features(model: Any) -> list[str]:
+    """As messages have them: of a data frame in quotation marks, else by their numbers."""
+    names = getattr(model, "feature_names_in_", None)
+    return [f"feature {j}" for j in range(model.n_features_in_)] if names is None else [repr(name) for name in names]
+
+
+def _place_of_largest(model: Any, rows: np.ndarray) -> str:
+    row, column = np.unravel_index(np.argmax(np.abs(rows)), rows.shape)
+    return f", of {names_of_features(model)[column]} in row {row}"
 
 
 def _is_checked(model: Any, X: Any) -> bool:

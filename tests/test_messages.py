@@ -14,7 +14,7 @@ from xgpc.kernels import spec as kernels
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning import stages
 from xgpc.learning.inducing import FIRST_INDUCING
-from xgpc.learning.messages import parameters_at_bounds
+from xgpc.learning.messages import more_iterations, parameters_at_bounds
 
 NO_CLASS, FOUR = [], [f"feature {j}" for j in range(4)]
 
@@ -60,6 +60,13 @@ def test_a_fit_names_the_columns_of_a_data_frame():
     assert message.startswith("The length scale of 'worst area' (k2__length_scale[1] = 50) is at its upper bound")
     [message] = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), frame.to_numpy(), y)
     assert message.startswith("The length scale of feature 1 (k2__length_scale[1] = 50)")
+
+
+def test_more_iterations_are_advised_where_they_help():
+    assert "raise max_iter for a higher bound" in more_iterations("max_iter=3 was reached before tol=0.1")
+    said = more_iterations("the optimizer's line search failed after 12 iterations")
+    assert "max_iter" not in said
+    assert "raise tol" in said
 
 
 def test_bounds_that_the_fit_chose_itself_are_nobodys_concern(monkeypatch):

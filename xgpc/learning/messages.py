@@ -67,8 +67,10 @@ def _listed(found: Sequence[str]) -> str:
 
 
 def more_iterations(problem: str) -> str:
-    """A message on what has not converged."""
-    return f"{problem}. The fit can be used; raise max_iter for a higher bound, or tol."
+    """A message on what has not converged: by the limit of iterations, which the problem then names, or by rounding."""
+    if "max_iter" in problem:
+        return f"{problem}. The fit can be used; raise max_iter for a higher bound, or tol."
+    return f"{problem}. The fit can be used; more iterations are no help: raise tol, or scale the features."
 
 
 def ended_early(reason: str, cuts: Sequence[str]) -> str:

@@ -47,6 +47,7 @@ LAYERS = (
     ("rows",),
     ("likelihoods", "kernels"),
     ("plotting",),
+    ("pictures",),
     ("catalogue", "ranges", "files", "archive", "status", "metrics", "names"),
 )
 

@@ -1,6 +1,5 @@
 """What is learned from which rows: subsets, the number of inducing points, restarts, warnings, odd data."""
 
-import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -8,15 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from support.fits import quietly, rows_of
-from support.reference import moons, ringnorm, twonorm
+from support.fits import quietly, rows_of, warnings_of
+from support.reference import moons, ringnorm
 
 from xgpc import GPClassifier
 from xgpc.approximations import sparse
 from xgpc.approximations.sparse import SparsePrior
-from xgpc.kernels.spec import KernelSpec
 from xgpc.learning import stages
 from xgpc.learning.inducing import FIRST_INDUCING
 from xgpc.learning.stages import (
@@ -25,19 +22,10 @@ from xgpc.learning.stages import (
     MIN_GAIN,
     ROWS_PER_POINT,
     Subsets,
-    parameters_at_bounds,
     subset_sizes,
 )
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=80)
-
-
-def warnings_of(model, X, y):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(X, y)
-    assert all(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-    return [str(warning.message) for warning in caught]
 
 
 # Subsets.
@@ -336,55 +324,6 @@ def test_restarts_need_finite_bounds_of_what_is_free():
         assert np.isfinite(quietly(GPClassifier(kernel, n_inducing=5, **allowed), X, y).elbo_)
     kernel = ConstantKernel(2.0, "fixed") * RBF(1.0)
     assert np.isfinite(quietly(GPClassifier(kernel, n_inducing=5, n_restarts_optimizer=1), X, y).elbo_)
-
-
-# Warnings.
-
-
-def test_parameters_at_their_bounds_are_named():
-    kernel = ConstantKernel(2.0, (0.5, 2.0)) * RBF(
-        [1.0, 1.5, 3.0, 7.0], [(0.1, 9.0), (0.1, 9.0), (3.0, 9.0), (0.1, 7.0)]
-    )
-    (message,) = parameters_at_bounds([KernelSpec(kernel, 4)])
-    assert message.startswith(
-        "Kernel parameters have run to their bounds: k1__constant_value = 2 is at its upper bound; "
-        "k2__length_scale[2] = 3 is at its lower bound; k2__length_scale[3] = 7 is at its upper bound. "
-    )
-    # Not free, or where its bounds leave no choice.
-    assert parameters_at_bounds([KernelSpec(ConstantKernel(2.0, "fixed") * RBF(1.0, (1.0, 1.0)), 4)]) == []
-
-
-def test_one_warning_names_the_parameters_that_ran_to_their_bounds_and_what_to_do():
-    X, y = twonorm(300, np.random.default_rng(0))
-    kernel = ConstantKernel(2.0, (1.9, 2.1)) * RBF(np.ones(4), [*[(1e-2, 1e2)] * 3, (0.9, 1.1)])
-    [message] = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), X[:, :4], y)
-    for text in ("k1__constant_value = 2.1 is at its upper bound", "k2__length_scale[3] = 1.1 is at its upper bound"):
-        assert text in message
-    assert "k2__length_scale[0]" not in message
-    assert "widen their bounds, or fix them" in message
-
-
-def test_no_more_parameters_are_named_than_one_can_read():
-    X, y = twonorm(200, np.random.default_rng(0))
-    kernel = ConstantKernel(2.0) * RBF(np.full(20, 3.0), (2.9, 3.1))
-    [message] = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), X, y)
-    named = message.count("bound;")
-    assert f"and {20 - named} more" in message
-    assert 1 <= named <= 10
-
-
-def test_no_warning_without_a_reason():
-    X, y = moons()
-    kernel = ConstantKernel(2.0, (1.9, 2.1)) * RBF(1.0, (0.99, 1.01))
-    assert warnings_of(GPClassifier(random_state=0), X, y) == []
-    assert warnings_of(GPClassifier(kernel, optimizer=None, random_state=0), X, y) == []
-
-
-def test_a_warning_speaks_of_the_parameters_that_were_given(monkeypatch):
-    monkeypatch.setattr(stages, "MAX_MOVING", FIRST_INDUCING)
-    monkeypatch.setattr(stages, "GROWING_ITERATIONS", 4)
-    messages = warnings_of(GPClassifier(max_iter=300, random_state=0), *ringnorm(800, np.random.default_rng(0)))
-    assert [message for message in messages if "max_iter=" in message and "max_iter=300" not in message] == []
 
 
 # Data at the limits.

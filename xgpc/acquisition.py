@@ -43,7 +43,7 @@ POINTS = 256
 # Elements of the largest temporaries.
 ELEMENTS = 2_000_000
 # Rows among which ``select`` chooses, those of the highest scores: each choice scores all of them anew.
-SHORTLIST = 1000
+SHORTLIST = 500
 
 
 @dataclass(frozen=True)
@@ -220,8 +220,8 @@ def select(model: Any, X: ArrayLike, n: int, score: str = "mutual_information") 
 
     Notes
     -----
-    Of more than 1000 candidates, or n if that is more, those of the highest scores are looked at. Their joint
-    covariance takes O(1000^2), each choice a score of all of them.
+    Of more than 500 candidates, or n if that is more, those of the highest scores are looked at: their joint covariance
+    is formed once, and each choice scores all of them.
     """
     link = Link.of(model)
     mean, variance = model.predict_latent(X)

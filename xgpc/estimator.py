@@ -23,6 +23,23 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
     classes_: np.ndarray
     n_jobs: int | None
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, those of the kernel as ``kernel__...``, as scikit-learn does.
+
+        Raises
+        ------
+        ValueError
+            For a name that there is not, and for parameters of a kernel that is None.
+        """
+        nested = [name for name in params if name.startswith("kernel__")]
+        if nested and params.get("kernel", getattr(self, "kernel", 0)) is None:
+            raise ValueError(
+                f"{nested[0]} cannot be set: kernel is None, which stands for a kernel that each fit makes of its "
+                "data. Give one first, such as set_params(kernel=ConstantKernel() * RBF(np.ones(n_features))), or the "
+                "kernel_ of a fit."
+            )
+        return super().set_params(**params)
+
     def _fitted(
         self,
         *given: Any,

@@ -29,9 +29,9 @@ from .inference.online import posterior_before, restated_sums
 from .inference.run import FitState, Run
 from .inference.streamed import from_some
 from .learning.inducing import MAX_INDUCING, feature_spread, with_more_points
+from .learning.messages import ended_early, more_iterations, no_gain, parameters_at_bounds
 from .learning.progress import Progress
 from .learning.queries import Queries
-from .learning.stages import ended_early, more_iterations, no_gain, parameters_at_bounds
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, resolve
@@ -53,6 +53,7 @@ from .validation import (
     checked_classes,
     checked_groups,
     checked_noise,
+    names_of_features,
     site_labels,
     training_data,
 )
@@ -291,9 +292,11 @@ class FittedInSteps(PosteriorClassifier):
         q, elbo = inferred.q, inferred.elbo
         unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
-        if self.optimizer is not None and not inferred.notes:
-            messages += parameters_at_bounds([group.spec for group in q.prior.groups])
-            if self.kernel is not None and inferred.local is None:
+        # The bounds of the default kernel are the fit's own, of which nobody need be told.
+        if self.optimizer is not None and self.kernel is not None and not inferred.notes:
+            specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
+            messages += parameters_at_bounds(specs, labels, names_of_features(self), self.feature_spread_)
+            if inferred.local is None:
                 messages += no_gain(elbo, coin)
         if messages:
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)

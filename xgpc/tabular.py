@@ -44,5 +44,5 @@ def table_data(
     encoding = Encoding.learn(columns, chosen, rows, weight, allow_missing=is_table(X))
     validate_data(model, X, reset=True, skip_check_array=True)
     matrix = check_array(encoding.matrix(columns, rows), dtype=(np.float64, np.float32), estimator=model)
-    check_feature_range(matrix)
+    check_feature_range(matrix, lambda: encoding.matrix_names)
     return matrix, codes, classes, weight, encoding

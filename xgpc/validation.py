@@ -6,7 +6,7 @@ import math
 import numbers
 import os
 import reprlib
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any
 
@@ -220,14 +220,26 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
                 raise ValueError(f"{error}\n{HOW_TO_MISS}") from error
             raise
     rows = checked[0] if y else checked
-    check_feature_range(rows)
+    check_feature_range(rows, lambda: names_of_features(model) if encoding is None else encoding.matrix_names)
     return checked
 
 
-def check_feature_range(rows: Any) -> None:
+def check_feature_range(rows: Any, names: Callable[[], Sequence[str]]) -> None:
+    """ValueError for rows (n, d) with a value that is too large to compute with, which names its feature."""
     largest = largest_size(rows)
-    if largest > LARGEST_FEATURE:
-        raise ValueError(f"X has a value of size {largest:.3g}; scale the features to at most {LARGEST_FEATURE:g}.")
+    if largest <= LARGEST_FEATURE:
+        return
+    place = ""
+    if not sparse.issparse(rows):
+        row, column = np.unravel_index(np.argmax(np.abs(rows)), rows.shape)
+        place = f", of {names()[column]} in row {row}"
+    raise ValueError(f"X has a value of size {largest:.3g}{place}; scale the features to at most {LARGEST_FEATURE:g}.")
+
+
+def names_of_features(model: Any) -> list[str]:
+    """As messages have them: of a data frame in quotation marks, else by their numbers."""
+    names = getattr(model, "feature_names_in_", None)
+    return [f"feature {j}" for j in range(model.n_features_in_)] if names is None else [repr(name) for name in names]
 
 
 def _is_checked(model: Any, X: Any) -> bool:

@@ -18,3 +18,12 @@ def rows_of(model, column):
     values = model.history_[column]
     chosen = values != "" if values.dtype.kind == "U" else np.isfinite(values)
     return {name: array[chosen] for name, array in model.history_.items()}
+
+
+def warnings_of(model, X, y):
+    """Texts of the warnings of a fit, which all are of convergence."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    assert all(issubclass(warning.category, ConvergenceWarning) for warning in caught)
+    return [str(warning.message) for warning in caught]

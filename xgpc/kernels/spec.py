@@ -310,6 +310,7 @@ class KernelSpec:
     theta : (n_theta,) logarithms of the free parameters, as in scikit-learn
     bounds : (n_theta, 2) their bounds
     names : n_theta names, those of several elements with an index
+    features : n_theta numbers of the features that elements belong to, None of others
 
     Raises
     ------
@@ -341,6 +342,8 @@ class KernelSpec:
         free = [parameter for parameter in kernel.hyperparameters if not parameter.fixed]
         self.bounds = np.log(np.vstack([p.bounds for p in free])) if free else np.empty((0, 2))
         self.names = [f"{p.name}[{i}]" if p.n_elements > 1 else p.name for p in free for i in range(p.n_elements)]
+        # No other parameter has several elements.
+        self.features = [i if p.n_elements > 1 else None for p in free for i in range(p.n_elements)]
 
     @property
     def factors(self) -> list[tuple[int, Leaf]]:

@@ -14,9 +14,9 @@ from ..inference.ascent import coordinate_ascent, tolerance_unit, update
 from ..inference.history import History
 from ..inference.mini_batch import learning_rate_schedule
 from ..inference.starts import starting_posterior
-from ..kernels.spec import KernelSpec
 from ..rows.deadline import OutOfTime, during
 from .inducing import with_more_points
+from .messages import more_iterations
 from .profile import Options, Outcome
 from .progress import Milestone, Progress
 from .schemes import SCHEMES
@@ -46,13 +46,6 @@ GROWING_ITERATIONS = 30
 MAX_MOVING = 256
 ROWS_PER_FIXED_POINT = 10
 MIN_ITERATIONS = 4
-
-# A kernel parameter this near to the logarithm of a bound has run to it.
-AT_BOUND = 1e-3
-# Parameters at their bounds that a warning names.
-LISTED = 5
-# A learned bound this near to n log(1 / 2) has found nothing.
-NO_GAIN = 0.999
 
 Scheme = Callable[..., Outcome]
 Sizes = str | None | Sequence[int]
@@ -92,45 +85,6 @@ def subset_sizes(n_rows: int, n_inducing: int, sizes: Sizes) -> list[int]:
         schedule.append(size)
         size *= GROWTH
     return [*schedule, min(n_rows, LAST_ROWS)]
-
-
-def parameters_at_bounds(specs: Sequence[KernelSpec]) -> list[str]:
-    """One message on the kernel parameters, of each latent function, that have run to their bounds, if any have."""
-    found = []
-    for c, spec in enumerate(specs):
-        whose = f"class {c}: " if len(specs) > 1 else ""
-        for name, value, (low, high) in zip(spec.names, spec.theta, spec.bounds, strict=True):
-            for side, bound in (("lower", low), ("upper", high)):
-                if low < high and abs(value - bound) < AT_BOUND:
-                    found.append(f"{whose}{name} = {np.exp(value):.4g} is at its {side} bound")
-    if not found:
-        return []
-    more = f"; and {len(found) - LISTED} more" if len(found) > LISTED else ""
-    return [
-        f"Kernel parameters have run to their bounds: {'; '.join(found[:LISTED])}{more}. The data may not determine "
-        "them: widen their bounds, or fix them. A length scale at its upper bound belongs to a feature that could be "
-        "dropped; a variance there tells of classes that separate."
-    ]
-
-
-def more_iterations(problem: str) -> str:
-    """A message on what has not converged."""
-    return f"{problem}. The fit can be used; raise max_iter for a higher bound, or tol."
-
-
-def ended_early(reason: str, cuts: Sequence[str]) -> str:
-    """A message on what there was no time for."""
-    return f"{reason} left no time for {', '.join(cuts)}. The fit can be used; more time may give a higher bound."
-
-
-def no_gain(elbo: float, guessing: float) -> list[str]:
-    """A message on a learned bound that is no better than that of guessing, if it is not."""
-    if elbo > NO_GAIN * guessing:
-        return []
-    return [
-        f"The bound, {elbo:.5g}, is no better than that of guessing, {guessing:.5g}. Where the features tell the "
-        "classes apart, start the kernel's length scales near the features' spread, or scale the features."
-    ]
 
 
 def growing_size(n_rows: int, n_inducing: int, sizes: Sizes) -> int:

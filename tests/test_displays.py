@@ -1,0 +1,213 @@
+"""Displays: the numbers that they show, by hand, and that they draw."""
+
+import io
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from scipy.stats import binomtest
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+from xgpc import GPClassifier
+from xgpc.pictures.base import COLOURS
+from xgpc.pictures.calibration import SHARES, equal_mass_bins
+from xgpc.plotting import (
+    CoverageDisplay,
+    DecisionBoundaryDisplay,
+    ImportanceDisplay,
+    LearningDisplay,
+    ReliabilityDisplay,
+)
+
+
+@pytest.fixture(scope="module")
+def iris():
+    data = load_iris(as_frame=True)
+    return data.data, data.target_names[data.target]
+
+
+@pytest.fixture(scope="module")
+def model(iris):
+    return GPClassifier(n_inducing=10, max_iter=30, tol=1e-2, random_state=0).fit(*iris)
+
+
+def drawn(display):
+    assert display.ax_.figure is display.figure_
+    file = io.BytesIO()
+    display.figure_.savefig(file, dpi=40)
+    assert file.getbuffer().nbytes > 1000
+    assert display._repr_png_().startswith(b"\x89PNG")
+    return display
+
+
+def legend(display):
+    return [text.get_text() for text in display.ax_.get_legend().get_texts()]
+
+
+# Decision boundaries.
+
+
+def test_the_boundary_of_three_classes_has_their_colours_points_and_lines(iris, model):
+    X, y = iris
+    display = drawn(DecisionBoundaryDisplay.from_estimator(model, X, y, features=(2, 3)))
+    assert legend(display) == ["setosa", "versicolor", "virginica", "Inducing points"]
+    assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("petal length (cm)", "petal width (cm)")
+    # What it keeps is what the model says, with the other features at their medians.
+    rows = np.tile(X.median().to_numpy(), (3, 1))
+    rows[:, 2], rows[:, 3] = display.x[[5, 60, 100]], display.y[[7, 50, 110]]
+    expected = model.predict_proba(pd.DataFrame(rows, columns=X.columns))
+    np.testing.assert_allclose(display.probability[[7, 50, 110], [5, 60, 100]], expected, atol=1e-12)
+    # The background: white where classes are equally probable, towards the colour of the most probable one elsewhere.
+    (image,) = display.ax_.images
+    colour = np.asarray(image.get_array())[7, 5]
+    c = int(np.argmax(expected[0]))
+    mix = 0.55 * (3.0 * expected[0, c] - 1.0) / 2.0
+    full = np.array([int(COLOURS[c][k : k + 2], 16) for k in (1, 3, 5)]) / 255.0
+    np.testing.assert_allclose(colour, 1.0 - mix * (1.0 - full), atol=1e-6)
+    points = {c.get_label(): c for c in display.ax_.collections if not c.get_label().startswith("_")}
+    assert to_hex(points["virginica"].get_facecolor()[0]).upper() == COLOURS[2]
+    np.testing.assert_array_equal(points["setosa"].get_offsets(), X.to_numpy()[y == "setosa"][:, [2, 3]])
+
+
+def test_the_boundary_of_kernels_for_each_class_and_of_other_classifiers(iris):
+    X, y = iris
+    own = GPClassifier(n_inducing=6, share="none", optimizer=None, random_state=0).fit(X, y)
+    display = drawn(DecisionBoundaryDisplay.from_estimator(own, X, y))
+    assert display.inducing_points.shape == (18, 2)
+    other = LogisticRegression(max_iter=500).fit(X.to_numpy(), y)
+    ax = Figure().subplots()
+    display = drawn(DecisionBoundaryDisplay.from_estimator(other, X.to_numpy(), y, ax=ax))
+    assert display.ax_ is ax
+    assert legend(display) == ["setosa", "versicolor", "virginica"]
+    # Drawn once more, elsewhere.
+    assert drawn(display.plot()).ax_ is not ax
+
+
+def test_labels_that_the_model_does_not_know_are_refused(iris, model):
+    X, y = iris
+    y = y.copy()
+    y[3] = "rosa"
+    for call in (DecisionBoundaryDisplay, ReliabilityDisplay, CoverageDisplay):
+        with pytest.raises(ValueError, match=r"labels \['rosa'\] that are not among the model's classes"):
+            call.from_estimator(model, X, y)
+
+
+# Calibration.
+
+
+def test_bins_have_equal_numbers_of_rows_and_wilson_intervals():
+    random = np.random.default_rng(0)
+    p = random.random(1003)
+    outcome = random.random(1003) < p
+    bins = equal_mass_bins(outcome, p)
+    assert bins.rows.sum() == 1003
+    assert set(bins.rows) <= {100, 101}
+    order = np.argsort(p)[: bins.rows[0]]
+    assert bins.mean[0] == pytest.approx(p[order].mean())
+    assert bins.frequency[0] == pytest.approx(outcome[order].mean())
+    assert np.all((bins.low <= bins.frequency) & (bins.frequency <= bins.high))
+    # (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4 n^2)) / (1 + z^2 / n), Wilson's formula.
+    n, f, z = bins.rows, bins.frequency, 1.959963984540054
+    half = z * np.sqrt(f * (1.0 - f) / n + z**2 / (4.0 * n**2))
+    np.testing.assert_allclose(bins.low, (f + z**2 / (2 * n) - half) / (1 + z**2 / n), atol=1e-12)
+    np.testing.assert_allclose(bins.high, (f + z**2 / (2 * n) + half) / (1 + z**2 / n), atol=1e-12)
+
+
+def test_rows_of_equal_probability_stay_in_one_bin():
+    p, y = [0.2] * 7 + [0.9] * 3, [0, 0, 1, 0, 0, 0, 0, 1, 1, 0]
+    bins = equal_mass_bins(y, p)
+    np.testing.assert_allclose(bins.mean, [0.2, 0.9])
+    np.testing.assert_allclose(bins.frequency, [1 / 7, 2 / 3])
+    assert bins.rows.tolist() == [7, 3]
+    assert bins.low[0] == binomtest(1, 7).proportion_ci(method="wilson").low
+    one = equal_mass_bins([1], [0.3])
+    assert one.rows.tolist() == [1]
+    with pytest.raises(ValueError, match="n_bins must be a positive integer; got 0"):
+        equal_mass_bins(y, p, 0)
+
+
+def test_reliability_of_several_models_and_of_several_classes(iris, model):
+    X, y = iris
+    other = LogisticRegression(max_iter=500).fit(X, y)
+    display = drawn(ReliabilityDisplay.from_estimator({"GP": model, "linear": other}, X, y, n_bins=4))
+    assert legend(display) == ["GP", "linear"]
+    assert display.ax_.get_xlabel() == "Predicted probability of the predicted class"
+    proba = model.predict_proba(X)
+    right = model.predict(X) == y
+    np.testing.assert_allclose(display.bins["GP"].mean, equal_mass_bins(right, proba.max(axis=1), 4).mean)
+    one = drawn(ReliabilityDisplay.from_estimator(model, X, y, label="virginica"))
+    assert one.ax_.get_xlabel() == "Predicted probability of virginica"
+    expected = equal_mass_bins(y == "virginica", proba[:, 2])
+    np.testing.assert_array_equal(one.bins["GPClassifier"].frequency, expected.frequency)
+    with pytest.raises(ValueError, match="label must be one of"):
+        ReliabilityDisplay.from_estimator(model, X, y, label="rosa")
+    alone = drawn(ReliabilityDisplay.from_predictions(y == "virginica", proba[:, 2]))
+    assert alone.ax_.get_legend() is None
+
+
+def test_coverage_is_the_error_among_the_most_certain(iris, model):
+    X, y = iris
+    display = drawn(CoverageDisplay.from_estimator(model, X, y))
+    assert legend(display) == ["GPClassifier", "expected"]
+    (one,) = display.coverage.values()
+    assert one.error[-1] == pytest.approx(np.mean(model.predict(X) != y))
+    assert one.expected[-1] == pytest.approx(np.mean(1.0 - model.predict_proba(X).max(axis=1)))
+    p = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.5, 0.5]])
+    display = drawn(CoverageDisplay.from_predictions([1, 1, 1, 0], p))
+    (one,) = display.coverage.values()
+    at = [int(np.argmin(np.abs(SHARES - share))) for share in (0.25, 0.5, 0.74, 1.0)]
+    np.testing.assert_allclose(one.error[at], [1.0, 0.5, 1 / 3, 0.25])
+    np.testing.assert_allclose(one.expected[at], [0.1, 0.15, 0.7 / 3, 1.2 / 4])
+    assert np.all(np.diff(one.expected) >= -1e-12)
+
+
+# Fits.
+
+
+def test_learning_is_drawn_stage_by_stage():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(600, 2))
+    y = np.sin(3.0 * X[:, 0]) > X[:, 1]
+    model = GPClassifier(n_inducing=16, n_neighbors=0, subset_sizes=[100, 600], max_iter=20, tol=1e-3, random_state=0)
+    display = drawn(LearningDisplay.from_estimator(model.fit(X, y)))
+    assert legend(display) == ["100 rows, 16 inducing points", "600 rows, 16 inducing points"]
+    for line, n in zip(display.ax_.lines, (100, 600), strict=True):
+        here = model.history_["n_rows"] == n
+        values = model.history_["elbo"][here & np.isfinite(model.history_["elbo"])] / n
+        assert line.get_ydata()[-1] == pytest.approx(values.max())
+        assert np.all(np.diff(line.get_ydata()) >= 0.0)
+    with pytest.raises(ValueError, match=r"history lacks \['n_rows', 'n_inducing'\]"):
+        LearningDisplay({"seconds": np.zeros(1), "elbo": np.zeros(1)})
+
+
+def test_importances_are_bars_by_name_the_largest_on_top(iris, model):
+    display = drawn(ImportanceDisplay.from_estimator(model, n_features=3))
+    order = np.argsort(-model.feature_importances_)[:3]
+    assert [text.get_text() for text in display.ax_.get_yticklabels()] == iris[0].columns[order[::-1]].tolist()
+    widths = [bar.get_width() for bar in display.ax_.patches]
+    np.testing.assert_array_equal(widths, model.feature_importances_[order[::-1]])
+    named = ImportanceDisplay.from_estimator(model, names=list("abcd"))
+    assert named.names == list("abcd")
+    with pytest.raises(ValueError, match="names must be as many as importances, 4; got 2"):
+        ImportanceDisplay.from_estimator(model, names=["a", "b"])
+
+
+def test_displays_without_matplotlib_say_how_to_get_it(monkeypatch, iris, model):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    for call in (
+        lambda: DecisionBoundaryDisplay.from_estimator(model, *iris),
+        lambda: ReliabilityDisplay.from_estimator(model, *iris),
+        lambda: CoverageDisplay.from_estimator(model, *iris),
+        lambda: LearningDisplay.from_estimator(model),
+        lambda: ImportanceDisplay.from_estimator(model),
+    ):
+        with pytest.raises(ImportError, match=r"pip install 'xgpc\[plot\]'"):
+            call()
+
+
+def test_displays_that_were_not_drawn_show_nothing():
+    assert ImportanceDisplay(np.ones(1), ["a"])._repr_png_() is None

@@ -1,0 +1,132 @@
+"""What users are told of a fit: parameters at their bounds, by the names of features; and what nobody need be told."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_array
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.fits import warnings_of
+from support.reference import moons, ringnorm, twonorm
+
+from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.gibbs import GibbsClassifier
+from xgpc.kernels import spec as kernels
+from xgpc.kernels.spec import KernelSpec
+from xgpc.learning import stages
+from xgpc.learning.inducing import FIRST_INDUCING
+from xgpc.learning.messages import more_iterations, parameters_at_bounds
+
+NO_CLASS, FOUR = [], [f"feature {j}" for j in range(4)]
+
+
+def test_parameters_at_their_bounds_are_named():
+    kernel = ConstantKernel(2.0, (0.5, 2.0)) * RBF(
+        [1.0, 1.5, 3.0, 7.0], [(0.1, 9.0), (0.1, 9.0), (3.0, 9.0), (0.1, 7.0)]
+    )
+    (message,) = parameters_at_bounds([KernelSpec(kernel, 4)], NO_CLASS, FOUR, np.ones(4))
+    assert message.startswith(
+        "Kernel parameters have run to their bounds: k1__constant_value = 2 is at its upper bound; "
+        "k2__length_scale[2] = 3 is at its lower bound (feature 2); "
+        "k2__length_scale[3] = 7 is at its upper bound (feature 3). "
+    )
+    # Not free, or where its bounds leave no choice.
+    none = KernelSpec(ConstantKernel(2.0, "fixed") * RBF(1.0, (1.0, 1.0)), 4)
+    assert parameters_at_bounds([none], NO_CLASS, FOUR, np.ones(4)) == []
+
+
+def test_features_that_their_length_scales_switch_off_are_told_apart_and_named():
+    kernel = RBF([1.0, 100.0, 100.0], (1e-2, 100.0))
+    spec = KernelSpec(kernel, 3)
+    # Of the last feature that is no more than its rows are apart.
+    spread = np.array([1.0, 0.3, 40.0])
+    off, other = parameters_at_bounds([spec], NO_CLASS, ["'a'", "'worst area'", "'c'"], spread)
+    assert off == (
+        "The length scale of 'worst area' (length_scale[1] = 100) is at its upper bound: the feature is irrelevant; "
+        "drop it or ignore this."
+    )
+    assert "length_scale[2] = 100 is at its upper bound ('c')" in other
+    both, _ = parameters_at_bounds([spec, spec], ["'no'", "'yes'"], FOUR, spread)
+    assert "class 'no': length scale of feature 1 (length_scale[1] = 100); class 'yes': length scale" in both
+
+
+def test_a_fit_names_the_columns_of_a_data_frame():
+    rng = np.random.default_rng(0)
+    # The second feature says nothing: each row is there with both of its values.
+    signal = np.tile(rng.normal(size=100), 2)
+    frame = pd.DataFrame({"signal": signal, "worst area": np.repeat([-1.0, 1.0], 100)})
+    y = np.sin(2.0 * signal) + 0.3 * np.tile(rng.normal(size=100), 2) > 0.0
+    kernel = ConstantKernel(2.0) * RBF([1.0, 1.0], (1e-2, 50.0))
+    [message] = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), frame, y)
+    assert message.startswith("The length scale of 'worst area' (k2__length_scale[1] = 50) is at its upper bound")
+    [message] = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), frame.to_numpy(), y)
+    assert message.startswith("The length scale of feature 1 (k2__length_scale[1] = 50)")
+
+
+def test_more_iterations_are_advised_where_they_help():
+    assert "raise max_iter for a higher bound" in more_iterations("max_iter=3 was reached before tol=0.1")
+    said = more_iterations("the optimizer's line search failed after 12 iterations")
+    assert "max_iter" not in said
+    assert "raise tol" in said
+
+
+def test_bounds_that_the_fit_chose_itself_are_nobodys_concern(monkeypatch):
+    monkeypatch.setattr(kernels, "VARIANCE_BOUNDS", (1e-2, 50.0))
+    X = np.linspace(-3.0, 3.0, 60)[:, None]
+    model = GPClassifier(random_state=0)
+    assert warnings_of(model, X, X[:, 0] > 0.05) == []
+    assert model.kernel_.k1.constant_value == pytest.approx(50.0)
+
+
+def test_parameters_of_no_kernel_cannot_be_set():
+    for model in (GPClassifier(), GibbsClassifier()):
+        with pytest.raises(ValueError, match=r"k2__length_scale cannot be set: kernel is None, .* Give one first"):
+            model.set_params(n_jobs=2, kernel__k2__length_scale=2.0)
+        assert model.n_jobs is None
+        model.set_params(kernel=ConstantKernel() * RBF(), kernel__k2__length_scale=2.0)
+        assert model.kernel.k2.length_scale == 2.0
+        assert model.set_params(kernel=None).kernel is None
+
+
+def test_one_warning_names_the_parameters_that_ran_to_their_bounds_and_what_to_do():
+    X, y = twonorm(300, np.random.default_rng(0))
+    kernel = ConstantKernel(2.0, (1.9, 2.1)) * RBF(np.ones(4), [*[(1e-2, 1e2)] * 3, (0.9, 1.1)])
+    [message] = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), X[:, :4], y)
+    for text in ("k1__constant_value = 2.1 is at its upper bound", "k2__length_scale[3] = 1.1 is at its upper bound"):
+        assert text in message
+    assert "k2__length_scale[0]" not in message
+    assert "widen their bounds, or fix them" in message
+
+
+def test_no_more_parameters_are_named_than_one_can_read():
+    X, y = twonorm(200, np.random.default_rng(0))
+    kernel = ConstantKernel(2.0) * RBF(np.full(20, 3.0), (2.9, 3.1))
+    [message] = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), X, y)
+    named = message.count("bound (")
+    assert f"and {20 - named} more" in message
+    assert 1 <= named <= 10
+
+
+def test_no_warning_without_a_reason():
+    X, y = moons()
+    kernel = ConstantKernel(2.0, (1.9, 2.1)) * RBF(1.0, (0.99, 1.01))
+    assert warnings_of(GPClassifier(random_state=0), X, y) == []
+    assert warnings_of(GPClassifier(kernel, optimizer=None, random_state=0), X, y) == []
+
+
+def test_a_warning_speaks_of_the_parameters_that_were_given(monkeypatch):
+    monkeypatch.setattr(stages, "MAX_MOVING", FIRST_INDUCING)
+    monkeypatch.setattr(stages, "GROWING_ITERATIONS", 4)
+    messages = warnings_of(GPClassifier(max_iter=300, random_state=0), *ringnorm(800, np.random.default_rng(0)))
+    assert [message for message in messages if "max_iter=" in message and "max_iter=300" not in message] == []
+
+
+def test_a_value_that_is_too_large_is_named_by_its_feature_and_row():
+    X, y = moons(20)
+    X[3, 1] = -1e150
+    with pytest.raises(ValueError, match=r"X has a value of size 1e\+150, of feature 1 in row 3; scale the features"):
+        GPClassifier().fit(X, y)
+    frame = pd.DataFrame(X, columns=["a", "worst area"])
+    with pytest.raises(ValueError, match=r"size .*, of 'worst area' in row 3; scale"):
+        GPClassifier().fit(frame, y)
+    with pytest.raises(ValueError, match=r"X has a value of size 1e\+150; scale"):
+        BayesianLinearClassifier().fit(csr_array(X), y)

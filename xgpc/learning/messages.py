@@ -1,0 +1,88 @@
+"""What users are told of a fit that they can do something about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..kernels.spec import KernelSpec
+
+# A kernel parameter this near to the logarithm of a bound has run to it.
+AT_BOUND = 1e-3
+# Parameters at their bounds that a warning names.
+LISTED = 5
+# A learned bound this near to n log(1 / 2) has found nothing.
+NO_GAIN = 0.999
+# A length scale of so many standard deviations of its feature has switched it off: RBF correlations of rows that are
+# four of them apart are .99 and more.
+SWITCHED_OFF = 30.0
+
+
+def parameters_at_bounds(
+    specs: Sequence[KernelSpec], classes: Sequence[str], features: Sequence[str], spread: np.ndarray
+) -> list[str]:
+    """Messages on the kernel parameters that have run to their bounds: features that do not matter, and others.
+
+    Parameters
+    ----------
+    specs : the learned kernel, or one for each class
+    classes, features : their names, as messages have them
+    spread : (d,) standard deviations of the features
+    """
+    irrelevant, others = [], []
+    for c, spec in enumerate(specs):
+        whose = f"class {classes[c]}: " if len(specs) > 1 else ""
+        for name, j, value, (low, high) in zip(spec.names, spec.features, spec.theta, spec.bounds, strict=True):
+            side = "lower" if abs(value - low) < AT_BOUND else "upper"
+            if low >= high or min(abs(value - low), abs(value - high)) >= AT_BOUND:
+                continue
+            parameter = f"{name} = {np.exp(value):.4g}"
+            if j is not None and side == "upper" and np.exp(value) > SWITCHED_OFF * spread[j]:
+                irrelevant.append(f"{whose}length scale of {features[j]} ({parameter})")
+            else:
+                of_feature = "" if j is None else f" ({features[j]})"
+                others.append(f"{whose}{parameter} is at its {side} bound{of_feature}")
+    messages = []
+    if len(irrelevant) == 1:
+        messages.append(
+            f"The {irrelevant[0]} is at its upper bound: the feature is irrelevant; drop it or ignore this."
+        )
+    elif irrelevant:
+        messages.append(
+            f"Length scales are at their upper bounds: {_listed(irrelevant)}. The features are irrelevant; drop them "
+            "or ignore this."
+        )
+    if others:
+        messages.append(
+            f"Kernel parameters have run to their bounds: {_listed(others)}. The data may not determine them: widen "
+            "their bounds, or fix them. A variance at its upper bound tells of classes that separate."
+        )
+    return messages
+
+
+def _listed(found: Sequence[str]) -> str:
+    more = f"; and {len(found) - LISTED} more" if len(found) > LISTED else ""
+    return "; ".join(found[:LISTED]) + more
+
+
+def more_iterations(problem: str) -> str:
+    """A message on what has not converged: by the limit of iterations, which the problem then names, or by rounding."""
+    if "max_iter" in problem:
+        return f"{problem}. The fit can be used; raise max_iter for a higher bound, or tol."
+    return f"{problem}. The fit can be used; more iterations are no help: raise tol, or scale the features."
+
+
+def ended_early(reason: str, cuts: Sequence[str]) -> str:
+    """A message on what there was no time for."""
+    return f"{reason} left no time for {', '.join(cuts)}. The fit can be used; more time may give a higher bound."
+
+
+def no_gain(elbo: float, guessing: float) -> list[str]:
+    """A message on a learned bound that is no better than that of guessing, if it is not."""
+    if elbo > NO_GAIN * guessing:
+        return []
+    return [
+        f"The bound, {elbo:.5g}, is no better than that of guessing, {guessing:.5g}. Where the features tell the "
+        "classes apart, start the kernel's length scales near the features' spread, or scale the features."
+    ]

@@ -1,0 +1,1 @@
+"""Displays: what is drawn, and how."""

@@ -1,0 +1,78 @@
+"""What displays share: axes, colours, names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, told apart with any colour vision: blue and orange first, which differ in print, too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6A00", "#4D4D4D")
+MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
+NO_NAMES = "X does not have valid feature names"
+
+
+def new_axes(width: float = 6.0, height: float = 5.0) -> Axes:
+    """Axes of a figure of their own, in inches."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("Plotting needs matplotlib: pip install 'xgpc[plot]'") from None
+    return Figure(figsize=(width, height), layout="constrained").subplots()
+
+
+class Display:
+    """What can be drawn.
+
+    Attributes
+    ----------
+    ax_ : matplotlib.axes.Axes, once it is drawn
+    figure_ : matplotlib.figure.Figure
+    """
+
+    ax_: Axes
+    figure_: Figure
+
+    def _on(self, ax: Axes | None, width: float = 6.0, height: float = 5.0) -> Axes:
+        """Where to draw: the axes given, or new ones."""
+        self.ax_ = new_axes(width, height) if ax is None else ax
+        # Or a part of one, which matplotlib's types tell apart.
+        figure: Any = self.ax_.figure
+        self.figure_ = figure
+        return self.ax_
+
+    def _repr_png_(self) -> bytes | None:
+        """What notebooks show, once it is drawn."""
+        if not hasattr(self, "figure_"):
+            return None
+        from io import BytesIO
+
+        file = BytesIO()
+        self.figure_.savefig(file, format="png")
+        return file.getvalue()
+
+
+def feature_names(model: Any, X: Any, n_features: int) -> list[str]:
+    """Those of a data frame, of the fit, or "Feature 0" and so on."""
+    names = getattr(X, "columns", None)
+    names = getattr(model, "feature_names_in_", None) if names is None else names
+    return [f"Feature {j}" for j in range(n_features)] if names is None else [str(name) for name in names]
+
+
+def styled(kwargs: dict[str, Any] | None, **defaults: Any) -> dict[str, Any]:
+    """What a user gives goes before the defaults."""
+    return {**defaults, **(kwargs or {})}
+
+
+def class_codes(model: Any, y: Any) -> np.ndarray:
+    """Positions (n,) of labels in ``classes_``; ValueError for unknown ones."""
+    y = np.asarray(y)
+    classes = np.asarray(model.classes_)
+    unknown = sorted(set(np.unique(y).tolist()) - set(classes.tolist()), key=str)
+    if unknown:
+        raise ValueError(f"y has labels {unknown} that are not among the model's classes {classes.tolist()}.")
+    return np.searchsorted(classes, y)

@@ -1,0 +1,207 @@
+"""Classes over two features: where they meet, how sure the model is, the data and the inducing points."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .base import COLOURS, MARKERS, NO_NAMES, Display, class_codes, feature_names, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Points along each axis of the picture at which probabilities are evaluated.
+GRID = 120
+# Contours of two classes that are drawn as lines; the middle one separates the predictions.
+LINES = {0.1: ":", 0.5: "-", 0.9: ":"}
+# Blue and orange behind the points, lighter; translucent colours would show seams between the bands.
+SHADES = ("#7AB3D5", "white", "#E9A87A")
+# How much of a class's colour the background has where the class is certain.
+STRENGTH = 0.55
+
+
+def decision_contours(
+    model: Any, X: Any, y: ArrayLike, features: tuple[int, int] = (0, 1), ax: Axes | None = None
+) -> Axes:
+    """Probabilities of the classes over two features, with the data and the inducing points.
+
+    ``DecisionBoundaryDisplay.from_estimator(...).ax_``; see there.
+    """
+    return DecisionBoundaryDisplay.from_estimator(model, X, y, features=features, ax=ax).ax_
+
+
+class DecisionBoundaryDisplay(Display):
+    """Probabilities of the classes over two features, with the data and the inducing points.
+
+    Of two classes bands show the probability of the second, and lines where it is .1, .5 and .9. Of more the colour is
+    that of the most probable class, paler the less probable it is, and lines separate the predictions.
+
+    Parameters
+    ----------
+    x, y : (r,) and (s,) arrays
+        Values of the two features.
+    probability : (s, r, C) array
+        Of the classes, at each of them.
+    classes : sequence of C labels
+    names : pair of str, of the features
+    points : (n, 2) array, the rows' values of the features
+    codes : (n,) array, positions of the rows' labels in ``classes``
+    inducing_points : (m, 2) array or None
+
+    Attributes
+    ----------
+    ax_, figure_ : what was drawn on
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from xgpc import GPClassifier
+    >>> from xgpc.plotting import DecisionBoundaryDisplay
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> model = GPClassifier(random_state=0).fit(X, y)
+    >>> display = DecisionBoundaryDisplay.from_estimator(model, X, y)
+    """
+
+    def __init__(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        probability: np.ndarray,
+        *,
+        classes: Any,
+        names: tuple[str, str],
+        points: np.ndarray,
+        codes: np.ndarray,
+        inducing_points: np.ndarray | None = None,
+    ) -> None:
+        self.x, self.y, self.probability = x, y, probability
+        self.classes, self.names = classes, names
+        self.points, self.codes, self.inducing_points = points, codes, inducing_points
+
+    @classmethod
+    def from_estimator(
+        cls, model: Any, X: Any, y: ArrayLike, *, features: tuple[int, int] = (0, 1), ax: Axes | None = None
+    ) -> Self:
+        """Evaluate and draw.
+
+        Parameters
+        ----------
+        model : GPClassifier, or another fitted scikit-learn classifier with ``predict_proba``
+            Inducing points are drawn if it has ``inducing_points_``.
+        X : (n, d) array or data frame
+        y : (n,) array of labels
+        features : pair of int, default=(0, 1)
+            Columns of X along the horizontal and the vertical axis. The others, if any, are held at their medians; data
+            and inducing points are then projections.
+        ax : matplotlib.axes.Axes, default=None
+            Where to draw; None makes a new figure.
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        ValueError
+            If ``features`` are not two different columns of X, or y has other labels than the model.
+        """
+        rows = np.asarray(X, dtype=np.float64)
+        i, j = features
+        if i == j or not (0 <= i < rows.shape[1] and 0 <= j < rows.shape[1]):
+            raise ValueError(
+                f"features must be two different columns among 0 to {rows.shape[1] - 1}; got {features!r}."
+            )
+        codes = class_codes(model, y)
+        ax = new_axes() if ax is None else ax
+        names = feature_names(model, X, rows.shape[1])
+        inducing = getattr(model, "inducing_points_", None)
+        if inducing is not None:
+            inducing = inducing.reshape(-1, rows.shape[1])[:, [i, j]]
+        display = cls(
+            *_probabilities(model, rows, i, j),
+            classes=model.classes_,
+            names=(names[i], names[j]),
+            points=rows[:, [i, j]],
+            codes=codes,
+            inducing_points=inducing,
+        )
+        return display.plot(ax=ax)
+
+    def plot(self, *, ax: Axes | None = None) -> Self:
+        """Draw, on new axes if none are given."""
+        ax = self._on(ax)
+        if self.probability.shape[2] == 2:
+            self._draw_two(ax)
+        else:
+            self._draw_several(ax)
+        self._draw_points(ax)
+        ax.set(xlabel=self.names[0], ylabel=self.names[1])
+        ax.set(xlim=(self.x[0], self.x[-1]), ylim=(self.y[0], self.y[-1]))
+        ax.legend(loc="best")
+        return self
+
+    def _draw_two(self, ax: Axes) -> None:
+        from matplotlib.colors import LinearSegmentedColormap
+
+        second = self.probability[:, :, 1]
+        colours = LinearSegmentedColormap.from_list("classes", SHADES)
+        shades = ax.contourf(self.x, self.y, second, levels=np.linspace(0.0, 1.0, 21), cmap=colours)
+        crossed = [level for level in LINES if np.min(second) < level < np.max(second)]
+        if crossed:
+            styles = [LINES[level] for level in crossed]
+            lines = ax.contour(self.x, self.y, second, levels=crossed, colors="0.2", linestyles=styles, linewidths=1.0)
+            ax.clabel(lines, fmt="%.1f", fontsize="small")
+        label = f"Probability of {self.classes[1]!s}"
+        ax.figure.colorbar(shades, ax=ax, label=label, ticks=np.linspace(0.0, 1.0, 6))
+
+    def _draw_several(self, ax: Axes) -> None:
+        from matplotlib.colors import to_rgb
+
+        n_classes = self.probability.shape[2]
+        colours = np.array([to_rgb(_colour(c)) for c in range(n_classes)])
+        best = np.argmax(self.probability, axis=2)
+        # 0 where all classes are as probable, 1 where one is certain.
+        sure = (np.max(self.probability, axis=2) * n_classes - 1.0) / (n_classes - 1.0)
+        mix = STRENGTH * np.clip(sure, 0.0, 1.0)[:, :, None]
+        steps = self.x[1] - self.x[0], self.y[1] - self.y[0]
+        extent = (
+            self.x[0] - steps[0] / 2,
+            self.x[-1] + steps[0] / 2,
+            self.y[0] - steps[1] / 2,
+            self.y[-1] + steps[1] / 2,
+        )
+        ax.imshow(1.0 - mix * (1.0 - colours[best]), extent=extent, origin="lower", aspect="auto", zorder=0)
+        for c in range(n_classes):
+            others = np.max(np.delete(self.probability, c, axis=2), axis=2)
+            lead = self.probability[:, :, c] - others
+            if np.min(lead) < 0.0 < np.max(lead):
+                ax.contour(self.x, self.y, lead, levels=[0.0], colors="0.2", linewidths=1.0)
+
+    def _draw_points(self, ax: Axes) -> None:
+        """The rows, by their classes, and the inducing points, if there are any."""
+        for c, label in enumerate(self.classes):
+            rows = self.points[self.codes == c]
+            style = dict[str, Any](edgecolor="white", linewidth=0.5, color=_colour(c), marker=MARKERS[c % len(MARKERS)])
+            ax.scatter(rows[:, 0], rows[:, 1], s=22, label=str(label), **style)
+        if self.inducing_points is not None:
+            x, y = self.inducing_points.T
+            ax.scatter(x, y, s=70, color="white", marker="x", linewidth=3.4)
+            ax.scatter(x, y, s=52, color="black", marker="x", linewidth=1.6, label="Inducing points")
+
+
+def _colour(c: int) -> str:
+    return COLOURS[c % len(COLOURS)]
+
+
+def _probabilities(model: Any, X: np.ndarray, i: int, j: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Axes of features i and j, and the probabilities of the classes over them."""
+    low, high = np.min(X, axis=0), np.max(X, axis=0)
+    margin = np.where(high > low, 0.04 * (high - low), 0.5)
+    x_axis, y_axis = (np.linspace(low[k] - margin[k], high[k] + margin[k], GRID) for k in (i, j))
+    points = np.tile(np.median(X, axis=0), (GRID * GRID, 1))
+    points[:, i], points[:, j] = np.tile(x_axis, GRID), np.repeat(y_axis, GRID)
+    with warnings.catch_warnings():
+        # The columns of the grid are those of X, in their order; that they have no names is no mistake.
+        warnings.filterwarnings("ignore", NO_NAMES, UserWarning)
+        return x_axis, y_axis, model.predict_proba(points).reshape(GRID, GRID, -1)

@@ -232,7 +232,7 @@ def check_feature_range(rows: Any, names: Callable[[], Sequence[str]]) -> None:
     place = ""
     if not sparse.issparse(rows):
         row, column = np.unravel_index(np.argmax(np.abs(rows)), rows.shape)
-        place = f", of {names()[column]} in row {row}"
+        place = f", of {names()[int(column)]} in row {row}"
     raise ValueError(f"X has a value of size {largest:.3g}{place}; scale the features to at most {LARGEST_FEATURE:g}.")
 
 

@@ -8,9 +8,11 @@ import warnings
 import zipfile
 
 import numpy as np
+import pandas
 import pytest
 from numpy.testing import assert_array_equal
 from scipy.optimize import approx_fprime
+from scipy.sparse import csr_array
 from sklearn.datasets import load_iris, make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -213,3 +215,21 @@ def test_13_latent_means_variances_and_covariances_of_a_classifier():
     assert far_mean[0] == pytest.approx(0.0, abs=1e-12)
     assert far_variance[0] == pytest.approx(4.1, rel=1e-9)
     assert np.all(variance < far_variance[0])
+
+
+def test_14_sparse_rows_give_what_dense_ones_do():
+    rng = np.random.default_rng(0)
+    rows = np.where(rng.random((3000, 100)) < 0.02, 1.0, 0.0)
+    labels, sparse = rows[:, :40].sum(axis=1) > 1, csr_array(rows)
+    one, other = (quietly(small(max_iter=5), given, labels) for given in (sparse, rows))
+    np.testing.assert_allclose(one.predict_proba(sparse), other.predict_proba(rows), atol=1e-9)
+
+
+def test_15_a_table_with_text_categories_and_missing_numbers_is_fitted_as_it_is():
+    table = pandas.DataFrame({"town": pandas.Categorical(np.where(X[:, 0] > 0.5, "Rome", "Oslo")), "height": X[:, 1]})
+    table.loc[::7, "height"] = np.nan
+    model = quietly(small(), table, y)
+    assert model.score(table, y) > max(np.mean(y), 1.0 - np.mean(y)) + 0.2
+    # A town that no training row had is as far from either.
+    unseen = model.predict_latent(table.assign(town="Lima"))[1]
+    assert np.all(unseen > model.predict_latent(table)[1])

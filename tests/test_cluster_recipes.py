@@ -129,17 +129,19 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def mpi(folder):
-    """The recipe in three ranks."""
+def mpi(folder, ranks):
+    """The recipe in so many ranks."""
     pytest.importorskip("mpi4py")
     (folder / "driver.py").write_text(DRIVER)
     # That of the extra "test" is beside the interpreter, whether or not that folder is on the path.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    mpirun = [shutil.which("mpirun", path=path), "--oversubscribe", "-n", "3"]
+    mpirun = [shutil.which("mpirun", path=path), "--oversubscribe", "-n", ranks]
     driver, files = folder / "driver.py", sorted((folder / "rows").iterdir())
     command = [*mpirun, sys.executable, "-m", "mpi4py", driver, RECIPES / "mpi_recipe.py", "label"]
-    # Of one machine; root may start it.
-    settings = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    # Ranks that wait leave their core to the others; root may start it.
+    settings = dict.fromkeys(
+        ("OMPI_MCA_mpi_yield_when_idle", "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"
+    )
     return subprocess.run(
         [*map(str, [*command, folder / "model.npz", *files])],
         env={**os.environ, **settings}, timeout=SECONDS, capture_output=True, text=True,
@@ -147,7 +149,7 @@ def mpi(folder):
 
 
 def test_mpi(folder):
-    ended = mpi(folder)
+    ended = mpi(folder, ranks=3)
     assert ended.returncode == 0, ended.stderr
     X, y, _ = problem()
     assert_fit_of([(pd.DataFrame(X, columns=["east", "north"]), y)], folder / "model.npz")
@@ -158,7 +160,7 @@ def test_an_error_of_a_rank_ends_the_job(folder):
     table = pd.read_parquet(path)
     table.loc[1, "north"] = np.nan
     table.to_parquet(path)
-    ended = mpi(folder)
+    ended = mpi(folder, ranks=2)
     assert ended.returncode != 0
     assert "(partition 2 of the rows, counted from 0)" in ended.stderr
     assert not (folder / "model.npz").exists()

@@ -119,3 +119,11 @@ def test_errors_of_rows_come_from_other_processes_as_they_were():
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error) == "Row 3 of the batch has nan in column 1: features must be finite."
     assert (again.row, again.column, again.__notes__) == (3, 1, ["(partition 2)"])
+
+
+@pytest.mark.parametrize("options", [{"forgetting_factor": 0.5}, {"n_new_inducing": 3}])
+def test_a_first_batch_says_what_is_for_later_ones(options):
+    plain, told = model().partial_fit(X, CODES), model().partial_fit(X, CODES, **options)
+    assert np.array_equal(plain.predict_proba(X), told.predict_proba(X))
+    assert any(text.startswith("the first batch: nothing to forget") for text in told.history_["decision"])
+    assert "decision" not in plain.history_

@@ -206,7 +206,19 @@ def test_bad_values_of_a_parquet_file(tmp_path, capsys):
     table = pa.table({"a": [1.0, None, 2.0], "class": ["x", "y", "x"]})
     pq.write_table(table, path)
     assert main(["fit", str(path), "--target", "class", "--model", model]) == 2
-    assert "Row 1 of the batch has nan in column 0" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"{str(path)!r}, row 2, column 'a': nan: features must be finite" in error
+    assert "batch" not in error
+    late = {"a": np.arange(3.0), "class": ["x", None, "y"]}
+    pq.write_table(pa.table({name: [*values] * 30_000 for name, values in late.items()}).slice(2), path)
+    assert main(["fit", str(path), "--target", "class", "--model", model]) == 2
+    assert "row 3, column 'class': a missing label" in capsys.readouterr().err
+    numbers = np.zeros(70_000)
+    numbers[69_000] = np.inf
+    pq.write_table(pa.table({"b": np.zeros(70_000), "a": numbers, "class": ["x", "y"] * 35_000}), path)
+    assert main(["fit", str(path), "--target", "class", "--model", model]) == 2
+    assert "row 69001, column 'a': inf: features must be finite" in capsys.readouterr().err
+    pq.write_table(table, path)
     assert main(["fit", str(path), "--target", "z", "--model", model]) == 2
     error = capsys.readouterr().err
     assert "no columns ['z']" in error

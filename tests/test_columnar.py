@@ -94,7 +94,10 @@ def test_a_missing_label_or_feature_names_its_row(values):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"target": "z"}, r"no columns \['z'\]"),
+        ({"target": "z"}, r"no columns \['z'\];"),
+        ({"target": "clas"}, r"no columns \['clas'\] \(did you mean 'class'\?\)"),
+        ({"columns": ["A", "B"]}, r"\(did you mean 'a', 'b'\?\)"),
+        ({"columns": "ab"}, r"must be a list of names; got the text 'ab'"),
         ({"columns": ["a", "z"]}, r"no columns \['z'\]"),
         ({"columns": ["a", "a"]}, "none of them twice"),
         ({"columns": ["a", "class"], "target": "class"}, "none of them twice"),
@@ -139,13 +142,33 @@ def predicted(fit, data):
     return np.vstack(list(fit.predict_proba_batches(from_arrow(data, columns=["a", "b"]))))
 
 
-def test_predictions_of_other_columns_are_an_error():
+def test_rows_to_predict_have_their_columns_by_name(tmp_path):
     data, *_ = table()
     fit = GPClassifier(RBF(1.0), n_inducing=5, optimizer=None).fit_batches(
         from_arrow(data, target="class", columns=["a", "b"])
     )
-    with pytest.raises(ValueError, match="other feature names"):
-        list(fit.predict_proba_batches(from_arrow(data, columns=["b", "a"])))
+    pq.write_table(data, tmp_path / "rows.parquet")
+    expected = predicted(fit, data)
+    sources = [
+        from_arrow(data, columns=["b", "a"]),
+        from_arrow(data),
+        from_arrow(data, target="class"),
+        from_parquet(tmp_path / "rows.parquet"),
+    ]
+    for source in sources:
+        np.testing.assert_array_equal(np.vstack(list(fit.predict_proba_batches(source))), expected)
+    with pytest.raises(ValueError, match=r"no columns \['b'\].*they have \['a', 'class'\]"):
+        fit.predict_proba_batches(from_arrow(data.select(["a", "class"])))
+    with pytest.raises(ValueError, match="'b' is of type string"):
+        fit.predict_proba_batches(from_arrow(pa.table({"a": [1.0], "b": ["x"]})))
+
+
+def test_columns_that_are_not_named_by_the_model_are_all_features():
+    data, X, y, _ = table()
+    fit = GPClassifier(RBF(1.0), n_inducing=5, optimizer=None).fit(X, y)
+    assert predicted(fit, data).shape == (N, 2)
+    with pytest.raises(ValueError, match="'class' is of type string"):
+        list(fit.predict_proba_batches(from_arrow(data)))
 
 
 @pytest.mark.parametrize("kind", ["cut", "other"])
@@ -186,6 +209,26 @@ def test_files_of_numpy_of_other_lengths(tmp_path):
     np.save(tmp_path / "y.npy", np.zeros(3))
     with pytest.raises(ValueError, match=r"\[4, 3\] rows"):
         from_npy(tmp_path / "X.npy", tmp_path / "y.npy")
+
+
+def test_files_of_numpy_that_hold_something_else(tmp_path):
+    np.save(tmp_path / "X.npy", np.zeros((4, 2)))
+    np.save(tmp_path / "y.npy", np.zeros(4))
+    np.savez(tmp_path / "both.npz", X=np.zeros((4, 2)))
+    np.save(tmp_path / "number.npy", np.float64(3.0))
+    np.save(tmp_path / "objects.npy", np.array(["a", 1, "b", 2], dtype=object), allow_pickle=True)
+    (tmp_path / "text.npy").write_text("a,b")
+    for name, message in {
+        "both.npz": "is an archive of arrays",
+        "number.npy": r"has an array of shape \(\); X must have 2 dimensions",
+        "y.npy": r"has an array of shape \(4,\); X must have 2 dimensions",
+        "objects.npy": "has no array that can be mapped",
+        "text.npy": "has no array that can be mapped",
+    }.items():
+        with pytest.raises(ValueError, match=rf"{name}' {message}"):
+            from_npy(tmp_path / name, tmp_path / "y.npy")
+    with pytest.raises(ValueError, match=r"X.npy' has an array of shape \(4, 2\); y must have 1 dimension\."):
+        from_npy(tmp_path / "X.npy", tmp_path / "X.npy")
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch):

@@ -20,7 +20,7 @@ BATCH = {"X": X[SECOND], "y": y[SECOND]}
     [
         ({"y": np.full(60, 7)}, r"labels \[7\] that are not in classes_ \[0, 1\]"),
         ({"y": y[SECOND].astype(str)}, r"labels \['0', '1'\] that are not in"),
-        ({"y": np.array([0, "1"] * 30, dtype=object)}, r"labels \['1'\] that are not in"),
+        ({"y": np.array([0, "1"] * 30, dtype=object)}, r"an array of objects with labels such as 0 \(int\)"),
         ({"y": y[SECOND] + 0.5}, r"labels \[0.5, 1.5\] that are not in"),
         ({"y": y[SECOND][:-1]}, "inconsistent numbers of samples"),
         ({"X": X[SECOND][:, :1]}, "X has 1 features, but GPClassifier is expecting 2"),

@@ -193,6 +193,6 @@ class Checkpoint:
         return repr(os.fspath(self.path))
 
     def remove(self) -> None:
-        """After the fit; a file that cannot be removed is no reason to lose it."""
+        """After the fit; a file that cannot be removed is no reason to lose it. A symbolic link to it stays."""
         with suppress(OSError):
-            os.unlink(self.path)
+            os.unlink(os.path.realpath(self.path))

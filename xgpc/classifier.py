@@ -357,7 +357,8 @@ class GPClassifier(FittedInSteps):
         n_new_inducing : int, default=0
             At most so many rows of the batch become further inducing points, up to 2048 in all, drawn in proportion to
             their variance given the points so far: for streams that come to new places. The first call chooses its
-            points as ``fit`` does. Earlier rows count as independent of the new points' values given the old ones'.
+            points as ``fit`` does, and a ``decision`` says so. Earlier rows count as independent of the new points'
+            values given the old ones'.
 
         Returns
         -------
@@ -367,8 +368,8 @@ class GPClassifier(FittedInSteps):
         ------
         ValueError
             For bad data or parameters; with ``n_neighbors`` above 0, after a fit that took neighbours, and for
-            ``inducing_points="all"``, which need all rows; for ``class_weight="balanced"``. The estimator is then, as
-            after an interrupt, what it was before.
+            ``inducing_points="all"``, which need all rows; for ``class_weight="balanced"``; for a likelihood or bound
+            that was set since the first call. The estimator is then, as after an interrupt, what it was before.
 
         Warns
         -----
@@ -390,7 +391,9 @@ class GPClassifier(FittedInSteps):
             later._continued(X, y, sample_weight, classes, float(forgetting_factor), int(n_new_inducing))
         else:
             later.n_neighbors = 0
-            later._fitted(X, y, sample_weight, classes=classes)
+            is_asked = forgetting_factor != 1.0 or n_new_inducing
+            note = "the first batch: nothing to forget, and inducing points are chosen as fit does" if is_asked else ""
+            later._fitted(X, y, sample_weight, classes=classes, note=note)
         later.optimizer, later.batch_size, later.n_neighbors = self.optimizer, self.batch_size, self.n_neighbors
         self.__dict__ = later.__dict__
         return self

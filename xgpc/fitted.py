@@ -128,8 +128,8 @@ class PosteriorClassifier(LatentClassifier):
         ----------
         source : function, iterable, iterator or sequence
             As for ``fit_batches``, or an iterator, as it is read once. Batches are arrays X (r, d), or tuples that
-            begin with one. Files with other columns, or in another order, need ``columns`` of ``from_parquet``: the
-            names that the model was fitted to.
+            begin with one. Of ``from_parquet`` and ``from_arrow`` the columns that the model was fitted to are taken by
+            their names, if it has them; other columns do not matter.
 
         Returns
         -------
@@ -138,9 +138,12 @@ class PosteriorClassifier(LatentClassifier):
         Raises
         ------
         ValueError
-            For what is no source; from the iterator for a bad batch, which notes of the error name.
+            For what is no source, or lacks columns; from the iterator for a bad batch, which notes of the error name.
         """
         check_is_fitted(self)
+        names = columns_names(self)
+        if names is not None and hasattr(source, "with_features"):
+            source = source.with_features(names)
         return self._proba_batches(reading(source, again=False), names_of_source(source))
 
     def _proba_batches(self, read: Callable[[], Iterator[Any]], names: tuple[str, ...] | None) -> Iterator[np.ndarray]:

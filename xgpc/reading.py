@@ -13,11 +13,11 @@ from sklearn.utils.validation import _get_feature_names
 
 from .learning import stages
 from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, check_weight_range, largest_size
-from .rows.batches import HOW_TO_READ_AGAIN, BatchSource, Rows, in_blocks, read_ahead, reading
+from .rows.batches import HOW_TO_READ_AGAIN, BadRow, BatchSource, Rows, in_blocks, read_ahead, reading
 from .rows.draw import Draw, keys_from, seed_of_keys
 from .rows.source import NONE, RowSource
 from .rows.tables import Levels, columns_of, is_table, with_names
-from .validation import class_factors, missing_values, one_class_error, refuse_times
+from .validation import class_factors, missing_values, one_class_error, refuse_objects, refuse_rounded, refuse_times
 
 # Labels of a kind can be put in one order.
 NUMBERS, WORDS = "numbers", "text"
@@ -191,10 +191,11 @@ def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Colu
     )
     if not largest_size(rows) <= LARGEST_FEATURE:
         row, column = np.argwhere(~(np.abs(rows) <= LARGEST_FEATURE))[0]
-        raise ValueError(
-            f"Row {row} of the batch has {rows[row, column]} in column {column}: features must be finite, and of size "
-            f"{LARGEST_FEATURE:g} at most. Leave out such rows, or put in numbers."
+        advice = (
+            f": features must be finite, and of size {LARGEST_FEATURE:g} at most. Leave out such rows, or put in "
+            "numbers."
         )
+        raise BadRow(int(row), f"{rows[row, column]}", advice, int(column))
     own = names if found is None else tuple(str(name) for name in found)
     return Columns(rows.shape[1], own), rows
 
@@ -310,14 +311,13 @@ def checked_labels(y: Any, n_rows: int) -> np.ndarray:
         raise ValueError(f"y must have one label for each of the batch's {n_rows} rows; its shape is {labels.shape}.")
     missing = missing_values(labels)
     if len(missing):
-        raise ValueError(f"Row {missing[0]} of the batch has a missing label. Leave out rows without a label.")
+        raise BadRow(int(missing[0]), "a missing label", ". Leave out rows without a label.")
+    refuse_objects(labels)
     if labels.dtype.kind == "f":
         (broken,) = np.nonzero(labels != np.floor(labels))
         if len(broken):
-            raise ValueError(
-                f"Row {broken[0]} of the batch has the label {labels[broken[0]]}, which looks like a measurement: "
-                "classes are text or whole numbers."
-            )
+            advice = ", which looks like a measurement: classes are text or whole numbers."
+            raise BadRow(int(broken[0]), f"the label {labels[broken[0]]}", advice)
     return labels
 
 
@@ -340,8 +340,6 @@ def _checked_weights(weight: Any, n_rows: int) -> np.ndarray:
 
 
 def _kind(labels: np.ndarray) -> str:
-    if labels.dtype.kind == "O":
-        return WORDS if all(isinstance(label, str) for label in labels) else NUMBERS
     return NUMBERS if labels.dtype.kind in "biuf" else WORDS
 
 
@@ -384,6 +382,7 @@ class Labels:
     def classes(self) -> tuple[np.ndarray, np.ndarray]:
         """The distinct labels, sorted, of the type that all labels in one array would have; and their numbers."""
         classes = np.unique(np.concatenate(self._kinds))
+        refuse_rounded(self.numbers, classes)
         absent = sorted((self._allowed or set()).difference(classes.tolist()))
         if absent:
             raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")

@@ -109,7 +109,18 @@ class FittedInSteps(PosteriorClassifier):
     def _begun(self) -> Run:
         return Run(self._deadline(), Status() if self.verbose else None, self.callback)
 
-    def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None, classes: Any = None) -> Data:
+    def _validate(
+        self,
+        run: Run,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        groups: Any = None,
+        classes: Any = None,
+        note: str = "",
+    ) -> Data:
+        if note:
+            run.history.add(decision=note)
         random_state = check_random_state(self.random_state)
         X, codes, classes, weight, encoding = table_data(self, X, y, sample_weight, classes)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)

@@ -6,7 +6,7 @@ import math
 import numbers
 import os
 import reprlib
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any
 
@@ -49,7 +49,7 @@ def _is_truth(value: Any) -> bool:
 
 
 def _is_path(value: Any) -> bool:
-    return isinstance(value, str | os.PathLike) and bool(os.fspath(value))
+    return isinstance(value, str | os.PathLike) and bool(os.fspath(value)) and "\0" not in os.fsdecode(value)
 
 
 def _is_splitter(value: Any) -> bool:
@@ -205,6 +205,7 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     refuse_dask(X, *y)
     for labels in y:
         _refuse_missing(labels)
+        refuse_objects(np.asarray(labels))
     X = with_names(X)
     encoding = None if reset else getattr(model, "encoding_", None)
     if encoding is not None:
@@ -214,7 +215,9 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     else:
         refuse_times(X)
         try:
-            checked = validate_data(model, X, *y, reset=reset, **options)
+            # scikit-learn's sum of infinite values of both signs, which it then names.
+            with np.errstate(invalid="ignore"):
+                checked = validate_data(model, X, *y, reset=reset, **options)
         except ValueError as error:
             if reset and hasattr(model, "categorical_features") and "X contains NaN" in str(error):
                 raise ValueError(f"{error}\n{HOW_TO_MISS}") from error
@@ -301,6 +304,20 @@ def _refuse_missing(y: Any) -> None:
         )
 
 
+def refuse_objects(labels: np.ndarray) -> None:
+    """ValueError for labels (n,) that are bytes, complex numbers, or objects other than text."""
+    if labels.dtype.kind in "Sc":
+        how = "Complex data not supported" if labels.dtype.kind == "c" else "np.char.decode(y) makes text of bytes"
+        raise ValueError(f"Labels must be text, whole numbers or truth values; got an array of {labels.dtype}. {how}.")
+    if labels.dtype.kind == "O" and labels.ndim == 1:
+        others = [label for label in labels.tolist() if not isinstance(label, str)]
+        if others:
+            raise ValueError(
+                f"Unknown label type: y is an array of objects with labels such as {others[0]!r} "
+                f"({type(others[0]).__name__}). Give text alone, or an array of numbers, such as y.astype(int) makes."
+            )
+
+
 def missing_values(values: np.ndarray) -> np.ndarray:
     """Rows of values (n,) that are missing."""
     if values.dtype.kind in "fcmM":
@@ -341,6 +358,14 @@ def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> Non
             "inducing_points='all' is a full Gaussian process, which needs all rows at once: partial_fit is for "
             "inducing points. Give another value, and a new estimator if this one is fitted, or call fit with all rows."
         )
+    if hasattr(model, "posterior_"):
+        likelihood, bound = resolve(model.likelihood, model.bound, len(model.classes_))
+        if (likelihood.name, bound) != tuple(model._resolved):
+            raise ValueError(
+                f"The posterior is of likelihood {model._resolved[0]!r} with bound {model._resolved[1]!r}, and "
+                f"partial_fit goes on from it; now likelihood={model.likelihood!r} and bound={model.bound!r} are set. "
+                "Set them back, or begin with a new estimator."
+            )
     if is_name(model.class_weight, ("balanced",)):
         raise ValueError(
             "class_weight='balanced' needs the number of rows of each class, which a stream does not tell; give "
@@ -357,6 +382,7 @@ def checked_classes(classes: Any) -> np.ndarray:
     if any(_is_missing(value) for value in values):
         raise ValueError(f"{what}, none of them missing; got {classes!r}.")
     distinct = np.unique(np.asarray(values))
+    refuse_rounded(values, distinct)
     if len(distinct) < 2:
         raise ValueError(f"{what}; got {classes!r}.")
     if distinct.dtype.kind == "f" and np.any(distinct != np.floor(distinct)):
@@ -364,6 +390,17 @@ def checked_classes(classes: Any) -> np.ndarray:
     # Each often enough for no warning that they are as many as the rows of a regression.
     check_classification_targets(np.repeat(distinct, 3))
     return distinct
+
+
+def refuse_rounded(labels: Iterable[Any], classes: np.ndarray) -> None:
+    """ValueError for labels that became others in the array of all classes, as large integers beside floats do."""
+    known = set(classes.tolist())
+    lost = [label for label in labels if label not in known]
+    if lost:
+        raise ValueError(
+            f"The labels are integers as large as {lost[0]!r} and floating point numbers, or integers of different "
+            "types, which in one array are rounded and would be confused. Give all as integers of one type, or as text."
+        )
 
 
 def check_same_classes(classes: Any, known: np.ndarray) -> None:

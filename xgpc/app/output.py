@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, BinaryIO
 
@@ -97,9 +98,7 @@ def _write_csv(file: Any, names: Sequence[str], labels: np.ndarray, numbers: np.
 
 
 def _write_parquet(file: BinaryIO, names: Sequence[str], labels: np.ndarray, numbers: np.ndarray) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
+    pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     columns = [pyarrow.array(labels.tolist()), *(pyarrow.array(column) for column in numbers.T)]
     parquet.write_table(pyarrow.table(columns, names=list(names)), file)
 

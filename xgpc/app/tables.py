@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from ..reading import checked_features, checked_labels, numbered
-from ..rows.columnar import ArrowRows, from_parquet
+from ..reading import checked_features, checked_labels
+from ..rows.batches import BadRow
+from ..rows.columnar import ArrowRows, from_parquet, near_names
 
 DELIMITERS = (",", ";", "\t")
 # Names listed in a message before it says how many more there are.
@@ -168,13 +169,17 @@ def _parquet_table(source: ArrowRows, path: str) -> Table:
 def text_batches(path: str, source: ArrowRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Batches of checked features (r, d), and labels (r,) as text, or none of them without a target."""
 
-    def checked(batch: Any) -> tuple[np.ndarray, np.ndarray]:
-        X, *y = batch if isinstance(batch, tuple) else (batch,)
-        rows = checked_features(X)[1]
-        return rows, checked_labels(y[0], len(rows)).astype(np.str_) if y else np.empty(0, dtype=np.str_)
-
+    n_before = 0
     try:
-        yield from numbered(iter(source), checked)
+        for batch in source:
+            X, *y = batch if isinstance(batch, tuple) else (batch,)
+            rows = checked_features(X)[1]
+            yield rows, checked_labels(y[0], len(rows)).astype(np.str_) if y else np.empty(0, dtype=np.str_)
+            n_before += len(rows)
+    except BadRow as error:
+        column = source.target if error.column is None else source.feature_names[error.column]
+        where = f"{path!r}, row {n_before + error.row + 1}, column {column!r}"
+        raise ValueError(f"{where}: {error.given}{error.advice}") from None
     except OSError as error:
         raise ValueError(f"cannot read {path!r}: {error}") from None
 
@@ -193,7 +198,9 @@ def parsed(
         raise ValueError(f"{path!r} is empty; it needs a header line of column names, then one line for each row.")
     _check_header(path, line, header)
     if target is not None and target not in header:
-        raise ValueError(f"{path!r} has no target column {target!r}; its columns are {listed(header)}.")
+        raise ValueError(
+            f"{path!r} has no target column {target!r}{near_names([target], header)}; its columns are {listed(header)}."
+        )
     if features is None:
         features = [name for name in header if name != target]
         if not features:

@@ -32,6 +32,36 @@ class Rows(NamedTuple):
         return Rows(self.X[rows], self.y[rows], self.weight[rows])
 
 
+class BadRow(ValueError):
+    """What is wrong with a row of a batch.
+
+    Attributes
+    ----------
+    row : int, its number in the batch
+    given, advice : what it has, and the rest of the sentence
+    column : int, of the feature, or None for the label
+    """
+
+    def __init__(self, row: int, given: str, advice: str, column: int | None = None):
+        where = "" if column is None else f" in column {column}"
+        super().__init__(f"Row {row} of the batch has {given}{where}{advice}")
+        self.row, self.given, self.advice, self.column = row, given, advice, column
+
+    def __reduce__(self) -> Any:
+        # From another process, with its notes.
+        return type(self), (self.row, self.given, self.advice, self.column), vars(self)
+
+
+def _refuse_arrays(source: Any) -> None:
+    """ValueError for (X, y), the arrays of one batch, in the place of a sequence of batches."""
+    is_short = isinstance(source, tuple | list) and len(source) in (2, 3)
+    if is_short and [len(getattr(part, "shape", ())) for part in source[:2]] in ([2, 1], [2, 2]):
+        raise ValueError(
+            "A source is a sequence of batches, each of them a tuple; got arrays, which seem to be X and y of one "
+            "batch. Write fit_batches([(X, y)]), or fit(X, y)."
+        )
+
+
 def reading(source: Any, again: bool = True) -> Callable[[], Iterator[Any]]:
     """A function that reads a source of batches from its beginning, each time it is called.
 
@@ -46,6 +76,8 @@ def reading(source: Any, again: bool = True) -> Callable[[], Iterator[Any]]:
     ValueError
         For what is no such source, or an iterator, which can be read only once, where that is not enough.
     """
+    if again:
+        _refuse_arrays(source)
     first = _iterator(source)
     if first is None and not callable(source):
         kind = type(source).__name__

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -20,6 +22,7 @@ class ArrowRows:
     Attributes
     ----------
     feature_names : list of str
+    target : str or None
     n_rows : int
     """
 
@@ -27,27 +30,39 @@ class ArrowRows:
         self, dataset: Any, target: str | None = None, columns: Sequence[str] | None = None, weight: str | None = None
     ):
         names = dataset.schema.names
+        if isinstance(columns, str):
+            raise ValueError(f"columns must be a list of names; got the text {columns!r}. Write columns=[{columns!r}].")
         others = [name for name in (target, weight) if name is not None]
         self.feature_names = [name for name in names if name not in others] if columns is None else list(columns)
-        self._dataset, self._target, self._weight = dataset, target, weight
+        self._dataset, self.target, self._weight = dataset, target, weight
         if target is None and weight is not None:
             raise ValueError(f"weight={weight!r} is for training rows: name their target, too.")
         absent = [name for name in (*self.feature_names, *others) if name not in names]
         if absent:
-            raise ValueError(f"The data have no columns {absent}; they have {names}.")
+            raise ValueError(f"The data have no columns {absent}{near_names(absent, names)}; they have {names}.")
         if not self.feature_names or len({*self.feature_names, *others}) < len(self.feature_names) + len(others):
             raise ValueError(
                 f"Features must be one column or more, none of them twice and none of {others}; got "
                 f"{self.feature_names}."
             )
-        self._dtype = _common_dtype([dataset.schema.field(name) for name in self.feature_names])
+        # Of rows to predict it is the model that tells which columns it needs.
+        if target is not None or columns is not None:
+            _ = self._dtype
+
+    @cached_property
+    def _dtype(self) -> Any:
+        return _common_dtype([self._dataset.schema.field(name) for name in self.feature_names])
+
+    def with_features(self, names: Sequence[str]) -> ArrowRows:
+        """The same rows with the features of these names, in this order; ValueError if some are missing."""
+        return ArrowRows(self._dataset, self.target, names, self._weight)
 
     @property
     def n_rows(self) -> int:
         return int(self._dataset.count_rows())
 
     def __iter__(self) -> Iterator[Any]:
-        others = [name for name in (self._target, self._weight) if name is not None]
+        others = [name for name in (self.target, self._weight) if name is not None]
         # By default Arrow reads ahead what it can, with threads for all cores; whoever reads this does so in one.
         batches = self._dataset.to_batches(
             columns=[*self.feature_names, *others],
@@ -64,6 +79,14 @@ class ArrowRows:
             rest += [_numbers(batch.column(X.shape[1] + 1))] if len(others) > 1 else []
             del batch
             yield (X, *rest) if rest else X
+
+
+def near_names(absent: Sequence[str], names: Sequence[str]) -> str:
+    """What may have been meant by names that there are not, in brackets, or nothing."""
+    lower = {name.lower(): name for name in names}
+    found = [get_close_matches(name.lower(), lower, n=1) for name in absent]
+    near = [repr(lower[one]) for one, *_ in filter(None, found)]
+    return f" (did you mean {', '.join(near)}?)" if near else ""
 
 
 def _common_dtype(fields: Sequence[Any]) -> Any:
@@ -169,17 +192,44 @@ class NumpyRows:
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]]):
         self._paths = paths
-        lengths = [len(array) for array in self._arrays()]
+        arrays = self._arrays()
+        for path, array, (what, ndim) in zip(paths, arrays, NUMPY_SHAPES, strict=False):
+            if array.ndim != ndim and (ndim == 2 or array.shape[1:] != (1,)):
+                raise ValueError(
+                    f"{os.fspath(path)!r} has an array of shape {array.shape}; {what} must have {ndim} "
+                    f"dimension{'s' if ndim > 1 else ''}."
+                )
+        lengths = [len(array) for array in arrays]
         if len(set(lengths)) > 1:
             raise ValueError(f"X, y and weights must have one row each for all; the files have {lengths} rows.")
 
     def _arrays(self) -> list[np.ndarray]:
-        return [np.load(path, mmap_mode="r", allow_pickle=False) for path in self._paths]
+        return [_mapped(path) for path in self._paths]
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
         arrays = self._arrays()
         for start in range(0, len(arrays[0]), BATCH_ROWS):
             yield tuple(np.array(array[start : start + BATCH_ROWS]) for array in arrays)
+
+
+# What the files of ``from_npy`` hold.
+NUMPY_SHAPES = (("X", 2), ("y", 1), ("sample_weight", 1))
+
+
+def _mapped(path: str | os.PathLike[str]) -> np.ndarray:
+    """The array of a ``.npy`` file, mapped into memory; ValueError for what is no such file."""
+    name = repr(os.fspath(path))
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} has no array that can be mapped into memory: {error} Save one of numbers, or of text with a dtype "
+            "such as 'U10', by np.save."
+        ) from None
+    if not isinstance(found, np.ndarray):
+        found.close()
+        raise ValueError(f"{name} is an archive of arrays (.npz), not one array: save each by np.save to a .npy file.")
+    return found
 
 
 def from_npy(

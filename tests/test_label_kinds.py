@@ -1,0 +1,129 @@
+"""Labels, sources and parameters that cannot be what is meant: one rule and one message, wherever they are given."""
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF
+from support.reference import moons
+
+from xgpc import GPClassifier
+from xgpc.learning import stages
+from xgpc.rows.batches import BadRow
+
+X, CODES = moons(60)
+LARGE = 2**60
+
+
+def model(**options):
+    return GPClassifier(RBF(0.5), n_inducing=5, optimizer=None, random_state=0, **options)
+
+
+def halves(*labels):
+    return [(X[:30], labels[0]), (X[30:], labels[-1])]
+
+
+KINDS = {
+    "bytes": np.array([b"a", b"b"])[CODES],
+    "objects": np.array([1, 2], dtype=object)[CODES],
+    "a mixture": np.array([1, "a"], dtype=object)[CODES],
+    "bytes as objects": np.array([b"a", b"b"], dtype=object)[CODES],
+    "complex numbers": 1j * CODES,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [10, 1000])
+def test_labels_of_other_kinds_are_refused_for_any_number_of_rows(monkeypatch, kind, size):
+    monkeypatch.setattr(stages, "LAST_ROWS", size)
+    y, message = KINDS[kind], r"Labels must be text|y is an array of objects"
+    for fit in (
+        lambda one: one.fit(X, y),
+        lambda one: one.partial_fit(X, y),
+        lambda one: one.fit_batches(halves(y[:30], y[30:])),
+    ):
+        one = model()
+        before = dict(vars(one))
+        with pytest.raises(ValueError, match=message):
+            fit(one)
+        assert vars(one) == before
+
+
+def test_text_may_be_an_array_of_objects(monkeypatch):
+    y = np.array(["no", "yes"], dtype=object)[CODES]
+    for size in (10, 1000):
+        monkeypatch.setattr(stages, "LAST_ROWS", size)
+        fitted = model().fit_batches(halves(y[:30], y[30:]))
+        assert fitted.classes_.tolist() == ["no", "yes"]
+
+
+LARGE_LABELS = LARGE + CODES
+
+
+@pytest.mark.parametrize("later", [CODES[30:].astype(float), LARGE_LABELS[30:].astype(float)])
+def test_large_integers_beside_floats_are_refused(later):
+    with pytest.raises(ValueError, match=r"integers as large as 11529215046068469\d\d .*rounded"):
+        model().fit_batches(halves(LARGE_LABELS[:30], later))
+    with pytest.raises(ValueError, match="rounded"):
+        model().partial_fit(X, LARGE_LABELS, classes=[LARGE, LARGE + 1, 1.5])
+
+
+def test_large_integers_by_themselves_are_labels():
+    fitted = model().fit_batches(halves(LARGE_LABELS[:30], LARGE_LABELS[30:]))
+    assert fitted.classes_.tolist() == [LARGE, LARGE + 1]
+    mixed = model().fit_batches(halves(CODES[:30], CODES[30:].astype(float)))
+    assert mixed.classes_.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("source", [(X, CODES), [X, CODES], (X, CODES, np.ones(60)), (X, CODES[:, None])])
+def test_the_arrays_of_one_batch_are_no_source(source):
+    with pytest.raises(ValueError, match=r"Write fit_batches\(\[\(X, y\)\]\)"):
+        model().fit_batches(source)
+
+
+def test_infinite_values_of_both_signs_are_an_error_and_nothing_else():
+    bad = X.copy()
+    bad[3] = np.inf, -np.inf
+    with pytest.raises(ValueError, match="contains infinity"):
+        model().fit(bad, CODES)
+    with pytest.raises(ValueError, match="contains infinity"):
+        model().fit(X, CODES).predict(bad)
+
+
+@pytest.mark.parametrize("change", [{"likelihood": "probit"}, {"bound": "polya-gamma"}])
+def test_a_stream_goes_on_with_its_likelihood(tmp_path, change):
+    model().partial_fit(X, CODES).save(tmp_path / "model.npz")
+    loaded = GPClassifier.load(tmp_path / "model.npz")
+    loaded.partial_fit(X, CODES)
+    with pytest.raises(ValueError, match="The posterior is of likelihood 'logit' with bound 'exact'"):
+        loaded.set_params(**change).partial_fit(X, CODES)
+
+
+def test_a_path_of_a_checkpoint_that_no_system_has():
+    with pytest.raises(ValueError, match="checkpoint must be the path of a file"):
+        model(checkpoint="fit\0.npz").fit(X, CODES)
+
+
+def test_a_symbolic_link_as_a_checkpoint_stays(tmp_path):
+    link, target = tmp_path / "link", tmp_path / "fit.npz"
+    os.symlink(target, link)
+    model(checkpoint=link).fit(X, CODES)
+    assert os.path.islink(link)
+    assert not target.exists()
+
+
+def test_errors_of_rows_come_from_other_processes_as_they_were():
+    error = BadRow(3, "nan", ": features must be finite.", 1)
+    error.add_note("(partition 2)")
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error) == "Row 3 of the batch has nan in column 1: features must be finite."
+    assert (again.row, again.column, again.__notes__) == (3, 1, ["(partition 2)"])
+
+
+@pytest.mark.parametrize("options", [{"forgetting_factor": 0.5}, {"n_new_inducing": 3}])
+def test_a_first_batch_says_what_is_for_later_ones(options):
+    plain, told = model().partial_fit(X, CODES), model().partial_fit(X, CODES, **options)
+    assert np.array_equal(plain.predict_proba(X), told.predict_proba(X))
+    assert any(text.startswith("the first batch: nothing to forget") for text in told.history_["decision"])
+    assert "decision" not in plain.history_

@@ -40,7 +40,7 @@ def frame(name, X):
     return table
 
 
-def draw(problem, seed, missing):
+def draw_of(problem, seed, missing):
     """A split with missing cells; the training rows are in random order, so that any first ones are a sample."""
     rng = np.random.default_rng(seed)
     size, are_first = TRAINING[problem.name]
@@ -52,7 +52,7 @@ def draw(problem, seed, missing):
 
 
 def one_draw(problem, seed, missing, threads):
-    data = draw(problem, seed, missing)
+    data = draw_of(problem, seed, missing)
     model = method("xgpc").make(threads, seed)
     found = {"seed": seed, "xgpc": fit_and_score(model, data)}
     found["xgpc"].update(neighbours=model.n_neighbors_, m=model.inducing_points_.shape[-2])

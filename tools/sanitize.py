@@ -3,7 +3,7 @@
     python tools/sanitize.py [TEST ...]
 
 builds the package with both into an environment of its own, which takes all other packages from the present one, and
-runs the given tests, or all that call the core directly; any finding ends them. Linux and GCC; some ten minutes. A
+runs the given tests, or all that call the core directly; any finding ends them. Linux and GCC; half an hour. A
 part: python tools/sanitize.py tests/test_local.py
 """
 

@@ -27,18 +27,18 @@ DEPENDS, TIMED = (*LIBRARY, "xgpc/**/linear*.py"), False
 ROWS = 100
 SHORT = {"n_inducing": 20, "n_neighbors": 0, "max_iter": 5}
 KINDS = {
-    "given kernel": (partial(GPClassifier, 4.0 * RBF(1.0), n_inducing=20, optimizer=None), 2),
-    "learned kernel": (partial(GPClassifier, **SHORT), 2),
-    "two threads": (partial(GPClassifier, **SHORT, n_jobs=2), 2),
+    "given-kernel": (partial(GPClassifier, 4.0 * RBF(1.0), n_inducing=20, optimizer=None), 2),
+    "learned-kernel": (partial(GPClassifier, **SHORT), 2),
+    "two-threads": (partial(GPClassifier, **SHORT, n_jobs=2), 2),
     "mini-batches": (partial(GPClassifier, **SHORT, batch_size=30, optimizer=None), 2),
-    "full process": (partial(GPClassifier, inducing_points="all", max_iter=5), 2),
-    "three classes": (partial(GPClassifier, **SHORT), 3),
+    "full-process": (partial(GPClassifier, inducing_points="all", max_iter=5), 2),
+    "three-classes": (partial(GPClassifier, **SHORT), 3),
     "neighbours": (partial(GPClassifier, n_inducing=20, n_neighbors=5, max_iter=2), 2),
     "linear": (BayesianLinearClassifier, 2),
 }
 OPTIONS = {"fits": Option(2000, "fits of each kind"), "first": Option(200, "of them before memory is looked at"),
            "kinds": Option(tuple(KINDS), ", ".join(KINDS))}  # fmt: skip
-QUICK = {"fits": 30, "first": 10, "kinds": ["given kernel", "linear"]}
+QUICK = {"fits": 30, "first": 10, "kinds": ["given-kernel", "linear"]}
 
 
 def fit_one(kind, seed):

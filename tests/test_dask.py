@@ -28,8 +28,9 @@ from xgpc.dask import DaskGPClassifier, DaskPartitions
 from xgpc.inference.ascent import update
 from xgpc.learning import stages
 from xgpc.likelihoods import LIKELIHOODS
+from xgpc.parameters import check_streamed
 from xgpc.partitions import OverPartitions, survey_partitions
-from xgpc.reading import check_streamed, survey
+from xgpc.reading import survey
 from xgpc.rows.executor import Threads
 from xgpc.statistics import StatedSites, stated
 

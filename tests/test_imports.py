@@ -40,6 +40,7 @@ LAYERS = (
     ("io",),
     ("reading", "tabular"),
     ("estimator", "validation"),
+    ("parameters",),
     ("learning",),
     ("inference",),
     ("approximations",),

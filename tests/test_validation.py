@@ -12,7 +12,7 @@ from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.gibbs import GibbsClassifier
-from xgpc.validation import ALLOWED
+from xgpc.parameters import ALLOWED
 
 X, Y = moons(40)
 CLASSIFIERS = {"GPClassifier": GPClassifier, "linear": BayesianLinearClassifier, "Gibbs": GibbsClassifier}

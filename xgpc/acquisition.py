@@ -31,7 +31,8 @@ from sklearn.utils.validation import check_is_fitted
 from . import _engine
 from .likelihoods import LikelihoodBound, record_of
 from .likelihoods.logistic_softmax import normal_points
-from .validation import is_integer, is_name, site_labels
+from .parameters import is_integer, is_name
+from .validation import site_labels
 
 # Where links have come to their limits: the entropy of a logistic label is 40 e^-40 there.
 LINK_RANGE = 40.0

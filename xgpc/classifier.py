@@ -12,9 +12,9 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from .inference.run import FitState
 from .names import BoundName, ClassWeight, LearningRate, LikelihoodName, OptimizerName, Points, PointsName, ShareName
+from .parameters import check_parameters, check_stream
 from .partitions import OverPartitions
 from .steps import FittedInSteps
-from .validation import check_parameters, check_stream
 
 
 class GPClassifier(FittedInSteps):

@@ -20,13 +20,14 @@ from .estimator import LatentClassifier
 from .inference.correction import corrected_marginals
 from .kernels.relevance import relevance
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise
+from .parameters import is_integer, is_name
 from .ranges import check_latent
 from .reading import Columns, columns_names, names_of_source, numbered, rows_to_predict
 from .rows.batches import read_ahead, reading
 from .rows.blas import single_threaded_blas
 from .rows.encoding import Encoding
 from .rows.source import dense, in_dense_parts
-from .validation import checked_rows, class_numbers, is_integer, is_name, site_labels
+from .validation import checked_rows, class_numbers, site_labels
 
 # Bytes that a joint covariance may take while it is made: what a machine of 4 GB has.
 MOST_COVARIANCE_BYTES = 3e9

@@ -25,10 +25,10 @@ from .files import regular, replacing
 from .kernels.spec import KERNELS, Groups, KernelSpec, check_tree
 from .learning.inducing import given_points
 from .likelihoods import LIKELIHOODS, has_label_noise, record_of
+from .parameters import check_parameters, is_integer, is_name, is_number
 from .ranges import LARGEST_FEATURE, largest_size
 from .rows.blas import single_threaded_blas
 from .rows.encoding import Encoding
-from .validation import check_parameters, is_integer, is_name, is_number
 
 FORMAT = 7
 # Of a covariance below the identity, as q(z) has it.

@@ -26,13 +26,14 @@ from .inference.run import Run
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS
 from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodName
+from .parameters import check_allowed, is_name, is_number
 from .ranges import check_latent, largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
 from .rows.executor import Executor
 from .rows.source import NONE, ArraySource
 from .status import Status
-from .validation import check_allowed, checked_rows, is_name, is_number, training_data
+from .validation import checked_rows, training_data
 
 # Those whose sites have no negative precision, and nothing to learn.
 BOUNDS = {

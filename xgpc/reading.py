@@ -255,35 +255,6 @@ def rows_to_predict(batch: Any, names: tuple[str, ...] | None, fitted: Columns) 
     return rows
 
 
-def check_batches(model: Any) -> None:
-    """ValueError for parameters of a ``GPClassifier`` that are not for batches."""
-    chosen = model.categorical_features
-    if not (chosen is None or isinstance(chosen, str)):
-        raise ValueError(
-            f"categorical_features={chosen!r} is for fit; rows in batches, and of dask, must be numbers. Make columns "
-            "of the levels before, as sklearn.preprocessing.OneHotEncoder does, and leave 'from_dtype'."
-        )
-
-
-def check_streamed(model: Any) -> None:
-    """ValueError for parameters of a ``GPClassifier`` that are for rows in memory, where there are more."""
-    limit = f"The source has more than {stages.LAST_ROWS} rows, which do not stay in memory"
-    if not isinstance(model.n_neighbors, str) and model.n_neighbors > 0:
-        raise ValueError(
-            f"n_neighbors={model.n_neighbors} makes all training rows part of the model. {limit}: leave "
-            "n_neighbors='auto', or give 0."
-        )
-    if isinstance(model.inducing_points, str) and model.inducing_points == "all":
-        raise ValueError(
-            f"inducing_points='all' has a latent value at each row. {limit}: take another way to choose them."
-        )
-    if model.batch_size is not None and model.optimizer != "adam":
-        raise ValueError(
-            f"batch_size={model.batch_size} takes rows in random order. {limit}, but are read in theirs: leave "
-            "batch_size=None, or take optimizer='adam', which learns from some rows in mini-batches."
-        )
-
-
 def _parts(batch: Any) -> tuple[Any, Any, Any]:
     """X, y and weights, or None, of a training batch."""
     parts = batch if isinstance(batch, tuple | list) else ()

@@ -35,8 +35,9 @@ from .learning.queries import Queries
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, resolve
+from .parameters import check_batches, check_optimizer, check_parameters, check_streamed, checked_noise
 from .partitions import Partitions, survey_partitions
-from .reading import Streamed, Survey, check_batches, check_streamed, set_columns, streamed, survey
+from .reading import Streamed, Survey, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
@@ -47,12 +48,9 @@ from .statistics import update
 from .status import Status
 from .tabular import table_data
 from .validation import (
-    check_optimizer,
-    check_parameters,
     check_same_classes,
     checked_classes,
     checked_groups,
-    checked_noise,
     names_of_features,
     site_labels,
     training_data,

@@ -1,12 +1,10 @@
-"""Checks of what users hand in; every error says what was given and what is allowed."""
+"""Checks of rows, labels and weights; every error says what was given and what is allowed."""
 
 from __future__ import annotations
 
-import math
 import numbers
-import os
 import reprlib
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, timedelta
 from typing import Any
 
@@ -18,181 +16,10 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from .inference.mini_batch import learning_rate_schedule
-from .learning.inducing import METHODS
-from .learning.schemes import SCHEMES
-from .likelihoods import has_label_noise, resolve
+from .parameters import is_name
 from .ranges import LARGEST_FEATURE, check_weight_range, largest_size
 from .rows.encoding import HOW_TO_MISS
 from .rows.tables import with_names
-
-
-def is_integer(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def is_name(value: Any, names: Container[str]) -> bool:
-    """Whether a value is one of some strings; an array is not, and need not be comparable."""
-    return isinstance(value, str) and value in names
-
-
-def _is_positive_integer(value: Any) -> bool:
-    return is_integer(value) and value >= 1
-
-
-def _is_truth(value: Any) -> bool:
-    return isinstance(value, bool | np.bool_)
-
-
-def _is_path(value: Any) -> bool:
-    return isinstance(value, str | os.PathLike) and bool(os.fspath(value)) and "\0" not in os.fsdecode(value)
-
-
-def _is_splitter(value: Any) -> bool:
-    methods = (getattr(value, name, None) for name in ("split", "get_n_splits"))
-    return not isinstance(value, type) and all(map(callable, methods))
-
-
-def _are_features(value: Any) -> bool:
-    """Whether a value is what ``categorical_features`` may be, whatever the columns."""
-    if value is None or isinstance(value, str):
-        return value is None or value == "from_dtype"
-    if not (isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)):
-        return False
-    kinds = (str, bool | np.bool_, numbers.Integral)
-    return any(all(isinstance(one, kind) for one in value) for kind in kinds)
-
-
-def _are_subset_sizes(sizes: Any) -> bool:
-    if sizes is None or is_name(sizes, ("auto",)):
-        return True
-    values = np.asarray(sizes) if isinstance(sizes, list | tuple | np.ndarray) else np.empty(0)
-    is_list_of_integers = values.ndim == 1 and len(values) > 0 and values.dtype.kind in "iu"
-    return is_list_of_integers and values[0] >= 1 and not np.any(np.diff(values) <= 0)
-
-
-# A test of a value, and words for the message.
-Rule = tuple[Callable[[Any], bool], str]
-
-
-def integer_from(least: int) -> Rule:
-    return lambda value: is_integer(value) and value >= least, f"an integer of at least {least}"
-
-
-# What constructor arguments may be; their names mean the same in every classifier here.
-ALLOWED: dict[str, Rule] = {
-    "optimizer": (lambda value: value is None or is_name(value, SCHEMES), f"one of {list(SCHEMES)} or None"),
-    "label_noise": (
-        lambda value: is_name(value, ("learn",)) or (is_number(value) and 0.0 < float(value) < 0.5),
-        "'learn' or a number between 0 and 0.5",
-    ),
-    "subset_sizes": (_are_subset_sizes, "'auto', None, or increasing positive integers"),
-    "n_restarts_optimizer": (lambda value: is_integer(value) and value >= 0, "an integer that is not negative"),
-    "share": (lambda value: is_name(value, ("auto", "kernel", "none")), "'auto', 'kernel' or 'none'"),
-    "n_inducing": (
-        lambda value: is_name(value, ("auto",)) or _is_positive_integer(value),
-        "a positive integer or 'auto'",
-    ),
-    "n_neighbors": (
-        lambda value: is_name(value, ("auto",)) or (is_integer(value) and value >= 0),
-        "an integer that is not negative, or 'auto'",
-    ),
-    "query_split": (
-        lambda value: value is None or _is_splitter(value),
-        "an object with the methods split and get_n_splits, which divides any number of rows, such as scikit-learn's "
-        "TimeSeriesSplit() (an instance, not the class), or None",
-    ),
-    "batch_size": (lambda value: value is None or _is_positive_integer(value), "a positive integer or None"),
-    "max_iter": (_is_positive_integer, "a positive integer"),
-    "n_jobs": (
-        lambda value: value is None or (is_integer(value) and value != 0),
-        "a number of threads, -1 for all cores, or None",
-    ),
-    "learn_inducing": (_is_truth, "True or False"),
-    "warm_start": (_is_truth, "True or False"),
-    "max_time": (
-        lambda value: value is None or (is_number(value) and 0.0 < float(value) < math.inf),
-        "a positive number of seconds or None",
-    ),
-    "keep_on_interrupt": (_is_truth, "True or False"),
-    "categorical_features": (
-        _are_features,
-        "'from_dtype', None, or a list: of names of columns, of their positions, or of True and False for each column",
-    ),
-    "checkpoint": (
-        lambda value: value is None or _is_path(value),
-        "the path of a file, a string or os.PathLike, or None",
-    ),
-    "callback": (
-        lambda value: value is None or callable(value),
-        "a function of one argument, the state of the fit, or None",
-    ),
-    "fit_intercept": (_is_truth, "True or False"),
-    "tol": (
-        lambda value: is_number(value) and 0.0 <= float(value) < math.inf,
-        "a number that is not negative, and finite",
-    ),
-    "verbose": (
-        lambda value: _is_truth(value) or (is_integer(value) and value >= 0),
-        "an integer that is not negative, True or False",
-    ),
-}
-
-
-def check_allowed(model: Any, own: Mapping[str, Rule]) -> None:
-    """ValueError for a constructor argument that is not allowed, by the model's own tests and the common ones."""
-    given = model.get_params(deep=False)
-    for name, (is_allowed, what) in {**own, **ALLOWED}.items():
-        if name in given and not is_allowed(given[name]):
-            raise ValueError(f"{name} must be {what}; got {given[name]!r}.")
-    if "learning_rate" in given:
-        learning_rate_schedule(given["learning_rate"])
-
-
-def check_parameters(model: Any) -> None:
-    """Raise ValueError for a constructor argument of a ``GPClassifier`` that is not allowed."""
-    resolve(model.likelihood, model.bound)
-    points = model.inducing_points
-    is_known = not isinstance(points, str) or points in METHODS
-    check_allowed(
-        model,
-        {"inducing_points": (lambda value: is_known, f"one of {list(METHODS)} or a numeric array (m, d)")},
-    )
-    if isinstance(points, str) and points == "all":
-        for name, allowed in (("optimizer", ("profile", None)), ("batch_size", (None,))):
-            value = getattr(model, name)
-            if value not in allowed:
-                raise ValueError(
-                    f"inducing_points='all' is a full Gaussian process, for which {name} must be "
-                    f"{' or '.join(map(repr, allowed))}; got {value!r}. Other values are for inducing points."
-                )
-
-
-def check_optimizer(optimizer: str | None, likelihood: str, bound: str) -> None:
-    """Raise ValueError for an optimizer that is not for a likelihood's bound."""
-    if optimizer is None or SCHEMES[optimizer].allows(likelihood, bound):
-        return
-    others = [name for name, scheme in SCHEMES.items() if scheme.allows(likelihood, bound)]
-    raise ValueError(
-        f"optimizer={optimizer!r} is not for the bound {bound!r} of likelihood {likelihood!r}; take one of {others}, "
-        f"or {SCHEMES[optimizer].needs}."
-    )
-
-
-def checked_noise(label_noise: str | float, likelihood: str, bound: str) -> float | None:
-    """A given label noise, None if it is learned; ValueError for one that the likelihood's bound does not have."""
-    if label_noise == "learn":
-        return None
-    if not has_label_noise(likelihood, bound):
-        raise ValueError(
-            f"label_noise={label_noise:g} is for bounds 'additive-noise' of likelihoods other than softmax; the bound "
-            f"is {bound!r} of {likelihood!r}. Leave label_noise='learn', or take another bound."
-        )
-    return float(label_noise)
 
 
 def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> Any:
@@ -334,43 +161,6 @@ def _is_missing(label: Any) -> bool:
     except ValueError:
         # An array among the labels; that is refused later.
         return False
-
-
-def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> None:
-    """Raise ValueError for what ``GPClassifier.partial_fit`` cannot go on from, or with."""
-    if not (is_number(forgetting_factor) and 0.0 <= float(forgetting_factor) <= 1.0):
-        raise ValueError(f"forgetting_factor must be a number from 0 to 1; got {forgetting_factor!r}.")
-    if not (is_integer(n_new_inducing) and n_new_inducing >= 0):
-        raise ValueError(f"n_new_inducing must be an integer that is not negative; got {n_new_inducing!r}.")
-    if not isinstance(model.n_neighbors, str) and model.n_neighbors > 0:
-        raise ValueError(
-            f"n_neighbors={model.n_neighbors} needs all rows at once, which partial_fit does not keep; give "
-            "n_neighbors=0 or 'auto', or call fit with all rows."
-        )
-    if getattr(model, "local_posterior_", None) is not None:
-        raise ValueError(
-            f"This model predicts with {model.n_neighbors_} neighbours, for which its kernel was learned, and "
-            "partial_fit keeps no rows: fit with n_neighbors=0 before, or begin with partial_fit on a new estimator."
-        )
-    is_full = is_name(model.inducing_points, ("all",))
-    if is_full or (hasattr(model, "posterior_") and model.posterior_.prior.is_full):
-        raise ValueError(
-            "inducing_points='all' is a full Gaussian process, which needs all rows at once: partial_fit is for "
-            "inducing points. Give another value, and a new estimator if this one is fitted, or call fit with all rows."
-        )
-    if hasattr(model, "posterior_"):
-        likelihood, bound = resolve(model.likelihood, model.bound, len(model.classes_))
-        if (likelihood.name, bound) != tuple(model._resolved):
-            raise ValueError(
-                f"The posterior is of likelihood {model._resolved[0]!r} with bound {model._resolved[1]!r}, and "
-                f"partial_fit goes on from it; now likelihood={model.likelihood!r} and bound={model.bound!r} are set. "
-                "Set them back, or begin with a new estimator."
-            )
-    if is_name(model.class_weight, ("balanced",)):
-        raise ValueError(
-            "class_weight='balanced' needs the number of rows of each class, which a stream does not tell; give "
-            "partial_fit a dict of weights or sample_weight."
-        )
 
 
 def checked_classes(classes: Any) -> np.ndarray:

@@ -29,10 +29,11 @@ from ..kernels.spec import KernelSpec
 from ..likelihoods import LIKELIHOODS
 from ..likelihoods.binary import logit_log_probabilities
 from ..names import Points
+from ..parameters import check_allowed, integer_from
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Executor
-from ..validation import check_allowed, checked_rows, integer_from, training_data
+from ..validation import checked_rows, training_data
 from .chain import Model, Proposals, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
 

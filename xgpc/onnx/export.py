@@ -12,7 +12,7 @@ from .. import __version__
 from ..classifier import GPClassifier
 from ..likelihoods import record_of
 from ..linear import BayesianLinearClassifier
-from ..validation import is_name
+from ..parameters import is_name
 from .graph import Graph, Tensor
 from .latent import marginals
 from .links import Latent, probabilities

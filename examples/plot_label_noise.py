@@ -38,10 +38,11 @@ for ax, (name, keywords) in zip(columns, settings.items(), strict=True):
 plt.show()
 
 # %%
-# With noise in the likelihood the probability stays at .15 and .85 where the classes are clear (the wrong labels are
-# part of what is predicted), and the border is as sharp as the moons allow. The bound, a lower bound of the log
-# probability of the labels, is higher for the likelihood that fits: without any test labels it says which one to
-# take. How much the learned noise varies with the share of swapped labels:
+# Both predict about as well here: a Gaussian process looks at many rows at once, so that single wrong labels do little
+# harm to either. What the second one has more is the share of wrong labels, probabilities that stay at what that share
+# allows, however far one goes into a class, and a higher bound: that is a lower bound of the log probability of the
+# labels, and says without any test rows which likelihood explains them better. How the learned noise follows the share
+# of swapped labels:
 
 shares = np.linspace(0.0, 0.3, 7)
 learned = []

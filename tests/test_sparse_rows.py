@@ -153,3 +153,11 @@ def test_a_fit_does_not_make_the_rows_dense(monkeypatch):
         finally:
             tracemalloc.stop()
     assert max(at_fit, at_predict) < 0.5 * size
+
+
+def test_draws_at_sparse_rows_are_those_at_dense_ones():
+    X, y = rows(60)
+    model = fitted(X, y, optimizer=None)
+    for method in ("exact", "pathwise"):
+        drawn = [model.sample_latent(given, 2, random_state=1, method=method) for given in (X, X.toarray())]
+        np.testing.assert_array_equal(*drawn)

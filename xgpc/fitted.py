@@ -247,7 +247,7 @@ class PosteriorClassifier(LatentClassifier):
             raise ValueError(f"n_samples must be a positive integer; got {n_samples!r}.")
         if not is_name(method, METHODS):
             raise ValueError(f"method must be one of {list(METHODS)}; got {method!r}.")
-        random, rows = check_random_state(random_state), checked_rows(self, X, reset=False)
+        random, rows = check_random_state(random_state), dense(checked_rows(self, X, reset=False))
         q: Any = self.local_posterior_ or self.posterior_
         obstacle = pathwise_obstacle(q)
         if method == "pathwise" and obstacle:

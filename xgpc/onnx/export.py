@@ -45,7 +45,8 @@ def to_onnx(model: Any, dtype: str = "float64") -> ModelProto:
     TypeError
         For another object than these classifiers.
     ValueError
-        For neighbours, whose search ONNX does not have: fit with ``n_neighbors=0``; for another ``dtype``, and for
+        For neighbours, whose search ONNX does not have: fit with ``n_neighbors=0``; for models of tables with levels
+        or missing numbers, which no matrix has: encode these before the fit; for another ``dtype``, and for
         labels that are no numbers, booleans or strings.
     sklearn.exceptions.NotFittedError
         Before a fit.
@@ -93,6 +94,12 @@ def _proba(model: Any, rows: Tensor) -> Tensor:
         raise ValueError(
             f"The model predicts with {model.n_neighbors_} neighbours, whose search ONNX does not have: fit with "
             "n_neighbors=0, or keep it as a file by save()."
+        )
+    if model.encoding_ is not None:
+        raise ValueError(
+            "The model was fitted to a table with levels or missing numbers, which a matrix of numbers does not have: "
+            "encode the table first, as sklearn.preprocessing.OneHotEncoder does, and fit to that, or keep the "
+            "model as a file by save()."
         )
     latent = Latent(*marginals(model.posterior_.covariance_forms(), rows), model.posterior_.n_latents or 1)
     return probabilities(record_of(*model._resolved), latent, getattr(model, "label_noise_", None))

@@ -354,9 +354,6 @@ class Labels:
         """The distinct labels, sorted, of the type that all labels in one array would have; and their numbers."""
         classes = np.unique(np.concatenate(self._kinds))
         refuse_rounded(self.numbers, classes)
-        absent = sorted((self._allowed or set()).difference(classes.tolist()))
-        if absent:
-            raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
         return classes, np.array([self.numbers[value] for value in classes.tolist()], dtype=np.intp)
 
 

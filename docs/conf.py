@@ -77,6 +77,19 @@ def cite_the_class(app, what, name, obj, options, lines):
         lines[:] = [re.sub(r"(\[\d+\])_", r"\1", line) for line in lines]
 
 
+def cite_the_module(app, what, name, obj, options, lines):
+    """Functions cite by the numbers of their module, whose references are put on their page."""
+    cited = set(re.findall(r"(\[\d+\])_", "\n".join(lines))) if what == "function" else set()
+    if cited and not any(".. [" in line for line in lines):
+        references = inspect.getdoc(inspect.getmodule(obj)).partition("References\n----------\n")[2]
+        found = re.findall(r"^\.\. (\[\d+\]) (.*(?:\n   .*)*)", references, re.MULTILINE)
+        lines += ["", "References", "----------"]
+        for number, text in found:
+            if number in cited:
+                lines += f".. {number} {text}".splitlines()
+        lines.append("")
+
+
 def skip_member(app, what, name, obj, skip, options):
     """Of scikit-learn's own members, which are documented there."""
     if re.fullmatch(r"set_\w+_request|get_metadata_routing", name):
@@ -88,4 +101,5 @@ def skip_member(app, what, name, obj, skip, options):
 def setup(app):
     # Before numpydoc's own, which has the usual place in the queue.
     app.connect("autodoc-process-docstring", cite_the_class, priority=400)
+    app.connect("autodoc-process-docstring", cite_the_module, priority=400)
     app.connect("autodoc-skip-member", skip_member)

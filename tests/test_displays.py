@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from scipy.stats import binomtest
 from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 from xgpc import GPClassifier
@@ -211,3 +212,17 @@ def test_displays_without_matplotlib_say_how_to_get_it(monkeypatch, iris, model)
 
 def test_displays_that_were_not_drawn_show_nothing():
     assert ImportanceDisplay(np.ones(1), ["a"])._repr_png_() is None
+
+
+def test_planes_that_there_are_not_are_refused(iris, model):
+    X, y = iris
+    for features in ((0, 1, 2), ("petal", 1)):
+        with pytest.raises(ValueError, match="features must be two columns"):
+            DecisionBoundaryDisplay.from_estimator(model, X, y, features=features)
+    with pytest.raises(NotFittedError):
+        DecisionBoundaryDisplay.from_estimator(GPClassifier(), X, y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        DecisionBoundaryDisplay.from_estimator(model, X, y[:-1])
+    of_levels = GPClassifier(n_inducing=5, optimizer=None, categorical_features=[0], n_neighbors=0)
+    with pytest.raises(ValueError, match="fitted to a table with levels"):
+        DecisionBoundaryDisplay.from_estimator(of_levels.fit(X, y), X, y)

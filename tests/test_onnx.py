@@ -190,3 +190,14 @@ def test_what_has_no_onnx_form_is_refused():
     model.classes_ = np.array([0, "a"], dtype=object)
     with pytest.raises(ValueError, match="Only labels that are numbers, booleans or strings"):
         to_onnx(model)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_a_row_that_is_no_number_spoils_no_other(likelihood):
+    y = THREE if LIKELIHOODS[likelihood].n_latents(3) else TWO
+    model = fitted(RBF(0.5), y, likelihood=likelihood)
+    rows = np.array(ROWS[:4])
+    rows[1, 0] = np.nan
+    _, proba = run(model, rows)
+    assert np.all(np.isnan(proba[1]))
+    np.testing.assert_allclose(proba[[0, 2, 3]], model.predict_proba(rows[[0, 2, 3]]), rtol=0.0, atol=ATOL)

@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,7 +116,7 @@ def test_bad_rows_leave_it_as_it_was():
     before = reservoir.rows()
     X, y, weight = batch(4)
     for bad, message in (
-        ((X[:, 0], y), r"X must be \(n, d\)"),
+        ((X[:, 0], y), r"Expected 2D array"),
         ((X[:3], y), "inconsistent numbers of samples"),
         ((X, y, -weight), "sample_weight must be 0, or from"),
         ((X, y, np.full(4, np.nan)), "sample_weight must be 0, or from"),
@@ -127,3 +128,22 @@ def test_bad_rows_leave_it_as_it_was():
         np.testing.assert_array_equal(mine, theirs)
     with pytest.raises(ValueError, match="has no rows yet"):
         Reservoir(3).rows()
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        ([[np.nan, 0.0]], [True], "contains NaN"),
+        ([[0.0, 0.0]], [None], "none of them missing"),
+        ([[0.0, 0.0]], [np.nan], "none of them missing"),
+        ([[0.0, 0.0]], ["a"], "labels are text; those of the batches before are booleans"),
+        (pandas.DataFrame([[0.0, 1.0]], columns=["b", "a"]), [True], r"columns of X are \['b', 'a'\]"),
+    ],
+)
+def test_batches_that_do_not_go_with_those_before_are_refused(X, y, message):
+    reservoir = filled(5, [3])
+    before = reservoir.rows()
+    with pytest.raises(ValueError, match=message):
+        reservoir.add(X, y)
+    for one, other in zip(reservoir.rows(), before, strict=True):
+        np.testing.assert_array_equal(one, other)

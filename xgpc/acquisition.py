@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from . import _engine
@@ -69,7 +69,8 @@ class Link:
         if not hasattr(model, "_resolved"):
             raise ValueError(
                 "model must be a fitted GPClassifier or BayesianLinearClassifier, whose latent functions have normal "
-                f"posteriors; got {type(model).__name__}. predictive_entropy takes any classifier."
+                f"posteriors; got {type(model).__name__}. Of a pipeline give the last step, and rows as the steps "
+                "before make them; predictive_entropy takes any classifier."
             )
         return cls(record_of(*model._resolved), getattr(model, "label_noise_", None), len(model.classes_))
 
@@ -188,8 +189,8 @@ def _total_variance(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.nd
 
 SCORES: dict[str, Callable[[Link, np.ndarray, np.ndarray], np.ndarray]] = {
     "mutual_information": _information,
-    "entropy": _entropy_of,
-    "variance": _total_variance,
+    "predictive_entropy": _entropy_of,
+    "latent_variance": _total_variance,
 }
 
 
@@ -207,8 +208,8 @@ def select(model: Any, X: ArrayLike, n: int, score: str = "mutual_information") 
     model : fitted GPClassifier
     X : (n_rows, d) array or data frame, the candidates
     n : int, rows to take
-    score : {"mutual_information", "variance", "entropy"}, default="mutual_information"
-        "entropy" is that of the label and falls little where a batch has rows already.
+    score : {"mutual_information", "latent_variance", "predictive_entropy"}, default="mutual_information"
+        What the functions of these names give; "predictive_entropy" falls little where a batch has rows already.
 
     Returns
     -------
@@ -278,8 +279,10 @@ def expected_improvement(mean: ArrayLike, std: ArrayLike, best: float) -> np.nda
         The least value of the objective that is known to be feasible.
     """
     mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
-    if mean.shape != std.shape or not np.all(std >= 0.0):
-        raise ValueError(f"mean and std must have one shape, and std be positive or 0; got {mean.shape}, {std.shape}.")
+    if mean.ndim != 1 or mean.shape != std.shape:
+        raise ValueError(f"mean and std must be (n,), a number for each row; got {mean.shape} and {std.shape}.")
+    if not (np.all(np.isfinite(mean)) and np.all(std >= 0.0) and np.isfinite(best)):
+        raise ValueError(f"mean and best must be finite, and std 0 or more; got {mean}, {best} and {std}.")
     gain = best - mean
     z = np.divide(gain, std, out=np.where(gain > 0.0, np.inf, -np.inf), where=std > 0.0)
     density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
@@ -296,4 +299,6 @@ def constrained_expected_improvement(
     model, X, feasible : as for ``probability_of_feasibility``
     mean, std, best : as for ``expected_improvement``, at the rows of X
     """
-    return expected_improvement(mean, std, best) * probability_of_feasibility(model, X, feasible)
+    improvement, probability = expected_improvement(mean, std, best), probability_of_feasibility(model, X, feasible)
+    check_consistent_length(improvement, probability)
+    return improvement * probability

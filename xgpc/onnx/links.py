@@ -139,7 +139,10 @@ def _along_rows(x: Tensor, psi: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     """Splines at x (rows, C, T) within their range."""
     at = (minimum(maximum(x, X_LOW), X_HIGH) - X_LOW) * ((X_NODES - 1) / (X_HIGH - X_LOW))
     first = minimum(at.apply("Floor"), float(X_NODES - 2))
-    s, index = at - first, first.apply("Cast", to=7)
+    s = at - first
+    # A row that is NaN stays so by s; its index, which no operator promises, has to be one.
+    there = first.apply("Cast", to=7).apply("Cast", to=11)
+    index = minimum(maximum(there, 0.0), float(X_NODES - 2)).apply("Cast", to=7)
     r = 1.0 - s
     weights = (
         r * r * r / 6.0, 2.0 / 3.0 - 0.5 * (s * s) * (1.0 + r), 2.0 / 3.0 - 0.5 * (r * r) * (1.0 + s), s * s * s / 6.0,

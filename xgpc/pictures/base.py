@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +70,8 @@ def styled(kwargs: dict[str, Any] | None, **defaults: Any) -> dict[str, Any]:
 
 
 def class_codes(model: Any, y: Any) -> np.ndarray:
-    """Positions (n,) of labels in ``classes_``; ValueError for unknown ones."""
+    """Positions (n,) of labels in ``classes_``; ValueError for unknown ones, NotFittedError before a fit."""
+    check_is_fitted(model)
     y = np.asarray(y)
     classes = np.asarray(model.classes_)
     unknown = sorted(set(np.unique(y).tolist()) - set(classes.tolist()), key=str)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
+from sklearn.utils import check_consistent_length
 
 from .base import COLOURS, MARKERS, NO_NAMES, Display, class_codes, feature_names, new_axes
 
@@ -24,7 +28,7 @@ STRENGTH = 0.55
 
 
 def decision_contours(
-    model: Any, X: Any, y: ArrayLike, features: tuple[int, int] = (0, 1), ax: Axes | None = None
+    model: Any, X: Any, y: ArrayLike, features: Sequence[int | str] = (0, 1), ax: Axes | None = None
 ) -> Axes:
     """Probabilities of the classes over two features, with the data and the inducing points.
 
@@ -83,7 +87,7 @@ class DecisionBoundaryDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, model: Any, X: Any, y: ArrayLike, *, features: tuple[int, int] = (0, 1), ax: Axes | None = None
+        cls, model: Any, X: Any, y: ArrayLike, *, features: Sequence[int | str] = (0, 1), ax: Axes | None = None
     ) -> Self:
         """Evaluate and draw.
 
@@ -91,9 +95,9 @@ class DecisionBoundaryDisplay(Display):
         ----------
         model : GPClassifier, or another fitted scikit-learn classifier with ``predict_proba``
             Inducing points are drawn if it has ``inducing_points_``.
-        X : (n, d) array or data frame
+        X : (n, d) array, data frame or sparse matrix
         y : (n,) array of labels
-        features : pair of int, default=(0, 1)
+        features : pair of int or str, default=(0, 1)
             Columns of X along the horizontal and the vertical axis. The others, if any, are held at their medians; data
             and inducing points are then projections.
         ax : matplotlib.axes.Axes, default=None
@@ -104,15 +108,27 @@ class DecisionBoundaryDisplay(Display):
         ImportError
             Without matplotlib.
         ValueError
-            If ``features`` are not two different columns of X, or y has other labels than the model.
+            If ``features`` are not two different columns of X, or y has other labels than the model, or the model was
+            fitted to a table with levels or missing numbers.
         """
-        rows = np.asarray(X, dtype=np.float64)
-        i, j = features
+        codes = class_codes(model, y)
+        if getattr(model, "encoding_", None) is not None:
+            raise ValueError(
+                "The model was fitted to a table with levels or missing numbers, over which there is no plane to draw: "
+                "fit one to two columns of numbers, or draw importances."
+            )
+        rows = np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)
+        known = list(getattr(model, "feature_names_in_", []))
+        places = [known.index(one) if isinstance(one, str) and one in known else one for one in features]
+        numbers = [int(place) for place in places if isinstance(place, Integral)]
+        if len(places) != 2 or len(numbers) != 2:
+            raise ValueError(f"features must be two columns, by their positions or names; got {features!r}.")
+        i, j = numbers
         if i == j or not (0 <= i < rows.shape[1] and 0 <= j < rows.shape[1]):
             raise ValueError(
                 f"features must be two different columns among 0 to {rows.shape[1] - 1}; got {features!r}."
             )
-        codes = class_codes(model, y)
+        check_consistent_length(rows, codes)
         ax = new_axes() if ax is None else ax
         names = feature_names(model, X, rows.shape[1])
         inducing = getattr(model, "inducing_points_", None)

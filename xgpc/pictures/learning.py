@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from .base import COLOURS, Display, feature_names, new_axes, styled
 
@@ -37,6 +38,7 @@ class LearningDisplay(Display):
     @classmethod
     def from_estimator(cls, model: Any, *, ax: Axes | None = None) -> Self:
         """Draw the history of a fitted GPClassifier."""
+        check_is_fitted(model)
         return cls(model.history_).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None, line_kw: dict[str, Any] | None = None) -> Self:

@@ -242,7 +242,7 @@ def is_categorical(setting: Any, X: Any, columns: Sequence[Column]) -> list[bool
     if isinstance(setting, str):
         return [is_table(X) and isinstance(column, Levels) for column in columns]
     given = list(setting)
-    if all(isinstance(one, bool | np.bool_) for one in given):
+    if given and all(isinstance(one, bool | np.bool_) for one in given):
         if len(given) != len(columns):
             raise ValueError(f"categorical_features is a mask of {len(given)} columns; X has {len(columns)}.")
         return [bool(one) for one in given]
@@ -293,6 +293,8 @@ def _levels(column: Levels, rows: np.ndarray) -> LevelColumn:
     codes = column.codes[rows]
     counts = np.bincount(codes + 1, minlength=len(column.levels) + 1)
     present = sorted((level for level, count in zip(column.levels, counts[1:], strict=True) if count))
+    if not present:
+        raise ValueError(f"The column {column.name!r} has no values; leave it out.")
     if len(present) > MAX_LEVELS:
         raise ValueError(
             f"The column {column.name!r} has {len(present)} distinct levels, such as {present[0]!r}; a categorical "

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_consistent_length
+from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils.validation import _get_feature_names
 
 from ..ranges import WEIGHT_RANGE
 
@@ -54,31 +55,39 @@ class Reservoir:
         self.size, self.forgetting_factor = int(size), float(forgetting_factor)
         self._random = np.random.default_rng(random_state)
         self._rows: tuple[np.ndarray, ...] | None = None
+        self._names: Any = None
         # Those of least keys are kept: exponential variables, divided by what a row counts for. The least one left out.
         self._keys, self._counts, self._least_left = np.zeros(0), np.zeros(0), np.inf
 
-    def add(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
+    def add(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
         """Take a batch, X (n, d) and y (n,) with weights (n,), into account; those before are then a batch older.
 
-        Names of columns are not kept. Memory for ``size + n`` rows.
+        A data frame's columns must be those of the batches before, in their order. Memory for ``size + n`` rows.
 
         Raises
         ------
         ValueError
-            For rows that do not fit each other, or those before. Nothing of the batch is taken then.
+            For rows that are no finite numbers, labels that are missing or of another kind than those before, and rows
+            that do not fit each other, or those before. Nothing of the batch is taken then.
         """
-        X, y = np.asarray(X), np.asarray(y)
-        weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        if X.ndim != 2 or y.ndim != 1 or weight.ndim != 1:
-            raise ValueError(f"X must be (n, d), y and sample_weight (n,); got {X.shape}, {y.shape}, {weight.shape}.")
-        check_consistent_length(X, y, weight)
+        names = _get_feature_names(X)
+        X, labels = check_array(X, dtype=(np.float64, np.float32), ensure_min_samples=0), _labels(y)
+        weight = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        if labels.ndim != 1 or weight.ndim != 1:
+            raise ValueError(f"y and sample_weight must be (n,); got {labels.shape} and {weight.shape}.")
+        check_consistent_length(X, labels, weight)
         if not np.all((weight == 0.0) | ((weight >= WEIGHT_RANGE[0]) & (weight <= WEIGHT_RANGE[1]))):
             raise ValueError(f"sample_weight must be 0, or from {WEIGHT_RANGE[0]:g} to {WEIGHT_RANGE[1]:g}.")
         if self._rows is not None and X.shape[1] != self._rows[0].shape[1]:
             raise ValueError(f"X has {X.shape[1]} features; the batches before have {self._rows[0].shape[1]}.")
+        if self._rows is not None and not np.array_equal(names, self._names):
+            raise ValueError(f"The columns of X are {_said(names)}; those of the batches before {_said(self._names)}.")
+        if self._rows is not None and _kind(labels) != _kind(self._rows[1]):
+            raise ValueError(f"The labels are {_kind(labels)}; those of the batches before are {_kind(self._rows[1])}.")
+        self._names = names
         self._forget()
         given = weight > 0.0
-        batch = X[given], y[given], weight[given]
+        batch = X[given], labels[given], weight[given]
         self._keys = np.concatenate([self._keys, self._random.exponential(size=np.count_nonzero(given))])
         self._counts = np.concatenate([self._counts, np.ones(np.count_nonzero(given))])
         self._rows = batch if self._rows is None else tuple(map(np.concatenate, zip(self._rows, batch, strict=True)))
@@ -112,3 +121,21 @@ class Reservoir:
         self._keys, self._counts = self._keys[which], self._counts[which]
         if self._rows is not None:
             self._rows = tuple(array[which] for array in self._rows)
+
+
+def _labels(y: Any) -> np.ndarray:
+    """Labels (n,) as an array of numbers, booleans or text; ValueError for others, and for missing ones."""
+    labels = np.asarray(y)
+    if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels.ravel()):
+        labels = labels.astype(str)
+    if labels.dtype.kind not in "biufU" or (labels.dtype.kind == "f" and not np.all(np.isfinite(labels))):
+        raise ValueError("Labels must be numbers, booleans or text, none of them missing.")
+    return labels
+
+
+def _kind(labels: np.ndarray) -> str:
+    return {"b": "booleans", "U": "text"}.get(labels.dtype.kind, "numbers")
+
+
+def _said(names: Any) -> str:
+    return "without names" if names is None else str(list(names))

@@ -272,15 +272,6 @@ def test_interrupt_leaves_the_estimator_as_it_was(monkeypatch, module, name):
     assert vars(model) == before
 
 
-@pytest.fixture
-def default_interrupts():
-    """SIGINT as Python treats it, though whoever started the tests may have it ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("default_interrupts")
 @pytest.mark.parametrize("params", [{}, {"batch_size": 100}], ids=str)
 def test_a_signal_stops_a_fit_that_would_not_end(monkeypatch, params):
     """Another thread raises it in the midst of the fourth iteration or epoch."""

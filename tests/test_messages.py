@@ -130,3 +130,14 @@ def test_a_value_that_is_too_large_is_named_by_its_feature_and_row():
         GPClassifier().fit(frame, y)
     with pytest.raises(ValueError, match=r"X has a value of size 1e\+150; scale"):
         BayesianLinearClassifier().fit(csr_array(X), y)
+
+
+def test_a_fit_names_what_a_table_s_length_scales_belong_to():
+    rng = np.random.default_rng(0)
+    # Whether the size is missing says nothing: each row is there with and without it.
+    signal = np.tile(rng.normal(size=100), 2)
+    table = pd.DataFrame({"signal": signal, "size": np.where(np.arange(200) < 100, np.nan, 1.0)})
+    y = np.sin(2.0 * signal) + 0.3 * np.tile(rng.normal(size=100), 2) > 0.0
+    kernel = ConstantKernel(2.0) * RBF([1.0, 1.0, 50.0], (1e-2, 50.0))
+    [message] = warnings_of(GPClassifier(kernel, n_inducing=20, n_neighbors=0, random_state=0), table, y)
+    assert "length scale of 'missingindicator_size' (k2__length_scale[2] = 50)" in message

@@ -304,7 +304,11 @@ class FittedInSteps(PosteriorClassifier):
         # The bounds of the default kernel are the fit's own, of which nobody need be told.
         if self.optimizer is not None and self.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
-            messages += parameters_at_bounds(specs, labels, names_of_features(self), self.feature_spread_)
+            names, spread = names_of_features(self), self.feature_spread_
+            if data.encoding is not None:
+                names = [repr(name) for name in data.encoding.length_scale_names]
+                spread = np.sqrt(data.encoding.groups.sums(spread**2))
+            messages += parameters_at_bounds(specs, labels, names, spread)
             if inferred.local is None:
                 messages += no_gain(elbo, coin)
         if messages:

@@ -122,15 +122,18 @@ def test_what_cannot_be_written_is_left_out():
 
     full.write = write
     for stream in (closed, full):
-        status = Status(stream, Clock())
-        status.update(lambda: "told")
+        status, made = Status(stream, Clock()), []
+        status.update(lambda made=made: made.append("told") or "told")
         status.say("told")
         status.close()
+        assert made == ["told"]
+    assert full.getvalue() == ""
 
 
 def test_there_may_be_no_standard_error(monkeypatch):
+    silent = quietly(GPClassifier(**{**SMALL, "verbose": 0}), *moons(60))
     monkeypatch.setattr("sys.stderr", None)
-    quietly(GPClassifier(**SMALL), *moons(60))
+    assert quietly(GPClassifier(**SMALL), *moons(60)).elbo_ == silent.elbo_
 
 
 def test_characters_that_a_stream_has_no_code_for():

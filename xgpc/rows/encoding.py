@@ -25,7 +25,7 @@ LISTED = 10
 INDICATOR, REPEATED = "missingindicator_", "repeated_"
 # A number that more than this share of the rows have is a state rather than a measure, and what the others have often
 # are amounts that rules know. (Two draws of 12 000 of adult's training rows, NLL of 8141 others of these: .285 and .291
-# with such levels, .305 and .313 without.)
+# with such levels, .305 and .313 without.) Values of fewer rows than ten share a level: of each alone little is known.
 REPEATED_SHARE, LEAST_REPEATED = 0.5, 10
 HOW_TO_MISS = (
     "Put in numbers, as sklearn.impute.SimpleImputer does in a pipeline; or give a data frame of pandas or polars, or "

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 from markdown_tables import number, set_table, tally
-from measure import mean_of, median_of, scores, timed_fit
+from measure import fit_and_score, mean_of, median_of
 from methods import method
 from problems import load, split
 from records import LIBRARY
@@ -26,21 +26,13 @@ QUICK = {"sets": ["wine"], "splits": 2}
 METHODS = ("xgpc", "lightgbm", "logistic")
 
 
-def result(model, data):
-    spent = timed_fit(model, data.X, data.y)
-    # A class of a handful of rows can be missing among the training rows.
-    probabilities = np.zeros((len(data.y_test), 1 + max(np.max(data.y), np.max(data.y_test))))
-    probabilities[:, np.unique(data.y)] = model.predict_proba(data.X_test)
-    return {"seconds": spent, **scores(probabilities, data.y_test)}
-
-
 def one_split(problem, seed, threads):
     data = split(problem, seed)
     model = method("xgpc").make(threads)
-    found = {"split": seed, "xgpc": result(model, data)}
+    found = {"split": seed, "xgpc": fit_and_score(model, data)}
     found["xgpc"].update(neighbours=model.n_neighbors_, m=model.inducing_points_.shape[-2], share=model.share_)
-    found["lightgbm"] = result(method("lightgbm").make(threads), data)
-    found["logistic"] = result(LogisticRegression(max_iter=1000), data)
+    found["lightgbm"] = fit_and_score(method("lightgbm").make(threads), data)
+    found["logistic"] = fit_and_score(LogisticRegression(max_iter=1000), data)
     return found
 
 

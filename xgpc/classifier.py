@@ -59,7 +59,7 @@ class GPClassifier(FittedInSteps):
         kernel's RBF gives way to a Matern kernel. The training rows become part of the model and its file. Time: a fit
         makes tens of sweeps of O(n k^3), a prediction takes O(k^3) a row; k is n - 1 at most, usually some tens. 0:
         none. "auto", for 2000 rows or more: 24, if they raise the mean log probability of rows kept apart by more than
-        its standard error, and by more than .001 nats; of several classes if rows times classes are a million at most.
+        its standard error, and by more than .002 nats; of several classes if rows times classes are a million at most.
         With two classes and ``n_inducing="auto"``, points are added where they gain little, 256 at most.
     query_split : splitter of scikit-learn or None, default=None
         How rows kept apart, and query rows with neighbours, are chosen: as the model will be used. None: at random, or
@@ -89,7 +89,7 @@ class GPClassifier(FittedInSteps):
         Whether the latent functions of several classes share one kernel and its inducing points, or have their own.
         "auto", from three classes and 1000 rows on: first one is learned for all. Ten iterations on some rows, with one
         for all and with one for each, are then compared by up to 4000 others: their own, if these raise the mean log
-        probability by over .001 nats and a standard error. Otherwise, and with a kernel or neighbours given,
+        probability by over .002 nats and a standard error. Otherwise, and with a kernel or neighbours given,
         mini-batches, another optimizer than "profile" or ``inducing_points="all"``: one. Warm starts keep theirs.
     label_noise : "learn" or float, default="learn"
         Of the bounds "additive-noise" but softmax's: probability delta that a label is another than the likelihood

@@ -56,6 +56,9 @@ from .validation import (
     training_data,
 )
 
+# Of the posterior of all rows where neighbours are taken, which predictions do not come from.
+BESIDE_NEIGHBORS = 10
+
 
 class FittedInSteps(PosteriorClassifier):
     """What ``GPClassifier`` does with the parameters that it has."""
@@ -257,13 +260,14 @@ class FittedInSteps(PosteriorClassifier):
         kept = None
         if self.optimizer is not None and not beginning.grow_to and learned.local is None and beginning.previous:
             kept = beginning.previous, beginning.prior
+        max_iter = int(self.max_iter) if learned.local is None else min(int(self.max_iter), BESIDE_NEIGHBORS)
         # Adam has ended on all rows.
         batch_size = None if self.optimizer == "adam" else self.batch_size
         options = PosteriorOptions(
             batch_size,
             self.learning_rate,
             float(self.tol),
-            int(self.max_iter),
+            max_iter,
             data.random_state,
             history,
             data.deadline,
@@ -285,9 +289,9 @@ class FittedInSteps(PosteriorClassifier):
         history.tell(decision=f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
         terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
         unfinished = list(learned.problems)
-        if not converged and n_steps < self.max_iter and data.deadline is not None and data.deadline.has_end:
+        if not converged and n_steps < max_iter and data.deadline is not None and data.deadline.has_end:
             data.progress.cut("the posterior of all rows", history)
-        elif not converged:
+        elif not converged and max_iter == self.max_iter:
             problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"
             unfinished.append(more_iterations(problem))
         if data.progress.cuts and data.deadline is not None:

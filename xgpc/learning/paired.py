@@ -7,7 +7,7 @@ import numpy as np
 from .query_score import standard_error
 
 # What costs time and memory is taken for so much of the mean log probability, in nats, at least.
-LEAST_GAIN = 1e-3
+LEAST_GAIN = 2e-3
 
 
 def is_better(gains: np.ndarray, weight: np.ndarray) -> tuple[bool, str]:

@@ -83,7 +83,9 @@ class PosteriorClassifier(LatentClassifier):
             del self.label_noise_
 
     def _latent(self, X: Any, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        check_is_fitted(self)
+        # Looked at first, as check_is_fitted takes as long as the kernel of a row.
+        if not hasattr(self, "posterior_"):
+            check_is_fitted(self)
         if not isinstance(corrected, bool | np.bool_):
             raise ValueError(f"corrected must be True or False; got {corrected!r}.")
         X = checked_rows(self, X, reset=False)

@@ -171,6 +171,28 @@ def test_columns_that_are_not_named_by_the_model_are_all_features():
         list(fit.predict_proba_batches(from_arrow(data)))
 
 
+def test_rows_of_several_files_come_one_after_the_other(tmp_path, small_batches):
+    data, X, y, _ = table()
+    paths = [tmp_path / "b.parquet", tmp_path / "a.parquet"]
+    for path, part in zip(paths, (data.slice(0, 70), data.slice(70)), strict=True):
+        pq.write_table(part, path)
+    rows, labels = map(np.concatenate, zip(*from_parquet(paths, target="class", columns=["a", "b"]), strict=True))
+    np.testing.assert_array_equal(rows, X)
+    np.testing.assert_array_equal(labels, y)
+    with pytest.raises(ValueError, match=r"a list of one file or more; got \[\]"):
+        from_parquet([], target="class")
+    with pytest.raises(FileNotFoundError, match="absent"):
+        from_parquet([*paths, tmp_path / "absent.parquet"], target="class")
+
+
+def test_a_fit_to_rows_without_labels_says_what_to_name(tmp_path):
+    data, *_ = table()
+    pq.write_table(data, tmp_path / "rows.parquet")
+    for source in (from_parquet(tmp_path / "rows.parquet"), from_arrow(data)):
+        with pytest.raises(ValueError, match=r"no labels.*such as target='weight', in from_parquet or from_arrow"):
+            GPClassifier().fit_batches(source)
+
+
 @pytest.mark.parametrize("kind", ["cut", "other"])
 def test_a_broken_file_is_an_error_and_leaves_no_thread(tmp_path, kind):
     path = tmp_path / "rows.parquet"

@@ -14,6 +14,7 @@ from sklearn.utils.validation import _get_feature_names
 from .learning import stages
 from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, check_weight_range, largest_size
 from .rows.batches import HOW_TO_READ_AGAIN, BadRow, BatchSource, Rows, in_blocks, read_ahead, reading
+from .rows.columnar import ArrowRows
 from .rows.draw import Draw, keys_from, seed_of_keys
 from .rows.source import NONE, RowSource
 from .rows.tables import Levels, columns_of, is_table, with_names
@@ -387,6 +388,8 @@ def survey(
     ValueError
         For a bad source or batch; a note names the batch.
     """
+    if isinstance(source, ArrowRows):
+        source.check_target()
     # Other random numbers than what learning draws, so that a fit of few rows is the same as ``fit``.
     draw = Draw(stages.LAST_ROWS, keys_from(seed_of_keys(random_state), 0))
     labels, names, first = Labels(classes), names_of_source(source), None

@@ -57,6 +57,15 @@ class ArrowRows:
         """The same rows with the features of these names, in this order; ValueError if some are missing."""
         return ArrowRows(self._dataset, self.target, names, self._weight)
 
+    def check_target(self) -> None:
+        """ValueError without a target, which rows to learn from need."""
+        if self.target is None:
+            raise ValueError(
+                "The rows have no labels, which a fit needs: name their column, such as "
+                f"target={self.feature_names[-1]!r}, in from_parquet or from_arrow. The columns are "
+                f"{self.feature_names}."
+            )
+
     @property
     def n_rows(self) -> int:
         return int(self._dataset.count_rows())
@@ -157,25 +166,27 @@ def from_arrow(
 
 
 def from_parquet(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     target: str | None = None,
     columns: Sequence[str] | None = None,
     weight: str | None = None,
 ) -> ArrowRows:
-    """Rows of a Parquet file, or of a folder of such files, for ``fit_batches`` and ``predict_proba_batches``.
+    """Rows of a Parquet file, of several, or of a folder of such files, for ``fit_batches`` and
+    ``predict_proba_batches``.
 
     Reading takes memory for some of the file's row groups: of 112 MB each, 450 MB.
 
     Parameters
     ----------
-    path : str or path
+    path : str or path, or a list of those of files
+        The rows of several files come one after the other; they have the columns of the first one.
     target, columns, weight : as for ``from_arrow``
 
     Raises
     ------
     ValueError
-        As ``from_arrow``, and for what is no Parquet file.
+        As ``from_arrow``, for what is no Parquet file, and for an empty list.
     OSError
         If it cannot be read.
     """
@@ -183,7 +194,12 @@ def from_parquet(
     # Arrow would read row groups, and the next ones, whole. (Memory for reading three of 112 MB: 536 MB without its
     # buffer of what comes next, 439 MB with a stream; ten of 22 MB: 516 MB with its buffer, 94 MB with a stream.)
     kind = datasets.ParquetFileFormat(pre_buffer=False, use_buffered_stream=True)
-    dataset = datasets.dataset(os.fspath(path), format=kind)
+    paths = os.fspath(path) if isinstance(path, str | os.PathLike) else [os.fspath(one) for one in path]
+    if not paths:
+        raise ValueError(
+            f"path must be the name of a Parquet file or folder, or a list of one file or more; got {path!r}."
+        )
+    dataset = datasets.dataset(paths, format=kind)
     return ArrowRows(dataset, target, columns, weight)
 
 

@@ -16,12 +16,11 @@ from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, check_weight_range, largest_s
 from .rows.batches import HOW_TO_READ_AGAIN, BadRow, BatchSource, Rows, in_blocks, read_ahead, reading
 from .rows.columnar import ArrowRows
 from .rows.draw import Draw, keys_from, seed_of_keys
+from .rows.labels import check_same_kind, checked_labels, kind_of, refuse_rounded
 from .rows.source import NONE, RowSource
 from .rows.tables import Levels, columns_of, is_table, with_names
-from .validation import class_factors, missing_values, one_class_error, refuse_objects, refuse_rounded, refuse_times
+from .validation import class_factors, one_class_error, refuse_times
 
-# Labels of a kind can be put in one order.
-NUMBERS, WORDS = "numbers", "text"
 # What an empty batch adds.
 NO_ROWS = Rows(np.empty((0, 0)), NONE, NONE)
 
@@ -275,24 +274,6 @@ def training_batch(batch: Any, names: tuple[str, ...] | None) -> Batch | None:
     return Batch(columns, rows, labels, None if weight is None else _checked_weights(weight, len(rows)))
 
 
-def checked_labels(y: Any, n_rows: int) -> np.ndarray:
-    labels = np.asarray(y)
-    if labels.shape == (n_rows, 1):
-        labels = labels[:, 0]
-    if labels.shape != (n_rows,):
-        raise ValueError(f"y must have one label for each of the batch's {n_rows} rows; its shape is {labels.shape}.")
-    missing = missing_values(labels)
-    if len(missing):
-        raise BadRow(int(missing[0]), "a missing label", ". Leave out rows without a label.")
-    refuse_objects(labels)
-    if labels.dtype.kind == "f":
-        (broken,) = np.nonzero(labels != np.floor(labels))
-        if len(broken):
-            advice = ", which looks like a measurement: classes are text or whole numbers."
-            raise BadRow(int(broken[0]), f"the label {labels[broken[0]]}", advice)
-    return labels
-
-
 def _checked_weights(weight: Any, n_rows: int) -> np.ndarray:
     values = np.asarray(weight)
     if values.dtype.kind not in "biuf" or values.shape not in ((), (n_rows,)):
@@ -309,10 +290,6 @@ def _checked_weights(weight: Any, n_rows: int) -> np.ndarray:
             f"{high:g}."
         )
     return values
-
-
-def _kind(labels: np.ndarray) -> str:
-    return NUMBERS if labels.dtype.kind in "biuf" else WORDS
 
 
 class Labels:
@@ -337,11 +314,8 @@ class Labels:
             )
         is_new = labels.dtype not in {known.dtype for known in self._kinds}
         if is_new or any(value not in self.numbers for value in values):
-            if self._kinds and _kind(labels) != _kind(self._kinds[0]):
-                raise ValueError(
-                    f"The batch has labels that are {_kind(labels)}, such as {values[0]!r}; those before are "
-                    f"{_kind(self._kinds[0])}. Give all labels as one or the other."
-                )
+            if self._kinds:
+                check_same_kind(labels, self._kinds[0])
             self._kinds.append(labels)
             # Not in another order, which could depend on where batches end: it decides between classes that are equal.
             for place in np.argsort(np.unique(y, return_index=True)[1]):
@@ -471,7 +445,7 @@ def streamed(source: Any, found: Survey, factors: np.ndarray | None, labels: np.
 
 def codes_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Positions (r,) of labels in the classes."""
-    if _kind(y[:1]) != _kind(classes):
+    if kind_of(y[:1]) != kind_of(classes):
         raise ValueError(
             f"The batch has labels such as {y[:1].tolist()[0]!r}, others than when the source was first read."
         )

@@ -137,10 +137,10 @@ def mutual_information(model: Any, X: ArrayLike) -> np.ndarray:
     Two classes by one latent function: by the trapezoidal rule with 256 points, to 1e-7. Softmax, which is what more
     than two classes have by default: in closed form but for what its bound and its predictions have in integrals, to
     .001 nats for variances up to 1e6, O(n C). Logistic-softmax: by 8192 fixed quasi-random points, 1.6 ms a row and
-    class, to .001 for variances up to 100. The multinomial likelihoods take an integral for each point, some tens of milliseconds a
-    row, and have 512 points: of 3 and 10 classes the largest errors are .001 and .006 nats for variances of 1, .006 and
-    .03 for 100. All are the largest ones measured, of 3 and 10 classes, against 1e5 quasi-random points (4096 of the
-    multinomial likelihoods).
+    class, to .001 for variances up to 100. The multinomial likelihoods take an integral for each point, some tens of
+    milliseconds a row, and have 512 points: of 3 and 10 classes the largest errors are .001 and .006 nats for variances
+    of 1, .006 and .03 for 100. All are the largest ones measured, of 3 and 10 classes, against 1e5 quasi-random points
+    (4096 of the multinomial likelihoods).
     """
     return _information(Link.of(model), *model.predict_latent(X))
 

@@ -130,9 +130,9 @@ class PosteriorClassifier(LatentClassifier):
         Parameters
         ----------
         source : function, iterable, iterator or sequence
-            As for ``fit_batches``, or an iterator, as it is read once. Batches are arrays X (r, d), or tuples that
-            begin with one. Of ``from_parquet`` and ``from_arrow`` the columns that the model was fitted to are taken by
-            their names, if it has them; other columns do not matter.
+            As for ``fit_batches``, or an iterator, as it is read once. Batches are arrays X (r, d), sparse perhaps, or
+            tuples that begin with one. Of ``from_parquet`` and ``from_arrow`` the columns that the model was fitted to
+            are taken by their names, if it has them; other columns do not matter.
 
         Returns
         -------

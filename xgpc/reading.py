@@ -17,7 +17,7 @@ from .rows.batches import HOW_TO_READ_AGAIN, BadRow, BatchSource, Rows, in_block
 from .rows.columnar import ArrowRows
 from .rows.draw import Draw, keys_from, seed_of_keys
 from .rows.labels import check_same_kind, checked_labels, kind_of, refuse_rounded
-from .rows.source import NONE, RowSource
+from .rows.source import NONE, RowSource, dense
 from .rows.tables import Levels, columns_of, is_table, with_names
 from .validation import class_factors, one_class_error, refuse_times
 
@@ -172,13 +172,15 @@ def numbered(batches: Iterator[Any], check: Callable[[Any], Any]) -> Generator[A
 def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Columns, np.ndarray]:
     """Rows (r, d) of finite numbers of a batch, C-contiguous, and their columns, with names of their own or given ones.
 
+    Sparse ones are dense from here on.
+
     Raises
     ------
     ValueError
         For what is no table of finite numbers of moderate size; it names the first bad row.
     """
     refuse_times(X)
-    X = with_names(X)
+    X = dense(with_names(X))
     _refuse_levels(X)
     found = _get_feature_names(X)
     rows = check_array(

@@ -152,7 +152,11 @@ def names_of_source(source: Any) -> tuple[str, ...] | None:
 
 
 def numbered(batches: Iterator[Any], check: Callable[[Any], Any]) -> Generator[Any, None, None]:
-    """What a check makes of each batch; whatever goes wrong says in which batch, from 0, it did."""
+    """What a check makes of each batch; whatever goes wrong says in which batch, from 0, it did, and in which file.
+
+    An iterator over files has a ``place``: the name of the file that the last batch is of, and the number of its first
+    row there.
+    """
     number = 0
     try:
         for batch in batches:
@@ -161,7 +165,10 @@ def numbered(batches: Iterator[Any], check: Callable[[Any], Any]) -> Generator[A
             del batch
             number += 1
     except Exception as error:
-        error.add_note(f"(batch {number} of the source, counted from 0)")
+        name, first = getattr(batches, "place", (None, 0))
+        rows = f"row {first + error.row}" if isinstance(error, BadRow) else f"rows from {first} on"
+        where = "" if name is None else f"{rows} of {name!r}, "
+        error.add_note(f"({where}batch {number} of the source, counted from 0)")
         raise
     finally:
         close = getattr(batches, "close", None)
@@ -191,14 +198,16 @@ def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Colu
         ensure_min_samples=0,
         input_name="X",
     )
+    own = names if found is None else tuple(str(name) for name in found)
     if not largest_size(rows) <= LARGEST_FEATURE:
-        row, column = np.argwhere(~(np.abs(rows) <= LARGEST_FEATURE))[0]
+        # The limit is infinite in float32, where it would not be exceeded.
+        row, column = np.argwhere(~(np.abs(rows, dtype=np.float64) <= LARGEST_FEATURE))[0]
         advice = (
             f": features must be finite, and of size {LARGEST_FEATURE:g} at most. Leave out such rows, or put in "
             "numbers."
         )
-        raise BadRow(int(row), f"{rows[row, column]}", advice, int(column))
-    own = names if found is None else tuple(str(name) for name in found)
+        name = None if own is None else own[column]
+        raise BadRow(int(row), f"{rows[row, column]}", advice, int(column), name)
     return Columns(rows.shape[1], own), rows
 
 

@@ -70,24 +70,46 @@ class ArrowRows:
     def n_rows(self) -> int:
         return int(self._dataset.count_rows())
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> ArrowBatches:
         others = [name for name in (self.target, self._weight) if name is not None]
         # By default Arrow reads ahead what it can, with threads for all cores; whoever reads this does so in one.
-        batches = self._dataset.to_batches(
+        scanner = self._dataset.scanner(
             columns=[*self.feature_names, *others],
             batch_size=BATCH_ROWS,
             batch_readahead=0,
             fragment_readahead=0,
             use_threads=False,
         )
-        for batch in batches:
-            X = np.empty((batch.num_rows, len(self.feature_names)), dtype=self._dtype)
-            for j in range(X.shape[1]):
-                X[:, j] = _numbers(batch.column(j))
-            rest = [_labels(batch.column(X.shape[1]))] if others else []
-            rest += [_numbers(batch.column(X.shape[1] + 1))] if len(others) > 1 else []
-            del batch
-            yield (X, *rest) if rest else X
+        return ArrowBatches(scanner.scan_batches(), len(self.feature_names), len(others), self._dtype)
+
+
+class ArrowBatches:
+    """An iterator over the batches of ``ArrowRows``.
+
+    Attributes
+    ----------
+    place : (str or None, int), the file that the last batch is of, and the number of its first row there, from 0
+    """
+
+    def __init__(self, tagged: Iterator[Any], n_features: int, n_others: int, dtype: Any):
+        self.place: tuple[str | None, int] = (None, 0)
+        self._tagged, self._n_features, self._n_others, self._dtype = tagged, n_features, n_others, dtype
+        self._n_last = 0
+
+    def __iter__(self) -> ArrowBatches:
+        return self
+
+    def __next__(self) -> Any:
+        tagged = next(self._tagged)
+        batch, name = tagged.record_batch, getattr(tagged.fragment, "path", None)
+        self.place = (name, self.place[1] + self._n_last if name == self.place[0] else 0)
+        self._n_last = batch.num_rows
+        X = np.empty((batch.num_rows, self._n_features), dtype=self._dtype)
+        for j in range(self._n_features):
+            X[:, j] = _numbers(batch.column(j))
+        rest = [_labels(batch.column(self._n_features))] if self._n_others else []
+        rest += [_numbers(batch.column(self._n_features + 1))] if self._n_others > 1 else []
+        return (X, *rest) if rest else X
 
 
 def near_names(absent: Sequence[str], names: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ DTYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 LABELS = {"U": TensorProto.STRING, "b": TensorProto.BOOL, "i": TensorProto.INT64, "f": TensorProto.DOUBLE}
 
 
-def to_onnx(model: Any, dtype: Any = "float64") -> ModelProto:
+def to_onnx(model: Any, dtype: str | type[np.floating[Any]] | np.dtype[Any] = "float64") -> ModelProto:
     """``predict_proba`` and ``predict`` of a fitted classifier as an ONNX model.
 
     Parameters
@@ -61,15 +61,15 @@ def to_onnx(model: Any, dtype: Any = "float64") -> ModelProto:
             f"to_onnx takes a GPClassifier or a BayesianLinearClassifier; got {type(model).__name__}. Of a pipeline "
             "give its last step, and do the steps before elsewhere."
         )
-    dtype = _name_of(dtype)
+    name = _name_of(dtype)
     check_is_fitted(model)
     labels = _labels(model.classes_)
     graph = Graph()
     rows = Tensor(graph, "X").apply("Cast", to=TensorProto.DOUBLE)
     proba = _proba(model, rows)
-    graph.named(proba.apply("Cast", to=DTYPES[dtype]), "probabilities")
+    graph.named(proba.apply("Cast", to=DTYPES[name]), "probabilities")
     graph.named(graph.apply("Gather", labels, proba.apply("ArgMax", axis=1, keepdims=0)), "label")
-    return _model(graph, model, dtype, LABELS[labels.dtype.kind])
+    return _model(graph, model, name, LABELS[labels.dtype.kind])
 
 
 def _name_of(dtype: Any) -> str:

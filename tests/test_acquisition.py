@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.stats import norm
+from scipy.stats import norm, qmc
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LogisticRegression
 from support.fits import quietly
@@ -77,7 +77,38 @@ def test_mutual_information_of_several_classes_is_that_of_random_draws(record, v
         log_p = link.given(m + s * random.normal(size=(40_000, 3)))
         left = entropy(log_p)
         expected = entropy(np.log(np.mean(np.exp(log_p), axis=0))) - np.mean(left)
-        assert value == pytest.approx(expected, abs=0.015 + 4.0 * np.std(left) / 200.0)
+        assert value == pytest.approx(expected, abs=0.001 + 4.0 * np.std(left) / 200.0)
+
+
+@every([record for record in SEVERAL if record.expected_entropy])
+@pytest.mark.parametrize("v", [0.01, 1.0, 30.0, 1e3])
+def test_mutual_information_in_closed_form_is_that_of_a_dense_rule(record, v):
+    """Three classes' probabilities depend on two differences, integrated by the trapezoidal rule."""
+    link, random = link_of(record, 3), np.random.default_rng(1)
+    mean = np.sqrt(v) * random.normal(size=(4, 3))
+    variance = v * random.uniform(0.1, 2.0, (4, 3))
+    z = np.linspace(-8.0, 8.0, 701)
+    weight = np.outer(norm.pdf(z), norm.pdf(z)).ravel() * (z[1] - z[0]) ** 2
+    z = np.stack(np.meshgrid(z, z, indexing="ij"), axis=-1).reshape(-1, 2)
+    for m, s, value in zip(mean, variance, acquisition._information(link, mean, variance), strict=True):
+        factor = np.linalg.cholesky(np.diag(s[:2]) + s[2])
+        log_p = link.given(np.column_stack([m[:2] - m[2] + z @ factor.T, np.zeros(len(z))]))
+        expected = entropy(np.log(weight @ np.exp(log_p))) - weight @ entropy(log_p)
+        assert value == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("n_classes", [4, 12])
+def test_mutual_information_of_many_classes_is_that_of_quasi_random_points(n_classes):
+    link, random = link_of(record_of("softmax", "exact"), n_classes), np.random.default_rng(2)
+    points = norm.ppf(qmc.Sobol(n_classes, seed=1).random(2**15))
+    for v in (1.0, 100.0):
+        mean, variance = np.sqrt(v) * random.normal(size=(3, n_classes)), v * random.uniform(0.5, 2.0, (3, n_classes))
+        found = acquisition._information(link, mean, variance)
+        for m, s, value in zip(mean, np.sqrt(variance), found, strict=True):
+            left = np.mean(entropy(link.given(m + s * points)))
+            total = entropy(link.predictive(m[None], s[None] ** 2))[0]
+            # Half of it for the points.
+            assert value == pytest.approx(total - left, abs=0.002)
 
 
 @every(RECORDS)

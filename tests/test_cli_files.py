@@ -247,7 +247,7 @@ def saved(tmp_path_factory):
 
 
 def test_predictions_are_written_as_the_name_says(saved, tmp_path):
-    names = ["plain.csv", "packed.csv.gz", "PACKED.GZ", "columns.parquet"]
+    names = ["plain.csv", "packed.csv.gz", "PACKED.GZ", "columns.parquet", "plain"]
     for name in names:
         assert main(["predict", *saved, "--output", str(tmp_path / name)]) == 0
     text = (tmp_path / names[0]).read_text()
@@ -255,12 +255,21 @@ def test_predictions_are_written_as_the_name_says(saved, tmp_path):
         packed = (tmp_path / name).read_bytes()
         assert gzip.decompress(packed).decode() == text
     assert (tmp_path / names[1]).read_bytes() == (tmp_path / names[2]).read_bytes()
+    assert (tmp_path / names[4]).read_text() == text
     table = pq.read_table(tmp_path / names[3])
     head, *lines = text.splitlines()
     assert table.column_names == head.split(",")
     rows = [",".join([label, *map(repr, numbers)]) for label, *numbers in zip(*table.to_pydict().values(), strict=True)]
     assert rows == lines
     assert sorted(os.listdir(tmp_path)) == sorted(names)
+
+
+@pytest.mark.parametrize("name", ["x.xlsx", "x.txt", "x.xlsx.gz", "x.parquet.gz", "x.npz"])
+def test_predictions_in_an_unknown_form_are_refused_before_any_work(tmp_path, capsys, name):
+    """There is no model, which is not looked for."""
+    assert main(["predict", "model.npz", "data.csv", "--output", str(tmp_path / name)]) == 2
+    assert f"{name}' must end in .csv, .csv.gz (compressed by gzip) or .parquet" in capsys.readouterr().err
+    assert not os.listdir(tmp_path)
 
 
 def test_a_parquet_file_of_predictions_needs_pyarrow(saved, tmp_path, capsys, monkeypatch):

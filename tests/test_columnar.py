@@ -87,7 +87,7 @@ def test_a_missing_label_or_feature_names_its_row(values):
         GPClassifier().fit_batches(from_arrow(data, target="y"))
     if not isinstance(values[0], str):
         data = pa.table({"a": values, "y": [0, 1, 0]})
-        with pytest.raises(ValueError, match="Row 1 of the batch has nan in column 0"):
+        with pytest.raises(ValueError, match="Row 1 of the batch has nan in column 'a'"):
             GPClassifier().fit_batches(from_arrow(data, target="y"))
 
 
@@ -169,6 +169,51 @@ def test_columns_that_are_not_named_by_the_model_are_all_features():
     assert predicted(fit, data).shape == (N, 2)
     with pytest.raises(ValueError, match="'class' is of type string"):
         list(fit.predict_proba_batches(from_arrow(data)))
+
+
+def test_rows_of_several_files_come_one_after_the_other(tmp_path, small_batches):
+    data, X, y, _ = table()
+    paths = [tmp_path / "b.parquet", tmp_path / "a.parquet"]
+    for path, part in zip(paths, (data.slice(0, 70), data.slice(70)), strict=True):
+        pq.write_table(part, path)
+    rows, labels = map(np.concatenate, zip(*from_parquet(paths, target="class", columns=["a", "b"]), strict=True))
+    np.testing.assert_array_equal(rows, X)
+    np.testing.assert_array_equal(labels, y)
+    with pytest.raises(ValueError, match=r"a list of one file or more; got \[\]"):
+        from_parquet([], target="class")
+    with pytest.raises(FileNotFoundError, match="absent"):
+        from_parquet([*paths, tmp_path / "absent.parquet"], target="class")
+
+
+def test_a_bad_row_has_the_names_of_its_file_and_column(tmp_path, small_batches):
+    data, *_ = table()
+    values = data.column("b").to_numpy().copy()
+    values[750] = np.inf
+    bad = data.set_column(data.schema.get_field_index("b"), "b", pa.array(values))
+    paths = [tmp_path / "good.parquet", tmp_path / "bad.parquet"]
+    pq.write_table(data, paths[0])
+    pq.write_table(bad, paths[1])
+    names = ["a", "b"]
+    fit = GPClassifier(RBF(1.0), n_inducing=5, optimizer=None).fit_batches(
+        from_parquet(paths[0], target="class", columns=names)
+    )
+    for use in (
+        lambda: GPClassifier().fit_batches(from_parquet(paths, target="class", columns=names)),
+        lambda: list(fit.predict_proba_batches(from_parquet(paths))),
+    ):
+        with pytest.raises(ValueError, match="Row 150 of the batch has inf in column 'b'") as error:
+            use()
+        (note,) = error.value.__notes__
+        number = -(-N // 200) + 3
+        assert note == f"(row 750 of {str(paths[1])!r}, batch {number} of the source, counted from 0)"
+
+
+def test_a_fit_to_rows_without_labels_says_what_to_name(tmp_path):
+    data, *_ = table()
+    pq.write_table(data, tmp_path / "rows.parquet")
+    for source in (from_parquet(tmp_path / "rows.parquet"), from_arrow(data)):
+        with pytest.raises(ValueError, match=r"no labels.*such as target='weight', in from_parquet or from_arrow"):
+            GPClassifier().fit_batches(source)
 
 
 @pytest.mark.parametrize("kind", ["cut", "other"])

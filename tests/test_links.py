@@ -410,6 +410,21 @@ def test_logit_agrees_with_quadrature(v):
     assert np.abs(negative - np.log1p(-np.exp(reference))).max() < SIGMA_ERROR
 
 
+def test_logit_of_a_point_has_the_same_bits_whatever_the_others_are():
+    rng = np.random.default_rng(0)
+    m, v = 10.0 * rng.normal(size=1003), rng.uniform(0.0, 60.0, size=1003)
+    together = binary.logit_log_probabilities(m, v)
+    a = np.abs(m)
+    tilted, thin = a > v, (a <= v) & (np.exp(together.min(axis=1)) < binary.SERIES_BELOW)
+    # The series of many points is a product of BLAS, whose order of sums is its own.
+    assert min(np.count_nonzero(part) for part in (tilted, thin, ~(tilted | thin))) > 50
+    alone = np.vstack([binary.logit_log_probabilities(m[i : i + 1], v[i : i + 1]) for i in range(len(m))])
+    np.testing.assert_array_equal(together[~thin], alone[~thin])
+    np.testing.assert_allclose(together[thin], alone[thin], rtol=1e-13)
+    strided = np.repeat(m, 2)[::2], np.repeat(v, 2)[::2]
+    np.testing.assert_array_equal(binary.logit_log_probabilities(*strided), together)
+
+
 def test_logit_without_variance_is_log_sigma():
     m = np.concatenate([np.linspace(-700.0, 0.0, 20_001), [-1e5, -1e8, -1e300]])
     _, positive = binary.logit_log_probabilities(m, np.zeros_like(m)).T

@@ -132,8 +132,18 @@ def test_labels_of_any_type(labels):
     assert_predicts_as(fitted(RBF(0.5), labels))
 
 
-def test_single_precision_is_for_input_and_output_alone():
-    assert_predicts_as(fitted(20.0 * RBF(0.5), TWO), dtype="float32", atol=1e-6)
+@pytest.mark.parametrize("y", [TWO, THREE])
+def test_single_precision_is_for_input_and_output_alone(y):
+    assert_predicts_as(fitted(20.0 * RBF(0.5), y), dtype="float32", atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.dtype("float32"), np.float64])
+def test_types_of_numpy_are_those_of_their_names(dtype):
+    model = fitted(RBF(0.5), TWO)
+    found = to_onnx(model, dtype)
+    assert found == to_onnx(model, np.dtype(dtype).name)
+    wanted = TensorProto.FLOAT if np.dtype(dtype).itemsize == 4 else TensorProto.DOUBLE
+    assert found.graph.input[0].type.tensor_type.elem_type == wanted
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -185,8 +195,9 @@ def test_what_has_no_onnx_form_is_refused():
     with pytest.raises(ValueError, match=r"fitted to a table with levels.*OneHotEncoder"):
         to_onnx(GPClassifier(n_inducing=3, optimizer=None, random_state=0).fit(table, np.arange(20) > 9))
     model = fitted(RBF(0.5), TWO)
-    with pytest.raises(ValueError, match=r"dtype must be one of \['float32', 'float64'\]; got 'float16'"):
-        to_onnx(model, "float16")
+    for bad in ("float16", np.int32, None, "single precision", ["float32"]):
+        with pytest.raises(ValueError, match=r"dtype must be one of \['float32', 'float64'\], or NumPy's type"):
+            to_onnx(model, bad)
     model.classes_ = np.array([0, "a"], dtype=object)
     with pytest.raises(ValueError, match="Only labels that are numbers, booleans or strings"):
         to_onnx(model)

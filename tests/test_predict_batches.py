@@ -32,7 +32,10 @@ def test_predictions_of_batches(kind):
     source = [(given[part], y[part]) if kind == "with labels" else given[part] for part in parts]
     found = list(fitted.predict_proba_batches(iter(source) if kind == "iterator" else source))
     assert [len(probability) for probability in found] == [300, 0, 400]
-    np.testing.assert_array_equal(np.vstack(found), fitted.predict_proba(given))
+    # A row's last bit may depend on where its block ends: the tiles' last rows do not fill a vector.
+    for part, probability in zip(parts[::2], found[::2], strict=True):
+        np.testing.assert_array_equal(probability, fitted.predict_proba(given[part]))
+    np.testing.assert_allclose(np.vstack(found), fitted.predict_proba(given), rtol=1e-13)
 
 
 def test_predictions_name_a_bad_batch_and_end_the_reader():

@@ -117,7 +117,8 @@ def test_bad_rows_leave_it_as_it_was():
     X, y, weight = batch(4)
     for bad, message in (
         ((X[:, 0], y), r"Expected 2D array"),
-        ((X[:3], y), "inconsistent numbers of samples"),
+        ((X[:3], y), "one label for each of the batch's 3 rows"),
+        ((X, y, weight[:3]), r"sample_weight must be \(n,\), for the 4 rows"),
         ((X, y, -weight), "sample_weight must be 0, or from"),
         ((X, y, np.full(4, np.nan)), "sample_weight must be 0, or from"),
         ((X[:, :1], y), "1 features; the batches before have 2"),
@@ -134,9 +135,12 @@ def test_bad_rows_leave_it_as_it_was():
     ("X", "y", "message"),
     [
         ([[np.nan, 0.0]], [True], "contains NaN"),
-        ([[0.0, 0.0]], [None], "none of them missing"),
-        ([[0.0, 0.0]], [np.nan], "none of them missing"),
-        ([[0.0, 0.0]], ["a"], "labels are text; those of the batches before are booleans"),
+        ([[0.0, 0.0]], [None], "a missing label"),
+        ([[0.0, 0.0]], [np.nan], "a missing label"),
+        ([[0.0, 0.0]], [0.5], "the label 0.5, which looks like a measurement"),
+        ([[0.0, 0.0]], [b"a"], "Labels must be text, whole numbers or truth values"),
+        ([[0.0, 0.0]], np.array([b"a"], dtype=object), "Unknown label type"),
+        ([[0.0, 0.0]], ["a"], "labels that are text, such as 'a'; those before are numbers"),
         (pandas.DataFrame([[0.0, 1.0]], columns=["b", "a"]), [True], r"columns of X are \['b', 'a'\]"),
     ],
 )
@@ -147,3 +151,21 @@ def test_batches_that_do_not_go_with_those_before_are_refused(X, y, message):
         reservoir.add(X, y)
     for one, other in zip(reservoir.rows(), before, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_labels_that_would_be_rounded_with_those_before_are_refused():
+    reservoir = Reservoir(5, random_state=0)
+    reservoir.add(np.zeros((2, 1)), [2**60 + 1, 0])
+    with pytest.raises(ValueError, match=r"integers as large as 1152921504606846977 and floating point numbers"):
+        reservoir.add(np.zeros((1, 1)), [1.0])
+    assert reservoir.rows()[1].tolist() == [2**60 + 1, 0]
+
+
+def test_a_batch_without_rows_makes_those_before_older():
+    reservoir = Reservoir(5, forgetting_factor=0.5, random_state=0)
+    reservoir.add(np.empty((0, 1)), [])
+    reservoir.add(np.zeros((2, 1)), np.array(["a", "b"], dtype=object))
+    reservoir.add(np.empty((0, 1)), [])
+    _, y, weight = reservoir.rows()
+    assert y.tolist() == ["a", "b"]
+    assert weight.tolist() == [0.5, 0.5]

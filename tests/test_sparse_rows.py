@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 
 from xgpc import GPClassifier
-from xgpc.learning import inducing
+from xgpc.learning import inducing, stages
 from xgpc.rows import source
 from xgpc.rows.block import BLOCK_ROWS
 from xgpc.rows.source import SparseSource, in_dense_parts
@@ -161,3 +161,40 @@ def test_draws_at_sparse_rows_are_those_at_dense_ones():
     for method in ("exact", "pathwise"):
         drawn = [model.sample_latent(given, 2, random_state=1, method=method) for given in (X, X.toarray())]
         np.testing.assert_array_equal(*drawn)
+
+
+def quietly_fitted(source, **parameters):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return GPClassifier(n_inducing=15, max_iter=4, random_state=0, **parameters).fit_batches(source)
+
+
+@pytest.mark.parametrize("n_kept", [stages.LAST_ROWS, 200])
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+def test_sparse_batches_give_the_bits_of_dense_ones(monkeypatch, n_kept, form):
+    """Whether all rows are learned from, or 200 of them."""
+    monkeypatch.setattr(stages, "LAST_ROWS", n_kept)
+    X, y = rows()
+    parts = [slice(0, 120), slice(120, 120), slice(120, N)]
+    one = quietly_fitted([(X[part].asformat(form), y[part]) for part in parts])
+    other = quietly_fitted([(X[part].toarray(), y[part]) for part in parts])
+    assert one.elbo_ == other.elbo_
+    found = np.vstack(list(one.predict_proba_batches([X[part].asformat(form) for part in parts])))
+    expected = np.vstack(list(other.predict_proba_batches([X[part].toarray() for part in parts])))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_bad_value_of_a_sparse_batch_has_its_row_and_column():
+    X, y = rows()
+    bad = X.tolil()
+    bad[7, 3] = np.nan
+    with pytest.raises(ValueError, match=r"Row 7 of the batch has nan in column 3"):
+        GPClassifier().fit_batches([(X, y), (bad.tocsr(), y)])
+
+
+def test_a_stream_of_sparse_rows_has_the_bits_of_dense_ones():
+    X, y = rows()
+    one, other = fitted(X[:200], y[:200]), fitted(X[:200].toarray(), y[:200])
+    one.partial_fit(X[200:], y[200:], n_new_inducing=3)
+    other.partial_fit(X[200:].toarray(), y[200:], n_new_inducing=3)
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X.toarray()))

@@ -412,8 +412,9 @@ class GPClassifier(FittedInSteps):
         source : function, iterable or sequence
             A function without arguments that returns an iterator of batches, or an iterable, not an iterator, of them,
             such as a list; or ``xgpc.rows.from_parquet``, ``from_arrow`` or ``from_npy``. Batches are tuples (X, y) or
-            (X, y, sample_weight), as for ``fit``, of any number of rows. Or ``xgpc.partitions.Partitions``: batches on
-            a cluster, which works on them where they are; how rows are divided then changes the fit by rounding.
+            (X, y, sample_weight), as for ``fit``, of any number of rows; a sparse X becomes dense when it is read. Or
+            ``xgpc.partitions.Partitions``: batches on a cluster, which works on them where they are; how rows are
+            divided then changes the fit by rounding.
         classes : (C,) array, default=None
             All labels that there are: another one is an error as soon as it is read.
 

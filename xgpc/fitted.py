@@ -83,7 +83,9 @@ class PosteriorClassifier(LatentClassifier):
             del self.label_noise_
 
     def _latent(self, X: Any, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        check_is_fitted(self)
+        # Looked at first, as check_is_fitted takes as long as the kernel of a row.
+        if not hasattr(self, "posterior_"):
+            check_is_fitted(self)
         if not isinstance(corrected, bool | np.bool_):
             raise ValueError(f"corrected must be True or False; got {corrected!r}.")
         X = checked_rows(self, X, reset=False)
@@ -128,9 +130,9 @@ class PosteriorClassifier(LatentClassifier):
         Parameters
         ----------
         source : function, iterable, iterator or sequence
-            As for ``fit_batches``, or an iterator, as it is read once. Batches are arrays X (r, d), or tuples that
-            begin with one. Of ``from_parquet`` and ``from_arrow`` the columns that the model was fitted to are taken by
-            their names, if it has them; other columns do not matter.
+            As for ``fit_batches``, or an iterator, as it is read once. Batches are arrays X (r, d), sparse perhaps, or
+            tuples that begin with one. Of ``from_parquet`` and ``from_arrow`` the columns that the model was fitted to
+            are taken by their names, if it has them; other columns do not matter.
 
         Returns
         -------

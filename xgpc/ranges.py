@@ -20,7 +20,8 @@ WEIGHT_RANGE = (1e-100, 1e100)
 def largest_size(rows: Any) -> float:
     """Largest absolute value of an array or a sparse one, without a copy of it."""
     values = rows.data if sparse.issparse(rows) else rows
-    return max(float(np.max(values)), -float(np.min(values))) if values.size else 0.0
+    # Methods: NumPy's functions of these names take four times as long for a row.
+    return max(float(values.max()), -float(values.min())) if values.size else 0.0
 
 
 def check_latent(mean: np.ndarray, variance: np.ndarray, X: Any, first: int = 0) -> None:
@@ -30,9 +31,9 @@ def check_latent(mean: np.ndarray, variance: np.ndarray, X: Any, first: int = 0)
 
     Only kernels that grow, those with ``DotProduct``, and linear models can come to that within the range of features.
     """
-    proper = (np.abs(mean) <= LARGEST_MEAN) & (variance <= LARGEST_VARIANCE)
-    if np.all(proper):
+    if np.abs(mean).max(initial=0.0) <= LARGEST_MEAN and variance.max(initial=0.0) <= LARGEST_VARIANCE:
         return
+    proper = (np.abs(mean) <= LARGEST_MEAN) & (variance <= LARGEST_VARIANCE)
     row = int(np.argmin(np.all(proper.reshape(-1, proper.shape[-1]), axis=0)))
     size = largest_size(X[row : row + 1])
     raise ValueError(

@@ -14,13 +14,13 @@ from sklearn.utils.validation import _get_feature_names
 from .learning import stages
 from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, check_weight_range, largest_size
 from .rows.batches import HOW_TO_READ_AGAIN, BadRow, BatchSource, Rows, in_blocks, read_ahead, reading
+from .rows.columnar import ArrowRows
 from .rows.draw import Draw, keys_from, seed_of_keys
-from .rows.source import NONE, RowSource
+from .rows.labels import check_same_kind, checked_labels, kind_of, refuse_rounded
+from .rows.source import NONE, RowSource, dense
 from .rows.tables import Levels, columns_of, is_table, with_names
-from .validation import class_factors, missing_values, one_class_error, refuse_objects, refuse_rounded, refuse_times
+from .validation import class_factors, one_class_error, refuse_times
 
-# Labels of a kind can be put in one order.
-NUMBERS, WORDS = "numbers", "text"
 # What an empty batch adds.
 NO_ROWS = Rows(np.empty((0, 0)), NONE, NONE)
 
@@ -152,7 +152,11 @@ def names_of_source(source: Any) -> tuple[str, ...] | None:
 
 
 def numbered(batches: Iterator[Any], check: Callable[[Any], Any]) -> Generator[Any, None, None]:
-    """What a check makes of each batch; whatever goes wrong says in which batch, from 0, it did."""
+    """What a check makes of each batch; whatever goes wrong says in which batch, from 0, it did, and in which file.
+
+    An iterator over files has a ``place``: the name of the file that the last batch is of, and the number of its first
+    row there.
+    """
     number = 0
     try:
         for batch in batches:
@@ -161,7 +165,10 @@ def numbered(batches: Iterator[Any], check: Callable[[Any], Any]) -> Generator[A
             del batch
             number += 1
     except Exception as error:
-        error.add_note(f"(batch {number} of the source, counted from 0)")
+        name, first = getattr(batches, "place", (None, 0))
+        rows = f"row {first + error.row}" if isinstance(error, BadRow) else f"rows from {first} on"
+        where = "" if name is None else f"{rows} of {name!r}, "
+        error.add_note(f"({where}batch {number} of the source, counted from 0)")
         raise
     finally:
         close = getattr(batches, "close", None)
@@ -172,13 +179,15 @@ def numbered(batches: Iterator[Any], check: Callable[[Any], Any]) -> Generator[A
 def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Columns, np.ndarray]:
     """Rows (r, d) of finite numbers of a batch, C-contiguous, and their columns, with names of their own or given ones.
 
+    Sparse ones are dense from here on.
+
     Raises
     ------
     ValueError
         For what is no table of finite numbers of moderate size; it names the first bad row.
     """
     refuse_times(X)
-    X = with_names(X)
+    X = dense(with_names(X))
     _refuse_levels(X)
     found = _get_feature_names(X)
     rows = check_array(
@@ -189,14 +198,16 @@ def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Colu
         ensure_min_samples=0,
         input_name="X",
     )
+    own = names if found is None else tuple(str(name) for name in found)
     if not largest_size(rows) <= LARGEST_FEATURE:
-        row, column = np.argwhere(~(np.abs(rows) <= LARGEST_FEATURE))[0]
+        # The limit is infinite in float32, where it would not be exceeded.
+        row, column = np.argwhere(~(np.abs(rows, dtype=np.float64) <= LARGEST_FEATURE))[0]
         advice = (
             f": features must be finite, and of size {LARGEST_FEATURE:g} at most. Leave out such rows, or put in "
             "numbers."
         )
-        raise BadRow(int(row), f"{rows[row, column]}", advice, int(column))
-    own = names if found is None else tuple(str(name) for name in found)
+        name = None if own is None else own[column]
+        raise BadRow(int(row), f"{rows[row, column]}", advice, int(column), name)
     return Columns(rows.shape[1], own), rows
 
 
@@ -274,24 +285,6 @@ def training_batch(batch: Any, names: tuple[str, ...] | None) -> Batch | None:
     return Batch(columns, rows, labels, None if weight is None else _checked_weights(weight, len(rows)))
 
 
-def checked_labels(y: Any, n_rows: int) -> np.ndarray:
-    labels = np.asarray(y)
-    if labels.shape == (n_rows, 1):
-        labels = labels[:, 0]
-    if labels.shape != (n_rows,):
-        raise ValueError(f"y must have one label for each of the batch's {n_rows} rows; its shape is {labels.shape}.")
-    missing = missing_values(labels)
-    if len(missing):
-        raise BadRow(int(missing[0]), "a missing label", ". Leave out rows without a label.")
-    refuse_objects(labels)
-    if labels.dtype.kind == "f":
-        (broken,) = np.nonzero(labels != np.floor(labels))
-        if len(broken):
-            advice = ", which looks like a measurement: classes are text or whole numbers."
-            raise BadRow(int(broken[0]), f"the label {labels[broken[0]]}", advice)
-    return labels
-
-
 def _checked_weights(weight: Any, n_rows: int) -> np.ndarray:
     values = np.asarray(weight)
     if values.dtype.kind not in "biuf" or values.shape not in ((), (n_rows,)):
@@ -308,10 +301,6 @@ def _checked_weights(weight: Any, n_rows: int) -> np.ndarray:
             f"{high:g}."
         )
     return values
-
-
-def _kind(labels: np.ndarray) -> str:
-    return NUMBERS if labels.dtype.kind in "biuf" else WORDS
 
 
 class Labels:
@@ -336,11 +325,8 @@ class Labels:
             )
         is_new = labels.dtype not in {known.dtype for known in self._kinds}
         if is_new or any(value not in self.numbers for value in values):
-            if self._kinds and _kind(labels) != _kind(self._kinds[0]):
-                raise ValueError(
-                    f"The batch has labels that are {_kind(labels)}, such as {values[0]!r}; those before are "
-                    f"{_kind(self._kinds[0])}. Give all labels as one or the other."
-                )
+            if self._kinds:
+                check_same_kind(labels, self._kinds[0])
             self._kinds.append(labels)
             # Not in another order, which could depend on where batches end: it decides between classes that are equal.
             for place in np.argsort(np.unique(y, return_index=True)[1]):
@@ -387,6 +373,8 @@ def survey(
     ValueError
         For a bad source or batch; a note names the batch.
     """
+    if isinstance(source, ArrowRows):
+        source.check_target()
     # Other random numbers than what learning draws, so that a fit of few rows is the same as ``fit``.
     draw = Draw(stages.LAST_ROWS, keys_from(seed_of_keys(random_state), 0))
     labels, names, first = Labels(classes), names_of_source(source), None
@@ -468,7 +456,7 @@ def streamed(source: Any, found: Survey, factors: np.ndarray | None, labels: np.
 
 def codes_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Positions (r,) of labels in the classes."""
-    if _kind(y[:1]) != _kind(classes):
+    if kind_of(y[:1]) != kind_of(classes):
         raise ValueError(
             f"The batch has labels such as {y[:1].tolist()[0]!r}, others than when the source was first read."
         )

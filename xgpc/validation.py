@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from .parameters import is_name
 from .ranges import LARGEST_FEATURE, check_weight_range, largest_size
 from .rows.encoding import HOW_TO_MISS
+from .rows.labels import is_missing, missing_values, refuse_objects, refuse_rounded
 from .rows.tables import with_names
 
 
@@ -131,45 +132,13 @@ def _refuse_missing(y: Any) -> None:
         )
 
 
-def refuse_objects(labels: np.ndarray) -> None:
-    """ValueError for labels (n,) that are bytes, complex numbers, or objects other than text."""
-    if labels.dtype.kind in "Sc":
-        how = "Complex data not supported" if labels.dtype.kind == "c" else "np.char.decode(y) makes text of bytes"
-        raise ValueError(f"Labels must be text, whole numbers or truth values; got an array of {labels.dtype}. {how}.")
-    if labels.dtype.kind == "O" and labels.ndim == 1:
-        others = [label for label in labels.tolist() if not isinstance(label, str)]
-        if others:
-            raise ValueError(
-                f"Unknown label type: y is an array of objects with labels such as {others[0]!r} "
-                f"({type(others[0]).__name__}). Give text alone, or an array of numbers, such as y.astype(int) makes."
-            )
-
-
-def missing_values(values: np.ndarray) -> np.ndarray:
-    """Rows of values (n,) that are missing."""
-    if values.dtype.kind in "fcmM":
-        return np.flatnonzero(np.isnan(values))
-    return np.flatnonzero([_is_missing(value) for value in values] if values.dtype.kind == "O" else [])
-
-
-def _is_missing(label: Any) -> bool:
-    try:
-        return label is None or bool(label != label)
-    except TypeError:
-        # pandas.NA does not say whether it equals itself.
-        return True
-    except ValueError:
-        # An array among the labels; that is refused later.
-        return False
-
-
 def checked_classes(classes: Any) -> np.ndarray:
     """Distinct labels (C,) in order; ValueError unless they are two or more, of one kind."""
     what = "classes must be a list of all labels that there are to be, two or more"
     values = list(classes) if np.ndim(np.asarray(classes, dtype=object)) == 1 else []
     if len({isinstance(value, str) for value in values}) > 1:
         raise ValueError(f"{what}, all numbers or all strings; got {classes!r}.")
-    if any(_is_missing(value) for value in values):
+    if any(is_missing(value) for value in values):
         raise ValueError(f"{what}, none of them missing; got {classes!r}.")
     distinct = np.unique(np.asarray(values))
     refuse_rounded(values, distinct)
@@ -180,17 +149,6 @@ def checked_classes(classes: Any) -> np.ndarray:
     # Each often enough for no warning that they are as many as the rows of a regression.
     check_classification_targets(np.repeat(distinct, 3))
     return distinct
-
-
-def refuse_rounded(labels: Iterable[Any], classes: np.ndarray) -> None:
-    """ValueError for labels that became others in the array of all classes, as large integers beside floats do."""
-    known = set(classes.tolist())
-    lost = [label for label in labels if label not in known]
-    if lost:
-        raise ValueError(
-            f"The labels are integers as large as {lost[0]!r} and floating point numbers, or integers of different "
-            "types, which in one array are rounded and would be confused. Give all as integers of one type, or as text."
-        )
 
 
 def check_same_classes(classes: Any, known: np.ndarray) -> None:
@@ -288,7 +246,7 @@ def _refuse_no_weights(sample_weight: Any, n_rows: int) -> None:
         raise ValueError(f"{what}; it is no array: {error}") from error
     others: list[Any] = values.ravel()[:1].tolist() if values.dtype.kind not in "biuf" else []
     if values.dtype.kind == "O":
-        others = [value for value in values.ravel() if not (isinstance(value, numbers.Number) or _is_missing(value))]
+        others = [value for value in values.ravel() if not (isinstance(value, numbers.Number) or is_missing(value))]
     if len(others):
         raise ValueError(
             f"{what}; it has {others[0]!r} of type {type(others[0]).__name__}. Give numbers, as "

@@ -7,6 +7,8 @@ cdef extern from "vmath.h" nogil:
 
 cdef extern from "sites.h" nogil:
     void xg_logistic_normal_mean_array(Py_ssize_t n, const double* m, const double* v, double* out)
+    Py_ssize_t xg_logistic_normal_logs(Py_ssize_t n, const double* m, const double* v, double least, Py_ssize_t* thin,
+                                       double* out)
 
 cdef extern from *:
     """
@@ -32,6 +34,22 @@ def logistic_normal_mean(const double[::1] mean, const double[::1] variance):
         with nogil:
             xg_logistic_normal_mean_array(n, &mean[0], &variance[0], &result[0])
     return out
+
+
+def logistic_normal_logs(const double[::1] mean, const double[::1] variance, double least):
+    """log E[sigma(-f)] and log E[sigma(f)], (n, 2), f ~ N(mean, variance), and at which points they are inexact.
+
+    The latter, (r,) indices, are those with |mean| <= variance whose less probable side is below ``least``; see
+    ``likelihoods/binary.py``.
+    """
+    cdef Py_ssize_t n = mean.shape[0], count = 0
+    out, thin = np.empty((n, 2)), np.empty(n, dtype=np.intp)
+    cdef double[:, ::1] result = out
+    cdef Py_ssize_t[::1] found = thin
+    if n:
+        with nogil:
+            count = xg_logistic_normal_logs(n, &mean[0], &variance[0], least, &found[0], &result[0, 0])
+    return out, thin[:count]
 
 
 def exp(const double[::1] x):

@@ -94,3 +94,33 @@ void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v
     for (ptrdiff_t i = 0; i < n; ++i)
         out[i] = xg_logistic_normal_mean(m[i], v[i]);
 }
+
+XG_CLONES
+ptrdiff_t xg_logistic_normal_logs(ptrdiff_t n, const double *m, const double *v, double least, ptrdiff_t *thin,
+                                  double *out)
+{
+    ptrdiff_t count = 0;
+    for (ptrdiff_t start = 0; start < n; start += XG_LANES) {
+        ptrdiff_t size = n - start < XG_LANES ? n - start : XG_LANES;
+        double shifted[XG_LANES] = {0.0}, variance[XG_LANES] = {0.0}, mixture[XG_LANES];
+        for (ptrdiff_t l = 0; l < size; ++l) {
+            double a = fabs(m[start + l]);
+            variance[l] = v[start + l];
+            shifted[l] = a > variance[l] ? a - variance[l] : -a;
+        }
+        /* All lanes, whatever the size: a point's bits do not depend on how many others there are. */
+        for (int l = 0; l < XG_LANES; ++l)
+            mixture[l] = xg_logistic_normal_mean(shifted[l], variance[l]);
+        for (ptrdiff_t l = 0; l < size; ++l) {
+            ptrdiff_t i = start + l;
+            double a = fabs(m[i]);
+            int tilted = a > v[i], positive = m[i] > 0.0;
+            double small = log(mixture[l]) + (tilted ? 0.5 * v[i] - a : 0.0);
+            if (!tilted && mixture[l] < least)
+                thin[count++] = i;
+            out[2 * i + !positive] = small;
+            out[2 * i + positive] = log1p(-exp(small));
+        }
+    }
+    return count;
+}

@@ -160,4 +160,10 @@ int xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const doub
              double log_wrong, double *ell, double *lambda, double *r);
 void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v, double *out);
 
+/* log E[sigma(-f)] and log E[sigma(f)], f ~ N(m, v), into out (n, 2), by the mixture and, for |m| > v, the identity that
+ * likelihoods/binary.py has. Returns the number of points whose less probable side, below ``least``, the mixture alone
+ * is too thin for; thin (n,) gets their numbers. */
+ptrdiff_t xg_logistic_normal_logs(ptrdiff_t n, const double *m, const double *v, double least, ptrdiff_t *thin,
+                                  double *out);
+
 #endif

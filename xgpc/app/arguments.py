@@ -182,8 +182,8 @@ def _add_predict(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--output",
         metavar="FILE",
-        help="where to write: CSV, compressed if the name ends in .gz, or a Parquet file if in .parquet (default: CSV "
-        "to standard output)",
+        help="where to write: CSV (.csv), compressed if the name ends in .gz, or a Parquet file (.parquet); other "
+        "endings are refused (default: CSV to standard output)",
     )
 
 

@@ -21,7 +21,7 @@ from ..likelihoods import resolve
 from ..metrics import scores
 from . import demo
 from .arguments import SYSTEM_OPTIONS, parser
-from .output import check_encoding, check_output, check_parquet, output, show, write_table, writing
+from .output import check_encoding, check_output, check_table_name, output, show, write_table, writing
 from .report import Rows, aligned, class_shares, model_kernel_rows, score_rows
 from .tables import Table, are_measurements, encode_labels, listed, name_of, of_numbers, read_table
 from .training import TrainingRows, training_rows
@@ -154,7 +154,7 @@ def _predict(arguments: argparse.Namespace) -> None:
     path = arguments.output
     if path is not None:
         check_output(path, [arguments.model, arguments.data])
-        check_parquet(path)
+        check_table_name(path)
     model, table = _features(arguments.model, arguments.data, None)
     if path is None:
         check_encoding(model.classes_.tolist())

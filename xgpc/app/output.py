@@ -56,8 +56,8 @@ def write_table(path: str | None, names: Sequence[str], labels: np.ndarray, numb
     Parameters
     ----------
     path : str or None
-        ".parquet" at the end means a Parquet file, ".gz" CSV compressed by gzip, everything else CSV; None: CSV to
-        standard output.
+        ".parquet" at the end means a Parquet file, ".gz" CSV compressed by gzip, everything else that
+        ``check_table_name`` allows CSV; None: CSV to standard output.
     names : of the k + 1 columns
     """
     if path is None:
@@ -76,8 +76,16 @@ def write_table(path: str | None, names: Sequence[str], labels: np.ndarray, numb
             _write_csv(_as_text(file), names, labels, numbers)
 
 
-def check_parquet(path: str) -> None:
-    """Refuse a Parquet file that could not be written in the end."""
+def check_table_name(path: str) -> None:
+    """Refuse, before any work is done, a table whose form cannot be written, by the ending of its name."""
+    stem, ending = os.path.splitext(path.lower())
+    if ending == ".gz":
+        ending = os.path.splitext(stem)[1]
+    if (ending not in ("", ".csv") and not is_parquet(path)) and not is_special(path):
+        raise ValueError(
+            f"the output {path!r} must end in .csv, .csv.gz (compressed by gzip) or .parquet; a name without an ending "
+            "is CSV, too."
+        )
     if is_parquet(path) and find_spec("pyarrow") is None:
         raise ValueError(
             f"the output {path!r} is a Parquet file, which needs pyarrow: pip install 'xgpc[parquet]', or give it "

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from ..reading import checked_features, checked_labels
+from ..reading import checked_features
 from ..rows.batches import BadRow
 from ..rows.columnar import ArrowRows, from_parquet, near_names
+from ..rows.labels import checked_labels
 
 DELIMITERS = (",", ";", "\t")
 # Names listed in a message before it says how many more there are.

@@ -339,6 +339,10 @@ def joint_marginals(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance (r,) or, for the shape of C latent functions, (C, r) at the rows of X (r, d)."""
     source = ArraySource(X, cache_bytes=0)
+    if len(source.blocks()) == 1:
+        with single_threaded_blas():
+            one_mean, one_variance = marginals(source.blocks()[0], belief)
+        return one_mean.reshape(*shape, -1), one_variance.reshape(*shape, -1)
     mean, variance = np.empty((2, *shape, source.n_rows))
 
     def keep(block: Block, found: tuple[np.ndarray, np.ndarray]) -> None:

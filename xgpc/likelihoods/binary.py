@@ -40,20 +40,17 @@ def logit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarra
 
         E[sigma(f)] = exp(-x^2) / 2 * (erfcx(x) + sum_{j >= 1} (-1)^(j-1) (erfcx(j t - x) - erfcx(j t + x))).
     """
-    a = np.abs(mean)
-    tilted = a > variance
-    small = _vmath.logistic_normal_mean(np.where(tilted, a - variance, -a), variance)
-    thin = ~tilted & (small < SERIES_BELOW)
-    small = np.log(np.where(thin, 1.0, small)) + np.where(tilted, 0.5 * variance - a, 0.0)
-    if np.any(thin):
+    mean, variance = np.ascontiguousarray(mean), np.ascontiguousarray(variance)
+    logs, thin = _vmath.logistic_normal_logs(mean, variance, SERIES_BELOW)
+    if len(thin):
         root = np.sqrt(2.0 * variance[thin])
-        x = a[thin] / root
+        x = np.abs(mean[thin]) / root
         steps = np.outer(np.arange(1.0, len(SERIES_WEIGHTS) + 1.0), variance[thin] / root)
         series = erfcx(x) + SERIES_WEIGHTS @ (erfcx(steps - x) - erfcx(steps + x))
-        small[thin] = np.log(0.5 * series) - x * x
-    large = np.log1p(-np.exp(small))
-    positive = mean > 0.0
-    return np.column_stack([np.where(positive, small, large), np.where(positive, large, small)])
+        small = np.log(0.5 * series) - x * x
+        positive = (mean[thin] > 0.0).astype(np.intp)
+        logs[thin, 1 - positive], logs[thin, positive] = small, np.log1p(-np.exp(small))
+    return logs
 
 
 def probit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

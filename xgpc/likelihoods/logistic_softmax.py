@@ -13,11 +13,11 @@ from .largest import BLOCK
 
 
 @lru_cache(maxsize=8)
-def normal_points(n_classes: int) -> np.ndarray:
-    """(n_classes, 512) standard normal values: a scrambled Sobol sequence and its mirror image."""
+def normal_points(n_classes: int, n_points: int = 512) -> np.ndarray:
+    """(n_classes, n_points) standard normal values: a scrambled Sobol sequence and its mirror image, a power of two."""
     from scipy.stats import qmc
 
-    half = ndtri(qmc.Sobol(n_classes, seed=0).random(256)).T
+    half = ndtri(qmc.Sobol(n_classes, seed=0).random(n_points // 2)).T
     return np.concatenate([half, -half], axis=1)
 
 

@@ -16,7 +16,7 @@ from .binary import logit_log_probabilities, noisy_log_probabilities, probit_log
 from .logistic_softmax import log_shares, logistic_softmax_log_probabilities
 from .multinomial import multinomial_curvature, multinomial_log_probabilities
 from .row_sites import RowSites
-from .softmax import hazard_table, softmax_curvature, softmax_log_probabilities
+from .softmax import hazard_table, softmax_curvature, softmax_expected_entropy, softmax_log_probabilities
 
 # Variance of the noise that makes each likelihood of the step's; the normal distribution nearest to the logistic one.
 NOISE_VARIANCES = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
@@ -44,6 +44,8 @@ class LikelihoodBound:
         (mean, variance), and delta if there is label noise, of latent values -> (n, classes) log probabilities.
     given_latent : function or None
         Latent values (n, C) -> (n, C) log probabilities given them; None: ``predictive`` without variance.
+    expected_entropy : function or None
+        Means and variances (n, C) -> expected entropy (n,) of the label given latent values; None: not in closed form.
     table : function or None
         Makes the table that the site reads.
     start : (likelihood, bound) or None
@@ -82,6 +84,7 @@ class LikelihoodBound:
     bound: str
     predictive: Predictive
     given_latent: Callable[[np.ndarray], np.ndarray] | None = None
+    expected_entropy: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     table: Callable[[], np.ndarray] | None = None
     start: Key | None = None
     other_start: Key | None = None
@@ -263,6 +266,7 @@ RECORDS = (
         bound="exact",
         predictive=softmax_log_probabilities,
         given_latent=partial(log_softmax, axis=1),
+        expected_entropy=softmax_expected_entropy,
         table=hazard_table,
         curvature=softmax_curvature,
         is_exact=True,
@@ -272,6 +276,7 @@ RECORDS = (
         bound="additive-noise",
         predictive=softmax_log_probabilities,
         given_latent=partial(log_softmax, axis=1),
+        expected_entropy=softmax_expected_entropy,
         curvature=softmax_curvature,
     ),
     *(

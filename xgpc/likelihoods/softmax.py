@@ -11,7 +11,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from scipy.ndimage import spline_filter, spline_filter1d
 from scipy.special import log_ndtr, log_softmax, wrightomega
 
-from .._engine import HAZARD_DEGREE
+from .._engine import HAZARD_DEGREE, Site, sites
 from .._gumbel import gumbel_normal
 from .largest import Family, largest_log_probabilities
 from .row_sites import RowSites
@@ -154,6 +154,33 @@ def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndar
     certain = ~np.any(variance, axis=1)
     value[certain] = log_softmax(mean[certain], axis=1)
     return value
+
+
+def softmax_expected_entropy(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """E H[softmax(f)] (n,) in nats, f ~ N(mean, diag(variance)), (n, C): what a label is uncertain by, given f.
+
+    Largest errors measured, for 2 to 40 classes: 1e-3 for variances up to 1e6, .002 for 1e8. O(n C).
+
+    Notes
+    -----
+    H = log sum_c exp(f_c) - sum_c p_c f_c, and E[p_c f_c] = m_c E[p_c] + v_c E[p_c (1 - p_c)], by parts. The site of a
+    label y has the first, E[f_y] - ell, and the last, its precisions.
+    """
+    n, n_classes = mean.shape
+    # Its own origin for each row: terms of the size of the means would cancel.
+    m = mean - mean.max(axis=1, keepdims=True)
+    probability = np.exp(softmax_log_probabilities(m, variance))
+    ell, precision, linear = np.empty(n), np.empty((n_classes, n)), np.empty((n_classes, n))
+    site = Site("softmax", "exact", n_classes, table=hazard_table())
+    labels = np.argmax(m, axis=1).astype(np.float64)
+    sites(
+        site, np.ascontiguousarray(m.T), np.ascontiguousarray(variance.T), labels, np.empty(0), ell, precision, linear
+    )
+    found = -ell - np.sum(m * probability + variance * precision.T, axis=1)
+    certain = ~np.any(variance, axis=1)
+    log_p = log_softmax(m[certain], axis=1)
+    found[certain] = -np.sum(np.exp(log_p) * log_p, axis=1)
+    return np.clip(found, 0.0, np.log(n_classes))
 
 
 # Least probability of another class than one's own that a curvature is divided by.

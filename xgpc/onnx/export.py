@@ -12,7 +12,6 @@ from .. import __version__
 from ..classifier import GPClassifier
 from ..likelihoods import record_of
 from ..linear import BayesianLinearClassifier
-from ..parameters import is_name
 from .graph import Graph, Tensor
 from .latent import marginals
 from .links import Latent, probabilities
@@ -24,13 +23,13 @@ DTYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 LABELS = {"U": TensorProto.STRING, "b": TensorProto.BOOL, "i": TensorProto.INT64, "f": TensorProto.DOUBLE}
 
 
-def to_onnx(model: Any, dtype: str = "float64") -> ModelProto:
+def to_onnx(model: Any, dtype: str | type[np.floating[Any]] | np.dtype[Any] = "float64") -> ModelProto:
     """``predict_proba`` and ``predict`` of a fitted classifier as an ONNX model.
 
     Parameters
     ----------
     model : GPClassifier without neighbours, or BayesianLinearClassifier
-    dtype : {"float64", "float32"}, default="float64"
+    dtype : {"float64", "float32"} or NumPy's types of these names, default="float64"
         Of the input and the probabilities. What is between is computed in double precision.
 
     Returns
@@ -62,16 +61,26 @@ def to_onnx(model: Any, dtype: str = "float64") -> ModelProto:
             f"to_onnx takes a GPClassifier or a BayesianLinearClassifier; got {type(model).__name__}. Of a pipeline "
             "give its last step, and do the steps before elsewhere."
         )
-    if not is_name(dtype, DTYPES):
-        raise ValueError(f"dtype must be one of {list(DTYPES)}; got {dtype!r}.")
+    name = _name_of(dtype)
     check_is_fitted(model)
     labels = _labels(model.classes_)
     graph = Graph()
     rows = Tensor(graph, "X").apply("Cast", to=TensorProto.DOUBLE)
     proba = _proba(model, rows)
-    graph.named(proba.apply("Cast", to=DTYPES[dtype]), "probabilities")
+    graph.named(proba.apply("Cast", to=DTYPES[name]), "probabilities")
     graph.named(graph.apply("Gather", labels, proba.apply("ArgMax", axis=1, keepdims=0)), "label")
-    return _model(graph, model, dtype, LABELS[labels.dtype.kind])
+    return _model(graph, model, name, LABELS[labels.dtype.kind])
+
+
+def _name_of(dtype: Any) -> str:
+    """One of ``DTYPES``, from that or from NumPy's type of the name; ValueError for others."""
+    try:
+        name = "" if dtype is None else np.dtype(dtype).name
+    except TypeError:
+        name = ""
+    if name not in DTYPES:
+        raise ValueError(f"dtype must be one of {list(DTYPES)}, or NumPy's type of such a name; got {dtype!r}.")
+    return name
 
 
 def _labels(classes: np.ndarray) -> np.ndarray:

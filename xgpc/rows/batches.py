@@ -40,16 +40,17 @@ class BadRow(ValueError):
     row : int, its number in the batch
     given, advice : what it has, and the rest of the sentence
     column : int, of the feature, or None for the label
+    name : str, of that column, if it has one
     """
 
-    def __init__(self, row: int, given: str, advice: str, column: int | None = None):
-        where = "" if column is None else f" in column {column}"
+    def __init__(self, row: int, given: str, advice: str, column: int | None = None, name: str | None = None):
+        where = "" if column is None else f" in column {column if name is None else repr(name)}"
         super().__init__(f"Row {row} of the batch has {given}{where}{advice}")
-        self.row, self.given, self.advice, self.column = row, given, advice, column
+        self.row, self.given, self.advice, self.column, self.name = row, given, advice, column, name
 
     def __reduce__(self) -> Any:
         # From another process, with its notes.
-        return type(self), (self.row, self.given, self.advice, self.column), vars(self)
+        return type(self), (self.row, self.given, self.advice, self.column, self.name), vars(self)
 
 
 def _refuse_arrays(source: Any) -> None:

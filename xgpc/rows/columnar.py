@@ -57,28 +57,59 @@ class ArrowRows:
         """The same rows with the features of these names, in this order; ValueError if some are missing."""
         return ArrowRows(self._dataset, self.target, names, self._weight)
 
+    def check_target(self) -> None:
+        """ValueError without a target, which rows to learn from need."""
+        if self.target is None:
+            raise ValueError(
+                "The rows have no labels, which a fit needs: name their column, such as "
+                f"target={self.feature_names[-1]!r}, in from_parquet or from_arrow. The columns are "
+                f"{self.feature_names}."
+            )
+
     @property
     def n_rows(self) -> int:
         return int(self._dataset.count_rows())
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> ArrowBatches:
         others = [name for name in (self.target, self._weight) if name is not None]
         # By default Arrow reads ahead what it can, with threads for all cores; whoever reads this does so in one.
-        batches = self._dataset.to_batches(
+        scanner = self._dataset.scanner(
             columns=[*self.feature_names, *others],
             batch_size=BATCH_ROWS,
             batch_readahead=0,
             fragment_readahead=0,
             use_threads=False,
         )
-        for batch in batches:
-            X = np.empty((batch.num_rows, len(self.feature_names)), dtype=self._dtype)
-            for j in range(X.shape[1]):
-                X[:, j] = _numbers(batch.column(j))
-            rest = [_labels(batch.column(X.shape[1]))] if others else []
-            rest += [_numbers(batch.column(X.shape[1] + 1))] if len(others) > 1 else []
-            del batch
-            yield (X, *rest) if rest else X
+        return ArrowBatches(scanner.scan_batches(), len(self.feature_names), len(others), self._dtype)
+
+
+class ArrowBatches:
+    """An iterator over the batches of ``ArrowRows``.
+
+    Attributes
+    ----------
+    place : (str or None, int), the file that the last batch is of, and the number of its first row there, from 0
+    """
+
+    def __init__(self, tagged: Iterator[Any], n_features: int, n_others: int, dtype: Any):
+        self.place: tuple[str | None, int] = (None, 0)
+        self._tagged, self._n_features, self._n_others, self._dtype = tagged, n_features, n_others, dtype
+        self._n_last = 0
+
+    def __iter__(self) -> ArrowBatches:
+        return self
+
+    def __next__(self) -> Any:
+        tagged = next(self._tagged)
+        batch, name = tagged.record_batch, getattr(tagged.fragment, "path", None)
+        self.place = (name, self.place[1] + self._n_last if name == self.place[0] else 0)
+        self._n_last = batch.num_rows
+        X = np.empty((batch.num_rows, self._n_features), dtype=self._dtype)
+        for j in range(self._n_features):
+            X[:, j] = _numbers(batch.column(j))
+        rest = [_labels(batch.column(self._n_features))] if self._n_others else []
+        rest += [_numbers(batch.column(self._n_features + 1))] if self._n_others > 1 else []
+        return (X, *rest) if rest else X
 
 
 def near_names(absent: Sequence[str], names: Sequence[str]) -> str:
@@ -157,25 +188,27 @@ def from_arrow(
 
 
 def from_parquet(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     target: str | None = None,
     columns: Sequence[str] | None = None,
     weight: str | None = None,
 ) -> ArrowRows:
-    """Rows of a Parquet file, or of a folder of such files, for ``fit_batches`` and ``predict_proba_batches``.
+    """Rows of a Parquet file, of several, or of a folder of such files, for ``fit_batches`` and
+    ``predict_proba_batches``.
 
     Reading takes memory for some of the file's row groups: of 112 MB each, 450 MB.
 
     Parameters
     ----------
-    path : str or path
+    path : str or path, or a list of those of files
+        The rows of several files come one after the other; they have the columns of the first one.
     target, columns, weight : as for ``from_arrow``
 
     Raises
     ------
     ValueError
-        As ``from_arrow``, and for what is no Parquet file.
+        As ``from_arrow``, for what is no Parquet file, and for an empty list.
     OSError
         If it cannot be read.
     """
@@ -183,7 +216,12 @@ def from_parquet(
     # Arrow would read row groups, and the next ones, whole. (Memory for reading three of 112 MB: 536 MB without its
     # buffer of what comes next, 439 MB with a stream; ten of 22 MB: 516 MB with its buffer, 94 MB with a stream.)
     kind = datasets.ParquetFileFormat(pre_buffer=False, use_buffered_stream=True)
-    dataset = datasets.dataset(os.fspath(path), format=kind)
+    paths = os.fspath(path) if isinstance(path, str | os.PathLike) else [os.fspath(one) for one in path]
+    if not paths:
+        raise ValueError(
+            f"path must be the name of a Parquet file or folder, or a list of one file or more; got {path!r}."
+        )
+    dataset = datasets.dataset(paths, format=kind)
     return ArrowRows(dataset, target, columns, weight)
 
 

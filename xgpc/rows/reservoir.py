@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names
 
 from ..ranges import WEIGHT_RANGE
+from .labels import check_same_kind, checked_labels, refuse_rounded
 
 # Rows that count for less are dropped: all of a million of them would count for less than one row.
 LEAST = 1e-6
@@ -71,21 +72,25 @@ class Reservoir:
             that do not fit each other, or those before. Nothing of the batch is taken then.
         """
         names = _get_feature_names(X)
-        X, labels = check_array(X, dtype=(np.float64, np.float32), ensure_min_samples=0), _labels(y)
-        weight = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        if labels.ndim != 1 or weight.ndim != 1:
-            raise ValueError(f"y and sample_weight must be (n,); got {labels.shape} and {weight.shape}.")
-        check_consistent_length(X, labels, weight)
+        X = check_array(X, dtype=(np.float64, np.float32), ensure_min_samples=0)
+        labels = _as_text(checked_labels(y, len(X)))
+        weight = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        if weight.shape != (len(X),):
+            raise ValueError(f"sample_weight must be (n,), for the {len(X)} rows of X; got {weight.shape}.")
         if not np.all((weight == 0.0) | ((weight >= WEIGHT_RANGE[0]) & (weight <= WEIGHT_RANGE[1]))):
             raise ValueError(f"sample_weight must be 0, or from {WEIGHT_RANGE[0]:g} to {WEIGHT_RANGE[1]:g}.")
         if self._rows is not None and X.shape[1] != self._rows[0].shape[1]:
             raise ValueError(f"X has {X.shape[1]} features; the batches before have {self._rows[0].shape[1]}.")
         if self._rows is not None and not np.array_equal(names, self._names):
             raise ValueError(f"The columns of X are {_said(names)}; those of the batches before {_said(self._names)}.")
-        if self._rows is not None and _kind(labels) != _kind(self._rows[1]):
-            raise ValueError(f"The labels are {_kind(labels)}; those of the batches before are {_kind(self._rows[1])}.")
-        self._names = names
+        if self._rows is not None and len(labels) and labels.dtype != self._rows[1].dtype:
+            check_same_kind(labels, self._rows[1])
+            together = np.concatenate([self._rows[1], labels])
+            refuse_rounded([*self._rows[1].tolist(), *labels.tolist()], together)
         self._forget()
+        if not len(labels):
+            return
+        self._names = names
         given = weight > 0.0
         batch = X[given], labels[given], weight[given]
         self._keys = np.concatenate([self._keys, self._random.exponential(size=np.count_nonzero(given))])
@@ -123,18 +128,9 @@ class Reservoir:
             self._rows = tuple(array[which] for array in self._rows)
 
 
-def _labels(y: Any) -> np.ndarray:
-    """Labels (n,) as an array of numbers, booleans or text; ValueError for others, and for missing ones."""
-    labels = np.asarray(y)
-    if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels.ravel()):
-        labels = labels.astype(str)
-    if labels.dtype.kind not in "biufU" or (labels.dtype.kind == "f" and not np.all(np.isfinite(labels))):
-        raise ValueError("Labels must be numbers, booleans or text, none of them missing.")
-    return labels
-
-
-def _kind(labels: np.ndarray) -> str:
-    return {"b": "booleans", "U": "text"}.get(labels.dtype.kind, "numbers")
+def _as_text(labels: np.ndarray) -> np.ndarray:
+    """Labels (n,) of text as an array of that type: of objects they are nothing else."""
+    return labels.astype(str) if labels.dtype.kind == "O" else labels
 
 
 def _said(names: Any) -> str:

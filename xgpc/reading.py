@@ -17,7 +17,15 @@ from .rows.batches import HOW_TO_READ_AGAIN, BadRow, BatchSource, Rows, in_block
 from .rows.draw import Draw, keys_from, seed_of_keys
 from .rows.source import NONE, RowSource
 from .rows.tables import Levels, columns_of, is_table, with_names
-from .validation import class_factors, missing_values, one_class_error, refuse_objects, refuse_rounded, refuse_times
+from .validation import (
+    class_factors,
+    missing_values,
+    one_class_error,
+    refuse_not_in_memory,
+    refuse_objects,
+    refuse_rounded,
+    refuse_times,
+)
 
 # Labels of a kind can be put in one order.
 NUMBERS, WORDS = "numbers", "text"
@@ -177,6 +185,7 @@ def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Colu
     ValueError
         For what is no table of finite numbers of moderate size; it names the first bad row.
     """
+    refuse_not_in_memory(X)
     refuse_times(X)
     X = with_names(X)
     _refuse_levels(X)
@@ -202,7 +211,7 @@ def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Colu
 
 def _refuse_levels(X: Any) -> None:
     """ValueError for a table with columns that are no numbers."""
-    if not is_table(X):
+    if not is_table(X) or not len(X):
         return
     levels = [column for column in columns_of(X) if isinstance(column, Levels)]
     if levels:

@@ -3,11 +3,10 @@
 Data frames made of the sets' codes: levels as text in columns of pandas' categories, numbers as they are, and a share
 of all cells, of training and test rows alike, put out at random. All defaults of xgpc, in one line for the fit and one
 for the predictions; LightGBM at its defaults, and stopped at the number of trees that is best on a tenth of the
-training rows. By default xgpc has a length scale for each level, of bounded length; next to it a kernel with one that all
-levels of a column share, and the columns that xgpc makes of the levels as plain features, whose length scales nothing
-bounds. Of adult the test rows are its own; of splice 2000 random rows are for
-training. Means over draws of the splits and of the missing cells, and the difference from the better LightGBM with its
-standard error.
+training rows. By default xgpc has a length scale for each level, of bounded length; next to it are a kernel with one
+that all levels of a column share, and the columns that xgpc makes of the levels as plain features, whose length scales
+may switch them off. Of adult the test rows are its own; of splice 2000 random rows are for training. Means over draws of
+the splits and of the missing cells, and the difference from the better LightGBM with its standard error.
 """
 
 from functools import partial
@@ -54,7 +53,7 @@ def draw_of(problem, seed, missing):
 
 
 def shared_kernel(encoding, start):
-    """The default kernel ``start``, as it is before it is learned, with a length scale that all levels of a column share."""
+    """The default kernel ``start``, not yet learned, with a length scale that all levels of a column share."""
     _, first = np.unique(encoding.groups.index, return_index=True)
     return default_kernel(start.k2.length_scale[first] / np.sqrt(len(first)))
 
@@ -109,8 +108,8 @@ def cells(numbers):
 
 def report(records):
     header = [
-        "set", "rows", "NLL", "LightGBM's", "stopped", "less the better one's", "levels share length scales", "plain features",
-        "error", "LightGBM's", "stopped", "fit", "LightGBM's, stopped",
+        "set", "rows", "NLL", "LightGBM's", "stopped", "less the better one's", "levels share length scales",
+        "plain features", "error", "LightGBM's", "stopped", "fit", "LightGBM's, stopped",
     ]  # fmt: skip
 
     def means(numbers):

@@ -114,8 +114,8 @@ class GPClassifier(FittedInSteps):
         Columns whose values are levels, any two of which are at a distance of one before length scales, of which each
         level has its own if ``kernel`` is None. "from_dtype": columns of data frames (pandas, polars) and tables
         (Arrow) that are text or of a type for categories; of arrays none. None: none. A list, for arrays too: names of
-        the columns, positions, or True and False for each. A column has 255 levels at most; missing values are a level, and levels that the
-        training rows did not have are as different from all others. See ``encoding_``.
+        the columns, positions, or True and False for each. A column has 255 levels at most; missing values are a level,
+        and levels that the training rows did not have are as different from all others. See ``encoding_``.
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound

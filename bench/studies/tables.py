@@ -5,8 +5,8 @@ of all cells, of training and test rows alike, put out at random. All defaults o
 for the predictions; LightGBM at its defaults, and stopped at the number of trees that is best on a tenth of the
 training rows. By default xgpc has a length scale for each level, of bounded length; next to it are a kernel with one
 that all levels of a column share, and the columns that xgpc makes of the levels as plain features, whose length scales
-may switch them off. Of adult the test rows are its own; of splice 2000 random rows are for training. Means over draws of
-the splits and of the missing cells, and the difference from the better LightGBM with its standard error.
+may switch them off. Of adult the test rows are its own; of splice 2000 random rows are for training. Means over draws
+of the splits and of the missing cells, and the difference from the better LightGBM with its standard error.
 """
 
 from functools import partial

@@ -24,7 +24,8 @@ from xgpc.inference.history import History
 from xgpc.inference.links import TwoClasses
 from xgpc.inference.local_sites import Local, cavities, conditioned, start_sites
 from xgpc.inference.mini_batch import learning_rate_schedule
-from xgpc.kernels.spec import KernelSpec, default_kernel  # noqa: F401
+from xgpc.kernels.default import default_kernel  # noqa: F401
+from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.likelihoods.multinomial import multinomial_log_probabilities  # noqa: F401
 from xgpc.likelihoods.softmax import softmax_log_probabilities  # noqa: F401

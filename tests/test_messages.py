@@ -10,7 +10,7 @@ from support.reference import moons, ringnorm, twonorm
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.gibbs import GibbsClassifier
-from xgpc.kernels import spec as kernels
+from xgpc.kernels import default
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning import stages
 from xgpc.learning.inducing import FIRST_INDUCING
@@ -70,7 +70,7 @@ def test_more_iterations_are_advised_where_they_help():
 
 
 def test_bounds_that_the_fit_chose_itself_are_nobodys_concern(monkeypatch):
-    monkeypatch.setattr(kernels, "VARIANCE_BOUNDS", (1e-2, 50.0))
+    monkeypatch.setattr(default, "VARIANCE_BOUNDS", (1e-2, 50.0))
     X = np.linspace(-3.0, 3.0, 60)[:, None]
     model = GPClassifier(random_state=0)
     assert warnings_of(model, X, X[:, 0] > 0.05) == []

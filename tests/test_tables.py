@@ -162,14 +162,16 @@ def test_gradients_by_shared_length_scales_and_by_points():
     assert np.sum(by_Z * direction) == pytest.approx(expected, abs=1e-5 * np.abs(by_theta).max())
 
 
-def test_a_kernel_has_a_length_scale_for_each_column_or_one():
+def test_a_kernel_has_one_length_scale_or_one_for_each_column_of_the_table_or_of_the_matrix():
     table, y = frame()
     assert fitted(table, y, kernel=RBF(1.0)).kernel_.length_scale > 0.0
-    what = r"has 4 length scales but X has 5 features \(town, member, age, pay, missingindicator_age\)"
+    for size in (5, 10):
+        assert len(fitted(table, y, kernel=RBF(np.ones(size))).kernel_.length_scale) == size
+    what = r"has 4 length scales but X has 5 features \(town, member, age, pay, missingindicator_age\).*10, one per col"
     with pytest.raises(ValueError, match=what):
         small(kernel=RBF(np.ones(4))).fit(table, y)
     model = fitted(table, y)
-    assert len(model.kernel_.k2.length_scale) == 5
+    assert len(model.kernel_.k2.length_scale) == 10
     assert model.inducing_points_.shape == (12, len(model.encoding_.matrix_names))
 
 
@@ -362,7 +364,7 @@ def test_classes_can_have_their_own_kernels_of_tables(tmp_path):
     table, y = frame()
     y = y + (table["town"] == "Kiel")
     model = fitted(table, y, share="none", max_iter=3)
-    assert [len(kernel.k2.length_scale) for kernel in model.kernel_] == [5, 5, 5]
+    assert [len(kernel.k2.length_scale) for kernel in model.kernel_] == [10, 10, 10]
     model.save(tmp_path / "model.npz")
     assert np.array_equal(GPClassifier.load(tmp_path / "model.npz").predict_proba(table), model.predict_proba(table))
 

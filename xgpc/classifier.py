@@ -111,11 +111,11 @@ class GPClassifier(FittedInSteps):
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights. "balanced": n / (C n_c) by numbers of rows, whatever their weights, as in SVC.
     categorical_features : "from_dtype", None, or list, default="from_dtype"
-        Columns whose values are levels, any two of which are as different: they are at a distance of one, over a length
-        scale for each column. "from_dtype": columns of data frames (pandas, polars) and tables (Arrow) that are text or
-        of a type for categories; of arrays none. None: none. A list, for arrays too: names of the columns, positions,
-        or True and False for each. A column has 255 levels at most; missing values are a level, and levels that the
-        training rows did not have are as different from all others. See ``encoding_``.
+        Columns whose values are levels, any two of which are at a distance of one before length scales, of which each
+        level has its own if ``kernel`` is None. "from_dtype": columns of data frames (pandas, polars) and tables
+        (Arrow) that are text or of a type for categories; of arrays none. None: none. A list, for arrays too: names of
+        the columns, positions, or True and False for each. A column has 255 levels at most; missing values are a level,
+        and levels that the training rows did not have are as different from all others. See ``encoding_``.
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
@@ -160,7 +160,8 @@ class GPClassifier(FittedInSteps):
     kernel_ : Kernel, with the learned parameters; a list of one for each class where ``share_`` is "none"
     encoding_ : Encoding or None
         How tables with levels or missing numbers become matrices: ``encode(X)`` does it, ``matrix_names`` names the
-        columns of these, and ``length_scale_names`` what the length scales of ``kernel_`` belong to.
+        columns of these, which have a length scale each by default, and ``length_scale_names`` what those of a kernel
+        with one for each column of the table belong to.
     inducing_points_ : (m, d) array; (C, m, d) where ``share_`` is "none"; of a full process the distinct rows
     label_noise_ : float, delta, where there is one
     posterior_ : SparsePosterior, or FullPosterior with ``inducing_points="all"``

@@ -19,7 +19,7 @@ from .rows.draw import Draw, keys_from, seed_of_keys
 from .rows.labels import check_same_kind, checked_labels, kind_of, refuse_rounded
 from .rows.source import NONE, RowSource, dense
 from .rows.tables import Levels, columns_of, is_table, with_names
-from .validation import class_factors, one_class_error, refuse_times
+from .validation import class_factors, one_class_error, refuse_not_in_memory, refuse_times
 
 # What an empty batch adds.
 NO_ROWS = Rows(np.empty((0, 0)), NONE, NONE)
@@ -186,6 +186,7 @@ def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Colu
     ValueError
         For what is no table of finite numbers of moderate size; it names the first bad row.
     """
+    refuse_not_in_memory(X)
     refuse_times(X)
     X = dense(with_names(X))
     _refuse_levels(X)
@@ -213,7 +214,7 @@ def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Colu
 
 def _refuse_levels(X: Any) -> None:
     """ValueError for a table with columns that are no numbers."""
-    if not is_table(X):
+    if not is_table(X) or not len(X):
         return
     levels = [column for column in columns_of(X) if isinstance(column, Levels)]
     if levels:

@@ -310,8 +310,7 @@ class FittedInSteps(PosteriorClassifier):
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
             names, spread = names_of_features(self), self.feature_spread_
             if data.encoding is not None:
-                names = [repr(name) for name in data.encoding.length_scale_names]
-                spread = np.sqrt(data.encoding.groups.sums(spread**2))
+                names = data.encoding.described_columns
             messages += parameters_at_bounds(specs, labels, names, spread)
             if inferred.local is None:
                 messages += no_gain(elbo, coin)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from .rows.encoding import Encoding, as_array, is_categorical
 from .rows.tables import columns_of, has_missing, is_table, with_names
-from .validation import check_feature_range, refuse_dask, refuse_times, training_data
+from .validation import check_feature_range, refuse_not_in_memory, refuse_times, training_data
 
 
 def table_data(
@@ -26,7 +26,7 @@ def table_data(
     names_columns = not (setting is None or isinstance(setting, str))
     if not (is_table(X) or names_columns):
         return (*training_data(model, X, y, sample_weight, classes), None)
-    refuse_dask(X)
+    refuse_not_in_memory(X)
     refuse_times(X)
     if sparse.issparse(X):
         raise ValueError(

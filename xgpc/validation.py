@@ -22,6 +22,9 @@ from .rows.encoding import HOW_TO_MISS
 from .rows.labels import is_missing, missing_values, refuse_objects, refuse_rounded
 from .rows.tables import with_names
 
+# What NumPy says of text that it cannot read as a number.
+_NO_NUMBER = "could not convert string to float"
+
 
 def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> Any:
     """X, and y if it is given, by ``validate_data``; ValueError for features that are too large to compute with."""
@@ -30,7 +33,7 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     options = {"dtype": (np.float64, np.float32), **options}
     if sparse.issparse(X) and model.__sklearn_tags__().input_tags.sparse:
         options["accept_sparse"] = "csr"
-    refuse_dask(X, *y)
+    refuse_not_in_memory(X, *y)
     for labels in y:
         _refuse_missing(labels)
         refuse_objects(np.asarray(labels))
@@ -49,10 +52,24 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
         except ValueError as error:
             if reset and hasattr(model, "categorical_features") and "X contains NaN" in str(error):
                 raise ValueError(f"{error}\n{HOW_TO_MISS}") from error
+            if _NO_NUMBER in str(error):
+                raise ValueError(f"X has text: {error}. {_how_to_use_text(model, reset)}") from error
             raise
     rows = checked[0] if y else checked
     check_feature_range(rows, lambda: names_of_features(model) if encoding is None else encoding.matrix_names)
     return checked
+
+
+def _how_to_use_text(model: Any, reset: bool) -> str:
+    how = "Make numbers of it, as sklearn.preprocessing.OneHotEncoder does"
+    if not reset:
+        return f"The model was fitted to numbers. {how}."
+    if not hasattr(model, "categorical_features"):
+        return f"{how}."
+    return (
+        f"{how}; or give a data frame of pandas or polars, or a table of Arrow, whose columns of text are levels with "
+        "categorical_features='from_dtype'; or name an array's columns of text in categorical_features."
+    )
 
 
 def check_feature_range(rows: Any, names: Callable[[], Sequence[str]]) -> None:
@@ -90,12 +107,15 @@ def _is_checked(model: Any, X: Any) -> bool:
     )
 
 
-def refuse_dask(*given: Any) -> None:
-    """ValueError for dask's collections, of which NumPy would make arrays in this process."""
+def refuse_not_in_memory(*given: Any) -> None:
+    """ValueError for polars' queries and dask's collections, of which NumPy would make arrays in this process."""
     for value in given:
-        if type(value).__module__.partition(".")[0] == "dask":
+        library, kind = type(value).__module__.partition(".")[0], type(value).__name__
+        if (library, kind) == ("polars", "LazyFrame"):
+            raise ValueError("Got a LazyFrame of polars, a query that has no rows yet: give what its collect() makes.")
+        if library == "dask":
             raise ValueError(
-                f"Got a {type(value).__name__} of dask, whose rows need not be in this process: fit and predict with "
+                f"Got a {kind} of dask, whose rows need not be in this process: fit and predict with "
                 "xgpc.dask.DaskGPClassifier, or give rows in memory, such as those that its compute() makes."
             )
 
@@ -210,7 +230,7 @@ def training_data(
         factors = class_factors(model.class_weight, classes, np.bincount(codes))
     weight = None
     if sample_weight is not None:
-        refuse_dask(sample_weight)
+        refuse_not_in_memory(sample_weight)
         _refuse_no_weights(sample_weight, rows.shape[0])
         weight = _check_sample_weight(sample_weight, rows, dtype=np.float64)
         if np.any(weight < 0):

@@ -3,16 +3,17 @@
 Data frames made of the sets' codes: levels as text in columns of pandas' categories, numbers as they are, and a share
 of all cells, of training and test rows alike, put out at random. All defaults of xgpc, in one line for the fit and one
 for the predictions; LightGBM at its defaults, and stopped at the number of trees that is best on a tenth of the
-training rows. Last the same columns that xgpc makes of the levels as plain features, with a length scale for each in
-place of one for all levels of a column. Of adult the test rows are its own; of splice 2000 random rows are for
-training. Means over draws of the splits and of the missing cells, and the difference from the better LightGBM with its
-standard error.
+training rows. By default xgpc has a length scale for each level, of bounded length; next to it are a kernel with one
+that all levels of a column share, and the columns that xgpc makes of the levels as plain features, whose length scales
+may switch them off. Of adult the test rows are its own; of splice 2000 random rows are for training. Means over draws
+of the splits and of the missing cells, and the difference from the better LightGBM with its standard error.
 """
 
 from functools import partial
 
 import numpy as np
 import pandas as pd
+from internals import default_kernel
 from markdown_tables import number, set_table, tally
 from measure import fit_and_score, mean_of, median_of
 from methods import method
@@ -28,7 +29,7 @@ TRAINING = {"adult": (32_561, True), "splice": (2000, False)}
 SETS = tuple(CATEGORICAL)
 OPTIONS = {"splits": Option(3, "draws of each set"), "missing": Option(0.05, "share of the cells"), "threads": THREADS}
 QUICK = {"sets": ["splice"], "splits": 1}
-METHODS = ("xgpc", "lightgbm", "stopped", "plain")
+METHODS = ("xgpc", "lightgbm", "stopped", "shared", "plain")
 
 
 def frame(name, X):
@@ -51,6 +52,12 @@ def draw_of(problem, seed, missing):
     return Split(next(parts), problem.y[train], next(parts), problem.y[test])
 
 
+def shared_kernel(encoding, start):
+    """The default kernel ``start``, not yet learned, with a length scale that all levels of a column share."""
+    _, first = np.unique(encoding.groups.index, return_index=True)
+    return default_kernel(start.k2.length_scale[first] / np.sqrt(len(first)))
+
+
 def one_draw(problem, seed, missing, threads):
     data = draw_of(problem, seed, missing)
     model = method("xgpc").make(threads, seed)
@@ -60,6 +67,9 @@ def one_draw(problem, seed, missing, threads):
     # The adapter stops at the best number of trees; what it is made of does not.
     found["lightgbm"] = fit_and_score(trees.make(threads, seed, n_estimators=100).model, data)
     found["stopped"] = fit_and_score(trees.make(threads, seed), data)
+    start = method("xgpc").make(threads, seed, optimizer=None, n_inducing=32).fit(data.X, data.y).kernel_
+    kernel = shared_kernel(model.encoding_, start)
+    found["shared"] = fit_and_score(method("xgpc").make(threads, seed, kernel=kernel), data)
     encode = model.encoding_.encode
     columns = Split(encode(data.X), data.y, encode(data.X_test), data.y_test)
     found["plain"] = fit_and_score(method("xgpc").make(threads, seed, n_neighbors=0), columns)
@@ -90,7 +100,7 @@ def cells(numbers):
     error = np.std(difference, ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.nan
     return [
         str(numbers["rows"]), *(number(np.mean(nll[each]), 4) for each in METHODS[:3]),
-        f"{np.mean(difference):+.4f} ± {error:.4f}", number(np.mean(nll["plain"]), 4),
+        f"{np.mean(difference):+.4f} ± {error:.4f}", *(number(np.mean(nll[each]), 4) for each in METHODS[3:]),
         *(number(mean_of(runs[each], "error"), 4) for each in METHODS[:3]),
         *(f"{median_of(runs[each], 'seconds'):.1f} s" for each in ("xgpc", "stopped")),
     ]  # fmt: skip
@@ -98,8 +108,8 @@ def cells(numbers):
 
 def report(records):
     header = [
-        "set", "rows", "NLL", "LightGBM's", "stopped", "less the better one's", "with a length scale for each level",
-        "error", "LightGBM's", "stopped", "fit", "LightGBM's, stopped",
+        "set", "rows", "NLL", "LightGBM's", "stopped", "less the better one's", "levels share length scales",
+        "plain features", "error", "LightGBM's", "stopped", "fit", "LightGBM's, stopped",
     ]  # fmt: skip
 
     def means(numbers):

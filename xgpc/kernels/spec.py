@@ -26,14 +26,6 @@ from sklearn.gaussian_process.kernels import (
 from .._kernels import FAMILIES, InducingKernel
 
 MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
-# The default kernel. Length scales start at sqrt(d) standard deviations, where the scaled squared distance of two rows
-# is 2 on average; a thousand times as long, one has switched its feature off, and a hundredth tells apart any two rows.
-# The latent standard deviation starts at 1.4, probabilities of .06 to .94 within two; at 100 it says certainty.
-LENGTH_SCALE_RANGE = (1e-2, 1e3)
-VARIANCE_BOUNDS = (1e-2, 1e5)
-START_VARIANCE = 2.0
-
-
 # (random state, size) -> array of that size
 Draw = Callable[[np.random.RandomState, tuple[int, ...]], np.ndarray]
 
@@ -273,12 +265,12 @@ class KernelGradient:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Features, columns of a matrix, that share length scales.
+    """Features, columns of a matrix, by what they were made of: a kernel may have a length scale for each such group.
 
     Attributes
     ----------
-    index : (d,) integers from 0, which length scale each feature has
-    names : of the length scales, in order
+    index : (d,) integers from 0, which group each feature is in
+    names : of the groups, in order
     """
 
     index: np.ndarray
@@ -287,6 +279,15 @@ class Groups:
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Sums of values (d,) over each group."""
         return np.bincount(self.index, values, minlength=len(self.names))
+
+    def name_of(self, feature: int) -> str:
+        """Of the group that a feature is in, as messages have it."""
+        return repr(self.names[self.index[feature]])
+
+    @property
+    def are_shared(self) -> np.ndarray:
+        """Whether each feature (d,) is in a group with others: those of levels are."""
+        return np.bincount(self.index)[self.index] > 1
 
     @property
     def described(self) -> str:
@@ -303,14 +304,14 @@ class KernelSpec:
         Not modified; its hyperparameters, bounds and fixed parameters are the specification.
     n_features : int
     groups : Groups, default=None
-        Features that share a length scale; None: each has its own.
+        Features of which several may share a length scale; None: each is alone.
 
     Attributes
     ----------
     theta : (n_theta,) logarithms of the free parameters, as in scikit-learn
     bounds : (n_theta, 2) their bounds
     names : n_theta names, those of several elements with an index
-    features : n_theta numbers of the features that elements belong to, None of others
+    features : n_theta tuples of the features that elements belong to, None of others
 
     Raises
     ------
@@ -322,7 +323,6 @@ class KernelSpec:
         if not isinstance(kernel, Kernel):
             raise ValueError(f"kernel must be a scikit-learn kernel object or None; got {kernel!r}.")
         self.n_features, self.groups = n_features, groups
-        n_scales = n_features if groups is None else len(groups.names)
         self._template = kernel
         self._values: np.ndarray | None = None
         check_tree(kernel, _parts)
@@ -331,11 +331,13 @@ class KernelSpec:
             raise ValueError(f"The kernel {kernel} is white noise alone; add a covariance such as RBF().")
         for _, leaf in self.factors:
             size = np.size(getattr(leaf.kernel, "length_scale", 1.0))
-            if size not in (1, n_scales):
-                what = f"{n_scales} features" if groups is None else groups.described
+            if size not in (1, n_features) and (groups is None or size != len(groups.names)):
+                what, more = f"{n_features} features", ""
+                if groups is not None:
+                    what, more = groups.described, f"; or {n_features}, one per column of the matrix these become"
                 raise ValueError(
                     f"The kernel {kernel} has {size} length scales but X has {what}; "
-                    "give one length scale, or one per feature."
+                    f"give one length scale, or one per feature{more}."
                 )
         self.theta = np.asarray(kernel.theta, dtype=np.float64)
         # Not kernel.bounds: its time doubles with every summand.
@@ -343,7 +345,15 @@ class KernelSpec:
         self.bounds = np.log(np.vstack([p.bounds for p in free])) if free else np.empty((0, 2))
         self.names = [f"{p.name}[{i}]" if p.n_elements > 1 else p.name for p in free for i in range(p.n_elements)]
         # No other parameter has several elements.
-        self.features = [i if p.n_elements > 1 else None for p in free for i in range(p.n_elements)]
+        self.features = [columns for p in free for columns in self._features_of(p.n_elements)]
+
+    def _features_of(self, n_elements: int) -> list[tuple[int, ...] | None]:
+        """Of each element of a parameter."""
+        if n_elements == 1:
+            return [None]
+        if self.groups is None or n_elements == self.n_features:
+            return [(j,) for j in range(n_elements)]
+        return [tuple(np.flatnonzero(self.groups.index == j).tolist()) for j in range(n_elements)]
 
     @property
     def factors(self) -> list[tuple[int, Leaf]]:
@@ -372,7 +382,7 @@ class KernelSpec:
     def _length_scale(self, leaf: Leaf) -> np.ndarray:
         """Of each feature (d,), or one of all (1,)."""
         value = leaf.value("length_scale", self._values)
-        return value if self.groups is None or len(value) == 1 else value[self.groups.index]
+        return value if self.groups is None or len(value) in (1, self.n_features) else value[self.groups.index]
 
     def compiled(self, kernel: Kernel) -> KernelSpec:
         """Another kernel for the same features."""
@@ -473,16 +483,11 @@ class KernelSpec:
                 d_Z += sides * toward * core.inverse_length_scale[f]
             if "length_scale" in leaf.theta:
                 free = leaf.theta["length_scale"]
-                if free.stop - free.start == 1:
+                size = free.stop - free.start
+                if size == 1:
                     d_theta[free] += d_log_scale.sum()
+                elif self.groups is None or size == self.n_features:
+                    d_theta[free] += d_log_scale
                 else:
-                    d_theta[free] += d_log_scale if self.groups is None else self.groups.sums(d_log_scale)
+                    d_theta[free] += self.groups.sums(d_log_scale)
         return d_theta, d_Z
-
-
-def default_kernel(scale: np.ndarray) -> Kernel:
-    """ConstantKernel * RBF with a length scale sqrt(d) * ``scale`` for each of the d features."""
-    length_scale = np.sqrt(len(scale)) * scale
-    low, high = LENGTH_SCALE_RANGE
-    bounds = np.column_stack([low * length_scale, high * length_scale])
-    return ConstantKernel(START_VARIANCE, VARIANCE_BOUNDS) * RBF(length_scale, bounds)

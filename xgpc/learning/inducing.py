@@ -49,9 +49,8 @@ class Sample:
     mean : (d,) float64
     scale : (d,) float64
         Standard deviation; half the difference for a feature of two values, of which a rare one would else be very far
-        from the other; 1 for a constant feature. Of features that share a length scale, levels of a column: what
-        these would have if each were as frequent, the root of half of the mean squared distance.
-    groups : Groups or None
+        from the other; 1 for a constant feature. Of features of one group, levels of a column: what these would have
+        if each were as frequent, the root of half of the mean squared distance.
     """
 
     def __init__(self, source: RowSource, size: int, random_state: np.random.RandomState, groups: Groups | None = None):
@@ -65,19 +64,10 @@ class Sample:
         low, high = np.min(self.rows, axis=0), np.max(self.rows, axis=0)
         two_valued = (low < high) & np.all((self.rows == low) | (self.rows == high), axis=0)
         self.scale[two_valued] = 0.5 * (high - low)[two_valued]
-        self.groups = groups
         if groups is not None:
-            is_shared = np.bincount(groups.index)[groups.index] > 1
             n_levels = np.maximum(groups.sums(low < high), 1.0)[groups.index]
             of_levels = np.where(n_levels > 1.0, np.sqrt(0.5 - 0.5 / n_levels), 1.0)
-            self.scale = np.where(is_shared, of_levels, self.scale)
-
-    @property
-    def length_scales(self) -> np.ndarray:
-        """``scale`` for each length scale, of which some features share one."""
-        if self.groups is None:
-            return self.scale
-        return self.scale[np.unique(self.groups.index, return_index=True)[1]]
+            self.scale = np.where(groups.are_shared, of_levels, self.scale)
 
 
 def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

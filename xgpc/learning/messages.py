@@ -33,16 +33,19 @@ def parameters_at_bounds(
     irrelevant, others = [], []
     for c, spec in enumerate(specs):
         whose = f"class {classes[c]}: " if len(specs) > 1 else ""
-        for name, j, value, (low, high) in zip(spec.names, spec.features, spec.theta, spec.bounds, strict=True):
+        for name, of, value, (low, high) in zip(spec.names, spec.features, spec.theta, spec.bounds, strict=True):
             side = "lower" if abs(value - low) < AT_BOUND else "upper"
             if low >= high or min(abs(value - low), abs(value - high)) >= AT_BOUND:
                 continue
             parameter = f"{name} = {np.exp(value):.4g}"
-            if j is not None and side == "upper" and np.exp(value) > SWITCHED_OFF * spread[j]:
-                irrelevant.append(f"{whose}length scale of {features[j]} ({parameter})")
+            if of is None:
+                others.append(f"{whose}{parameter} is at its {side} bound")
+                continue
+            feature = features[of[0]] if len(of) == 1 or spec.groups is None else spec.groups.name_of(of[0])
+            if side == "upper" and np.exp(value) > SWITCHED_OFF * np.hypot.reduce(spread[list(of)]):
+                irrelevant.append(f"{whose}length scale of {feature} ({parameter})")
             else:
-                of_feature = "" if j is None else f" ({features[j]})"
-                others.append(f"{whose}{parameter} is at its {side} bound{of_feature}")
+                others.append(f"{whose}{parameter} is at its {side} bound ({feature})")
     messages = []
     if len(irrelevant) == 1:
         messages.append(

@@ -13,7 +13,8 @@ from ..approximations.full import FullPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
-from ..kernels.spec import Groups, KernelSpec, default_kernel
+from ..kernels.default import default_kernel
+from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, Likelihood
 from ..rows.deadline import Deadline
 from ..rows.encoding import Encoding
@@ -64,7 +65,7 @@ class Data:
 
     @property
     def groups(self) -> Groups | None:
-        """Features that share a length scale."""
+        """Which features, columns of the matrix, are made of a column of a table."""
         return None if self.encoding is None else self.encoding.groups
 
 
@@ -155,7 +156,7 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
     elif model.kernel is not None:
         kernels = [model.kernel] * n_kernels
     else:
-        kernels = [default_kernel(sample.length_scales)] * n_kernels
+        kernels = [default_kernel(sample.scale, data.groups)] * n_kernels
     specs = [KernelSpec(kernel, d, data.groups) for kernel in kernels]
     if model.optimizer is not None:
         if model.n_restarts_optimizer and not all(np.all(np.isfinite(spec.bounds)) for spec in specs):

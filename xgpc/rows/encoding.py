@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -160,16 +160,30 @@ class Encoding:
     @property
     def matrix_names(self) -> tuple[str, ...]:
         """Of the columns of the matrix, which inducing points have."""
-        names: list[str] = []
+        return tuple(name for name, _ in self._columns_of_matrix())
+
+    @property
+    def described_columns(self) -> list[str]:
+        """The columns of the matrix, as messages have them."""
+        return [described for _, described in self._columns_of_matrix()]
+
+    def _columns_of_matrix(self) -> Iterator[tuple[str, str]]:
+        """Names, and names as messages have them."""
         for one in self.columns:
             if isinstance(one, NumberColumn):
-                names.append(one.name)
-            else:
-                levels = [*map(str, one.levels), *(["missing"] * one.has_missing), "unknown"]
-                names += [f"{one.name}={level}" for level in levels]
-        names += [INDICATOR + one.name for _, one in self._filled]
-        names += [f"{one.name}={value:g}" for _, one in self._repeated for value in (*one.repeated, np.nan)]
-        return tuple(names)
+                yield one.name, repr(one.name)
+                continue
+            for level in one.levels:
+                yield f"{one.name}={level}", f"level {level!r} of column {one.name!r}"
+            if one.has_missing:
+                yield f"{one.name}=missing", f"missing values of column {one.name!r}"
+            yield f"{one.name}=unknown", f"unknown levels of column {one.name!r}"
+        for _, one in self._filled:
+            yield INDICATOR + one.name, repr(INDICATOR + one.name)
+        for _, one in self._repeated:
+            for value in one.repeated:
+                yield f"{one.name}={value:g}", f"value {value:g} of column {one.name!r}"
+            yield f"{one.name}={np.nan}", f"other values of column {one.name!r}"
 
     def encode(self, X: Any) -> np.ndarray:
         """The matrix (n, d) of a table, or of an array, with the columns that this was learned from.

@@ -80,11 +80,14 @@ def columns_of(X: Any) -> list[Column]:
     Raises
     ------
     ValueError
-        For columns of something else; it names them.
+        For columns of something else, which it names, and if there are no columns or no rows.
     """
     library = type(X).__module__.partition(".")[0]
+    n_rows, n_columns = X.shape
+    if not n_rows or not n_columns:
+        raise ValueError(f"X has {n_rows} rows and {n_columns} columns; give a row and a column or more.")
     if not is_table(X):
-        return [_array_column(f"column {j}", X[:, j]) for j in range(X.shape[1])]
+        return [_array_column(f"column {j}", X[:, j]) for j in range(n_columns)]
     if library == "pandas":
         return [_pandas_column(str(name), X.iloc[:, j]) for j, name in enumerate(X.columns)]
     if library == "polars":

@@ -81,6 +81,12 @@ class GPClassifier(FittedInSteps):
         Whether the optimizer also moves the inducing points, those given included; a full Gaussian process has none.
     n_restarts_optimizer : int, default=0
         Further starts of the kernel parameters, drawn log-uniformly within their bounds; the highest bound is kept.
+    length_scale_prior : "auto", float or None, default="auto"
+        Of kernels with a length scale for each feature, the standard deviation of the logarithms of these, in units of
+        the features' spreads, about their mean: a normal prior of their ratios, whose logarithm optimizers add to the
+        bound. Without it many features overfit few rows. Scales that are all alike cost nothing, however long; smaller
+        numbers hold them closer together. "auto": 1 with ``kernel=None``, no prior with a kernel that is given; a
+        number holds for this, too. None: no prior.
     subset_sizes : "auto", None or increasing integers, default="auto"
         Rows that kernel parameters and inducing points are learned from, stage by stage, in random subsets with the
         classes in proportion. "auto": from 4000, or 40 for each inducing point, fourfold to all rows, 131 072 at most;
@@ -236,6 +242,7 @@ class GPClassifier(FittedInSteps):
         optimizer: OptimizerName | None = "profile",
         learn_inducing: bool = True,
         n_restarts_optimizer: int = 0,
+        length_scale_prior: Literal["auto"] | float | None = "auto",
         subset_sizes: Literal["auto"] | Sequence[int] | None = "auto",
         share: ShareName = "auto",
         label_noise: Literal["learn"] | float = "learn",
@@ -264,6 +271,7 @@ class GPClassifier(FittedInSteps):
         self.optimizer = optimizer
         self.learn_inducing = learn_inducing
         self.n_restarts_optimizer = n_restarts_optimizer
+        self.length_scale_prior = length_scale_prior
         self.subset_sizes = subset_sizes
         self.share = share
         self.label_noise = label_noise

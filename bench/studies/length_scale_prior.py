@@ -75,5 +75,5 @@ def report(records):
         return tuple(mean_of([run[name] for run in numbers["runs"]], "nll") for name in METHODS)
 
     held = {name: record for name, record in records.items() if name not in CHOSEN_BY}
-    words = "the prior's NLL, of the sets that it was not chosen by,"
+    words = "The prior's NLL, of the sets that it was not chosen by,"
     return set_table(header, records, SETS, cells) + "\n\n" + tally(held, means, words, "that without")

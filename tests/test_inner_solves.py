@@ -207,7 +207,8 @@ def test_few_steps_fail_though_classes_separate(name, monkeypatch):
 def test_a_fit_takes_few_passes(name, limit, monkeypatch):
     X, y = rows_of(name)
     sizes = sizes_of_updates(monkeypatch)
-    model = quietly(GPClassifier(n_inducing=20, n_neighbors=0, random_state=0, max_iter=40), X, y)
+    own = {"n_neighbors": 0, "length_scale_prior": None}
+    model = quietly(GPClassifier(n_inducing=20, random_state=0, max_iter=40, **own), X, y)
     inner = model.history_["inner_iterations"]
     assert len(sizes) < limit
     assert np.nanmedian(inner) <= 2.0

@@ -220,7 +220,7 @@ def test_data_that_need_no_more_inducing_points_get_none(optimizer, bound):
 def test_what_a_scheme_has_not_reached_is_no_gain_of_more_points(monkeypatch, params):
     monkeypatch.setattr(stages, "MIN_GAIN", 0.05)
     X, y = moons(300)
-    model = quietly(GPClassifier(max_iter=15, random_state=0, **params), X, y)
+    model = quietly(GPClassifier(max_iter=15, length_scale_prior=None, random_state=0, **params), X, y)
     assert len(model.inducing_points_) == FIRST_INDUCING
 
 

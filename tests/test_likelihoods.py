@@ -318,6 +318,7 @@ def test_mini_batches_of_several_classes(likelihood, bound, share, optimizer):
     # An iteration of Adam has many steps.
     max_iter = {"adam": 4, "profile": 15, None: 50}[optimizer]
     params = {"likelihood": likelihood, "bound": bound, "share": share, "optimizer": optimizer, "max_iter": max_iter}
+    params["length_scale_prior"] = None
     full, batches = (learned(X, y, batch_size=size, **params) for size in (None, 15))
     assert batches.score(X, y) > max(0.85, full.score(X, y) - 0.04)
     assert batches.elbo_ > full.elbo_ - 0.1 * len(X) * np.log(3.0)

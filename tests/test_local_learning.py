@@ -213,7 +213,7 @@ def test_neighbours_are_left_where_they_tell_nothing():
     rng = np.random.default_rng(0)
     X, noise = rng.normal(size=(2100, 2)), rng.logistic(size=2100)
     y = (X @ [2.0, -1.0] + noise > 0.0).astype(int)
-    model = fit(X, y)
+    model = fit(X, y, length_scale_prior=None)
     assert model.n_neighbors_ == 0
     assert model.local_posterior_ is None
     assert model.query_score_ is None
@@ -240,7 +240,7 @@ def test_rows_of_a_group_do_not_predict_each_other():
     centres, labels = rng.normal(size=(150, 3)), rng.integers(0, 2, 150)
     groups = np.repeat(np.arange(150), 5)
     X, y = centres[groups] + 0.02 * rng.normal(size=(750, 3)), labels[groups]
-    blind, warned = fit(X, y, n_neighbors=8), fit(X, y, n_neighbors=8, groups=groups)
+    blind, warned = (fit(X, y, n_neighbors=8, length_scale_prior=None, groups=known) for known in (None, groups))
     assert blind.query_score_[0] > -0.15
     # Labels of some forty groups: their mean is so far from a coin's at most.
     assert abs(warned.query_score_[0] + np.log(2.0)) < 0.15

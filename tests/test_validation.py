@@ -35,6 +35,7 @@ BAD = {
     "optimizer": ("sgd", 1, ["profile"]),
     "inducing_points": ("grid", "All"),
     "n_restarts_optimizer": (-1, True, None),
+    "length_scale_prior": (0, 0.0, -1.0, True, math.inf, "weak", [1.0]),
     "subset_sizes": ("all", 10, [], [2, 1]),
     "learning_rate": (True, 0.0, "fast", (1.0,)),
     "label_noise": (0, 0.5, True, None),
@@ -48,7 +49,7 @@ GOOD = {
     "n_jobs": (None, -1, 2), "batch_size": (None, 10), "share": ("kernel", "none"), "subset_sizes": (None, (10, 20)),
     "warm_start": (True, np.False_), "label_noise": ("learn",), "learn_inducing": (False,), "fit_intercept": (False,),
     "max_time": (None, 100, 1e3, np.float32(50.0)), "keep_on_interrupt": (False, np.True_), "checkpoint": (None,),
-    "callback": (None, print),
+    "callback": (None, print), "length_scale_prior": (None, "auto", 1, np.float32(0.5)),
 }  # fmt: skip
 CASES = [
     (kind, name, value)

@@ -19,7 +19,7 @@ What keywords cannot say:
 * vi-JJ and its kin stop when the bound, averaged over five iterations, no longer gains; the paper says nothing of that.
 * GPC-I to GPCsm: the paper's Adam also moves the posterior, which here has natural gradients; its 10 000 steps are here
   as many as it takes.
-* GPCaug-mc is the model and the updates of [6]_ with this library's learning.
+* GPCaug-mc is the model and the updates of [6]_ with this library's learning, its prior of length scales included.
 * S-BSVM and B-BSVM are those of the paper's table 1, whose kernels are fixed; learning them is had by
   ``optimizer="profile"``. Rates of S-BSVM's steps are adaptive.
 
@@ -43,15 +43,24 @@ from types import MappingProxyType
 from typing import Any
 
 _M = {"n_inducing": 100}
-_X_GPC = {"likelihood": "logit", "bound": "polya-gamma", "optimizer": "adam", **_M}
+# The papers know of no prior of kernel parameters.
+_LEARNED = {"length_scale_prior": None, **_M}
+_X_GPC = {"likelihood": "logit", "bound": "polya-gamma", "optimizer": "adam", **_LEARNED}
 # Inducing points stay at the centres of k-means; all rows from the beginning.
-_VI_JJ = {"likelihood": "logit", "bound": "polya-gamma", "learn_inducing": False, "subset_sizes": None, **_M}
-_GPC = {"bound": "additive-noise", "optimizer": "adam", "batch_size": 1024, **_M}
+_VI_JJ = {"likelihood": "logit", "bound": "polya-gamma", "learn_inducing": False, "subset_sizes": None, **_LEARNED}
+_GPC = {"bound": "additive-noise", "optimizer": "adam", "batch_size": 1024, **_LEARNED}
 _BSVM = {"likelihood": "svm", "bound": "augmented"}
 _SYSTEMS: dict[str, dict[str, Any]] = {
     "X-GPC": {**_X_GPC, "batch_size": 100},
     "X-GPC-batch": _X_GPC,
-    "SVGPC": {"likelihood": "probit", "bound": "exact", "optimizer": "adam", "batch_size": 100, "n_neighbors": 0, **_M},
+    "SVGPC": {
+        "likelihood": "probit",
+        "bound": "exact",
+        "optimizer": "adam",
+        "batch_size": 100,
+        "n_neighbors": 0,
+        **_LEARNED,
+    },
     "vi-JJ": {**_VI_JJ, "optimizer": "alternate"},
     "vi-JJ-full": {**_VI_JJ, "optimizer": "joint"},
     "vi-JJ-hybrid": {**_VI_JJ, "optimizer": "hybrid"},

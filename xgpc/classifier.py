@@ -80,7 +80,14 @@ class GPClassifier(FittedInSteps):
     learn_inducing : bool, default=True
         Whether the optimizer also moves the inducing points, those given included; a full Gaussian process has none.
     n_restarts_optimizer : int, default=0
-        Further starts of the kernel parameters, drawn log-uniformly within their bounds; the highest bound is kept.
+        Further starts of the kernel parameters, drawn log-uniformly within their bounds; the highest bound, with
+        the log prior, is kept.
+    length_scale_prior : "auto", float or None, default="auto"
+        Of kernels with a length scale for each feature: standard deviation of the logarithms of these, in units of the
+        features' spreads, about their mean. It is that of a normal prior, whose logarithm every optimizer adds to the
+        bound, as length scales that are free overfit few rows. Scales that are alike cost nothing, however long;
+        smaller numbers hold them closer together. "auto": 1 with ``kernel=None``, and no prior with a kernel that is
+        given, for which a number holds, too. None: no prior.
     subset_sizes : "auto", None or increasing integers, default="auto"
         Rows that kernel parameters and inducing points are learned from, stage by stage, in random subsets with the
         classes in proportion. "auto": from 4000, or 40 for each inducing point, fourfold to all rows, 131 072 at most;
@@ -119,9 +126,10 @@ class GPClassifier(FittedInSteps):
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
-        of all rows: without neighbours a refit on the same data does not lower it, but for rounding. Between a full
-        Gaussian process and inducing points, kernel and sites go over; the points are new. With other features, other
-        classes, or another number of latent functions or kernels, a fit begins anew, as ``decision`` then says.
+        of all rows with the log prior: without neighbours a refit on the same data does not lower their sum, but for
+        rounding. Between a full Gaussian process and inducing points, kernel and sites go over; the points are new.
+        With other features, other classes, or another number of latent functions or kernels, a fit begins anew, as
+        ``decision`` then says.
     max_time : float or None, default=None
         Seconds after which a fit is to end, by a tenth or one pass over the data more at most: with the best that was
         learned by then, and the posterior of all rows, for which time is kept back. A ConvergenceWarning and
@@ -173,9 +181,10 @@ class GPClassifier(FittedInSteps):
         those that the last split of ``query_split`` asks, and of 4000 at most. Of fewer than ten rows, or of two
         groups, none are kept apart: then of the queries of a round, before it.
     elbo_ : float
-        Lower bound of the log evidence of the training data, in nats, all constants included; with neighbours that of
-        the sparse posterior at the learned kernel, which knows nothing of them; of the last batch by ``partial_fit``.
-        Also ``log_marginal_likelihood_value_``, as scikit-learn has it.
+        Lower bound of the log evidence of the training data, in nats, all constants included, without the length
+        scales' log prior (``history_["log_prior"]``), which is climbed with it; with neighbours that of the sparse
+        posterior at the learned kernel, which knows nothing of them; of the last batch by ``partial_fit``. Also
+        ``log_marginal_likelihood_value_``, as scikit-learn has it.
     history_ : dict of arrays
         A row for each evaluation of the optimizer (``theta`` as scikit-learn has it), each ``decision``, in words, each
         iteration of the posterior and each round with neighbours. All rows have ``seconds`` since the start and most
@@ -237,6 +246,7 @@ class GPClassifier(FittedInSteps):
         optimizer: OptimizerName | None = "profile",
         learn_inducing: bool = True,
         n_restarts_optimizer: int = 0,
+        length_scale_prior: Literal["auto"] | float | None = "auto",
         subset_sizes: Literal["auto"] | Sequence[int] | None = "auto",
         share: ShareName = "auto",
         label_noise: Literal["learn"] | float = "learn",
@@ -265,6 +275,7 @@ class GPClassifier(FittedInSteps):
         self.optimizer = optimizer
         self.learn_inducing = learn_inducing
         self.n_restarts_optimizer = n_restarts_optimizer
+        self.length_scale_prior = length_scale_prior
         self.subset_sizes = subset_sizes
         self.share = share
         self.label_noise = label_noise

@@ -37,14 +37,19 @@ EIGENVALUE_ERROR = 1e-12
 # own.
 PARAMETERS = (
     "likelihood", "bound", "n_inducing", "n_neighbors", "optimizer", "learn_inducing", "n_restarts_optimizer",
-    "subset_sizes", "share", "label_noise", "batch_size", "learning_rate",
+    "length_scale_prior", "subset_sizes", "share", "label_noise", "batch_size", "learning_rate",
     "max_iter", "tol", "warm_start", "max_time", "keep_on_interrupt", "n_jobs", "verbose",
 )  # fmt: skip
 OWN_FORMS = ("kernel", "inducing_points", "class_weight", "random_state", "categorical_features")
 # What is not kept.
 NOT_KEPT = ("query_split", "checkpoint", "callback")
 # What models that were saved before do not have, and what they were fitted with.
-LATER = {"max_time": None, "keep_on_interrupt": False, "categorical_features": "from_dtype"}
+LATER = {
+    "max_time": None,
+    "keep_on_interrupt": False,
+    "categorical_features": "from_dtype",
+    "length_scale_prior": None,
+}
 FIELDS = (
     "format", "full", "parameters", "kernels", "resolved", "label_noise", "object_labels", "bound_gap", "elbo",
     "n_iter", "converged", "feature_names", "history", "neighbors", "variance_scale",

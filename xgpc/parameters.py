@@ -82,6 +82,12 @@ ALLOWED: dict[str, Rule] = {
     ),
     "subset_sizes": (_are_subset_sizes, "'auto', None, or increasing positive integers"),
     "n_restarts_optimizer": (lambda value: is_integer(value) and value >= 0, "an integer that is not negative"),
+    "length_scale_prior": (
+        lambda value: (
+            value is None or is_name(value, ("auto",)) or (is_number(value) and 0.0 < float(value) < math.inf)
+        ),
+        "'auto', None, or a positive, finite standard deviation of logarithms (1.0 is weak, 0.3 strong)",
+    ),
     "share": (lambda value: is_name(value, ("auto", "kernel", "none")), "'auto', 'kernel' or 'none'"),
     "n_inducing": (
         lambda value: is_name(value, ("auto",)) or _is_positive_integer(value),

@@ -272,6 +272,7 @@ class FittedInSteps(PosteriorClassifier):
             history,
             data.deadline,
             leaves_prior,
+            beginning.length_scale_prior,
         )
         # Mini-batches pass over all rows a few times in all: nothing to cache for.
         training = training if options.batch(len(training)) is None else training.uncached()

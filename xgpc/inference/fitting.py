@@ -10,6 +10,7 @@ import numpy as np
 
 from .._engine import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
+from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.deadline import Deadline
 from .ascent import Point, carry_over, coordinate_ascent, update
 from .history import History
@@ -24,7 +25,8 @@ Fit = tuple[Point[Any], int, bool]
 class PosteriorOptions:
     """Parameters of ``GPClassifier`` that say how the posterior is fitted, the record of the fit, and its end.
 
-    ``leaves_prior``: full batches take a step from the prior whatever it promises.
+    ``leaves_prior``: full batches take a step from the prior whatever it promises. ``length_scale_prior``: what
+    learning climbs beside the bound.
     """
 
     batch_size: int | None
@@ -35,6 +37,7 @@ class PosteriorOptions:
     history: History
     deadline: Deadline | None = None
     leaves_prior: bool = False
+    length_scale_prior: LengthScalePrior = NO_PRIOR
 
     def batch(self, n_rows: int) -> int | None:
         """Rows of a mini-batch of so many; None where every step takes all of them."""
@@ -91,9 +94,10 @@ def fit_posterior_or_keep(
     site: Site,
     options: PosteriorOptions,
 ) -> Fit:
-    """The posterior of all rows under what was learned, or under the previous fit's prior where the bound is higher.
+    """The posterior of all rows under what was learned, or under the previous fit's prior where that is higher.
 
-    What a subset of the rows, or a scheme that is no ascent, teaches can be worse for all rows than what there was.
+    Compared is what learning climbs: the bound, with the log prior of the length scales. What a subset of the rows, or
+    a scheme that is no ascent, teaches can be worse for all rows than what there was.
     Full batches are compared at both optima; mini-batches with the previous posterior as it is, in one pass, as
     another optimum would take as long as the fit.
 
@@ -119,9 +123,12 @@ def fit_posterior_or_keep(
         deadline=None if options.deadline is None else options.deadline.earlier(0.5),
     ).point
     found = fit_posterior(training, learned, prior, site, options)
-    after = found[0].elbo
-    if not before.elbo > after:
+    height, after = (
+        point.elbo + options.length_scale_prior.of(point.q.prior.groups)[0] for point in (before, found[0])
+    )
+    if not height > after:
         return found
-    reason = f"learning led from a bound of {before.elbo:.6g} to {after:.6g}: the previous hyperparameters are kept"
-    options.history.add(elbo=after, decision=reason)
+    what = "a bound" if options.length_scale_prior.is_flat else "a bound with its log prior"
+    reason = f"learning led from {what} of {height:.6g} to {after:.6g}: the previous hyperparameters are kept"
+    options.history.add(elbo=found[0].elbo, decision=reason)
     return fit_posterior(training, before.q, before.q.prior, before.site, options)

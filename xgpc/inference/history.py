@@ -3,7 +3,8 @@
 All rows
     ``seconds`` since the start; ``n_rows`` in use; with inducing points ``n_inducing``.
 Evaluations of the optimizer
-    ``evaluation``, from 1 in every stage; ``elbo``; ``theta``, the logarithms of the kernel's parameters as in
+    ``evaluation``, from 1 in every stage; ``elbo``, the bound itself; ``log_prior``, where length scales have a prior:
+    what is climbed is the sum of both; ``theta``, the logarithms of the kernel's parameters as in
     scikit-learn, kernel by kernel (of a single one NaN beyond its own, where later each class has one);
     ``inner_iterations`` of the posterior.
 Iterations of the posterior

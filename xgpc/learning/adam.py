@@ -12,7 +12,7 @@ from ..approximations.base import KernelPosterior, Training
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import update
 from ..inference.mini_batch import MiniBatches, batch_rows
-from .profile import LEAST_BOUND, PATIENCE, Coordinates, Options, Outcome, ProfiledBound, lbfgs, thetas
+from .profile import LEAST_BOUND, PATIENCE, Coordinates, Options, Outcome, ProfiledBound, lbfgs
 
 # Kingma & Ba 2015, with their constants but the rate. Full batches on pima, german, heart, banana and svmguide1, three
 # bounds each, m = 100, rates .03, .05 and .1: .05 ended within half a nat of the best one on 14 of 15, in fewer steps
@@ -83,21 +83,21 @@ def _full_batches(function: ProfiledBound, options: Options, n_iter: int) -> tup
     limits = function.coordinates.limits
 
     def least_gain() -> float:
-        return options.tol * max(LEAST_BOUND, abs(function.elbo))
+        return options.tol * max(LEAST_BOUND, abs(function.value))
 
     for halvings in range(HALVINGS + 1):
         # Squared gradients are forgotten, too: large ones of the beginning would hold back for a thousand steps.
         optimiser, vector, before = Adam(limits, RATE * 0.5**halvings), function.vector, -np.inf
-        while function.elbo - before > least_gain():
+        while function.value - before > least_gain():
             if n_iter == options.max_iter:
                 return n_iter, f"max_iter={n_iter} was reached before tol={options.tol:g} by the optimizer"
-            before = function.elbo
+            before = function.value
             for _ in range(FULL_BATCH_STEPS):
                 vector = optimiser.step(vector, -function(vector)[1])
             n_iter += 1
-    before = function.elbo
+    before = function.value
     lbfgs(function, function.vector, limits, tol=0.0, max_iter=PATIENCE, max_evaluations=2 * PATIENCE)
-    gain = function.elbo - before
+    gain = function.value - before
     if gain > PATIENCE * least_gain():
         return n_iter, f"Adam came to a stop {gain:.2g} nats or more below the optimum"
     return n_iter, None
@@ -128,18 +128,21 @@ def _mini_batches(
 
     while n_iter < options.max_iter:
         n_iter += 1
-        estimates, vectors = [], []
+        estimates, log_priors, vectors = [], [], []
         for rows in _shuffled(n, batch * steps, random_state).reshape(-1, NATURAL_STEPS * batch):
             _, _, log_likelihood = loop.run(q, training.source.pick(rows), site)
             q = loop.posterior(q.prior, loop.eta)
+            log_prior, by_theta = options.log_prior(q.prior)
             estimates.append(log_likelihood - q.kl)
-            gradient, site = _gradient(training, np.sort(rows), q, site)
-            vector = optimiser.step(vector, coordinates.pack_gradient(*gradient))
+            log_priors.append(log_prior)
+            (d_theta, d_Z), site = _gradient(training, np.sort(rows), q, site)
+            vector = optimiser.step(vector, coordinates.pack_gradient(d_theta + by_theta, d_Z))
             q = _moved(coordinates, vector, q)
             vectors.append(coordinates.pack(q.prior))
         variance = float(np.var(estimates)) / np.size(estimates)
-        recent.append((float(np.mean(estimates)), variance, np.mean(vectors, axis=0)))
-        options.history.add(evaluation=n_iter, elbo=recent[-1][0], theta=thetas(q.prior)[None])
+        elbo = float(np.mean(estimates))
+        recent.append((elbo + float(np.mean(log_priors)), variance, np.mean(vectors, axis=0)))
+        options.record(elbo, q.prior, evaluation=n_iter)
         options.reached(average(), site)
         if len(recent) == recent.maxlen and not _rises(recent):
             break

@@ -12,10 +12,11 @@ from ..approximations.base import KernelPosterior, Training
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import Point, carry_over, coordinate_ascent, restated, update
 from ..inference.history import History
+from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods import LIKELIHOODS
 from ..rows.source import labels_and_weights
 from ..statistics import GivenSites, PriorVariances, StatedSites, prior_curvature, quadratic_constant, stated
-from .profile import PATIENCE, Coordinates, Options, Outcome, lbfgs, thetas
+from .profile import PATIENCE, Coordinates, Options, Outcome, lbfgs
 
 POLYA_GAMMA = LIKELIHOODS["logit"].site("polya-gamma")
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
@@ -26,20 +27,27 @@ MAX_HALVINGS = 6
 
 
 class FixedSites:
-    """theta, Z -> max_q of the bound with every point's term the quadratic that its site makes.
+    """theta, Z -> max_q of the bound with every point's term the quadratic that its site makes, and log p(theta).
 
     With Polya-Gamma's sites a lower bound of the evidence, equation (14) of Izmailov & Kropotov 2016; with Taylor's,
-    their equation (19), all constants included.
+    their equation (19), all constants included, plus the logarithm of the length scales' prior.
 
     Parameters
     ----------
     training : Training
     point : Point, whose sites they are
     learn_inducing : bool
+    length_scale_prior : LengthScalePrior
     """
 
-    def __init__(self, training: Training, point: Point[KernelPosterior], learn_inducing: bool):
-        self.training, self.point = training, point
+    def __init__(
+        self,
+        training: Training,
+        point: Point[KernelPosterior],
+        learn_inducing: bool,
+        length_scale_prior: LengthScalePrior = NO_PRIOR,
+    ):
+        self.training, self.point, self.length_scale_prior = training, point, length_scale_prior
         self.coordinates = Coordinates(point.q.prior, learn_inducing)
         self.start = self.vector = self.coordinates.pack(point.q.prior)
         self.value, self.q = -np.inf, point.q
@@ -64,7 +72,9 @@ class FixedSites:
             return None
         residual = training.reduce(prior_curvature, PriorVariances(sites, q.basis)) - np.trace(P) + len(h)
         value = constant + 0.5 * float(h @ q.w) - float(np.sum(np.log(np.diag(q.R)))) - 0.5 * residual
-        return value, q, self.coordinates.pack_gradient(*q.gradient(training, sites, natural))
+        log_prior, by_theta = self.length_scale_prior.of(prior.groups)
+        d_theta, d_Z = q.gradient(training, sites, natural)
+        return value + log_prior, q, self.coordinates.pack_gradient(d_theta + by_theta, d_Z)
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         found = self.evaluate(vector, self.point.sites, self.constant)
@@ -79,8 +89,14 @@ class FixedSites:
 class JointBound(FixedSites):
     """theta, Z, xi -> equation (14) of Izmailov & Kropotov 2016; the sites' parameters xi are the vector's last n."""
 
-    def __init__(self, training: Training, point: Point[KernelPosterior], learn_inducing: bool):
-        super().__init__(training, point, learn_inducing)
+    def __init__(
+        self,
+        training: Training,
+        point: Point[KernelPosterior],
+        learn_inducing: bool,
+        length_scale_prior: LengthScalePrior = NO_PRIOR,
+    ):
+        super().__init__(training, point, learn_inducing, length_scale_prior)
         self.n_rows = len(training)
         self.y, self.weight = labels_and_weights(training.source)
         xi = np.sqrt(self._second_moments(point.q))
@@ -132,14 +148,17 @@ def _alternate(
         # Tolerance 0: exactly so many updates, unless one gains nothing.
         return coordinate_ascent(training, q, site, tol=0.0, max_iter=SITE_UPDATES, history=History()).point
 
+    def value(point: Point[KernelPosterior]) -> float:
+        return point.elbo + options.log_prior(point.q.prior)[0]
+
     point = site_updates(start)
-    recent = deque([point.elbo], maxlen=PATIENCE + 1)
+    recent = deque([value(point)], maxlen=PATIENCE + 1)
     problem = f"max_iter={options.max_iter} was reached before tol={options.tol:g} by the optimizer"
     n_iter = 0
     if not len(Coordinates(point.q.prior, options.learn_inducing).pack(point.q.prior)):
         return Outcome(point, n_iter)
     for n_iter in range(1, options.max_iter + 1):
-        function = kind(training, point, options.learn_inducing)
+        function = kind(training, point, options.learn_inducing, options.length_scale_prior)
         lbfgs(function, function.start, function.limits, tol=0.0, max_iter=EVALUATIONS, max_evaluations=EVALUATIONS)
         trial = site_updates(function.q)
         if not site.record.is_safe:
@@ -147,19 +166,18 @@ def _alternate(
             size = len(function.coordinates.pack(point.q.prior))
             here, there = function.start[:size], function.vector[:size]
             for _ in range(MAX_HALVINGS):
-                if trial.elbo >= point.elbo:
+                if value(trial) >= value(point):
                     break
                 there = 0.5 * (here + there)
                 trial = site_updates(carry_over(training, point.q, function.coordinates.prior(there), site))
-            if trial.elbo < point.elbo:
+            if value(trial) < value(point):
                 return Outcome(point, n_iter)
         point = trial
-        elbo = point.elbo
-        options.history.add(evaluation=n_iter, elbo=elbo, theta=thetas(point.q.prior)[None])
+        options.record(point.elbo, point.q.prior, evaluation=n_iter)
         options.reached(point.q, point.site)
-        recent.append(elbo)
+        recent.append(value(point))
         gain = abs(recent[-1] - recent[0])
-        if len(recent) > PATIENCE and gain < PATIENCE * options.tol * max(1.0, abs(elbo)):
+        if len(recent) > PATIENCE and gain < PATIENCE * options.tol * max(1.0, abs(recent[-1])):
             return Outcome(point, n_iter)
     return Outcome(point, n_iter, problem)
 
@@ -176,7 +194,8 @@ def hybrid(training: Training, start: KernelPosterior, site: Site, options: Opti
 
 def joint(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
     """vi-JJ-full: L-BFGS on theta, Z and xi together."""
-    function = JointBound(training, update(training, start, site), options.learn_inducing)
+    point = update(training, start, site)
+    function = JointBound(training, point, options.learn_inducing, options.length_scale_prior)
     evaluations = 0
 
     def recorded(vector: np.ndarray) -> tuple[float, np.ndarray]:
@@ -186,9 +205,8 @@ def joint(training: Training, start: KernelPosterior, site: Site, options: Optio
         if function.value > before:
             options.reached(function.q, site)
         evaluations += 1
-        options.history.add(
-            evaluation=evaluations, elbo=function.value, theta=vector[: function.coordinates.n_theta][None]
-        )
+        elbo = function.value - options.log_prior(function.q.prior)[0]
+        options.record(elbo, function.q.prior, evaluation=evaluations)
         return value, gradient
 
     n_iter, status = lbfgs(

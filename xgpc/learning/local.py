@@ -14,6 +14,7 @@ from ..approximations.sparse import SparsePrior
 from ..inference.history import History
 from ..inference.links import Link
 from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
+from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..kernels.spec import KernelSpec
 from ..rows.deadline import Deadline, OutOfTime
 from ..rows.executor import Executor
@@ -82,6 +83,7 @@ class Task:
     n_neighbors : int
     queries : Queries
     deadline : Deadline, or None: there is as much time as it takes
+    length_scale_prior : LengthScalePrior
     """
 
     executor: Executor
@@ -92,6 +94,7 @@ class Task:
     queries: Queries
     history: History
     deadline: Deadline | None = None
+    length_scale_prior: LengthScalePrior = NO_PRIOR
 
 
 @dataclass(frozen=True)
@@ -259,7 +262,8 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     here = np.ascontiguousarray(start.sites[0][:, support]), np.ascontiguousarray(start.sites[1][:, support])
     local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, n_earlier, task.link)
     sweeps = converged_sites(task.executor, local, here)
-    score = QueryScore(task.executor, prior, rows, queries, index, n_earlier, query_index, sweeps.sites, task.link)
+    at = rows, queries, index, n_earlier, query_index, sweeps.sites
+    score = QueryScore(task.executor, prior, *at, task.link, task.length_scale_prior)
     parameters = start.parameters
     before = learned = score.at(parameters).scores
     n_iter = n_evaluations = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
@@ -21,6 +22,7 @@ from ..inference.ascent import (
     tolerance_unit,
 )
 from ..inference.history import History
+from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from .inducing import mean_and_scale
 
 # Inner solves stop at this share of the latest outer gain: the objective's noise then stays below what the line search
@@ -129,7 +131,8 @@ def unobserved(q: KernelPosterior, site: Site) -> None:
 class Options:
     """What every scheme is told; ``tol`` is relative to the bound, an average gain of an iteration.
 
-    ``reached`` is told each posterior that is better than those before, with its site.
+    ``reached`` is told each posterior that is better than those before, with its site. What is climbed is the bound
+    plus the logarithm of the ``length_scale_prior``.
     """
 
     learn_inducing: bool
@@ -137,6 +140,17 @@ class Options:
     max_iter: int
     history: History
     reached: Callable[[KernelPosterior, Site], None] = unobserved
+    length_scale_prior: LengthScalePrior = NO_PRIOR
+
+    def log_prior(self, prior: KernelPrior) -> tuple[float, np.ndarray]:
+        """Of the length scales of all kernels, and its gradient by their parameters, one kernel after the other."""
+        return self.length_scale_prior.of(prior.groups)
+
+    def record(self, elbo: float, prior: KernelPrior, **columns: Any) -> None:
+        """A row of the history for an evaluation: the bound, and beside it the prior, where there is one."""
+        if not self.length_scale_prior.is_flat:
+            columns["log_prior"] = self.log_prior(prior)[0]
+        self.history.add(elbo=elbo, theta=thetas(prior)[None], **columns)
 
 
 def lbfgs(
@@ -189,7 +203,7 @@ def lbfgs(
 
 
 class ProfiledBound:
-    """theta, Z -> max_q F(theta, Z, q) and its gradient; keeps the best evaluation.
+    """theta, Z -> max_q F(theta, Z, q) + log p(theta) and its gradient; keeps the best evaluation.
 
     Parameters
     ----------
@@ -200,14 +214,13 @@ class ProfiledBound:
 
     Attributes
     ----------
-    vector, point, elbo : the best evaluation; the next starts from its sites
+    vector, point, value : the best evaluation; the next starts from its sites
     solved : whether its inner solve ended by the tolerance
     first_rate : how long the first step of the last inner solve had best been: where the next one starts
     """
 
     def __init__(self, training: Training, site: Site, start: KernelPosterior, options: Options):
-        self.training, self.history, self.tol = training, options.history, options.tol
-        self.reached = options.reached
+        self.training, self.options, self.tol = training, options, options.tol
         self.share = INNER_SHARE if options.tol >= PRECISE else PRECISE_SHARE
         self.coordinates = Coordinates(start.prior, options.learn_inducing)
         # Nats that an inner solve may leave, and what the optimiser's failures have tightened them by.
@@ -216,14 +229,15 @@ class ProfiledBound:
             training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER, history=History()
         )
         self.first_rate = ascent.first_rate
-        self._keep(self.coordinates.pack(start.prior), ascent)
+        self._keep(self.coordinates.pack(start.prior), ascent, options.log_prior(start.prior)[0])
         self.evaluations = 0
         # From no step at all there is more to be had: the gradient vanishes at the prior.
         self._has_stepped = ascent.n_iter > 0
 
-    def _keep(self, vector: np.ndarray, ascent: Ascent[KernelPosterior]) -> None:
-        self.vector, self.point, self.elbo, self.solved = vector.copy(), ascent.point, ascent.elbo, ascent.converged
-        self.reached(ascent.q, ascent.point.site)
+    def _keep(self, vector: np.ndarray, ascent: Ascent[KernelPosterior], log_prior: float) -> None:
+        self.vector, self.point, self.solved = vector.copy(), ascent.point, ascent.converged
+        self.value = ascent.elbo + log_prior
+        self.options.reached(ascent.q, ascent.point.site)
 
     @property
     def q(self) -> KernelPosterior:
@@ -236,21 +250,21 @@ class ProfiledBound:
     def _least_gain(self) -> float:
         """Nats below which an inner solve need not go: a share of what ``tol`` asks for, or round-off."""
         return max(
-            min(INNER_RANGE[0], self.share * self.tol * max(LEAST_BOUND, abs(self.elbo))) * self.tightening,
-            ROUND_OFF * max(1.0, abs(self.elbo)),
+            min(INNER_RANGE[0], self.share * self.tol * max(LEAST_BOUND, abs(self.value))) * self.tightening,
+            ROUND_OFF * max(1.0, abs(self.value)),
         )
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
-        """Negative bound in nats and its gradient, for a minimiser."""
+        """Negative value in nats and its gradient, for a minimiser."""
         q: KernelPosterior | None = self.q
         is_known = np.array_equal(vector, self.vector)
         is_best = is_known and self._has_stepped
         if is_best and not self.evaluations:
             # Where the optimiser starts: all but the gradient is known.
-            return self._evaluated(self.point, self.elbo, 0)
+            return self._evaluated(self.point, 0)
         if not is_best:
             # A step so long that the kernel matrix fails is answered by a value the line search turns back from.
-            refused = 1e3 + 3.0 * abs(self.elbo), np.zeros_like(vector)
+            refused = 1e3 + 3.0 * abs(self.value), np.zeros_like(vector)
             try:
                 prior = self.coordinates.prior(vector)
             except ValueError:
@@ -259,18 +273,19 @@ class ProfiledBound:
             if q is None:
                 return refused
         assert q is not None
-        ascent, iterations = self._solve(q)
-        elbo = ascent.elbo
-        if elbo > self.elbo:
+        log_prior, _ = self.options.log_prior(q.prior)
+        ascent, iterations = self._solve(q, log_prior)
+        value = ascent.elbo + log_prior
+        if value > self.value:
             if not is_known:
-                gain = self.share * (elbo - self.elbo)
+                gain = self.share * (value - self.value)
                 self.inner_gain = float(np.clip(gain, self._least_gain(), INNER_RANGE[1]))
-            self._keep(vector, ascent)
+            self._keep(vector, ascent, log_prior)
             self._has_stepped = True
-        return self._evaluated(ascent.point, elbo, iterations)
+        return self._evaluated(ascent.point, iterations)
 
-    def _solve(self, q: KernelPosterior) -> tuple[Ascent[KernelPosterior], int]:
-        """The posterior from q on, accurately enough to tell whether its bound is above or below the best.
+    def _solve(self, q: KernelPosterior, log_prior: float) -> tuple[Ascent[KernelPosterior], int]:
+        """The posterior from q on, accurately enough to tell whether its value is above or below the best.
 
         Returns the last ascent and the iterations of all.
         """
@@ -283,7 +298,7 @@ class ProfiledBound:
                 self.training,
                 q,
                 site,
-                tol=nats / tolerance_unit(self.elbo),
+                tol=nats / tolerance_unit(self.value),
                 max_iter=max_iter - total,
                 history=History(),
                 first_rate=self.first_rate,
@@ -291,19 +306,18 @@ class ProfiledBound:
             self.first_rate = ascent.first_rate
             q, site = ascent.q, ascent.point.site
             total += ascent.n_iter
-            missing = self.elbo - ascent.elbo
+            missing = self.value - (ascent.elbo + log_prior)
             if not ascent.converged or nats <= least or not 0.0 < missing < UNSURE * nats:
                 return ascent, total
             nats = max(least, min(0.1 * nats, missing / UNSURE))
 
-    def _evaluated(self, point: Point[KernelPosterior], elbo: float, iterations: int) -> tuple[float, np.ndarray]:
+    def _evaluated(self, point: Point[KernelPosterior], iterations: int) -> tuple[float, np.ndarray]:
         """Record an evaluation, and form its gradient."""
-        gradient = self.coordinates.pack_gradient(*point.q.gradient(self.training, point.sites, point.target))
+        d_theta, d_Z = point.q.gradient(self.training, point.sites, point.target)
+        log_prior, by_theta = self.options.log_prior(point.q.prior)
         self.evaluations += 1
-        self.history.add(
-            evaluation=self.evaluations, elbo=elbo, inner_iterations=iterations, theta=thetas(point.q.prior)[None]
-        )
-        return -elbo, -gradient
+        self.options.record(point.elbo, point.q.prior, evaluation=self.evaluations, inner_iterations=iterations)
+        return -(point.elbo + log_prior), -self.coordinates.pack_gradient(d_theta + by_theta, d_Z)
 
 
 def profile(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
@@ -316,7 +330,7 @@ def profile(training: Training, start: KernelPosterior, site: Site, options: Opt
         return Outcome(function.point, 0)
     max_iter, n_iter, problem = options.max_iter, 0, None
     for _ in range(RESTARTS + 1):
-        before = function.elbo
+        before = function.value
         iterations, status = lbfgs(
             function,
             function.vector,
@@ -326,7 +340,7 @@ def profile(training: Training, start: KernelPosterior, site: Site, options: Opt
             max_evaluations=2 * max_iter,
         )
         n_iter += iterations
-        gain = function.elbo - before
+        gain = function.value - before
         # Where the optimiser cannot go on, and there is nothing left to gain, it has arrived, too.
         if status in ("flat", "line search") and is_small(gain, before, options.tol):
             status = "converged"

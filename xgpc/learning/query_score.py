@@ -21,6 +21,7 @@ from ..approximations.local_rows import (
 from ..approximations.sparse import SparsePrior
 from ..inference.links import Link
 from ..inference.local_sites import Cavity, Conditioned, Local, cavities, conditioned
+from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.executor import Executor
 from ..rows.source import RowSource, labels_and_weights
 
@@ -73,6 +74,7 @@ class QueryScore:
     query_index : (q, k), the queries' neighbours among the support rows
     sites : of the support rows
     link : Link
+    length_scale_prior : LengthScalePrior
     """
 
     executor: Executor
@@ -84,6 +86,7 @@ class QueryScore:
     query_index: np.ndarray
     sites: Sites
     link: Link
+    length_scale_prior: LengthScalePrior = NO_PRIOR
 
     @cached_property
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
@@ -113,7 +116,7 @@ class QueryScore:
         return Evaluated(self, prior, among, found, q, cavity, at, answer, scores, d_mean, d_variance, d_log_scale)
 
     def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        """Minus the mean score and the factor's prior, and their gradient: what a minimiser takes.
+        """Minus the mean score and the priors of factor and length scales, and their gradient: what a minimiser takes.
 
         Where numbers leave the range of what can be factorised the score is ``WORST_SCORE``: a step back.
         """
@@ -124,9 +127,14 @@ class QueryScore:
             return -WORST_SCORE, np.zeros_like(parameters)
         if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
             return -WORST_SCORE, np.zeros_like(parameters)
-        share = 1.0 / (LOG_SCALE_SPREAD**2 * float(np.sum(self.labels[1])))
-        value -= 0.5 * share * parameters[-1] ** 2
-        gradient[-1] -= share * parameters[-1]
+        # Of a mean, priors have a row's share.
+        share = 1.0 / float(np.sum(self.labels[1]))
+        of_factor = share / LOG_SCALE_SPREAD**2
+        value -= 0.5 * of_factor * parameters[-1] ** 2
+        gradient[-1] -= of_factor * parameters[-1]
+        log_prior, by_theta = self.length_scale_prior.at(evaluated.prior.spec)
+        value += share * log_prior
+        gradient[:-1] += share * by_theta
         return -value, -gradient
 
 

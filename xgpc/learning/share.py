@@ -100,7 +100,8 @@ def _trial(model: Any, data: Data, one: Learned) -> Outcome | None:
     part, site = one.beginning.training.part(rows), one.site
     priors = one.prior, SeparatePriors((one.prior.groups[0],) * len(data.classes))
     learn_inducing = bool(model.learn_inducing) and one.prior.n_inducing <= MAX_MOVING
-    options = Options(learn_inducing, float(model.tol), min(TRIAL_ITERATIONS, int(model.max_iter)), History())
+    max_iter, length_scale_prior = min(TRIAL_ITERATIONS, int(model.max_iter)), one.beginning.length_scale_prior
+    options = Options(learn_inducing, float(model.tol), max_iter, History(), length_scale_prior=length_scale_prior)
     shared, each = (profile(part, starting_posterior(part, one.q, prior, site), site, options) for prior in priors)
     source, n_threads = one.beginning.training.source.sample(asked), part.executor.n_threads
     before, after = (_scores(data, point, source, n_threads) for point in (shared.point, each.point))

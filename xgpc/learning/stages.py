@@ -158,10 +158,10 @@ class Learner:
         return outcome
 
     def comparable(self, outcome: Outcome) -> float:
-        """The bound for what was learned on the rows of the last stage, whichever the others were."""
+        """The bound, with the log prior, for what was learned on the rows of the last stage, whichever others were."""
         prior = outcome.q.prior
         size = subset_sizes(len(self.training), prior.n_inducing, self.sizes)[-1]
-        return self._posterior(size, prior, outcome.q, outcome.site).point.elbo
+        return self._posterior(size, prior, outcome.q, outcome.site).point.elbo + self.options.log_prior(prior)[0]
 
     def _begin(self, n_rows: int, n_inducing: int) -> None:
         """What comes is of so many rows and points."""
@@ -299,7 +299,13 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
         scheme = SCHEMES[model.optimizer].bind(model.batch_size, schedule, random_state)
     full = prior.is_full
     max_iter = int(model.max_iter) if most_iterations is None else min(most_iterations, int(model.max_iter))
-    options = Options(bool(model.learn_inducing) and not full, float(model.tol), max_iter, data.history)
+    options = Options(
+        bool(model.learn_inducing) and not full,
+        float(model.tol),
+        max_iter,
+        data.history,
+        length_scale_prior=beginning.length_scale_prior,
+    )
     # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
     sizes = None if model.optimizer == "adam" or full else model.subset_sizes
     learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state, progress=data.progress)

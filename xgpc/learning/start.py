@@ -14,6 +14,7 @@ from ..approximations.local import LocalPosterior
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
 from ..kernels.default import default_kernel
+from ..kernels.prior import DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, Likelihood
 from ..rows.deadline import Deadline
@@ -81,6 +82,7 @@ class Beginning:
     grow_to : int, the number of inducing points up to which more are added while they pay; 0: none are
     site : Site
     resumed : Milestone of an earlier fit of the same, or None
+    length_scale_prior : LengthScalePrior, of all kernels
     """
 
     training: Training
@@ -89,6 +91,7 @@ class Beginning:
     grow_to: int
     site: Site
     resumed: Milestone | None = None
+    length_scale_prior: LengthScalePrior = NO_PRIOR
 
 
 @dataclass(frozen=True)
@@ -164,12 +167,14 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
                 f"n_restarts_optimizer needs finite bounds of all free kernel parameters; got {kernels[0]}."
             )
         specs = [spec.within_bounds() for spec in specs]
+    length_scale_prior = LengthScalePrior(_spread(model), sample.scale)
     prior: SparsePrior | FullPrior
     grow_to = 0
     if method == "all":
         prior = FullPrior.build(specs[0], sample.rows, model.n_jobs)
     elif previous is not None and not previous.prior.is_full:
-        return Beginning(training, previous.prior.rebuilt(specs, previous.prior.Z), previous, 0, site)
+        continued = previous.prior.rebuilt(specs, previous.prior.Z)
+        return Beginning(training, continued, previous, 0, site, length_scale_prior=length_scale_prior)
     else:
         Z = inducing_points(sample, model.inducing_points, model.n_inducing, random_state, specs[0])
         is_open = isinstance(model.n_inducing, str) and method is not None
@@ -178,11 +183,19 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
         if training.n_latents is not None:
             warn_of_many_classes(len(training), training.n_latents, len(Z), n_kernels > 1)
     if n_kernels == 1:
-        return Beginning(training, prior, previous, grow_to, site)
+        return Beginning(training, prior, previous, grow_to, site, length_scale_prior=length_scale_prior)
     separate = SeparatePriors((prior,) * n_kernels)
     if previous is not None:
         separate = separate.rebuilt(specs, separate.Z)
-    return Beginning(training, separate, previous, grow_to, site)
+    return Beginning(training, separate, previous, grow_to, site, length_scale_prior=length_scale_prior)
+
+
+def _spread(model: Any) -> float:
+    """Of the length scales' prior: "auto" has one for the default kernel alone, as others are the user's to choose."""
+    given = model.length_scale_prior
+    if isinstance(given, str):
+        return DEFAULT_SPREAD if model.kernel is None else np.inf
+    return np.inf if given is None else float(given)
 
 
 def first_label_noise(model: Any, previous: KernelPosterior | None) -> float:

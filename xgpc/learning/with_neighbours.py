@@ -162,7 +162,8 @@ def _learn_with(model: Any, data: Data, beginning: Beginning, k: int, rows: np.n
     assert isinstance(part.source, ArraySource)
     link = LINKS[data.likelihood.name, data.bound](len(data.classes))
     queries = data.queries.among(rows)
-    task = Task(part.executor, part.source, link, part.n_latents, k, queries, data.history, data.deadline)
+    whose = data.history, data.deadline, beginning.length_scale_prior
+    task = Task(part.executor, part.source, link, part.n_latents, k, queries, *whose)
     both = _learn_both(model, data, replace(beginning, training=part), task)
     learnt, scores = both.learnt, both.learnt.scores
     local, sweeps = fit_sites(task, learnt)

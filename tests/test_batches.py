@@ -5,7 +5,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xgpc.rows import draw
@@ -31,6 +31,7 @@ def readers():
     return [thread for thread in threading.enumerate() if thread.name.startswith("xgpc-reader")]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 3 * BLOCK_ROWS), max_size=8))
 def test_blocks_do_not_depend_on_batches(sizes):
     everything = rows(2 * BLOCK_ROWS + 17)
@@ -234,6 +235,7 @@ def test_every_row_is_as_likely_to_be_drawn():
     assert np.all(np.abs(tenths - mean) < 5.0 * np.sqrt(mean))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 9000), max_size=5))
 def test_a_sample_does_not_depend_on_batches(sizes):
     everything = rows(9000, 3)

@@ -268,6 +268,6 @@ def test_importances_of_a_table_are_those_of_its_columns():
     each = np.array([model.encoding_.groups.index, model.encoding_.column_of_matrix])
     # Two columns; the second has an indicator, whose length scale is the third.
     np.testing.assert_array_equal(each, [[0, 0, 0, 0, 1, 2], [0, 0, 0, 0, 1, 1]])
-    slopes = model.feature_spread_ / model.kernel_.k2.length_scale[each[0]]
+    slopes = model.feature_spread_ / model.kernel_.k2.length_scale
     expected = np.sqrt([np.sum(slopes[each[1] == j] ** 2) for j in range(2)])
     np.testing.assert_allclose(model.feature_importances_, expected / expected.sum(), rtol=1e-12)

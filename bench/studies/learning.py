@@ -2,9 +2,10 @@
 
 Test likelihood against training time. A tenth of the rows is for testing, 100 inducing points for all and no
 neighbours, the same threads; of several classes, softmax and one kernel to begin with. The target is the best test NLL
-that another library reaches within the given seconds, plus .002: that library is thus stopped at its best by the test
-rows. The seconds are those until a method's NLL is at most the target; each point of xgpc is a fit of its own with so
-many iterations. The pictures show Nystroem features with logistic regression, too, where they were run.
+that another library reaches within the given seconds, plus .002 or .005: that library is thus stopped at its best by
+the test rows. The seconds are those until a method's NLL is at most the target, of the other libraries the faster
+one's; each point of xgpc is a fit of its own with so many iterations. The pictures show Nystroem features with logistic
+regression, too, where they were run.
 """
 
 import itertools
@@ -26,7 +27,7 @@ OPTIONS = {
     "methods": Option(("xgpc", "gpytorch", "sklearn"), f"some of {', '.join(NAMES)}"),
 }
 QUICK = {"sets": ["ringnorm"], "seconds": 1.0, "methods": ["xgpc", "sklearn"]}
-MARGIN = 0.002
+MARGINS = 0.002, 0.005
 OTHERS = "gpytorch", "gpflow"
 LABELS = {"sklearn": "Nystroem, logistic regression", "gpytorch": "GPyTorch, SVGP", "gpflow": "GPflow, SVGP"}
 
@@ -67,34 +68,40 @@ def first_within(points, target):
     return next((point["seconds"] for point in points if point["nll"] <= target), None)
 
 
-def compared(numbers):
+def compared(numbers, margin=MARGINS[0]):
     """Best NLLs of xgpc and of the better of the others, whose it is, and seconds to the target; {} without others."""
     points = numbers["curves"]
     others = {name: best(points[name]) for name in OTHERS if name in points}
     if "xgpc" not in points or not others:
         return {}
     name = min(others, key=others.get)
-    seconds = {each: first_within(points[each], others[name] + MARGIN) for each in (name, "xgpc")}
+    target = others[name] + margin
+    reached = [spent for other in others if (spent := first_within(points[other], target)) is not None]
+    seconds = {"others": min(reached), "xgpc": first_within(points["xgpc"], target)}
     return {"name": name, "theirs": others[name], "ours": best(points["xgpc"]), "seconds": seconds}
 
 
 def cells(numbers):
     found = compared(numbers)
     if not found:
-        return [", ".join(f"{name} only" for name in numbers["curves"]), "", "", "", ""]
-    theirs, ours = found["seconds"][found["name"]], found["seconds"]["xgpc"]
-    return [
-        f"{number(found['theirs'], 4)}, {found['name']}", f"{theirs:.1f} s",
-        "not reached" if ours is None else f"{ours:.2f} s", "" if ours is None else f"{theirs / ours:.1f}",
-        number(found["ours"], 4),
-    ]  # fmt: skip
+        return [", ".join(f"{name} only" for name in numbers["curves"]), *[""] * (1 + 3 * len(MARGINS))]
+    row = [f"{number(found['theirs'], 4)}, {found['name']}"]
+    for margin in MARGINS:
+        seconds = compared(numbers, margin)["seconds"]
+        theirs, ours = seconds["others"], seconds["xgpc"]
+        row += [f"{theirs:.1f} s", "not reached" if ours is None else f"{ours:.2f} s",
+                "" if ours is None else f"{theirs / ours:.1f}"]  # fmt: skip
+    return [*row, number(found["ours"], 4)]
 
 
 def report(records):
-    header = ["set", "the other's best NLL", "its seconds to that + .002", "xgpc's", "times as fast", "xgpc's best NLL"]
+    words = [str(margin).lstrip("0") for margin in MARGINS]
+    header = ["set", "the other's best NLL"]
+    for word in words:
+        header += [f"seconds to that + {word}", "xgpc's", "times as fast"]
     both = {name: record for name, record in records.items() if compared(record["numbers"])}
     pair = tally(both, lambda n: (compared(n)["ours"], compared(n)["theirs"]), "xgpc's best NLL", "the other's")
-    return set_table(header, records, SETS, cells) + f"\n\n{pair}"
+    return set_table([*header, "xgpc's best NLL"], records, SETS, cells) + f"\n\n{pair}"
 
 
 def draw(records, folder):
@@ -108,8 +115,9 @@ def draw(records, folder):
             axes.plot([p["seconds"] for p in points], [p["nll"] for p in points], ".-", label=LABELS.get(label, label))
         if found := compared(record["numbers"]):
             axes.axhline(
-                found["theirs"] + MARGIN, color="grey", linestyle=":", label=f"{LABELS[found['name']]}, best + {MARGIN}"
-            )
+                found["theirs"] + MARGINS[0], color="grey", linestyle=":",
+                label=f"{LABELS[found['name']]}, best + {MARGINS[0]}",
+            )  # fmt: skip
         axes.set(title=name, xlabel="training seconds", ylabel="test NLL, nats a row", xscale="log")
         axes.legend()
         names.append(f"learning_{name}.png")

@@ -29,8 +29,8 @@ ROWS_PER_POINT = 40
 # Each subset is so many times the one before; the last is all rows, or about so many.
 GROWTH = 4
 LAST_ROWS = 131_072
-# Iterations on a subset that is not the last: so many times those on the last, being cheaper, but no more than these.
-# And how much earlier it may stop.
+# Iterations on a subset that is not the last: so many times those on the last, being cheaper, on the first, and on each
+# as many as take no longer than these, but no more than SUBSET_ITERATIONS. And how much earlier it may stop.
 SUBSET_ITERATIONS = 50
 SUBSET_FACTOR = 10
 SUBSET_LOOSENING = 5.0
@@ -153,9 +153,15 @@ class Learner:
             sizes = subset_sizes(len(self.training), prior.n_inducing, self.sizes)
             sizes = [size for size in sizes if size >= done] or sizes[-1:]
         for size in sizes:
-            outcome = self._stage(size, prior, q, site, self.options if size == sizes[-1] else self.early)
+            options = self.options if size == sizes[-1] else self._early_options(sizes[0], size)
+            outcome = self._stage(size, prior, q, site, options)
             prior, q, site = outcome.q.prior, outcome.q, outcome.site
         return outcome
+
+    def _early_options(self, first: int, size: int) -> Options:
+        """Options for a subset of ``size`` rows that is not the last; ``first`` is the size of the first."""
+        most = max(self.options.max_iter, SUBSET_FACTOR * self.options.max_iter * first // size)
+        return replace(self.early, max_iter=min(self.early.max_iter, most))
 
     def comparable(self, outcome: Outcome) -> float:
         """The bound, with the log prior, for what was learned on the rows of the last stage, whichever others were."""

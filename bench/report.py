@@ -137,9 +137,10 @@ def with_summary(readme, text):
 def summary(stored):
     """The README's sentences on the studies that its picture shows, and whether they are older than the code."""
     text = picture.summary(picture.comparison())
-    if any(objections(name, stored[name]) for name in (*picture.STUDIES, "learning") if name in stored):
+    if any(objections(name, stored[name]) for name in (*picture.STUDIES, "learning", "defaults") if name in stored):
         text += "\n\nSome of these numbers are older than the code, as the tables say."
-    return text
+    folded = studies.study("defaults").digest(stored.get("defaults", {}))
+    return "\n\n".join(filter(None, [text, folded]))
 
 
 def main(arguments):

@@ -170,6 +170,7 @@ def test_queries_that_have_no_rows_yet_are_refused():
         lambda: GPClassifier().fit(lazy, y),
         lambda: BayesianLinearClassifier().fit(lazy, y),
         lambda: model.predict(lazy),
+        lambda: list(model.predict_proba_batches([lazy])),
         lambda: GPClassifier().fit_batches([(lazy, y)]),
     ):
         with pytest.raises(ValueError, match=r"LazyFrame of polars.*its collect\(\) makes"):

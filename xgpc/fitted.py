@@ -27,7 +27,7 @@ from .rows.batches import read_ahead, reading
 from .rows.blas import single_threaded_blas
 from .rows.encoding import Encoding
 from .rows.source import dense, in_dense_parts
-from .validation import checked_rows, class_numbers, site_labels
+from .validation import checked_rows, class_numbers, refuse_not_in_memory, site_labels
 
 # Bytes that a joint covariance may take while it is made: what a machine of 4 GB has.
 MOST_COVARIANCE_BYTES = 3e9
@@ -156,6 +156,7 @@ class PosteriorClassifier(LatentClassifier):
             if self.encoding_ is None:
                 return rows_to_predict(given, names, fitted)
             rows = given[0] if isinstance(given, tuple) and given else given
+            refuse_not_in_memory(rows)
             width = len(self.encoding_.groups.index)
             return checked_rows(self, rows, reset=False) if len(rows) else np.empty((0, width))
 

@@ -7,7 +7,7 @@ split, a tenth of the rows for testing, features in units of the training rows' 
 
 from functools import partial
 
-from markdown_tables import number, set_table
+from markdown_tables import number, set_table, table
 from measure import fit_and_score
 from methods import method
 from problems import BINARY, load, split
@@ -57,14 +57,34 @@ def cells(numbers):
     ]  # fmt: skip
 
 
+def within(records):
+    """A sentence on which fits took no longer than asked."""
+    known = {key: record["numbers"] for key, record in records.items() if aim(record["numbers"]["rows"])}
+    late = [key for key, numbers in known.items() if numbers["default"]["seconds"] > aim(numbers["rows"])]
+    longest = max((record["numbers"]["limited"]["seconds"] for record in records.values()), default=0.0)
+    return (
+        f"Within what is asked: {len(known) - len(late)} of {len(known)} sets"
+        + (f"; longer: {', '.join(late)}. " if late else ". ")
+        + f"With the limit the longest fit took {longest:.1f} s."
+    )
+
+
 def report(records):
     header = [
         "set", "rows", "features", "classes", "m", "neighbours", "NLL", "error", "fit", "asked", "limited: NLL", "fit",
     ]  # fmt: skip
-    known = {key: record["numbers"] for key, record in records.items() if aim(record["numbers"]["rows"])}
-    late = [key for key, numbers in known.items() if numbers["default"]["seconds"] > aim(numbers["rows"])]
-    said = f"Within what is asked: {len(known) - len(late)} of {len(known)} sets" + (
-        f"; longer: {', '.join(late)}." if late else "."
-    )
-    longest = max((record["numbers"]["limited"]["seconds"] for record in records.values()), default=0.0)
-    return set_table(header, records, SETS, cells) + f"\n\n{said} With the limit the longest fit took {longest:.1f} s."
+    return set_table(header, records, SETS, cells) + f"\n\n{within(records)}"
+
+
+def digest(records):
+    """A short table for the README, folded up; empty without records."""
+    if not records:
+        return ""
+    header = ["set", "rows", "features", "classes", "fit", "NLL", "fit, 5 s at most", "NLL"]
+    rows = []
+    for name, record in sorted(records.items(), key=lambda item: item[1]["numbers"]["rows"]):
+        numbers = record["numbers"]
+        pairs = [(f"{numbers[one]['seconds']:.1f} s", number(numbers[one]["nll"])) for one in ("default", "limited")]
+        rows.append([name, *(str(numbers[one]) for one in ("rows", "features", "classes")), *pairs[0], *pairs[1]])
+    title = "<details><summary>Seconds of default fits on two cores, all sets</summary>"
+    return f"{title}\n\n{table(header, rows)}\n\n</details>"

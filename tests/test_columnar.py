@@ -1,9 +1,11 @@
 """Rows in files: Parquet, Arrow data sets, and NumPy's."""
 
 import datetime
+import re
 import threading
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -179,10 +181,33 @@ def test_rows_of_several_files_come_one_after_the_other(tmp_path, small_batches)
     rows, labels = map(np.concatenate, zip(*from_parquet(paths, target="class", columns=["a", "b"]), strict=True))
     np.testing.assert_array_equal(rows, X)
     np.testing.assert_array_equal(labels, y)
-    with pytest.raises(ValueError, match=r"a list of one file or more; got \[\]"):
-        from_parquet([], target="class")
+    for none in ([], 3, [3]):
+        with pytest.raises(ValueError, match=rf"a list of one file or more; got {re.escape(repr(none))}"):
+            from_parquet(none, target="class")
     with pytest.raises(FileNotFoundError, match="absent"):
         from_parquet([*paths, tmp_path / "absent.parquet"], target="class")
+
+
+def test_files_that_are_not_alike_are_refused_by_name(tmp_path):
+    data, *_ = table()
+    texts = pa.array(["x"] * len(data))
+    whole, lacking, unlabelled, text = (tmp_path / f"{name}.parquet" for name in ("whole", "lacking", "bare", "text"))
+    pq.write_table(data, whole)
+    pq.write_table(data.drop_columns(["b"]), lacking)
+    pq.write_table(data.drop_columns(["class"]), unlabelled)
+    pq.write_table(data.set_column(data.schema.get_field_index("b"), "b", texts), text)
+    for path, said in (
+        (lacking, r"lacking\.parquet' has no columns \['b'\]"),
+        (unlabelled, r"bare\.parquet' has no columns \['class'\]"),
+        (text, r"The column 'b' of the file '.*text\.parquet' is of type string"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            from_parquet([whole, path], target="class")
+    # Labels that one file lacks do not matter for predictions.
+    _, X, y, _ = table()
+    fit = GPClassifier(RBF(1.0), n_inducing=5, optimizer=None).fit(pandas.DataFrame(X, columns=["a", "b"]), y)
+    read = from_parquet([whole, unlabelled])
+    assert sum(map(len, fit.predict_proba_batches(read))) == 2 * len(X)
 
 
 def test_a_bad_row_has_the_names_of_its_file_and_column(tmp_path, small_batches):

@@ -35,7 +35,7 @@ BAD = {
     "optimizer": ("sgd", 1, ["profile"]),
     "inducing_points": ("grid", "All"),
     "n_restarts_optimizer": (-1, True, None),
-    "length_scale_prior": (0, 0.0, -1.0, True, math.inf, "weak", [1.0]),
+    "length_scale_prior": (0, 0.0, 1e-4, -1.0, True, math.inf, "weak", [1.0]),
     "subset_sizes": ("all", 10, [], [2, 1]),
     "learning_rate": (True, 0.0, "fast", (1.0,)),
     "label_noise": (0, 0.5, True, None),

@@ -16,6 +16,9 @@ from .learning.inducing import METHODS
 from .learning.schemes import SCHEMES
 from .likelihoods import has_label_noise, resolve
 
+# Length scales that are closer together than by a thousandth are one.
+LEAST_SPREAD = 1e-3
+
 
 def is_integer(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
@@ -84,9 +87,9 @@ ALLOWED: dict[str, Rule] = {
     "n_restarts_optimizer": (lambda value: is_integer(value) and value >= 0, "an integer that is not negative"),
     "length_scale_prior": (
         lambda value: (
-            value is None or is_name(value, ("auto",)) or (is_number(value) and 0.0 < float(value) < math.inf)
+            value is None or is_name(value, ("auto",)) or (is_number(value) and LEAST_SPREAD <= float(value) < math.inf)
         ),
-        "'auto', None, or a positive, finite standard deviation of logarithms (1.0 is weak, 0.3 strong)",
+        f"'auto', None, or a standard deviation of logarithms, {LEAST_SPREAD:g} or more and finite (1 is weak, .3 strong)",
     ),
     "share": (lambda value: is_name(value, ("auto", "kernel", "none")), "'auto', 'kernel' or 'none'"),
     "n_inducing": (

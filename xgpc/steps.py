@@ -57,7 +57,7 @@ from .validation import (
 )
 
 # Of the posterior of all rows where neighbours are taken, which predictions do not come from.
-BESIDE_NEIGHBORS = 10
+BESIDE_NEIGHBORS = 40
 
 
 class FittedInSteps(PosteriorClassifier):

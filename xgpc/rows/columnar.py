@@ -48,6 +48,7 @@ class ArrowRows:
         # Of rows to predict it is the model that tells which columns it needs.
         if target is not None or columns is not None:
             _ = self._dtype
+            self._check_files()
 
     @cached_property
     def _dtype(self) -> Any:
@@ -56,6 +57,24 @@ class ArrowRows:
     def with_features(self, names: Sequence[str]) -> ArrowRows:
         """The same rows with the features of these names, in this order; ValueError if some are missing."""
         return ArrowRows(self._dataset, self.target, names, self._weight)
+
+    def _check_files(self) -> None:
+        """ValueError for a file that lacks a column, or has one of a type that cannot become the first file's."""
+        others = [name for name in (self.target, self._weight) if name is not None]
+        for fragment in self._dataset.get_fragments():
+            schema = fragment.physical_schema
+            if absent := [name for name in (*self.feature_names, *others) if name not in schema.names]:
+                raise ValueError(
+                    f"The file {fragment.path!r} has no columns {absent}{near_names(absent, schema.names)}, which the "
+                    f"first file has; it has {schema.names}."
+                )
+            for name in (*self.feature_names, *others):
+                here, there = schema.field(name).type, self._dataset.schema.field(name).type
+                if _is_text(here) != _is_text(there):
+                    raise ValueError(
+                        f"The column {name!r} of the file {fragment.path!r} is of type {here}, that of the first file "
+                        f"of type {there}: make them alike."
+                    )
 
     def check_target(self) -> None:
         """ValueError without a target, which rows to learn from need."""
@@ -133,6 +152,14 @@ def _common_dtype(fields: Sequence[Any]) -> Any:
     return np.float32 if is_narrow else np.float64
 
 
+def _is_text(kind: Any) -> bool:
+    """Whether a column of this type is of text, or of levels that are."""
+    kinds = _pyarrow("pyarrow.types")
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
+
+
 def _numbers(column: Any) -> np.ndarray:
     """Values (r,), NaN for those that are missing."""
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=None if not column.null_count else np.float64)
@@ -143,7 +170,7 @@ def _labels(column: Any) -> np.ndarray:
     kinds = _pyarrow("pyarrow.types")
     if kinds.is_dictionary(column.type):
         column = column.dictionary_decode()
-    is_text = kinds.is_string(column.type) or kinds.is_large_string(column.type)
+    is_text = _is_text(column.type)
     if column.null_count:
         return np.array(column.to_pylist(), dtype=object)
     if not is_text:
@@ -216,13 +243,14 @@ def from_parquet(
     # Arrow would read row groups, and the next ones, whole. (Memory for reading three of 112 MB: 536 MB without its
     # buffer of what comes next, 439 MB with a stream; ten of 22 MB: 516 MB with its buffer, 94 MB with a stream.)
     kind = datasets.ParquetFileFormat(pre_buffer=False, use_buffered_stream=True)
-    paths = os.fspath(path) if isinstance(path, str | os.PathLike) else [os.fspath(one) for one in path]
-    if not paths:
+    given = list(path) if isinstance(path, list | tuple) else [path]
+    if not (given and all(isinstance(one, str | os.PathLike) for one in given)):
         raise ValueError(
             f"path must be the name of a Parquet file or folder, or a list of one file or more; got {path!r}."
         )
-    dataset = datasets.dataset(paths, format=kind)
-    return ArrowRows(dataset, target, columns, weight)
+    # A list with a folder is none of files.
+    paths = [os.fspath(one) for one in given] if len(given) > 1 else os.fspath(given[0])
+    return ArrowRows(datasets.dataset(paths, format=kind), target, columns, weight)
 
 
 class NumpyRows:

@@ -89,7 +89,7 @@ ALLOWED: dict[str, Rule] = {
         lambda value: (
             value is None or is_name(value, ("auto",)) or (is_number(value) and LEAST_SPREAD <= float(value) < math.inf)
         ),
-        f"'auto', None, or a standard deviation of logarithms, {LEAST_SPREAD:g} or more and finite (1 is weak, .3 strong)",
+        f"'auto', None, or a finite standard deviation of logarithms from {LEAST_SPREAD:g} on (1.0 is weak)",
     ),
     "share": (lambda value: is_name(value, ("auto", "kernel", "none")), "'auto', 'kernel' or 'none'"),
     "n_inducing": (

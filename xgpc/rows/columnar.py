@@ -243,13 +243,14 @@ def from_parquet(
     # Arrow would read row groups, and the next ones, whole. (Memory for reading three of 112 MB: 536 MB without its
     # buffer of what comes next, 439 MB with a stream; ten of 22 MB: 516 MB with its buffer, 94 MB with a stream.)
     kind = datasets.ParquetFileFormat(pre_buffer=False, use_buffered_stream=True)
-    given = list(path) if isinstance(path, list | tuple) else [path]
+    given: list[Any] = list(path) if isinstance(path, list | tuple) else [path]
     if not (given and all(isinstance(one, str | os.PathLike) for one in given)):
         raise ValueError(
             f"path must be the name of a Parquet file or folder, or a list of one file or more; got {path!r}."
         )
-    # A list with a folder is none of files.
-    paths = [os.fspath(one) for one in given] if len(given) > 1 else os.fspath(given[0])
+    names = [os.fspath(one) for one in given]
+    # A list cannot have a folder in it.
+    paths = names if len(names) > 1 else names[0]
     return ArrowRows(datasets.dataset(paths, format=kind), target, columns, weight)
 
 

@@ -119,7 +119,7 @@ def test_a_value_that_does_not_fall_any_more_is_no_convergence():
         evaluations += 1
         return 0.5 * float(x @ (scale * x)) + (0.05 if evaluations > 2 else 0.0), scale * x
 
-    unlimited = {"limits": [(None, None)] * 2, "tol": 1e-9, "max_iter": 50, "max_evaluations": 200}
+    unlimited = {"limits": [(None, None)] * 2, "tol": 1e-9, "max_iter": 50, "max_evaluations": 200, "least": 500.0}
     assert lbfgs(function, np.ones(2), **unlimited)[1] == "flat"
     # The same without the fault.
     evaluations = -1000

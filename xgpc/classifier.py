@@ -111,7 +111,8 @@ class GPClassifier(FittedInSteps):
         last stage; earlier ones have ten times as many, 50 at most, and rounds with neighbours 15. One of "profile" can
         take 30 passes and more; one of "adam" is an epoch of mini-batches, 100 at least, or 20 steps on all rows.
     tol : float, default=1e-4
-        Optimizer: stop when five iterations raise the bound by less than ``tol * max(|bound|, 500)`` nats on average.
+        Optimizer: stop when five iterations raise the bound of n rows by less than ``tol * max(|bound|, 500, n / 20)``
+        nats on average.
         Posterior, full batch: stop when a step raises it by less than ``tol * max(1, |bound| / 1000)`` nats.
         Mini-batch: stop, after two epochs or more, when the relative change of the averaged natural parameters is below
         ``tol``, on average over five iterations. Rounds with neighbours, and their sites, have limits of their own.

@@ -12,7 +12,7 @@ from ..approximations.base import KernelPosterior, Training
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import update
 from ..inference.mini_batch import MiniBatches, batch_rows
-from .profile import LEAST_BOUND, PATIENCE, Coordinates, Options, Outcome, ProfiledBound, lbfgs
+from .profile import PATIENCE, Coordinates, Options, Outcome, ProfiledBound, lbfgs, least_bound
 
 # Kingma & Ba 2015, with their constants but the rate. Full batches on pima, german, heart, banana and svmguide1, three
 # bounds each, m = 100, rates .03, .05 and .1: .05 ended within half a nat of the best one on 14 of 15, in fewer steps
@@ -80,10 +80,10 @@ def _full_batches(function: ProfiledBound, options: Options, n_iter: int) -> tup
 
     Returns the iterations so far and what they lack, if anything.
     """
-    limits = function.coordinates.limits
+    limits, least = function.coordinates.limits, least_bound(function.training)
 
     def least_gain() -> float:
-        return options.tol * max(LEAST_BOUND, abs(function.value))
+        return options.tol * max(least, abs(function.value))
 
     for halvings in range(HALVINGS + 1):
         # Squared gradients are forgotten, too: large ones of the beginning would hold back for a thousand steps.
@@ -96,7 +96,7 @@ def _full_batches(function: ProfiledBound, options: Options, n_iter: int) -> tup
                 vector = optimiser.step(vector, -function(vector)[1])
             n_iter += 1
     before = function.value
-    lbfgs(function, function.vector, limits, tol=0.0, max_iter=PATIENCE, max_evaluations=2 * PATIENCE)
+    lbfgs(function, function.vector, limits, tol=0.0, max_iter=PATIENCE, max_evaluations=2 * PATIENCE, least=least)
     gain = function.value - before
     if gain > PATIENCE * least_gain():
         return n_iter, f"Adam came to a stop {gain:.2g} nats or more below the optimum"

@@ -16,7 +16,7 @@ from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods import LIKELIHOODS
 from ..rows.source import labels_and_weights
 from ..statistics import GivenSites, PriorVariances, StatedSites, prior_curvature, quadratic_constant, stated
-from .profile import PATIENCE, Coordinates, Options, Outcome, lbfgs
+from .profile import PATIENCE, Coordinates, Options, Outcome, lbfgs, least_bound
 
 POLYA_GAMMA = LIKELIHOODS["logit"].site("polya-gamma")
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
@@ -157,9 +157,18 @@ def _alternate(
     n_iter = 0
     if not len(Coordinates(point.q.prior, options.learn_inducing).pack(point.q.prior)):
         return Outcome(point, n_iter)
+    least = least_bound(training)
     for n_iter in range(1, options.max_iter + 1):
         function = kind(training, point, options.learn_inducing, options.length_scale_prior)
-        lbfgs(function, function.start, function.limits, tol=0.0, max_iter=EVALUATIONS, max_evaluations=EVALUATIONS)
+        lbfgs(
+            function,
+            function.start,
+            function.limits,
+            tol=0.0,
+            max_iter=EVALUATIONS,
+            max_evaluations=EVALUATIONS,
+            least=least,
+        )
         trial = site_updates(function.q)
         if not site.record.is_safe:
             # Its sites' quadratics are no bounds: go back toward where they were made until the bound has risen.
@@ -216,6 +225,7 @@ def joint(training: Training, start: KernelPosterior, site: Site, options: Optio
         tol=options.tol,
         max_iter=options.max_iter,
         max_evaluations=2 * options.max_iter,
+        least=least_bound(training),
     )
     problem = None
     if status == "max_iter":

@@ -15,9 +15,10 @@ ROW_BYTES = 80
 PAIR_BYTES, OWN_PAIR_BYTES = 200, 300
 # Above this a fit warns, and what is chosen by default stays below: half of the memory of a small machine.
 MOST_BYTES = 4e9
-# Rows times classes times points up to which points are added by default: a pass takes half a second or so there. Of
-# shuttle, 52 200 rows and seven classes, learning with 512 points took over ten minutes, for .002 nats a row.
-MOST_VALUES = 5e7
+# Rows times classes times points up to which points are added by default: a pass takes a quarter of a second or so
+# there. Of shuttle, 52 200 rows and seven classes, learning with 512 points took over ten minutes, for .002 nats a row;
+# with 136 points 272 s (.0015), with 68 about 100 (.0011 and .0026, two splits).
+MOST_VALUES = 2.5e7
 
 
 def fit_bytes(n_rows: int, n_classes: int, n_inducing: int, own_kernels: bool) -> float:

@@ -126,17 +126,18 @@ def forbid_decisions(monkeypatch):
         {"share": "none"},
         {"batch_size": 100},
         {"optimizer": None},
-        {"optimizer": "adam", "max_iter": 3},
+        {"optimizer": "adam"},
+        {"max_iter": 9},
         {"kernel": ConstantKernel() * RBF([1.0, 1.0, 1.0])},
-        {"n_neighbors": 5, "max_iter": 2},
+        {"n_neighbors": 5},
     ],
     ids=str,
 )
 def test_where_there_is_nothing_to_decide_fits_are_those_of_before(params, monkeypatch):
-    """Given values, mini-batches, kernels that are given or not learned, and neighbours."""
+    """Given values, mini-batches, few iterations, kernels that are given or not learned, and neighbours."""
     X, y = own_features()
     forbid_decisions(monkeypatch)
-    model = quietly(classifier(**{"max_iter": 5} | params), X, y)
+    model = quietly(classifier(**{"max_iter": 10} | params), X, y)
     expected = "none" if params.get("share") == "none" else "kernel"
     assert model.share_ == expected
     assert not decision_of(model)
@@ -147,20 +148,20 @@ def test_where_there_is_nothing_to_decide_fits_are_those_of_before(params, monke
 def test_two_classes_have_nothing_to_decide(params, monkeypatch):
     X, y = own_features()
     forbid_decisions(monkeypatch)
-    model = quietly(classifier(max_iter=5, **params), X, y > 0)
+    model = quietly(classifier(max_iter=10, **params), X, y > 0)
     assert model.share_ == "kernel"
     assert "decision" not in model.history_
-    assert_same_fit(model, quietly(classifier(share="kernel", max_iter=5, **params), X, y > 0), X)
+    assert_same_fit(model, quietly(classifier(share="kernel", max_iter=10, **params), X, y > 0), X)
     if not params:
-        assert quietly(classifier(share="none", max_iter=5), X, y > 0).share_ == "kernel"
+        assert quietly(classifier(share="none", max_iter=10), X, y > 0).share_ == "kernel"
 
 
 def test_few_rows_and_full_processes_share_a_kernel(monkeypatch):
     X, y = own_features(sharing.LEAST_ROWS - 1)
     forbid_decisions(monkeypatch)
-    assert quietly(classifier(max_iter=3), X, y).share_ == "kernel"
+    assert quietly(classifier(max_iter=10), X, y).share_ == "kernel"
     monkeypatch.setattr(sharing, "LEAST_ROWS", 30)
-    full = quietly(classifier(inducing_points="all", n_inducing="auto", max_iter=3), X[:60], y[:60])
+    full = quietly(classifier(inducing_points="all", n_inducing="auto", max_iter=10), X[:60], y[:60])
     assert full.share_ == "kernel"
 
 
@@ -174,9 +175,9 @@ def test_a_warm_start_keeps_what_was_decided(separate, monkeypatch):
     assert model.elbo_ >= before - 1e-8 * abs(before)
     # Other rows, too; neighbours need one kernel, which is learned anew.
     assert quietly(model, X[:500], y[:500]).share_ == "none"
-    near = {"n_neighbors": 5, "max_iter": 2}
+    near = {"n_neighbors": 5}
     assert quietly(model.set_params(**near), X, y).share_ == "kernel"
-    one = quietly(classifier(share="kernel", max_iter=5), X, y).set_params(share="auto", warm_start=True)
+    one = quietly(classifier(share="kernel", max_iter=10), X, y).set_params(share="auto", warm_start=True)
     assert quietly(one, X, y).share_ == "kernel"
 
 
@@ -217,14 +218,14 @@ def test_rows_of_a_group_are_not_on_both_sides(monkeypatch):
         return seen[-1]
 
     monkeypatch.setattr(Queries, "decision", decision)
-    quietly(classifier(max_iter=2), X, y, groups=groups)
-    quietly(classifier(max_iter=2, query_split=TimeSeriesSplit(3)), X, y)
+    quietly(classifier(max_iter=10), X, y, groups=groups)
+    quietly(classifier(max_iter=10, query_split=TimeSeriesSplit(3)), X, y)
     (rows, asked), (before, after) = seen
     assert not np.intersect1d(groups[rows], groups[asked]).size
     assert len(rows) + len(asked) == len(X)
     assert before.max() < after.min()
     # Of two groups none can be kept apart.
-    assert quietly(classifier(max_iter=2), X, y, groups=groups > 50).share_ == "kernel"
+    assert quietly(classifier(max_iter=10), X, y, groups=groups > 50).share_ == "kernel"
 
 
 def test_weights_count_in_the_comparison():

@@ -94,10 +94,11 @@ class GPClassifier(FittedInSteps):
         None: all rows at once. The posterior is fitted to all rows in any case.
     share : {"auto", "kernel", "none"}, default="auto"
         Whether the latent functions of several classes share one kernel and its inducing points, or have their own.
-        "auto", from three classes and 1000 rows on: first one is learned for all. Ten iterations on some rows, with one
-        for all and with one for each, are then compared by up to 4000 others: their own, if these raise the mean log
-        probability by over .002 nats and a standard error. Otherwise, and with a kernel or neighbours given,
-        mini-batches, another optimizer than "profile" or ``inducing_points="all"``: one. Warm starts keep theirs.
+        "auto", from three classes, 1000 rows and 10 iterations on: first one is learned for all. Ten iterations on some
+        rows, with one for all and with one for each, are then compared by up to 4000 others: their own, if these raise
+        the mean log probability by over .002 nats and a standard error. Otherwise, and with a kernel or neighbours
+        given, mini-batches, another optimizer than "profile" or ``inducing_points="all"``: one. Warm starts keep
+        theirs.
     label_noise : "learn" or float, default="learn"
         Of the bounds "additive-noise" but softmax's: probability delta that a label is another than the likelihood
         says, 0 < delta < 1/2. "learn": the one that gives the highest bound.

@@ -73,6 +73,8 @@ def _is_open(model: Any, data: Data, beginning: Beginning) -> bool:
         # Who gives a number of neighbours has chosen one kernel, even where their sites do not converge.
         and (isinstance(model.n_neighbors, str) or model.n_neighbors == 0)
         and model.optimizer == "profile"
+        # In fewer iterations kernels hardly part, and the trial takes as long as they do.
+        and int(model.max_iter) >= TRIAL_ITERATIONS
         and (model.batch_size is None or model.batch_size >= data.source.n_rows)
         and data.source.n_rows >= LEAST_ROWS
         and not beginning.prior.is_full
@@ -100,8 +102,10 @@ def _trial(model: Any, data: Data, one: Learned) -> Outcome | None:
     part, site = one.beginning.training.part(rows), one.site
     priors = one.prior, SeparatePriors((one.prior.groups[0],) * len(data.classes))
     learn_inducing = bool(model.learn_inducing) and one.prior.n_inducing <= MAX_MOVING
-    max_iter, length_scale_prior = min(TRIAL_ITERATIONS, int(model.max_iter)), one.beginning.length_scale_prior
-    options = Options(learn_inducing, float(model.tol), max_iter, History(), length_scale_prior=length_scale_prior)
+    length_scale_prior = one.beginning.length_scale_prior
+    options = Options(
+        learn_inducing, float(model.tol), TRIAL_ITERATIONS, History(), length_scale_prior=length_scale_prior
+    )
     shared, each = (profile(part, starting_posterior(part, one.q, prior, site), site, options) for prior in priors)
     source, n_threads = one.beginning.training.source.sample(asked), part.executor.n_threads
     before, after = (_scores(data, point, source, n_threads) for point in (shared.point, each.point))

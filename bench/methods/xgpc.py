@@ -1,11 +1,12 @@
-"""xgpc's estimator; its path is a fit from scratch for each number of iterations, of inducing points alone."""
+"""xgpc's estimator; its path is a fit from scratch within each limit of time, of inducing points alone."""
 
 from measure import timed_fit
 
 from xgpc import GPClassifier
 
 N_INDUCING = 100
-MAX_ITERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 200)
+# Seconds of the first limit, and how many times longer each is than the one before.
+FIRST_LIMIT, LONGER = 0.05, 1.25
 
 
 def make(threads=2, seed=0, **settings):
@@ -13,11 +14,14 @@ def make(threads=2, seed=0, **settings):
 
 
 def path(data, threads, seconds):
-    """Fits, until one converges or takes longer than the others may."""
-    for max_iter in MAX_ITERS:
-        model = make(threads, n_inducing=N_INDUCING, n_neighbors=0, max_iter=max_iter)
+    """Fits, until one ends by itself or takes longer than the others may."""
+    limit = FIRST_LIMIT
+    while True:
+        model = make(threads, n_inducing=N_INDUCING, n_neighbors=0, max_time=limit)
         spent = timed_fit(model, data.X, data.y)
-        yield spent, model, {"max_iter": max_iter}
-        # More iterations would be the same fit.
-        if model.converged_ or spent > seconds:
+        yield spent, model, {"max_time": limit}
+        # Without a cut it would be the same fit with more time.
+        decisions = model.history_.get("decision", ())
+        if not any("no time left" in (words or "") for words in decisions) or spent > seconds:
             return
+        limit *= LONGER

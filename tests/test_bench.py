@@ -340,15 +340,23 @@ def test_adapters_make_estimators_that_fit_and_predict_probabilities(tiny, name,
     assert found == {"seconds": found["seconds"], **measure.scores(p, tiny.y_test)}
 
 
-@pytest.mark.parametrize("name", ["xgpc", "sklearn"])
-def test_paths_yield_trained_models_with_growing_details(tiny, name, monkeypatch):
-    method = methods.method(name)
-    monkeypatch.setattr(method, *(("MAX_ITERS", (1, 2)) if name == "xgpc" else ("COMPONENTS", (2, 4))))
-    found = studies.study("learning").curve(name, tiny, Namespace(threads=1, seconds=60.0))
-    assert [next(iter(point[key] for key in ("max_iter", "components") if key in point)) for point in found] == (
-        [1, 2] if name == "xgpc" else [2, 4]
-    )
+def test_paths_yield_trained_models_with_growing_details(tiny, monkeypatch):
+    monkeypatch.setattr(methods.method("sklearn"), "COMPONENTS", (2, 4))
+    found = studies.study("learning").curve("sklearn", tiny, Namespace(threads=1, seconds=60.0))
+    assert [point["components"] for point in found] == [2, 4]
     assert all(point["seconds"] > 0.0 and np.isfinite(point["nll"]) for point in found)
+
+
+def test_limits_of_time_grow_until_a_fit_ends_by_itself(tiny, monkeypatch):
+    method = methods.method("xgpc")
+    monkeypatch.setattr(method, "FIRST_LIMIT", 1e-3)
+    monkeypatch.setattr(method, "LONGER", 4.0)
+    found = list(method.path(tiny, 1, 60.0))
+    limits = [details["max_time"] for _, _, details in found]
+    np.testing.assert_allclose(limits, 1e-3 * 4.0 ** np.arange(len(found)))
+    whole = method.make(1, n_inducing=method.N_INDUCING, n_neighbors=0).fit(tiny.X, tiny.y)
+    np.testing.assert_array_equal(found[-1][1].predict_proba(tiny.X_test), whole.predict_proba(tiny.X_test))
+    assert len(list(method.path(tiny, 1, 0.0))) == 1
 
 
 def test_figures_of_the_paper_have_a_point_for_each_fit_and_pictures_of_what_was_measured(tiny, tmp_path):

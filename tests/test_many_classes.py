@@ -81,7 +81,7 @@ def test_points_of_many_rows_and_classes_are_few(n, n_classes, most):
 def test_a_kernel_for_each_class_is_not_tried_without_room(monkeypatch):
     X, y = groups_of_rows(1200, 12)
     monkeypatch.setattr("xgpc.learning.share.MOST_BYTES", 1e6)
-    model = quietly(classifier(share="auto", max_iter=2), X, y)
+    model = quietly(classifier(share="auto", max_iter=10), X, y)
     assert model.share_ == "kernel"
     assert any("would take" in text and "not tried" in text for text in model.history_["decision"])
 

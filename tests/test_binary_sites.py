@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import erfcx, expit, log_expit, log_ndtr, ndtr
 from support.sites import DELTA, build, evaluate_one, expectation
 
-from xgpc import _engine, _vmath
+from xgpc import _sites, _vmath
 
 NOISE = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
 every_noise = pytest.mark.parametrize(("likelihood", "nu"), NOISE.items())
@@ -231,7 +231,7 @@ def test_additive_noise_is_an_expectation(likelihood, nu, m, v, y):
 @given(m=means, v=st.floats(1e-3, 1e4), y=labels, delta=st.floats(1e-6, 0.499))
 def test_additive_noise_is_its_closed_form(likelihood, nu, m, v, y, delta):
     """Liu et al. 2019, equation (8), in forty digits."""
-    site = _engine.Site(likelihood, "additive-noise", parameter=delta)
+    site = _sites.Site(likelihood, "additive-noise", parameter=delta)
     with mp.workdps(40):
         right, wrong, square = mp.log(1 - mp.mpf(delta)), mp.log(mp.mpf(delta)), mp.mpf(v) + mp.mpf(nu)
         t = y * mp.mpf(m) / mp.sqrt(square)
@@ -247,7 +247,7 @@ def test_additive_noise_is_its_closed_form(likelihood, nu, m, v, y, delta):
 def test_more_noise_is_less_sure(margin, v, y, delta):
     """Liu et al. 2019, section III-C: GPC-I (step), -II (probit) and -III (logit), for one posterior and delta, have
     bounds in this order where the prediction is right, and in the opposite one where it is wrong."""
-    sites = [_engine.Site(likelihood, "additive-noise", parameter=delta) for likelihood in NOISE]
+    sites = [_sites.Site(likelihood, "additive-noise", parameter=delta) for likelihood in NOISE]
     right, wrong = (np.array([evaluate_one(s, sign * y * margin, v, y)[0, 0] for s in sites]) for sign in (1.0, -1.0))
     assert np.all(np.diff(right) < 0.0)
     assert np.all(np.diff(wrong) > 0.0)

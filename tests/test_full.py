@@ -23,7 +23,7 @@ from support.gradients import KERNELS, derivative, points_apart
 from support.kernels import kernel_trees, magnitude
 from support.training import sites_of, training
 
-from xgpc._engine import Site
+from xgpc._sites import Site
 from xgpc.approximations.full import FullPosterior, FullPrior
 from xgpc.approximations.sparse import SparsePosterior
 from xgpc.inference import ascent

@@ -415,11 +415,11 @@ def test_hyperparameters_whose_matrix_cannot_be_factorised_are_turned_back_from(
     honest = SparsePrior.build
     refused = []
 
-    def build(spec, Z):
+    def build(spec, Z, dtype):
         if spec.theta[0] > np.log(4.0):
             refused.append(spec.theta[0])
             raise ValueError("not positive definite")
-        return honest(spec, Z)
+        return honest(spec, Z, dtype)
 
     free = quietly(model, X, y).kernel_.k1.constant_value
     monkeypatch.setattr(SparsePrior, "build", build)

@@ -34,6 +34,7 @@ MODELS = {
     "full": (GPClassifier(RBF() ** 2, inducing_points="all", **SHORT), TWO.astype(bool)),
     "corrected": (GPClassifier(inducing_points=X[:4], bound="polya-gamma", **SHORT), TWO),
     "neighbours": (GPClassifier(n_neighbors=5, n_inducing=4, **SHORT), TWO),
+    "mixed": (GPClassifier(precision="mixed", n_inducing=4, **SHORT), TWO),
     "noisy": (GPClassifier(likelihood="multinomial-step", n_inducing=4, learning_rate=(2.0, 0.7), **SHORT), THREE),
 }
 FLIPPED = 900
@@ -219,6 +220,8 @@ BAD_FIELDS = {
     "class weight": ("sparse", ["parameters", "class_weight"], [["no", -1.0]], "class_weight"),
     "tolerance": ("sparse", ["parameters", "tol"], -1.0, "tol must be"),
     "optimizer": ("sparse", ["parameters", "optimizer"], "sgd", "optimizer must be"),
+    "unknown precision": ("mixed", ["precision"], "half", "precision"),
+    "precision of a full process": ("full", ["precision"], "mixed", "precision"),
     "full with batches": ("full", ["parameters", "batch_size"], 10, "full Gaussian process"),
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF
 from support.training import training
 
 import xgpc.linear
-from xgpc import _engine
+from xgpc import _sites
 from xgpc.approximations.sparse import SparsePrior
 from xgpc.inference.ascent import update
 from xgpc.inference.mini_batch import MiniBatches, learning_rate_schedule
@@ -46,7 +46,7 @@ UNKNOWN = 10_000
 
 def evaluate(site, m, v, y, weight=()):
     ell, precision, linear = np.empty(len(y)), np.empty_like(m), np.empty_like(m)
-    _engine.sites(site, m, v, y, np.array(weight, dtype=np.float64), ell, precision, linear)
+    _sites.sites(site, m, v, y, np.array(weight, dtype=np.float64), ell, precision, linear)
     return ell, precision, linear
 
 
@@ -65,9 +65,9 @@ def problem(record, seed, n=12, n_classes=4):
 
 def test_every_compiled_site_has_a_record_and_every_record_a_site():
     assert [record.key for record in RECORDS] == list(dict.fromkeys(record.key for record in RECORDS))
-    assert {record.key for record in RECORDS} == set(_engine.KINDS)
-    assert {record.key for record in RECORDS if record.is_multi_class} == _engine.MULTI_CLASS
-    assert sorted(_engine.KINDS.values()) == list(range(len(RECORDS)))
+    assert {record.key for record in RECORDS} == set(_sites.KINDS)
+    assert {record.key for record in RECORDS if record.is_multi_class} == _sites.MULTI_CLASS
+    assert sorted(_sites.KINDS.values()) == list(range(len(RECORDS)))
 
 
 def test_bounds_of_a_likelihood_have_as_many_latent_functions():
@@ -88,7 +88,7 @@ def test_sites_of_different_names_differ(record):
 @pytest.mark.parametrize("key", [("logit", "exakt"), ("svm", "taylor"), ("", ""), (None, None)])
 def test_unknown_names_make_no_site(key):
     with pytest.raises(ValueError, match=r"\(likelihood, bound\) must be one of \[\('logit', 'polya-gamma'\)"):
-        _engine.Site(*key)
+        _sites.Site(*key)
 
 
 @every_record
@@ -96,35 +96,35 @@ def test_sites_of_another_number_of_latent_functions_are_refused(record):
     wrong, allowed = ((0, 1), "the number of classes, at least 2") if record.is_multi_class else ((0, 2, 3), "1")
     for n_latents in wrong:
         with pytest.raises(ValueError, match=rf"must be {allowed}; got {n_latents}"):
-            _engine.Site(*record.key, n_latents=n_latents)
+            _sites.Site(*record.key, n_latents=n_latents)
 
 
 @pytest.mark.parametrize("n_latents", [1, 3])
 def test_unknown_numbers_are_errors_and_no_other_likelihood(n_latents, monkeypatch):
     """Whatever the dispatch does not know is not evaluated: also not what one of the other kind has."""
     new = "new", "bound"
-    monkeypatch.setitem(_engine.KINDS, new, UNKNOWN)
-    monkeypatch.setattr(_engine, "MULTI_CLASS", frozenset([new] if n_latents > 1 else []))
-    site = _engine.Site(*new, n_latents=n_latents)
+    monkeypatch.setitem(_sites.KINDS, new, UNKNOWN)
+    monkeypatch.setattr(_sites, "MULTI_CLASS", frozenset([new] if n_latents > 1 else []))
+    site = _sites.Site(*new, n_latents=n_latents)
     m = np.zeros((n_latents, 5))
     ell = np.full(5, 7.0)
     with pytest.raises(ValueError, match=rf"Site {UNKNOWN} of {n_latents} latent functions is not one of"):
-        _engine.sites(site, m, m + 1.0, np.ones(5), np.empty(0), ell, m.copy(), m.copy())
+        _sites.sites(site, m, m + 1.0, np.ones(5), np.empty(0), ell, m.copy(), m.copy())
     assert np.all(ell == 7.0)
 
 
 @pytest.mark.parametrize(("key", "n_latents"), [(("softmax", "exact"), 1), (("logit", "exact"), 3)])
 def test_dispatch_refuses_sites_of_the_other_number_of_classes(key, n_latents, monkeypatch):
-    monkeypatch.setattr(_engine, "MULTI_CLASS", frozenset([key] if n_latents > 1 else []))
-    site, m = _engine.Site(*key, n_latents=n_latents), np.zeros((n_latents, 5))
+    monkeypatch.setattr(_sites, "MULTI_CLASS", frozenset([key] if n_latents > 1 else []))
+    site, m = _sites.Site(*key, n_latents=n_latents), np.zeros((n_latents, 5))
     with pytest.raises(ValueError, match="is not one of"):
         evaluate(site, m, m + 1.0, np.zeros(5))
 
 
 def test_errors_of_a_site_come_out_of_passes(monkeypatch):
     """Out of the threads' blocks, full and of mini-batches."""
-    monkeypatch.setitem(_engine.KINDS, ("new", "bound"), UNKNOWN)
-    site = _engine.Site("new", "bound")
+    monkeypatch.setitem(_sites.KINDS, ("new", "bound"), UNKNOWN)
+    site = _sites.Site("new", "bound")
     X = np.random.default_rng(0).normal(size=(50, 2))
     prior = SparsePrior.build(KernelSpec(RBF(1.0), 2), X[:5])
     rows, q = training(X, np.ones(50)), prior.at_prior(None)
@@ -276,7 +276,7 @@ def test_the_table_is_shared_and_cannot_be_written_to(record):
     assert record.table() is table
     with pytest.raises(ValueError, match="read-only"):
         table[0, 0] = 0.0
-    other = _engine.Site(*record.key, n_latents=4, table=table)
+    other = _sites.Site(*record.key, n_latents=4, table=table)
     assert np.array_equal(evaluate(site, m, v, y)[0], evaluate(other, m, v, y)[0])
 
 
@@ -415,7 +415,7 @@ def test_sites_know_their_records(record):
     assert (site.likelihood, site.bound) == record.key
     with pytest.raises(AttributeError):
         site.record = None
-    assert _engine.Site(*record.key, n_latents=site.n_latents).record is None
+    assert _sites.Site(*record.key, n_latents=site.n_latents).record is None
     found, bound = resolve(record.likelihood, record.bound, 3 if record.is_multi_class else 2)
     assert found.bounds[bound] is record
 
@@ -432,7 +432,7 @@ def test_sites_survive_pickling(record, copied):
     assert other.record is record
     for value, expected in zip(evaluate(other, m, v, y), evaluate(site, m, v, y), strict=True):
         assert np.array_equal(value, expected)
-    plain = copied(_engine.Site(*record.key, n_latents=site.n_latents))
+    plain = copied(_sites.Site(*record.key, n_latents=site.n_latents))
     assert plain.record is None
 
 
@@ -464,10 +464,10 @@ def test_tables_of_another_shape_are_refused():
     table = record.table()
     for wrong in (table[:, 1:], table[:3], table[0]):
         with pytest.raises(ValueError, match=r"table must be \(rows \+ 2, 23\) with at least two rows; got"):
-            _engine.Site(*record.key, n_latents=4, table=wrong)
+            _sites.Site(*record.key, n_latents=4, table=wrong)
     _, m, v, y = problem(record, 10)
     with pytest.raises(ValueError, match="without its table"):
-        evaluate(_engine.Site(*record.key, n_latents=4), m, v, y)
+        evaluate(_sites.Site(*record.key, n_latents=4), m, v, y)
 
 
 def test_functions_of_records_are_of_modules():

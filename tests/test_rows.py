@@ -15,7 +15,7 @@ from support.sources import FileSource
 
 import xgpc
 from xgpc import statistics
-from xgpc._engine import Site
+from xgpc._sites import Site
 from xgpc.approximations.base import SeparatePriors, Training, new_key
 from xgpc.approximations.full import FullPrior
 from xgpc.approximations.linear import LinearPrior
@@ -295,7 +295,7 @@ def test_whitened_rows_that_an_error_interrupts_are_made_again():
 
     def whiten(basis, fails=False):
         """Whether there were rows of that basis: if not, they are made."""
-        with block.whitened(basis, 1, 8) as (memory, is_there):
+        with block.whitened(basis, 1, 8, np.float64) as (memory, is_there):
             if not is_there:
                 memory[:] = values
             np.testing.assert_array_equal(memory[0], values)
@@ -312,7 +312,7 @@ def test_whitened_rows_that_an_error_interrupts_are_made_again():
     assert [whiten(basis) for basis in ("one", "other", "other", "one")] == [True, False, True, False]
     block.cache_bytes = 63
     for _ in range(2):
-        with block.whitened("one", 1, 8) as (memory, is_there):
+        with block.whitened("one", 1, 8, np.float64) as (memory, is_there):
             assert (memory.shape, is_there) == ((1, 0), False)
 
 

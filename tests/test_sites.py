@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.sites import DELTA, build, evaluate, expectation, expectation_over_classes, probability_of_largest
 
-from xgpc import GPClassifier, _engine
+from xgpc import GPClassifier, _sites
 from xgpc.likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise, resolve
 
 REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
@@ -101,7 +101,7 @@ def true_expectation(name, bound, m, v, y):
 
 
 def test_registries_agree():
-    assert set(REGISTERED) == set(_engine.KINDS)
+    assert set(REGISTERED) == set(_sites.KINDS)
     for name, likelihood in LIKELIHOODS.items():
         assert resolve(name, "auto") == (likelihood, next(iter(likelihood.bounds)))
         for bound in likelihood.bounds:

@@ -27,6 +27,7 @@ BAD = {
     "n_jobs": (0, 1.0, True, "2"),
     "n_inducing": (0, 1.5, True, None),
     "share": (None, 1, "all", ["kernel"]),
+    "precision": (None, 32, "single", "float32", np.float32),
     "bound": (None, 1, ["exact"]),
     "likelihood": (None, 1, ["logit"]),
     "learn_inducing": (None, 1, "yes"),
@@ -47,6 +48,7 @@ BAD = {
 GOOD = {
     "tol": (0, 0.0, 1e-4, np.float32(1e-3)), "verbose": (0, False, np.int64(0), np.False_), "max_iter": (np.int32(5),),
     "n_jobs": (None, -1, 2), "batch_size": (None, 10), "share": ("kernel", "none"), "subset_sizes": (None, (10, 20)),
+    "precision": ("double", "mixed"),
     "warm_start": (True, np.False_), "label_noise": ("learn",), "learn_inducing": (False,), "fit_intercept": (False,),
     "max_time": (None, 100, 1e3, np.float32(50.0)), "keep_on_interrupt": (False, np.True_), "checkpoint": (None,),
     "callback": (None, print), "length_scale_prior": (None, "auto", 1, np.float32(0.5)),

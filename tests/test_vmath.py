@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RationalQuadratic
 
-from xgpc import _engine, _vmath
+from xgpc import _sites, _vmath
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
 
@@ -40,7 +40,7 @@ def polya_gamma(m, v, y):
     """ell and lambda of the polya-gamma site."""
     m, v, y = (np.array(a, dtype=np.float64) for a in np.broadcast_arrays(*np.atleast_1d(m, v, y)))
     ell, precision, linear = np.empty((3, len(m)))
-    _engine.sites(LIKELIHOODS["logit"].site("polya-gamma"), m, v, y, np.empty(0), ell, precision, linear)
+    _sites.sites(LIKELIHOODS["logit"].site("polya-gamma"), m, v, y, np.empty(0), ell, precision, linear)
     return ell, precision
 
 

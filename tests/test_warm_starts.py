@@ -40,6 +40,7 @@ FEW = {"subset_sizes": [40], "n_inducing": 12, "tol": 1e-3, "max_iter": 40}
         pytest.param(cancer, SUBSET | {"n_restarts_optimizer": 1}, id="restarts"),
         pytest.param(cancer, SUBSET | {"bound": "additive-noise"}, id="additive noise"),
         pytest.param(cancer, SUBSET | {"optimizer": "alternate"}, id="alternate"),
+        pytest.param(cancer, SUBSET | {"precision": "mixed"}, id="single precision"),
         pytest.param(cancer, SUBSET | {"batch_size": 50}, id="mini-batches"),
         pytest.param(cancer, {"batch_size": 50, "n_inducing": 12}, id="mini-batches, all rows"),
         pytest.param(cancer, {"batch_size": 50, "n_inducing": 12, "optimizer": None}, id="mini-batches, posterior"),

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = (
     "vmath", "sites", "binary_sites", "multiclass_sites", "likelihoods", "kernels", "kernel_algebra", "gradients",
-    "rows", "inference", "adam", "full", "local", "local_classes", "local_input", "links", "memory_maps",
+    "rows", "precision", "inference", "adam", "full", "local", "local_classes", "local_input", "links", "memory_maps",
 )  # fmt: skip
 BUILD = {
     "b_sanitize": "address,undefined",

@@ -2,7 +2,8 @@ from typing import Any
 
 import numpy as np
 
-from ._engine import Site, Workspace
+from ._engine import Workspace
+from ._sites import Site
 
 SCHEDULES: dict[str, int]
 RATE_FLOOR: float

@@ -28,7 +28,7 @@ from scipy.special import ndtr
 from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
-from . import _engine
+from . import _sites
 from .likelihoods import LikelihoodBound, record_of
 from .likelihoods.logistic_softmax import normal_points
 from .parameters import is_integer, is_name
@@ -92,7 +92,7 @@ class Link:
         m, v = (np.ascontiguousarray(values.T) for values in (mean, variance))
         total, precision, linear, ell = np.zeros_like(m), np.empty_like(m), np.empty_like(m), np.empty(len(mean))
         for label, p in zip(labels, probability.T, strict=True):
-            _engine.sites(site, m, v, np.full(len(mean), label), np.empty(0), ell, precision, linear)
+            _sites.sites(site, m, v, np.full(len(mean), label), np.empty(0), ell, precision, linear)
             total += p * precision
         return np.maximum(total, 0.0).T
 

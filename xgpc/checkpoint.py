@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from . import io
-from ._engine import Site
+from ._sites import Site
 from .archive import Archive
 from .files import check_replaceable, regular, replacing
 from .kernels.spec import Groups
@@ -136,6 +136,7 @@ class Checkpoint:
             "is_growing": milestone.is_growing,
             "n_starts": milestone.n_starts,
         }
+        header |= io.precision_of(q)
         arrays: dict[str, Any] = q.to_arrays()
         with replacing(self.path) as file:
             np.savez(file, header=json.dumps(header), **arrays)

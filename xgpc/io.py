@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from .approximations.base import KernelPosterior, SeparatePriors
+from .approximations.base import KernelPosterior, grouped
 from .approximations.full import FullPosterior, FullPrior
 from .approximations.local import LocalPosterior
-from .approximations.sparse import SparsePosterior, SparsePrior
+from .approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from .archive import KINDS, Archive, Member
 from .files import regular, replacing
 from .kernels.spec import KERNELS, Groups, KernelSpec, check_tree
@@ -38,7 +38,7 @@ EIGENVALUE_ERROR = 1e-12
 PARAMETERS = (
     "likelihood", "bound", "n_inducing", "n_neighbors", "optimizer", "learn_inducing", "n_restarts_optimizer",
     "length_scale_prior", "subset_sizes", "share", "label_noise", "batch_size", "learning_rate",
-    "max_iter", "tol", "warm_start", "max_time", "keep_on_interrupt", "n_jobs", "verbose",
+    "max_iter", "tol", "precision", "warm_start", "max_time", "keep_on_interrupt", "n_jobs", "verbose",
 )  # fmt: skip
 OWN_FORMS = ("kernel", "inducing_points", "class_weight", "random_state", "categorical_features")
 # What is not kept.
@@ -49,6 +49,7 @@ LATER = {
     "keep_on_interrupt": False,
     "categorical_features": "from_dtype",
     "length_scale_prior": None,
+    "precision": "double",
 }
 FIELDS = (
     "format", "full", "parameters", "kernels", "resolved", "label_noise", "object_labels", "bound_gap", "elbo",
@@ -57,6 +58,8 @@ FIELDS = (
 )  # fmt: skip
 # Of models of tables alone.
 ENCODING = "encoding"
+# Of whitened rows; of models in which it is not double.
+PRECISION = "precision"
 # Characters of the header, and its numbers and names. It holds the kernels' parameters, three numbers for a length
 # scale with its bounds: enough for 150 000 of these. To parse as much takes a second and 60 MB at most.
 MAX_HEADER, MAX_VALUES = 2**24, 500_000
@@ -125,6 +128,7 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
         "variance_scale": None if model.local_posterior_ is None else model.local_posterior_.variance_scale,
         "query_score": model.query_score_,
     }
+    header |= precision_of(q)
     if model.encoding_ is not None:
         header[ENCODING] = model.encoding_.to_data()
     arrays = {f"{HISTORY}{name}": column for name, column in model.history_.items()}
@@ -220,9 +224,11 @@ def _header(archive: Archive) -> dict[str, Any]:
     _require(isinstance(header, dict), "header", header)
     if header.get("format") != FORMAT:
         raise ValueError(f"its format is {reprlib.repr(header.get('format'))}, this version reads {FORMAT}")
-    _require(sorted(set(header) - {ENCODING}) == sorted(FIELDS), "header", sorted(header))
+    _require(sorted(set(header) - {ENCODING, PRECISION}) == sorted(FIELDS), "header", sorted(header))
     for name in ("full", "object_labels", "converged", "feature_names"):
         _require(isinstance(header[name], bool), name, header[name])
+    precision = header.get(PRECISION, "double")
+    _require(is_name(precision, PRECISIONS) and not (PRECISION in header and header["full"]), "precision", precision)
     k, scale, score = header["neighbors"], header["variance_scale"], header["query_score"]
     _require(is_integer(k) and k >= 0, "neighbors", k)
     _require(_is_finite(scale) and scale > 0.0 if k else scale is None, "variance_scale", scale)
@@ -329,20 +335,32 @@ def _constructor_arguments(header: dict[str, Any], arrays: dict[str, np.ndarray]
     return parameters
 
 
+def precision_of(q: KernelPosterior) -> dict[str, str]:
+    """What a header says of the precision of whitened rows: nothing where it is double."""
+    used = getattr(q.prior.groups[0], "dtype", np.float64)
+    name = next(name for name, dtype in PRECISIONS.items() if dtype is used)
+    return {} if name == "double" else {PRECISION: name}
+
+
 def posterior_from(
     header: dict[str, Any], arrays: dict[str, np.ndarray], groups: Groups | None = None
 ) -> KernelPosterior:
-    """The posterior of ``full``, ``kernels``, and what ``to_arrays`` gave; ValueError if they make none.
+    """The posterior of ``full``, ``kernels``, ``precision`` and what ``to_arrays`` gave; ValueError if they make none.
 
     ``groups`` are the features that share a length scale.
     """
     Z = arrays["Z"]
     m, d = Z.shape[-2:]
-    one_prior, posterior = (FullPrior, FullPosterior) if header["full"] else (SparsePrior, SparsePosterior)
     _require(largest_size(Z) <= LARGEST_FEATURE, "Z", "values too large")
     specs = [KernelSpec(kernel_from_data(kernel), d, groups) for kernel in header["kernels"]]
-    priors = tuple(one_prior.build(spec, points) for spec, points in zip(specs, Z.reshape(-1, m, d), strict=True))
-    q = posterior.from_natural(priors[0] if Z.ndim == 2 else SeparatePriors(priors), arrays["eta"], arrays["h"])
+    pairs = list(zip(specs, Z.reshape(-1, m, d), strict=True))
+    natural = arrays["eta"], arrays["h"]
+    q: KernelPosterior | None
+    if header["full"]:
+        q = FullPosterior.from_natural(grouped([FullPrior.build(*pair) for pair in pairs]), *natural)
+    else:
+        dtype = PRECISIONS[header.get(PRECISION, "double")]
+        q = SparsePosterior.from_natural(grouped([SparsePrior.build(*pair, dtype) for pair in pairs]), *natural)
     # Whatever of it is not finite is part of this.
     if q is None or not math.isfinite(q.kl):
         raise ValueError("its posterior precision is not positive definite, or its mean is not finite")

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ._engine import Site
+from ._sites import Site
 from .approximations.base import Training, joint_marginals
 from .approximations.linear import LinearPrior, SpanBelief
 from .approximations.row_span import RowSpan, squared_norms

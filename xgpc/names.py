@@ -24,6 +24,7 @@ LinearBoundName = Literal["auto", "exact", "polya-gamma", "taylor", "augmented"]
 OptimizerName = Literal["profile", "alternate", "joint", "hybrid", "adam"]
 PointsName = Literal["kmeans", "random", "greedy", "all"]
 ShareName = Literal["auto", "kernel", "none"]
+PrecisionName = Literal["double", "mixed"]
 # Points (m, d). Not ArrayLike, of which every string is one.
 Points = NDArray[Any] | Sequence[Sequence[float]]
 LearningRate = Literal["adaptive"] | float | tuple[float, float]

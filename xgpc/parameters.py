@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .approximations.sparse import PRECISIONS
 from .inference.mini_batch import learning_rate_schedule
 from .learning import stages
 from .learning.inducing import METHODS
@@ -91,6 +92,7 @@ ALLOWED: dict[str, Rule] = {
         ),
         f"'auto', None, or a finite standard deviation of logarithms from {LEAST_SPREAD:g} on (1.0 is weak)",
     ),
+    "precision": (lambda value: is_name(value, PRECISIONS), f"one of {list(PRECISIONS)}"),
     "share": (lambda value: is_name(value, ("auto", "kernel", "none")), "'auto', 'kernel' or 'none'"),
     "n_inducing": (
         lambda value: is_name(value, ("auto",)) or _is_positive_integer(value),

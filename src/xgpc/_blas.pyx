@@ -68,11 +68,14 @@ cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, 
                       &one, c, &features)
 
 
-cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
+cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const number* lower, number* b) noexcept nogil:
     # tile b (n, m) <- b lower^T
     cdef int rows = <int>n, columns = <int>m
-    cdef double one = 1.0
-    cython_blas.dtrmm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
+    cdef number one = 1.0
+    if number is double:
+        cython_blas.dtrmm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
+    else:
+        cython_blas.strmm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <float*>lower, &columns, b, &rows)
 
 
 cdef void trsm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
@@ -82,11 +85,14 @@ cdef void trsm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* 
     cython_blas.dtrsm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
 
 
-cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, double alpha, const double* a, double beta,
-                     double* c) noexcept nogil:
+cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, number alpha, const number* a, number beta,
+                     number* c) noexcept nogil:
     # lower triangle of c (m, m) = alpha a^T a + beta c, tile a (n, m)
     cdef int rows = <int>n, columns = <int>m
-    cython_blas.dsyrk(b"U", b"T", &columns, &rows, &alpha, <double*>a, &rows, &beta, c, &columns)
+    if number is double:
+        cython_blas.dsyrk(b"U", b"T", &columns, &rows, &alpha, <double*>a, &rows, &beta, c, &columns)
+    else:
+        cython_blas.ssyrk(b"U", b"T", &columns, &rows, &alpha, <float*>a, &rows, &beta, c, &columns)
 
 
 cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil:

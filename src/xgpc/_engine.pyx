@@ -5,147 +5,24 @@ tiles of a workspace's rows, whose scratch is allocated once; the cache of white
 are C latent functions, one for two classes; those of one call share a kernel, and so the whitened rows. Nothing here
 keeps state: a block's result depends on its rows alone, so that any number of threads adds up the same numbers in
 the same order. Without a kernel (None) the cache holds the whitened rows, and they are all of the prior.
-"""
-from uuid import uuid4
 
+The type of the cache, even an empty one, is that of whitened rows. In single precision a_i is rounded once it is made,
+and its products with R^{-1} and the sums of a tile's outer products are single, too; all else, and sums over tiles, is
+double.
+"""
 import numpy as np
 
-from libc.math cimport log, log1p
 from libc.string cimport memcpy, memset
 
 from . cimport _blas
+from ._blas cimport number
 from ._kernels cimport (
     InducingKernel, KernelScratch, cross_block, diagonal_block, diagonal_gradient_block, gradient_block, real,
 )
-
-cdef extern from "vmath.h" nogil:
-    Py_ssize_t xg_negative_rows(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* s, Py_ssize_t* index,
-                                double* out)
-    void xg_gradient_tile(Py_ssize_t rows, Py_ssize_t m, const double* precision, const double* residual,
-                          const double* alpha, const double* product, bint accumulate, double* g)
-    void xg_scale(Py_ssize_t n, const double* factor, double* x)
-
-cdef extern from "site_list.h" nogil:
-    int xg_site_count()
-    const char* xg_site_likelihood(int i)
-    const char* xg_site_bound(int i)
-    bint xg_site_is_multi_class(int i)
-
-cdef extern from "sites.h" nogil:
-    int xg_sites(int kind, Py_ssize_t n, const double* m, const double* v, const double* y, double log_right,
-                 double log_wrong, double* ell, double* precision, double* linear)
-
-cdef extern from "softmax.h" nogil:
-    Py_ssize_t XG_HAZARD_COLUMNS, XG_HAZARD_DEGREE
-    void xg_softmax_scores(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v, const double* y,
-                           const xg_hazard_table* table, double* scratch, double* value, double* by_mean,
-                           double* by_variance)
-    void xg_softmax_pull_back(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v,
-                              const double* by_lambda, const double* by_r, const xg_hazard_table* table,
-                              double* scratch, double* by_mean, double* by_variance)
-
-cdef extern from "multiclass.h" nogil:
-    Py_ssize_t xg_multiclass_scratch(Py_ssize_t classes)
-    int xg_multiclass_sites(int kind, Py_ssize_t classes, Py_ssize_t n, Py_ssize_t stride, const double* m,
-                            const double* v, const double* y, double delta, const xg_hazard_table* table,
-                            double* scratch, double* ell, double* precision, double* linear)
-
-# (likelihood, bound) -> number in the list of site_list.h
-KINDS = {(xg_site_likelihood(i).decode(), xg_site_bound(i).decode()): i for i in range(xg_site_count())}
-# Of the polynomials in the table of exact softmax.
-HAZARD_DEGREE = XG_HAZARD_DEGREE
-# Those with a latent function for each class.
-MULTI_CLASS = frozenset(key for key, i in KINDS.items() if xg_site_is_multi_class(i))
-
-
-cdef class Site:
-    """A likelihood's bound: the site function of its points. A value: it can be pickled and kept, and never changes.
-
-    Parameters
-    ----------
-    likelihood, bound : str, a key of ``KINDS``
-    n_latents : int, latent functions: 1, or of the keys in ``MULTI_CLASS`` the number of classes, at least 2
-    parameter : float, delta of additive-noise bounds: the probability that a label is not that of the largest latent
-        value
-    learned : bool, whether a fit looks for the best parameter
-    table : (rows + 2, HAZARD_DEGREE + 5) float64, of exact softmax, see softmax.h; not copied
-    record : what the registry of likelihoods knows of the bound
-
-    Attributes
-    ----------
-    key : str
-        Of this very site: another one's differs, that of a copy or of an unpickled one does not. Sites of rows that
-        were made by it can be told by it.
-
-    Raises
-    ------
-    ValueError
-        For names that are not in ``KINDS``, another number of latent functions than the likelihood has, or a table
-        of another shape.
-    """
-
-    def __cinit__(self, likelihood, bound, Py_ssize_t n_latents=1, double parameter=0.01, bint learned=False,
-                  table=None, record=None):
-        key = likelihood, bound
-        if key not in KINDS:
-            raise ValueError(f"(likelihood, bound) must be one of {list(KINDS)}; got {key}.")
-        if n_latents < 1 or (n_latents > 1) != (key in MULTI_CLASS):
-            allowed = "the number of classes, at least 2" if key in MULTI_CLASS else "1"
-            raise ValueError(f"n_latents of the site {key} must be {allowed}; got {n_latents}.")
-        values = np.zeros((2, XG_HAZARD_COLUMNS)) if table is None else table
-        if np.ndim(values) != 2 or len(values) < (2 if table is None else 4) or values.shape[1] != XG_HAZARD_COLUMNS:
-            raise ValueError(f"table must be (rows + 2, {XG_HAZARD_COLUMNS}) with at least two rows; "
-                             f"got {np.shape(values)}.")
-        self.likelihood, self.bound, self.kind = likelihood, bound, KINDS[key]
-        self.n_latents, self.parameter, self.learned, self.record = n_latents, parameter, learned, record
-        self._table = values
-        self._hazards.rows, self._hazards.values = self._table.shape[0] - 2, &self._table[0, 0]
-        self.key = uuid4().hex
-
-    def with_parameter(self, double delta):
-        """The same site with another parameter, and a key of its own."""
-        return Site(self.likelihood, self.bound, self.n_latents, delta, self.learned, self._given_table(), self.record)
-
-    def _given_table(self):
-        return np.asarray(self._table) if self._hazards.rows else None
-
-    def __reduce__(self):
-        arguments = (self.likelihood, self.bound, self.n_latents, self.parameter, self.learned,
-                     self._given_table(), self.record)
-        return _site_of_key, (self.key, *arguments)
-
-
-def _site_of_key(str key, *arguments):
-    # The site that was pickled.
-    cdef Site site = Site(*arguments)
-    site.key = key
-    return site
-
-
-cdef int evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
-                  const double* y, const double* weight, double* scratch, double* ell, double* precision,
-                  double* linear) except -1 nogil:
-    # Sites of n points; latent function c has its mean, variance, precision and linear term at [c * stride]. weight may
-    # be NULL.
-    cdef Py_ssize_t c
-    cdef int status
-    if site.n_latents == 1:
-        status = xg_sites(site.kind, n, mean, variance, y, log1p(-site.parameter), log(site.parameter), ell, precision,
-                          linear)
-    else:
-        status = xg_multiclass_sites(site.kind, site.n_latents, n, stride, mean, variance, y, site.parameter,
-                                     &site._hazards, scratch, ell, precision, linear)
-    if status:
-        with gil:
-            raise ValueError(f"Site {site.kind} of {site.n_latents} latent functions is not one of "
-                             f"{KINDS}, or is without its table.")
-    if weight:
-        xg_scale(n, weight, ell)
-        for c in range(site.n_latents):
-            xg_scale(n, weight, precision + c * stride)
-            xg_scale(n, weight, linear + c * stride)
-    return 0
-
+from ._sites cimport Site, entry, evaluate, xg_multiclass_scratch
+from ._tiles cimport (
+    negative_rows, norms_and_means, scale_and_sum, squared_norms, widened, xg_add_lower, xg_gradient_tile, xg_narrow,
+)
 
 cdef class Workspace:
     """Scratch of one thread: tiles of ``rows`` rows for m inducing points, d features and C latent functions.
@@ -156,7 +33,7 @@ cdef class Workspace:
     def __init__(self, Py_ssize_t rows, Py_ssize_t n_inducing, Py_ssize_t n_features, Py_ssize_t n_latents=1,
                  Py_ssize_t n_tiles=1):
         self.rows, self.n_inducing, self.n_features, self.n_latents = rows, n_inducing, n_features, n_latents
-        # Pages that a kernel has no use for (products of factors) are never touched, and so never taken.
+        # Pages of what is not used (products of a kernel's factors, one precision) are never touched, and so not taken.
         self.b, self.term, self.factor, self.rest = np.empty((4, rows * n_inducing))
         self.a = np.empty(n_tiles * rows * n_inducing)
         self.x = np.empty(rows * n_features)
@@ -164,6 +41,9 @@ cdef class Workspace:
         self.mean, self.variance, self.precision, self.linear = np.empty((4, rows * n_latents))
         self.site = np.empty(xg_multiclass_scratch(n_latents))
         self.index = np.empty(rows, dtype=np.intp)
+        self.single_a = np.empty(rows * n_inducing, dtype=np.float32)
+        self.single_factors = np.empty(n_latents * n_inducing**2, dtype=np.float32)
+        self.single_sum = np.empty(n_inducing**2, dtype=np.float32)
         self.kernel.x, self.kernel.x2, self.kernel.row_sum = &self.x[0], &self.x2[0], &self.row_sum[0]
         self.kernel.term, self.kernel.factor, self.kernel.rest = &self.term[0], &self.factor[0], &self.rest[0]
 
@@ -175,13 +55,29 @@ cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X,
     _blas.trmm_lower_t(rows, kernel.n_inducing, Linv, a)
 
 
-cdef double* whitened(InducingKernel kernel, const double[:, ::1] Linv, const real[:, :] X, double[::1] cache,
-                      bint cached, Py_ssize_t start, Py_ssize_t rows, Workspace work) noexcept nogil:
+cdef const number* whitened(InducingKernel kernel, const double[:, ::1] Linv, const real[:, :] X, number[::1] cache,
+                            bint cached, Py_ssize_t start, Py_ssize_t rows, Workspace work) noexcept nogil:
     # The tile's a: in the cache (filled on the first pass, read on later ones) if there is one, else in scratch.
-    cdef double* a = &cache[start * work.n_inducing] if cache.shape[0] else &work.a[0]
-    if not cached:
-        project(kernel, &Linv[0, 0], X, NULL, start, rows, &work.kernel, a)
+    cdef number* a
+    if number is double:
+        a = &cache[start * work.n_inducing] if cache.shape[0] else &work.a[0]
+        if not cached:
+            project(kernel, &Linv[0, 0], X, NULL, start, rows, &work.kernel, a)
+    else:
+        a = &cache[start * work.n_inducing] if cache.shape[0] else &work.single_a[0]
+        if not cached:
+            project(kernel, &Linv[0, 0], X, NULL, start, rows, &work.kernel, &work.a[0])
+            xg_narrow(rows * work.n_inducing, &work.a[0], a)
     return a
+
+
+cdef const number* in_precision_of(number[::1] cache, const double[:, :, ::1] factors, Workspace work) noexcept nogil:
+    # The factors in the cache's precision: themselves, or in scratch.
+    if number is double:
+        return &factors[0, 0, 0]
+    else:
+        xg_narrow(factors.shape[0] * factors.shape[1] * factors.shape[2], &factors[0, 0, 0], &work.single_factors[0])
+        return &work.single_factors[0]
 
 
 cdef void prior_variances(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
@@ -193,63 +89,70 @@ cdef void prior_variances(InducingKernel kernel, const real[:, :] X, Py_ssize_t 
         diagonal_block(kernel, X, NULL, start, rows, &work.kernel, &work.diagonal[0])
 
 
-cdef void tile_marginals(const double* diagonal, Py_ssize_t classes, Py_ssize_t m, Py_ssize_t rows, const double* a,
-                         const double* Rinv, const double* w, double* b, double* norms, Py_ssize_t stride,
-                         double* mean, double* variance) noexcept nogil:
-    # Of each class, ``stride`` apart: mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2; tile b and
-    # norms (rows,) are scratch. One class has its mean, norms and copy in one pass over the tile; of several the mean
-    # is a product of matrices, and the norms are the same.
+cdef void tile_marginals(Py_ssize_t classes, Py_ssize_t m, Py_ssize_t rows, const number* a, const number* Rinv,
+                         const double* w, Workspace work, Py_ssize_t stride, double* mean,
+                         double* variance) noexcept nogil:
+    # Of each class, ``stride`` apart: mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2, with k_ii in
+    # work.diagonal. One class has its mean, norms and copy in one pass over the tile; of several the mean is a product
+    # of matrices, and the norms are the same.
     cdef Py_ssize_t i, c
     cdef double* spread = variance
+    cdef double* norms = &work.x2[0]
+    cdef number* b = <number*>&work.b[0]
     if classes > 1:
-        xg_squared_norms(rows, m, a, norms)
-        _blas.gemm_products(rows, m, classes, a, w, mean, stride)
+        squared_norms(rows, m, a, norms)
+        _blas.gemm_products(rows, m, classes, widened(rows * m, a, &work.a[0]), w, mean, stride)
     for c in range(classes):
         if classes > 1:
-            memcpy(b, a, rows * m * sizeof(double))
+            memcpy(b, a, rows * m * sizeof(number))
         else:
-            xg_norms_and_means(rows, m, a, w, b, norms, mean)
+            norms_and_means(rows, m, a, w, b, norms, mean)
         _blas.trmm_lower_t(rows, m, Rinv + c * m * m, b)
         spread = variance + c * stride
-        xg_squared_norms(rows, m, b, spread)
+        squared_norms(rows, m, <const number*>b, spread)
         for i in range(rows):
-            spread[i] += max(diagonal[i] - norms[i], 0.0)
+            spread[i] += max(work.diagonal[i] - norms[i], 0.0)
 
 
-cdef void tile_statistics(Py_ssize_t m, Py_ssize_t rows, const double* a, const double* precision,
+cdef void tile_statistics(Py_ssize_t m, Py_ssize_t rows, const number* a, const double* precision,
                           const double* linear, bint first, Workspace work, double* P, double* h) noexcept nogil:
     # P (lower) (+)= sum_i precision_i a_i a_i^T, h (+)= sum_i linear_i a_i
     cdef Py_ssize_t negative
-    cdef double* b = &work.b[0]
-    xg_scale_and_sum(rows, m, a, precision, linear, not first, &work.x2[0], b, h)
-    _blas.syrk_lower(rows, m, 1.0, b, 0.0 if first else 1.0, P)
-    negative = xg_negative_rows(rows, m, a, precision, &work.index[0], b)
+    cdef number* b = <number*>&work.b[0]
+    cdef number* total
+    cdef number before
+    if number is double:
+        total, before = P, 0.0 if first else 1.0
+    else:
+        total, before = &work.single_sum[0], 0.0
+    scale_and_sum(rows, m, a, precision, linear, not first, &work.x2[0], b, h)
+    _blas.syrk_lower(rows, m, <number>1.0, <const number*>b, before, total)
+    negative = negative_rows(rows, m, a, precision, &work.index[0], b)
     if negative:
-        _blas.syrk_lower(negative, m, -1.0, b, 1.0, P)
+        _blas.syrk_lower(negative, m, <number>-1.0, <const number*>b, <number>1.0, total)
+    if number is float:
+        xg_add_lower(m, total, not first, P)
 
 
-cdef inline const double* entry(const double[::1] values, Py_ssize_t i) noexcept nogil:
-    # Address of element i, NULL of an empty array.
-    return &values[i] if values.shape[0] else NULL
-
-
-def marginals_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached, Py_ssize_t start,
+def marginals_block(InducingKernel kernel, const real[:, :] X, number[::1] cache, bint cached, Py_ssize_t start,
                     Py_ssize_t stop, const double[:, ::1] Linv, const double[:, :, ::1] Rinv, const double[:, ::1] w,
                     Workspace work, double[:, ::1] mean, double[:, ::1] variance):
     """Latent means and variances (C, n) of rows start..stop, written into ``mean`` and ``variance`` there."""
     cdef Py_ssize_t tile, i, rows, m = w.shape[1]
-    cdef double* a = NULL
+    cdef const number* a
+    cdef const number* factors
     with nogil:
+        factors = in_precision_of(cache, Rinv, work)
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
             prior_variances(kernel, X, i, rows, work)
-            tile_marginals(&work.diagonal[0], w.shape[0], m, rows, a, &Rinv[0, 0, 0], &w[0, 0], &work.b[0],
-                           &work.x2[0], mean.shape[1], &mean[0, i], &variance[0, i])
+            tile_marginals(w.shape[0], m, rows, a, factors, &w[0, 0], work, mean.shape[1], &mean[0, i],
+                           &variance[0, i])
 
 
-def update_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached,
+def update_block(InducingKernel kernel, const real[:, :] X, number[::1] cache, bint cached,
                  Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, :, ::1] Rinv,
                  const double[:, ::1] w, Site site, const double[::1] y, const double[::1] weight, Workspace work,
                  double[:, ::1] mean, double[:, ::1] variance, double[:, ::1] precision, double[:, ::1] linear,
@@ -260,16 +163,18 @@ def update_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, b
     returns the rows' part of the expected log-likelihood.
     """
     cdef Py_ssize_t tile, i, j, c, rows, m = w.shape[1]
-    cdef double* a = NULL
+    cdef const number* a
+    cdef const number* factors
     cdef double total = 0.0
     with nogil:
+        factors = in_precision_of(cache, Rinv, work)
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
             prior_variances(kernel, X, i, rows, work)
-            tile_marginals(&work.diagonal[0], w.shape[0], m, rows, a, &Rinv[0, 0, 0], &w[0, 0], &work.b[0],
-                           &work.x2[0], mean.shape[1], &mean[0, i], &variance[0, i])
+            tile_marginals(w.shape[0], m, rows, a, factors, &w[0, 0], work, mean.shape[1], &mean[0, i],
+                           &variance[0, i])
             evaluate(site, rows, mean.shape[1], &mean[0, i], &variance[0, i], &y[i], entry(weight, i), &work.site[0],
                      &work.ell[0], &precision[0, i], &linear[0, i])
             for j in range(rows):
@@ -296,12 +201,12 @@ def sites_block(Site site, Py_ssize_t start, Py_ssize_t stop, const double[:, ::
     return total
 
 
-def statistics_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached,
+def statistics_block(InducingKernel kernel, const real[:, :] X, number[::1] cache, bint cached,
                      Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] precision,
                      const double[:, ::1] linear, Workspace work, double[:, :, ::1] P, double[:, ::1] h):
     """Statistics of given sites: after a change of hyperparameters q follows from the sites kept."""
     cdef Py_ssize_t tile, i, c, rows
-    cdef double* a = NULL
+    cdef const number* a
     with nogil:
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
@@ -312,35 +217,37 @@ def statistics_block(InducingKernel kernel, const real[:, :] X, double[::1] cach
                                 &P[c, 0, 0], &h[c, 0])
 
 
-def products_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached, Py_ssize_t start,
+def products_block(InducingKernel kernel, const real[:, :] X, number[::1] cache, bint cached, Py_ssize_t start,
                    Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] w, Workspace work,
                    double[:, ::1] products):
     """Products w A^T of rows start..stop for w (C, m), written into ``products`` (C, stop - start)."""
     cdef Py_ssize_t tile, i, rows, m = w.shape[1]
-    cdef double* a = NULL
+    cdef const number* a
     with nogil:
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            _blas.gemm_products(rows, m, w.shape[0], a, &w[0, 0], &products[0, i - start], products.shape[1])
+            _blas.gemm_products(rows, m, w.shape[0], widened(rows * m, a, &work.a[0]), &w[0, 0],
+                                &products[0, i - start], products.shape[1])
 
 
-def sums_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached, Py_ssize_t start,
+def sums_block(InducingKernel kernel, const real[:, :] X, number[::1] cache, bint cached, Py_ssize_t start,
                Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] values, Workspace work,
                double[:, ::1] sums):
     """Adds values A of rows start..stop, for ``values`` (C, stop - start), to ``sums`` (C, m)."""
     cdef Py_ssize_t tile, i, rows, m = sums.shape[1]
-    cdef double* a = NULL
+    cdef const number* a
     with nogil:
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            _blas.gemm_sums(rows, m, sums.shape[0], a, &values[0, i - start], values.shape[1], &sums[0, 0])
+            _blas.gemm_sums(rows, m, sums.shape[0], widened(rows * m, a, &work.a[0]), &values[0, i - start],
+                            values.shape[1], &sums[0, 0])
 
 
-def gradient_of_block(InducingKernel kernel, const real[:, :] X, double[::1] cache, bint cached,
+def gradient_of_block(InducingKernel kernel, const real[:, :] X, number[::1] cache, bint cached,
                       Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, :, ::1] M,
                       const double[:, ::1] alpha, const double[:, ::1] w, const double[:, ::1] precision,
                       const double[:, ::1] linear, Workspace work, double[::1] terms, double[::1] shapes,
@@ -351,16 +258,18 @@ def gradient_of_block(InducingKernel kernel, const real[:, :] X, double[::1] cac
     Adds to ``terms`` and the arrays after it, see ``_kernels.gradient_block``.
     """
     cdef Py_ssize_t tile, i, j, c, rows, m = kernel.n_inducing
-    cdef double* a = NULL
+    cdef const number* a
+    cdef const double* wide
     cdef double* G = &work.b[0]
     with nogil:
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            _blas.gemm_products(rows, m, w.shape[0], a, &w[0, 0], &work.mean[0], rows)
+            wide = widened(rows * m, a, &work.a[0])
+            _blas.gemm_products(rows, m, w.shape[0], wide, &w[0, 0], &work.mean[0], rows)
             for c in range(w.shape[0]):
-                _blas.gemm_tile(rows, m, m, a, &M[c, 0, 0], False, &work.term[0])
+                _blas.gemm_tile(rows, m, m, wide, &M[c, 0, 0], False, &work.term[0])
                 for j in range(rows):
                     work.linear[j] = linear[c, i + j] - precision[c, i + j] * work.mean[c * rows + j]
                     work.residual[j] = (0.0 if c == 0 else work.residual[j]) - 0.5 * precision[c, i + j]
@@ -422,50 +331,3 @@ def matrix_gradients(const double[:, ::1] Linv, const double[:, ::1] Rinv, const
         for i in range(m):
             G[i, i] += jitter * trace / m
     return gram, rows, vector
-
-
-def sites(Site site, mean, variance, const double[::1] y, const double[::1] weight, double[::1] ell, precision, linear):
-    """Site function of n points: ell (n,), precision and linear term (n,) or (C, n); weight may be
-    empty. Returns the sum of ell, added up in the order of the points, as the functions of blocks do."""
-    cdef Py_ssize_t n = y.shape[0]
-    cdef const double[:, ::1] means = np.reshape(mean, (site.n_latents, n))
-    cdef const double[:, ::1] variances = np.reshape(variance, (site.n_latents, n))
-    cdef double[:, ::1] precisions = precision.reshape(site.n_latents, n)
-    cdef double[:, ::1] linears = linear.reshape(site.n_latents, n)
-    cdef double[::1] scratch = np.empty(xg_multiclass_scratch(site.n_latents))
-    cdef double total = 0.0
-    cdef Py_ssize_t i
-    if n:
-        with nogil:
-            evaluate(site, n, n, &means[0, 0], &variances[0, 0], &y[0], entry(weight, 0), &scratch[0], &ell[0],
-                     &precisions[0, 0], &linears[0, 0])
-            for i in range(n):
-                total += ell[i]
-    return total
-
-
-def softmax_scores(Site site, const double[:, ::1] mean, const double[:, ::1] variance, const double[::1] y):
-    """log E[softmax_y(f)] (n,) of exact softmax, and its derivatives by means and variances (C, n)."""
-    cdef Py_ssize_t classes = mean.shape[0], n = mean.shape[1]
-    values, d_mean, d_variance = np.empty(n), np.empty((classes, n)), np.empty((classes, n))
-    cdef double[::1] out = values, scratch = np.empty(xg_multiclass_scratch(classes))
-    cdef double[:, ::1] by_mean = d_mean, by_variance = d_variance
-    if n:
-        with nogil:
-            xg_softmax_scores(classes, n, &mean[0, 0], &variance[0, 0], &y[0], &site._hazards, &scratch[0], &out[0],
-                              &by_mean[0, 0], &by_variance[0, 0])
-    return values, d_mean, d_variance
-
-
-def softmax_pull_back(Site site, const double[:, ::1] mean, const double[:, ::1] variance,
-                      const double[:, ::1] by_precision, const double[:, ::1] by_linear):
-    """Derivatives by means and variances (C, n) from those by the precisions and linear terms of exact softmax."""
-    cdef Py_ssize_t classes = mean.shape[0], n = mean.shape[1]
-    d_mean, d_variance = np.empty((classes, n)), np.empty((classes, n))
-    cdef double[::1] scratch = np.empty(xg_multiclass_scratch(classes))
-    cdef double[:, ::1] by_mean = d_mean, by_variance = d_variance
-    if n:
-        with nogil:
-            xg_softmax_pull_back(classes, n, &mean[0, 0], &variance[0, 0], &by_precision[0, 0], &by_linear[0, 0],
-                                 &site._hazards, &scratch[0], &by_mean[0, 0], &by_variance[0, 0])
-    return d_mean, d_variance

@@ -6,8 +6,9 @@ see ``xgpc.approximations.full``. Tiles are as in ``_engine``, with the training
 from libc.string cimport memcpy
 
 from . cimport _blas
-from ._engine cimport Workspace, tiles, xg_means, xg_squared_norms
+from ._engine cimport Workspace, tiles
 from ._kernels cimport InducingKernel, cross_block, diagonal_block, diagonal_gradient_block, gradient_block, real
+from ._tiles cimport xg_means, xg_squared_norms
 
 
 cdef void subtract_explained(Py_ssize_t n, Py_ssize_t rows, double* k, const double* H, const double[:, ::1] N,

@@ -10,10 +10,10 @@ from libc.math cimport pow, sqrt
 from libc.string cimport memcpy, memset
 
 from . cimport _blas
-from ._engine cimport (
-    Site, Workspace, evaluate, project, xg_norms_and_means, xg_scale_and_sum, xg_squared_norms,
-)
+from ._engine cimport Workspace, project
 from ._kernels cimport InducingKernel, diagonal_block, real
+from ._sites cimport Site, evaluate
+from ._tiles cimport xg_norms_and_means, xg_scale_and_sum, xg_squared_norms
 
 cdef extern from "vmath.h" nogil:
     double xg_natural_gradient(Py_ssize_t n, double scale, const double* target, const double* current, double* g)

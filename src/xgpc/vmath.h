@@ -108,25 +108,6 @@ XG_INLINE double xg_pg_mean(double c, double e)
 void xg_exp_array(ptrdiff_t n, const double *x, double *out);
 void xg_normal_array(ptrdiff_t n, const double *x, double *cdf, double *pdf);
 
-/* Tiles: element (i, k) of an (n, m) tile, i < n a row of data, stands at [k * n + i]. */
-
-/* out[i] = sum_k a[i, k]^2 */
-void xg_squared_norms(ptrdiff_t n, ptrdiff_t m, const double *a, double *out);
-/* mean[i] = sum_k a[i, k] w[k] */
-void xg_means(ptrdiff_t n, ptrdiff_t m, const double *a, const double *w, double *mean);
-/* copy = a, norms[i] = sum_k a[i, k]^2, mean[i] = sum_k a[i, k] w[k] */
-void xg_norms_and_means(ptrdiff_t n, ptrdiff_t m, const double *a, const double *w, double *copy, double *norms,
-                        double *mean);
-/* out[i, k] = sqrt(s[i]) a[i, k], 0 where s[i] < 0; sum[k] = sum_i r[i] a[i, k], added to sum if accumulate; root (n,)
- * is scratch */
-void xg_scale_and_sum(ptrdiff_t n, ptrdiff_t m, const double *a, const double *s, const double *r, int accumulate,
-                      double *root, double *out, double *sum);
-/* The rows with s[i] < 0, sqrt(-s[i]) a[i, k], as a tile of as many rows; returns their number. index (n,) is scratch */
-ptrdiff_t xg_negative_rows(ptrdiff_t n, ptrdiff_t m, const double *a, const double *s, ptrdiff_t *index, double *out);
-/* g[i, k] = precision[i] product[i, k] + residual[i] alpha[k], added to g if accumulate */
-void xg_gradient_tile(ptrdiff_t n, ptrdiff_t m, const double *precision, const double *residual, const double *alpha,
-                      const double *product, int accumulate, double *g);
-
 /* Sites of n points. */
 
 /* x *= factor */

@@ -5,7 +5,7 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, Kernel, Matern, Ra
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
-from xgpc import _engine
+from xgpc import _sites
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference.ascent import coordinate_ascent
 from xgpc.inference.history import History
@@ -104,7 +104,7 @@ class Problem:
         v = kernel.diag(self.X) - np.sum(kappa * K_nm, axis=1) + np.sum(kappa @ covariance * kappa, axis=1)
         ell, precision, linear = np.empty((3, len(m)))
         weight = np.empty(0) if self.weight is None else self.weight
-        _engine.sites(self.site, m, v, self.y, weight, ell, precision, linear)
+        _sites.sites(self.site, m, v, self.y, weight, ell, precision, linear)
         kl = 0.5 * (
             np.trace(np.linalg.solve(K_mm, covariance))
             + mean @ np.linalg.solve(K_mm, mean)

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic, WhiteKernel
 
-from xgpc import _engine
+from xgpc import _sites
 from xgpc.approximations.base import SeparatePriors
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference.ascent import coordinate_ascent
@@ -89,7 +89,7 @@ class Problem:
         y, weight = self.y[rows], np.empty(0) if self.weight is None else self.weight[rows]
         shape = mean.shape if self.n_latents else mean.shape[1:]
         ell, precision, linear = np.empty(len(y)), np.empty(shape), np.empty(shape)
-        _engine.sites(site, mean.reshape(shape), variance.reshape(shape), y, weight, ell, precision, linear)
+        _sites.sites(site, mean.reshape(shape), variance.reshape(shape), y, weight, ell, precision, linear)
         return np.sum(ell), np.atleast_2d(precision), np.atleast_2d(linear)
 
     def ascend(self, rows, q=None, label_noise=0.02, tol=1e-12, history=None):

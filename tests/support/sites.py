@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
-from xgpc import _engine
+from xgpc import _sites
 from xgpc.likelihoods import LIKELIHOODS
 
 DELTA = 0.02
@@ -24,7 +24,7 @@ def evaluate(site, m, v, y, weight=()):
     m, v = (np.array(a, dtype=np.float64, order="C") for a in np.broadcast_arrays(m, v))
     y = np.array(np.broadcast_to(y, m.shape[1:]), dtype=np.float64)
     ell, precision, linear = np.empty(len(y)), np.empty_like(m), np.empty_like(m)
-    _engine.sites(site, m, v, y, np.array(weight, dtype=np.float64), ell, precision, linear)
+    _sites.sites(site, m, v, y, np.array(weight, dtype=np.float64), ell, precision, linear)
     return ell, precision, linear
 
 

@@ -164,6 +164,11 @@ class Grouped(Value):
         return self.posterior(self.groups[0].with_sites(*self.groups[0].no_sites(shape)))
 
 
+def grouped(priors: Sequence[Any]) -> KernelPrior:
+    """One prior for all latent functions, or one for each."""
+    return priors[0] if len(priors) == 1 else SeparatePriors(tuple(priors))
+
+
 @dataclass(frozen=True, eq=False)
 class SeparatePriors(Grouped):
     """A kernel and inducing points, as many, for each latent function.

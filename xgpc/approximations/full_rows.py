@@ -9,8 +9,8 @@ import numpy as np
 from scipy.linalg import lapack
 
 from .. import _full
-from .._engine import Site
 from .._kernels import InducingKernel
+from .._sites import Site
 from ..kernels.spec import KernelGradient
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace

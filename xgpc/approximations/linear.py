@@ -10,7 +10,8 @@ from scipy import sparse
 from scipy.optimize import minimize_scalar
 
 from .. import _engine
-from .._engine import Site, Workspace
+from .._engine import Workspace
+from .._sites import Site
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, lower_triangles, workspace
 from ..rows.source import Picked

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
 from .. import _engine
-from .._engine import Site, Workspace
+from .._engine import Workspace
 from .._kernels import InducingKernel
+from .._sites import Site
 from ..kernels.spec import KernelGradient, KernelSpec
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, lower_triangles, workspace
@@ -25,6 +26,7 @@ from .base import (
     Training,
     Value,
     cholesky_and_inverse,
+    grouped,
     joint_marginals,
     new_key,
 )
@@ -33,6 +35,8 @@ from .base import (
 # matrix succeeds in float64 with room to spare; escalated tenfold, at most so often, when it does not.
 JITTER = 1e-6
 JITTER_ESCALATIONS = 5
+# The types of whitened rows by what the parameter ``precision`` calls them.
+PRECISIONS: dict[str, type] = {"double": np.float64, "mixed": np.float32}
 # What compiled functions of a block begin with: kernel, rows, memory for whitened rows and whether it has them, first
 # row and end, L^{-1}.
 Head = tuple[InducingKernel, np.ndarray, np.ndarray, bool, int, int, np.ndarray]
@@ -47,11 +51,14 @@ class InducingBasis:
     key : str
     parts : for each kernel its compiled form, L^{-1} (m, m), and its latent functions as a slice of their axis
     n_latents : int, C
+    dtype : of whitened rows: np.float64, or np.float32, in which their products with R^{-1} are, too, and the sums of
+        a tile's outer products
     """
 
     key: str
     parts: tuple[tuple[InducingKernel, np.ndarray, slice], ...]
     n_latents: int
+    dtype: type
 
     @property
     def cost(self) -> Cost:
@@ -71,7 +78,7 @@ class InducingBasis:
     def _each(self, block: Block) -> Iterator[tuple[InducingKernel, Head, slice, Workspace]]:
         """Of each kernel: that, what compiled functions of a block begin with, its latent functions, and scratch."""
         n, work = len(block), self._scratch(len(block))
-        with block.whitened(self.key, len(self.parts), n * work.n_inducing) as (caches, cached):
+        with block.whitened(self.key, len(self.parts), n * work.n_inducing, self.dtype) as (caches, cached):
             for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
                 yield core, (core, block.X, cache, cached, 0, n, Linv), c, work
 
@@ -202,6 +209,7 @@ class SparsePrior(Grouped):
     core : the compiled kernel at Z
     L, Linv : (m, m) lower triangles
     jitter : float, relative to the mean diagonal of k(Z, Z)
+    dtype : of whitened rows, see ``InducingBasis``
     """
 
     spec: KernelSpec
@@ -210,12 +218,13 @@ class SparsePrior(Grouped):
     L: np.ndarray
     Linv: np.ndarray
     jitter: float
+    dtype: type = np.float64
     key: str = field(default_factory=new_key, init=False, repr=False)
 
     is_full = False
 
     @classmethod
-    def build(cls, spec: KernelSpec, Z: np.ndarray) -> SparsePrior:
+    def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> SparsePrior:
         """Factorise K_mm, with as little jitter as it takes; O(m^3).
 
         Raises
@@ -234,7 +243,7 @@ class SparsePrior(Grouped):
             np.fill_diagonal(gram, diagonal + jitter * np.mean(diagonal))
             factors = cholesky_and_inverse(gram)
             if factors is not None:
-                return cls(spec, Z, core, *factors, jitter)
+                return cls(spec, Z, core, *factors, jitter, dtype)
         raise ValueError(
             f"The covariance matrix of the inducing points is not positive definite, even with a relative jitter of "
             f"{jitter:g} on its diagonal; kernel: {spec.kernel}. Scale the features, give finite and moderate kernel "
@@ -243,14 +252,14 @@ class SparsePrior(Grouped):
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SparsePrior:
         """The same with another kernel, the one of ``specs``, and other inducing points."""
-        return SparsePrior.build(specs[0], Z)
+        return SparsePrior.build(specs[0], Z, self.dtype)
 
     def basis_of(self, prior: Any, n_latents: int | None) -> InducingBasis:
         """Rows whitened by the kernel of each group of ``prior``: one for all latent functions, or one for each."""
         groups = prior.groups
         each = [slice(c, c + 1) for c in range(len(groups))] if len(groups) > 1 else [slice(None)]
         parts = [(group.core, group.Linv, c) for group, c in zip(groups, each, strict=True)]
-        return InducingBasis(prior.key, tuple(parts), n_latents or 1)
+        return InducingBasis(prior.key, tuple(parts), n_latents or 1, self.dtype)
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
         """(P, h) with the prior's precision I."""
@@ -309,6 +318,12 @@ class SparsePosterior(Value):
             R[c], Rinv[c] = factors
             w[c] = Rinv[c].T @ (Rinv[c] @ h[c])
         return cls(prior, P, h, R, Rinv, w)
+
+    def in_precision(self, dtype: type) -> SparsePosterior:
+        """The same, with whitened rows of that type."""
+        if self.prior.groups[0].dtype is dtype:
+            return self
+        return replace(self, prior=grouped([replace(group, dtype=dtype) for group in self.prior.groups]))
 
     @classmethod
     def at_prior(cls, prior: Any, n_latents: int | None = None) -> SparsePosterior:

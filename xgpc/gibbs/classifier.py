@@ -20,7 +20,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .. import _engine
+from .. import _sites
 from ..approximations.base import KernelPosterior
 from ..classifier import GPClassifier
 from ..estimator import LatentClassifier
@@ -321,7 +321,7 @@ class GibbsClassifier(LatentClassifier):
         """Precisions and linear terms (n,) of the rows' factors in q."""
         mean, variance = q.marginals(X, self.n_jobs)
         ell, precision, linear = np.empty((3, len(X)))
-        _engine.sites(LIKELIHOODS["logit"].site("exact"), mean, variance, y, np.empty(0), ell, precision, linear)
+        _sites.sites(LIKELIHOODS["logit"].site("exact"), mean, variance, y, np.empty(0), ell, precision, linear)
         return precision, linear
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from .._engine import Site
+from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Posterior, Training, is_same_prior
 from ..likelihoods import record_of
 from ..rows.block import Rescaling

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._engine import Site
+from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.deadline import Deadline

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .. import _engine, _local
-from .._engine import Site
+from .. import _local, _sites
+from .._sites import Site
 from ..approximations.local_rows import Sites
 from ..likelihoods import record_of
 
@@ -105,17 +105,17 @@ class Softmax:
         """The largest errors against ``softmax_log_probabilities``, 3 to 100 classes: 6e-5 nats for probabilities above
         1e-6, and 3e-3 down to exp(-60).
         """
-        values, d_mean, d_variance = _engine.softmax_scores(self.site, *_contiguous(mean, variance, y))
+        values, d_mean, d_variance = _sites.softmax_scores(self.site, *_contiguous(mean, variance, y))
         return values, (d_mean, d_variance)
 
     def sites(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> Sites:
         mean, variance, y = _contiguous(mean, variance, y)
         precision, linear = np.empty_like(mean), np.empty_like(mean)
-        _engine.sites(self.site, mean, variance, y, np.empty(0), np.empty(len(y)), precision, linear)
+        _sites.sites(self.site, mean, variance, y, np.empty(0), np.empty(len(y)), precision, linear)
         return precision, linear
 
     def pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
-        return _engine.softmax_pull_back(self.site, *_contiguous(mean, variance, *by_sites))
+        return _sites.softmax_pull_back(self.site, *_contiguous(mean, variance, *by_sites))
 
 
 # (likelihood, bound) -> number of classes -> link, of those that can have neighbours

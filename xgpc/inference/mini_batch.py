@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import _engine
-from .._engine import Site
+from .._sites import Site
 from .._svi import SCHEDULES, NaturalGradient
 from ..approximations.base import Prior, Training
 from ..approximations.sparse import SparsePosterior

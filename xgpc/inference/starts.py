@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._engine import Site
+from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..likelihoods import record_of
 from ..rows.deadline import Deadline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .._engine import Site
+from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..rows.source import ArraySource, RowSource
 from .ascent import natural_step

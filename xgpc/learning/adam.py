@@ -7,7 +7,7 @@ from collections import deque
 
 import numpy as np
 
-from .._engine import Site
+from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import update

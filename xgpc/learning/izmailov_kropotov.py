@@ -6,8 +6,8 @@ from collections import deque
 
 import numpy as np
 
-from .. import _engine
-from .._engine import Site
+from .. import _sites
+from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import Point, carry_over, coordinate_ascent, restated, update
@@ -116,7 +116,7 @@ class JointBound(FixedSites):
         # At m = xi, v = 0 and y = +1 the site's terms are log sigma(|xi|) and tanh(xi / 2) / (2 xi).
         log_sigma, precision, linear = np.empty((3, self.n_rows))
         at = np.abs(xi), np.zeros(self.n_rows), np.ones(self.n_rows)
-        _engine.sites(POLYA_GAMMA, *at, weight, log_sigma, precision, linear)
+        _sites.sites(POLYA_GAMMA, *at, weight, log_sigma, precision, linear)
         sites = GivenSites(precision[None], (0.5 * weight * self.y)[None])
         constant = float(np.sum(log_sigma - 0.5 * weight * np.abs(xi) + 0.5 * precision * xi**2))
         found = self.evaluate(vector[: -self.n_rows], sites, constant)

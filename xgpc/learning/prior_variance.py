@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._engine import Site
+from .._sites import Site
 from ..approximations.base import Training
 from ..approximations.linear import LinearPrior
 from ..approximations.sparse import SparsePosterior

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
-from .._engine import Site
+from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..inference.ascent import (
     ROUND_OFF,

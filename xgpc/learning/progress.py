@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from .._engine import Site
+from .._sites import Site
 from ..approximations.base import KernelPosterior
 from ..inference.history import History
 from ..kernels.spec import Groups

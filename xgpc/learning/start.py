@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .._engine import Site
-from ..approximations.base import KernelPosterior, KernelPrior, Natural, SeparatePriors, Training
+from .._sites import Site
+from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training, grouped
 from ..approximations.full import FullPrior
 from ..approximations.local import LocalPosterior
-from ..approximations.sparse import SparsePrior
+from ..approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from ..inference.history import History
 from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
@@ -169,25 +169,24 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
         specs = [spec.within_bounds() for spec in specs]
     length_scale_prior = LengthScalePrior(_spread(model), sample.scale)
     prior: SparsePrior | FullPrior
-    grow_to = 0
+    grow_to, dtype = 0, PRECISIONS[model.precision]
     if method == "all":
         prior = FullPrior.build(specs[0], sample.rows, model.n_jobs)
     elif previous is not None and not previous.prior.is_full:
-        continued = previous.prior.rebuilt(specs, previous.prior.Z)
+        pairs = zip(specs, previous.prior.groups, strict=True)
+        continued = grouped([SparsePrior.build(spec, group.Z, dtype) for spec, group in pairs])
         return Beginning(training, continued, previous, 0, site, length_scale_prior=length_scale_prior)
     else:
         Z = inducing_points(sample, model.inducing_points, model.n_inducing, random_state, specs[0])
         is_open = isinstance(model.n_inducing, str) and method is not None
         grow_to = most_points(len(training), training.n_latents, n_kernels > 1) if is_open else 0
-        prior = SparsePrior.build(specs[0], Z)
+        prior = SparsePrior.build(specs[0], Z, dtype)
         if training.n_latents is not None:
             warn_of_many_classes(len(training), training.n_latents, len(Z), n_kernels > 1)
-    if n_kernels == 1:
-        return Beginning(training, prior, previous, grow_to, site, length_scale_prior=length_scale_prior)
-    separate = SeparatePriors((prior,) * n_kernels)
-    if previous is not None:
-        separate = separate.rebuilt(specs, separate.Z)
-    return Beginning(training, separate, previous, grow_to, site, length_scale_prior=length_scale_prior)
+    first = grouped([prior] * n_kernels)
+    if n_kernels > 1 and previous is not None:
+        first = first.rebuilt(specs, first.Z)
+    return Beginning(training, first, previous, grow_to, site, length_scale_prior=length_scale_prior)
 
 
 def _spread(model: Any) -> float:
@@ -214,9 +213,10 @@ def _number_of_kernels(model: Any, n_latents: int | None, previous: KernelPoster
 
 
 def _previous(model: Any, data: Data, d: int, n_latents: int | None) -> KernelPosterior | None:
-    """The posterior to start from, if this is a warm start and it fits the data."""
+    """The posterior to start from, in the model's precision, if this is a warm start and it fits the data."""
     previous = getattr(model, "posterior_", None) if model.warm_start else None
     if previous is None or not np.array_equal(model.classes_, data.classes) or model.encoding_ != data.encoding:
         return None
-    fits = previous.n_latents, previous.prior.groups[0].spec.n_features
-    return previous if fits == (n_latents, d) else None
+    if (previous.n_latents, previous.prior.groups[0].spec.n_features) != (n_latents, d):
+        return None
+    return previous.in_precision(PRECISIONS[model.precision]) if isinstance(previous, SparsePosterior) else previous

@@ -10,8 +10,8 @@ from types import MappingProxyType
 import numpy as np
 from scipy.special import log_softmax
 
-from .. import _engine
-from .._engine import MULTI_CLASS, Site
+from .. import _sites
+from .._sites import MULTI_CLASS, Site
 from .binary import logit_log_probabilities, noisy_log_probabilities, probit_log_probabilities
 from .logistic_softmax import log_shares, logistic_softmax_log_probabilities
 from .multinomial import multinomial_curvature, multinomial_log_probabilities
@@ -326,7 +326,7 @@ def has_label_noise(likelihood: str, bound: str) -> bool:
 def expected_log_likelihood(site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> float:
     """Sum over points of the bound's term, in nats, for marginals (n,) or (C, n)."""
     ell = np.empty(len(y))
-    _engine.sites(site, mean, variance, y, np.empty(0), ell, np.empty_like(mean), np.empty_like(mean))
+    _sites.sites(site, mean, variance, y, np.empty(0), ell, np.empty_like(mean), np.empty_like(mean))
     return float(np.sum(ell))
 
 

@@ -11,8 +11,8 @@ from numpy.polynomial import Chebyshev, Polynomial
 from scipy.ndimage import spline_filter, spline_filter1d
 from scipy.special import log_ndtr, log_softmax, wrightomega
 
-from .._engine import HAZARD_DEGREE, Site, sites
 from .._gumbel import gumbel_normal
+from .._sites import HAZARD_DEGREE, Site, sites
 from .largest import Family, largest_log_probabilities
 from .row_sites import RowSites
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import _engine
-from .._engine import Site
+from .. import _sites
+from .._sites import Site
 
 # Rows of a block: a unit of scheduling. Large against the m x m addition that ends it, small enough that twenty
 # thousand rows still balance over many threads.
@@ -83,7 +83,8 @@ class Block:
 
     def forget(self) -> None:
         """Drop all caches."""
-        self._whitened, self._basis = np.empty((0, 0)), ""
+        self._whitened: np.ndarray = np.empty((0, 0))
+        self._basis = ""
         self._latest: Sites | None = None
         self._restated: Sites | None = None
         self._made: dict[str, tuple[Hashable, Any]] = {}
@@ -96,16 +97,16 @@ class Block:
         return known[1]
 
     @contextmanager
-    def whitened(self, basis: str, n_groups: int, size: int) -> Iterator[tuple[np.ndarray, bool]]:
-        """Memory (n_groups, size) for rows whitened by a basis of that key, and whether it holds them.
+    def whitened(self, basis: str, n_groups: int, size: int, dtype: type) -> Iterator[tuple[np.ndarray, bool]]:
+        """Memory (n_groups, size) of a type for rows whitened by a basis of that key, and whether it holds them.
 
         (n_groups, 0) if that is too much. If it does not hold them, the context is to fill it; left without an error,
         it holds them from then on.
         """
-        if 8 * n_groups * size > self.cache_bytes:
+        if np.dtype(dtype).itemsize * n_groups * size > self.cache_bytes:
             size = 0
-        if self._whitened.shape != (n_groups, size):
-            self._whitened, self._basis = np.empty((n_groups, size)), ""
+        if self._whitened.shape != (n_groups, size) or self._whitened.dtype != dtype:
+            self._whitened, self._basis = np.empty((n_groups, size), dtype=dtype), ""
         is_there = self._basis == basis
         if not is_there:
             self._basis = ""
@@ -138,7 +139,7 @@ class Block:
         """Sites from marginals (C, rows)."""
         ell = np.empty(len(self))
         precision, linear = np.empty((2, *mean.shape))
-        total = _engine.sites(site, mean, variance, self.y, self.weight, ell, precision, linear)
+        total = _sites.sites(site, mean, variance, self.y, self.weight, ell, precision, linear)
         return Sites(belief, site.key, mean, variance, precision, linear, total)
 
     def rescaled(self, sites: Sites, rescaling: Rescaling) -> Sites:

@@ -1,0 +1,176 @@
+"""Likelihoods' bounds: from latent marginals of points to their expected log-likelihoods, precisions, linear terms."""
+from uuid import uuid4
+
+import numpy as np
+
+from libc.math cimport log, log1p
+
+cdef extern from "vmath.h" nogil:
+    void xg_scale(Py_ssize_t n, const double* factor, double* x)
+
+cdef extern from "site_list.h" nogil:
+    int xg_site_count()
+    const char* xg_site_likelihood(int i)
+    const char* xg_site_bound(int i)
+    bint xg_site_is_multi_class(int i)
+
+cdef extern from "sites.h" nogil:
+    int xg_sites(int kind, Py_ssize_t n, const double* m, const double* v, const double* y, double log_right,
+                 double log_wrong, double* ell, double* precision, double* linear)
+
+cdef extern from "softmax.h" nogil:
+    Py_ssize_t XG_HAZARD_COLUMNS, XG_HAZARD_DEGREE
+    void xg_softmax_scores(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v, const double* y,
+                           const xg_hazard_table* table, double* scratch, double* value, double* by_mean,
+                           double* by_variance)
+    void xg_softmax_pull_back(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v,
+                              const double* by_lambda, const double* by_r, const xg_hazard_table* table,
+                              double* scratch, double* by_mean, double* by_variance)
+
+cdef extern from "multiclass.h" nogil:
+    int xg_multiclass_sites(int kind, Py_ssize_t classes, Py_ssize_t n, Py_ssize_t stride, const double* m,
+                            const double* v, const double* y, double delta, const xg_hazard_table* table,
+                            double* scratch, double* ell, double* precision, double* linear)
+
+# (likelihood, bound) -> number in the list of site_list.h
+KINDS = {(xg_site_likelihood(i).decode(), xg_site_bound(i).decode()): i for i in range(xg_site_count())}
+# Of the polynomials in the table of exact softmax.
+HAZARD_DEGREE = XG_HAZARD_DEGREE
+# Those with a latent function for each class.
+MULTI_CLASS = frozenset(key for key, i in KINDS.items() if xg_site_is_multi_class(i))
+
+
+cdef class Site:
+    """A likelihood's bound: the site function of its points. A value: it can be pickled and kept, and never changes.
+
+    Parameters
+    ----------
+    likelihood, bound : str, a key of ``KINDS``
+    n_latents : int, latent functions: 1, or of the keys in ``MULTI_CLASS`` the number of classes, at least 2
+    parameter : float, delta of additive-noise bounds: the probability that a label is not that of the largest latent
+        value
+    learned : bool, whether a fit looks for the best parameter
+    table : (rows + 2, HAZARD_DEGREE + 5) float64, of exact softmax, see softmax.h; not copied
+    record : what the registry of likelihoods knows of the bound
+
+    Attributes
+    ----------
+    key : str
+        Of this very site: another one's differs, that of a copy or of an unpickled one does not. Sites of rows that
+        were made by it can be told by it.
+
+    Raises
+    ------
+    ValueError
+        For names that are not in ``KINDS``, another number of latent functions than the likelihood has, or a table
+        of another shape.
+    """
+
+    def __cinit__(self, likelihood, bound, Py_ssize_t n_latents=1, double parameter=0.01, bint learned=False,
+                  table=None, record=None):
+        key = likelihood, bound
+        if key not in KINDS:
+            raise ValueError(f"(likelihood, bound) must be one of {list(KINDS)}; got {key}.")
+        if n_latents < 1 or (n_latents > 1) != (key in MULTI_CLASS):
+            allowed = "the number of classes, at least 2" if key in MULTI_CLASS else "1"
+            raise ValueError(f"n_latents of the site {key} must be {allowed}; got {n_latents}.")
+        values = np.zeros((2, XG_HAZARD_COLUMNS)) if table is None else table
+        if np.ndim(values) != 2 or len(values) < (2 if table is None else 4) or values.shape[1] != XG_HAZARD_COLUMNS:
+            raise ValueError(f"table must be (rows + 2, {XG_HAZARD_COLUMNS}) with at least two rows; "
+                             f"got {np.shape(values)}.")
+        self.likelihood, self.bound, self.kind = likelihood, bound, KINDS[key]
+        self.n_latents, self.parameter, self.learned, self.record = n_latents, parameter, learned, record
+        self._table = values
+        self._hazards.rows, self._hazards.values = self._table.shape[0] - 2, &self._table[0, 0]
+        self.key = uuid4().hex
+
+    def with_parameter(self, double delta):
+        """The same site with another parameter, and a key of its own."""
+        return Site(self.likelihood, self.bound, self.n_latents, delta, self.learned, self._given_table(), self.record)
+
+    def _given_table(self):
+        return np.asarray(self._table) if self._hazards.rows else None
+
+    def __reduce__(self):
+        arguments = (self.likelihood, self.bound, self.n_latents, self.parameter, self.learned,
+                     self._given_table(), self.record)
+        return _site_of_key, (self.key, *arguments)
+
+
+def _site_of_key(str key, *arguments):
+    # The site that was pickled.
+    cdef Site site = Site(*arguments)
+    site.key = key
+    return site
+
+
+cdef int evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
+                  const double* y, const double* weight, double* scratch, double* ell, double* precision,
+                  double* linear) except -1 nogil:
+    # Sites of n points; latent function c has its mean, variance, precision and linear term at [c * stride]. weight may
+    # be NULL.
+    cdef Py_ssize_t c
+    cdef int status
+    if site.n_latents == 1:
+        status = xg_sites(site.kind, n, mean, variance, y, log1p(-site.parameter), log(site.parameter), ell, precision,
+                          linear)
+    else:
+        status = xg_multiclass_sites(site.kind, site.n_latents, n, stride, mean, variance, y, site.parameter,
+                                     &site._hazards, scratch, ell, precision, linear)
+    if status:
+        with gil:
+            raise ValueError(f"Site {site.kind} of {site.n_latents} latent functions is not one of "
+                             f"{KINDS}, or is without its table.")
+    if weight:
+        xg_scale(n, weight, ell)
+        for c in range(site.n_latents):
+            xg_scale(n, weight, precision + c * stride)
+            xg_scale(n, weight, linear + c * stride)
+    return 0
+
+
+def sites(Site site, mean, variance, const double[::1] y, const double[::1] weight, double[::1] ell, precision, linear):
+    """Site function of n points: ell (n,), precision and linear term (n,) or (C, n); weight may be
+    empty. Returns the sum of ell, added up in the order of the points, as the functions of blocks do."""
+    cdef Py_ssize_t n = y.shape[0]
+    cdef const double[:, ::1] means = np.reshape(mean, (site.n_latents, n))
+    cdef const double[:, ::1] variances = np.reshape(variance, (site.n_latents, n))
+    cdef double[:, ::1] precisions = precision.reshape(site.n_latents, n)
+    cdef double[:, ::1] linears = linear.reshape(site.n_latents, n)
+    cdef double[::1] scratch = np.empty(xg_multiclass_scratch(site.n_latents))
+    cdef double total = 0.0
+    cdef Py_ssize_t i
+    if n:
+        with nogil:
+            evaluate(site, n, n, &means[0, 0], &variances[0, 0], &y[0], entry(weight, 0), &scratch[0], &ell[0],
+                     &precisions[0, 0], &linears[0, 0])
+            for i in range(n):
+                total += ell[i]
+    return total
+
+
+def softmax_scores(Site site, const double[:, ::1] mean, const double[:, ::1] variance, const double[::1] y):
+    """log E[softmax_y(f)] (n,) of exact softmax, and its derivatives by means and variances (C, n)."""
+    cdef Py_ssize_t classes = mean.shape[0], n = mean.shape[1]
+    values, d_mean, d_variance = np.empty(n), np.empty((classes, n)), np.empty((classes, n))
+    cdef double[::1] out = values, scratch = np.empty(xg_multiclass_scratch(classes))
+    cdef double[:, ::1] by_mean = d_mean, by_variance = d_variance
+    if n:
+        with nogil:
+            xg_softmax_scores(classes, n, &mean[0, 0], &variance[0, 0], &y[0], &site._hazards, &scratch[0], &out[0],
+                              &by_mean[0, 0], &by_variance[0, 0])
+    return values, d_mean, d_variance
+
+
+def softmax_pull_back(Site site, const double[:, ::1] mean, const double[:, ::1] variance,
+                      const double[:, ::1] by_precision, const double[:, ::1] by_linear):
+    """Derivatives by means and variances (C, n) from those by the precisions and linear terms of exact softmax."""
+    cdef Py_ssize_t classes = mean.shape[0], n = mean.shape[1]
+    d_mean, d_variance = np.empty((classes, n)), np.empty((classes, n))
+    cdef double[::1] scratch = np.empty(xg_multiclass_scratch(classes))
+    cdef double[:, ::1] by_mean = d_mean, by_variance = d_variance
+    if n:
+        with nogil:
+            xg_softmax_pull_back(classes, n, &mean[0, 0], &variance[0, 0], &by_precision[0, 0], &by_linear[0, 0],
+                                 &site._hazards, &scratch[0], &by_mean[0, 0], &by_variance[0, 0])
+    return d_mean, d_variance

@@ -1,0 +1,45 @@
+from typing import Any
+
+import numpy as np
+
+KINDS: dict[tuple[str, str], int]
+HAZARD_DEGREE: int
+MULTI_CLASS: frozenset[tuple[str, str]]
+
+class Site:
+    likelihood: str
+    bound: str
+    kind: int
+    n_latents: int
+    parameter: float
+    learned: bool
+    record: Any
+    key: str
+    def __init__(
+        self,
+        likelihood: str,
+        bound: str,
+        n_latents: int = 1,
+        parameter: float = 0.01,
+        learned: bool = False,
+        table: np.ndarray | None = None,
+        record: Any = None,
+    ) -> None: ...
+    def with_parameter(self, delta: float) -> Site: ...
+
+def sites(
+    site: Site,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray,
+    ell: np.ndarray,
+    precision: np.ndarray,
+    linear: np.ndarray,
+) -> float: ...
+def softmax_scores(
+    site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+def softmax_pull_back(
+    site: Site, mean: np.ndarray, variance: np.ndarray, by_precision: np.ndarray, by_linear: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]: ...

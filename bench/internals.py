@@ -17,7 +17,7 @@ from xgpc import _engine, _local
 from xgpc._svi import NaturalGradient
 from xgpc.approximations.base import Training
 from xgpc.approximations.local_rows import Conditional, PullBack, in_order, local_rows, pulled_back
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from xgpc.inference import ascent as ascents
 from xgpc.inference.ascent import coordinate_ascent, natural_step, update
 from xgpc.inference.history import History
@@ -35,9 +35,9 @@ from xgpc.rows.neighbours import Neighbours
 from xgpc.rows.source import CACHE_BYTES, ArraySource
 
 
-def prior_of(kernel, Z):
+def prior_of(kernel, Z, precision="double"):
     """The prior of a scikit-learn kernel and inducing points (m, d)."""
-    return SparsePrior.build(KernelSpec(kernel, Z.shape[1]), np.asarray(Z, dtype=np.float64))
+    return SparsePrior.build(KernelSpec(kernel, Z.shape[1]), np.asarray(Z, dtype=np.float64), PRECISIONS[precision])
 
 
 def site_of(likelihood, bound, n_classes=2, coupled=True):

@@ -2,9 +2,9 @@
 
 Against its own BLAS calls, on synthetic data. Goals: mini-batch steps at most 2 x their BLAS and LAPACK calls; a
 full-batch pass at most 1.6 x its ideal time, (2 n m d + 3 n m^2) flops at the rate of a single-threaded dgemm, with C
-classes that share a kernel (2 n m d + n m^2 + 2 C n m^2); two threads at least 1.8 x one; memory beyond the inputs
-independent of n but for vectors of length n, C of them with C classes, unless the whitened rows are cached. Ratios
-are medians of calls made in turn.
+classes that share a kernel (2 n m d + n m^2 + 2 C n m^2), in mixed precision, too, at that rate; two threads at least
+1.8 x one; memory beyond the inputs independent of n but for vectors of length n, C of them with C classes, unless the
+whitened rows are cached. Ratios are medians of calls made in turn.
 """
 
 import statistics
@@ -32,11 +32,11 @@ CLASS_SITES = [("softmax", "exact"), ("softmax", "additive-noise"), ("multinomia
                ("logistic-softmax", "polya-gamma")]  # fmt: skip
 
 
-def problem(n, m, d=D, dtype=np.float64):
+def problem(n, m, d=D, dtype=np.float64, precision="double"):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(dtype)
     y = np.where(X[:, 0] + 0.5 * rng.normal(size=n) > 0, 1.0, -1.0)
-    return X, y, prior_of(ConstantKernel(4.0) * RBF(np.full(d, np.sqrt(d))), X[:m])
+    return X, y, prior_of(ConstantKernel(4.0) * RBF(np.full(d, np.sqrt(d))), X[:m], precision)
 
 
 def calls_of_steps(steps, s, m, d):
@@ -75,9 +75,9 @@ def mini_batches(repeats, steps=200, s=100, m=100):
     }
 
 
-def full_pass(repeats, m, n=20_480):
+def full_pass(repeats, m, precision="double", n=20_480):
     """A pass without the cache, and with it filled, against the ideal time of a pass without it."""
-    X, y, prior = problem(n, m)
+    X, y, prior = problem(n, m, precision=precision)
     site = site_of("logit", "exact")
     gemm, gemm_flops = gemm_call()
     with open_passes(X, y, cached=False) as plain, open_passes(X, y) as cached:
@@ -93,9 +93,9 @@ def full_pass(repeats, m, n=20_480):
     }
 
 
-def class_pass(repeats, likelihood, bound, classes, m, n=20_480):
+def class_pass(repeats, likelihood, bound, classes, m, precision="double", n=20_480):
     """A pass of several classes that share a kernel, without the cache, against its ideal time."""
-    X, _, prior = problem(n, m)
+    X, _, prior = problem(n, m, precision=precision)
     y = np.random.default_rng(1).integers(classes, size=n).astype(float)
     gemm, gemm_flops = gemm_call()
     with open_passes(X, y, cached=False, classes=classes) as passes:
@@ -159,6 +159,8 @@ def parts(options):
         for classes, m in ((3, 100), (10, 100), (10, 256)):
             name = f"pass, {likelihood} {bound}, {classes} classes, m = {m}"
             timed[name] = partial(class_pass, likelihood=likelihood, bound=bound, classes=classes, m=m)
+    mixed = {name: partial(measure, precision="mixed") for name, measure in timed.items() if name.startswith("pass")}
+    timed |= {f"{name}, mixed precision": measure for name, measure in mixed.items()}
     timed |= {f"two threads, m = {m}": partial(two_threads, m=m) for m in (100, 512)}
     for name, measure in timed.items():
         yield Part(name, partial(rounds_of, measure, options))

@@ -2,12 +2,14 @@
 
 Whole fits and predictions of synthetic float32 rows by two threads, kernel and inducing points given. The ideal of a
 pass is (2 n m d + 3 n m^2) flops, of a prediction (2 n m d + 2 n m^2), at twice the rate of a dgemm of 1024 x 1024 by
-one thread. "Its BLAS calls" are those of a pass alone, made by one thread on tiles of a block's size, against the
-same flops at one thread's rate: no code around them can be nearer to the ideal. A row's prediction is timed with 64
-inducing points and 30 features. Ratios are medians of calls made in turn.
+one thread; with ``precision="mixed"``, too, at that rate of double precision. "Its BLAS calls" are those of a pass
+alone, made by one thread on tiles of a block's size, against the same flops at one thread's rate: no code around them
+can be nearer to the ideal. A row's prediction is timed with 64 inducing points and 30 features. Ratios are medians of
+calls made in turn.
 """
 
 import statistics
+from functools import partial
 
 import numpy as np
 from internals import single_threaded_blas
@@ -36,7 +38,7 @@ def flops(n, m, products):
     return 2.0 * n * m * D + products * n * m**2
 
 
-def fits_and_predictions(n, m, repeats):
+def fits_and_predictions(n, m, repeats, precision):
     """Fits of one and of three iterations, and predictions, against an ideal pass and an ideal prediction."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, D)).astype(np.float32)
@@ -46,7 +48,7 @@ def fits_and_predictions(n, m, repeats):
     def model(iterations):
         return GPClassifier(
             kernel, optimizer=None, n_inducing=m, inducing_points=X[:m].astype(float), n_neighbors=0,
-            max_iter=iterations, tol=0.0, n_jobs=2,
+            max_iter=iterations, tol=0.0, precision=precision, n_jobs=2,
         )  # fmt: skip
 
     def gemm():
@@ -99,7 +101,9 @@ def one_row(repeats):
 
 def parts(options):
     for m in options.inducing:
-        yield Part(f"m = {m}", lambda m=m: fits_and_predictions(options.rows * 100 // max(100, m), m, options.repeats))
+        n = options.rows * 100 // max(100, m)
+        for name, precision in ((f"m = {m}", "double"), (f"m = {m}, mixed precision", "mixed")):
+            yield Part(name, partial(fits_and_predictions, n, m, options.repeats, precision))
         yield Part(f"m = {m}, its BLAS calls", lambda m=m: blas_calls(m, options.repeats))
     yield Part("one row", lambda: one_row(options.repeats))
 

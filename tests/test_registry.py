@@ -29,6 +29,7 @@ from xgpc.likelihoods import (
     resolve,
 )
 from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
+from xgpc.rows.executor import on_threads
 
 RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.bounds.values()]
 COUPLED = [record for record in RECORDS if record.curvature is not None]
@@ -305,6 +306,8 @@ def test_log_probabilities_are_made_in_parts(record, monkeypatch):
     again = replace(record, predictive=predictive).log_probabilities(m, v, 0.1)
     assert_allclose(again, value, rtol=1e-12)
     assert sizes == [5, 5, 2]
+    for n_jobs in (1, 2, 3):
+        assert np.array_equal(record.log_probabilities(m, v, 0.1, on_threads(n_jobs)), again)
 
 
 # Curvatures.

@@ -26,6 +26,7 @@ from .reading import Columns, columns_names, names_of_source, numbered, rows_to_
 from .rows.batches import read_ahead, reading
 from .rows.blas import single_threaded_blas
 from .rows.encoding import Encoding
+from .rows.executor import on_threads
 from .rows.source import dense, in_dense_parts
 from .validation import checked_rows, class_numbers, refuse_not_in_memory, site_labels
 
@@ -171,7 +172,7 @@ class PosteriorClassifier(LatentClassifier):
     def _log_probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         likelihood, bound = self._resolved
         delta = getattr(self, "label_noise_", None)
-        return LIKELIHOODS[likelihood].log_probabilities(bound, mean.T, variance.T, delta)
+        return LIKELIHOODS[likelihood].log_probabilities(bound, mean.T, variance.T, delta, on_threads(self.n_jobs))
 
     def predict_latent(
         self, X: ArrayLike, return_cov: bool = False, corrected: bool = False

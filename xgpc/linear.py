@@ -30,7 +30,7 @@ from .parameters import check_allowed, is_name, is_number
 from .ranges import check_latent, largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
-from .rows.executor import Executor
+from .rows.executor import Executor, on_threads
 from .rows.source import NONE, ArraySource
 from .status import Status
 from .validation import checked_rows, training_data
@@ -278,7 +278,7 @@ class BayesianLinearClassifier(LatentClassifier):
         """Log probabilities (n, 2) of the classes; finite and accurate where the probabilities underflow."""
         mean, variance = self.predict_latent(X)
         name, bound = self._resolved
-        return LIKELIHOODS[name].log_probabilities(bound, mean, variance, None)
+        return LIKELIHOODS[name].log_probabilities(bound, mean, variance, None, on_threads(self.n_jobs))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

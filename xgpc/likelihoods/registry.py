@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -29,6 +29,8 @@ LINK_ROWS = 8192
 Key = tuple[str, str]
 # (mean, variance) and, with label noise, delta -> (n, classes) predictive log probabilities
 Predictive = Callable[..., np.ndarray]
+# As map: a function and its arguments -> an iterable of its values
+Each = Callable[[Callable[[slice], None], Sequence[slice]], Iterable[None]]
 # (y, weight, sites) -> function of values (C, rows) that makes products (C, rows)
 Curvature = Callable[[np.ndarray, np.ndarray, RowSites], Callable[[np.ndarray], np.ndarray]]
 
@@ -139,13 +141,21 @@ class LikelihoodBound:
             record=self,
         )
 
-    def log_probabilities(self, mean: np.ndarray, variance: np.ndarray, delta: float | None) -> np.ndarray:
-        """Predictive log probabilities (n, classes) for latent values N(mean, variance), (n,) or (n, C)."""
+    def log_probabilities(
+        self, mean: np.ndarray, variance: np.ndarray, delta: float | None, each: Each = map
+    ) -> np.ndarray:
+        """Predictive log probabilities (n, classes) for latent values N(mean, variance), (n,) or (n, C).
+
+        ``each`` applies a function to parts of the rows, as ``map`` does; it may do so on threads.
+        """
         link = partial(self.predictive, delta=delta) if self.has_label_noise else self.predictive
         value = np.empty((len(mean), mean.shape[1] if self.is_multi_class else 2))
-        for first in range(0, len(mean), LINK_ROWS):
-            part = slice(first, first + LINK_ROWS)
+
+        def fill(part: slice) -> None:
             value[part] = link(mean[part], variance[part])
+
+        for _ in each(fill, [slice(first, first + LINK_ROWS) for first in range(0, len(mean), LINK_ROWS)]):
+            pass
         return value
 
     def log_probabilities_given(self, latent: np.ndarray, delta: float | None) -> np.ndarray:
@@ -186,9 +196,11 @@ class Likelihood:
         """The compiled site function of a bound; see ``LikelihoodBound.site``."""
         return self.bounds[bound].site(n_classes, label_noise, first_noise)
 
-    def log_probabilities(self, bound: str, mean: np.ndarray, variance: np.ndarray, delta: float | None) -> np.ndarray:
+    def log_probabilities(
+        self, bound: str, mean: np.ndarray, variance: np.ndarray, delta: float | None, each: Each = map
+    ) -> np.ndarray:
         """Predictive log probabilities; see ``LikelihoodBound.log_probabilities``."""
-        return self.bounds[bound].log_probabilities(mean, variance, delta)
+        return self.bounds[bound].log_probabilities(mean, variance, delta, each)
 
 
 # Of each likelihood the best bound first: the exact ones are closer to the posterior and need fewer iterations than

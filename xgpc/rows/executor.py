@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from types import TracebackType
@@ -49,6 +49,7 @@ class State(Protocol):
     def cost(self) -> Cost: ...
 
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Function = Callable[[Block, Any], Result]
 
@@ -127,6 +128,22 @@ def workspace(rows: int, n_inducing: int, n_features: int, n_latents: int = 1) -
 def is_small(source: RowSource, state: State) -> bool:
     """Whether a pass is not worth another thread."""
     return source.n_rows * state.cost.work < MIN_PARALLEL_WORK
+
+
+def on_threads(n_jobs: int | None) -> Callable[[Callable[[Item], Result], Sequence[Item]], Iterable[Result]]:
+    """As ``map``, on so many threads, in which BLAS has one; ``n_jobs`` as for ``Threads``. One item needs neither."""
+
+    def each(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:
+        if len(items) < 2:
+            return map(function, items)
+        n_threads = min(len(items), effective_n_jobs(n_jobs))
+        with single_threaded_blas():
+            if n_threads == 1:
+                return list(map(function, items))
+            with ThreadPoolExecutor(n_threads, thread_name_prefix="xgpc") as pool:
+                return list(pool.map(function, items))
+
+    return each
 
 
 class Threads(Executor):

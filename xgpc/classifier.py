@@ -130,10 +130,10 @@ class GPClassifier(FittedInSteps):
     precision : {"double", "mixed"}, default="double"
         "mixed" keeps whitened rows in single precision, and so are their products with the posterior's factors and the
         sums of outer products of a few hundred rows; all else is double. Kept rows take half the memory; an iteration
-        takes half the time or less, learning two thirds to all of it. Latent values have an error relative to the
-        kernel's standard deviation: on 16 data sets probabilities moved by 1e-5 at most with variances of some
-        hundreds, by 2e-4 at 4000 and by .015 at 1e5. Full processes, steps on mini-batches and sites with neighbours
-        are always double.
+        takes half the time or less, learning half to all of it. Latent values have an error relative to the kernel's
+        standard deviation: on 17 data sets probabilities moved by some 1e-5 at most with variances of some hundreds, by
+        1e-4 at 4000 and by .01 at 1e5. Full processes, steps on mini-batches and sites with neighbours are always
+        double.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights. "balanced": n / (C n_c) by numbers of rows, whatever their weights, as in SVC.
     categorical_features : "from_dtype", None, or list, default="from_dtype"

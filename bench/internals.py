@@ -132,7 +132,7 @@ def previous_steps(wanted=True):
 def swept(executor, local, sites):
     """What a sweep makes of sites."""
     found = conditioned(executor, local.neighbourhoods(sites))
-    return cavities(local, sites, found.neighbours, found.q()).sites()
+    return cavities(executor, local, sites, found.neighbours, found.q()).sites()
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class Problem:
     @property
     def cavity(self):
         found = self.conditioned
-        return cavities(self.local, self.sites, found.neighbours, found.q())
+        return cavities(self.executor, self.local, self.sites, found.neighbours, found.q())
 
     @property
     def local(self):

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ..rows.block import Block
-from ..rows.executor import Cost, Executor, Threads
+from ..rows.executor import Cost, Executor, Threads, parts_of
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource
 from .base import Value, cholesky_and_inverse
@@ -76,8 +76,15 @@ def site_terms(found: Conditional, sites: Sites) -> Sites:
     return share * precision, share * (linear - precision * found.mean)
 
 
-def moments(found: Conditional, q: Coefficients) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (C, r) of b.z."""
+def moments(executor: Executor, found: Conditional, q: Coefficients) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances (C, r) of b.z; O(C r m^2)."""
+    parts = executor.each(lambda rows: block_moments(found.part(rows), q), parts_of(found.mean.shape[1]))
+    means, variances = zip(*parts, strict=True)
+    return np.concatenate(means, axis=1), np.concatenate(variances, axis=1)
+
+
+def block_moments(found: Conditional, q: Coefficients) -> tuple[np.ndarray, np.ndarray]:
+    """``moments`` of few rows."""
     mean = np.einsum("crm,cm->cr", found.b, q.w)
     return mean, np.einsum("crm,crm->cr", found.b @ q.V, found.b)
 
@@ -97,8 +104,8 @@ class Predictions:
 
 def predict(block: Block, state: Predictions) -> tuple[np.ndarray, np.ndarray]:
     """Of a block: means and variances (C, r)."""
-    (found,) = conditionals(block, state.at)
-    mean, variance = moments(found, state.q)
+    (found,) = conditionals(block.rows, state.at)
+    mean, variance = block_moments(found, state.q)
     return found.mean + mean, found.variance + variance
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +10,8 @@ import numpy as np
 from .. import _local
 from .._kernels import FAMILIES, InducingKernel
 from ..rows.block import Block
-from ..rows.executor import Cost, Executor
+from ..rows.executor import Cost, Executor, parts_of
+from ..rows.memory import empty
 from ..rows.source import ArraySource, RowSource
 from .sparse import SparsePrior
 
@@ -117,13 +117,15 @@ class Conditional:
     mean: np.ndarray
 
     @classmethod
-    def joined(cls, parts: Iterable[Conditional]) -> Conditional:
-        """Of all rows, from parts of them in order."""
-        by_name = zip(*((part.b, part.variance, part.mean) for part in parts), strict=True)
-        return cls(*(np.concatenate(values, axis=1) for values in by_name))
+    def empty(cls, n_latents: int, n_rows: int, n_inducing: int) -> Conditional:
+        return cls(empty((n_latents, n_rows, n_inducing)), *np.empty((2, n_latents, n_rows)))
 
     def part(self, rows: slice) -> Conditional:
         return Conditional(self.b[:, rows], self.variance[:, rows], self.mean[:, rows])
+
+    def write(self, rows: slice, part: Conditional) -> None:
+        """That of some rows, from elsewhere."""
+        self.b[:, rows], self.variance[:, rows], self.mean[:, rows] = part.b, part.variance, part.mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,22 +165,37 @@ class Neighbourhoods:
     def compiled(self) -> _local.Support:
         return _local.Support(self.core, self.support.x, self.support.a, self.support.residual, *self.sites)
 
+    def empty(self, n_rows: int) -> Conditional:
+        """For so many rows, to be written."""
+        return Conditional.empty(self.n_latents, n_rows, self.support.a.shape[1])
+
     def source(self) -> ArraySource:
         """The rows, as blocks to work on."""
         return ArraySource(self.rows.a, cache_bytes=0)
 
-    def arguments(self, block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-        """Rows of a block as the compiled functions take them."""
-        here, rows = block.rows, self.rows.part(block.rows)
+    def arguments(self, here: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+        """Some of the rows as the compiled functions take them."""
+        rows = self.rows.part(here)
         n_earlier = None if self.n_earlier is None else np.ascontiguousarray(self.n_earlier[here])
         return rows.x, rows.a, rows.residual, np.ascontiguousarray(self.index[here]), n_earlier
 
 
-def conditionals(block: Block, at: Neighbourhoods) -> list[Conditional]:
-    """Of a block, by each set of neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row."""
-    C, n, m = at.n_latents, len(block), at.support.a.shape[1]
-    found = [Conditional(np.empty((C, n, m)), *np.empty((2, C, n))) for _ in range(at.n_sets)]
-    at.compiled.condition(*at.arguments(block), [(part.b, part.variance, part.mean) for part in found])
+def conditionals(rows: slice, at: Neighbourhoods) -> list[Conditional]:
+    """Of few rows, by each set of neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row."""
+    found = [at.empty(rows.stop - rows.start) for _ in range(at.n_sets)]
+    at.compiled.condition(*at.arguments(rows), [(part.b, part.variance, part.mean) for part in found])
+    return found
+
+
+def all_conditionals(executor: Executor, at: Neighbourhoods) -> list[Conditional]:
+    """Of all rows; 8 C n m bytes for each set of neighbours."""
+    found = [at.empty(len(at.index)) for _ in range(at.n_sets)]
+
+    def fill(rows: slice) -> None:
+        for whole, part in zip(found, conditionals(rows, at), strict=True):
+            whole.write(rows, part)
+
+    executor.each(fill, parts_of(len(at.index)))
     return found
 
 
@@ -188,11 +205,6 @@ class PullBack:
 
     at: Neighbourhoods
     given: list[Conditional]
-
-    @property
-    def cost(self) -> Cost:
-        work, _ = self.at.cost
-        return Cost(3.0 * work, self.at.index.shape[1])
 
 
 # What the compiled gradient has for each row and latent function; see xg_local_pulled in src/xgpc/local.h.
@@ -215,25 +227,23 @@ class PulledBack:
     pairs: list[np.ndarray]
 
 
-def pull_back(block: Block, state: PullBack) -> PulledBack:
-    """Of a block."""
-    at, n = state.at, len(block)
-    C, k, m = at.n_latents, at.index.shape[1], at.support.a.shape[1]
-    widths = {"gamma": k, "chi": k, "b": m, "u": m, "d_precision": k, "d_linear": k}
-    sets = [{name: np.empty((C, n, width)) for name, width in widths.items()} for _ in state.given]
-    here = (part.part(block.rows) for part in state.given)
-    given = [tuple(map(np.ascontiguousarray, (part.b, part.variance, part.mean))) for part in here]
-    d_a = np.empty((n, m))
-    outputs = [tuple(found[name] for name in _local.OUTPUTS) for found in sets]
-    return PulledBack(sets, d_a, list(at.compiled.pull_back(*at.arguments(block), given, outputs, d_a)))
-
-
 def pulled_back(executor: Executor, state: PullBack) -> PulledBack:
     """Of all rows; some three times what ``conditionals`` take."""
-    parts = list(executor.map(pull_back, state.at.source(), state))
-    sets = [
-        {name: np.concatenate([part.sets[number][name] for part in parts], axis=1) for name in _local.OUTPUTS}
-        for number in range(len(state.given))
-    ]
-    pairs: list[np.ndarray] = [np.sum(sums, axis=0) for sums in zip(*(part.pairs for part in parts), strict=True)]
-    return PulledBack(sets, np.concatenate([part.d_a for part in parts]), pairs)
+    at, (n, k) = state.at, state.at.index.shape
+    C, m = at.n_latents, at.support.a.shape[1]
+    widths = {"gamma": k, "chi": k, "b": m, "u": m, "d_precision": k, "d_linear": k}
+    sets = [{name: empty((C, n, widths[name])) for name in _local.OUTPUTS} for _ in state.given]
+    d_a = empty((n, m))
+
+    def fill(rows: slice) -> tuple[np.ndarray, ...]:
+        here = (part.part(rows) for part in state.given)
+        given = [tuple(map(np.ascontiguousarray, (part.b, part.variance, part.mean))) for part in here]
+        outputs = [tuple(np.empty((C, rows.stop - rows.start, widths[name])) for name in _local.OUTPUTS) for _ in sets]
+        sums = at.compiled.pull_back(*at.arguments(rows), given, outputs, d_a[rows])
+        for whole, parts in zip(sets, outputs, strict=True):
+            for name, part in zip(_local.OUTPUTS, parts, strict=True):
+                whole[name][:, rows] = part
+        return sums
+
+    pairs: list[np.ndarray] = [np.sum(sums, axis=0) for sums in zip(*executor.each(fill, parts_of(n)), strict=True)]
+    return PulledBack(sets, d_a, pairs)

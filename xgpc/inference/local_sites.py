@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +12,7 @@ from .._kernels import InducingKernel
 from ..approximations.local import Coefficients, moments, site_terms
 from ..approximations.local_gradient import by_terms
 from ..approximations.local_rows import Conditional, LocalRows, Neighbourhoods, Sites, conditionals
-from ..rows.block import Block
-from ..rows.executor import Executor
+from ..rows.executor import Executor, parts_of
 from ..rows.source import RowSource, labels_and_weights
 from .links import Link
 
@@ -88,29 +88,28 @@ class Conditioned:
         return Coefficients.of(*self.natural)
 
 
-def conditioned_block(block: Block, at: Neighbourhoods) -> Conditioned:
-    """Of a block. By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds
-    s b b^T and g b to the natural parameters, with s and g its ``site_terms``."""
-    neighbours, earlier = conditionals(block, at)
-    precision, linear = (np.ascontiguousarray(part[:, block.rows]) for part in at.sites)
-    s, g = site_terms(earlier, (precision, linear))
-    P = np.stack([(b * of_class[:, None]).T @ b for b, of_class in zip(earlier.b, s, strict=True)])
-    return Conditioned(neighbours, earlier, (P, np.einsum("crm,cr->cm", earlier.b, g)))
-
-
 def conditioned(executor: Executor, at: Neighbourhoods, with_earlier: bool = False) -> Conditioned:
     """Of all rows; O(n (k^2 (m + d) + C (k^3 + m^2))).
 
-    ``with_earlier``: keep what earlier neighbours say, too, which gradients need and which takes 8 C n m bytes.
+    By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds s b b^T and g b to
+    the natural parameters, with s and g its ``site_terms``. ``with_earlier``: keep what earlier neighbours say, too,
+    which gradients need and which takes 8 C n m bytes.
     """
-    neighbours, earlier, natural = [], [], []
-    for part in executor.map(conditioned_block, at.source(), at):
-        neighbours.append(part.neighbours)
-        natural.append(part.natural)
-        if with_earlier and part.earlier is not None:
-            earlier.append(part.earlier)
-    P, h = (sum(parts) for parts in zip(*natural, strict=True))
-    return Conditioned(Conditional.joined(neighbours), Conditional.joined(earlier) if earlier else None, (P, h))
+    n = len(at.index)
+    neighbours, earlier = at.empty(n), at.empty(n) if with_earlier else None
+
+    def fill(rows: slice) -> Sites:
+        found, before = conditionals(rows, at)
+        neighbours.write(rows, found)
+        if earlier is not None:
+            earlier.write(rows, before)
+        precision, linear = (part[:, rows] for part in at.sites)
+        s, g = site_terms(before, (precision, linear))
+        b = before.b
+        return np.swapaxes(b * s[..., None], 1, 2) @ b, np.einsum("crm,cr->cm", b, g)
+
+    P, h = zip(*executor.each(fill, parts_of(n)), strict=True)
+    return Conditioned(neighbours, earlier, (np.sum(P, axis=0), np.sum(h, axis=0)))
 
 
 @dataclass(frozen=True)
@@ -128,6 +127,7 @@ class Cavity:
     y, weight : (n,)
     own : (C, n) arrays, what of the rows' own sites counts where they are made anew
     link : Link
+    executor : Executor, which makes sites
     """
 
     neighbours: Conditional
@@ -138,6 +138,7 @@ class Cavity:
     weight: np.ndarray
     own: Sites
     link: Link
+    executor: Executor
 
     @property
     def left(self) -> np.ndarray:
@@ -158,16 +159,27 @@ class Cavity:
         share = 1.0 / (1.0 + variance * self.own[0])
         return (mean + variance * self.own[1]) * share, variance * share, share
 
+    def _by_rows(self, function: Callable[..., Sites], *arrays: np.ndarray) -> Sites:
+        """A function of (C, n) and (n,) arrays, on parts of the rows."""
+        parts = self.executor.each(
+            lambda rows: function(*(array[..., rows] for array in arrays)), parts_of(len(self.y))
+        )
+        first, second = zip(*parts, strict=True)
+        return np.concatenate(first, axis=1), np.concatenate(second, axis=1)
+
+    def _link_pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, *by_sites: np.ndarray) -> Sites:
+        return self.link.pull_back(mean, variance, y, (by_sites[0], by_sites[1]))
+
     def sites(self) -> Sites:
         mean, variance, _ = self._moments()
-        precision, linear = self.link.sites(mean, variance, self.y)
+        precision, linear = self._by_rows(self.link.sites, mean, variance, self.y)
         return self.weight * precision, self.weight * linear
 
     def pull_back(self, by_sites: Sites) -> ByCavity:
         """Gradient by what the cavity is made of from one by its sites; those that made it are constants."""
         of_one = self.weight * by_sites[0], self.weight * by_sites[1]
         mean, variance, share = self._moments()
-        d_mean, d_variance = self.link.pull_back(mean, variance, self.y, of_one)
+        d_mean, d_variance = self._by_rows(self._link_pull_back, mean, variance, self.y, *of_one)
         precision, linear = self.own
         d_variance = share**2 * (d_variance + d_mean * (linear - self.mean * precision))
         d_mean = share * d_mean
@@ -190,12 +202,12 @@ class ByCavity:
     mean: np.ndarray
 
 
-def cavities(local: Local, sites: Sites, found: Conditional, q: Coefficients) -> Cavity:
+def cavities(executor: Executor, local: Local, sites: Sites, found: Conditional, q: Coefficients) -> Cavity:
     """Of all rows, from what all neighbours say of them; O(C n m^2)."""
     y, weight = labels_and_weights(local.source)
     share = local.link.own_share(weight)
     own = share * sites[0], share * sites[1]
-    return Cavity(found, site_terms(found, sites), *moments(found, q), y, weight, own, local.link)
+    return Cavity(found, site_terms(found, sites), *moments(executor, found, q), y, weight, own, local.link, executor)
 
 
 def start_sites(source: RowSource, link: Link) -> Sites:
@@ -269,7 +281,7 @@ def converged_sites(
         sites = point[0], point[1]
         found = conditioned(executor, local.neighbourhoods(sites))
         q = found.q()
-        step = np.stack(cavities(local, sites, found.neighbours, q).sites()) - point
+        step = np.stack(cavities(executor, local, sites, found.neighbours, q).sites()) - point
         change = 2.0 * float(np.mean(np.abs(step)))
         if nearest is None or change < least:
             least, nearest = change, (sites, q)

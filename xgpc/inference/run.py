@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..rows.deadline import Deadline
-from ..rows.executor import Executor, Function, Result, State
+from ..rows.executor import Executor, Function, Item, Result, State
 from ..rows.source import RowSource
 from ..status import Status
 from .history import History
@@ -92,6 +92,11 @@ class Watched(Executor):
     def __init__(self, executor: Executor, after_pass: Callable[[], None]):
         self.n_threads = executor.n_threads
         self._executor, self._after_pass = executor, after_pass
+
+    def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        found = self._executor.each(function, items)
+        self._after_pass()
+        return found
 
     def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         yield from self._executor.map(function, source, state)

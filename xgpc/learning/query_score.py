@@ -14,7 +14,7 @@ from ..approximations.local_rows import (
     Neighbourhoods,
     PullBack,
     Sites,
-    conditionals,
+    all_conditionals,
     local_rows,
     pulled_back,
 )
@@ -101,11 +101,11 @@ class QueryScore:
         among = local.neighbourhoods(self.sites)
         found = conditioned(self.executor, among, with_earlier=True)
         q = found.q()
-        cavity = cavities(local, self.sites, found.neighbours, q)
+        cavity = cavities(self.executor, local, self.sites, found.neighbours, q)
         query_rows = local_rows(self.executor, prior, self.queries)
         at = Neighbourhoods(prior.core, rows, cavity.sites(), query_rows, self.query_index)
-        answer = Conditional.joined(part for (part,) in self.executor.map(conditionals, at.source(), at))
-        b_mean, b_variance = moments(answer, q)
+        (answer,) = all_conditionals(self.executor, at)
+        b_mean, b_variance = moments(self.executor, answer, q)
         mean, variance = answer.mean + b_mean, answer.variance + b_variance
         y, weight = self.labels
         values, (d_mean, d_variance) = self.link.scores(mean, scale * variance, y)
@@ -170,26 +170,28 @@ class Evaluated:
     def gradient(self) -> np.ndarray:
         """Gradient of the mean score by the parameters; some four times what the score takes."""
         problem, rows = self.problem, self.among.support
-        d_b, by_q = by_moments(self.answer, self.q, self.d_mean, self.d_variance)
+        d_b, by_q = by_moments(problem.executor, self.answer, self.q, self.d_mean, self.d_variance)
         pulled = pulled_back(problem.executor, PullBack(self.at, [Conditional(d_b, self.d_variance, self.d_mean)]))
-        total, by_sites = by_neighbours(self.at.index, len(rows.a), pulled.sets[0])
+        total, by_sites = by_neighbours(problem.executor, self.at.index, len(rows.a), pulled.sets[0])
         queries = ByRows(pulled.d_a, np.sum(self.d_variance, axis=0))
         through_sites, pairs = self._through_sweep(by_sites, by_q)
         total += through_sites
         parts = [(problem.support, rows, total), (problem.queries, self.at.rows, queries)]
-        by_kernel = kernel_gradient(self.prior, parts, [a + b for a, b in zip(pulled.pairs, pairs, strict=True)])
+        by_kernel = kernel_gradient(
+            problem.executor, self.prior, parts, [a + b for a, b in zip(pulled.pairs, pairs, strict=True)]
+        )
         return np.append(by_kernel, self.d_log_scale)
 
     def _through_sweep(self, by_sites: Sites, by_q: Coefficients) -> tuple[ByRows, list[np.ndarray]]:
         """What the sites that the sweep made, and q(z), pass on; the sites that it started from are constants."""
-        among, found = self.among, self.found
+        executor, among, found = self.problem.executor, self.among, self.found
         assert found.earlier is not None
         by = self.cavity.pull_back(by_sites)
-        d_b, more = by_moments(found.neighbours, self.q, by.b_mean, by.b_variance)
+        d_b, more = by_moments(executor, found.neighbours, self.q, by.b_mean, by.b_variance)
         by_q = Coefficients(by_q.w + more.w, by_q.V + more.V)
-        given = [Conditional(d_b, by.variance, by.mean), by_earlier(found.earlier, among.sites, self.q, by_q)]
-        pulled = pulled_back(self.problem.executor, PullBack(among, given))
+        given = [Conditional(d_b, by.variance, by.mean), by_earlier(executor, found.earlier, among.sites, self.q, by_q)]
+        pulled = pulled_back(executor, PullBack(among, given))
         total = ByRows(pulled.d_a, sum(np.sum(part.variance, axis=0) for part in given))
         for of_set in pulled.sets:
-            total += by_neighbours(among.index, len(among.support.a), of_set)[0]
+            total += by_neighbours(executor, among.index, len(among.support.a), of_set)[0]
         return total, pulled.pairs

@@ -7,12 +7,12 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
-from .executor import Executor, Function, State
+from .executor import Executor, Function, Item, State
 from .source import RowSource
 
 # Steps over all rows that time is kept back for: one carries the sites over and finds what they make, one makes a step,
@@ -132,6 +132,12 @@ class Timed(Executor):
         """Raise ``OutOfTime`` if it is time."""
         if not self.deadline.left > self.reserve:
             raise OutOfTime
+
+    def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        self.check()
+        found = self._executor.each(function, items)
+        self.check()
+        return found
 
     def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         """As of the other one; the time is looked at after each record."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -20,12 +21,15 @@ from joblib import effective_n_jobs
 
 from .._engine import Workspace
 from .blas import single_threaded_blas
-from .block import Block
+from .block import BLOCK_ROWS, Block
+from .memory import SPARE
 from .source import RowSource
 
 # Rows of a tile: what a thread works on at a time. (tile, 100) scratch stays in a second-level cache of 1 MB; a
 # multiple of 8, 16 and 24, the rows that BLAS kernels take at once.
 TILE_ROWS = 384
+# Rows of a part of arrays that are at hand: (part, 100) ones stay in that cache, too.
+PART_ROWS = 512
 # Blocks that the calling thread takes up at a time: waking for each costs the workers some percent. Fewer if their
 # records would take more memory than this.
 GROUP = 8
@@ -79,6 +83,10 @@ class Executor(ABC):
     def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         """Records of ``function(block, state)``, in the order of the blocks."""
 
+    def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Values of a function at each item, in order, where no source of rows is at hand; it may write to arrays."""
+        return list(map(function, items))
+
     def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
         """Their sum, added in the order of the blocks.
 
@@ -130,20 +138,9 @@ def is_small(source: RowSource, state: State) -> bool:
     return source.n_rows * state.cost.work < MIN_PARALLEL_WORK
 
 
-def on_threads(n_jobs: int | None) -> Callable[[Callable[[Item], Result], Sequence[Item]], Iterable[Result]]:
-    """As ``map``, on so many threads, in which BLAS has one; ``n_jobs`` as for ``Threads``. One item needs neither."""
-
-    def each(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:
-        if len(items) < 2:
-            return map(function, items)
-        n_threads = min(len(items), effective_n_jobs(n_jobs))
-        with single_threaded_blas():
-            if n_threads == 1:
-                return list(map(function, items))
-            with ThreadPoolExecutor(n_threads, thread_name_prefix="xgpc") as pool:
-                return list(pool.map(function, items))
-
-    return each
+def parts_of(n_rows: int) -> list[slice]:
+    """Rows in parts, for ``Executor.each``."""
+    return [slice(start, min(start + PART_ROWS, n_rows)) for start in range(0, n_rows, PART_ROWS)]
 
 
 class Threads(Executor):
@@ -161,6 +158,7 @@ class Threads(Executor):
         self._blas = single_threaded_blas()
 
     def __enter__(self) -> Threads:
+        SPARE.__enter__()
         self._blas.__enter__()
         return self
 
@@ -175,16 +173,28 @@ class Threads(Executor):
                 self._pool = None
         finally:
             self._blas.__exit__(kind, error, trace)
+            SPARE.__exit__()
 
     def threads_for(self, source: RowSource, state: State) -> int:
         """How many threads a pass is worth."""
         return 1 if is_small(source, state) else min(self.n_threads, len(source.blocks()))
 
     def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
-        """At most ``n_threads`` records and a group more are alive at a time."""
+        """Records of a few groups are alive at a time."""
         # Set again if somebody has lifted it, and held whether or not this is entered as a context.
         with single_threaded_blas():
             yield from self._records(function, source, state)
+
+    def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        is_alone = self.n_threads == 1 or len(items) < 2
+        with single_threaded_blas():
+            return list(map(function, items) if is_alone else self._threads.map(function, items))
+
+    @property
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="xgpc")
+        return self._pool
 
     def _records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         n_threads = self.threads_for(source, state)
@@ -196,19 +206,36 @@ class Threads(Executor):
             yield from self._parallel(function, blocks, state)
 
     def _parallel(self, function: Function[Result], blocks: Iterator[Block], state: State) -> Iterator[Result]:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="xgpc")
         group = max(1, min(GROUP, GROUP_BYTES // (8 * state.cost.numbers)))
-        pending: deque[Future[Result]] = deque()
+        # Blocks of little work are handed over several at a time.
+        size = max(1, min(group, int(0.5 * MIN_PARALLEL_WORK / (BLOCK_ROWS * state.cost.work))))
+        waited = group // size
+
+        def of_blocks(some: list[Block]) -> list[Result]:
+            return [function(block, state) for block in some]
+
+        pending: deque[Future[list[Result]]] = deque()
         try:
-            for block in blocks:
-                pending.append(self._pool.submit(function, block, state))
-                if len(pending) == self.n_threads + group:
-                    pending[group - 1].exception()
-                    for _ in range(group):
-                        yield pending.popleft().result()
+            while some := list(islice(blocks, size)):
+                pending.append(self._threads.submit(of_blocks, some))
+                if len(pending) == self.n_threads + waited:
+                    pending[waited - 1].exception()
+                    for _ in range(waited):
+                        yield from pending.popleft().result()
             while pending:
-                yield pending.popleft().result()
+                yield from pending.popleft().result()
         finally:
             for future in pending:
                 future.cancel()
+
+
+def on_threads(n_jobs: int | None) -> Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]]:
+    """``each`` of so many threads, which begin and end with it; of one item, as of a row to predict, there are none."""
+
+    def each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        if len(items) < 2:
+            return list(map(function, items))
+        with Threads(n_jobs) as executor:
+            return executor.each(function, items)
+
+    return each

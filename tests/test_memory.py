@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
-from xgpc.rows.executor import PART_ROWS, Threads, on_threads, parts_of
+from xgpc.rows.executor import MOST_PARTS, PART_ROWS, Threads, on_threads, parts_of
 from xgpc.rows.memory import SPARE, empty
 
 
@@ -39,9 +39,10 @@ def test_each_raises_what_the_function_raises_and_leaves_no_thread(n_jobs):
     assert threading.active_count() == before
 
 
-@given(st.integers(0, 5 * PART_ROWS))
-def test_parts_are_all_rows_once(n):
+@given(st.integers(0, 2 * MOST_PARTS * PART_ROWS))
+def test_parts_are_all_rows_once_and_few(n):
     parts = parts_of(n)
+    assert len(parts) <= MOST_PARTS
     assert [i for part in parts for i in range(part.start, part.stop)] == list(range(n))
 
 

@@ -28,8 +28,9 @@ from .source import RowSource
 # Rows of a tile: what a thread works on at a time. (tile, 100) scratch stays in a second-level cache of 1 MB; a
 # multiple of 8, 16 and 24, the rows that BLAS kernels take at once.
 TILE_ROWS = 384
-# Rows of a part of arrays that are at hand: (part, 100) ones stay in that cache, too.
-PART_ROWS = 512
+# Rows of a part of arrays that are at hand: (part, 100) ones stay in that cache, too. They are larger where there would
+# be more parts than this, as what each makes, an (m, m) matrix perhaps, is kept until all are done.
+PART_ROWS, MOST_PARTS = 512, 64
 # Blocks that the calling thread takes up at a time: waking for each costs the workers some percent. Fewer if their
 # records would take more memory than this.
 GROUP = 8
@@ -140,7 +141,8 @@ def is_small(source: RowSource, state: State) -> bool:
 
 def parts_of(n_rows: int) -> list[slice]:
     """Rows in parts, for ``Executor.each``."""
-    return [slice(start, min(start + PART_ROWS, n_rows)) for start in range(0, n_rows, PART_ROWS)]
+    size = max(PART_ROWS, -(-n_rows // MOST_PARTS))
+    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
 class Threads(Executor):

@@ -15,7 +15,7 @@ from ..inference.history import History
 from ..inference.links import LINKS
 from ..inference.local_sites import start_sites
 from ..inference.starts import starting_posterior
-from ..rows.deadline import OutOfTime, during
+from ..rows.deadline import Deadline, OutOfTime, during
 from ..rows.source import ArraySource, SparseSource, labels_and_weights
 from .local import (
     DEFAULT_NEIGHBORS,
@@ -58,6 +58,8 @@ MANY_NEIGHBORS = 200
 # with 64 points and .295 with 256, higgs .549 and .539, 512 points alone .302 and .549). Electricity and covtype gain
 # .09 and .15 and go on with the points that there are.
 SMALL_GAIN = 0.05
+# What is to come then takes so many times the first round (magic 11, ringnorm 5).
+GROWN_ROUNDS = 8.0
 # Most rows times classes by default. What is kept of each row is kept for each class, so that they take about as much
 # memory as a million rows of two classes, 2.5 GB.
 MOST_CLASS_ROWS = 1_000_000
@@ -250,6 +252,7 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     limit = START_ITERATIONS if has_many else None
     sparse = learn_sparse(model, data, start, limit)
     sparse = replace(sparse, beginning=beginning)
+    began = 0.0 if data.deadline is None else data.deadline.now()
     tried = first_round(task, _prior(sparse), beginning.prior.groups[0].spec, model.kernel is None, max_iter)
     is_done = subset is None and not beginning.grow_to and (limit is None or max_iter <= limit)
     fitted = _fitted(model, sparse)
@@ -259,6 +262,8 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     is_single = task.n_latents is None
     if not is_done and (not is_told or (is_single and _gain(task, tried[0], fitted) < SMALL_GAIN)):
         most = min(beginning.grow_to, MOST_POINTS, MOST_VALUES // task.source.n_rows) if is_single else 0
+        if is_told and data.deadline is not None and most > sparse.prior.n_inducing:
+            _check_time(data.deadline, began)
         # Where neighbours tell nothing there is no other kernel to come.
         limit = GROWN_ITERATIONS if is_told and has_many else None
         sparse = _learned_on(model, data, sparse, most if most > sparse.prior.n_inducing else 0, limit)
@@ -274,6 +279,12 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
         # There is nothing to learn on from.
         return Both(sparse, fitted, is_done, replace(learnt, prior=_prior(sparse)), notes)
     return Both(sparse, fitted, is_done, second_round(task, moved(learnt, _prior(sparse)), max_iter), notes)
+
+
+def _check_time(deadline: Deadline, began: float) -> None:
+    """Raise ``OutOfTime`` if what comes after a first round, which began then, cannot end in time with more points."""
+    if deadline.left < GROWN_ROUNDS * (deadline.now() - began):
+        raise OutOfTime
 
 
 def _notes(task: Task, tried: list[Learnt]) -> tuple[str, ...]:

@@ -59,10 +59,11 @@ def cells(numbers):
     runs = {each: [run[each] for run in numbers["runs"]] for each in METHODS}
     nll = {each: np.array([run["nll"] for run in runs[each]]) for each in METHODS}
     difference = nll["xgpc"] - nll["lightgbm"]
-    error = np.std(difference, ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.nan
+    # Of a single split there is none.
+    error = f" ± {np.std(difference, ddof=1) / np.sqrt(len(difference)):.4f}" if len(difference) > 1 else ""
     return [
         str(numbers["rows"]), chosen(runs["xgpc"]), *(number(np.mean(nll[each]), 4) for each in METHODS),
-        number(numbers["published"], 4), f"{np.mean(difference):+.4f} ± {error:.4f}",
+        number(numbers["published"], 4), f"{np.mean(difference):+.4f}{error}",
         *(number(mean_of(runs[each], "error"), 4) for each in METHODS),
         *(f"{median_of(runs[each], 'seconds'):.1f} s" for each in METHODS[:2]),
     ]  # fmt: skip

@@ -1,6 +1,9 @@
 """Work on parts of arrays by threads, and arrays whose memory is used again."""
 
+import os
+import signal
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -81,3 +84,35 @@ def test_memory_is_used_again_while_threads_are_entered_and_not_kept_after():
         assert empty((30, 40)).ctypes.data == address
     del other
     assert not SPARE.free
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are forks on POSIX systems alone")
+def test_a_forked_child_has_the_lock_and_its_own_holders():
+    """Another thread takes memory all the time: without care the child would wait for a lock that nobody releases."""
+    done, enough = threading.Event(), []
+
+    def busy():
+        with Threads(1):
+            while not done.is_set():
+                enough.append(empty((3, 3)).shape)
+
+    thread = threading.Thread(target=busy)
+    thread.start()
+    try:
+        codes = []
+        for _ in range(20):
+            with warnings.catch_warnings():
+                # That a process with threads forks is the point.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child = os.fork()
+            if not child:
+                signal.alarm(20)
+                with Threads(1):
+                    empty((5, 5))
+                os._exit(len(SPARE.free))
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    finally:
+        done.set()
+        thread.join()
+    assert codes == [0] * 20
+    assert enough

@@ -160,7 +160,7 @@ class Threads(Executor):
         self._blas = single_threaded_blas()
 
     def __enter__(self) -> Threads:
-        SPARE.__enter__()
+        SPARE.hold(self)
         self._blas.__enter__()
         return self
 
@@ -175,7 +175,7 @@ class Threads(Executor):
                 self._pool = None
         finally:
             self._blas.__exit__(kind, error, trace)
-            SPARE.__exit__()
+            SPARE.release(self)
 
     def threads_for(self, source: RowSource, state: State) -> int:
         """How many threads a pass is worth."""

@@ -8,7 +8,8 @@ time by one thread and half of it by two.
 from __future__ import annotations
 
 import math
-from threading import RLock
+import os
+from threading import RLock, get_ident
 
 import numpy as np
 
@@ -19,17 +20,29 @@ class Spare:
     def __init__(self) -> None:
         # A garbage collection may give memory back at any time, in the thread that holds the lock, too.
         self._lock = RLock()
-        self._users = 0
+        # Who may ask, and their threads.
+        self._holders: dict[int, int] = {}
         self.free: list[np.ndarray] = []
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._after_fork
+            )
 
-    def __enter__(self) -> None:
-        with self._lock:
-            self._users += 1
+    def _after_fork(self) -> None:
+        """In a forked child the thread that forked is the only one."""
+        me = get_ident()
+        self._holders = {holder: thread for holder, thread in self._holders.items() if thread == me}
+        self._lock.release()
 
-    def __exit__(self, *error: object) -> None:
+    def hold(self, holder: object) -> None:
+        """Keep memory until the holder releases it."""
         with self._lock:
-            self._users -= 1
-            if not self._users:
+            self._holders[id(holder)] = get_ident()
+
+    def release(self, holder: object) -> None:
+        with self._lock:
+            self._holders.pop(id(holder), None)
+            if not self._holders:
                 self.free = []
 
     def take(self, size: int) -> np.ndarray:
@@ -42,7 +55,7 @@ class Spare:
 
     def give_back(self, memory: np.ndarray) -> None:
         with self._lock:
-            if self._users:
+            if self._holders:
                 self.free.append(memory)
 
 

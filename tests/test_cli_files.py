@@ -6,7 +6,6 @@ import os
 import types
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -226,6 +225,7 @@ def test_bad_values_of_a_parquet_file(tmp_path, capsys):
 
 
 def test_models_of_tables_with_levels_are_for_python(tmp_path, capsys):
+    pd = pytest.importorskip("pandas")
     table = pd.DataFrame({"town": ["a", "b"] * 10, "x": np.arange(20.0)})
     GPClassifier(n_inducing=3, optimizer=None, random_state=0).fit(table, np.arange(20) % 2).save(
         tmp_path / "model.npz"

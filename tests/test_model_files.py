@@ -11,7 +11,6 @@ import warnings
 import zipfile
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -41,6 +40,10 @@ FLIPPED = 900
 MEGABYTE = 2**20
 
 
+def with_names(X, names):
+    return pytest.importorskip("pandas").DataFrame(X, columns=names)
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """The bytes of every model's file."""
@@ -49,8 +52,7 @@ def files(tmp_path_factory):
     for name, (model, y) in MODELS.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            named = pd.DataFrame(X, columns=["a", "b"])
-            model.fit(named if name == "several classes" else X, y).save(folder / "model.npz")
+            model.fit(with_names(X, ["a", "b"]) if name == "several classes" else X, y).save(folder / "model.npz")
         contents[name] = (folder / "model.npz").read_bytes()
     return contents
 
@@ -61,7 +63,7 @@ def load(tmp_path, content):
 
 
 def rows(model):
-    return pd.DataFrame(X, columns=model.feature_names_in_) if hasattr(model, "feature_names_in_") else X
+    return with_names(X, model.feature_names_in_) if hasattr(model, "feature_names_in_") else X
 
 
 def bits(model):

@@ -5,7 +5,6 @@ import warnings
 from datetime import date
 
 import numpy as np
-import pandas as pd
 import polars
 import pyarrow
 import pytest
@@ -17,6 +16,8 @@ from xgpc import GPClassifier
 from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.rows.encoding import Encoding, NumberColumn
 from xgpc.rows.tables import columns_of
+
+pd = pytest.importorskip("pandas")
 
 N = 120
 

@@ -37,7 +37,7 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     for labels in y:
         _refuse_missing(labels)
         refuse_objects(np.asarray(labels))
-    X = with_names(X)
+    X = with_names(X, () if reset else getattr(model, "feature_names_in_", ()))
     encoding = None if reset else getattr(model, "encoding_", None)
     if encoding is not None:
         validate_data(model, X, reset=False, skip_check_array=True)

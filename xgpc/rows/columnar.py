@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .tables import index_of
+
 # Rows of a batch that is read: memory for two, 14 MB each with 28 float32 features and 100 MB with 200 float64 ones,
 # and enough for a file's own reading to cost little for each.
 BATCH_ROWS = 2**16
@@ -23,6 +25,7 @@ class ArrowRows:
     ----------
     feature_names : list of str
     target : str or None
+    index : list of str, columns of the index of a data frame that are no features, as nobody named them
     n_rows : int
     """
 
@@ -33,7 +36,9 @@ class ArrowRows:
         if isinstance(columns, str):
             raise ValueError(f"columns must be a list of names; got the text {columns!r}. Write columns=[{columns!r}].")
         others = [name for name in (target, weight) if name is not None]
-        self.feature_names = [name for name in names if name not in others] if columns is None else list(columns)
+        self.index = [name for name in index_of(dataset.schema) if name not in others] if columns is None else []
+        rest = [name for name in names if name not in (*others, *self.index)]
+        self.feature_names = rest if columns is None else list(columns)
         self._dataset, self.target, self._weight = dataset, target, weight
         if target is None and weight is not None:
             raise ValueError(f"weight={weight!r} is for training rows: name their target, too.")
@@ -198,7 +203,8 @@ def from_arrow(
     target : str, default=None
         Column of the labels: text, whole numbers or truth values. None to predict.
     columns : sequence of str, default=None
-        Columns of the features, in this order: floating point numbers, integers or truth values. None: all others.
+        Columns of the features, in this order: floating point numbers, integers or truth values. None: all others, but
+        for the index of a data frame that pandas wrote, as ``decision`` in the fit's ``history_`` then says.
     weight : str, default=None
         Column of sample weights.
 

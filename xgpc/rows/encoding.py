@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 
 from ..kernels.spec import Groups
-from .tables import Column, Level, Levels, Numbers, as_levels, as_numbers, columns_of, has_missing, is_table
+from .tables import (
+    Column,
+    Level,
+    Levels,
+    Numbers,
+    as_levels,
+    as_numbers,
+    columns_of,
+    has_missing,
+    is_table,
+    with_names,
+)
 
 # Two levels of a column are at a distance of one: each has this in its own column of the matrix, and 0 in those of the
 # others.
@@ -193,7 +204,8 @@ class Encoding:
         ValueError
             For other columns, and for numbers that are missing where the training rows missed none.
         """
-        return self.matrix(columns_of(X if is_table(X) else as_array(X)))
+        names = [one.name for one in self.columns]
+        return self.matrix(columns_of(with_names(X, names) if is_table(X) else as_array(X)))
 
     def matrix(self, columns: Sequence[Column], rows: np.ndarray | None = None) -> np.ndarray:
         """As ``encode``, of columns, or of the rows of these numbers in them."""

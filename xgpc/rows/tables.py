@@ -63,12 +63,35 @@ def is_table(X: Any) -> bool:
     return (library, kind.__name__) in (("polars", "DataFrame"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch"))
 
 
-def with_names(X: Any) -> Any:
-    """A batch of Arrow as a table, which scikit-learn knows the names of; anything else as it is."""
-    kind = type(X)
-    if kind.__module__.partition(".")[0] == "pyarrow" and kind.__name__ == "RecordBatch":
-        return sys.modules["pyarrow"].Table.from_batches([X])
-    return X
+def index_of(X: Any) -> list[str]:
+    """Columns of a table or batch of Arrow, or of its schema, that pandas wrote of a frame's index."""
+    schema = getattr(X, "schema", X)
+    described = getattr(schema, "pandas_metadata", None) or {}
+    # An index that only counts is a description there, and no column.
+    return [name for name in described.get("index_columns", ()) if isinstance(name, str) and name in schema.names]
+
+
+def note_of_index(names: Sequence[str]) -> str:
+    """What users are told of the columns of an index, or nothing if there are none."""
+    if not names:
+        return ""
+    which = f"the columns {list(names)} are" if len(names) > 1 else f"the column {names[0]!r} is"
+    return (
+        f"{which} the index of a data frame that pandas wrote, and no feature; to fit to it, name all features in "
+        "columns of from_parquet or from_arrow"
+    )
+
+
+def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
+    """A table or batch of Arrow as a table of features, which scikit-learn knows the names of; other rows as they are.
+
+    The columns of an index are left out, but for those that a model was ``fitted`` to.
+    """
+    if not (is_table(X) and type(X).__module__.partition(".")[0] == "pyarrow"):
+        return X
+    table = X if type(X).__name__ == "Table" else sys.modules["pyarrow"].Table.from_batches([X])
+    left_out = [name for name in index_of(X) if name not in fitted]
+    return table.drop_columns(left_out) if left_out else table
 
 
 def columns_of(X: Any) -> list[Column]:

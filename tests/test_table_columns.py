@@ -1,5 +1,7 @@
 """Which columns of a table are features: the index that pandas writes is none, and labels are compared."""
 
+import json
+import pickle
 import warnings
 
 import numpy as np
@@ -111,3 +113,50 @@ def test_who_names_the_index_gets_it(tmp_path):
         np.testing.assert_array_equal(found, model.predict_proba(rows))
     assert from_parquet(tmp_path / "rows.parquet", target="id", columns=["a"]).target == "id"
     assert from_parquet(tmp_path / "rows.parquet", target="class", weight="id").index == []
+
+
+SWAPPED = [(0, 1), (10, 20), (("a", 1), ("a", 2)), (pd.Timestamp(0), pd.Timestamp(1))]
+
+
+@pytest.mark.parametrize("labels", SWAPPED, ids=str)
+@pytest.mark.parametrize("features", [["a", "b"], ["a", "town"]], ids=["numbers", "levels"])
+def test_labels_that_are_not_text_are_compared(labels, features, tmp_path):
+    table = frame()
+    y = table["class"]
+    X = table[features].set_axis(pd.Index(labels), axis=1)
+    model = quietly(small().fit, X, y)
+    expected = model.predict_proba(X)
+    model.save(tmp_path / "model.npz")
+    for one in (model, GPClassifier.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(one.predict_proba(X), expected)
+        # By position.
+        np.testing.assert_array_equal(one.predict_proba(X.to_numpy()), expected)
+        for bad in (X[[labels[1], labels[0]]], X.set_axis([labels[0], 99], axis=1)):
+            with pytest.raises(ValueError, match=r"X has the columns \[.*; the model was fitted to \[.*same order"):
+                one.predict(bad)
+    with pytest.raises(ValueError, match="same order"):
+        model.elbo(X[[labels[1], labels[0]]], y)
+    # The next fit remembers its own, and arrays have none.
+    quietly(model.fit, X[[labels[1], labels[0]]], y)
+    model.predict(X[[labels[1], labels[0]]])
+    if features == ["a", "b"]:
+        quietly(model.fit, X.to_numpy(), y)
+        model.predict(X[[labels[1], labels[0]]])
+        quietly(quietly(model.fit, X, y).fit_batches, [(X.to_numpy(), y)])
+        model.predict(X[[labels[1], labels[0]]])
+        linear = BayesianLinearClassifier().fit(X, y)
+        with pytest.raises(ValueError, match="same order"):
+            linear.predict(X[[labels[1], labels[0]]])
+
+
+def test_column_labels_of_a_file_are_checked(tmp_path):
+    path = tmp_path / "model.npz"
+    quietly(small().fit, frame()[["a", "b"]].set_axis([0, 1], axis=1), frame()["class"]).save(path)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    header = json.loads(str(arrays.pop("header")))
+    assert header["column_labels"] == ["0", "1"]
+    for broken in ("01", ["0"], [0, 1], {"0": "1"}):
+        np.savez(path, header=json.dumps({**header, "column_labels": broken}), **arrays)
+        with pytest.raises(ValueError, match="its column_labels is not valid"):
+            GPClassifier.load(path)

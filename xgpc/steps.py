@@ -45,7 +45,7 @@ from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interr
 from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
 from .rows.source import NONE, RowSource, source_of
-from .rows.tables import index_of, note_of_index
+from .rows.tables import index_in, is_arrow, note_of_index
 from .statistics import update
 from .status import Status
 from .tabular import table_data
@@ -122,7 +122,8 @@ class FittedInSteps(PosteriorClassifier):
         classes: Any = None,
         note: str = "",
     ) -> Data:
-        for text in filter(None, (note, note_of_index(index_of(X)))):
+        index = note_of_index(index_in(X.schema)) if is_arrow(X) else ""
+        for text in filter(None, (note, index)):
             run.history.add(decision=text)
         random_state = check_random_state(self.random_state)
         X, codes, classes, weight, encoding = table_data(self, X, y, sample_weight, classes)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .tables import index_of
+from .tables import index_in
 
 # Rows of a batch that is read: memory for two, 14 MB each with 28 float32 features and 100 MB with 200 float64 ones,
 # and enough for a file's own reading to cost little for each.
@@ -36,7 +36,7 @@ class ArrowRows:
         if isinstance(columns, str):
             raise ValueError(f"columns must be a list of names; got the text {columns!r}. Write columns=[{columns!r}].")
         others = [name for name in (target, weight) if name is not None]
-        self.index = [name for name in index_of(dataset.schema) if name not in others] if columns is None else []
+        self.index = [name for name in index_in(dataset.schema) if name not in others] if columns is None else []
         rest = [name for name in names if name not in (*others, *self.index)]
         self.feature_names = rest if columns is None else list(columns)
         self._dataset, self.target, self._weight = dataset, target, weight

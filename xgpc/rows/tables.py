@@ -63,10 +63,13 @@ def is_table(X: Any) -> bool:
     return (library, kind.__name__) in (("polars", "DataFrame"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch"))
 
 
-def index_of(X: Any) -> list[str]:
-    """Columns of a table or batch of Arrow, or of its schema, that pandas wrote of a frame's index."""
-    schema = getattr(X, "schema", X)
-    described = getattr(schema, "pandas_metadata", None) or {}
+def is_arrow(X: Any) -> bool:
+    return is_table(X) and type(X).__module__.partition(".")[0] == "pyarrow"
+
+
+def index_in(schema: Any) -> list[str]:
+    """Columns of an Arrow schema that pandas wrote of a data frame's index."""
+    described = schema.pandas_metadata or {}
     # An index that only counts is a description there, and no column.
     return [name for name in described.get("index_columns", ()) if isinstance(name, str) and name in schema.names]
 
@@ -87,10 +90,10 @@ def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
 
     The columns of an index are left out, but for those that a model was ``fitted`` to.
     """
-    if not (is_table(X) and type(X).__module__.partition(".")[0] == "pyarrow"):
+    if not is_arrow(X):
         return X
     table = X if type(X).__name__ == "Table" else sys.modules["pyarrow"].Table.from_batches([X])
-    left_out = [name for name in index_of(X) if name not in fitted]
+    left_out = [name for name in index_in(X.schema) if name not in fitted]
     return table.drop_columns(left_out) if left_out else table
 
 
@@ -118,8 +121,12 @@ def columns_of(X: Any) -> list[Column]:
     return [_arrow_column(name, column) for name, column in zip(X.schema.names, X.columns, strict=True)]
 
 
+def count_missing(column: Column) -> int:
+    return int(np.count_nonzero(np.isnan(column.values) if isinstance(column, Numbers) else column.codes < 0))
+
+
 def has_missing(column: Column) -> bool:
-    return bool(np.any(np.isnan(column.values) if isinstance(column, Numbers) else column.codes < 0))
+    return count_missing(column) > 0
 
 
 def as_levels(column: Column) -> Levels:

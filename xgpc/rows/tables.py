@@ -54,8 +54,21 @@ class Levels:
 Column = Numbers | Levels
 
 
+@dataclass(frozen=True, eq=False)
+class ColumnTable:
+    """A table of columns that were read from a file."""
+
+    columns: Sequence[Column]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.columns[0]), len(self.columns)
+
+
 def is_table(X: Any) -> bool:
-    """Whether X is a data frame of pandas or polars, or a table or batch of Arrow."""
+    """Whether X is a data frame of pandas or polars, a table or batch of Arrow, or one of columns."""
+    if isinstance(X, ColumnTable):
+        return True
     kind = type(X)
     library = kind.__module__.partition(".")[0]
     if library == "pandas":
@@ -79,10 +92,7 @@ def note_of_index(names: Sequence[str]) -> str:
     if not names:
         return ""
     which = f"the columns {list(names)} are" if len(names) > 1 else f"the column {names[0]!r} is"
-    return (
-        f"{which} the index of a data frame that pandas wrote, and no feature; to fit to it, name all features in "
-        "columns of from_parquet or from_arrow"
-    )
+    return f"{which} the index of a data frame that pandas wrote, and no feature"
 
 
 def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
@@ -112,6 +122,8 @@ def columns_of(X: Any) -> list[Column]:
     n_rows, n_columns = X.shape
     if not n_rows or not n_columns:
         raise ValueError(f"X has {n_rows} rows and {n_columns} columns; give a row and a column or more.")
+    if isinstance(X, ColumnTable):
+        return list(X.columns)
     if not is_table(X):
         return [_array_column(f"column {j}", X[:, j]) for j in range(n_columns)]
     if library == "pandas":

@@ -14,8 +14,7 @@ from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 from xgpc import GPClassifier, __version__
 from xgpc.app import demo
 from xgpc.app.cli import main
-from xgpc.app.columns import Wanted
-from xgpc.app.tables import parse_labels, read_table
+from xgpc.app.tables import parse_labels
 from xgpc.metrics import expected_calibration_error
 
 FEATURES = ["mean radius", "mean texture", "mean smoothness"]
@@ -216,16 +215,6 @@ def test_model_without_feature_names(data, estimator, capsys, tmp_path):
     np.testing.assert_array_equal(predictions(capsys.readouterr().out)[2][:, :2], estimator.predict_proba(X))
     narrow = write_csv(tmp_path / "narrow.csv", ["a", "b"], X[:, :2].tolist())
     assert_fails(capsys, ["predict", str(path), str(narrow)], "2 feature columns", "fitted to 3")
-
-
-def test_table_lines_and_blank_lines(tmp_path):
-    path = tmp_path / "blank.csv"
-    path.write_text('\n"a",b\r\n1, 2\r\n\r\n-3e-1,"4"\r\n\n')
-    table = read_table(str(path), Wanted("b"))
-    assert table.features == ["a"]
-    assert table.X.tolist() == [[1.0], [-0.3]]
-    assert table.target == ["2", "4"]
-    assert list(table.lines) == [3, 5]
 
 
 BAD_TABLES = {

@@ -146,6 +146,16 @@ def test_cells_tell_what_columns_are(tmp_path):
     assert found == [["True", "FALSE", None], ["1", "2", "3"]]
 
 
+def test_table_lines_and_blank_lines(tmp_path):
+    path = tmp_path / "blank.csv"
+    path.write_text('\n"a",b\r\n1, 2\r\n\r\n-3e-1,"4"\r\n\n')
+    table = read_table(str(path), Wanted("b"))
+    assert table.features == ["a"]
+    assert table.X.tolist() == [[1.0], [-0.3]]
+    assert table.target == ["2", "4"]
+    assert list(table.lines) == [3, 5]
+
+
 def test_the_first_rows_tell_and_later_ones_that_differ_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(delimited, "DECIDING_CELLS", 6)
     assert columns_of(tmp_path, "a,b\nx,1\ny,2\nz,3\n4,4\n") == [["x", "y", "z", "4"], [1, 2, 3, 4]]

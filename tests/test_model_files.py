@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from support.frames import named
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -40,10 +41,6 @@ FLIPPED = 900
 MEGABYTE = 2**20
 
 
-def with_names(X, names):
-    return pytest.importorskip("pandas").DataFrame(X, columns=names)
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """The bytes of every model's file."""
@@ -52,7 +49,7 @@ def files(tmp_path_factory):
     for name, (model, y) in MODELS.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(with_names(X, ["a", "b"]) if name == "several classes" else X, y).save(folder / "model.npz")
+            model.fit(named(X) if name == "several classes" else X, y).save(folder / "model.npz")
         contents[name] = (folder / "model.npz").read_bytes()
     return contents
 
@@ -63,7 +60,7 @@ def load(tmp_path, content):
 
 
 def rows(model):
-    return with_names(X, model.feature_names_in_) if hasattr(model, "feature_names_in_") else X
+    return named(X, model.feature_names_in_) if hasattr(model, "feature_names_in_") else X
 
 
 def bits(model):

@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
+from support.frames import named
 
 from xgpc import GPClassifier
 
@@ -16,10 +17,6 @@ def problem(n):
 
 def model():
     return GPClassifier(RBF(1.0), n_inducing=20, optimizer=None, n_neighbors=0, random_state=0)
-
-
-def named(X):
-    return pytest.importorskip("pandas").DataFrame(X, columns=["a", "b"])
 
 
 def reader_is_gone():

@@ -368,6 +368,17 @@ def test_warm_starts_begin_anew_where_levels_are_others():
     assert "Rom" in model.encoding_.columns[0].levels
 
 
+def test_warm_starts_go_on_where_only_numbers_are_others():
+    table, y = frame()
+    model = fitted(table, y, warm_start=True)
+    other = table.assign(pay=table["pay"] + 0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(other, y)
+    assert model.encoding_.columns[3].fill == pytest.approx(other["pay"].mean())
+    assert not any("begins anew" in text for text in model.history_.get("decision", ()))
+
+
 def test_checkpoints_of_tables_are_gone_on_from(tmp_path):
     table, y = frame()
     path = tmp_path / "checkpoint.npz"

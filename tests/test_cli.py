@@ -14,7 +14,7 @@ from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 from xgpc import GPClassifier, __version__
 from xgpc.app import demo
 from xgpc.app.cli import main
-from xgpc.app.tables import parse_labels, read_table
+from xgpc.app.tables import parse_labels
 from xgpc.metrics import expected_calibration_error
 
 FEATURES = ["mean radius", "mean texture", "mean smoothness"]
@@ -217,16 +217,6 @@ def test_model_without_feature_names(data, estimator, capsys, tmp_path):
     assert_fails(capsys, ["predict", str(path), str(narrow)], "2 feature columns", "fitted to 3")
 
 
-def test_table_lines_and_blank_lines(tmp_path):
-    path = tmp_path / "blank.csv"
-    path.write_text('\n"a",b\r\n1, 2\r\n\r\n-3e-1,"4"\r\n\n')
-    table = read_table(str(path), target="b")
-    assert table.features == ["a"]
-    assert table.X.tolist() == [[1.0], [-0.3]]
-    assert table.target == ["2", "4"]
-    assert list(table.lines) == [3, 5]
-
-
 BAD_TABLES = {
     "empty": (b"", ["is empty"]),
     "blank": (b"\n\n", ["is empty"]),
@@ -243,7 +233,7 @@ BAD_TABLES = {
     "infinite": (b"a,b,y\n1,-inf,u\n2,3,v\n", ["line 2", "column 'b'", "'-inf'", "finite"]),
     "overflow": (b"a,b,y\n1,1e999,u\n2,3,v\n", ["line 2", "column 'b'", "'1e999'", "finite"]),
     "underscore": (b"a,b,y\n1,1_0,u\n2,3,v\n", ["line 2", "column 'b'", "'1_0'"]),
-    "empty cell": (b"a,b,y\n1,,u\n2,3,v\n", ["line 2", "column 'b'", "empty"]),
+    "no cell": (b"a,b,y\n1,,u\n2,,v\n", ["column 'b'", "no values"]),
     "empty label": (b"a,b,y\n1,2,\n2,3,v\n", ["line 2", "column 'y'", "empty"]),
     "nan label": (b"a,b,y\n1,2,1\n2,3,nan\n", ["line 3", "column 'y'", "'nan'"]),
     "Latin 1": ("a,b,y\n1,2,größe\n".encode("latin-1"), ["not UTF-8", "0xf6"]),

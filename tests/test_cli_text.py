@@ -8,6 +8,7 @@ import pytest
 
 from xgpc import GPClassifier
 from xgpc.app.cli import main
+from xgpc.app.columns import Wanted
 from xgpc.app.tables import are_measurements, encode_labels, parse_labels, read_table
 
 # Of the csv module, in characters of a cell.
@@ -22,7 +23,7 @@ def test_a_first_line_may_be_longer_than_any_cell(tmp_path, delimiter):
     path = tmp_path / "wide.csv"
     rows = [delimiter.join([*(f"{i + j}.5" for j in range(5000)), "ab"[i % 2]]) for i in range(3)]
     path.write_text("\n".join([header, *rows]))
-    table = read_table(str(path), target="y")
+    table = read_table(str(path), Wanted("y"))
     assert table.features == names
     np.testing.assert_array_equal(table.X, np.add.outer(np.arange(3.0), np.arange(5000.0)) + 0.5)
     assert table.target == ["a", "b", "a"]
@@ -34,7 +35,7 @@ def test_a_cell_that_is_too_long_is_named_as_that(tmp_path, line):
     lines[line] += "x" * FIELD_LIMIT
     (tmp_path / "long.csv").write_text("\n".join(lines))
     with pytest.raises(ValueError, match=r"field larger than field limit"):
-        read_table(str(tmp_path / "long.csv"), target="y")
+        read_table(str(tmp_path / "long.csv"), Wanted("y"))
 
 
 DIGITS = ["٣", "1٢", "\uff13", "१.५", "1_0", "\u22121", "1e٣"]
@@ -45,7 +46,7 @@ def test_numbers_are_in_plain_digits(tmp_path, cell):
     path = tmp_path / "data.csv"
     path.write_text(f"a,y\n1,u\n{cell},v\n", encoding="utf-8")
     with pytest.raises(ValueError, match=rf"line 3, column 'a': '{cell}' is not allowed; put in a finite number"):
-        read_table(str(path), target="y")
+        read_table(str(path), Wanted("y"))
 
 
 @pytest.mark.parametrize("cell", ["٣", "\uff13", "1_0"])
@@ -54,7 +55,7 @@ def test_labels_in_other_digits_are_text(tmp_path, cell):
     assert not are_measurements(np.array([cell, "0.5"]))
     path = tmp_path / "data.csv"
     path.write_text(f"a,y\n1,3\n2,{cell}\n", encoding="utf-8")
-    table = read_table(str(path), target="y")
+    table = read_table(str(path), Wanted("y"))
     with pytest.raises(ValueError, match=rf"line 3, column 'y': '{cell}' is not a class of the model"):
         encode_labels(table, "y", np.array([3, 10]))
 

@@ -13,7 +13,6 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -21,6 +20,8 @@ from support.partitions import InThisProcess
 
 from xgpc import GPClassifier
 from xgpc.learning import stages
+
+pd = pytest.importorskip("pandas")
 
 RECIPES = Path(__file__).parent.parent / "examples" / "cluster"
 # Few of the rows are learned from; a partition has more than one block.

@@ -7,13 +7,8 @@ import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-import dask
 import numpy as np
-import pandas as pd
 import pytest
-from dask import array, dataframe
-from dask.delayed import delayed
-from distributed import Client, KilledWorker, LocalCluster, get_worker
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -24,7 +19,6 @@ from support.partitions import InThisProcess
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.approximations.base import Training
-from xgpc.dask import DaskGPClassifier, DaskPartitions
 from xgpc.inference.ascent import update
 from xgpc.learning import stages
 from xgpc.likelihoods import LIKELIHOODS
@@ -33,6 +27,16 @@ from xgpc.partitions import OverPartitions, survey_partitions
 from xgpc.reading import survey
 from xgpc.rows.executor import Threads
 from xgpc.statistics import StatedSites, stated
+
+# Data frames of dask are made of its own.
+pytest.importorskip("pandas")
+import dask
+import pandas as pd
+from dask import array, dataframe
+from dask.delayed import delayed
+from distributed import Client, KilledWorker, LocalCluster, get_worker
+
+from xgpc.dask import DaskGPClassifier, DaskPartitions
 
 # What distributed measures of garbage collection can fail in its own callback, which is nobody's error.
 pytestmark = pytest.mark.filterwarnings("ignore:.*GCDiagnosis:pytest.PytestUnraisableExceptionWarning")

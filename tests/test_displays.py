@@ -4,7 +4,6 @@ import io
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -23,6 +22,8 @@ from xgpc.plotting import (
     LearningDisplay,
     ReliabilityDisplay,
 )
+
+pd = pytest.importorskip("pandas")
 
 
 @pytest.fixture(scope="module")

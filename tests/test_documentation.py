@@ -10,7 +10,11 @@ import matplotlib
 import pytest
 
 import xgpc
-from xgpc import dask, gibbs, metrics, plotting, rows
+from xgpc import gibbs, metrics, plotting, rows
+
+# Of pages and of dask's data frames.
+pytest.importorskip("pandas")
+from xgpc import dask
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "quickstart.md",

@@ -3,7 +3,6 @@
 import tracemalloc
 
 import numpy as np
-import pandas
 import pytest
 from sklearn.feature_selection import SelectFromModel
 from sklearn.gaussian_process.kernels import (
@@ -259,6 +258,7 @@ def test_kernels_without_length_scales_for_each_feature_have_no_importances(kern
 
 
 def test_importances_of_a_table_are_those_of_its_columns():
+    pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(3)
     level, number = rng.integers(3, size=120), rng.normal(size=120)
     number[::5] = np.nan

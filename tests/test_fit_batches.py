@@ -6,11 +6,11 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.frames import named
 
 from xgpc import GPClassifier
 from xgpc.approximations.base import Training
@@ -274,7 +274,7 @@ def test_mini_batches_of_adam_learn_from_the_sample(small_subset):
 
 def test_names_of_features_are_kept(small_subset):
     X, y, _ = problem()
-    frame = pd.DataFrame(X, columns=["a", "b"])
+    frame = named(X)
     for n in (N, 500):
         fitted = quietly(model(optimizer=None).fit_batches, cut((frame[:n], y[:n]), 400))
         assert fitted.feature_names_in_.tolist() == ["a", "b"]
@@ -316,7 +316,7 @@ FAULTS = {
     "columns": (lambda X, y, w: (X[:, :1], y, w), "1 features, the first batch 2"),
     "dimensions": (lambda X, y, w: (X[:, 0], y, w), "2D array"),
     "words": (lambda X, y, w: (X.astype(str).astype(object) + "x", y, w), "could not convert"),
-    "names": (lambda X, y, w: (pd.DataFrame(X, columns=["a", "b"]), y, w), "other feature names"),
+    "names": (lambda X, y, w: (named(X), y, w), "other feature names"),
     "labels": (lambda X, y, w: (X, y[:5], w), "one label for each of the batch's 1000 rows"),
     "missing label": (lambda X, y, w: (X, np.where(np.arange(1000) == 8, np.nan, y), w), "Row 8 .* missing label"),
     "measurements": (lambda X, y, w: (X, y + 0.5, w), "Row 0 of the batch has the label .*measurement"),

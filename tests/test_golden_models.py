@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from xgpc import GPClassifier
@@ -28,6 +27,7 @@ def test_saved_models_are_read(path, tmp_path):
         archive = Archive(file)
         X, expected = archive["rows"], archive[path.stem]
     if hasattr(model, "feature_names_in_"):
+        pd = pytest.importorskip("pandas")
         X = pd.DataFrame(X, columns=model.feature_names_in_)
     found = model.predict_proba(X)
     np.testing.assert_allclose(found, expected, rtol=0.0, atol=ATOL)

@@ -1,7 +1,6 @@
 """What users are told of a fit: parameters at their bounds, by the names of features; and what nobody need be told."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -50,6 +49,7 @@ def test_features_that_their_length_scales_switch_off_are_told_apart_and_named()
 
 
 def test_a_fit_names_the_columns_of_a_data_frame():
+    pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     # The second feature says nothing: each row is there with both of its values.
     signal = np.tile(rng.normal(size=100), 2)
@@ -121,6 +121,7 @@ def test_a_warning_speaks_of_the_parameters_that_were_given(monkeypatch):
 
 
 def test_a_value_that_is_too_large_is_named_by_its_feature_and_row():
+    pd = pytest.importorskip("pandas")
     X, y = moons(20)
     X[3, 1] = -1e150
     with pytest.raises(ValueError, match=r"X has a value of size 1e\+150, of feature 1 in row 3; scale the features"):
@@ -133,6 +134,7 @@ def test_a_value_that_is_too_large_is_named_by_its_feature_and_row():
 
 
 def test_a_fit_names_what_a_table_s_length_scales_belong_to():
+    pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     # Whether the size is missing says nothing: each row is there with and without it.
     signal = np.tile(rng.normal(size=100), 2)

@@ -11,10 +11,10 @@ import warnings
 import zipfile
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from support.frames import named
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -49,8 +49,7 @@ def files(tmp_path_factory):
     for name, (model, y) in MODELS.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            named = pd.DataFrame(X, columns=["a", "b"])
-            model.fit(named if name == "several classes" else X, y).save(folder / "model.npz")
+            model.fit(named(X) if name == "several classes" else X, y).save(folder / "model.npz")
         contents[name] = (folder / "model.npz").read_bytes()
     return contents
 
@@ -61,7 +60,7 @@ def load(tmp_path, content):
 
 
 def rows(model):
-    return pd.DataFrame(X, columns=model.feature_names_in_) if hasattr(model, "feature_names_in_") else X
+    return named(X, model.feature_names_in_) if hasattr(model, "feature_names_in_") else X
 
 
 def bits(model):

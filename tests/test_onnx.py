@@ -5,7 +5,6 @@ import warnings
 import numpy as np
 import onnx
 import onnxruntime
-import pandas
 import pytest
 from onnx import TensorProto, helper
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -191,6 +190,7 @@ def test_what_has_no_onnx_form_is_refused():
         to_onnx(fitted(None, TWO, n_neighbors=5, max_iter=2))
     with pytest.raises(TypeError, match=r"got Pipeline.*its last step"):
         to_onnx(make_pipeline(StandardScaler(), GPClassifier()))
+    pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"number": np.arange(20.0), "level": pandas.Categorical(["high", "low"] * 10)})
     with pytest.raises(ValueError, match=r"fitted to a table with levels.*OneHotEncoder"):
         to_onnx(GPClassifier(n_inducing=3, optimizer=None, random_state=0).fit(table, np.arange(20) > 9))

@@ -69,7 +69,9 @@ def test_the_tests_have_every_extra():
 def test_every_module_is_installed():
     text = (ROOT / "meson.build").read_text(encoding="utf-8")
     files = [path for path in (ROOT / "xgpc").rglob("*") if path.suffix in (".py", ".pyi", ".typed")]
-    assert {path.relative_to(ROOT).as_posix() for path in files} == set(re.findall(r"'(xgpc/[^']*\.\w+)'", text))
+    listed = re.findall(r"'(xgpc/[^']*\.\w+)'", text)
+    assert {path.relative_to(ROOT).as_posix() for path in files} == set(listed)
+    assert len(listed) == len(set(listed)), "a file is listed twice"
 
 
 def test_types_have_the_names_that_there_are():

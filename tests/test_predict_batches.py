@@ -3,9 +3,9 @@
 import threading
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.gaussian_process.kernels import RBF
+from support.frames import named
 
 from xgpc import GPClassifier
 
@@ -26,7 +26,7 @@ def reader_is_gone():
 @pytest.mark.parametrize("kind", ["arrays", "with labels", "iterator", "names"])
 def test_predictions_of_batches(kind):
     X, y = problem(700)
-    given = pd.DataFrame(X, columns=["a", "b"]) if kind == "names" else X
+    given = named(X) if kind == "names" else X
     fitted = model().fit(given, y)
     parts = [slice(0, 300), slice(300, 300), slice(300, 700)]
     source = [(given[part], y[part]) if kind == "with labels" else given[part] for part in parts]
@@ -40,11 +40,11 @@ def test_predictions_of_batches(kind):
 
 def test_predictions_name_a_bad_batch_and_end_the_reader():
     X, y = problem(700)
-    fitted = model().fit(pd.DataFrame(X, columns=["a", "b"]), y)
+    fitted = model().fit(named(X), y)
     for bad, message in (
         (X[:, :1], "1 features, the fit 2"),
         (np.full((3, 2), np.nan), "Row 0 of the batch has nan"),
-        (pd.DataFrame(X, columns=["b", "a"]), "other feature names"),
+        (named(X)[["b", "a"]], "other feature names"),
     ):
         found = fitted.predict_proba_batches([X[:5], bad])
         assert next(found).shape == (5, 2)

@@ -1,7 +1,6 @@
 """Fits of tables by default: a length scale for each level, their bounds, and what users are told of them."""
 
 import numpy as np
-import pandas as pd
 import polars
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
@@ -12,6 +11,8 @@ from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.kernels.default import LENGTH_SCALE_RANGE, LONGEST_OF_LEVELS, default_kernel
 from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.learning.messages import parameters_at_bounds
+
+pd = pytest.importorskip("pandas")
 
 LETTERS = ("A", "C", "G", "T")
 GROUPS = Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"))

@@ -5,7 +5,6 @@ import warnings
 from datetime import date
 
 import numpy as np
-import pandas as pd
 import polars
 import pyarrow
 import pytest
@@ -15,8 +14,10 @@ from support.gradients import Problem, derivative
 
 from xgpc import GPClassifier
 from xgpc.kernels.spec import Groups, KernelSpec
-from xgpc.rows.encoding import Encoding, NumberColumn
+from xgpc.rows.encoding import Encoding
 from xgpc.rows.tables import columns_of
+
+pd = pytest.importorskip("pandas")
 
 N = 120
 
@@ -193,35 +194,6 @@ def test_names_and_order_of_levels_do_not_matter():
     assert np.array_equal(fitted(again, y).predict_proba(again), fitted(table, y).predict_proba(table))
 
 
-def test_missing_numbers_are_the_mean_next_to_an_indicator():
-    X = pd.DataFrame({"a": [1.0, 2.0, np.nan, 6.0] * 10, "b": np.arange(40.0)})
-    y, weight = np.arange(40) % 2, np.tile([1.0, 1.0, 1.0, 2.0], 10)
-    model = fitted(X, y, sample_weight=weight)
-    assert model.encoding_.columns == (NumberColumn("a", 3.75), NumberColumn("b", None))
-    rows = model.encoding_.encode(X.iloc[:4])
-    np.testing.assert_array_equal(rows, [[1, 0, 0], [2, 1, 0], [3.75, 2, 1], [6, 3, 0]])
-    assert model.encoding_.matrix_names == ("a", "b", "missingindicator_a")
-    with pytest.raises(ValueError, match=r"1 missing values in the column 'b', the first in row 2.*SimpleImputer"):
-        model.predict(pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, np.nan]}))
-    # Rows of weight 0 tell nothing.
-    more = pd.concat([X, pd.DataFrame({"a": [1e6], "b": [np.nan]})])
-    again = fitted(more, np.append(y, 1), sample_weight=np.append(weight, 0.0))
-    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
-
-
-def test_arrays_keep_their_error_of_missing_numbers():
-    X, y = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 2
-    X[3, 1] = np.nan
-    with pytest.raises(ValueError, match=r"Input X contains NaN(.|\n)*data frame"):
-        small().fit(X, y)
-    with pytest.raises(ValueError, match=r"missing numbers in column 1.*SimpleImputer.*data frame"):
-        small(categorical_features=[0]).fit(X, y)
-    model = fitted(X[4:], y[4:])
-    with pytest.raises(ValueError, match="Input X contains NaN"):
-        model.predict(X)
-    assert np.all(np.isfinite(fitted(pd.DataFrame(X), y).predict_proba(pd.DataFrame(X))))
-
-
 def test_columns_of_arrays_can_be_categorical():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(0, 4, 60), rng.normal(size=60)])
@@ -396,6 +368,17 @@ def test_warm_starts_begin_anew_where_levels_are_others():
     assert "Rom" in model.encoding_.columns[0].levels
 
 
+def test_warm_starts_go_on_where_only_numbers_are_others():
+    table, y = frame()
+    model = fitted(table, y, warm_start=True)
+    other = table.assign(pay=table["pay"] + 0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(other, y)
+    assert model.encoding_.columns[3].fill == pytest.approx(other["pay"].mean())
+    assert not any("begins anew" in text for text in model.history_.get("decision", ()))
+
+
 def test_checkpoints_of_tables_are_gone_on_from(tmp_path):
     table, y = frame()
     path = tmp_path / "checkpoint.npz"
@@ -423,7 +406,7 @@ def test_an_encoding_is_a_value():
     assert encoding == pickle.loads(pickle.dumps(encoding))
     assert {type(column).__name__ for column in columns_of(table)} == {"Levels", "Numbers"}
     data = encoding.to_data()
-    town = data["columns"][0]
+    town, _, age, _ = data["columns"]
     for broken in (
         None,
         {},
@@ -433,8 +416,11 @@ def test_an_encoding_is_a_value():
         {**data, "columns": [{**town, "levels": ["a", 1]}]},
         {**data, "columns": [{**town, "levels": [[]]}]},
         {**data, "columns": [{**town, "has_missing": 1}]},
-        {**data, "columns": [{"name": "x", "fill": "1"}]},
-        {**data, "columns": [{"name": "x", "fill": float("nan")}]},
+        {**data, "columns": [{**age, "fill": "1"}]},
+        {**data, "columns": [{**age, "fill": None}]},
+        {**data, "columns": [{**age, "fill": float("nan")}]},
+        {**data, "columns": [{**age, "has_missing": 1}]},
+        {**data, "columns": [{**age, "repeated": [2.0, 1.0]}]},
     ):
         with pytest.raises(ValueError, match="its encoding is not valid"):
             Encoding.from_data(broken)

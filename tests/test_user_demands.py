@@ -8,7 +8,6 @@ import warnings
 import zipfile
 
 import numpy as np
-import pandas
 import pytest
 from numpy.testing import assert_array_equal
 from scipy.optimize import approx_fprime
@@ -227,6 +226,7 @@ def test_14_sparse_rows_give_what_dense_ones_do():
 
 
 def test_15_a_table_with_text_categories_and_missing_numbers_is_fitted_as_it_is():
+    pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"town": pandas.Categorical(np.where(X[:, 0] > 0.5, "Rome", "Oslo")), "height": X[:, 1]})
     table.loc[::7, "height"] = np.nan
     model = quietly(small(), table, y)

@@ -5,7 +5,6 @@ import math
 import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from support.reference import moons
@@ -13,6 +12,8 @@ from support.reference import moons
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.gibbs import GibbsClassifier
 from xgpc.parameters import ALLOWED
+
+pd = pytest.importorskip("pandas")
 
 X, Y = moons(40)
 CLASSIFIERS = {"GPClassifier": GPClassifier, "linear": BayesianLinearClassifier, "Gibbs": GibbsClassifier}

@@ -323,8 +323,10 @@ class GPClassifier(FittedInSteps):
         X : (n, d) array, float32 or float64 as given, other numbers converted to float64
             A memory map is read where it is; with rows of weight 0, and for neighbours, rows are copied. Or a table
             (pandas, polars, Arrow) with columns of numbers and levels, of which values may be missing: a missing number
-            is the training rows' mean next to an indicator with its own length scale. Or a sparse matrix, of which
-            blocks of rows are dense at a time; neighbours, and "all" as inducing points, need dense rows.
+            is the training rows' mean next to an indicator with its own length scale, or, if the training rows missed
+            none of the column, the mean alone, with a warning. The index that pandas writes into tables of Arrow is no
+            feature. Or a sparse matrix, of which blocks of rows are dense at a time; neighbours, and "all" as inducing
+            points, need dense rows.
         y : (n,) array of labels
         sample_weight : (n,) array, default=None
             Not negative. A row of weight w counts as w rows.

@@ -22,6 +22,8 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     classes_: np.ndarray
     n_jobs: int | None
+    # Of a data frame whose labels are not text, which scikit-learn does not compare.
+    _column_labels: tuple[str, ...] | None = None
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name, those of the kernel as ``kernel__...``, as scikit-learn does.

@@ -60,6 +60,8 @@ FIELDS = (
 ENCODING = "encoding"
 # Of whitened rows; of models in which it is not double.
 PRECISION = "precision"
+# Of models of data frames whose columns have no names that are text.
+LABELS = "column_labels"
 # Characters of the header, and its numbers and names. It holds the kernels' parameters, three numbers for a length
 # scale with its bounds: enough for 150 000 of these. To parse as much takes a second and 60 MB at most.
 MAX_HEADER, MAX_VALUES = 2**24, 500_000
@@ -131,6 +133,8 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
     header |= precision_of(q)
     if model.encoding_ is not None:
         header[ENCODING] = model.encoding_.to_data()
+    if model._column_labels is not None:
+        header[LABELS] = list(model._column_labels)
     arrays = {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     arrays["feature_spread"] = model.feature_spread_
     if model._correction is not None:
@@ -224,7 +228,7 @@ def _header(archive: Archive) -> dict[str, Any]:
     _require(isinstance(header, dict), "header", header)
     if header.get("format") != FORMAT:
         raise ValueError(f"its format is {reprlib.repr(header.get('format'))}, this version reads {FORMAT}")
-    _require(sorted(set(header) - {ENCODING, PRECISION}) == sorted(FIELDS), "header", sorted(header))
+    _require(sorted(set(header) - {ENCODING, PRECISION, LABELS}) == sorted(FIELDS), "header", sorted(header))
     for name in ("full", "object_labels", "converged", "feature_names"):
         _require(isinstance(header[name], bool), name, header[name])
     precision = header.get(PRECISION, "double")
@@ -396,6 +400,11 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
     encoding = _encoding(header)
     model.n_features_in_ = arrays["Z"].shape[-1] if encoding is None else len(encoding.columns)
     model.encoding_ = encoding
+    labels = header.get(LABELS)
+    if labels is not None:
+        is_right = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+        _require(is_right and len(labels) == model.n_features_in_, LABELS, labels)
+        model._column_labels = tuple(labels)
     _check_parameters(model)
     correction = tuple(arrays[name] for name in CORRECTION) if record_of(likelihood, bound).has_correction else None
     q = posterior_from(header, arrays, None if encoding is None else encoding.groups)

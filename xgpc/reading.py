@@ -241,8 +241,8 @@ def check_same_columns(columns: Columns, first: Columns, of_whom: str) -> None:
 
 
 def set_columns(model: Any, columns: Columns) -> None:
-    """Set what scikit-learn's estimators remember of the columns that they were fitted to."""
-    model.n_features_in_ = columns.n_features
+    """Set what estimators remember of the columns that they were fitted to."""
+    model.n_features_in_, model._column_labels = columns.n_features, None
     if columns.names is not None:
         model.feature_names_in_ = np.array(columns.names, dtype=object)
     elif hasattr(model, "feature_names_in_"):

@@ -40,10 +40,12 @@ from .partitions import Partitions, survey_partitions
 from .reading import Streamed, Survey, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
+from .rows.columnar import ArrowRows
 from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
 from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
 from .rows.source import NONE, RowSource, source_of
+from .rows.tables import index_in, is_arrow, note_of_index
 from .statistics import update
 from .status import Status
 from .tabular import table_data
@@ -120,8 +122,9 @@ class FittedInSteps(PosteriorClassifier):
         classes: Any = None,
         note: str = "",
     ) -> Data:
-        if note:
-            run.history.add(decision=note)
+        index = note_of_index(index_in(X.schema)) if is_arrow(X) else ""
+        for text in filter(None, (note, index)):
+            run.history.add(decision=text)
         random_state = check_random_state(self.random_state)
         X, codes, classes, weight, encoding = table_data(self, X, y, sample_weight, classes)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
@@ -165,6 +168,8 @@ class FittedInSteps(PosteriorClassifier):
         return replace(data, progress=Progress(Checkpoint(self.checkpoint, fingerprint(self, data))))
 
     def _validate_batches(self, run: Run, source: Any, classes: ArrayLike | None) -> Data:
+        if isinstance(source, ArrowRows) and source.index:
+            run.history.add(decision=note_of_index(source.index))
         given = None if classes is None else checked_classes(classes)
 
         def surveyed(random_state: np.random.RandomState, read: Callable[[int], None]) -> tuple[Survey, Streamed]:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from .rows.encoding import Encoding, as_array, is_categorical
 from .rows.tables import columns_of, has_missing, is_table, with_names
-from .validation import check_feature_range, refuse_not_in_memory, refuse_times, training_data
+from .validation import check_feature_range, check_labels, refuse_not_in_memory, refuse_times, training_data
 
 
 def table_data(
@@ -42,6 +42,7 @@ def table_data(
     numbers, codes, classes, weight = training_data(clone(model), numbers_of_rows, y, sample_weight, classes)
     rows = numbers[:, 0].astype(np.intp)
     encoding = Encoding.learn(columns, chosen, rows, weight, allow_missing=is_table(X))
+    check_labels(model, X, reset=True)
     validate_data(model, X, reset=True, skip_check_array=True)
     matrix = check_array(encoding.matrix(columns, rows), dtype=(np.float64, np.float32), estimator=model)
     check_feature_range(matrix, lambda: encoding.matrix_names)

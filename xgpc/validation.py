@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import reprlib
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from .parameters import is_name
 from .ranges import LARGEST_FEATURE, check_weight_range, largest_size
-from .rows.encoding import HOW_TO_MISS
+from .rows.encoding import HOW_TO_MISS, said_missing
 from .rows.labels import is_missing, missing_values, refuse_objects, refuse_rounded
 from .rows.tables import with_names
 
@@ -30,14 +32,16 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     """X, and y if it is given, by ``validate_data``; ValueError for features that are too large to compute with."""
     if not (reset or y or options) and _is_checked(model, X):
         return X
-    options = {"dtype": (np.float64, np.float32), **options}
+    # Of numbers that are not finite an error below says where they are.
+    options = {"dtype": (np.float64, np.float32), "ensure_all_finite": False, **options}
     if sparse.issparse(X) and model.__sklearn_tags__().input_tags.sparse:
         options["accept_sparse"] = "csr"
     refuse_not_in_memory(X, *y)
     for labels in y:
         _refuse_missing(labels)
         refuse_objects(np.asarray(labels))
-    X = with_names(X)
+    X = with_names(X, () if reset else getattr(model, "feature_names_in_", ()))
+    check_labels(model, X, reset)
     encoding = None if reset else getattr(model, "encoding_", None)
     if encoding is not None:
         validate_data(model, X, reset=False, skip_check_array=True)
@@ -46,18 +50,52 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     else:
         refuse_times(X)
         try:
-            # scikit-learn's sum of infinite values of both signs, which it then names.
-            with np.errstate(invalid="ignore"):
-                checked = validate_data(model, X, *y, reset=reset, **options)
+            checked = validate_data(model, X, *y, reset=reset, **options)
         except ValueError as error:
-            if reset and hasattr(model, "categorical_features") and "X contains NaN" in str(error):
-                raise ValueError(f"{error}\n{HOW_TO_MISS}") from error
             if _NO_NUMBER in str(error):
                 raise ValueError(f"X has text: {error}. {_how_to_use_text(model, reset)}") from error
             raise
     rows = checked[0] if y else checked
-    check_feature_range(rows, lambda: names_of_features(model) if encoding is None else encoding.matrix_names)
+    names: Callable[[], Sequence[str]] = partial(names_of_features, model)
+    if encoding is None:
+        _refuse_missing_numbers(rows, names, _how_to_miss(model, reset))
+    check_feature_range(rows, names if encoding is None else lambda: encoding.matrix_names)
     return checked
+
+
+def check_labels(model: Any, X: Any, reset: bool) -> None:
+    """Remember the labels of a data frame's columns that are not text, or compare them; scikit-learn compares text."""
+    labels: tuple[Any, ...] = tuple(X.columns) if hasattr(X, "columns") and hasattr(X, "iloc") else ()
+    given = None if all(isinstance(label, str) for label in labels) else tuple(map(str, labels))
+    if reset:
+        model._column_labels = given
+    elif None not in (given, model._column_labels) and given != model._column_labels:
+        raise ValueError(
+            f"X has the columns {reprlib.repr(list(labels))}; the model was fitted to "
+            f"{reprlib.repr(list(model._column_labels))}. Give the same columns in the same order, or an array, whose "
+            "columns count by their positions."
+        )
+
+
+def _refuse_missing_numbers(rows: Any, names: Callable[[], Sequence[str]], how: str) -> None:
+    """ValueError for rows (n, d), sparse ones perhaps, with NaN, that says in which features."""
+    if not math.isnan(largest_size(rows)):
+        return
+    if sparse.issparse(rows):
+        counts = np.bincount(rows.indices[np.isnan(rows.data)], minlength=rows.shape[1])
+    else:
+        counts = np.count_nonzero(np.isnan(rows), axis=0)
+    missing = [(name, int(count)) for name, count in zip(names(), counts, strict=True) if count]
+    raise ValueError(f"X has {said_missing(missing)}. {how}")
+
+
+def _how_to_miss(model: Any, reset: bool) -> str:
+    how = "Put in numbers, as sklearn.impute.SimpleImputer does in a pipeline"
+    if not hasattr(model, "categorical_features"):
+        return f"{how}."
+    return (
+        HOW_TO_MISS if reset else f"{how}; or fit to a data frame, or a table of Arrow, whose rows miss some numbers."
+    )
 
 
 def _how_to_use_text(model: Any, reset: bool) -> str:
@@ -77,11 +115,13 @@ def check_feature_range(rows: Any, names: Callable[[], Sequence[str]]) -> None:
     largest = largest_size(rows)
     if largest <= LARGEST_FEATURE:
         return
-    place = ""
+    size, place, how = f"size {largest:.3g}", "", f"scale the features to at most {LARGEST_FEATURE:g}"
+    if largest == math.inf:
+        size, how = "infinity", "leave out such rows, or put in numbers"
     if not sparse.issparse(rows):
         row, column = np.unravel_index(np.argmax(np.abs(rows)), rows.shape)
         place = f", of {names()[int(column)]} in row {row}"
-    raise ValueError(f"X has a value of size {largest:.3g}{place}; scale the features to at most {LARGEST_FEATURE:g}.")
+    raise ValueError(f"X has a value of {size}{place}; {how}.")
 
 
 def names_of_features(model: Any) -> list[str]:

@@ -11,7 +11,7 @@ from typing import NoReturn
 from ..catalogue import SYSTEMS
 from ..learning.schemes import SCHEMES
 from ..likelihoods import LIKELIHOODS
-from .tables import plain
+from .columns import plain
 
 BOUNDS = ("auto", *dict.fromkeys(bound for likelihood in LIKELIHOODS.values() for bound in likelihood.bounds))
 OPTIMIZERS = (*SCHEMES, "none")
@@ -32,8 +32,9 @@ example:
 
 Data are CSV files (comma, semicolon or tab; UTF-8) with a header line, also compressed
 (.gz) or from standard input (-), or Parquet files (.parquet, needs pyarrow). Features are
-numbers; the target has two classes or more, given as text or whole numbers. Rows to fit
-may be more than fit into memory.
+numbers, truth values, or text, whose values are levels; empty cells are missing. The target
+has two classes or more, given as text or whole numbers. Rows to fit may be more than fit
+into memory, if all features are numbers.
 """
 
 
@@ -108,6 +109,23 @@ def _add_fit(command: argparse.ArgumentParser) -> None:
         "--target", required=True, metavar="COLUMN", help="column of the classes; the others are features"
     )
     command.add_argument("--model", required=True, metavar="FILE.npz", help="where to save the model")
+    command.add_argument(
+        "--drop",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="COLUMN",
+        help="columns that are no features, such as numbers of the rows",
+    )
+    command.add_argument(
+        "--categorical",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="COLUMN",
+        help="columns whose cells are names, such as postcodes, though they look like numbers; columns of text are so "
+        "by themselves",
+    )
     command.add_argument(
         "--inducing",
         dest="n_inducing",

@@ -19,11 +19,13 @@ from ..classifier import GPClassifier
 from ..files import check_replaceable
 from ..likelihoods import resolve
 from ..metrics import scores
+from ..rows.tables import note_of_index
 from . import demo
 from .arguments import SYSTEM_OPTIONS, parser
+from .columns import Table, Wanted, listed
 from .output import check_encoding, check_output, check_table_name, output, show, write_table, writing
 from .report import Rows, aligned, class_shares, model_kernel_rows, score_rows
-from .tables import Table, are_measurements, encode_labels, listed, name_of, of_numbers, read_table
+from .tables import are_measurements, encode_labels, read_table
 from .training import TrainingRows, training_rows
 
 EXIT_OK, EXIT_BAD_INPUT = 0, 2
@@ -77,7 +79,12 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _fit(arguments: argparse.Namespace) -> None:
     check_output(arguments.model, [arguments.data], check_replaceable)
-    with training_rows(arguments.data, arguments.target, Path(arguments.model).absolute().parent) as rows:
+    if not arguments.model.lower().endswith(".npz"):
+        raise ValueError(f"the model {arguments.model!r} must end in .npz: it is a file of arrays, and no pickle.")
+    wanted = Wanted(arguments.target, drop=arguments.drop, categorical=arguments.categorical)
+    with training_rows(arguments.data, wanted, Path(arguments.model).absolute().parent) as rows:
+        if rows.index:
+            _say("note", f"{rows.path!r}: {note_of_index(rows.index)}.")
         _check_classes(rows, arguments.target)
         model = GPClassifier(
             **_options(arguments),
@@ -100,15 +107,17 @@ def _fit(arguments: argparse.Namespace) -> None:
 def _fit_rows(model: GPClassifier, rows: TrainingRows, seconds: float, path: str) -> Rows:
     """The report of a fit."""
     classes = rows.classes
+    names = rows.features if model.encoding_ is None else model.encoding_.matrix_names
     likelihood, bound = resolve(model.likelihood, model.bound, len(classes))
     Z = model.inducing_points_
     return [
         ("rows", str(rows.n_rows)),
         ("features", str(len(rows.features))),
+        *([("categorical", listed(rows.categorical))] if rows.categorical else []),
         ("classes", class_shares(classes, rows.counts)),
         ("likelihood", f"{likelihood.name}, bound {bound}"),
         *([("label noise", f"{model.label_noise_:.3g}")] if hasattr(model, "label_noise_") else []),
-        *model_kernel_rows(model.kernel_, classes, rows.features, rows.spread),
+        *model_kernel_rows(model.kernel_, classes, names, model.feature_spread_),
         ("inducing points", str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"),
         *([("neighbours", f"{model.n_neighbors_}; the model holds the training rows")] if model.n_neighbors_ else []),
         ("bound (ELBO)", f"{model.elbo_:.2f} nats, {model.elbo_ / rows.n_rows:.4f} per row"),
@@ -124,7 +133,7 @@ def _load(path: str) -> tuple[GPClassifier, list[str] | None]:
     of that; without the attribute it has no reason to.
     """
     try:
-        model = of_numbers(GPClassifier.load(path))
+        model = GPClassifier.load(path)
     except FileNotFoundError:
         raise ValueError(f"there is no model {path!r}; make one with 'xgpc fit'.") from None
     except ValueError as error:
@@ -141,13 +150,7 @@ def _load(path: str) -> tuple[GPClassifier, list[str] | None]:
 def _features(model_path: str, data: str, target: str | None) -> tuple[GPClassifier, Table]:
     """A model, and a table of its features."""
     model, names = _load(model_path)
-    table = read_table(data, target=target, features=names)
-    if len(table.features) != model.n_features_in_:
-        raise ValueError(
-            f"{name_of(data)!r} has {len(table.features)} feature columns, but the model {model_path!r} was fitted to "
-            f"{model.n_features_in_}, without names; give exactly those, in the same order."
-        )
-    return model, table
+    return model, read_table(data, Wanted.by(model.encoding_, model.n_features_in_, names, target))
 
 
 def _predict(arguments: argparse.Namespace) -> None:
@@ -200,7 +203,7 @@ def _run(argv: Sequence[str] | None) -> int:
         # Others, of deprecation and the like, are for those who call from Python.
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", ConvergenceWarning)
-        warnings.filterwarnings("always", message="n_neighbors=", category=UserWarning)
+        warnings.filterwarnings("always", message="n_neighbors=|X has .* missing number", category=UserWarning)
         arguments.run(arguments)
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         _say("warning", message)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..files import check_writable, is_special, replacing
-from .tables import is_parquet
+from .parquet import is_parquet
 
 # Rows that are turned into text at a time.
 WRITTEN_ROWS = 10_000

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..classifier import GPClassifier
-from .tables import (
-    is_parquet,
-    name_of,
-    opened,
-    parquet_rows,
-    parse_labels,
-    parsed,
-    read_table,
-    text_batches,
-)
+from .columns import Table, Wanted, listed
+from .delimited import CsvRows, Record, name_of, opened, parsed
+from .parquet import is_parquet, parquet_rows, parquet_table, text_batches
+from .tables import parse_labels
 
 # Bytes of numbers up to which rows are read into memory; with more the fit reads them in batches.
 IN_MEMORY = 2**30
@@ -41,109 +34,119 @@ class TrainingRows:
     ----------
     path : str, as messages call it
     features : names of the columns of X
+    categorical : those of levels
     n_rows : int
     classes, counts : (C,) labels and numbers of their rows
-    spread : (d,) standard deviations of the features
     fit : function of the model
+    index : columns of a data frame's index, which are no features
     """
 
     path: str
     features: list[str]
+    categorical: list[str]
     n_rows: int
     classes: np.ndarray
     counts: np.ndarray
-    spread: np.ndarray
     fit: Callable[[GPClassifier], Any]
+    index: list[str] = field(default_factory=list)
 
 
 @contextmanager
-def training_rows(path: str, target: str, folder: Path) -> Iterator[TrainingRows]:
+def training_rows(path: str, wanted: Wanted, folder: Path) -> Iterator[TrainingRows]:
     """Rows of a CSV or Parquet file, in memory if they take no more than ``IN_MEMORY`` bytes.
 
-    More of CSV are turned into numbers once, in a temporary file in ``folder`` that is removed in the end.
+    More must be numbers. More of CSV are turned into these once, in a temporary file in ``folder`` that is removed in
+    the end.
     """
     if is_parquet(path):
-        source = parquet_rows(path, target, None)
+        source, index = parquet_rows(path, wanted)
         if 8 * source.n_rows * len(source.feature_names) <= IN_MEMORY:
-            table = read_table(path, target=target)
-            yield _of_arrays(path, table.features, table.X, parse_labels(table.target))
+            found = _of_table(parquet_table(path, source, wanted))
         else:
-            yield _of_batches(path, source.feature_names, lambda: text_batches(path, source))
+            found = _of_batches(path, source.feature_names, lambda: text_batches(path, source))
+        yield replace(found, index=index)
         return
     with tempfile.TemporaryDirectory(prefix=".xgpc-", dir=folder) as place:
         with opened(path) as file:
-            found = _of_csv(name_of(path), *parsed(name_of(path), file, target, None), Path(place))
+            found = _of_csv(name_of(path), *parsed(name_of(path), file, wanted), Path(place))
         yield found
 
 
-def _of_arrays(path: str, names: list[str], X: np.ndarray, y: np.ndarray) -> TrainingRows:
+def _of_table(table: Table) -> TrainingRows:
+    places: dict[str, int] = {}
+    codes = np.array([places.setdefault(text, len(places)) for text in table.target])
+    y = parse_labels(list(places))[codes]
     classes, counts = np.unique(y, return_counts=True)
-    spread = np.std(X, axis=0)
-    return TrainingRows(path, names, len(y), classes, counts, spread, lambda model: model.fit(X, y))
+    described = table.path, table.features, table.categorical, len(y), classes, counts
+    return TrainingRows(*described, lambda model: model.fit(table.X, y))
 
 
-class _Rows:
-    """Rows of numbers in memory, and what of them has gone to files."""
+class _Files:
+    """Temporary files of numbers (n, d) and of the labels' numbers (n,)."""
 
-    def __init__(self, n_features: int, place: Path):
-        self.n_features, self.n_rows, self.n_in_files = n_features, 0, 0
-        self.X_path, self.y_path = place / "X", place / "y"
-        self.values, self.codes = array("d"), array("q")
+    def __init__(self, place: Path, n_features: int):
+        self._X_path, self._y_path, self._n_features, self.n_rows = place / "X", place / "y", n_features, 0
 
-    def add(self, numbers: list[float], code: int) -> None:
-        self.values.extend(numbers)
-        self.codes.append(code)
-        self.n_rows += 1
-        if 8 * len(self.values) > (8 * BATCH_ROWS * self.n_features if self.n_in_files else IN_MEMORY):
-            self.to_files()
-
-    def to_files(self) -> None:
+    def add(self, X: np.ndarray, codes: np.ndarray) -> None:
         try:
-            for path, numbers in ((self.X_path, self.values), (self.y_path, self.codes)):
+            for path, numbers in ((self._X_path, X), (self._y_path, codes)):
                 with open(path, "ab") as file:
                     numbers.tofile(file)
         except OSError as error:
             raise ValueError(
-                f"cannot write a temporary file in {str(self.X_path.parent)!r}: {error.strerror}; the rows, which are "
+                f"cannot write a temporary file in {str(self._X_path.parent)!r}: {error.strerror}; the rows, which are "
                 "too many for memory, are kept there during the fit."
             ) from None
-        self.n_in_files = self.n_rows
-        self.values, self.codes = array("d"), array("q")
+        self.n_rows += len(X)
 
     def batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Of rows that are all in files: features (r, d) and codes (r,)."""
-        X = np.memmap(self.X_path, np.float64, "r", shape=(self.n_rows, self.n_features))
-        codes = np.memmap(self.y_path, np.int64, "r", shape=self.n_rows)
+        """Features (r, d) and codes (r,)."""
+        X = np.memmap(self._X_path, np.float64, "r", shape=(self.n_rows, self._n_features))
+        codes = np.memmap(self._y_path, np.int64, "r", shape=self.n_rows)
         for start in range(0, self.n_rows, BATCH_ROWS):
             part = slice(start, start + BATCH_ROWS)
             yield np.array(X[part]), np.array(codes[part])
 
 
-def _of_csv(path: str, names: list[str], records: Iterator[tuple[int, list[float], str]], place: Path) -> TrainingRows:
+def _of_csv(
+    path: str, names: list[str], are_levels: list[bool], records: Iterator[Record], place: Path
+) -> TrainingRows:
     """Rows of CSV, in memory as long as they fit, in files in ``place`` from then on."""
-    rows, codes = _Rows(len(names), place), dict[str, int]()
-    for _, numbers, label in records:
-        rows.add(numbers, codes.setdefault(label, len(codes)))
-    texts = np.array(list(codes))
-    if not rows.n_in_files:
-        X = np.frombuffer(rows.values, dtype=np.float64).reshape(rows.n_rows, len(names))
-        return _of_arrays(path, names, X, parse_labels(texts.tolist())[np.frombuffer(rows.codes, dtype=np.int64)])
-    rows.to_files()
-    return _of_batches(path, names, lambda: ((X, texts[places]) for X, places in rows.batches()))
+    rows, files = CsvRows(names, are_levels), _Files(place, len(names))
+    for record in records:
+        rows.add(*record)
+        if 8 * len(rows.values) > (8 * BATCH_ROWS * len(names) if files.n_rows else IN_MEMORY):
+            files.add(*_numbers_alone(path, rows))
+    if not files.n_rows:
+        return _of_table(rows.table(path, has_target=True))
+    files.add(*_numbers_alone(path, rows))
+    texts = np.array(list(rows.labels))
+    return _of_batches(path, names, lambda: ((X, texts[places]) for X, places in files.batches()))
+
+
+def _numbers_alone(path: str, rows: CsvRows) -> tuple[np.ndarray, np.ndarray]:
+    """Features and codes of rows that go to files; ValueError for levels and missing numbers."""
+    X, codes, lines = rows.take()
+    what = f"the rows take more than {IN_MEMORY / 2**20:g} MiB, and so many must be numbers, none of them missing"
+    levels = [name for name, known in zip(rows.names, rows.levels, strict=True) if known is not None]
+    if levels:
+        raise ValueError(
+            f"{path!r}: {what}, but {listed(levels)} are text; leave them out (--drop), or take fewer rows."
+        )
+    places = np.argwhere(np.isnan(X))
+    if len(places):
+        row, column = places[0].tolist()
+        raise ValueError(
+            f"{path!r}, line {lines[row]}, column {rows.names[column]!r}: the cell is empty; {what}: put in a number, "
+            "remove the row, leave the column out (--drop), or take fewer rows."
+        )
+    return X, codes
 
 
 def _of_batches(path: str, names: list[str], batches: TextBatches) -> TrainingRows:
-    """Rows that are read anew each time."""
-    n_rows, mean, squares, counts = 0, np.zeros(len(names)), np.zeros(len(names)), dict[str, int]()
-    for X, cells in batches():
-        # Chan, Golub, LeVeque. Updating formulae and a pairwise algorithm for computing sample variances. 1979.
-        n_more = len(X)
-        if not n_more:
-            continue
-        gap = np.mean(X, axis=0, dtype=np.float64) - mean
-        squares += np.var(X, axis=0, dtype=np.float64) * n_more + gap**2 * (n_rows * n_more / (n_rows + n_more))
-        mean += gap * (n_more / (n_rows + n_more))
-        n_rows += n_more
+    """Rows of numbers that are read anew each time."""
+    counts: dict[str, int] = {}
+    for _, cells in batches():
         for text, count in zip(*np.unique(cells, return_counts=True), strict=True):
             counts[str(text)] = counts.get(str(text), 0) + int(count)
     texts = np.array(sorted(counts))
@@ -155,5 +158,5 @@ def _of_batches(path: str, names: list[str], batches: TextBatches) -> TrainingRo
         for X, cells in batches():
             yield X, labels[np.searchsorted(texts, cells)]
 
-    spread = np.sqrt(squares / n_rows)
-    return TrainingRows(path, names, n_rows, classes, per_class, spread, lambda model: model.fit_batches(typed))
+    n_rows = sum(counts.values())
+    return TrainingRows(path, names, [], n_rows, classes, per_class, lambda model: model.fit_batches(typed))

@@ -215,7 +215,11 @@ def _number_of_kernels(model: Any, n_latents: int | None, previous: KernelPoster
 def _previous(model: Any, data: Data, d: int, n_latents: int | None) -> KernelPosterior | None:
     """The posterior to start from, in the model's precision, if this is a warm start and it fits the data."""
     previous = getattr(model, "posterior_", None) if model.warm_start else None
-    if previous is None or not np.array_equal(model.classes_, data.classes) or model.encoding_ != data.encoding:
+    if previous is None or not np.array_equal(model.classes_, data.classes):
+        return None
+    # What the columns of a table's matrix are; the means that stand for missing numbers may move.
+    before, now = (None if one is None else one.matrix_names for one in (model.encoding_, data.encoding))
+    if before != now:
         return None
     if (previous.n_latents, previous.prior.groups[0].spec.n_features) != (n_latents, d):
         return None

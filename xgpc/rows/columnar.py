@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .tables import index_in
+
 # Rows of a batch that is read: memory for two, 14 MB each with 28 float32 features and 100 MB with 200 float64 ones,
 # and enough for a file's own reading to cost little for each.
 BATCH_ROWS = 2**16
@@ -23,6 +25,7 @@ class ArrowRows:
     ----------
     feature_names : list of str
     target : str or None
+    index : list of str, columns of the index of a data frame that are no features, as nobody named them
     n_rows : int
     """
 
@@ -33,7 +36,9 @@ class ArrowRows:
         if isinstance(columns, str):
             raise ValueError(f"columns must be a list of names; got the text {columns!r}. Write columns=[{columns!r}].")
         others = [name for name in (target, weight) if name is not None]
-        self.feature_names = [name for name in names if name not in others] if columns is None else list(columns)
+        self.index = [name for name in index_in(dataset.schema) if name not in others] if columns is None else []
+        rest = [name for name in names if name not in (*others, *self.index)]
+        self.feature_names = rest if columns is None else list(columns)
         self._dataset, self.target, self._weight = dataset, target, weight
         if target is None and weight is not None:
             raise ValueError(f"weight={weight!r} is for training rows: name their target, too.")
@@ -45,18 +50,26 @@ class ArrowRows:
                 f"Features must be one column or more, none of them twice and none of {others}; got "
                 f"{self.feature_names}."
             )
-        # Of rows to predict it is the model that tells which columns it needs.
-        if target is not None or columns is not None:
-            _ = self._dtype
-            self._check_files()
 
     @cached_property
     def _dtype(self) -> Any:
         return _common_dtype([self._dataset.schema.field(name) for name in self.feature_names])
 
+    def of_numbers(self) -> ArrowRows:
+        """The rows; ValueError unless all files have the columns, and the features are numbers."""
+        _ = self._dtype
+        self._check_files()
+        return self
+
     def with_features(self, names: Sequence[str]) -> ArrowRows:
-        """The same rows with the features of these names, in this order; ValueError if some are missing."""
-        return ArrowRows(self._dataset, self.target, names, self._weight)
+        """The same rows with the features of these names, in this order; ValueError unless they are numbers."""
+        return ArrowRows(self._dataset, self.target, names, self._weight).of_numbers()
+
+    def whole(self) -> tuple[Any, np.ndarray | None]:
+        """All rows at once: a table of Arrow of features of any types, and the labels, or None without a target."""
+        table = self._dataset.to_table(columns=[*self.feature_names, *([] if self.target is None else [self.target])])
+        labels = None if self.target is None else _labels(table[self.target].combine_chunks())
+        return table.select(self.feature_names), labels
 
     def _check_files(self) -> None:
         """ValueError for a file that lacks a column, or has one of a type that cannot become the first file's."""
@@ -198,7 +211,8 @@ def from_arrow(
     target : str, default=None
         Column of the labels: text, whole numbers or truth values. None to predict.
     columns : sequence of str, default=None
-        Columns of the features, in this order: floating point numbers, integers or truth values. None: all others.
+        Columns of the features, in this order: floating point numbers, integers or truth values. None: all others, but
+        for the index of a data frame that pandas wrote, as ``decision`` in the fit's ``history_`` then says.
     weight : str, default=None
         Column of sample weights.
 
@@ -211,7 +225,9 @@ def from_arrow(
     """
     datasets = _pyarrow("pyarrow.dataset")
     found = dataset if isinstance(dataset, datasets.Dataset) else datasets.dataset(dataset)
-    return ArrowRows(found, target, columns, weight)
+    rows = ArrowRows(found, target, columns, weight)
+    # Of rows to predict it is the model that tells which columns it needs.
+    return rows if target is None and columns is None else rows.of_numbers()
 
 
 def from_parquet(
@@ -239,6 +255,11 @@ def from_parquet(
     OSError
         If it cannot be read.
     """
+    return from_arrow(parquet_dataset(path), target=target, columns=columns, weight=weight)
+
+
+def parquet_dataset(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Any:
+    """The Arrow data set of Parquet files, as ``from_parquet`` takes them."""
     datasets = _pyarrow("pyarrow.dataset")
     # Arrow would read row groups, and the next ones, whole. (Memory for reading three of 112 MB: 536 MB without its
     # buffer of what comes next, 439 MB with a stream; ten of 22 MB: 516 MB with its buffer, 94 MB with a stream.)
@@ -251,7 +272,7 @@ def from_parquet(
     names = [os.fspath(one) for one in given]
     # A list cannot have a folder in it.
     paths = names if len(names) > 1 else names[0]
-    return ArrowRows(datasets.dataset(paths, format=kind), target, columns, weight)
+    return datasets.dataset(paths, format=kind)
 
 
 class NumpyRows:

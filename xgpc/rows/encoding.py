@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,19 @@ from typing import Any
 import numpy as np
 
 from ..kernels.spec import Groups
-from .tables import Column, Level, Levels, Numbers, as_levels, as_numbers, columns_of, has_missing, is_table
+from .tables import (
+    Column,
+    Level,
+    Levels,
+    Numbers,
+    as_levels,
+    as_numbers,
+    columns_of,
+    count_missing,
+    has_missing,
+    is_table,
+    with_names,
+)
 
 # Two levels of a column are at a distance of one: each has this in its own column of the matrix, and 0 in those of the
 # others.
@@ -40,14 +53,16 @@ class NumberColumn:
     Attributes
     ----------
     name : str
-    fill : float or None
-        The training rows' mean, which stands for a missing number, next to an indicator; None: there were none missing.
+    fill : float
+        The training rows' mean, which stands for a missing number.
+    has_missing : bool, whether an indicator says which are missing: the training rows missed some
     repeated : tuple of float
         Values that are levels, too, next to the number itself, sorted; most columns have none.
     """
 
     name: str
-    fill: float | None
+    fill: float
+    has_missing: bool
     repeated: tuple[float, ...] = ()
 
 
@@ -109,9 +124,10 @@ class Encoding:
             are missing, unless they are allowed to be.
         """
         if not allow_missing:
-            for column, categorical in zip(columns, is_categorical, strict=True):
-                if not categorical and has_missing(column):
-                    raise ValueError(f"X has missing numbers in {column.name}. {HOW_TO_MISS}")
+            numbers = [column for column, categorical in zip(columns, is_categorical, strict=True) if not categorical]
+            missing = [(column.name, count_missing(column)) for column in numbers if has_missing(column)]
+            if missing:
+                raise ValueError(f"X has {said_missing(missing)}. {HOW_TO_MISS}")
         found = [
             _levels(as_levels(column), rows) if categorical else _numbers(as_numbers(column), rows, weight)
             for column, categorical in zip(columns, is_categorical, strict=True)
@@ -122,7 +138,7 @@ class Encoding:
     @cached_property
     def groups(self) -> Groups:
         """Which length scale each column of the matrix has, and their names."""
-        filled, repeated = self._filled, self._repeated
+        filled, repeated = self._with_indicators, self._repeated
         widths = [1 if isinstance(one, NumberColumn) else one.width for one in self.columns]
         widths += [1] * len(filled) + [len(one.repeated) + 1 for _, one in repeated]
         names = [one.name for one in self.columns]
@@ -130,10 +146,10 @@ class Encoding:
         return Groups(np.repeat(np.arange(len(widths)), widths), tuple(names))
 
     @property
-    def _filled(self) -> list[tuple[int, NumberColumn]]:
+    def _with_indicators(self) -> list[tuple[int, NumberColumn]]:
         """Columns with an indicator, and their numbers."""
         numbers = [(j, one) for j, one in enumerate(self.columns) if isinstance(one, NumberColumn)]
-        return [(j, one) for j, one in numbers if one.fill is not None]
+        return [(j, one) for j, one in numbers if one.has_missing]
 
     @property
     def _repeated(self) -> list[tuple[int, NumberColumn]]:
@@ -143,7 +159,7 @@ class Encoding:
     @cached_property
     def column_of_matrix(self) -> np.ndarray:
         """The table's column that each column of the matrix was made from."""
-        parts = [*range(len(self.columns)), *(j for j, _ in self._filled), *(j for j, _ in self._repeated)]
+        parts = [*range(len(self.columns)), *(j for j, _ in self._with_indicators), *(j for j, _ in self._repeated)]
         return np.array(parts)[self.groups.index]
 
     @property
@@ -178,7 +194,7 @@ class Encoding:
             if one.has_missing:
                 yield f"{one.name}=missing", f"missing values of column {one.name!r}"
             yield f"{one.name}=unknown", f"unknown levels of column {one.name!r}"
-        for _, one in self._filled:
+        for _, one in self._with_indicators:
             yield INDICATOR + one.name, repr(INDICATOR + one.name)
         for _, one in self._repeated:
             for value in one.repeated:
@@ -191,11 +207,21 @@ class Encoding:
         Raises
         ------
         ValueError
-            For other columns, and for numbers that are missing where the training rows missed none.
-        """
-        return self.matrix(columns_of(X if is_table(X) else as_array(X)))
+            For other columns, for numbers that are infinite, and for those that an array misses in columns in which the
+            training rows missed none.
 
-    def matrix(self, columns: Sequence[Column], rows: np.ndarray | None = None) -> np.ndarray:
+        Warns
+        -----
+        UserWarning
+            For such numbers of a table.
+        """
+        if not is_table(X):
+            return self.matrix(columns_of(as_array(X)), allow_missing=False)
+        return self.matrix(columns_of(with_names(X, [one.name for one in self.columns])))
+
+    def matrix(
+        self, columns: Sequence[Column], rows: np.ndarray | None = None, allow_missing: bool = True
+    ) -> np.ndarray:
         """As ``encode``, of columns, or of the rows of these numbers in them."""
         if len(columns) != len(self.columns):
             raise ValueError(f"X has {len(columns)} columns; the model was fitted to {len(self.columns)}.")
@@ -204,19 +230,28 @@ class Encoding:
         n = len(columns[0])
         X = np.zeros((n, len(self.groups.index)), dtype=self.dtype)
         starts = np.searchsorted(self.groups.index, np.arange(len(self.groups.names)))
-        first = len(self.columns)
+        first, unexpected = len(self.columns), []
         for j, given, one in zip(starts[:first], columns, self.columns, strict=True):
             if isinstance(one, LevelColumn):
                 X[np.arange(n), j + _places(given, one)] = IN_OWN_COLUMN
                 continue
             X[:, j] = values = _numbers_of(given, one.name)
-            if one.fill is None:
-                _refuse_missing(one.name, np.isnan(values))
-            else:
-                X[np.isnan(values), j] = one.fill
-        for start, (place, one) in zip(starts[first:], [*self._filled, *self._repeated], strict=True):
+            missing = np.isnan(values)
+            X[missing, j] = one.fill
+            if not one.has_missing and np.any(missing):
+                unexpected.append((repr(one.name), int(np.sum(missing))))
+        if unexpected and not allow_missing:
+            raise ValueError(f"X has {said_missing(unexpected)}. {HOW_TO_MISS}")
+        if unexpected:
+            warnings.warn(
+                f"X has {said_missing(unexpected)}. The training rows missed none there: their mean stands for such a "
+                "number, as if it had been seen. Fit with rows that miss some if predictions are to know of it.",
+                stacklevel=2,
+            )
+        indicators = self._with_indicators
+        for start, (place, one) in zip(starts[first:], [*indicators, *self._repeated], strict=True):
             values = as_numbers(columns[place]).values
-            if start < starts[first] + len(self._filled):
+            if start < starts[first] + len(indicators):
                 X[:, start] = np.isnan(values)
             else:
                 X[np.arange(n), start + _places_of(values, one.repeated)] = IN_OWN_COLUMN
@@ -227,7 +262,7 @@ class Encoding:
         return {
             "dtype": self.dtype,
             "columns": [
-                {"name": one.name, "fill": one.fill, "repeated": list(one.repeated)}
+                {"name": one.name, "fill": one.fill, "has_missing": one.has_missing, "repeated": list(one.repeated)}
                 if isinstance(one, NumberColumn)
                 else {"name": one.name, "levels": list(one.levels), "has_missing": one.has_missing}
                 for one in self.columns
@@ -274,6 +309,16 @@ def is_categorical(setting: Any, X: Any, columns: Sequence[Column]) -> list[bool
     return chosen
 
 
+def said_missing(counts: Sequence[tuple[str, int]]) -> str:
+    """How many numbers are missing, and in which columns, for a message."""
+    total, more = sum(count for _, count in counts), len(counts) - LISTED
+    listed = ", ".join(f"{count} in {name}" for name, count in counts[:LISTED])
+    return (
+        f"{total} missing number{'s' if total > 1 else ''} (NaN): {listed}"
+        f"{f' and others in {more} more columns' if more > 0 else ''}"
+    )
+
+
 def as_array(X: Any) -> np.ndarray:
     """Rows and columns of any types."""
     X = np.asarray(X)
@@ -284,11 +329,12 @@ def as_array(X: Any) -> np.ndarray:
 
 def _column_from_data(data: Any) -> NumberColumn | LevelColumn:
     is_named = isinstance(data, dict) and isinstance(data.get("name"), str)
-    if is_named and sorted(data) == ["fill", "name", "repeated"]:
-        fill, repeated = data["fill"], data["repeated"]
+    if is_named and sorted(data) == ["fill", "has_missing", "name", "repeated"]:
+        fill, has_missing, repeated = data["fill"], data["has_missing"], data["repeated"]
         are_values = isinstance(repeated, list) and len(repeated) <= MAX_LEVELS and all(map(_is_finite, repeated))
-        if (fill is None or _is_finite(fill)) and are_values and repeated == sorted(set(repeated)):
-            return NumberColumn(data["name"], fill, tuple(repeated))
+        is_right = _is_finite(fill) and isinstance(has_missing, bool)
+        if is_right and are_values and repeated == sorted(set(repeated)):
+            return NumberColumn(data["name"], fill, has_missing, tuple(repeated))
     elif is_named and sorted(data) == ["has_missing", "levels", "name"]:
         levels, has_missing = data["levels"], data["has_missing"]
         if isinstance(levels, list) and len(levels) <= MAX_LEVELS and isinstance(has_missing, bool):
@@ -324,10 +370,13 @@ def _numbers(column: Numbers, rows: np.ndarray, weight: np.ndarray | None) -> Nu
     known = ~np.isnan(values)
     if not np.any(known):
         raise ValueError(f"The column {column.name!r} has no values; leave it out.")
+    _refuse_infinite(column.name, values)
     weight = np.ones(len(values)) if weight is None else weight
     values, weight = values[known].astype(np.float64), weight[known]
-    fill = None if np.all(known) else float(np.average(values, weights=weight))
-    return NumberColumn(column.name, fill, _repeated(values, weight))
+    # Of numbers that are too large for a sum, which are refused in the matrix.
+    with np.errstate(over="ignore"):
+        fill = float(np.average(values, weights=weight))
+    return NumberColumn(column.name, fill, not np.all(known), _repeated(values, weight))
 
 
 def _repeated(values: np.ndarray, weight: np.ndarray) -> tuple[float, ...]:
@@ -352,13 +401,17 @@ def _numbers_of(column: Column, name: str) -> np.ndarray:
         values = as_numbers(column).values
     except ValueError as error:
         raise ValueError(f"The column {name!r} has text; the model was fitted to numbers there.") from error
+    _refuse_infinite(name, values)
+    return values
+
+
+def _refuse_infinite(name: str, values: np.ndarray) -> None:
     (infinite,) = np.nonzero(np.isinf(values))
     if len(infinite):
         raise ValueError(
             f"The column {name!r} has not only finite numbers: row {infinite[0]} has {values[infinite[0]]}. Leave out "
             "such rows, or put in numbers."
         )
-    return values
 
 
 def _places(column: Column, one: LevelColumn) -> np.ndarray:
@@ -378,12 +431,3 @@ def _places(column: Column, one: LevelColumn) -> np.ndarray:
     places = [known.get(level, unknown) for level in given.levels]
     places.append(len(one.levels) if one.has_missing else unknown)
     return np.array(places, dtype=np.intp)[given.codes]
-
-
-def _refuse_missing(name: str, missing: np.ndarray) -> None:
-    if np.any(missing):
-        raise ValueError(
-            f"X has {int(np.sum(missing))} missing values in the column {name!r}, the first in row "
-            f"{int(np.argmax(missing))}. The training rows missed none there, so that nothing is known of rows that "
-            "do: put in numbers, as sklearn.impute.SimpleImputer does, or fit with such rows."
-        )

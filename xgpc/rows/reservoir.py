@@ -11,6 +11,7 @@ from sklearn.utils.validation import _get_feature_names
 
 from ..ranges import WEIGHT_RANGE
 from .labels import check_same_kind, checked_labels, refuse_rounded
+from .tables import with_names
 
 # Rows that count for less are dropped: all of a million of them would count for less than one row.
 LEAST = 1e-6
@@ -71,6 +72,7 @@ class Reservoir:
             For rows that are no finite numbers, labels that are missing or of another kind than those before, and rows
             that do not fit each other, or those before. Nothing of the batch is taken then.
         """
+        X = with_names(X)
         names = _get_feature_names(X)
         X = check_array(X, dtype=(np.float64, np.float32), ensure_min_samples=0)
         labels = _as_text(checked_labels(y, len(X)))

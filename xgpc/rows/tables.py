@@ -54,8 +54,21 @@ class Levels:
 Column = Numbers | Levels
 
 
+@dataclass(frozen=True, eq=False)
+class ColumnTable:
+    """A table of columns that were read from a file."""
+
+    columns: Sequence[Column]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.columns[0]), len(self.columns)
+
+
 def is_table(X: Any) -> bool:
-    """Whether X is a data frame of pandas or polars, or a table or batch of Arrow."""
+    """Whether X is a data frame of pandas or polars, a table or batch of Arrow, or one of columns."""
+    if isinstance(X, ColumnTable):
+        return True
     kind = type(X)
     library = kind.__module__.partition(".")[0]
     if library == "pandas":
@@ -63,12 +76,35 @@ def is_table(X: Any) -> bool:
     return (library, kind.__name__) in (("polars", "DataFrame"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch"))
 
 
-def with_names(X: Any) -> Any:
-    """A batch of Arrow as a table, which scikit-learn knows the names of; anything else as it is."""
-    kind = type(X)
-    if kind.__module__.partition(".")[0] == "pyarrow" and kind.__name__ == "RecordBatch":
-        return sys.modules["pyarrow"].Table.from_batches([X])
-    return X
+def is_arrow(X: Any) -> bool:
+    return is_table(X) and type(X).__module__.partition(".")[0] == "pyarrow"
+
+
+def index_in(schema: Any) -> list[str]:
+    """Columns of an Arrow schema that pandas wrote of a data frame's index."""
+    described = schema.pandas_metadata or {}
+    # An index that only counts is a description there, and no column.
+    return [name for name in described.get("index_columns", ()) if isinstance(name, str) and name in schema.names]
+
+
+def note_of_index(names: Sequence[str]) -> str:
+    """What users are told of the columns of an index, or nothing if there are none."""
+    if not names:
+        return ""
+    which = f"the columns {list(names)} are" if len(names) > 1 else f"the column {names[0]!r} is"
+    return f"{which} the index of a data frame that pandas wrote, and no feature"
+
+
+def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
+    """A table or batch of Arrow as a table of features, which scikit-learn knows the names of; other rows as they are.
+
+    The columns of an index are left out, but for those that a model was ``fitted`` to.
+    """
+    if not is_arrow(X):
+        return X
+    table = X if type(X).__name__ == "Table" else sys.modules["pyarrow"].Table.from_batches([X])
+    left_out = [name for name in index_in(X.schema) if name not in fitted]
+    return table.drop_columns(left_out) if left_out else table
 
 
 def columns_of(X: Any) -> list[Column]:
@@ -86,6 +122,8 @@ def columns_of(X: Any) -> list[Column]:
     n_rows, n_columns = X.shape
     if not n_rows or not n_columns:
         raise ValueError(f"X has {n_rows} rows and {n_columns} columns; give a row and a column or more.")
+    if isinstance(X, ColumnTable):
+        return list(X.columns)
     if not is_table(X):
         return [_array_column(f"column {j}", X[:, j]) for j in range(n_columns)]
     if library == "pandas":
@@ -95,8 +133,12 @@ def columns_of(X: Any) -> list[Column]:
     return [_arrow_column(name, column) for name, column in zip(X.schema.names, X.columns, strict=True)]
 
 
+def count_missing(column: Column) -> int:
+    return int(np.count_nonzero(np.isnan(column.values) if isinstance(column, Numbers) else column.codes < 0))
+
+
 def has_missing(column: Column) -> bool:
-    return bool(np.any(np.isnan(column.values) if isinstance(column, Numbers) else column.codes < 0))
+    return count_missing(column) > 0
 
 
 def as_levels(column: Column) -> Levels:

@@ -54,6 +54,7 @@ class PosteriorClassifier(LatentClassifier):
     elbo_: float
     feature_spread_: np.ndarray
     label_noise_: float
+    mean_: float | np.ndarray
     encoding_: Encoding | None = None
     _resolved: tuple[str, str]
     _correction: Natural | None
@@ -65,6 +66,7 @@ class PosteriorClassifier(LatentClassifier):
         likelihood: str,
         bound: str,
         label_noise: float,
+        mean: np.ndarray,
         correction: Natural | None,
         gap: float | None,
         local: LocalPosterior | None,
@@ -78,6 +80,7 @@ class PosteriorClassifier(LatentClassifier):
         self.inducing_points_ = np.array(q.prior.Z)
         self.jitter_ = q.prior.jitter
         self._resolved, self._correction, self._bound_gap = (likelihood, bound), correction, gap
+        self.mean_ = float(mean[0]) if q.n_latents is None else mean
         if has_label_noise(likelihood, bound):
             self.label_noise_ = label_noise
         elif hasattr(self, "label_noise_"):
@@ -101,13 +104,18 @@ class PosteriorClassifier(LatentClassifier):
         parts = []
         for rows in in_dense_parts(X):
             parts.append(corrected_marginals(self.posterior_, self._correction, rows, self.n_jobs))
-        return _joined(parts)
+        return self._with_mean(*_joined(parts))
 
     def _latent_at(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """At checked rows."""
-        return self._marginals(self.local_posterior_ or self.posterior_, X)
+        return self._with_mean(*self._marginals(self.local_posterior_ or self.posterior_, X))
+
+    def _with_mean(self, distance: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of latent values, from means (r,) or (C, r) of their distances from the prior's mean."""
+        return distance + np.reshape(self.mean_, (-1, 1)[: distance.ndim]), variance
 
     def _marginals(self, q: KernelPosterior | LocalPosterior, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Of the latent values' distances from the prior's mean."""
         mean, variance = _joined([q.marginals(rows, self.n_jobs) for rows in in_dense_parts(X)])
         check_latent(mean, variance, X)
         return mean, variance
@@ -259,6 +267,7 @@ class PosteriorClassifier(LatentClassifier):
         mean, _ = self._latent_at(rows)
         if method == "pathwise" or (method == "auto" and len(rows) > EXACT_ROWS and not obstacle):
             draws = pathwise_draws(q, rows, n_samples, random, self.n_jobs)
+            draws += np.reshape(self.mean_, (-1, 1, 1)[: draws.ndim])
         else:
             covariance = self._covariance(rows)
             with single_threaded_blas():
@@ -315,6 +324,7 @@ class PosteriorClassifier(LatentClassifier):
         likelihood, bound = self._resolved
         q = self.posterior_
         site = LIKELIHOODS[likelihood].site(bound, len(self.classes_), getattr(self, "label_noise_", None))
+        site = site.with_prior_mean(np.atleast_1d(self.mean_))
         labels = site_labels(class_numbers(y, self.classes_), q.n_latents)
         mean, variance = self._marginals(q, rows)
         return expected_log_likelihood(site, mean, variance, labels) - q.kl

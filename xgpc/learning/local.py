@@ -8,12 +8,15 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern, Product
 
+from .._sites import Site
+from ..approximations.base import KernelPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.local_rows import Sites, in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
-from ..inference.links import Link
+from ..inference.links import Link, Shifted
 from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
+from ..inference.prior_mean import PriorMean
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..kernels.spec import KernelSpec
 from ..rows.deadline import Deadline, OutOfTime
@@ -79,7 +82,9 @@ class Task:
     Attributes
     ----------
     source : labels as the link takes them, weights
-    link : Link
+    link : Link, of latent values
+    site : Site of the same likelihood
+    prior_mean : PriorMean
     n_latents : int or None, number of latent functions; None: one
     n_neighbors : int
     queries : Queries
@@ -90,12 +95,19 @@ class Task:
     executor: Executor
     source: ArraySource
     link: Link
+    site: Site
+    prior_mean: PriorMean
     n_latents: int | None
     n_neighbors: int
     queries: Queries
     history: History
     deadline: Deadline | None = None
     length_scale_prior: LengthScalePrior = NO_PRIOR
+
+    def link_at(self, prior: KernelPrior, log_scale: float) -> Link:
+        """The link of what posteriors are of, distances from the mean that a prior and a factor of variances have."""
+        site = self.prior_mean.scaled(float(np.exp(log_scale))).site(self.site, prior)
+        return Shifted(self.link, site.prior_mean)
 
 
 @dataclass(frozen=True)
@@ -127,7 +139,7 @@ def beginning(task: Task, prior: SparsePrior) -> Learnt:
     """What there is before the first round."""
     none = np.arange(0)
     nothing = Scores(np.empty(0), np.empty(0))
-    return Learnt(prior, start_sites(task.source, task.link), 0.0, none, nothing, nothing, 0)
+    return Learnt(prior, start_sites(task.source, task.link_at(prior, 0.0)), 0.0, none, nothing, nothing, 0)
 
 
 def candidates(kernel: Kernel, is_default: bool) -> list[Kernel]:
@@ -261,10 +273,11 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     index, n_earlier = in_order(near.of_rows(k, n_threads))
     query_index = near.of(queries.X * scale, k, n_threads)
     here = np.ascontiguousarray(start.sites[0][:, support]), np.ascontiguousarray(start.sites[1][:, support])
-    local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, n_earlier, task.link)
+    link = task.link_at(prior, start.log_scale)
+    local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, n_earlier, link)
     sweeps = converged_sites(task.executor, local, here)
     at = rows, queries, index, n_earlier, query_index, sweeps.sites
-    score = QueryScore(task.executor, prior, *at, task.link, task.length_scale_prior)
+    score = QueryScore(task.executor, prior, *at, link, task.length_scale_prior)
     parameters = start.parameters
     before = learned = score.at(parameters).scores
     n_iter = n_evaluations = 0
@@ -315,7 +328,8 @@ def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:
     k = min(task.n_neighbors, source.n_rows - 1)
     near = Neighbours(source.X * metric(prior.core))
     rows = local_rows(task.executor, prior, source)
-    local = Local(source, prior.core, rows, *in_order(near.of_rows(k, task.executor.n_threads)), task.link)
+    link = task.link_at(prior, learnt.log_scale)
+    local = Local(source, prior.core, rows, *in_order(near.of_rows(k, task.executor.n_threads)), link)
     sweeps = converged_sites(task.executor, local, learnt.sites)
     task.history.add(
         n_rows=source.n_rows, n_inducing=prior.n_inducing, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1
@@ -334,21 +348,23 @@ class Asked:
     ----------
     source : the rows
     mean, variance : (C, r), the latter with the factor
+    link : Link
     scores : Scores
     """
 
     source: ArraySource
     mean: np.ndarray
     variance: np.ndarray
+    link: Link
     scores: Scores
 
-    def sites(self, link: Link) -> Sites:
+    def sites(self) -> Sites:
         """Of the rows, from what they are predicted to be."""
         y, weight = labels_and_weights(self.source)
-        precision, linear = link.sites(self.mean, self.variance, y)
+        precision, linear = self.link.sites(self.mean, self.variance, y)
         return weight * precision, weight * linear
 
-    def log_scale(self, link: Link, before: float) -> float:
+    def log_scale(self, before: float) -> float:
         """Logarithm of the factor of the variances by these rows, from the one that they have.
 
         Query rows of a round see few of the rows, and are less certain than what all rows say.
@@ -356,7 +372,7 @@ class Asked:
         y, weight = labels_and_weights(self.source)
 
         def minus_log_posterior(change: float) -> float:
-            values, _ = link.scores(self.mean, np.exp(change) * self.variance, y)
+            values, _ = self.link.scores(self.mean, np.exp(change) * self.variance, y)
             return float(0.5 * (change / LOG_SCALE_CHANGE) ** 2 - weight @ values)
 
         low, high = LOG_SCALE_BOUNDS
@@ -368,7 +384,8 @@ def ask(task: Task, local: LocalPosterior, source: ArraySource) -> Asked:
     """Predictions of rows that the local posterior has not seen."""
     y, weight = labels_and_weights(source)
     mean, variance = map(np.atleast_2d, local.marginals(source.X, task.executor.n_threads))
-    return Asked(source, mean, variance, Scores(task.link.scores(mean, variance, y)[0], weight))
+    link = task.link_at(local.prior, np.log(local.variance_scale))
+    return Asked(source, mean, variance, link, Scores(link.scores(mean, variance, y)[0], weight))
 
 
 def moved(learnt: Learnt, prior: SparsePrior) -> Learnt:

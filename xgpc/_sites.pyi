@@ -15,6 +15,7 @@ class Site:
     learned: bool
     record: Any
     key: str
+    prior_mean: np.ndarray
     def __init__(
         self,
         likelihood: str,
@@ -28,8 +29,6 @@ class Site:
     ) -> None: ...
     def with_parameter(self, delta: float) -> Site: ...
     def with_prior_mean(self, prior_mean: np.ndarray) -> Site: ...
-    @property
-    def prior_mean(self) -> np.ndarray: ...
 
 def sites(
     site: Site,

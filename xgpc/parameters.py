@@ -116,7 +116,8 @@ ALLOWED: dict[str, Rule] = {
     "batch_size": (lambda value: value is None or _is_positive_integer(value), "a positive integer or None"),
     "max_iter": (_is_positive_integer, "a positive integer"),
     "n_jobs": (
-        lambda value: value is None or (is_integer(value) and value != 0),
+        # What the search for neighbours counts threads in.
+        lambda value: value is None or (is_integer(value) and 0 < abs(value) < 2**31),
         "a number of threads, -1 for all cores, or None",
     ),
     "learn_inducing": (_is_truth, "True or False"),

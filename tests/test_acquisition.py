@@ -1,6 +1,9 @@
 """Acquisition: scores by quadrature and by random draws, batches by brute force, and constrained improvement."""
 
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -280,6 +283,28 @@ def test_constrained_improvement_is_the_product():
     np.testing.assert_array_equal(product, feasible * expected_improvement(mean, std, 0.0))
     with pytest.raises(ValueError, match=r"one of the labels \['no', 'yes'\]; got 'maybe'"):
         probability_of_feasibility(model, X, "maybe")
+
+
+def test_where_nothing_is_feasible_yet_the_probability_of_feasibility_is_wanted():
+    X, _ = moons()
+    model = GPClassifier(RBF(1.0), optimizer=None).fit(X, np.full(len(X), "no"), classes=["no", "yes"])
+    mean, std = np.linspace(-1.0, 1.0, len(X)), np.full(len(X), 0.5)
+    found = constrained_expected_improvement(model, X, "yes", mean, std, np.inf)
+    np.testing.assert_array_equal(found, probability_of_feasibility(model, X, "yes"))
+    # What the scores of ever larger values come to.
+    large = constrained_expected_improvement(model, X, "yes", mean, std, 1e9) / 1e9
+    np.testing.assert_allclose(found, large, rtol=1e-8)
+    for bad in ({"best": -np.inf}, {"best": np.nan}, {"best": np.inf, "mean": np.full(len(X), np.nan)}):
+        with pytest.raises(ValueError, match="mean and best must be finite"):
+            constrained_expected_improvement(model, X, "yes", **{"mean": mean, "std": std, **bad})
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        constrained_expected_improvement(model, X, "yes", [0.0], [1.0], np.inf)
+
+
+def test_the_module_is_there_when_it_is_asked_for():
+    code = "import sys, xgpc; assert 'xgpc.acquisition' not in sys.modules; assert 'acquisition' in dir(xgpc); "
+    code += "assert callable(xgpc.acquisition.select); assert not hasattr(xgpc, 'others')"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, cwd=Path(__file__).parent)
 
 
 def test_improvements_of_other_shapes_or_of_no_numbers_are_refused():

@@ -305,8 +305,13 @@ def constrained_expected_improvement(
     Parameters
     ----------
     model, X, feasible : as for ``probability_of_feasibility``
-    mean, std, best : as for ``expected_improvement``, at the rows of X
+    mean, std : as for ``expected_improvement``, at the rows of X
+    best : float
+        As for ``expected_improvement``; or infinity, where nothing is known to be feasible yet. What is returned is
+        then the probability of feasibility alone: the limit of the scores divided by ``best``, which has their order.
     """
-    improvement, probability = expected_improvement(mean, std, best), probability_of_feasibility(model, X, feasible)
+    probability = probability_of_feasibility(model, X, feasible)
+    nothing_feasible = best == np.inf
+    improvement = expected_improvement(mean, std, 0.0 if nothing_feasible else best)
     check_consistent_length(improvement, probability)
-    return improvement * probability
+    return probability if nothing_feasible else improvement * probability

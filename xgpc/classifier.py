@@ -322,7 +322,9 @@ class GPClassifier(FittedInSteps):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: Any = None, groups: Any = None) -> Self:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: Any = None, groups: Any = None, *, classes: Any = None
+    ) -> Self:
         """Fit kernel, inducing points and posterior.
 
         Parameters
@@ -338,6 +340,10 @@ class GPClassifier(FittedInSteps):
         groups : (n,) array, default=None
             Rows of a group are never predicted from each other where rows kept apart decide, or while a kernel with
             neighbours is learned, unless ``query_split`` does so. None may be missing.
+        classes : array, default=None
+            All labels that there may be, if the rows lack some. A class without rows is as improbable as the others'
+            rows tell. Rows of one class tell nothing of the kernel: its parameters and the inducing points then stay
+            where learning would start, and no neighbours are taken.
 
         Returns
         -------
@@ -357,7 +363,7 @@ class GPClassifier(FittedInSteps):
             If ``max_iter`` was reached, time or an interrupt ended the fit, kernel parameters have run to their bounds,
             or query rows tell of no kernel.
         """
-        return self._fitted(X, y, sample_weight, groups=groups)
+        return self._fitted(X, y, sample_weight, groups=groups, classes=classes)
 
     def partial_fit(
         self,
@@ -388,8 +394,9 @@ class GPClassifier(FittedInSteps):
             As for ``fit``; one row is enough for later calls.
         y : (n,) array of labels
         classes : array, default=None
-            All labels that are to come, if the first batch lacks some; it must have rows of two of them. A class is
-            predicted from the first call on, as improbable where rows of others are. Later calls may repeat them.
+            All labels that are to come, if the first batch lacks some. A class is predicted from the first call on, as
+            improbable where rows of others are. Of rows of one class no kernel is learned, then or later; see ``fit``.
+            Later calls may repeat them.
         sample_weight : (n,) array, default=None
             As for ``fit``.
         forgetting_factor : float in [0, 1], default=1.0

@@ -28,7 +28,7 @@ from .rows.blas import single_threaded_blas
 from .rows.encoding import Encoding
 from .rows.executor import on_threads
 from .rows.source import dense, in_dense_parts
-from .validation import checked_rows, class_numbers, refuse_not_in_memory, site_labels
+from .validation import checked_rows, class_numbers, site_labels
 
 # Bytes that a joint covariance may take while it is made: what a machine of 4 GB has.
 MOST_COVARIANCE_BYTES = 3e9
@@ -164,18 +164,12 @@ class PosteriorClassifier(LatentClassifier):
         def rows_of(given: Any) -> np.ndarray:
             if self.encoding_ is None:
                 return rows_to_predict(given, names, fitted)
-            rows = given[0] if isinstance(given, tuple) and given else given
-            refuse_not_in_memory(rows)
-            width = len(self.encoding_.groups.index)
-            return checked_rows(self, rows, reset=False) if len(rows) else np.empty((0, width))
+            return checked_rows(self, given[0] if isinstance(given, tuple) and given else given, reset=False)
 
         with closing(read_ahead(lambda: numbered(read(), rows_of))) as batches:
             for rows in batches:
-                if len(rows):
-                    log_proba = self._log_probabilities(*self._latent_at(rows))
-                    yield np.exp(log_proba, out=log_proba)
-                else:
-                    yield np.empty((0, len(self.classes_)))
+                log_proba = self._log_probabilities(*self._latent_at(rows))
+                yield np.exp(log_proba, out=log_proba)
 
     def _log_probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         likelihood, bound = self._resolved
@@ -203,7 +197,9 @@ class PosteriorClassifier(LatentClassifier):
 
     def _covariance(self, rows: np.ndarray) -> np.ndarray:
         """(n, n) or (C, n, n) at checked rows."""
-        q = self.local_posterior_ or self.posterior_
+        q: Any = self.local_posterior_ or self.posterior_
+        if not len(rows):
+            return np.empty((*q.shape, 0, 0))
         needed = q.covariance_bytes(len(rows))
         if needed > MOST_COVARIANCE_BYTES:
             raise ValueError(

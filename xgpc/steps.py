@@ -57,6 +57,7 @@ from .validation import (
     training_data,
 )
 
+ONE_CLASS = "rows of one class tell nothing of the kernel: it stays as it is, and no neighbours are taken"
 # Of the posterior of all rows where neighbours are taken, which predictions do not come from.
 BESIDE_NEIGHBORS = 40
 
@@ -237,6 +238,10 @@ class FittedInSteps(PosteriorClassifier):
 
     def _learn(self, data: Data, beginning: Beginning) -> Learned:
         """Hyperparameters and inducing points, and whether more of these pay."""
+        if data.is_of_one_class:
+            # Any variance would do, the larger the better.
+            data.history.add(decision=ONE_CLASS)
+            return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
         learned = self._learned_in_time(data, beginning)
         if learned.n_iter == 0:
             return learned
@@ -320,7 +325,8 @@ class FittedInSteps(PosteriorClassifier):
         unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
         # The bounds of the default kernel are the fit's own, of which nobody need be told.
-        if self.optimizer is not None and self.kernel is not None and not inferred.notes:
+        is_learned = self.optimizer is not None and not data.is_of_one_class
+        if is_learned and self.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
             names, spread = names_of_features(self), self.feature_spread_
             if data.encoding is not None:

@@ -30,7 +30,7 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     """X, and y if it is given, by ``validate_data``; ValueError for features that are too large to compute with."""
     if not (reset or y or options) and _is_checked(model, X):
         return X
-    options = {"dtype": (np.float64, np.float32), **options}
+    options = {"dtype": (np.float64, np.float32), "ensure_min_samples": int(reset or bool(y)), **options}
     if sparse.issparse(X) and model.__sklearn_tags__().input_tags.sparse:
         options["accept_sparse"] = "csr"
     refuse_not_in_memory(X, *y)
@@ -216,6 +216,7 @@ def training_data(
     weight : (n,) or None for all ones, class weights included
     """
     rows, y = checked_rows(model, X, y, reset=is_first)
+    may_lack = classes is not None
     if classes is None:
         check_classification_targets(y)
         target_type = type_of_target(y, input_name="y")
@@ -227,7 +228,7 @@ def training_data(
         codes = class_numbers(y, classes)
     factors = None
     if getattr(model, "class_weight", None) is not None:
-        factors = class_factors(model.class_weight, classes, np.bincount(codes))
+        factors = class_factors(model.class_weight, classes, np.bincount(codes, minlength=len(classes)))
     weight = None
     if sample_weight is not None:
         refuse_not_in_memory(sample_weight)
@@ -242,18 +243,19 @@ def training_data(
     present = classes[np.unique(codes)]
     if not len(present):
         raise ValueError("No row has a positive weight.")
-    if is_first and len(present) < 2:
-        raise one_class_error(present)
+    if len(present) < 2 and not may_lack:
+        raise one_class_error(present, hasattr(model, "partial_fit"))
     if factors is not None:
         weight = factors[codes] * (1.0 if weight is None else weight)
         check_weight_range(weight)
     return rows, codes, classes, weight
 
 
-def one_class_error(present: np.ndarray) -> ValueError:
+def one_class_error(present: np.ndarray, takes_classes: bool = False) -> ValueError:
+    how = " Give classes=, a list of all labels that there may be, for a fit to them." if takes_classes else ""
     return ValueError(
         f"Classification needs rows of two classes; the rows (of positive weight) are of {len(present)} class: "
-        f"{present.tolist()}."
+        f"{present.tolist()}.{how}"
     )
 
 
@@ -293,7 +295,7 @@ def checked_groups(groups: Any, y: Any, sample_weight: Any) -> np.ndarray:
 
 
 def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Weight of each class; "balanced": n / (C n_c) by the numbers of rows, ``counts`` (C,).
+    """Weight of each class; "balanced": n / (C n_c) by the numbers of rows, ``counts``, of C classes that have some.
 
     Rows count whatever their sample weights, as they do in scikit-learn's ``compute_class_weight``, SVC, ridge and tree
     classifiers in every version. Its LogisticRegression counted rows up to version 1.6, and sums sample weights since
@@ -308,7 +310,8 @@ def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) ->
     if isinstance(class_weight, dict):
         factors = compute_class_weight(class_weight, classes=classes, y=classes)
     else:
-        factors = np.sum(counts) / (len(classes) * counts)
+        # A class without rows has no share.
+        factors = np.sum(counts) / (np.count_nonzero(counts) * np.maximum(counts, 1))
     if not np.all((factors > 0.0) & np.isfinite(factors)):
         raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")
     return factors

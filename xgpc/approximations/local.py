@@ -204,6 +204,8 @@ class LocalPosterior(Value):
 
         A search, and O(r (k^2 (m + d) + C (k^3 + m^2))).
         """
+        if not len(X):
+            return np.empty((*self.shape, 0)), np.empty((*self.shape, 0))
         with Threads(n_jobs) as executor:
             mean, variance = predicted(executor, self._at(executor, X), self.coefficients)
         variance *= self.variance_scale

@@ -193,6 +193,8 @@ class Encoding:
         ValueError
             For other columns, and for numbers that are missing where the training rows missed none.
         """
+        if not len(X):
+            return np.empty((0, len(self.groups.index)), dtype=self.dtype)
         return self.matrix(columns_of(X if is_table(X) else as_array(X)))
 
     def matrix(self, columns: Sequence[Column], rows: np.ndarray | None = None) -> np.ndarray:

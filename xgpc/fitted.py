@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import io
 from .approximations.base import KernelPosterior, Natural
+from .approximations.columns import ColumnOf, covariance_columns
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .estimator import LatentClassifier
@@ -210,6 +211,11 @@ class PosteriorClassifier(LatentClassifier):
             )
         with single_threaded_blas():
             return q.covariance(rows)
+
+    def _covariance_columns(self, X: Any) -> ColumnOf:
+        """Of ``predict_latent(X, return_cov=True)``, each (C, n) made when it is asked for."""
+        rows = dense(checked_rows(self, X, reset=False))
+        return covariance_columns(self.local_posterior_ or self.posterior_, rows, self.n_jobs)
 
     def latent_mean_and_variance(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """``predict_latent(X)`` by the name that scikit-learn's GaussianProcessClassifier has for it."""

@@ -71,7 +71,7 @@ def test_the_tests_have_every_extra():
 
 def test_every_module_is_installed():
     text = (ROOT / "meson.build").read_text(encoding="utf-8")
-    files = [path for path in (ROOT / "xgpc").rglob("*") if path.suffix in (".py", ".pyi", ".typed")]
+    files = [path for path in (ROOT / "xgpc").rglob("*") if path.suffix in (".py", ".pyi", ".typed", ".npz")]
     assert {path.relative_to(ROOT).as_posix() for path in files} == set(re.findall(r"'(xgpc/[^']*\.\w+)'", text))
 
 

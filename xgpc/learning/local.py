@@ -16,7 +16,7 @@ from ..approximations.sparse import SparsePrior
 from ..inference.history import History
 from ..inference.links import Link, Shifted
 from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
-from ..inference.prior_mean import PriorMean
+from ..inference.prior_mean import OF_SITE, PriorMean
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..kernels.spec import KernelSpec
 from ..rows.deadline import Deadline, OutOfTime
@@ -83,29 +83,31 @@ class Task:
     ----------
     source : labels as the link takes them, weights
     link : Link, of latent values
-    site : Site of the same likelihood
-    prior_mean : PriorMean
     n_latents : int or None, number of latent functions; None: one
     n_neighbors : int
     queries : Queries
     deadline : Deadline, or None: there is as much time as it takes
     length_scale_prior : LengthScalePrior
+    site : Site of the same likelihood, or None: the latent values have mean zero under every prior
+    prior_mean : PriorMean, of the site
     """
 
     executor: Executor
     source: ArraySource
     link: Link
-    site: Site
-    prior_mean: PriorMean
     n_latents: int | None
     n_neighbors: int
     queries: Queries
     history: History
     deadline: Deadline | None = None
     length_scale_prior: LengthScalePrior = NO_PRIOR
+    site: Site | None = None
+    prior_mean: PriorMean = OF_SITE
 
     def link_at(self, prior: KernelPrior, log_scale: float) -> Link:
         """The link of what posteriors are of, distances from the mean that a prior and a factor of variances have."""
+        if self.site is None:
+            return self.link
         site = self.prior_mean.scaled(float(np.exp(log_scale))).site(self.site, prior)
         return Shifted(self.link, site.prior_mean)
 
@@ -348,23 +350,21 @@ class Asked:
     ----------
     source : the rows
     mean, variance : (C, r), the latter with the factor
-    link : Link
     scores : Scores
     """
 
     source: ArraySource
     mean: np.ndarray
     variance: np.ndarray
-    link: Link
     scores: Scores
 
-    def sites(self) -> Sites:
+    def sites(self, link: Link) -> Sites:
         """Of the rows, from what they are predicted to be."""
         y, weight = labels_and_weights(self.source)
-        precision, linear = self.link.sites(self.mean, self.variance, y)
+        precision, linear = link.sites(self.mean, self.variance, y)
         return weight * precision, weight * linear
 
-    def log_scale(self, before: float) -> float:
+    def log_scale(self, link: Link, before: float) -> float:
         """Logarithm of the factor of the variances by these rows, from the one that they have.
 
         Query rows of a round see few of the rows, and are less certain than what all rows say.
@@ -372,7 +372,7 @@ class Asked:
         y, weight = labels_and_weights(self.source)
 
         def minus_log_posterior(change: float) -> float:
-            values, _ = self.link.scores(self.mean, np.exp(change) * self.variance, y)
+            values, _ = link.scores(self.mean, np.exp(change) * self.variance, y)
             return float(0.5 * (change / LOG_SCALE_CHANGE) ** 2 - weight @ values)
 
         low, high = LOG_SCALE_BOUNDS
@@ -385,7 +385,7 @@ def ask(task: Task, local: LocalPosterior, source: ArraySource) -> Asked:
     y, weight = labels_and_weights(source)
     mean, variance = map(np.atleast_2d, local.marginals(source.X, task.executor.n_threads))
     link = task.link_at(local.prior, np.log(local.variance_scale))
-    return Asked(source, mean, variance, link, Scores(link.scores(mean, variance, y)[0], weight))
+    return Asked(source, mean, variance, Scores(link.scores(mean, variance, y)[0], weight))
 
 
 def moved(learnt: Learnt, prior: SparsePrior) -> Learnt:

@@ -167,8 +167,8 @@ def _learn_with(model: Any, data: Data, beginning: Beginning, k: int, rows: np.n
     link = LINKS[data.likelihood.name, data.bound](len(data.classes))
     queries = data.queries.among(rows)
     whose = data.history, data.deadline, beginning.length_scale_prior
-    model_of = link, beginning.site, data.prior_mean, part.n_latents
-    task = Task(part.executor, part.source, *model_of, k, queries, *whose)
+    means = beginning.site, data.prior_mean
+    task = Task(part.executor, part.source, link, part.n_latents, k, queries, *whose, *means)
     both = _learn_both(model, data, replace(beginning, training=part), task)
     learnt, scores = both.learnt, both.learnt.scores
     local, sweeps = fit_sites(task, learnt)
@@ -178,10 +178,11 @@ def _learn_with(model: Any, data: Data, beginning: Beginning, k: int, rows: np.n
         if is_auto and not _is_better(task, others, both):
             return _without(model, data, beginning, both)
         # The rows kept apart are given back. A kernel that is not to be learned is the user's, and so is its variance.
-        sites = start_sites(data.source, others.link)
-        for all_rows, of_rows, of_asked in zip(sites, local.sites, others.sites(), strict=True):
+        link = task.link_at(learnt.prior, learnt.log_scale)
+        sites = start_sites(data.source, link)
+        for all_rows, of_rows, of_asked in zip(sites, local.sites, others.sites(link), strict=True):
             all_rows[:, rows], all_rows[:, asked] = of_rows, of_asked
-        log_scale = learnt.log_scale if model.optimizer is None else others.log_scale(learnt.log_scale)
+        log_scale = learnt.log_scale if model.optimizer is None else others.log_scale(link, learnt.log_scale)
         local, sweeps = fit_sites(replace(task, source=data.source), replace(learnt, sites=sites, log_scale=log_scale))
     if not sweeps.converged:
         reason = f"the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps: none are taken"

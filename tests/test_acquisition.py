@@ -279,6 +279,8 @@ def test_data_frames_keep_their_names():
 def test_bad_requests_of_batches_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         select(fit(), moons()[0], **given)
+    with pytest.raises(ValueError, match="select takes a fitted GPClassifier; got BayesianLinearClassifier"):
+        select(BayesianLinearClassifier().fit(*moons()), moons()[0], 2)
 
 
 # Bayesian optimisation.

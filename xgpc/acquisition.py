@@ -242,7 +242,7 @@ def select(model: Any, X: ArrayLike, n: int, score: str = "mutual_information") 
     Raises
     ------
     ValueError
-        For another score, or n below 1 or above the number of rows.
+        For another model or score, or n below 1 or above the number of rows.
 
     Notes
     -----
@@ -252,6 +252,10 @@ def select(model: Any, X: ArrayLike, n: int, score: str = "mutual_information") 
     of the 500 rows that had the highest scores.
     """
     link = Link.of(model)
+    if not hasattr(model, "_covariance_columns"):
+        raise ValueError(
+            f"select takes a fitted GPClassifier; got {type(model).__name__}, which has no joint covariance."
+        )
     mean, variance = model.predict_latent(X)
     if not is_name(score, SCORES):
         raise ValueError(f"score must be one of {list(SCORES)}; got {score!r}.")

@@ -77,7 +77,6 @@ def test_fits_that_keep_rows_cannot_go_on():
     ("given", "said"),
     [
         ({"y": np.zeros(60, dtype=int)}, "two classes"),
-        ({"y": np.zeros(60, dtype=int), "classes": [0, 1]}, "two classes"),
         ({"classes": [0, 2]}, r"labels \[1\] that are not in classes_ \[0, 2\]"),
         ({"classes": [[0, 1]]}, "classes must be a list of all labels"),
         ({"classes": [0, None]}, "missing"),

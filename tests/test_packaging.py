@@ -10,8 +10,10 @@ import tomllib
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
 from typing import get_args
 
+import numpy as np
 import pytest
 
 import xgpc
@@ -19,6 +21,7 @@ from xgpc import names
 from xgpc.learning.inducing import METHODS
 from xgpc.learning.schemes import SCHEMES
 from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods.softmax import gumbel_normal_tables, hazard_table
 from xgpc.linear import BOUNDS
 
 ROOT = Path(__file__).parent.parent
@@ -68,7 +71,7 @@ def test_the_tests_have_every_extra():
 
 def test_every_module_is_installed():
     text = (ROOT / "meson.build").read_text(encoding="utf-8")
-    files = [path for path in (ROOT / "xgpc").rglob("*") if path.suffix in (".py", ".pyi", ".typed")]
+    files = [path for path in (ROOT / "xgpc").rglob("*") if path.suffix in (".py", ".pyi", ".typed", ".npz")]
     listed = re.findall(r"'(xgpc/[^']*\.\w+)'", text)
     assert {path.relative_to(ROOT).as_posix() for path in files} == set(listed)
     assert len(listed) == len(set(listed)), "a file is listed twice"
@@ -208,3 +211,13 @@ def test_stubs_say_what_compiled_modules_have(name):
             for m in public:
                 if isinstance(said[m], list):
                     assert signature(getattr(found, m)) == said[m], f"{n}.{m}"
+
+
+def test_stored_tables_are_those_that_the_tool_makes():
+    made = run_path(str(ROOT / "tools" / "softmax_tables.py"))
+    for stored, make in ((gumbel_normal_tables, "gumbel_normal_tables"), (hazard_table, "hazard_table")):
+        expected = made[make]()
+        # Coefficients of high powers have the errors of a least squares fit.
+        tol = 1e-9 if make == "gumbel_normal_tables" else 1e-5
+        np.testing.assert_allclose(stored(), expected, rtol=tol, atol=tol * np.max(np.abs(expected)))
+        assert not stored().flags.writeable

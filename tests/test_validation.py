@@ -41,6 +41,7 @@ BAD = {
     "subset_sizes": ("all", 10, [], [2, 1]),
     "learning_rate": (True, 0.0, "fast", (1.0,)),
     "label_noise": (0, 0.5, True, None),
+    "mean": (None, True, math.nan, math.inf, "base", ["base-rate"], [0.0, "1"], [[1.0]]),
     "max_time": (0, 0.0, -1, True, math.inf, "10"),
     "keep_on_interrupt": (None, 1, "yes"),
     "checkpoint": ("", 1, b"fit.npz", True),
@@ -53,13 +54,16 @@ GOOD = {
     "warm_start": (True, np.False_), "label_noise": ("learn",), "learn_inducing": (False,), "fit_intercept": (False,),
     "max_time": (None, 100, 1e3, np.float32(50.0)), "keep_on_interrupt": (False, np.True_), "checkpoint": (None,),
     "callback": (None, print), "length_scale_prior": (None, "auto", 1, np.float32(0.5)),
+    "mean": (0, -1, np.float32(0.5), "base-rate"),
 }  # fmt: skip
 CASES = [
     (kind, name, value)
     for kind, classifier in CLASSIFIERS.items()
     for name in classifier().get_params()
     for value in (*BAD.get(name, ()), *(NEVER if name in ALLOWED or name == "bound" else ()))
-    # Any text is a path, any function one that can be called, and an array of text can be names of columns.
+    # Any number can be a mean, any text is a path, any function one that can be called, and an array of text can be
+    # names of columns.
+    if not (name == "mean" and repr(value) == "-0.5")
     if not (name == "checkpoint" and isinstance(value, str) and value)
     if not (name == "callback" and value is len)
     if not (name == "categorical_features" and isinstance(value, np.ndarray))

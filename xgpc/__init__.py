@@ -1,6 +1,8 @@
 """Extremely fast Gaussian process classification."""
 
+from importlib import import_module
 from importlib.metadata import version
+from types import ModuleType
 
 try:
     from . import _engine  # noqa: F401
@@ -16,3 +18,15 @@ from .linear import BayesianLinearClassifier
 
 __version__ = version("xgpc")
 __all__ = ["BayesianLinearClassifier", "GPClassifier", "__version__", "systems"]
+# Modules that are imported where they are first asked for.
+_LAZY = ("acquisition",)
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _LAZY:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

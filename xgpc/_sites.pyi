@@ -15,6 +15,7 @@ class Site:
     learned: bool
     record: Any
     key: str
+    prior_mean: np.ndarray
     def __init__(
         self,
         likelihood: str,
@@ -24,8 +25,10 @@ class Site:
         learned: bool = False,
         table: np.ndarray | None = None,
         record: Any = None,
+        prior_mean: np.ndarray | None = None,
     ) -> None: ...
     def with_parameter(self, delta: float) -> Site: ...
+    def with_prior_mean(self, prior_mean: np.ndarray) -> Site: ...
 
 def sites(
     site: Site,

@@ -112,6 +112,10 @@ class GPClassifier(FittedInSteps):
     label_noise : "learn" or float, default="learn"
         Of the bounds "additive-noise" but softmax's: probability delta that a label is another than the likelihood
         says, 0 < delta < 1/2. "learn": the one that gives the highest bound.
+    mean : float, sequence of C floats or "base-rate", default=0.0
+        What the latent function is before any row is seen, and far away from all rows; of several classes, in the order
+        of ``classes_``, a number for each. "base-rate": the value, in ``mean_``, at which the weighted frequencies of
+        the training rows' classes are predicted there. Not with label noise.
     batch_size : int or None, default=None
         Rows of a mini-batch, at most half of all; None, or all rows and more: every iteration passes over all rows.
     learning_rate : "adaptive", float, or (delay, forgetting), default="adaptive"
@@ -191,6 +195,7 @@ class GPClassifier(FittedInSteps):
         with one for each column of the table belong to.
     inducing_points_ : (m, d) array; (C, m, d) where ``share_`` is "none"; of a full process the distinct rows
     label_noise_ : float, delta, where there is one
+    mean_ : float, or (C,) array of C latent functions, their mean under the prior
     posterior_ : SparsePosterior, or FullPosterior with ``inducing_points="all"``
     local_posterior_ : LocalPosterior or None
     n_neighbors_ : int, neighbours that predictions take; 0 without
@@ -269,6 +274,7 @@ class GPClassifier(FittedInSteps):
         subset_sizes: Literal["auto"] | Sequence[int] | None = "auto",
         share: ShareName = "auto",
         label_noise: Literal["learn"] | float = "learn",
+        mean: float | Sequence[float] | Literal["base-rate"] = 0.0,
         batch_size: int | None = None,
         learning_rate: LearningRate = "adaptive",
         max_iter: int = 200,
@@ -299,6 +305,7 @@ class GPClassifier(FittedInSteps):
         self.subset_sizes = subset_sizes
         self.share = share
         self.label_noise = label_noise
+        self.mean = mean
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.max_iter = max_iter
@@ -315,7 +322,9 @@ class GPClassifier(FittedInSteps):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: Any = None, groups: Any = None) -> Self:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: Any = None, groups: Any = None, *, classes: Any = None
+    ) -> Self:
         """Fit kernel, inducing points and posterior.
 
         Parameters
@@ -333,6 +342,10 @@ class GPClassifier(FittedInSteps):
         groups : (n,) array, default=None
             Rows of a group are never predicted from each other where rows kept apart decide, or while a kernel with
             neighbours is learned, unless ``query_split`` does so. None may be missing.
+        classes : array, default=None
+            All labels that there may be, if the rows lack some. A class without rows is as improbable as the others'
+            rows tell. Rows of one class tell nothing of the kernel: its parameters and the inducing points then stay
+            where learning would start, and no neighbours are taken.
 
         Returns
         -------
@@ -352,7 +365,7 @@ class GPClassifier(FittedInSteps):
             If ``max_iter`` was reached, time or an interrupt ended the fit, kernel parameters have run to their bounds,
             or query rows tell of no kernel.
         """
-        return self._fitted(X, y, sample_weight, groups=groups)
+        return self._fitted(X, y, sample_weight, groups=groups, classes=classes)
 
     def partial_fit(
         self,
@@ -368,8 +381,9 @@ class GPClassifier(FittedInSteps):
 
         The first call learns kernel, inducing points and posterior from its batch as ``fit`` does with
         ``n_neighbors=0``: some thousands of rows are better than few. Later calls, and calls after ``fit``, keep
-        likelihood, kernel, inducing points and label noise, and add the sites of the new rows to ``posterior_``,
-        iterated to convergence given those of all rows before, which stay as they were when their batch came [8]_.
+        likelihood, kernel, inducing points, ``mean_`` and label noise, and add the sites of the new rows to
+        ``posterior_``, iterated to convergence given those of all rows before, which stay as they were when their batch
+        came [8]_.
         The result depends, a little, on how the rows are divided into batches and on their order.
 
         Afterwards ``elbo_``, ``bound_gap()``, ``n_iter_``, ``converged_`` and ``history_`` are those of this batch:
@@ -382,8 +396,9 @@ class GPClassifier(FittedInSteps):
             As for ``fit``; one row is enough for later calls.
         y : (n,) array of labels
         classes : array, default=None
-            All labels that are to come, if the first batch lacks some; it must have rows of two of them. A class is
-            predicted from the first call on, as improbable where rows of others are. Later calls may repeat them.
+            All labels that are to come, if the first batch lacks some. A class is predicted from the first call on, as
+            improbable where rows of others are. Of rows of one class no kernel is learned, then or later; see ``fit``.
+            Later calls may repeat them.
         sample_weight : (n,) array, default=None
             As for ``fit``.
         forgetting_factor : float in [0, 1], default=1.0

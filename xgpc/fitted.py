@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import io
 from .approximations.base import KernelPosterior, Natural
+from .approximations.columns import ColumnOf, covariance_columns
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .estimator import LatentClassifier
@@ -28,7 +29,7 @@ from .rows.blas import single_threaded_blas
 from .rows.encoding import Encoding
 from .rows.executor import on_threads
 from .rows.source import dense, in_dense_parts
-from .validation import checked_rows, class_numbers, refuse_not_in_memory, site_labels
+from .validation import checked_rows, class_numbers, site_labels
 
 # Bytes that a joint covariance may take while it is made: what a machine of 4 GB has.
 MOST_COVARIANCE_BYTES = 3e9
@@ -54,6 +55,7 @@ class PosteriorClassifier(LatentClassifier):
     elbo_: float
     feature_spread_: np.ndarray
     label_noise_: float
+    mean_: float | np.ndarray
     encoding_: Encoding | None = None
     _resolved: tuple[str, str]
     _correction: Natural | None
@@ -65,6 +67,7 @@ class PosteriorClassifier(LatentClassifier):
         likelihood: str,
         bound: str,
         label_noise: float,
+        mean: np.ndarray,
         correction: Natural | None,
         gap: float | None,
         local: LocalPosterior | None,
@@ -78,6 +81,7 @@ class PosteriorClassifier(LatentClassifier):
         self.inducing_points_ = np.array(q.prior.Z)
         self.jitter_ = q.prior.jitter
         self._resolved, self._correction, self._bound_gap = (likelihood, bound), correction, gap
+        self.mean_ = float(mean[0]) if q.n_latents is None else mean
         if has_label_noise(likelihood, bound):
             self.label_noise_ = label_noise
         elif hasattr(self, "label_noise_"):
@@ -101,13 +105,18 @@ class PosteriorClassifier(LatentClassifier):
         parts = []
         for rows in in_dense_parts(X):
             parts.append(corrected_marginals(self.posterior_, self._correction, rows, self.n_jobs))
-        return _joined(parts)
+        return self._with_mean(*_joined(parts))
 
     def _latent_at(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """At checked rows."""
-        return self._marginals(self.local_posterior_ or self.posterior_, X)
+        return self._with_mean(*self._marginals(self.local_posterior_ or self.posterior_, X))
+
+    def _with_mean(self, distance: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of latent values, from means (r,) or (C, r) of their distances from the prior's mean."""
+        return distance + np.reshape(self.mean_, (-1, 1)[: distance.ndim]), variance
 
     def _marginals(self, q: KernelPosterior | LocalPosterior, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Of the latent values' distances from the prior's mean."""
         mean, variance = _joined([q.marginals(rows, self.n_jobs) for rows in in_dense_parts(X)])
         check_latent(mean, variance, X)
         return mean, variance
@@ -156,18 +165,12 @@ class PosteriorClassifier(LatentClassifier):
         def rows_of(given: Any) -> np.ndarray:
             if self.encoding_ is None:
                 return rows_to_predict(given, names, fitted)
-            rows = given[0] if isinstance(given, tuple) and given else given
-            refuse_not_in_memory(rows)
-            width = len(self.encoding_.groups.index)
-            return checked_rows(self, rows, reset=False) if len(rows) else np.empty((0, width))
+            return checked_rows(self, given[0] if isinstance(given, tuple) and given else given, reset=False)
 
         with closing(read_ahead(lambda: numbered(read(), rows_of))) as batches:
             for rows in batches:
-                if len(rows):
-                    log_proba = self._log_probabilities(*self._latent_at(rows))
-                    yield np.exp(log_proba, out=log_proba)
-                else:
-                    yield np.empty((0, len(self.classes_)))
+                log_proba = self._log_probabilities(*self._latent_at(rows))
+                yield np.exp(log_proba, out=log_proba)
 
     def _log_probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         likelihood, bound = self._resolved
@@ -195,7 +198,9 @@ class PosteriorClassifier(LatentClassifier):
 
     def _covariance(self, rows: np.ndarray) -> np.ndarray:
         """(n, n) or (C, n, n) at checked rows."""
-        q = self.local_posterior_ or self.posterior_
+        q: Any = self.local_posterior_ or self.posterior_
+        if not len(rows):
+            return np.empty((*q.shape, 0, 0))
         needed = q.covariance_bytes(len(rows))
         if needed > MOST_COVARIANCE_BYTES:
             raise ValueError(
@@ -206,6 +211,11 @@ class PosteriorClassifier(LatentClassifier):
             )
         with single_threaded_blas():
             return q.covariance(rows)
+
+    def _covariance_columns(self, X: Any) -> ColumnOf:
+        """Of ``predict_latent(X, return_cov=True)``, each (C, n) made when it is asked for."""
+        rows = dense(checked_rows(self, X, reset=False))
+        return covariance_columns(self.local_posterior_ or self.posterior_, rows, self.n_jobs)
 
     def latent_mean_and_variance(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """``predict_latent(X)`` by the name that scikit-learn's GaussianProcessClassifier has for it."""
@@ -259,6 +269,7 @@ class PosteriorClassifier(LatentClassifier):
         mean, _ = self._latent_at(rows)
         if method == "pathwise" or (method == "auto" and len(rows) > EXACT_ROWS and not obstacle):
             draws = pathwise_draws(q, rows, n_samples, random, self.n_jobs)
+            draws += np.reshape(self.mean_, (-1, 1, 1)[: draws.ndim])
         else:
             covariance = self._covariance(rows)
             with single_threaded_blas():
@@ -315,6 +326,7 @@ class PosteriorClassifier(LatentClassifier):
         likelihood, bound = self._resolved
         q = self.posterior_
         site = LIKELIHOODS[likelihood].site(bound, len(self.classes_), getattr(self, "label_noise_", None))
+        site = site.with_prior_mean(np.atleast_1d(self.mean_))
         labels = site_labels(class_numbers(y, self.classes_), q.n_latents)
         mean, variance = self._marginals(q, rows)
         return expected_log_likelihood(site, mean, variance, labels) - q.kl

@@ -37,7 +37,7 @@ EIGENVALUE_ERROR = 1e-12
 # own.
 PARAMETERS = (
     "likelihood", "bound", "n_inducing", "n_neighbors", "optimizer", "learn_inducing", "n_restarts_optimizer",
-    "length_scale_prior", "subset_sizes", "share", "label_noise", "batch_size", "learning_rate",
+    "length_scale_prior", "subset_sizes", "share", "label_noise", "mean", "batch_size", "learning_rate",
     "max_iter", "tol", "precision", "warm_start", "max_time", "keep_on_interrupt", "n_jobs", "verbose",
 )  # fmt: skip
 OWN_FORMS = ("kernel", "inducing_points", "class_weight", "random_state", "categorical_features")
@@ -50,6 +50,7 @@ LATER = {
     "categorical_features": "from_dtype",
     "length_scale_prior": None,
     "precision": "double",
+    "mean": 0.0,
 }
 FIELDS = (
     "format", "full", "parameters", "kernels", "resolved", "label_noise", "object_labels", "bound_gap", "elbo",
@@ -58,6 +59,8 @@ FIELDS = (
 )  # fmt: skip
 # Of models of tables alone.
 ENCODING = "encoding"
+# Of the latent functions under the prior; of models in which it is not 0.
+MEAN = "mean"
 # Of whitened rows; of models in which it is not double.
 PRECISION = "precision"
 # Of models of data frames whose columns have no names that are text.
@@ -135,6 +138,8 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
         header[ENCODING] = model.encoding_.to_data()
     if model._column_labels is not None:
         header[LABELS] = list(model._column_labels)
+    if np.any(model.mean_):
+        header[MEAN] = np.atleast_1d(model.mean_)
     arrays = {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     arrays["feature_spread"] = model.feature_spread_
     if model._correction is not None:
@@ -228,7 +233,7 @@ def _header(archive: Archive) -> dict[str, Any]:
     _require(isinstance(header, dict), "header", header)
     if header.get("format") != FORMAT:
         raise ValueError(f"its format is {reprlib.repr(header.get('format'))}, this version reads {FORMAT}")
-    _require(sorted(set(header) - {ENCODING, PRECISION, LABELS}) == sorted(FIELDS), "header", sorted(header))
+    _require(sorted(set(header) - {ENCODING, MEAN, PRECISION, LABELS}) == sorted(FIELDS), "header", sorted(header))
     for name in ("full", "object_labels", "converged", "feature_names"):
         _require(isinstance(header[name], bool), name, header[name])
     precision = header.get(PRECISION, "double")
@@ -408,7 +413,10 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
     _check_parameters(model)
     correction = tuple(arrays[name] for name in CORRECTION) if record_of(likelihood, bound).has_correction else None
     q = posterior_from(header, arrays, None if encoding is None else encoding.groups)
-    model._set_fit(q, likelihood, bound, delta, correction, header["bound_gap"], _local_posterior(header, arrays, q))
+    mean = header.get(MEAN, [0.0] * (q.n_latents or 1))
+    _require(isinstance(mean, list) and len(mean) == (q.n_latents or 1) and all(map(_is_finite, mean)), MEAN, mean)
+    local = _local_posterior(header, arrays, q)
+    model._set_fit(q, likelihood, bound, delta, np.array(mean), correction, header["bound_gap"], local)
     model.query_score_ = None if header["query_score"] is None else tuple(header["query_score"])
     model.classes_ = classes.astype(object) if header["object_labels"] else classes
     if "feature_names" in arrays:

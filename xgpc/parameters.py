@@ -15,7 +15,7 @@ from .inference.mini_batch import learning_rate_schedule
 from .learning import stages
 from .learning.inducing import METHODS
 from .learning.schemes import SCHEMES
-from .likelihoods import has_label_noise, resolve
+from .likelihoods import LIKELIHOODS, has_label_noise, resolve
 
 # Length scales that are closer together than by a thousandth are one.
 LEAST_SPREAD = 1e-3
@@ -69,6 +69,11 @@ def _are_subset_sizes(sizes: Any) -> bool:
     return is_list_of_integers and values[0] >= 1 and not np.any(np.diff(values) <= 0)
 
 
+def _is_mean(value: Any) -> bool:
+    values = list(value) if isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1 else [value]
+    return is_name(value, ("base-rate",)) or all(is_number(one) and math.isfinite(one) for one in values)
+
+
 # A test of a value, and words for the message.
 Rule = tuple[Callable[[Any], bool], str]
 
@@ -84,6 +89,7 @@ ALLOWED: dict[str, Rule] = {
         lambda value: is_name(value, ("learn",)) or (is_number(value) and 0.0 < float(value) < 0.5),
         "'learn' or a number between 0 and 0.5",
     ),
+    "mean": (_is_mean, "a finite number, a list of them, one for each class, or 'base-rate'"),
     "subset_sizes": (_are_subset_sizes, "'auto', None, or increasing positive integers"),
     "n_restarts_optimizer": (lambda value: is_integer(value) and value >= 0, "an integer that is not negative"),
     "length_scale_prior": (
@@ -110,7 +116,8 @@ ALLOWED: dict[str, Rule] = {
     "batch_size": (lambda value: value is None or _is_positive_integer(value), "a positive integer or None"),
     "max_iter": (_is_positive_integer, "a positive integer"),
     "n_jobs": (
-        lambda value: value is None or (is_integer(value) and value != 0),
+        # What the search for neighbours counts threads in.
+        lambda value: value is None or (is_integer(value) and 0 < abs(value) < 2**31),
         "a number of threads, -1 for all cores, or None",
     ),
     "learn_inducing": (_is_truth, "True or False"),
@@ -194,6 +201,27 @@ def checked_noise(label_noise: str | float, likelihood: str, bound: str) -> floa
             f"is {bound!r} of {likelihood!r}. Leave label_noise='learn', or take another bound."
         )
     return float(label_noise)
+
+
+def checked_mean(mean: Any, likelihood: str, bound: str, n_classes: int) -> np.ndarray | None:
+    """The prior mean (L,) of the latent functions, or None for that of the base rate; ValueError for another shape."""
+    n_latents = LIKELIHOODS[likelihood].n_latents(n_classes)
+    if isinstance(mean, str):
+        if has_label_noise(likelihood, bound):
+            raise ValueError(
+                f"mean='base-rate' is not for bound {bound!r} of likelihood {likelihood!r}, whose label noise is part "
+                "of every prediction. Give a number (of several classes one for each), or take another bound."
+            )
+        return None
+    given = np.asarray(mean, dtype=np.float64)
+    if given.ndim == 0 and (n_latents is None or given == 0.0):
+        return np.full(n_latents or 1, float(given))
+    if given.shape != (n_latents,):
+        wanted = "a number" if n_latents is None else f"0, a list of {n_latents} numbers in the order of classes_,"
+        raise ValueError(
+            f"mean must be {wanted} or 'base-rate' for likelihood {likelihood!r} and {n_classes} classes; got {mean!r}."
+        )
+    return given
 
 
 def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> None:

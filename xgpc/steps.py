@@ -26,6 +26,7 @@ from .fitted import PosteriorClassifier
 from .inference.correction import bound_gap, correction_terms
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
 from .inference.online import posterior_before, restated_sums
+from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import FitState, Run
 from .inference.streamed import from_some
 from .learning.inducing import MAX_INDUCING, feature_spread, with_more_points
@@ -35,7 +36,7 @@ from .learning.queries import Queries
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, resolve
-from .parameters import check_batches, check_optimizer, check_parameters, check_streamed, checked_noise
+from .parameters import check_batches, check_optimizer, check_parameters, check_streamed, checked_mean, checked_noise
 from .partitions import Partitions, survey_partitions
 from .reading import Streamed, Survey, set_columns, streamed, survey
 from .rows.batches import Rows
@@ -58,6 +59,7 @@ from .validation import (
     training_data,
 )
 
+ONE_CLASS = "rows of one class tell nothing of the kernel: it stays as it is, and no neighbours are taken"
 # Of the posterior of all rows where neighbours are taken, which predictions do not come from.
 BESIDE_NEIGHBORS = 40
 
@@ -71,6 +73,7 @@ class FittedInSteps(PosteriorClassifier):
     query_split: Any
     optimizer: str | None
     label_noise: str | float
+    mean: Any
     batch_size: int | None
     learning_rate: str | float | tuple[float, float]
     max_iter: int
@@ -140,11 +143,16 @@ class FittedInSteps(PosteriorClassifier):
         random_state: np.random.RandomState,
         stream: Callable[[np.ndarray], RowSource] | None = None,
         encoding: Encoding | None = None,
+        class_totals: np.ndarray | None = None,
     ) -> Data:
-        """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class."""
+        """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class, of
+        weights ``class_totals`` (C,)."""
         likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
         check_optimizer(self.optimizer, likelihood.name, bound)
         noise = checked_noise(self.label_noise, likelihood.name, bound)
+        if class_totals is None:
+            class_totals = np.bincount(rows.y, rows.weight if len(rows.weight) else None, len(classes))
+        mean = checked_mean(self.mean, likelihood.name, bound, len(classes))
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
         source = source_of(rows.X, labels[rows.y], rows.weight)
         self.feature_spread_ = feature_spread(source)
@@ -162,6 +170,8 @@ class FittedInSteps(PosteriorClassifier):
             run.deadline,
             stream=everything,
             encoding=encoding,
+            prior_mean=PriorMean(mean, base_rates(class_totals) if mean is None else None),
+            class_totals=class_totals,
         )
         if self.checkpoint is None:
             return data
@@ -203,7 +213,9 @@ class FittedInSteps(PosteriorClassifier):
             sample = sample._replace(weight=factors[sample.y] * sample.weight)
         elif not found.has_weights:
             sample = sample._replace(weight=NONE)
-        return self._data(run, sample, found.classes, None, random_state, lambda labels: stream(factors, labels))
+        totals = found.weights if factors is None else factors * found.weights
+        all_rows = partial(stream, factors)
+        return self._data(run, sample, found.classes, None, random_state, all_rows, class_totals=totals)
 
     def _deadline(self) -> Deadline | None:
         """From now on; None where nothing can end a fit early."""
@@ -220,6 +232,7 @@ class FittedInSteps(PosteriorClassifier):
         data.history.tell(stage="start", n_rows=data.source.n_rows)
         training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
         beginning = start(self, data, training)
+        beginning = replace(beginning, site=data.prior_mean.site(beginning.site, beginning.prior))
         store = data.progress.store
         resumed = None if store is None else store.load(beginning.site, data.groups)
         if resumed is None:
@@ -230,6 +243,10 @@ class FittedInSteps(PosteriorClassifier):
 
     def _learn(self, data: Data, beginning: Beginning) -> Learned:
         """Hyperparameters and inducing points, and whether more of these pay."""
+        if data.is_of_one_class:
+            # Any variance would do, the larger the better.
+            data.history.add(decision=ONE_CLASS)
+            return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
         learned = self._learned_in_time(data, beginning)
         if learned.n_iter == 0:
             return learned
@@ -278,6 +295,7 @@ class FittedInSteps(PosteriorClassifier):
             data.deadline,
             leaves_prior,
             beginning.length_scale_prior,
+            data.prior_mean if learned.local is None else data.prior_mean.scaled(learned.local.variance_scale),
         )
         # Mini-batches pass over all rows a few times in all: nothing to cache for.
         training = training if options.batch(len(training)) is None else training.uncached()
@@ -304,7 +322,7 @@ class FittedInSteps(PosteriorClassifier):
             unfinished.insert(0, ended_early(data.deadline.reason, data.progress.cuts))
         n_iter, notes, gap = learned.n_iter or n_steps, learned.notes, bound_gap(training, point)
         history.tell(stage="done", n_rows=n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
-        made = point.q, point.elbo, point.site.parameter
+        made = point.q, point.elbo, point.site
         return Inferred(*made, n_iter, unfinished, notes, terms, gap, learned.local, learned.scores)
 
     def _publish(self, data: Data, inferred: Inferred) -> None:
@@ -312,7 +330,8 @@ class FittedInSteps(PosteriorClassifier):
         unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
         # The bounds of the default kernel are the fit's own, of which nobody need be told.
-        if self.optimizer is not None and self.kernel is not None and not inferred.notes:
+        is_learned = self.optimizer is not None and not data.is_of_one_class
+        if is_learned and self.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
             names, spread = names_of_features(self), self.feature_spread_
             if data.encoding is not None:
@@ -323,8 +342,8 @@ class FittedInSteps(PosteriorClassifier):
         if messages:
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
         self.classes_, self.encoding_ = data.classes, data.encoding
-        name, delta = data.likelihood.name, inferred.label_noise
-        self._set_fit(q, name, data.bound, delta, inferred.correction, inferred.bound_gap, inferred.local)
+        name, delta, mean = data.likelihood.name, inferred.site.parameter, inferred.site.prior_mean
+        self._set_fit(q, name, data.bound, delta, mean, inferred.correction, inferred.bound_gap, inferred.local)
         self.query_score_ = None if inferred.scores is None else (inferred.scores.mean, inferred.scores.error)
         self.elbo_ = elbo
         self.n_iter_ = max(1, inferred.n_iter)
@@ -354,7 +373,8 @@ class FittedInSteps(PosteriorClassifier):
                 queries = Queries(len(codes), None, None, codes, random_state)
                 likelihood = LIKELIHOODS[name]
                 given = source, self.classes_, likelihood, bound, noise, random_state, queries
-                data = Data(*given, run.history, run.deadline, encoding=self.encoding_)
+                mean = PriorMean(np.atleast_1d(self.mean_))
+                data = Data(*given, run.history, run.deadline, encoding=self.encoding_, prior_mean=mean)
                 m = q.prior.n_inducing
                 prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), random_state, n_before=m)
                 with Threads(self.n_jobs) as executor, self._interrupts(data):

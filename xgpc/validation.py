@@ -32,8 +32,9 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     """X, and y if it is given, by ``validate_data``; ValueError for features that are too large to compute with."""
     if not (reset or y or options) and _is_checked(model, X):
         return X
-    # Of numbers that are not finite an error below says where they are.
-    options = {"dtype": (np.float64, np.float32), "ensure_all_finite": False, **options}
+    # An error below says where numbers are not finite. There may be no rows to predict.
+    least = int(reset or bool(y))
+    options = {"dtype": (np.float64, np.float32), "ensure_all_finite": False, "ensure_min_samples": least, **options}
     if sparse.issparse(X) and model.__sklearn_tags__().input_tags.sparse:
         options["accept_sparse"] = "csr"
     refuse_not_in_memory(X, *y)
@@ -164,7 +165,9 @@ def refuse_times(X: Any) -> None:
     """ValueError for dates and durations, which would count as numbers of a unit that nobody chose."""
     how = "turn them into numbers, such as days since a first date, or leave them out."
     if hasattr(X, "columns") and hasattr(X, "iloc"):
-        times = [str(name) for i, name in enumerate(X.columns) if _are_times(X.iloc[:, i])]
+        # To take a column of numbers out of a frame takes longer than to predict a row.
+        others = [i for i, kind in enumerate(X.dtypes) if getattr(kind, "kind", "O") not in "biuf"]
+        times = [str(X.columns[i]) for i in others if _are_times(X.iloc[:, i])]
         if times:
             raise ValueError(f"X has dates or durations in the columns {times}; {how}")
     elif isinstance(X, np.ndarray) and _are_times(X):
@@ -256,6 +259,7 @@ def training_data(
     weight : (n,) or None for all ones, class weights included
     """
     rows, y = checked_rows(model, X, y, reset=is_first)
+    may_lack = classes is not None
     if classes is None:
         check_classification_targets(y)
         target_type = type_of_target(y, input_name="y")
@@ -267,7 +271,7 @@ def training_data(
         codes = class_numbers(y, classes)
     factors = None
     if getattr(model, "class_weight", None) is not None:
-        factors = class_factors(model.class_weight, classes, np.bincount(codes))
+        factors = class_factors(model.class_weight, classes, np.bincount(codes, minlength=len(classes)))
     weight = None
     if sample_weight is not None:
         refuse_not_in_memory(sample_weight)
@@ -282,18 +286,19 @@ def training_data(
     present = classes[np.unique(codes)]
     if not len(present):
         raise ValueError("No row has a positive weight.")
-    if is_first and len(present) < 2:
-        raise one_class_error(present)
+    if len(present) < 2 and not may_lack:
+        raise one_class_error(present, hasattr(model, "partial_fit"))
     if factors is not None:
         weight = factors[codes] * (1.0 if weight is None else weight)
         check_weight_range(weight)
     return rows, codes, classes, weight
 
 
-def one_class_error(present: np.ndarray) -> ValueError:
+def one_class_error(present: np.ndarray, takes_classes: bool = False) -> ValueError:
+    how = " Give classes=, a list of all labels that there may be, for a fit to them." if takes_classes else ""
     return ValueError(
         f"Classification needs rows of two classes; the rows (of positive weight) are of {len(present)} class: "
-        f"{present.tolist()}."
+        f"{present.tolist()}.{how}"
     )
 
 
@@ -333,7 +338,7 @@ def checked_groups(groups: Any, y: Any, sample_weight: Any) -> np.ndarray:
 
 
 def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Weight of each class; "balanced": n / (C n_c) by the numbers of rows, ``counts`` (C,).
+    """Weight of each class; "balanced": n / (C n_c) by the numbers of rows, ``counts``, of C classes that have some.
 
     Rows count whatever their sample weights, as they do in scikit-learn's ``compute_class_weight``, SVC, ridge and tree
     classifiers in every version. Its LogisticRegression counted rows up to version 1.6, and sums sample weights since
@@ -348,7 +353,8 @@ def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) ->
     if isinstance(class_weight, dict):
         factors = compute_class_weight(class_weight, classes=classes, y=classes)
     else:
-        factors = np.sum(counts) / (len(classes) * counts)
+        # A class without rows has no share.
+        factors = np.sum(counts) / (np.count_nonzero(counts) * np.maximum(counts, 1))
     if not np.all((factors > 0.0) & np.isfinite(factors)):
         raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")
     return factors

@@ -16,6 +16,7 @@ cdef class Site:
     cdef readonly bint learned
     cdef const double[:, ::1] _table
     cdef xg_hazard_table _hazards
+    cdef const double[::1] _prior_mean
 
 
 cdef int evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,

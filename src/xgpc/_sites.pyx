@@ -15,8 +15,8 @@ cdef extern from "site_list.h" nogil:
     bint xg_site_is_multi_class(int i)
 
 cdef extern from "sites.h" nogil:
-    int xg_sites(int kind, Py_ssize_t n, const double* m, const double* v, const double* y, double log_right,
-                 double log_wrong, double* ell, double* precision, double* linear)
+    int xg_sites(int kind, Py_ssize_t n, const double* m, const double* v, const double* y, double prior_mean,
+                 double log_right, double log_wrong, double* ell, double* precision, double* linear)
 
 cdef extern from "softmax.h" nogil:
     Py_ssize_t XG_HAZARD_COLUMNS, XG_HAZARD_DEGREE
@@ -29,8 +29,9 @@ cdef extern from "softmax.h" nogil:
 
 cdef extern from "multiclass.h" nogil:
     int xg_multiclass_sites(int kind, Py_ssize_t classes, Py_ssize_t n, Py_ssize_t stride, const double* m,
-                            const double* v, const double* y, double delta, const xg_hazard_table* table,
-                            double* scratch, double* ell, double* precision, double* linear)
+                            const double* v, const double* y, const double* prior_mean, double delta,
+                            const xg_hazard_table* table, double* scratch, double* ell, double* precision,
+                            double* linear)
 
 # (likelihood, bound) -> number in the list of site_list.h
 KINDS = {(xg_site_likelihood(i).decode(), xg_site_bound(i).decode()): i for i in range(xg_site_count())}
@@ -52,6 +53,8 @@ cdef class Site:
     learned : bool, whether a fit looks for the best parameter
     table : (rows + 2, HAZARD_DEGREE + 5) float64, of exact softmax, see softmax.h; not copied
     record : what the registry of likelihoods knows of the bound
+    prior_mean : (n_latents,) float64, mean of each latent function under the prior; None: zeros. Posteriors are of the
+        functions' distances from it: to the rest of the package a site is a function of the mean of that distance.
 
     Attributes
     ----------
@@ -63,11 +66,11 @@ cdef class Site:
     ------
     ValueError
         For names that are not in ``KINDS``, another number of latent functions than the likelihood has, or a table
-        of another shape.
+        or prior mean of another shape.
     """
 
     def __cinit__(self, likelihood, bound, Py_ssize_t n_latents=1, double parameter=0.01, bint learned=False,
-                  table=None, record=None):
+                  table=None, record=None, prior_mean=None):
         key = likelihood, bound
         if key not in KINDS:
             raise ValueError(f"(likelihood, bound) must be one of {list(KINDS)}; got {key}.")
@@ -82,18 +85,35 @@ cdef class Site:
         self.n_latents, self.parameter, self.learned, self.record = n_latents, parameter, learned, record
         self._table = values
         self._hazards.rows, self._hazards.values = self._table.shape[0] - 2, &self._table[0, 0]
+        means = np.zeros(n_latents) if prior_mean is None else np.array(prior_mean, dtype=np.float64)
+        if means.shape != (n_latents,):
+            raise ValueError(f"prior_mean must be ({n_latents},); got {means.shape}.")
+        self._prior_mean = means
         self.key = uuid4().hex
 
     def with_parameter(self, double delta):
         """The same site with another parameter, and a key of its own."""
-        return Site(self.likelihood, self.bound, self.n_latents, delta, self.learned, self._given_table(), self.record)
+        return Site(self.likelihood, self.bound, self.n_latents, delta, self.learned, self._given_table(), self.record,
+                    self._prior_mean)
+
+    def with_prior_mean(self, prior_mean):
+        """The same site with another mean of the prior, and a key of its own; itself if it has that mean."""
+        if np.array_equal(self._prior_mean, prior_mean):
+            return self
+        return Site(self.likelihood, self.bound, self.n_latents, self.parameter, self.learned, self._given_table(),
+                    self.record, prior_mean)
+
+    @property
+    def prior_mean(self):
+        """(n_latents,) float64, a copy."""
+        return np.array(self._prior_mean)
 
     def _given_table(self):
         return np.asarray(self._table) if self._hazards.rows else None
 
     def __reduce__(self):
         arguments = (self.likelihood, self.bound, self.n_latents, self.parameter, self.learned,
-                     self._given_table(), self.record)
+                     self._given_table(), self.record, self.prior_mean)
         return _site_of_key, (self.key, *arguments)
 
 
@@ -107,16 +127,16 @@ def _site_of_key(str key, *arguments):
 cdef int evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
                   const double* y, const double* weight, double* scratch, double* ell, double* precision,
                   double* linear) except -1 nogil:
-    # Sites of n points; latent function c has its mean, variance, precision and linear term at [c * stride]. weight may
-    # be NULL.
+    # Sites of n points; latent function c has its mean, variance, precision and linear term at [c * stride], means and
+    # linear terms those of its distance from the prior's mean. weight may be NULL.
     cdef Py_ssize_t c
     cdef int status
     if site.n_latents == 1:
-        status = xg_sites(site.kind, n, mean, variance, y, log1p(-site.parameter), log(site.parameter), ell, precision,
-                          linear)
+        status = xg_sites(site.kind, n, mean, variance, y, site._prior_mean[0], log1p(-site.parameter),
+                          log(site.parameter), ell, precision, linear)
     else:
-        status = xg_multiclass_sites(site.kind, site.n_latents, n, stride, mean, variance, y, site.parameter,
-                                     &site._hazards, scratch, ell, precision, linear)
+        status = xg_multiclass_sites(site.kind, site.n_latents, n, stride, mean, variance, y, &site._prior_mean[0],
+                                     site.parameter, &site._hazards, scratch, ell, precision, linear)
     if status:
         with gil:
             raise ValueError(f"Site {site.kind} of {site.n_latents} latent functions is not one of "

@@ -28,6 +28,7 @@ XG_INLINE void xg_of_label(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, con
             out[i] = y[i] == (double)c ? x[c * stride + i] : out[i];
 }
 
+/* Of a class m stands pitch, and v, lambda and r stride doubles from those of the one before. */
 #define XG_CHUNK_ARGUMENTS                                                                                           \
     ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, ptrdiff_t pitch, const double *restrict m,                     \
         const double *restrict v, const double *restrict y, double *restrict scratch, double *restrict ell,          \

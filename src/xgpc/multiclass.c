@@ -4,7 +4,7 @@
 
 ptrdiff_t xg_multiclass_scratch(ptrdiff_t classes)
 {
-    return XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS) + xg_multinomial_table_size(classes) +
+    return XG_CHUNK * ((XG_CLASS_ROWS + 1) * classes + XG_POINT_ROWS) + xg_multinomial_table_size(classes) +
            xg_multinomial_scratch(classes);
 }
 
@@ -16,13 +16,13 @@ XG_CLONES void xg_softmax_additive_noise_chunk(XG_CHUNK_ARGUMENTS)
     double *share = scratch, *top = share + block, *sum = top + pitch, *inverse = sum + pitch, *m_y = inverse + pitch,
            *v_y = m_y + pitch;
 
-    xg_of_label(classes, n, stride, m, y, m_y);
+    xg_of_label(classes, n, pitch, m, y, m_y);
     xg_of_label(classes, n, stride, v, y, v_y);
     for (ptrdiff_t i = 0; i < n; ++i)
         top[i] = sum[i] = 0.0;
     for (ptrdiff_t c = 0; c < classes; ++c)
         for (ptrdiff_t i = 0; i < n; ++i) {
-            double x = (m[c * stride + i] - m_y[i]) + 0.5 * (v[c * stride + i] + v_y[i]);
+            double x = (m[c * pitch + i] - m_y[i]) + 0.5 * (v[c * stride + i] + v_y[i]);
             x = y[i] == (double)c ? -HUGE_VAL : x;
             share[c * pitch + i] = x;
             top[i] = xg_max(top[i], x);
@@ -43,7 +43,7 @@ XG_CLONES void xg_softmax_additive_noise_chunk(XG_CHUNK_ARGUMENTS)
             double is_label = y[i] == (double)c ? 1.0 : 0.0;
             double precision = (is_label * sum[i] + share[c * pitch + i]) * inverse[i];
             lambda[c * stride + i] = precision;
-            r[c * stride + i] = (2.0 * is_label - 1.0) * precision + precision * m[c * stride + i];
+            r[c * stride + i] = (2.0 * is_label - 1.0) * precision + precision * m[c * pitch + i];
         }
 }
 
@@ -174,7 +174,7 @@ XG_CLONES void xg_logistic_softmax_chunk(XG_CHUNK_ARGUMENTS)
     for (ptrdiff_t c = 0; c < classes; ++c)
         for (ptrdiff_t i = 0; i < n; ++i) {
             double complement, value;
-            xg_logistic_softmax_class(m[c * stride + i], v[c * stride + i], &t[c * pitch + i], &complement,
+            xg_logistic_softmax_class(m[c * pitch + i], v[c * stride + i], &t[c * pitch + i], &complement,
                                       &mean[c * pitch + i], &value);
             u[i] += share * complement;
             log_sigma[i] = y[i] == (double)c ? value : log_sigma[i];
@@ -222,18 +222,38 @@ XG_CLONES void xg_logistic_softmax_chunk(XG_CHUNK_ARGUMENTS)
 #define XG_FOR_CHUNKS(call)                                                                                          \
     for (ptrdiff_t start = 0; start < n; start += pitch) {                                                           \
         ptrdiff_t size = n - start < pitch ? n - start : pitch;                                                      \
+        xg_shift(classes, size, stride, pitch, m + start, prior_mean, shifted);                                      \
         call;                                                                                                        \
+        xg_shift_back(classes, size, stride, prior_mean, lambda + start, r + start);                                 \
     }
 #define XG_CHUNK_OF_ROWS                                                                                             \
-    classes, size, stride, pitch, m + start, v + start, y + start, scratch, ell + start, lambda + start, r + start
+    classes, size, stride, pitch, shifted, v + start, y + start, scratch, ell + start, lambda + start, r + start
+
+/* Means of the latent functions, for sites, of those of their distances from the prior's mean. */
+static void xg_shift(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, ptrdiff_t pitch, const double *m,
+                     const double *prior_mean, double *shifted)
+{
+    for (ptrdiff_t c = 0; c < classes; ++c)
+        for (ptrdiff_t i = 0; i < n; ++i)
+            shifted[c * pitch + i] = m[c * stride + i] + prior_mean[c];
+}
+
+/* Linear terms of these distances, of those of the latent functions. */
+static void xg_shift_back(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *prior_mean,
+                          const double *lambda, double *r)
+{
+    for (ptrdiff_t c = 0; c < classes; ++c)
+        for (ptrdiff_t i = 0; i < n; ++i)
+            r[c * stride + i] -= lambda[c * stride + i] * prior_mean[c];
+}
 
 int xg_multiclass_sites(int kind, ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m, const double *v,
-                        const double *y, double delta, const xg_hazard_table *table, double *scratch, double *ell,
-                        double *lambda, double *r)
+                        const double *y, const double *prior_mean, double delta, const xg_hazard_table *table,
+                        double *scratch, double *ell, double *lambda, double *r)
 {
     ptrdiff_t pitch = xg_chunk_size(classes);
-    double *tables = scratch + XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS),
-           *work = tables + xg_multinomial_table_size(classes);
+    double *shifted = scratch + XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS),
+           *tables = shifted + XG_CHUNK * classes, *work = tables + xg_multinomial_table_size(classes);
 
     switch (kind) {
         XG_SITE_LIST(XG_CASE)

@@ -18,11 +18,11 @@
 ptrdiff_t xg_multiclass_scratch(ptrdiff_t classes);
 
 /* Sites of n points, classes >= 2. Element (c, i) of m, v, lambda and r stands at [c * stride + i]; y[i] is one of
- * 0 .. classes - 1. delta, in (0, 1), is the probability of a random label of XG_MULTINOMIAL_*. table is that of
+ * 0 .. classes - 1. m and r are of f_c - prior_mean[c]: see xg_sites. delta, in (0, 1), is the probability of a random label of XG_MULTINOMIAL_*. table is that of
  * XG_SOFTMAX_EXACT. Returns 0, or -1 and writes nothing if the kind is not one of several classes, or XG_SOFTMAX_EXACT
  * without a table. */
 int xg_multiclass_sites(int kind, ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m, const double *v,
-                        const double *y, double delta, const xg_hazard_table *table, double *scratch, double *ell,
-                        double *lambda, double *r);
+                        const double *y, const double *prior_mean, double delta, const xg_hazard_table *table,
+                        double *scratch, double *ell, double *lambda, double *r);
 
 #endif

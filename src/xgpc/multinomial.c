@@ -215,7 +215,7 @@ XG_CLONES void xg_multinomial_chunk(XG_CHUNK_ARGUMENTS, double noise, double del
                                   work, work + lanes, work + 2 * lanes, work + 3 * lanes};
     double wrong = log(delta / (double)(classes - 1)), gain = log1p(-delta) - wrong;
 
-    xg_of_label(classes, n, stride, m, y, m_y);
+    xg_of_label(classes, n, pitch, m, y, m_y);
     xg_of_label(classes, n, stride, v, y, s_y);
     for (ptrdiff_t i = 0; i < n; ++i) {
         s_y[i] = sqrt(xg_max(s_y[i] + noise, XG_NOISE_FLOOR));
@@ -225,7 +225,7 @@ XG_CLONES void xg_multinomial_chunk(XG_CHUNK_ARGUMENTS, double noise, double del
     for (ptrdiff_t c = 0; c < classes; ++c)
         for (ptrdiff_t i = 0; i < n; ++i) {
             double s = sqrt(xg_max(v[c * stride + i] + noise, XG_NOISE_FLOOR)), precise = 1.0 / s;
-            double distance = m_y[i] - m[c * stride + i], first = -(distance + XG_NEAR * s) / s_y[i];
+            double distance = m_y[i] - m[c * pitch + i], first = -(distance + XG_NEAR * s) / s_y[i];
             int is_label = y[i] == (double)c;
             /* The label's own factor is 1 everywhere. */
             a[c * pitch + i] = is_label ? HUGE_VAL : distance * precise;
@@ -248,10 +248,10 @@ XG_CLONES void xg_multinomial_chunk(XG_CHUNK_ARGUMENTS, double noise, double del
             double precise = inverse[c * pitch + i], by_mean = precise * shift[c * pitch + i];
             double by_scale = precise * scale[c * pitch + i];
             /* d p_y / d v_c = -(a_c shift + b_c scale) / (2 s_c^2) */
-            double distance = m_y[i] - m[c * stride + i];
+            double distance = m_y[i] - m[c * pitch + i];
             double precision = gain * precise * precise * (distance * by_mean + s_y[i] * by_scale);
             lambda[c * stride + i] = precision;
-            r[c * stride + i] = precision * m[c * stride + i] - gain * by_mean;
+            r[c * stride + i] = precision * m[c * pitch + i] - gain * by_mean;
             mean_y[i] += by_mean;
             variance_y[i] += by_scale;
         }

@@ -1,15 +1,15 @@
 #include "sites.h"
 
 #define XG_SITE_LOOP(name, function)                                                                                 \
-    void name(ptrdiff_t, const double *, const double *, const double *, double *, double *, double *);              \
+    void name(ptrdiff_t, const double *, const double *, const double *, double, double *, double *, double *);      \
     XG_CLONES void name(ptrdiff_t n, const double *restrict m, const double *restrict v, const double *restrict y,   \
-                        double *restrict ell, double *restrict lambda, double *restrict r)                           \
+                        double prior_mean, double *restrict ell, double *restrict lambda, double *restrict r)        \
     {                                                                                                                \
         for (ptrdiff_t i = 0; i < n; ++i) {                                                                          \
-            xg_site site = function(m[i], v[i], y[i]);                                                               \
+            xg_site site = function(m[i] + prior_mean, v[i], y[i]);                                                  \
             ell[i] = site.ell;                                                                                       \
             lambda[i] = site.lambda;                                                                                 \
-            r[i] = site.r;                                                                                           \
+            r[i] = site.r - site.lambda * prior_mean;                                                                \
         }                                                                                                            \
     }
 
@@ -23,32 +23,33 @@ XG_SITE_LIST(XG_LOOP)
 
 XG_CLONES
 static void xg_additive_noise_loop(ptrdiff_t n, const double *restrict m, const double *restrict v,
-                                   const double *restrict y, double noise, double log_right, double log_wrong,
-                                   double *restrict ell, double *restrict lambda, double *restrict r)
+                                   const double *restrict y, double prior_mean, double noise, double log_right,
+                                   double log_wrong, double *restrict ell, double *restrict lambda,
+                                   double *restrict r)
 {
     for (ptrdiff_t i = 0; i < n; ++i) {
-        xg_site site = xg_additive_noise(m[i], v[i], y[i], noise, log_right, log_wrong);
+        xg_site site = xg_additive_noise(m[i] + prior_mean, v[i], y[i], noise, log_right, log_wrong);
         ell[i] = site.ell;
         lambda[i] = site.lambda;
-        r[i] = site.r;
+        r[i] = site.r - site.lambda * prior_mean;
     }
 }
 
 #define XG_CASE(number, likelihood, bound, form, term) XG_CASE_##form(number, term)
 #define XG_CASE_POINT(number, term)                                                                                  \
     case number:                                                                                                     \
-        term##_loop(n, m, v, y, ell, lambda, r);                                                                     \
+        term##_loop(n, m, v, y, prior_mean, ell, lambda, r);                                                         \
         return 0;
 #define XG_CASE_POINT_NOISE(number, term)                                                                            \
     case number:                                                                                                     \
-        xg_additive_noise_loop(n, m, v, y, term, log_right, log_wrong, ell, lambda, r);                              \
+        xg_additive_noise_loop(n, m, v, y, prior_mean, term, log_right, log_wrong, ell, lambda, r);                  \
         return 0;
 #define XG_CASE_CLASSES(number, term)
 #define XG_CASE_CLASSES_TABLE(number, term)
 #define XG_CASE_CLASSES_NOISE(number, term)
 
-int xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, double log_right,
-             double log_wrong, double *ell, double *lambda, double *r)
+int xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, double prior_mean,
+             double log_right, double log_wrong, double *ell, double *lambda, double *r)
 {
     switch (kind) {
         XG_SITE_LIST(XG_CASE)

@@ -154,10 +154,11 @@ XG_INLINE double xg_logistic_normal_mean(double m, double v)
     return value;
 }
 
-/* Sites of n points. log_right and log_wrong, log(1 - delta) and log(delta), are read by additive noise alone.
- * Returns 0, or -1 and writes nothing if the kind is not one of one latent function. */
-int xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, double log_right,
-             double log_wrong, double *ell, double *lambda, double *r);
+/* Sites of n points, as functions of the latent value's distance from the prior's mean: m is the mean of f - prior_mean,
+ * and r = d ell / d m + lambda m. log_right and log_wrong, log(1 - delta) and log(delta), are read by additive noise
+ * alone. Returns 0, or -1 and writes nothing if the kind is not one of one latent function. */
+int xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, double prior_mean,
+             double log_right, double log_wrong, double *ell, double *lambda, double *r);
 void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v, double *out);
 
 /* log E[sigma(-f)] and log E[sigma(f)], f ~ N(m, v), into out (n, 2), by the mixture and, for |m| > v, the identity that

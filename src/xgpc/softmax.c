@@ -54,9 +54,10 @@ typedef struct {
     double first[XG_GROUP], high[XG_GROUP]; /* left of low, and the end of the integral */
 } xg_range;
 
-/* Fills in the polynomials and means of f + g. Lanes from n on are those of the last point. */
-XG_INLINE xg_range xg_prepare(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m, const double *v,
-                              const xg_hazard_table *table, double *scratch)
+/* Fills in the polynomials and means of f + g. Lanes from n on are those of the last point. Of a class m stands m_stride,
+ * v stride doubles from that of the one before. */
+XG_INLINE xg_range xg_prepare(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t m_stride, ptrdiff_t stride, const double *m,
+                              const double *v, const xg_hazard_table *table, double *scratch)
 {
     xg_range range;
     XG_EACH_LANE range.first[i] = range.high[i] = -HUGE_VAL;
@@ -64,9 +65,9 @@ XG_INLINE xg_range xg_prepare(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, 
         double s[XG_GROUP], variance[XG_GROUP], row[XG_GROUP];
         double *k = XG_AT(c, 0), *mean = XG_AT(c, XG_MEAN);
         for (int i = 0; i < XG_GROUP; ++i) {
-            ptrdiff_t point = c * stride + (i < n ? i : n - 1);
-            variance[i] = xg_max(v[point], 0.0);
-            mean[i] = m[point] + XG_EULER;
+            ptrdiff_t point = i < n ? i : n - 1;
+            variance[i] = xg_max(v[c * stride + point], 0.0);
+            mean[i] = m[c * m_stride + point] + XG_EULER;
         }
         XG_EACH_LANE
         {
@@ -203,12 +204,12 @@ XG_INLINE void xg_clear_sums(ptrdiff_t classes, double *scratch)
         XG_EACH_LANE XG_AT(c, XG_FIRST_SUM)[i] = XG_AT(c, XG_SECOND_SUM)[i] = 0.0;
 }
 
-XG_CLONES static void xg_softmax_sites(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m,
-                                       const double *v, const double *y, const xg_hazard_table *table, double *scratch,
-                                       double *ell, double *lambda, double *linear)
+XG_CLONES static void xg_softmax_sites(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t m_stride, ptrdiff_t stride,
+                                       const double *m, const double *v, const double *y, const xg_hazard_table *table,
+                                       double *scratch, double *ell, double *lambda, double *linear)
 {
     double F[XG_GROUP], R[XG_GROUP], slope[XG_GROUP], mass[XG_GROUP], moment[XG_GROUP], centre[XG_GROUP];
-    xg_range range = xg_prepare(classes, n, stride, m, v, table, scratch);
+    xg_range range = xg_prepare(classes, n, m_stride, stride, m, v, table, scratch);
     xg_rule rule = xg_rule_of(classes, &range, scratch);
 
     xg_clear_sums(classes, scratch);
@@ -236,23 +237,22 @@ XG_CLONES static void xg_softmax_sites(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t
     }
     /* The mass is one, but for the rule. */
     for (int i = 0; i < n; ++i) {
-        double of_label = m[(ptrdiff_t)y[i] * stride + i];
+        double of_label = m[(ptrdiff_t)y[i] * m_stride + i];
         ell[i] = xg_min((of_label - centre[i]) + (XG_EULER - moment[i] / mass[i]), 0.0);
     }
     for (ptrdiff_t c = 0; c < classes; ++c)
         for (int i = 0; i < n; ++i) {
             double p = XG_AT(c, XG_FIRST_SUM)[i] / mass[i], precision = XG_AT(c, XG_SECOND_SUM)[i];
             lambda[c * stride + i] = precision;
-            linear[c * stride + i] = ((y[i] == (double)c ? 1.0 : 0.0) - p) + precision * m[c * stride + i];
+            linear[c * stride + i] = ((y[i] == (double)c ? 1.0 : 0.0) - p) + precision * m[c * m_stride + i];
         }
 }
 
 void xg_softmax_exact_chunk(XG_CHUNK_ARGUMENTS, const xg_hazard_table *table)
 {
-    (void)pitch;
     for (ptrdiff_t start = 0; start < n; start += XG_GROUP)
-        xg_softmax_sites(classes, n - start < XG_GROUP ? n - start : XG_GROUP, stride, m + start, v + start, y + start,
-                         table, scratch, ell + start, lambda + start, r + start);
+        xg_softmax_sites(classes, n - start < XG_GROUP ? n - start : XG_GROUP, pitch, stride, m + start, v + start,
+                         y + start, table, scratch, ell + start, lambda + start, r + start);
 }
 
 /* As dp_y/dm_d = -integral of T r_y r_d, dp_y/dv_d = half the integral of T r_y q_d for d != y (a normal variable's
@@ -262,7 +262,7 @@ XG_CLONES static void xg_softmax_score(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t
                                        double *value, double *by_mean, double *by_variance)
 {
     double F[XG_GROUP], R[XG_GROUP], slope[XG_GROUP], p[XG_GROUP], label[XG_GROUP], r_y[XG_GROUP], q_y[XG_GROUP];
-    xg_range range = xg_prepare(classes, n, stride, m, v, table, scratch);
+    xg_range range = xg_prepare(classes, n, stride, stride, m, v, table, scratch);
     xg_rule rule = xg_rule_of(classes, &range, scratch);
 
     xg_clear_sums(classes, scratch);
@@ -319,7 +319,7 @@ XG_CLONES static void xg_softmax_pulled(ptrdiff_t classes, ptrdiff_t n, ptrdiff_
                                         double *by_variance)
 {
     double F[XG_GROUP], R[XG_GROUP], slope[XG_GROUP], sum_a[XG_GROUP], sum_b[XG_GROUP];
-    xg_range range = xg_prepare(classes, n, stride, m, v, table, scratch);
+    xg_range range = xg_prepare(classes, n, stride, stride, m, v, table, scratch);
     xg_rule rule = xg_rule_of(classes, &range, scratch);
 
     xg_clear_sums(classes, scratch);

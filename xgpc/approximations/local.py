@@ -24,6 +24,7 @@ from .local_rows import (
     LocalRows,
     Neighbourhoods,
     PullBack,
+    Pulled,
     Sites,
     conditionals,
     local_rows,
@@ -117,6 +118,14 @@ def predicted(executor: Executor, at: Neighbourhoods, q: Coefficients) -> tuple[
     return np.concatenate(means, axis=1), np.concatenate(variances, axis=1)
 
 
+def residual_weights(executor: Executor, at: Neighbourhoods) -> Pulled:
+    """Of all rows: weights "gamma" (C, r, k) of their neighbours' residuals, and "b" (C, r, m) that they leave of a."""
+    none = np.zeros((at.n_latents, len(at.index)))
+    nothing = Conditional(np.zeros((*none.shape, at.support.a.shape[1])), none, none)
+    (found,) = pulled_back(executor, PullBack(at, [nothing])).sets
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class LocalPosterior(Value):
     """Training rows with their sites, from which latent values are predicted.
@@ -194,7 +203,8 @@ class LocalPosterior(Value):
     def coefficients(self) -> Coefficients:
         return Coefficients(self.w, self.V)
 
-    def _at(self, executor: Executor, X: np.ndarray) -> Neighbourhoods:
+    def at(self, executor: Executor, X: np.ndarray) -> Neighbourhoods:
+        """Rows of X (r, d), and their neighbours."""
         rows = local_rows(executor, self.prior, ArraySource(X, cache_bytes=0))
         index = self.neighbours.of(X * self.metric, self.n_neighbors, executor.n_threads)
         return Neighbourhoods(self.prior.core, self.whitened_rows, self.sites, rows, index)
@@ -204,8 +214,10 @@ class LocalPosterior(Value):
 
         A search, and O(r (k^2 (m + d) + C (k^3 + m^2))).
         """
+        if not len(X):
+            return np.empty((*self.shape, 0)), np.empty((*self.shape, 0))
         with Threads(n_jobs) as executor:
-            mean, variance = predicted(executor, self._at(executor, X), self.coefficients)
+            mean, variance = predicted(executor, self.at(executor, X), self.coefficients)
         variance *= self.variance_scale
         return mean.reshape(*self.shape, len(X)), variance.reshape(*self.shape, len(X))
 
@@ -227,11 +239,9 @@ class LocalPosterior(Value):
         """
         X = np.asarray(X, dtype=np.float64)
         with Threads(1) as executor:
-            at = self._at(executor, X)
+            at = self.at(executor, X)
             _, variances = predicted(executor, at, self.coefficients)
-            none = np.zeros_like(variances)
-            nothing = Conditional(np.zeros((*none.shape, self.V.shape[-1])), none, none)
-            (found,) = pulled_back(executor, PullBack(at, [nothing])).sets
+            found = residual_weights(executor, at)
             seen, places = np.unique(at.index, return_inverse=True)
             near = np.asarray(self.X[seen], dtype=np.float64)
             support, kernel = at.support.part(seen), self.prior.spec.at(near)

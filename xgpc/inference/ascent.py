@@ -11,7 +11,7 @@ import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Posterior, Training, is_same_prior
-from ..likelihoods import record_of
+from ..likelihoods import other_site
 from ..rows.block import Rescaling
 from ..rows.deadline import Deadline
 from ..statistics import (
@@ -310,7 +310,7 @@ def step_or_fallback(training: Training, point: Point[Q], target: Natural, rate:
     fallback = point.site.record.fallback
     if failures != FALLBACK_AFTER or fallback is None:
         return natural_step(point.q, target, rate)
-    safe = update(training, point.q, record_of(*fallback).site())
+    safe = update(training, point.q, other_site(fallback, point.site))
     return natural_step(point.q, safe.target, 1.0)
 
 

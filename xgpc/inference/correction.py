@@ -18,7 +18,7 @@ import warnings
 import numpy as np
 
 from ..approximations.base import KernelPosterior, Natural, Training
-from ..likelihoods import record_of
+from ..likelihoods import other_site
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
@@ -45,13 +45,12 @@ def polya_gamma_variance(c: np.ndarray) -> np.ndarray:
 def correction(block: Block, state: StatedSites) -> Moments:
     """Sums of s and t as those of precisions and linear terms."""
     sites = state.of(block)
-    second_moment = sites.mean**2 + sites.variance
+    mean = sites.mean + state.site.prior_mean[:, None]
+    second_moment = mean**2 + sites.variance
     spread = polya_gamma_variance(np.sqrt(second_moment))
     if len(block.weight):
         spread *= block.weight
-    return Moments(
-        0.0, 0.0, *state.belief.basis.moments(block, second_moment * spread, sites.mean * sites.variance * spread)
-    )
+    return Moments(0.0, 0.0, *state.belief.basis.moments(block, second_moment * spread, mean * sites.variance * spread))
 
 
 def correction_terms(training: Training, point: Point[KernelPosterior]) -> Natural:
@@ -103,5 +102,5 @@ def bound_gap(training: Training, point: Point[KernelPosterior]) -> float | None
         return 0.0
     if record.exact is None:
         return None
-    exact = StatedSites(point.q.belief, record_of(*record.exact).site())
+    exact = StatedSites(point.q.belief, other_site(record.exact, point.site))
     return training.reduce(log_likelihood, exact) - point.log_likelihood

@@ -15,6 +15,7 @@ from ..rows.deadline import Deadline
 from .ascent import Point, carry_over, coordinate_ascent, update
 from .history import History
 from .mini_batch import Epochs, batch_rows, learning_rate_schedule, stochastic
+from .prior_mean import OF_SITE, PriorMean
 from .starts import starting_posterior
 
 # A posterior with its pass over all rows, iterations or epochs, and whether they ended by the tolerance.
@@ -26,7 +27,7 @@ class PosteriorOptions:
     """Parameters of ``GPClassifier`` that say how the posterior is fitted, the record of the fit, and its end.
 
     ``leaves_prior``: full batches take a step from the prior whatever it promises. ``length_scale_prior``: what
-    learning climbs beside the bound.
+    learning climbs beside the bound. ``prior_mean``: what sites have under each prior.
     """
 
     batch_size: int | None
@@ -38,6 +39,7 @@ class PosteriorOptions:
     deadline: Deadline | None = None
     leaves_prior: bool = False
     length_scale_prior: LengthScalePrior = NO_PRIOR
+    prior_mean: PriorMean = OF_SITE
 
     def batch(self, n_rows: int) -> int | None:
         """Rows of a mini-batch of so many; None where every step takes all of them."""
@@ -51,6 +53,7 @@ def fit_posterior(
 ) -> Fit:
     """The posterior of all rows under ``prior``, from the sites of q if there is one; no lower than these."""
     history, tol, max_iter, deadline = options.history, options.tol, options.max_iter, options.deadline
+    site = options.prior_mean.site(site, prior)
     n_rows = len(training)
     batch = options.batch(n_rows)
     if batch is None:
@@ -112,10 +115,11 @@ def fit_posterior_or_keep(
     """
     if kept is None:
         return fit_posterior(training, learned, prior, site, options)
+    site_before = options.prior_mean.site(site, kept[1])
     before = coordinate_ascent(
         training,
-        carry_over(training, *kept, site),
-        site,
+        carry_over(training, *kept, site_before),
+        site_before,
         tol=options.tol,
         max_iter=options.max_iter if options.batch(len(training)) is None else 0,
         history=History(),

@@ -118,6 +118,38 @@ class Softmax:
         return _sites.softmax_pull_back(self.site, *_contiguous(mean, variance, *by_sites))
 
 
+@dataclass(frozen=True)
+class Shifted:
+    """A link for the latent values' distances from the mean (C,) that they have under the prior."""
+
+    link: Link
+    prior_mean: np.ndarray
+
+    def _latent(self, mean: np.ndarray) -> np.ndarray:
+        return mean + self.prior_mean[:, None]
+
+    def _of_distance(self, sites: Sites) -> Sites:
+        precision, linear = sites
+        return precision, linear - precision * self.prior_mean[:, None]
+
+    def own_share(self, weight: np.ndarray) -> np.ndarray:
+        return self.link.own_share(weight)
+
+    def start(self, y: np.ndarray) -> Sites:
+        return self._of_distance(self.link.start(y))
+
+    def scores(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Moments]:
+        return self.link.scores(self._latent(mean), variance, y)
+
+    def sites(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> Sites:
+        return self._of_distance(self.link.sites(self._latent(mean), variance, y))
+
+    def pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
+        by_precision, by_linear = by_sites
+        by_own = by_precision - by_linear * self.prior_mean[:, None], by_linear
+        return self.link.pull_back(self._latent(mean), variance, y, by_own)
+
+
 # (likelihood, bound) -> number of classes -> link, of those that can have neighbours
 LINKS: dict[tuple[str, str], Callable[[int], Any]] = {
     ("logit", "exact"): lambda n_classes: TwoClasses(_local.LINKS["logit"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
-from ..likelihoods import record_of
+from ..likelihoods import other_site
 from ..rows.deadline import Deadline
 from .ascent import carry_over, coordinate_ascent
 from .history import History
@@ -23,7 +23,7 @@ TRIAL_UPDATES = 40
 def start_site(site: Site) -> Site | None:
     """The site that makes the first posterior for another one; None if that needs none."""
     first = site.record.start
-    return None if first is None else record_of(*first).site(site.n_latents)
+    return None if first is None else other_site(first, site)
 
 
 def starting_posterior(
@@ -49,7 +49,7 @@ def starting_posterior(
         ).q
     if other is None or (deadline is not None and deadline.left <= 0.0):
         return start
-    site_of_other = record_of(*other).site(site.n_latents)
+    site_of_other = other_site(other, site)
     second = coordinate_ascent(
         training, at_prior, site_of_other, tol=OTHER_TOL, max_iter=OTHER_UPDATES, history=History(), deadline=deadline
     ).q

@@ -98,6 +98,7 @@ class JointBound(FixedSites):
     ):
         super().__init__(training, point, learn_inducing, length_scale_prior)
         self.n_rows = len(training)
+        (self.prior_mean,) = point.site.prior_mean
         self.y, self.weight = labels_and_weights(training.source)
         xi = np.sqrt(self._second_moments(point.q))
         self.start = self.vector = np.concatenate([self.start, xi])
@@ -109,7 +110,7 @@ class JointBound(FixedSites):
     def _second_moments(self, q: KernelPosterior) -> np.ndarray:
         """E[f^2] (n,) at all rows."""
         sites = self.training.map(stated, StatedSites(q.belief, POLYA_GAMMA))
-        return np.concatenate([block.mean[0] ** 2 + block.variance[0] for block in sites])
+        return np.concatenate([(block.mean[0] + self.prior_mean) ** 2 + block.variance[0] for block in sites])
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         xi, weight = vector[-self.n_rows :], self.weight
@@ -117,8 +118,11 @@ class JointBound(FixedSites):
         log_sigma, precision, linear = np.empty((3, self.n_rows))
         at = np.abs(xi), np.zeros(self.n_rows), np.ones(self.n_rows)
         _sites.sites(POLYA_GAMMA, *at, weight, log_sigma, precision, linear)
-        sites = GivenSites(precision[None], (0.5 * weight * self.y)[None])
-        constant = float(np.sum(log_sigma - 0.5 * weight * np.abs(xi) + 0.5 * precision * xi**2))
+        # The quadratics are of f, the sites of its distance from the prior's mean.
+        linear, mean = 0.5 * weight * self.y, self.prior_mean
+        sites = GivenSites(precision[None], (linear - precision * mean)[None])
+        at_mean = linear * mean - 0.5 * precision * mean**2
+        constant = float(np.sum(log_sigma - 0.5 * weight * np.abs(xi) + 0.5 * precision * xi**2 + at_mean))
         found = self.evaluate(vector[: -self.n_rows], sites, constant)
         if found is None:
             return 1e3 + 3.0 * abs(self.value), np.zeros_like(vector)

@@ -8,12 +8,15 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern, Product
 
+from .._sites import Site
+from ..approximations.base import KernelPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.local_rows import Sites, in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
-from ..inference.links import Link
+from ..inference.links import Link, Shifted
 from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
+from ..inference.prior_mean import OF_SITE, PriorMean
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..kernels.spec import KernelSpec
 from ..rows.deadline import Deadline, OutOfTime
@@ -79,12 +82,14 @@ class Task:
     Attributes
     ----------
     source : labels as the link takes them, weights
-    link : Link
+    link : Link, of latent values
     n_latents : int or None, number of latent functions; None: one
     n_neighbors : int
     queries : Queries
     deadline : Deadline, or None: there is as much time as it takes
     length_scale_prior : LengthScalePrior
+    site : Site of the same likelihood, or None: the latent values have mean zero under every prior
+    prior_mean : PriorMean, of the site
     """
 
     executor: Executor
@@ -96,6 +101,15 @@ class Task:
     history: History
     deadline: Deadline | None = None
     length_scale_prior: LengthScalePrior = NO_PRIOR
+    site: Site | None = None
+    prior_mean: PriorMean = OF_SITE
+
+    def link_at(self, prior: KernelPrior, log_scale: float) -> Link:
+        """The link of what posteriors are of, distances from the mean that a prior and a factor of variances have."""
+        if self.site is None:
+            return self.link
+        site = self.prior_mean.scaled(float(np.exp(log_scale))).site(self.site, prior)
+        return Shifted(self.link, site.prior_mean)
 
 
 @dataclass(frozen=True)
@@ -127,7 +141,7 @@ def beginning(task: Task, prior: SparsePrior) -> Learnt:
     """What there is before the first round."""
     none = np.arange(0)
     nothing = Scores(np.empty(0), np.empty(0))
-    return Learnt(prior, start_sites(task.source, task.link), 0.0, none, nothing, nothing, 0)
+    return Learnt(prior, start_sites(task.source, task.link_at(prior, 0.0)), 0.0, none, nothing, nothing, 0)
 
 
 def candidates(kernel: Kernel, is_default: bool) -> list[Kernel]:
@@ -261,10 +275,11 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     index, n_earlier = in_order(near.of_rows(k, n_threads))
     query_index = near.of(queries.X * scale, k, n_threads)
     here = np.ascontiguousarray(start.sites[0][:, support]), np.ascontiguousarray(start.sites[1][:, support])
-    local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, n_earlier, task.link)
+    link = task.link_at(prior, start.log_scale)
+    local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, n_earlier, link)
     sweeps = converged_sites(task.executor, local, here)
     at = rows, queries, index, n_earlier, query_index, sweeps.sites
-    score = QueryScore(task.executor, prior, *at, task.link, task.length_scale_prior)
+    score = QueryScore(task.executor, prior, *at, link, task.length_scale_prior)
     parameters = start.parameters
     before = learned = score.at(parameters).scores
     n_iter = n_evaluations = 0
@@ -315,7 +330,8 @@ def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:
     k = min(task.n_neighbors, source.n_rows - 1)
     near = Neighbours(source.X * metric(prior.core))
     rows = local_rows(task.executor, prior, source)
-    local = Local(source, prior.core, rows, *in_order(near.of_rows(k, task.executor.n_threads)), task.link)
+    link = task.link_at(prior, learnt.log_scale)
+    local = Local(source, prior.core, rows, *in_order(near.of_rows(k, task.executor.n_threads)), link)
     sweeps = converged_sites(task.executor, local, learnt.sites)
     task.history.add(
         n_rows=source.n_rows, n_inducing=prior.n_inducing, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1
@@ -368,7 +384,8 @@ def ask(task: Task, local: LocalPosterior, source: ArraySource) -> Asked:
     """Predictions of rows that the local posterior has not seen."""
     y, weight = labels_and_weights(source)
     mean, variance = map(np.atleast_2d, local.marginals(source.X, task.executor.n_threads))
-    return Asked(source, mean, variance, Scores(task.link.scores(mean, variance, y)[0], weight))
+    link = task.link_at(local.prior, np.log(local.variance_scale))
+    return Asked(source, mean, variance, Scores(link.scores(mean, variance, y)[0], weight))
 
 
 def moved(learnt: Learnt, prior: SparsePrior) -> Learnt:

@@ -130,5 +130,6 @@ def _scores(
     """log p(y) (r,) of rows that the posterior has not seen."""
     y = source.labels().astype(np.intp)
     mean, variance = point.q.marginals(source.X, n_threads)
-    found = data.likelihood.log_probabilities(data.bound, mean.T, variance.T, point.site.parameter)
+    mean = mean.T + point.site.prior_mean
+    found = data.likelihood.log_probabilities(data.bound, mean, variance.T, point.site.parameter)
     return np.asarray(found[np.arange(len(y)), y])

@@ -13,6 +13,7 @@ from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..inference.ascent import coordinate_ascent, tolerance_unit, update
 from ..inference.history import History
 from ..inference.mini_batch import learning_rate_schedule
+from ..inference.prior_mean import OF_SITE, PriorMean
 from ..inference.starts import starting_posterior
 from ..rows.deadline import OutOfTime, during
 from .inducing import with_more_points
@@ -109,6 +110,7 @@ class Learner:
     random_state : RandomState
     n_iter : int, iterations of the scheme so far
     progress : Progress, which is told what is learned
+    prior_mean : PriorMean, what sites have under the prior that a stage begins with
     """
 
     training: Training
@@ -119,6 +121,7 @@ class Learner:
     random_state: np.random.RandomState
     n_iter: int = 0
     progress: Progress = field(default_factory=Progress)
+    prior_mean: PriorMean = OF_SITE
 
     def __post_init__(self) -> None:
         self.subsets = Subsets(self.training.source.labels(), self.random_state)
@@ -201,7 +204,7 @@ class Learner:
             else:
                 part = self.training.part(self.subsets.rows(size))
                 self._begin(len(part), prior.n_inducing)
-                options = replace(options, reached=reached)
+                options, site = replace(options, reached=reached), self.prior_mean.site(site, prior)
                 outcome = self.scheme(part, starting_posterior(part, q, prior, site), site, options)
         reached(outcome.q, outcome.site)
         self.n_iter += outcome.n_iter
@@ -211,7 +214,7 @@ class Learner:
         self, size: int, prior: KernelPrior, q: KernelPosterior | None, site: Site, nats: float | None = None
     ) -> Outcome:
         """The posterior alone on a subset, to within so many nats."""
-        part = self.training.part(self.subsets.rows(size))
+        part, site = self.training.part(self.subsets.rows(size)), self.prior_mean.site(site, prior)
         start = starting_posterior(part, q, prior, site)
         tol = self.options.tol
         if nats is not None:
@@ -314,7 +317,8 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
     )
     # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
     sizes = None if model.optimizer == "adam" or full else model.subset_sizes
-    learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state, progress=data.progress)
+    whose: Any = {"progress": data.progress, "prior_mean": data.prior_mean}
+    learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state, **whose)
     resumed = beginning.resumed
     if resumed is None:
         outcome = learner.learn(prior, beginning.previous, beginning.grow_to)

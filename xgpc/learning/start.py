@@ -13,6 +13,7 @@ from ..approximations.full import FullPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from ..inference.history import History
+from ..inference.prior_mean import OF_SITE, PriorMean
 from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec
@@ -44,6 +45,8 @@ class Data:
     deadline : Deadline, or None: there is as much time as it takes
     progress : Progress, which keeps what learning has come to
     encoding : Encoding that made the rows of a table, or None
+    prior_mean : PriorMean
+    class_totals : (C,) sums of weights of the classes, of all rows
     """
 
     source: RowSource
@@ -58,6 +61,12 @@ class Data:
     progress: Progress = field(default_factory=Progress)
     stream: RowSource | None = None
     encoding: Encoding | None = None
+    prior_mean: PriorMean = OF_SITE
+    class_totals: np.ndarray = field(default_factory=lambda: np.ones(2))
+
+    @property
+    def is_of_one_class(self) -> bool:
+        return np.count_nonzero(self.class_totals) == 1
 
     @property
     def total_weight(self) -> float:
@@ -116,14 +125,14 @@ class Learned:
 
 @dataclass(frozen=True)
 class Inferred:
-    """The posterior of all rows, its bound and label noise; iterations; messages; its correction's terms; its gap.
+    """The posterior of all rows, its bound and site; iterations; messages; its correction's terms; its gap.
 
     With neighbours also the local posterior, and the scores of rows that it was not learned from.
     """
 
     q: KernelPosterior
     elbo: float
-    label_noise: float
+    site: Site
     n_iter: int
     unfinished: list[str]
     notes: tuple[str, ...]

@@ -167,7 +167,8 @@ def _learn_with(model: Any, data: Data, beginning: Beginning, k: int, rows: np.n
     link = LINKS[data.likelihood.name, data.bound](len(data.classes))
     queries = data.queries.among(rows)
     whose = data.history, data.deadline, beginning.length_scale_prior
-    task = Task(part.executor, part.source, link, part.n_latents, k, queries, *whose)
+    means = beginning.site, data.prior_mean
+    task = Task(part.executor, part.source, link, part.n_latents, k, queries, *whose, *means)
     both = _learn_both(model, data, replace(beginning, training=part), task)
     learnt, scores = both.learnt, both.learnt.scores
     local, sweeps = fit_sites(task, learnt)
@@ -177,6 +178,7 @@ def _learn_with(model: Any, data: Data, beginning: Beginning, k: int, rows: np.n
         if is_auto and not _is_better(task, others, both):
             return _without(model, data, beginning, both)
         # The rows kept apart are given back. A kernel that is not to be learned is the user's, and so is its variance.
+        link = task.link_at(learnt.prior, learnt.log_scale)
         sites = start_sites(data.source, link)
         for all_rows, of_rows, of_asked in zip(sites, local.sites, others.sites(link), strict=True):
             all_rows[:, rows], all_rows[:, asked] = of_rows, of_asked
@@ -255,7 +257,7 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     began = 0.0 if data.deadline is None else data.deadline.now()
     tried = first_round(task, _prior(sparse), beginning.prior.groups[0].spec, model.kernel is None, max_iter)
     is_done = subset is None and not beginning.grow_to and (limit is None or max_iter <= limit)
-    fitted = _fitted(model, sparse)
+    fitted = _fitted(model, data, sparse)
     is_told = any(tells(task, one) for one in tried)
     # With several classes learning with more points takes longer than all else: they are added only where neighbours
     # are left (landsat, 256 points: 72 s of processor time, and 23 s where neighbours are decided first).
@@ -268,7 +270,7 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
         limit = GROWN_ITERATIONS if is_told and has_many else None
         sparse = _learned_on(model, data, sparse, most if most > sparse.prior.n_inducing else 0, limit)
         is_done = not most <= sparse.prior.n_inducing < beginning.grow_to and (limit is None or max_iter <= limit)
-        fitted = _fitted(model, sparse)
+        fitted = _fitted(model, data, sparse)
     if sparse.prior.n_inducing > tried[0].prior.n_inducing:
         learnt = chosen(tried, ERRORS_WITH_POINTS, -np.inf)
     else:
@@ -331,12 +333,13 @@ def _prior(learned: Learned) -> SparsePrior:
     return prior
 
 
-def _fitted(model: Any, sparse: Learned) -> KernelPosterior:
+def _fitted(model: Any, data: Data, sparse: Learned) -> KernelPosterior:
     """The sparse posterior of all rows that it was learned from, or from some of."""
     training = sparse.beginning.training
-    start = starting_posterior(training, sparse.q, sparse.prior, sparse.site)
+    site = data.prior_mean.site(sparse.site, sparse.prior)
+    start = starting_posterior(training, sparse.q, sparse.prior, site)
     tol, max_iter = float(model.tol), int(model.max_iter)
-    return coordinate_ascent(training, start, sparse.site, tol=tol, max_iter=max_iter, history=History()).q
+    return coordinate_ascent(training, start, site, tol=tol, max_iter=max_iter, history=History()).q
 
 
 def _gain(task: Task, learnt: Learnt, sparse: KernelPosterior) -> float:
@@ -349,7 +352,7 @@ def _scores(q: KernelPosterior, source: ArraySource, task: Task) -> Scores:
     """Without neighbours."""
     y, weight = labels_and_weights(source)
     mean, variance = map(np.atleast_2d, q.marginals(source.X, task.executor.n_threads))
-    return Scores(task.link.scores(mean, variance, y)[0], weight)
+    return Scores(task.link_at(q.prior, 0.0).scores(mean, variance, y)[0], weight)
 
 
 def _is_better(task: Task, others: Asked, both: Both) -> bool:

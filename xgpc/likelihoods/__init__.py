@@ -13,6 +13,7 @@ from .registry import (
     LikelihoodBound,
     expected_log_likelihood,
     has_label_noise,
+    other_site,
     record_of,
     resolve,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "LikelihoodBound",
     "expected_log_likelihood",
     "has_label_noise",
+    "other_site",
     "record_of",
     "resolve",
 ]

@@ -330,6 +330,11 @@ def record_of(likelihood: str, bound: str) -> LikelihoodBound:
     return LIKELIHOODS[likelihood].bounds[bound]
 
 
+def other_site(key: Key, site: Site) -> Site:
+    """The site of another bound, of the same latent functions as a site."""
+    return record_of(*key).site(site.n_latents).with_prior_mean(site.prior_mean)
+
+
 def has_label_noise(likelihood: str, bound: str) -> bool:
     """Whether a bound has the parameter delta: labels that are not those of the largest latent value."""
     return record_of(likelihood, bound).has_label_noise

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.polynomial import Chebyshev, Polynomial
-from scipy.ndimage import spline_filter, spline_filter1d
-from scipy.special import log_ndtr, log_softmax, wrightomega
+from scipy.special import log_softmax
 
 from .._gumbel import gumbel_normal
-from .._sites import HAZARD_DEGREE, Site, sites
+from .._sites import Site, sites
 from .largest import Family, largest_log_probabilities
 from .row_sites import RowSites
 
@@ -22,80 +21,31 @@ GUMBEL_VARIANCE = np.pi**2 / 6.0
 X_LOW, X_HIGH, X_NODES, RHO_NODES = -11.0, 14.0, 301, 121
 
 
-def _gumbel_normal_row(ratio: float, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """psi = log(-log H) and -d psi / dx at the standardised x of normal plus Gumbel, ratio = sd g / sd (f + g).
-
-    H = E[exp(-exp(f - t))] by the trapezoidal rule in z = f / sqrt(v), left of the mean about the integrand's mode;
-    right of it 1 - H is summed. Both have a relative error near round-off.
-    """
-    if ratio == 0.0:
-        log_cdf = log_ndtr(x)
-        return np.log(-log_cdf), np.exp(-0.5 * x * x - 0.5 * np.log(2.0 * np.pi) - log_cdf) / -log_cdf
-    sd_sum = np.sqrt(GUMBEL_VARIANCE) / ratio
-    t = np.euler_gamma + sd_sum * x
-    sd = np.sqrt(max(sd_sum**2 - GUMBEL_VARIANCE, 1e-12))
-    step = min(0.1, 0.4 / sd)
-    left = x < 0.0
-    t_left = t[left, None]
-    z = -wrightomega(2.0 * np.log(sd) - t_left) / sd + step * np.arange(-np.ceil(10.0 / step), np.ceil(10.0 / step))
-    y = np.exp(np.minimum(sd * z - t_left, 700.0))
-    exponent = -y - 0.5 * z * z
-    top = exponent.max(axis=1)
-    mass = np.exp(exponent - top[:, None])
-    total = mass.sum(axis=1)
-    minus_log = -(np.log(total * step / np.sqrt(2.0 * np.pi)) + top)
-    slope = sd_sum * (mass * y).sum(axis=1) / (total * minus_log)
-    z = step * np.arange(-np.ceil(10.0 / step), np.ceil(24.0 / step))
-    y = np.exp(np.minimum(sd * z - t[~left, None], 700.0))
-    mass = np.exp(-0.5 * z * z) * step / np.sqrt(2.0 * np.pi)
-    upper = -np.expm1(-y) @ mass
-    minus_log_right = -np.log1p(-upper)
-    slope_right = sd_sum * ((y * np.exp(-y)) @ mass) / ((1.0 - upper) * minus_log_right)
-    return np.log(np.append(minus_log, minus_log_right)), np.append(slope, slope_right)
-
-
-@lru_cache(maxsize=1)
-def gumbel_normal_tables() -> np.ndarray:
-    """Spline coefficients (2, RHO_NODES + 2, X_NODES + 2) of psi and slope, mirrored by one row and column."""
-    x = np.linspace(X_LOW, X_HIGH, X_NODES)
-    ratios = 1.0 - (1.0 - np.linspace(0.0, 1.0, RHO_NODES)) ** 2
-    psi, slope = np.array([_gumbel_normal_row(ratio, x) for ratio in ratios]).transpose(1, 0, 2)
-    # Mirroring suits rho: the derivatives by it vanish at either end.
-    return np.stack([np.pad(spline_filter(values, mode="mirror"), 1, mode="reflect") for values in (psi, slope)])
-
-
 # The sites' table: rows as above, of each a polynomial on a range of x, left of which H < exp(-14). Its variable bends
 # so that the zeros of H in the complex plane, that polynomials of x suffer from, are far away.
 HAZARD_ROWS = 91
 BENDS = 0.25, 0.6
+# Beside this module; tools/softmax_tables.py makes them.
+TABLES = "softmax_tables.npz"
 
 
-def _bent(y: np.ndarray) -> np.ndarray:
-    return y * (1.0 + BENDS[0] * y * y) / (1.0 + BENDS[1] * y * y)
-
-
-def _hazard_row(ratio: float) -> np.ndarray:
-    """Coefficients of psi as a polynomial of w, and centre / width, 1 / width, least and largest y."""
-    least, largest = -5.8 + 3.0 * ratio - 3.4 * ratio * (1.0 - ratio), 5.8 + 7.0 * ratio
-    centre, width = 2.4 - ratio**2, 4.4 + 2.0 * ratio**2
-    ends = (np.array([least, largest]) - centre) / width
-    # A dense grid stands for the inverse of the increasing function.
-    y = np.linspace(ends[0], ends[1], 400)
-    fit = Chebyshev.fit(_bent(y), _gumbel_normal_row(ratio, centre + width * y)[0], HAZARD_DEGREE)
-    return np.concatenate([fit.convert(kind=Polynomial).coef, [centre / width, 1.0 / width], ends])
-
-
-@lru_cache(maxsize=1)
-def hazard_table() -> np.ndarray:
-    """Table of the compiled sites, (HAZARD_ROWS + 2, HAZARD_DEGREE + 5), not to be written to; see softmax.h.
-
-    It takes about .4 s, once in a process.
-    """
-    ratios = 1.0 - (1.0 - np.linspace(0.0, 1.0, HAZARD_ROWS)) ** 2
-    rows = np.array([_hazard_row(ratio) for ratio in ratios])
-    table = np.pad(spline_filter1d(rows, axis=0, mode="mirror"), ((1, 1), (0, 0)), mode="reflect")
+@lru_cache(maxsize=2)
+def _table(name: str) -> np.ndarray:
+    """Not to be written to."""
+    with np.load(Path(__file__).with_name(TABLES)) as file:
+        table: np.ndarray = file[name]
     table.flags.writeable = False
     return table
+
+
+def gumbel_normal_tables() -> np.ndarray:
+    """Spline coefficients (2, RHO_NODES + 2, X_NODES + 2) of psi = log(-log H) and -d psi / dx."""
+    return _table("gumbel_normal")
+
+
+def hazard_table() -> np.ndarray:
+    """Table of the compiled sites, (HAZARD_ROWS + 2, HAZARD_DEGREE + 5); see softmax.h."""
+    return _table("hazard")
 
 
 def _gumbel_normal(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -142,8 +92,7 @@ def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndar
 
     By quadrature; the largest errors measured, for variances up to 1e4 and 2 to 300 classes, are 1e-8 in a probability,
     5e-4 in a logarithm above log 1e-6, and below it 2 % of the logarithm down to -30, 10 % farther. Without variance it
-    is log softmax(mean). O(n C): .03, .3 and .7 ms a row of 10, 100 and 300 classes (bench/studies/links.py); the first
-    call takes about half a second more.
+    is log softmax(mean). O(n C): .03, .3 and .7 ms a row of 10, 100 and 300 classes (bench/studies/links.py).
 
     Notes
     -----

@@ -110,7 +110,8 @@ def _proba(model: Any, rows: Tensor) -> Tensor:
             "encode the table first, as sklearn.preprocessing.OneHotEncoder does, and fit to that, or keep the "
             "model as a file by save()."
         )
-    latent = Latent(*marginals(model.posterior_.covariance_forms(), rows), model.posterior_.n_latents or 1)
+    mean, variance = marginals(model.posterior_.covariance_forms(), rows)
+    latent = Latent(mean + np.atleast_1d(model.mean_), variance, model.posterior_.n_latents or 1)
     return probabilities(record_of(*model._resolved), latent, getattr(model, "label_noise_", None))
 
 

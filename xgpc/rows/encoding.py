@@ -215,6 +215,8 @@ class Encoding:
         UserWarning
             For such numbers of a table.
         """
+        if not len(X):
+            return np.empty((0, len(self.groups.index)), dtype=self.dtype)
         if not is_table(X):
             return self.matrix(columns_of(as_array(X)), allow_missing=False)
         return self.matrix(columns_of(with_names(X, [one.name for one in self.columns])))

@@ -1,0 +1,349 @@
+"""The prior mean: a shift of the latent functions that sites, links, predictions and files share."""
+
+import pickle
+
+import numpy as np
+import onnxruntime
+import pytest
+from scipy.optimize import check_grad
+from scipy.special import log_ndtr
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from support.fits import quietly
+from support.online import CASES, FIRST, FLOWERS, KERNEL, KINDS, NAMES, SECOND, X, model, y
+from support.training import training
+
+from xgpc import GPClassifier, _sites
+from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.inference.ascent import update
+from xgpc.inference.links import LINKS, Shifted
+from xgpc.inference.prior_mean import base_rate_mean
+from xgpc.kernels.spec import KernelSpec
+from xgpc.learning.izmailov_kropotov import JointBound
+from xgpc.likelihoods import LIKELIHOODS, record_of
+from xgpc.onnx import to_onnx
+
+RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.bounds.values()]
+every_record = pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))
+every_case = pytest.mark.parametrize(("likelihood", "bound", "share"), CASES, ids=NAMES)
+WITH_BASE_RATE = [case for case in CASES if not record_of(*case[:2]).has_label_noise]
+# Farther than any length scale of the kernel.
+FAR = np.array([[1e4, -1e4], [-1e4, 1e4]])
+BINARY = {"exact": "logit", "polya-gamma": "logit", "probit": "probit"}
+
+
+def rows_for(likelihood):
+    return (FLOWERS, KINDS) if LIKELIHOODS[likelihood].multi_class else (X, y)
+
+
+def mean_for(likelihood):
+    return [0.7, -0.4, 0.2] if LIKELIHOODS[likelihood].multi_class else -0.8
+
+
+@every_record
+def test_a_shifted_site_is_the_site_of_shifted_means(record):
+    """ell and lambda are those at m + mu, and r = d ell / d m + lambda m with the mean of the distance."""
+    rng = np.random.default_rng(0)
+    n, C = 70, 4 if record.is_multi_class else 1
+    m, v, mu = rng.normal(size=(C, n)), rng.uniform(0.1, 4.0, (C, n)), rng.normal(size=C)
+    labels = rng.integers(0, 4, n).astype(float) if C > 1 else rng.choice([-1.0, 1.0], n)
+    weight = rng.uniform(0.5, 2.0, n)
+
+    def sites(site, mean):
+        ell, precision, linear = np.empty(n), np.empty((C, n)), np.empty((C, n))
+        _sites.sites(site, mean, v, labels, weight, ell, precision, linear)
+        return ell, precision, linear
+
+    plain = record.site(C)
+    ell, precision, linear = sites(plain, m + mu[:, None])
+    shifted = pickle.loads(pickle.dumps(plain.with_prior_mean(mu)))
+    np.testing.assert_array_equal(shifted.prior_mean, mu)
+    np.testing.assert_array_equal(shifted.with_parameter(0.1).prior_mean, mu)
+    found = sites(shifted, m)
+    np.testing.assert_array_equal(found[0], ell)
+    np.testing.assert_array_equal(found[1], precision)
+    np.testing.assert_allclose(found[2], linear - precision * mu[:, None], rtol=1e-13, atol=1e-13)
+    assert plain.with_prior_mean(np.zeros(C)) is plain
+
+
+def test_a_site_refuses_a_prior_mean_of_another_shape():
+    with pytest.raises(ValueError, match=r"prior_mean must be \(1,\)"):
+        record_of("logit", "exact").site().with_prior_mean(np.zeros(2))
+
+
+def expectations(name, m, v, labels):
+    """E[log p(y | f)] and its derivatives by m, by Gauss-Hermite; lambda = -E of the second derivative."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    f = m[:, None] + np.sqrt(v)[:, None] * nodes
+    t = labels[:, None] * f
+    if name == "logit":
+        p = 1.0 / (1.0 + np.exp(t))
+        values = -np.logaddexp(0.0, -t), labels[:, None] * p, -p * (1.0 - p)
+    else:
+        hazard = np.exp(-0.5 * t**2 - log_ndtr(t)) / np.sqrt(2.0 * np.pi)
+        values = log_ndtr(t), labels[:, None] * hazard, -hazard * (hazard + t)
+    return [value @ weights / np.sqrt(2.0 * np.pi) for value in values]
+
+
+@pytest.mark.parametrize("inducing_points", ["all", "rows"])
+@pytest.mark.parametrize("name", ["logit", "probit"])
+def test_a_fit_is_that_of_a_dense_process_with_this_mean(name, inducing_points):
+    """Natural gradients of a whole process f ~ N(mu, K), of which nothing is centred."""
+    mu, rows, labels = -1.3, X[:25], 2.0 * y[:25] - 1.0
+    K = KERNEL(rows) + 1e-10 * np.eye(25)
+    K_inverse = np.linalg.inv(K)
+    m, S = np.full(25, mu), K
+    for _ in range(60):
+        ell, slope, curvature = expectations(name, m, np.diag(S), labels)
+        precision = -curvature
+        S = np.linalg.inv(K_inverse + np.diag(precision))
+        m = S @ (slope + precision * m + K_inverse @ np.full(25, mu))
+    kl = 0.5 * (np.trace(K_inverse @ S) + (m - mu) @ K_inverse @ (m - mu) - 25)
+    kl += 0.5 * (np.linalg.slogdet(K)[1] - np.linalg.slogdet(S)[1])
+    points = rows if inducing_points == "rows" else "all"
+    options = {"optimizer": None, "inducing_points": points, "tol": 1e-12, "max_iter": 300, "n_neighbors": 0}
+    fitted = GPClassifier(KERNEL, likelihood=name, mean=mu, **options).fit(rows, y[:25])
+    # The points' jitter.
+    tol = 1e-5 if inducing_points == "all" else 2e-4
+    cross = KERNEL(X[25:40], rows) @ K_inverse
+    expected = mu + cross @ (m - mu)
+    variance = KERNEL.diag(X[25:40]) - np.sum(cross @ (K - S) * cross, axis=1)
+    for found, wanted in zip(fitted.predict_latent(X[25:40]), (expected, variance), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=tol, atol=tol)
+    assert fitted.elbo_ == pytest.approx(np.sum(ell) - kl, abs=10 * tol)
+    assert fitted.elbo(rows, y[:25]) == pytest.approx(fitted.elbo_, abs=1e-7)
+
+
+@pytest.mark.parametrize("k", [0, 6])
+@pytest.mark.parametrize("bound", BINARY)
+def test_the_other_labels_have_the_other_mean(bound, k):
+    """f and -f: all that is learned is the same, whichever class is called the first."""
+    likelihood, bound = BINARY[bound], bound if bound != "probit" else "exact"
+    if k and bound == "polya-gamma":
+        k = 0
+    options = {"likelihood": likelihood, "bound": bound, "n_neighbors": k, "max_iter": 8, "random_state": 0}
+    one = quietly(GPClassifier(mean=0.9, n_inducing=10, **options), X, y)
+    other = quietly(GPClassifier(mean=-0.9, n_inducing=10, **options), X, 1 - y)
+    assert other.elbo_ == pytest.approx(one.elbo_, rel=1e-6)
+    np.testing.assert_allclose(other.kernel_.theta, one.kernel_.theta, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(other.predict_proba(X)[:, ::-1], one.predict_proba(X), atol=1e-5)
+    if one._correction is not None:
+        corrected = one.predict_latent(X, corrected=True)[0]
+        np.testing.assert_allclose(other.predict_latent(X, corrected=True)[0], -corrected, atol=1e-4)
+        assert other.bound_gap() == pytest.approx(one.bound_gap(), rel=1e-5)
+
+
+@pytest.mark.parametrize("k", [0, 8])
+def test_what_adds_to_all_classes_changes_nothing(k):
+    options = {"kernel": KERNEL, "optimizer": None, "inducing_points": FLOWERS[:12], "n_neighbors": k, "tol": 1e-9}
+    one = GPClassifier(mean=[0.5, -0.5, 0.2], **options).fit(FLOWERS, KINDS)
+    other = GPClassifier(mean=[2.5, 1.5, 2.2], **options).fit(FLOWERS, KINDS)
+    assert other.elbo_ == pytest.approx(one.elbo_, abs=1e-6)
+    # Sweeps with neighbours have a tolerance of their own.
+    np.testing.assert_allclose(other.predict_proba(FLOWERS), one.predict_proba(FLOWERS), atol=1e-2 if k else 1e-6)
+    assert np.max(
+        np.abs(one.predict_proba(FLOWERS) - GPClassifier(**options).fit(FLOWERS, KINDS).predict_proba(FLOWERS))
+    )
+
+
+@pytest.mark.parametrize("key", LINKS, ids="-".join)
+def test_a_shifted_link_is_the_link_of_shifted_means(key):
+    rng = np.random.default_rng(1)
+    C, n = (3, 20) if key[0] == "softmax" else (1, 20)
+    link, mu = LINKS[key](C), rng.normal(size=C)
+    mean, variance = rng.normal(size=(C, n)), rng.uniform(0.2, 2.0, (C, n))
+    labels = rng.integers(0, C, n).astype(float) if C > 1 else rng.choice([-1.0, 1.0], n)
+    shifted = Shifted(link, mu)
+    precision, linear = shifted.sites(mean, variance, labels)
+    # As functions of f = distance + mu the quadratics are those of the link.
+    plain = link.sites(mean + mu[:, None], variance, labels)
+    np.testing.assert_allclose(precision, plain[0])
+    np.testing.assert_allclose(linear + precision * mu[:, None], plain[1])
+    np.testing.assert_array_equal(
+        shifted.scores(mean, variance, labels)[0], link.scores(mean + mu[:, None], variance, labels)[0]
+    )
+    by = rng.normal(size=(2, C, n))
+
+    def value(moved):
+        found = shifted.sites(moved.reshape(C, n), variance, labels)
+        return sum(float(np.sum(a * b)) for a, b in zip(by, found, strict=True))
+
+    def gradient(moved):
+        return shifted.pull_back(moved.reshape(C, n), variance, labels, tuple(by))[0].ravel()
+
+    size = np.linalg.norm(gradient(mean.ravel()))
+    assert check_grad(value, gradient, mean.ravel(), epsilon=1e-5) < 2e-3 * size
+
+
+@pytest.mark.parametrize("mu", [0.0, -1.4])
+def test_the_joint_bound_of_shifted_functions(mu):
+    """At its best xi it is the bound of the Polya-Gamma posterior, and its gradient that of finite differences."""
+    prior = SparsePrior.build(KernelSpec(KERNEL, 2), X[:6].copy())
+    rows = training(X[:20], 2.0 * y[:20] - 1.0)
+    site = record_of("logit", "polya-gamma").site().with_prior_mean([mu])
+    q = SparsePosterior.at_prior(prior)
+    for _ in range(200):
+        point = update(rows, q, site)
+        q = prior.posterior(point.target)
+    function = JointBound(rows, point, learn_inducing=False)
+    assert -function(function.start)[0] == pytest.approx(point.elbo, rel=1e-9)
+    moved = function.start + 0.1 * np.random.default_rng(0).normal(size=len(function.start))
+    error = check_grad(lambda v: function(v)[0], lambda v: function(v)[1], moved, epsilon=1e-6)
+    assert error < 1e-4 * np.linalg.norm(function(moved)[1])
+
+
+def base_rate_fit(likelihood, bound, share, **params):
+    rows, labels = rows_for(likelihood)
+    weight = np.random.default_rng(2).uniform(0.2, 3.0, len(rows)) * (1.0 + 2.0 * (labels == 1))
+    given = {"likelihood": likelihood, "bound": bound, "share": share, "n_inducing": 8, "max_iter": 4, **params}
+    fitted = quietly(GPClassifier(mean="base-rate", random_state=0, **given), rows, labels, sample_weight=weight)
+    return fitted, np.bincount(labels, weight) / np.sum(weight)
+
+
+@pytest.mark.parametrize(("likelihood", "bound", "share"), WITH_BASE_RATE, ids=map("-".join, WITH_BASE_RATE))
+def test_far_away_the_base_rate_is_predicted(likelihood, bound, share):
+    optimizer = "alternate" if bound == "taylor" else "profile"
+    fitted, rate = base_rate_fit(likelihood, bound, share, optimizer=optimizer)
+    for proba in fitted.predict_proba(FAR):
+        np.testing.assert_allclose(proba, rate, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"inducing_points": "all"},
+        {"optimizer": "adam", "batch_size": 40},
+        {"kernel": ConstantKernel(3.0) * RBF() + WhiteKernel(0.5), "optimizer": None},
+        {"n_neighbors": 6, "kernel": ConstantKernel(2.0) * RBF()},
+        {"n_neighbors": 6, "kernel": ConstantKernel(2.0) * RBF(), "likelihood": "probit"},
+        {"n_neighbors": 6, "kernel": ConstantKernel(2.0) * RBF(), "likelihood": "softmax"},
+    ],
+    ids=["full", "mini-batches", "noise", "neighbours", "neighbours probit", "neighbours softmax"],
+)
+def test_far_away_the_base_rate_is_predicted_by_every_posterior(params):
+    fitted, rate = base_rate_fit(**{"likelihood": "logit", "bound": "exact", "share": "auto", **params})
+    assert fitted.n_neighbors_ == params.get("n_neighbors", 0)
+    for proba in fitted.predict_proba(FAR):
+        np.testing.assert_allclose(proba, rate, atol=1e-5)
+
+
+def test_the_base_rate_of_batches_is_that_of_all_rows():
+    rows, labels = np.tile(X, (1000, 1)), np.tile(np.arange(len(X)) % 5 == 0, 1000).astype(int)
+    rows += np.random.default_rng(0).normal(size=rows.shape)
+    parts = np.array_split(np.arange(len(rows)), 4)
+    fitted = GPClassifier(KERNEL, mean="base-rate", optimizer=None, n_inducing=4, class_weight={0: 1.0, 1: 3.0})
+    quietly(fitted, rows[:10], labels[:10])
+    fitted.fit_batches([(rows[part], labels[part]) for part in parts])
+    np.testing.assert_allclose(fitted.predict_proba(FAR), [[4 / 7, 3 / 7]] * 2, atol=1e-6)
+
+
+def test_means_of_the_base_rate_follow_the_variance():
+    """Without variance they are the link's; with more of it, farther out."""
+    record, rate = record_of("logit", "exact"), np.array([0.9, 0.1])
+    assert base_rate_mean(record, rate, np.zeros(1)) == pytest.approx([np.log(1.0 / 9.0)], abs=1e-6)
+    means = [base_rate_mean(record, rate, np.array([v]))[0] for v in (0.0, 1.0, 10.0, 1e4)]
+    assert all(np.diff(means) < 0.0)
+    several = base_rate_mean(record_of("softmax", "exact"), np.array([0.6, 0.3, 0.1]), np.zeros(3))
+    np.testing.assert_allclose(several - several[0], np.log([1.0, 0.5, 1.0 / 6.0]), atol=1e-6)
+
+
+@every_case
+def test_the_mean_is_kept_by_files_copies_and_later_batches(tmp_path, likelihood, bound, share):
+    rows, labels = rows_for(likelihood)
+    mean = mean_for(likelihood)
+    one = model(likelihood, bound, share=share, mean=mean)
+    assert clone(one).mean is mean or clone(one).mean == mean
+    fitted = clone(one).partial_fit(rows[FIRST], labels[FIRST])
+    np.testing.assert_array_equal(fitted.mean_, mean)
+    fitted.save(tmp_path / "model.npz")
+    loaded = GPClassifier.load(tmp_path / "model.npz")
+    assert loaded.get_params()["mean"] == mean
+    for other in (loaded, pickle.loads(pickle.dumps(fitted))):
+        np.testing.assert_array_equal(other.predict_proba(rows), fitted.predict_proba(rows))
+    both = [each.partial_fit(rows[SECOND], labels[SECOND]) for each in (fitted, loaded)]
+    np.testing.assert_array_equal(both[0].predict_proba(rows), both[1].predict_proba(rows))
+    # A stream that forgets all is a fit of its last batch.
+    forgets = clone(one).partial_fit(rows[FIRST], labels[FIRST])
+    forgets.partial_fit(rows[SECOND], labels[SECOND], forgetting_factor=0.0)
+    anew = clone(one).fit(rows[SECOND], labels[SECOND])
+    np.testing.assert_allclose(forgets.predict_proba(rows), anew.predict_proba(rows), atol=1e-6)
+    far = np.asarray(fitted.predict_latent(FAR)[0])
+    np.testing.assert_allclose(far, np.broadcast_to(mean, far.shape), atol=1e-9)
+
+
+def test_the_mean_is_kept_with_neighbours(tmp_path):
+    options = {"n_neighbors": 6, "max_iter": 3, "random_state": 0}
+    uneven = (y == 0) | (np.arange(len(y)) % 2 == 0)
+    fitted = quietly(GPClassifier(ConstantKernel(2.0) * RBF(), mean="base-rate", **options), X[uneven], y[uneven])
+    fitted.save(tmp_path / "model.npz")
+    loaded = GPClassifier.load(tmp_path / "model.npz")
+    assert loaded.mean_ == fitted.mean_ != 0.0
+    np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
+
+
+def test_a_warm_start_goes_on_with_the_base_rate():
+    fitted = GPClassifier(mean="base-rate", warm_start=True, n_inducing=8, tol=1e-6, random_state=0)
+    first = quietly(fitted, X, y).elbo_
+    again = quietly(fitted, X, y)
+    assert again.elbo_ > first - 0.1
+    np.testing.assert_allclose(again.predict_proba(FAR), [np.bincount(y) / len(y)] * 2, atol=1e-6)
+
+
+def test_draws_and_covariances_are_those_about_the_mean():
+    fitted = model(mean=3.0, optimizer=None).fit(X, y)
+    rows = np.concatenate([X[:5], FAR])
+    mean, covariance = fitted.predict_latent(rows, return_cov=True)
+    for method in ("exact", "pathwise"):
+        draws = fitted.sample_latent(rows, 4000, random_state=0, method=method)
+        error = np.sqrt(np.diag(covariance) / 4000)
+        assert np.all(np.abs(draws.mean(axis=1) - mean) < 5.0 * error)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"mean": np.nan}, "mean must be a finite number"),
+        ({"mean": "prior"}, "mean must be a finite number"),
+        ({"mean": [0.0, "1"]}, "mean must be a finite number"),
+        ({"mean": [0.1, 0.2]}, r"mean must be a number or 'base-rate' for likelihood 'logit' and 2 classes; got \[0.1"),
+        ({"mean": 1.0, "likelihood": "softmax"}, "a list of 2 numbers in the order of classes_"),
+        ({"mean": [1.0, 2.0, 3.0], "likelihood": "softmax"}, "a list of 2 numbers in the order of classes_"),
+        ({"mean": "base-rate", "likelihood": "step"}, "label noise is part of every prediction"),
+    ],
+)
+def test_bad_means(params, message):
+    with pytest.raises(ValueError, match=message):
+        GPClassifier(**params).fit(X, y)
+
+
+def test_a_file_with_another_mean_is_refused(tmp_path):
+    model(mean=1.0).fit(X, y).save(tmp_path / "model.npz")
+    with np.load(tmp_path / "model.npz") as file:
+        arrays = dict(file)
+    for bad in ('"mean": [1.0, 2.0], "p"', '"mean": [NaN], "p"', '"mean": 1.0, "p"'):
+        header = str(arrays["header"]).replace('"mean": [1.0]', bad.removesuffix(', "p"'))
+        assert header != str(arrays["header"])
+        np.savez(tmp_path / "bad.npz", **{**arrays, "header": header})
+        with pytest.raises(ValueError, match="its mean is not valid"):
+            GPClassifier.load(tmp_path / "bad.npz")
+
+
+def test_the_correction_takes_the_mean_of_the_latent_function():
+    """mean + sum_i C_i t_i with t_i = m_i v_i Var(omega_i), m_i the mean of f, not of its distance (appendix A.6)."""
+    fitted = model("logit", "polya-gamma", mean=-1.5, inducing_points="all").fit(X[:30], y[:30])
+    mean, covariance = fitted.predict_latent(X[:40], return_cov=True)
+    m, v = mean[:30], np.diag(covariance)[:30]
+    c = np.sqrt(m**2 + v)
+    spread = (np.tanh(c / 2) / c - 0.5 / np.cosh(c / 2) ** 2) / (2 * c**2)
+    expected = mean + covariance[:, :30] @ (m * v * spread)
+    np.testing.assert_allclose(fitted.predict_latent(X[:40], corrected=True)[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("likelihood", "share"), [("logit", "kernel"), ("softmax", "none")])
+def test_onnx_models_have_the_mean(likelihood, share):
+    bound = "exact"
+    rows, labels = rows_for(likelihood)
+    fitted = model(likelihood, bound, share=share, mean=mean_for(likelihood)).fit(rows, labels)
+    session = onnxruntime.InferenceSession(to_onnx(fitted).SerializeToString(), providers=["CPUExecutionProvider"])
+    (proba,) = session.run(["probabilities"], {"X": np.concatenate([rows, FAR])})
+    np.testing.assert_allclose(proba, fitted.predict_proba(np.concatenate([rows, FAR])), atol=1e-5)

@@ -15,6 +15,7 @@ from xgpc.approximations.sparse import SparsePrior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.inducing import (
     FIRST_INDUCING,
+    FIRST_OF_FEW,
     GREEDY_TRACE,
     METHODS,
     SAMPLE_ROWS,
@@ -177,8 +178,10 @@ def test_never_more_points_than_asked_for_or_distinct_rows(method, X, n_inducing
 def test_auto_is_the_default_number(X, method):
     sample = sample_of(X)
     Z = choose(sample, method, "auto")
-    assert np.array_equal(Z, choose(sample, method, FIRST_INDUCING))
-    assert len(Z) == (400 if method == "all" else FIRST_INDUCING)
+    assert np.array_equal(Z, choose(sample, method, FIRST_OF_FEW))
+    assert len(Z) == (400 if method == "all" else FIRST_OF_FEW)
+    many = np.random.default_rng(1).normal(size=(2000, 2))
+    assert len(choose(sample_of(many), method, "auto")) == (2000 if method == "all" else FIRST_INDUCING)
 
 
 def test_all_takes_every_distinct_row(X):

@@ -17,7 +17,7 @@ from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference.ascent import update
 from xgpc.inference.history import History
 from xgpc.inference.local_sites import converged_sites, start_sites
-from xgpc.kernels.prior import DEFAULT_SPREAD, LengthScalePrior
+from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.learning.izmailov_kropotov import FixedSites, JointBound
 from xgpc.learning.profile import Options, ProfiledBound
@@ -91,6 +91,26 @@ def test_one_length_scale_has_no_prior(name):
     assert value == 0.0
     assert not gradient.any()
     assert len(gradient) == len(spec.theta)
+
+
+@pytest.mark.parametrize("name", [*ONE[:-1], "ard"])
+def test_the_common_factor_is_held_near_the_start(name):
+    """The density of the mean logarithm is normal about that of sqrt(k / 2) spreads, whatever the ratios are."""
+    unit = np.array([1.0, 0.1, 30.0, 2.0])
+    prior, ratios_only = LengthScalePrior(np.inf, unit, 0.7), LengthScalePrior(0.5, unit)
+    both = LengthScalePrior(0.5, unit, 0.7)
+    spec = spec_of(name)
+    [place] = {leaf.theta["length_scale"].start: leaf.theta["length_scale"] for _, leaf in spec.factors}.values()
+    k = place.stop - place.start
+    u = spec.theta[place] - np.log(unit[:k])
+    value, gradient = prior.at(spec)
+    assert value == pytest.approx(-0.5 * ((np.mean(u) - 0.5 * np.log(k / 2.0)) / 0.7) ** 2)
+    numeric = [
+        derivative(lambda h, e=e: prior.at(spec.with_theta(spec.theta + h * e))[0], 1e-4) for e in np.eye(len(gradient))
+    ]
+    assert_allclose(gradient, numeric, atol=1e-7)
+    assert both.at(spec)[0] == pytest.approx(value + ratios_only.at(spec)[0])
+    assert_allclose(both.at(spec)[1], gradient + ratios_only.at(spec)[1])
 
 
 def test_columns_of_levels_have_one_ratio():
@@ -181,7 +201,7 @@ def same_bits(one, other):
 @pytest.mark.parametrize(
     ("kernel", "params"),
     [
-        pytest.param(None, {"length_scale_prior": 1e200}, id="hardly any"),
+        pytest.param(ConstantKernel() * RBF([1.0, 1.0]), {"length_scale_prior": 1e200}, id="hardly any"),
         pytest.param(ConstantKernel() * RBF(1.0), {"length_scale_prior": 0.01}, id="isotropic"),
         pytest.param(ConstantKernel() * RBF([1.0, 1.0]), {}, id="given kernel"),
         pytest.param(None, {"length_scale_prior": 0.5, "optimizer": None}, id="nothing learned"),
@@ -272,7 +292,7 @@ def test_the_bound_is_reported_and_its_sum_with_the_prior_climbed():
     assert model.elbo_ == pytest.approx(model.elbo(X, y), rel=1e-6)
     found = rows_of(model, "evaluation")
     spec = KernelSpec(model.kernel_, X.shape[1])
-    prior = LengthScalePrior(DEFAULT_SPREAD, np.std(X, axis=0))
+    prior = LengthScalePrior(DEFAULT_SPREAD, np.std(X, axis=0), DEFAULT_LEVEL)
     expected = [prior.at(spec.with_theta(theta))[0] for theta in found["theta"]]
     assert_allclose(found["log_prior"], expected, rtol=1e-9, atol=1e-9)
     best = np.argmax(found["elbo"] + found["log_prior"])
@@ -282,7 +302,7 @@ def test_the_bound_is_reported_and_its_sum_with_the_prior_climbed():
 def test_warm_starts_never_lower_what_is_climbed():
     X, y = noisy(300, d=5)
     model = GPClassifier(n_inducing=12, subset_sizes=[60], warm_start=True, random_state=np.random.RandomState(0))
-    prior, climbed = LengthScalePrior(DEFAULT_SPREAD, np.std(X, axis=0)), []
+    prior, climbed = LengthScalePrior(DEFAULT_SPREAD, np.std(X, axis=0), DEFAULT_LEVEL), []
     for _ in range(4):
         quietly(model, X, y)
         climbed.append(model.elbo_ + prior.at(KernelSpec(model.kernel_, 5))[0])

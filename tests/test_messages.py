@@ -12,7 +12,7 @@ from xgpc.gibbs import GibbsClassifier
 from xgpc.kernels import default
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning import stages
-from xgpc.learning.inducing import FIRST_INDUCING
+from xgpc.learning.inducing import FIRST_OF_FEW
 from xgpc.learning.messages import more_iterations, parameters_at_bounds
 
 NO_CLASS, FOUR = [], [f"feature {j}" for j in range(4)]
@@ -114,7 +114,7 @@ def test_no_warning_without_a_reason():
 
 
 def test_a_warning_speaks_of_the_parameters_that_were_given(monkeypatch):
-    monkeypatch.setattr(stages, "MAX_MOVING", FIRST_INDUCING)
+    monkeypatch.setattr(stages, "MAX_MOVING", FIRST_OF_FEW)
     monkeypatch.setattr(stages, "GROWING_ITERATIONS", 4)
     messages = warnings_of(GPClassifier(max_iter=300, random_state=0), *ringnorm(800, np.random.default_rng(0)))
     assert [message for message in messages if "max_iter=" in message and "max_iter=300" not in message] == []

@@ -8,7 +8,7 @@ from support.fits import quietly, warnings_of
 from support.gradients import Problem, derivative
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.kernels.default import LENGTH_SCALE_RANGE, LONGEST_OF_LEVELS, default_kernel
+from xgpc.kernels.default import LENGTH_SCALE_RANGE, LONGEST_OF_LEVELS, START_LENGTH_SCALE, STARTS, default_kernel
 from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.learning.messages import parameters_at_bounds
 
@@ -34,12 +34,12 @@ def fitted(table, y, **parameters):
 def test_every_level_has_a_length_scale_with_bounds_of_its_own():
     scale = np.array([1.0, 0.6, 0.6, 3.0, 0.6])
     kernel = default_kernel(scale, GROUPS)
-    np.testing.assert_allclose(kernel.k2.length_scale, np.sqrt(3.0) * scale)
-    low, high = kernel.k2.length_scale_bounds.T / kernel.k2.length_scale
+    np.testing.assert_allclose(kernel.k2.length_scale, np.sqrt(1.5) * scale)
+    low, high = kernel.k2.length_scale_bounds.T / (np.sqrt(3.0) * scale)
     np.testing.assert_allclose(low, LENGTH_SCALE_RANGE[0])
     levels = np.array([False, True, True, False, True])
     np.testing.assert_allclose(high, np.where(levels, LONGEST_OF_LEVELS, LENGTH_SCALE_RANGE[1]))
-    assert np.array_equal(default_kernel(scale).k2.length_scale, np.sqrt(5.0) * scale)
+    np.testing.assert_allclose(default_kernel(scale).k2.length_scale, np.sqrt(2.5) * scale)
 
 
 def test_the_kernel_starts_where_that_of_a_length_scale_for_each_column_does():
@@ -80,7 +80,8 @@ def test_length_scales_tell_levels_that_matter_from_those_that_do_not():
     # No training row has unknown levels, so that nothing but the prior moves their length scales.
     free = fitted(table, y, length_scale_prior=None)
     unknown = free.encoding_.matrix_names.index("pos0=unknown")
-    assert free.kernel_.k2.length_scale[unknown] == pytest.approx(longest["pos0=unknown"] / LONGEST_OF_LEVELS)
+    starts = START_LENGTH_SCALE * longest["pos0=unknown"] / LONGEST_OF_LEVELS * np.array(STARTS)[:, 0]
+    assert np.min(np.abs(free.kernel_.k2.length_scale[unknown] / starts - 1.0)) < 1e-8
 
 
 def test_the_order_of_columns_does_not_matter():

@@ -325,10 +325,16 @@ class FittedInSteps(PosteriorClassifier):
         made = point.q, point.elbo, point.site
         return Inferred(*made, n_iter, unfinished, notes, terms, gap, learned.local, learned.scores)
 
-    def _publish(self, data: Data, inferred: Inferred) -> None:
+    def _publish(self, data: Data, inferred: Inferred, is_first: bool = True) -> None:
+        """Set what is fitted, and warn; of rows that come after others the bound is given these."""
         q, elbo = inferred.q, inferred.elbo
-        unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
+        unfinished, guessing = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
+        record = data.likelihood.bounds[data.bound]
+        # The likelihood of the support vector machine is no probability, and sites of neighbours are judged elsewhere.
+        is_evidence = record.is_bound and record.likelihood != "svm" and inferred.local is None
+        if is_first and is_evidence and self.optimizer is not None and not inferred.notes:
+            messages += no_gain(elbo, guessing, data.base_rate_log_score)
         # The bounds of the default kernel are the fit's own, of which nobody need be told.
         is_learned = self.optimizer is not None and not data.is_of_one_class
         if is_learned and self.kernel is not None and not inferred.notes:
@@ -337,8 +343,6 @@ class FittedInSteps(PosteriorClassifier):
             if data.encoding is not None:
                 names = data.encoding.described_columns
             messages += parameters_at_bounds(specs, labels, names, spread)
-            if inferred.local is None:
-                messages += no_gain(elbo, coin)
         if messages:
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
         self.classes_, self.encoding_ = data.classes, data.encoding
@@ -389,4 +393,5 @@ class FittedInSteps(PosteriorClassifier):
             if self._correction is not None and inferred.correction is not None:
                 sums = restated_sums(self._correction, q.prior, prior)
                 correction = sums[0] * factor + inferred.correction[0], sums[1] * factor + inferred.correction[1]
-            self._publish(data, replace(inferred, q=inferred.q.under_first_prior(), correction=correction))
+            posterior = inferred.q.under_first_prior()
+            self._publish(data, replace(inferred, q=posterior, correction=correction), is_first=False)

@@ -18,8 +18,11 @@ from ..kernels.spec import Groups, KernelSpec
 from ..ranges import LARGEST_FEATURE, largest_size
 from ..rows.source import RowSource, dense
 
-# n_inducing="auto" starts with this many, and doubles them to so many at most.
-FIRST_INDUCING, MAX_INDUCING = 32, 2048
+# n_inducing="auto" starts with FIRST_INDUCING, or FIRST_OF_FEW of fewer than FEW_ROWS rows, and doubles them to
+# MAX_INDUCING at most. (Of 700 rows of ten features, 32 points missed a feature in seven of sixteen samples, and more
+# points, judged by the kernel that was learned with these, then seemed to gain nothing; 64 missed none. From 1500 rows
+# on 32 missed none. Rows that neighbours are tried for take 32, as each sweep takes longer with more.)
+FIRST_INDUCING, FIRST_OF_FEW, FEW_ROWS, MAX_INDUCING = 32, 64, 2000, 2048
 # Lloyd iterations: the optimizer moves the points on, the last changes of k-means are not worth waiting for.
 KMEANS_ITERATIONS = 30
 # Rows looked at for start values and inducing points: this many, or so many for each inducing point.
@@ -98,6 +101,11 @@ def sample_size(n_inducing: int | str) -> int:
     return max(SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT * m)
 
 
+def first_inducing(n_rows: int) -> int:
+    """Number of inducing points that n_inducing="auto" starts with, of so many distinct rows of a sample."""
+    return FIRST_OF_FEW if n_rows < FEW_ROWS else FIRST_INDUCING
+
+
 def inducing_points(
     sample: Sample,
     method: str | ArrayLike,
@@ -121,7 +129,7 @@ def inducing_points(
     if isinstance(n_inducing, str):
         if n_inducing != "auto":
             raise ValueError(f"n_inducing must be a positive integer or 'auto'; got {n_inducing!r}.")
-        n_inducing = FIRST_INDUCING
+        n_inducing = first_inducing(len(sample.rows))
     m = min(int(n_inducing), len(sample.rows))
     if method == "all" or m == len(sample.rows):
         return sample.rows

@@ -81,11 +81,18 @@ def ended_early(reason: str, cuts: Sequence[str]) -> str:
     return f"{reason} left no time for {', '.join(cuts)}. The fit can be used; more time may give a higher bound."
 
 
-def no_gain(elbo: float, guessing: float) -> list[str]:
-    """A message on a learned bound that is no better than that of guessing, if it is not."""
-    if elbo > NO_GAIN * guessing:
+def no_gain(elbo: float, guessing: float, base_rate: float) -> list[str]:
+    """A message on a learned bound that is no better than what labels score without features, if it is not.
+
+    Parameters
+    ----------
+    elbo : the bound, in nats
+    guessing, base_rate : log likelihoods of the labels if all classes are as likely, and by the classes' frequencies
+    """
+    if elbo > max(NO_GAIN * guessing, base_rate):
         return []
     return [
-        f"The bound, {elbo:.5g}, is no better than that of guessing, {guessing:.5g}. Where the features tell the "
-        "classes apart, start the kernel's length scales near the features' spread, or scale the features."
+        f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels by the frequencies of the "
+        f"classes alone, {base_rate:.5g}: this fit does not tell the classes apart. More rows may show a difference, "
+        "or a kernel whose length scales start near the distance over which classes change."
     ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.special import xlogy
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training, grouped
@@ -15,12 +16,12 @@ from ..approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from ..inference.history import History
 from ..inference.prior_mean import OF_SITE, PriorMean
 from ..kernels.default import default_kernel
-from ..kernels.prior import DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
+from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, Likelihood
 from ..rows.deadline import Deadline
 from ..rows.encoding import Encoding
-from ..rows.source import RowSource
+from ..rows.source import RowSource, labels_and_weights
 from .inducing import Sample, inducing_points, sample_size
 from .memory import most_points, warn_of_many_classes
 from .progress import Milestone, Progress
@@ -72,6 +73,13 @@ class Data:
     def total_weight(self) -> float:
         """Of all rows."""
         return (self.stream or self.source).total_weight
+
+    @property
+    def base_rate_log_score(self) -> float:
+        """Log likelihood in nats of all labels by the weighted frequencies of the classes; by those of the sample."""
+        y, weight = labels_and_weights(self.source)
+        shares = np.bincount(np.unique(y, return_inverse=True)[1], weight) / np.sum(weight)
+        return self.total_weight * float(np.sum(xlogy(shares, shares)))
 
     @property
     def groups(self) -> Groups | None:
@@ -176,7 +184,7 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
                 f"n_restarts_optimizer needs finite bounds of all free kernel parameters; got {kernels[0]}."
             )
         specs = [spec.within_bounds() for spec in specs]
-    length_scale_prior = LengthScalePrior(_spread(model), sample.scale)
+    length_scale_prior = _length_scale_prior(model, sample.scale)
     prior: SparsePrior | FullPrior
     grow_to, dtype = 0, PRECISIONS[model.precision]
     if method == "all":
@@ -198,12 +206,13 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
     return Beginning(training, first, previous, grow_to, site, length_scale_prior=length_scale_prior)
 
 
-def _spread(model: Any) -> float:
-    """Of the length scales' prior: "auto" has one for the default kernel alone, as others are the user's to choose."""
-    given = model.length_scale_prior
-    if isinstance(given, str):
-        return DEFAULT_SPREAD if model.kernel is None else np.inf
-    return np.inf if given is None else float(given)
+def _length_scale_prior(model: Any, scale: np.ndarray) -> LengthScalePrior:
+    """Of ratios and, of the default kernel, of the common factor; "auto": none of a kernel that the user has chosen."""
+    spread, is_default = model.length_scale_prior, model.kernel is None
+    if spread is None or (isinstance(spread, str) and not is_default):
+        return NO_PRIOR
+    spread = DEFAULT_SPREAD if isinstance(spread, str) else float(spread)
+    return LengthScalePrior(spread, scale, DEFAULT_LEVEL if is_default else np.inf)
 
 
 def first_label_noise(model: Any, previous: KernelPosterior | None) -> float:

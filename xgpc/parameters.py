@@ -110,7 +110,8 @@ ALLOWED: dict[str, Rule] = {
     "batch_size": (lambda value: value is None or _is_positive_integer(value), "a positive integer or None"),
     "max_iter": (_is_positive_integer, "a positive integer"),
     "n_jobs": (
-        lambda value: value is None or (is_integer(value) and value != 0),
+        # As a C int, which SciPy takes.
+        lambda value: value is None or (is_integer(value) and 0 < abs(value) < 2**31),
         "a number of threads, -1 for all cores, or None",
     ),
     "learn_inducing": (_is_truth, "True or False"),
@@ -124,6 +125,7 @@ ALLOWED: dict[str, Rule] = {
         _are_features,
         "'from_dtype', None, or a list: of names of columns, of their positions, or of True and False for each column",
     ),
+    "feature_transform": (lambda value: value is None or is_name(value, ("auto",)), "'auto' or None"),
     "checkpoint": (
         lambda value: value is None or _is_path(value),
         "the path of a file, a string or os.PathLike, or None",

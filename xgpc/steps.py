@@ -6,7 +6,7 @@ import copy
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -37,21 +37,22 @@ from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, resolve
 from .parameters import check_batches, check_optimizer, check_parameters, check_streamed, checked_noise
 from .partitions import Partitions, survey_partitions
-from .reading import Streamed, Survey, set_columns, streamed, survey
+from .reading import Columns, Streamed, Survey, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
 from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
 from .rows.source import NONE, RowSource, source_of
+from .rows.tails import Limit
 from .statistics import update
 from .status import Status
-from .tabular import table_data
+from .tabular import table_data, with_limits
 from .validation import (
     check_same_classes,
     checked_classes,
     checked_groups,
-    names_of_features,
+    names_of_columns,
     site_labels,
     training_data,
 )
@@ -73,6 +74,7 @@ class FittedInSteps(PosteriorClassifier):
     learning_rate: str | float | tuple[float, float]
     max_iter: int
     tol: float
+    feature_transform: str | None
     class_weight: dict[Any, float] | str | None
     max_time: float | None
     keep_on_interrupt: bool
@@ -119,11 +121,15 @@ class FittedInSteps(PosteriorClassifier):
         groups: Any = None,
         classes: Any = None,
         note: str = "",
+        columns: Columns | None = None,
     ) -> Data:
+        """``columns`` are those of a source that the rows were read from."""
         if note:
             run.history.add(decision=note)
         random_state = check_random_state(self.random_state)
         X, codes, classes, weight, encoding = table_data(self, X, y, sample_weight, classes)
+        if columns is not None:
+            set_columns(self, columns)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
         rows = Rows(X, codes, NONE if weight is None else weight)
         return self._data(run, rows, classes, groups, random_state, encoding=encoding)
@@ -135,18 +141,20 @@ class FittedInSteps(PosteriorClassifier):
         classes: np.ndarray,
         groups: np.ndarray | None,
         random_state: np.random.RandomState,
-        stream: Callable[[np.ndarray], RowSource] | None = None,
+        stream: Callable[[np.ndarray, Sequence[Limit]], RowSource] | None = None,
         encoding: Encoding | None = None,
     ) -> Data:
-        """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class."""
+        """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class, and of
+        the features' limits."""
         likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
         check_optimizer(self.optimizer, likelihood.name, bound)
         noise = checked_noise(self.label_noise, likelihood.name, bound)
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
-        source = source_of(rows.X, labels[rows.y], rows.weight)
+        X, encoding = with_limits(self, run.history, rows, encoding)
+        source = source_of(X, labels[rows.y], rows.weight)
         self.feature_spread_ = feature_spread(source)
         queries = Queries(len(rows.y), groups, self.query_split, rows.y, random_state)
-        everything = None if stream is None else stream(labels)
+        everything = None if stream is None else stream(labels, () if encoding is None else encoding.limits)
         data = Data(
             source,
             classes,
@@ -188,9 +196,7 @@ class FittedInSteps(PosteriorClassifier):
         sample = found.sample
         if found.is_all:
             weight = sample.weight if found.has_weights else None
-            data = self._validate(run, sample.X, found.classes[sample.y], weight)
-            set_columns(self, found.columns)
-            return data
+            return self._validate(run, sample.X, found.classes[sample.y], weight, columns=found.columns)
         factors = found.class_factors(self.class_weight)
         run.history.tell(decision=f"{found.n_rows} rows read, {len(sample.X)} of them to learn from")
         set_columns(self, found.columns)
@@ -198,7 +204,7 @@ class FittedInSteps(PosteriorClassifier):
             sample = sample._replace(weight=factors[sample.y] * sample.weight)
         elif not found.has_weights:
             sample = sample._replace(weight=NONE)
-        return self._data(run, sample, found.classes, None, random_state, lambda labels: stream(factors, labels))
+        return self._data(run, sample, found.classes, None, random_state, partial(stream, factors))
 
     def _deadline(self) -> Deadline | None:
         """From now on; None where nothing can end a fit early."""
@@ -309,9 +315,7 @@ class FittedInSteps(PosteriorClassifier):
         # The bounds of the default kernel are the fit's own, of which nobody need be told.
         if self.optimizer is not None and self.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
-            names, spread = names_of_features(self), self.feature_spread_
-            if data.encoding is not None:
-                names = data.encoding.described_columns
+            names, spread = names_of_columns(self, data.encoding), self.feature_spread_
             messages += parameters_at_bounds(specs, labels, names, spread)
             if inferred.local is None:
                 messages += no_gain(elbo, coin)

@@ -21,6 +21,7 @@ import numpy as np
 from ..reading import checked_features
 from ..rows.batches import BadRow
 from ..rows.columnar import ArrowRows, from_parquet, near_names
+from ..rows.encoding import of_table
 from ..rows.labels import checked_labels
 
 DELIMITERS = (",", ";", "\t")
@@ -58,7 +59,7 @@ def listed(names: Sequence[object]) -> str:
 
 def of_numbers(model: Any) -> Any:
     """A model of rows of numbers; ValueError for one of a table with levels or missing numbers, which no file has."""
-    if model.encoding_ is not None:
+    if of_table(model.encoding_) is not None:
         raise ValueError(
             "The model was fitted in Python to a table with levels or missing numbers, and commands read numbers "
             "alone: predict with GPClassifier.load."

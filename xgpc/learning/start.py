@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..kernels.prior import DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, Likelihood
 from ..rows.deadline import Deadline
-from ..rows.encoding import Encoding
+from ..rows.encoding import Encoding, of_table
 from ..rows.source import RowSource
 from .inducing import Sample, inducing_points, sample_size
 from .memory import most_points, warn_of_many_classes
@@ -43,7 +43,7 @@ class Data:
     history : History, which every step adds to
     deadline : Deadline, or None: there is as much time as it takes
     progress : Progress, which keeps what learning has come to
-    encoding : Encoding that made the rows of a table, or None
+    encoding : Encoding that made the rows, or None
     """
 
     source: RowSource
@@ -67,7 +67,8 @@ class Data:
     @property
     def groups(self) -> Groups | None:
         """Which features, columns of the matrix, are made of a column of a table."""
-        return None if self.encoding is None else self.encoding.groups
+        table = of_table(self.encoding)
+        return None if table is None else table.groups
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,11 @@ def _number_of_kernels(model: Any, n_latents: int | None, previous: KernelPoster
 def _previous(model: Any, data: Data, d: int, n_latents: int | None) -> KernelPosterior | None:
     """The posterior to start from, in the model's precision, if this is a warm start and it fits the data."""
     previous = getattr(model, "posterior_", None) if model.warm_start else None
-    if previous is None or not np.array_equal(model.classes_, data.classes) or model.encoding_ != data.encoding:
+    if previous is None or not np.array_equal(model.classes_, data.classes):
+        return None
+    # Limits keep the units of the features.
+    before, now = (table and replace(table, limits=()) for table in map(of_table, (model.encoding_, data.encoding)))
+    if before != now:
         return None
     if (previous.n_latents, previous.prior.groups[0].spec.n_features) != (n_latents, d):
         return None

@@ -288,6 +288,7 @@ class FittedInSteps(PosteriorClassifier):
             history.context.update(n_rows=len(training))
             decision = f"learned from {data.source.n_rows} of {len(training)} rows; the posterior is of all"
             history.add(decision=decision)
+        began = 0.0 if data.deadline is None else data.deadline.now()
         point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
         if not np.isfinite(point.elbo):
             raise ValueError(
@@ -296,8 +297,9 @@ class FittedInSteps(PosteriorClassifier):
         history.tell(decision=f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
         terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
         unfinished = list(learned.problems)
-        if not converged and n_steps < max_iter and data.deadline is not None and data.deadline.has_end:
-            data.progress.cut("the posterior of all rows", history)
+        # A step that there was no time for would have taken as long as all of them at most.
+        if not converged and n_steps < max_iter and data.deadline is not None and not data.deadline.allows_again(began):
+            data.progress.cut("more iterations of the posterior of all rows", history)
         elif not converged and max_iter == self.max_iter:
             problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"
             unfinished.append(more_iterations(problem))

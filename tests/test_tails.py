@@ -3,7 +3,6 @@
 import pickle
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -205,7 +204,7 @@ def test_pictures_are_of_values_within_limits(fitted):
 
 
 def test_the_history_names_features_and_limits():
-    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    frame = pytest.importorskip("pandas").DataFrame(X, columns=["a", "b", "c"])
     frame["a"] = moons(len(X))[0][:, 0]
     found = quietly(model(), frame, Y)
     assert [one.feature for one in found.encoding_.limits] == [1, 2]
@@ -259,7 +258,7 @@ def test_what_stays_as_it_is(tmp_path):
 
 
 def test_numbers_of_tables_have_limits():
-    frame = pd.DataFrame({"level": np.where(Y, "a", "b"), "x": X[:, 0], "y": X[:, 1]})
+    frame = pytest.importorskip("pandas").DataFrame({"level": np.where(Y, "a", "b"), "x": X[:, 0], "y": X[:, 1]})
     frame.loc[::7, "y"] = np.nan
     found = quietly(model(), frame, Y)
     places = [found.encoding_.matrix_names[one.feature] for one in found.encoding_.limits]

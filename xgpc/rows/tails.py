@@ -11,9 +11,10 @@ import numpy as np
 from .source import dense
 
 # Values are far where no row is over a gap of so many times the range of all that is nearer, from the other side's
-# quartile on. Of 27 public sets the values of one row of electricity, one of page-blocks and 12 of german are (gaps of
-# 15, 8 and 40); those of all others leave gaps below 2, heavy tails included: these thin out by and by. Codes such as
-# -9999, and 1e6, leave gaps of 17 and more in magic.
+# quartile on. Codes such as -9999, and 1e6, leave gaps of 17 ranges and more in magic; heavy tails thin out by and by.
+# In draws of 3000 rows of 28 public sets one feature of german (12 rows of 1000 have such values), one of page-blocks
+# and three of shuttle have limits; NLL without and with these, means of two to four draws: german .481 and .479,
+# page-blocks .075 and .075, shuttle's first class .0074 and .0060.
 FAR = 5.0
 # The limit is so many interquartile ranges beyond the quartile (Tukey's outer fence), and no lower than all but a
 # hundredth of the values that are not far. There they are apart from the others, but near enough for the other features

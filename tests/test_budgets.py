@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 from support.reference import moons
 
-from xgpc import GPClassifier
+from xgpc import GPClassifier, steps
 from xgpc.learning import share
 from xgpc.rows.deadline import FINAL_STEPS, LEAST_STEPS, Deadline, OutOfTime, Timed, during, stopped_by_interrupts
 from xgpc.rows.executor import Cost, Executor, Threads
@@ -132,6 +132,34 @@ def test_time_that_suffices_changes_no_bit(kind):
     model, _ = fitted(kind, None)
     assert model.elbo_ == free.elbo_
     np.testing.assert_array_equal(model.predict_proba(X), free.predict_proba(X))
+
+
+def test_neighbours_are_taken_where_there_is_little_more_time_than_they_take():
+    free, _ = fitted("neighbours", None, n_inducing="auto", max_iter=30)
+    for more in (1.5, 2.0, 4.0):
+        model, caught = fitted("neighbours", int(more * free.clock.readings), n_inducing="auto", max_iter=30)
+        assert model.n_neighbors_ == free.n_neighbors_ > 0
+        assert not caught
+    # With hardly any they are, with no more points than there are in the first round.
+    model, (warning,) = fitted("neighbours", int(1.1 * free.clock.readings), n_inducing="auto", max_iter=30)
+    assert model.n_neighbors_ == free.n_neighbors_
+    assert "left no time for more than 32 inducing points with neighbours" in str(warning.message)
+
+
+def test_a_posterior_that_ends_for_want_of_progress_is_no_matter_of_time(monkeypatch):
+    X, y = moons()
+    fit_posterior = steps.fit_posterior_or_keep
+
+    def unfinished(*given):
+        point, n_steps, _ = fit_posterior(*given)
+        return point, n_steps, False
+
+    monkeypatch.setattr(steps, "fit_posterior_or_keep", unfinished)
+    model = GPClassifier(n_inducing=6, max_time=1000.0, random_state=0)
+    with pytest.warns(ConvergenceWarning) as caught:
+        model.fit(X, y)
+    assert not model.converged_
+    assert not any("left no time" in str(one.message) for one in caught)
 
 
 def test_a_budget_that_is_over_keeps_the_given_kernel_with_a_posterior():

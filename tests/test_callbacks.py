@@ -196,7 +196,9 @@ def test_a_callback_of_later_batches():
         assert [states[0].stage, states[-1].stage] == ["checking", "done"]
         assert states[-1].elbo == told.elbo_
     told.set_params(callback=lambda state: True)
-    with pytest.warns(ConvergenceWarning, match="^the callback left no time for the posterior of all rows. "):
+    with pytest.warns(
+        ConvergenceWarning, match="^the callback left no time for more iterations of the posterior of all rows. "
+    ):
         told.partial_fit(X[:100], y[:100])
     assert np.all(np.isfinite(told.predict_log_proba(X)))
 

@@ -207,7 +207,7 @@ def test_any_executor_can_read_the_partitions(small_subset):
     model = quietly(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
     partitions = InThisProcess(list(zip(*(parts(one) for one in (X, y, weight)), strict=True)))
     found, stream = survey_partitions(partitions, None, np.random.RandomState(0), lambda: check_streamed(model), print)
-    rows, site = stream(found.class_factors("balanced"), np.array([-1.0, 1.0])), stated_site()
+    rows, site = stream(found.class_factors("balanced"), np.array([-1.0, 1.0]), ()), stated_site()
     with OverPartitions(1) as executor, Threads(2) as threads:
         one = update(Training(rows, executor), model.posterior_, site)
         other = update(Training(rows, threads), model.posterior_, site)

@@ -291,6 +291,21 @@ def test_a_restart_leaves_a_poor_basin():
     assert np.all((again.kernel_.theta >= POOR_BASIN.bounds[:, 0]) & (again.kernel_.theta <= POOR_BASIN.bounds[:, 1]))
 
 
+def test_with_a_kernel_that_stays_every_number_of_points_is_fitted_once(monkeypatch):
+    fitted, ascent = [], stages.coordinate_ascent
+
+    def counted(training, start, site, **options):
+        fitted.append(start.prior.n_inducing)
+        return ascent(training, start, site, **options)
+
+    monkeypatch.setattr(stages, "coordinate_ascent", counted)
+    X, y = moons(300)
+    model = quietly(GPClassifier(ConstantKernel(1.0) * RBF(0.1), optimizer=None, random_state=0), X, y)
+    assert fitted[0] == FIRST_OF_FEW
+    assert len(fitted) == len(set(fitted)) > 2
+    assert model.elbo_ == pytest.approx(model.elbo(X, y))
+
+
 @pytest.mark.parametrize("kernel", [None, RBF(1.0), ConstantKernel(1.0) * RBF([0.3, 3.0]) + WhiteKernel(0.1)], ids=str)
 @pytest.mark.parametrize("n_inducing", [12, "auto"])
 def test_restarts_never_lower_the_bound(kernel, n_inducing):

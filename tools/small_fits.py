@@ -158,7 +158,7 @@ def main() -> None:
         print(line)
     print(f"mean NLL {np.mean([np.mean(np.array(values)[:, 0]) for values in found.values()]):.4f}")
     if losses:
-        here, there = np.mean(losses, axis=0)
+        there = np.mean(losses, axis=0)[1]
         print(f"against {there:.4f}; seconds: median ratio {np.median(ratios):.2f}, largest {np.max(ratios):.2f}")
 
 

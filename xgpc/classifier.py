@@ -146,6 +146,11 @@ class GPClassifier(FittedInSteps):
         (Arrow) that are text or of a type for categories; of arrays none. None: none. A list, for arrays too: names of
         the columns, positions, or True and False for each. A column has 255 levels at most; missing values are a level,
         and levels that the training rows did not have are as different from all others. See ``encoding_``.
+    feature_transform : "auto" or None, default="auto"
+        "auto": values of a feature that are far from all others, such as -9999 for what is missing, are moved to a
+        limit near these, in training rows and all others. They are what a gap separates that is five times as wide as
+        the range of all values nearer to the middle; others stay as they are, heavy tails included, and so do sparse
+        rows and memory maps. A ``decision`` names the features and limits, as ``encoding_.limits`` does. None: none.
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
@@ -190,9 +195,10 @@ class GPClassifier(FittedInSteps):
     share_ : "kernel" or "none", what the latent functions share; "kernel" of a single one
     kernel_ : Kernel, with the learned parameters; a list of one for each class where ``share_`` is "none"
     encoding_ : Encoding or None
-        How tables with levels or missing numbers become matrices: ``encode(X)`` does it, ``matrix_names`` names the
-        columns of these, which have a length scale each by default, and ``length_scale_names`` what those of a kernel
-        with one for each column of the table belong to.
+        How tables with levels or missing numbers become matrices, and rows with values far from others move to
+        ``limits``, (column, low, high) each: ``encode(X)`` does it. Of tables ``matrix_names`` names the columns of
+        these, which have a length scale each by default, and ``length_scale_names`` what those of a kernel with one for
+        each column of the table belong to.
     inducing_points_ : (m, d) array; (C, m, d) where ``share_`` is "none"; of a full process the distinct rows
     label_noise_ : float, delta, where there is one
     mean_ : float, or (C,) array of C latent functions, their mean under the prior
@@ -282,6 +288,7 @@ class GPClassifier(FittedInSteps):
         precision: PrecisionName = "double",
         class_weight: ClassWeight | None = None,
         categorical_features: Literal["from_dtype"] | Sequence[Any] | None = "from_dtype",
+        feature_transform: Literal["auto"] | None = "auto",
         warm_start: bool = False,
         max_time: float | None = None,
         keep_on_interrupt: bool = False,
@@ -313,6 +320,7 @@ class GPClassifier(FittedInSteps):
         self.precision = precision
         self.class_weight = class_weight
         self.categorical_features = categorical_features
+        self.feature_transform = feature_transform
         self.warm_start = warm_start
         self.max_time = max_time
         self.keep_on_interrupt = keep_on_interrupt

@@ -26,7 +26,7 @@ from .ranges import check_latent
 from .reading import Columns, columns_names, names_of_source, numbered, rows_to_predict
 from .rows.batches import read_ahead, reading
 from .rows.blas import single_threaded_blas
-from .rows.encoding import Encoding
+from .rows.encoding import Encoding, of_table
 from .rows.executor import on_threads
 from .rows.source import dense, in_dense_parts
 from .validation import checked_rows, class_numbers, site_labels
@@ -160,11 +160,12 @@ class PosteriorClassifier(LatentClassifier):
         return self._proba_batches(reading(source, again=False), names_of_source(source))
 
     def _proba_batches(self, read: Callable[[], Iterator[Any]], names: tuple[str, ...] | None) -> Iterator[np.ndarray]:
-        fitted = Columns(self.n_features_in_, columns_names(self))
+        fitted, table = Columns(self.n_features_in_, columns_names(self)), of_table(self.encoding_)
 
         def rows_of(given: Any) -> np.ndarray:
-            if self.encoding_ is None:
-                return rows_to_predict(given, names, fitted)
+            if table is None:
+                rows = rows_to_predict(given, names, fitted)
+                return rows if self.encoding_ is None else self.encoding_.within_limits(rows)
             return checked_rows(self, given[0] if isinstance(given, tuple) and given else given, reset=False)
 
         with closing(read_ahead(lambda: numbered(read(), rows_of))) as batches:
@@ -311,8 +312,9 @@ class PosteriorClassifier(LatentClassifier):
                     "as ConstantKernel() * RBF(np.ones(n_features)), or leave kernel=None."
                 )
             found = found * self.feature_spread_
-            if self.encoding_ is not None:
-                found = np.sqrt(np.bincount(self.encoding_.column_of_matrix, found**2))
+            table = of_table(self.encoding_)
+            if table is not None:
+                found = np.sqrt(np.bincount(table.column_of_matrix, found**2))
             total += found / np.sum(found) if np.any(found) else 0.0
         return total / np.sum(total) if np.any(total) else total
 

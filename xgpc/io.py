@@ -28,7 +28,7 @@ from .likelihoods import LIKELIHOODS, has_label_noise, record_of
 from .parameters import check_parameters, is_integer, is_name, is_number
 from .ranges import LARGEST_FEATURE, largest_size
 from .rows.blas import single_threaded_blas
-from .rows.encoding import Encoding
+from .rows.encoding import Encoding, of_table
 
 FORMAT = 7
 # Of a covariance below the identity, as q(z) has it.
@@ -38,7 +38,8 @@ EIGENVALUE_ERROR = 1e-12
 PARAMETERS = (
     "likelihood", "bound", "n_inducing", "n_neighbors", "optimizer", "learn_inducing", "n_restarts_optimizer",
     "length_scale_prior", "subset_sizes", "share", "label_noise", "mean", "batch_size", "learning_rate",
-    "max_iter", "tol", "precision", "warm_start", "max_time", "keep_on_interrupt", "n_jobs", "verbose",
+    "max_iter", "tol", "precision", "feature_transform", "warm_start", "max_time", "keep_on_interrupt", "n_jobs",
+    "verbose",
 )  # fmt: skip
 OWN_FORMS = ("kernel", "inducing_points", "class_weight", "random_state", "categorical_features")
 # What is not kept.
@@ -51,13 +52,14 @@ LATER = {
     "length_scale_prior": None,
     "precision": "double",
     "mean": 0.0,
+    "feature_transform": None,
 }
 FIELDS = (
     "format", "full", "parameters", "kernels", "resolved", "label_noise", "object_labels", "bound_gap", "elbo",
     "n_iter", "converged", "feature_names", "history", "neighbors", "variance_scale",
     "query_score",
 )  # fmt: skip
-# Of models of tables alone.
+# Of models of tables, and of those with limits of features, alone.
 ENCODING = "encoding"
 # Of the latent functions under the prior; of models in which it is not 0.
 MEAN = "mean"
@@ -170,7 +172,8 @@ def _rows_as(rows: np.ndarray, dtype: str | None) -> np.ndarray:
 def _check_parameters(model: Any) -> None:
     """As before a fit."""
     check_parameters(model)
-    groups = None if model.encoding_ is None else model.encoding_.groups
+    table = of_table(model.encoding_)
+    groups = None if table is None else table.groups
     d = model.n_features_in_ if groups is None else len(groups.index)
     if model.kernel is not None:
         KernelSpec(model.kernel, d, groups)
@@ -297,9 +300,12 @@ def _check_members(floats: dict[str, tuple[int, ...]], header: dict[str, Any], m
     """ValueError unless all arrays that the header speaks of, and no others, are there with their types and shapes."""
     history = [f"{HISTORY}{name}" for name in header["history"]]
     encoding = _encoding(header)
-    if encoding is not None and floats["Z"][-1] != len(encoding.groups.index):
+    table, n_features = of_table(encoding), floats["Z"][-1]
+    if table is not None and n_features != len(table.groups.index):
         raise ValueError(DO_NOT_FIT)
-    n_features = floats["Z"][-1] if encoding is None else len(encoding.columns)
+    if encoding is not None and any(one.feature >= n_features for one in encoding.limits):
+        raise ValueError(DO_NOT_FIT)
+    n_features = n_features if table is None else len(table.columns)
     names = ["feature_names"] * header["feature_names"]
     expected = sorted(["header", "classes", *floats, *history, *names])
     if expected != sorted(members):
@@ -403,7 +409,8 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
     _require(is_number(delta) and 0.0 < delta < largest if has_noise else delta is None, "label_noise", delta)
     model = cls(**_constructor_arguments(header, arrays))
     encoding = _encoding(header)
-    model.n_features_in_ = arrays["Z"].shape[-1] if encoding is None else len(encoding.columns)
+    table = of_table(encoding)
+    model.n_features_in_ = arrays["Z"].shape[-1] if table is None else len(table.columns)
     model.encoding_ = encoding
     labels = header.get(LABELS)
     if labels is not None:
@@ -412,7 +419,7 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
         model._column_labels = tuple(labels)
     _check_parameters(model)
     correction = tuple(arrays[name] for name in CORRECTION) if record_of(likelihood, bound).has_correction else None
-    q = posterior_from(header, arrays, None if encoding is None else encoding.groups)
+    q = posterior_from(header, arrays, None if table is None else table.groups)
     mean = header.get(MEAN, [0.0] * (q.n_latents or 1))
     _require(isinstance(mean, list) and len(mean) == (q.n_latents or 1) and all(map(_is_finite, mean)), MEAN, mean)
     local = _local_posterior(header, arrays, q)

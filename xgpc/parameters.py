@@ -131,6 +131,7 @@ ALLOWED: dict[str, Rule] = {
         _are_features,
         "'from_dtype', None, or a list: of names of columns, of their positions, or of True and False for each column",
     ),
+    "feature_transform": (lambda value: value is None or is_name(value, ("auto",)), "'auto' or None"),
     "checkpoint": (
         lambda value: value is None or _is_path(value),
         "the path of a file, a string or os.PathLike, or None",

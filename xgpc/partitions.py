@@ -33,6 +33,7 @@ from .rows.batches import BatchSource, Rows, joined
 from .rows.draw import keys_from, mean_numbers, most_numbers, of_least_keys, seed_of_keys, whole_numbers
 from .rows.executor import Function, Result, State, Threads, closed_at_end
 from .rows.source import ArraySource, RowSource
+from .rows.tails import Limit
 
 
 @runtime_checkable
@@ -273,8 +274,9 @@ def survey_partitions(
     counts = found.classes, found.counts, found.weights
     of_all = Survey(found.columns, found.dtype, n_rows, sum(found.n_given), found.has_weights, *counts, sample, is_all)
 
-    def stream(factors: np.ndarray | None, labels: np.ndarray) -> PartitionedRows:
-        return PartitionedRows(partitions, found, of_all.preparation(factors, labels), of_all.total_weight(factors))
+    def stream(factors: np.ndarray | None, labels: np.ndarray, limits: Sequence[Limit]) -> PartitionedRows:
+        prepare = of_all.preparation(factors, labels, limits)
+        return PartitionedRows(partitions, found, prepare, of_all.total_weight(factors))
 
     return of_all, stream
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,14 +19,16 @@ from .rows.draw import Draw, keys_from, seed_of_keys
 from .rows.labels import check_same_kind, checked_labels, kind_of, refuse_rounded
 from .rows.source import NONE, RowSource, dense
 from .rows.tables import Levels, columns_of, is_table, with_names
+from .rows.tails import Limit, within
 from .validation import class_factors, one_class_error, refuse_not_in_memory, refuse_times
 
 # What an empty batch adds.
 NO_ROWS = Rows(np.empty((0, 0)), NONE, NONE)
 
 
-# What reads all rows of positive weight, for weights (C,) of the classes, or None, and what sites take for each (C,).
-Streamed = Callable[[np.ndarray | None, np.ndarray], RowSource]
+# What reads all rows of positive weight, for weights (C,) of the classes, or None, what sites take for each (C,), and
+# limits of the features.
+Streamed = Callable[[np.ndarray | None, np.ndarray, Sequence[Limit]], RowSource]
 
 
 class Columns(NamedTuple):
@@ -91,11 +93,15 @@ class Survey:
         return float(np.sum(self.weights if factors is None else factors * self.weights))
 
     def preparation(
-        self, factors: np.ndarray | None, labels: np.ndarray, names: tuple[str, ...] | None = None
+        self,
+        factors: np.ndarray | None,
+        labels: np.ndarray,
+        limits: Sequence[Limit],
+        names: tuple[str, ...] | None = None,
     ) -> Preparation:
         """How batches are read again; ``labels`` (C,) are what the sites take for each class."""
         is_weighted = self.has_weights or factors is not None
-        return Preparation(self.columns, self.dtype, self.classes, is_weighted, factors, labels, names)
+        return Preparation(self.columns, self.dtype, self.classes, is_weighted, factors, labels, limits, names)
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,7 @@ class Preparation:
     is_weighted : bool, whether rows have weights
     factors : (C,) weights of the classes, or None
     labels : (C,) what the sites take for each class
+    limits : of the features
     names : of the features, where the source tells them once, or None
     """
 
@@ -117,6 +124,7 @@ class Preparation:
     is_weighted: bool
     factors: np.ndarray | None
     labels: np.ndarray
+    limits: Sequence[Limit]
     names: tuple[str, ...] | None
 
     def rows_of(self, given: Any) -> tuple[int, Rows]:
@@ -132,7 +140,7 @@ class Preparation:
             return 0, Rows(np.empty((0, self.columns.n_features), self.dtype), NONE, NONE)
         check_same_columns(batch.columns, self.columns, "the first batch")
         codes = codes_of(batch.y, self.classes)
-        X, weight = batch.X.astype(self.dtype, copy=False), batch.weight
+        X, weight = within(batch.X.astype(self.dtype, copy=False), self.limits), batch.weight
         if not self.is_weighted:
             return len(X), Rows(X, self.labels[codes], NONE)
         weight = np.ones(len(X)) if weight is None else weight
@@ -424,18 +432,21 @@ def check_none_absent(allowed: np.ndarray | None, found: np.ndarray) -> None:
         raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
 
 
-def streamed(source: Any, found: Survey, factors: np.ndarray | None, labels: np.ndarray) -> BatchSource:
+def streamed(
+    source: Any, found: Survey, factors: np.ndarray | None, labels: np.ndarray, limits: Sequence[Limit]
+) -> BatchSource:
     """All rows of positive weight of a source that was surveyed, to be read anew in every pass.
 
     Parameters
     ----------
     factors : (C,) weights of the classes, or None
     labels : (C,) what the sites take for each class
+    limits : of the features
 
     Every reading raises ValueError if the source has other rows than in the first one, as far as their number, columns
     and labels tell.
     """
-    begin, prepare = reading(source), found.preparation(factors, labels, names_of_source(source))
+    begin, prepare = reading(source), found.preparation(factors, labels, limits, names_of_source(source))
 
     def read() -> Iterator[Rows]:
         n_rows = 0

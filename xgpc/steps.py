@@ -6,7 +6,7 @@ import copy
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -38,7 +38,7 @@ from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, resolve
 from .parameters import check_batches, check_optimizer, check_parameters, check_streamed, checked_mean, checked_noise
 from .partitions import Partitions, survey_partitions
-from .reading import Streamed, Survey, set_columns, streamed, survey
+from .reading import Columns, Streamed, Survey, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.columnar import ArrowRows
@@ -47,14 +47,15 @@ from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
 from .rows.source import NONE, RowSource, source_of
 from .rows.tables import index_in, is_arrow, note_of_index
+from .rows.tails import Limit
 from .statistics import update
 from .status import Status
-from .tabular import table_data
+from .tabular import table_data, with_limits
 from .validation import (
     check_same_classes,
     checked_classes,
     checked_groups,
-    names_of_features,
+    names_of_columns,
     site_labels,
     training_data,
 )
@@ -78,6 +79,7 @@ class FittedInSteps(PosteriorClassifier):
     learning_rate: str | float | tuple[float, float]
     max_iter: int
     tol: float
+    feature_transform: str | None
     class_weight: dict[Any, float] | str | None
     max_time: float | None
     keep_on_interrupt: bool
@@ -124,12 +126,16 @@ class FittedInSteps(PosteriorClassifier):
         groups: Any = None,
         classes: Any = None,
         note: str = "",
+        columns: Columns | None = None,
     ) -> Data:
+        """``columns`` are those of a source that the rows were read from."""
         index = note_of_index(index_in(X.schema)) if is_arrow(X) else ""
         for text in filter(None, (note, index)):
             run.history.add(decision=text)
         random_state = check_random_state(self.random_state)
         X, codes, classes, weight, encoding = table_data(self, X, y, sample_weight, classes)
+        if columns is not None:
+            set_columns(self, columns)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
         rows = Rows(X, codes, NONE if weight is None else weight)
         return self._data(run, rows, classes, groups, random_state, encoding=encoding)
@@ -141,12 +147,12 @@ class FittedInSteps(PosteriorClassifier):
         classes: np.ndarray,
         groups: np.ndarray | None,
         random_state: np.random.RandomState,
-        stream: Callable[[np.ndarray], RowSource] | None = None,
+        stream: Callable[[np.ndarray, Sequence[Limit]], RowSource] | None = None,
         encoding: Encoding | None = None,
         class_totals: np.ndarray | None = None,
     ) -> Data:
-        """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class, of
-        weights ``class_totals`` (C,)."""
+        """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class, and of
+        the features' limits; their classes have the weights ``class_totals`` (C,)."""
         likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
         check_optimizer(self.optimizer, likelihood.name, bound)
         noise = checked_noise(self.label_noise, likelihood.name, bound)
@@ -154,10 +160,11 @@ class FittedInSteps(PosteriorClassifier):
             class_totals = np.bincount(rows.y, rows.weight if len(rows.weight) else None, len(classes))
         mean = checked_mean(self.mean, likelihood.name, bound, len(classes))
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
-        source = source_of(rows.X, labels[rows.y], rows.weight)
+        X, encoding = with_limits(self, run.history, rows, encoding)
+        source = source_of(X, labels[rows.y], rows.weight)
         self.feature_spread_ = feature_spread(source)
         queries = Queries(len(rows.y), groups, self.query_split, rows.y, random_state)
-        everything = None if stream is None else stream(labels)
+        everything = None if stream is None else stream(labels, () if encoding is None else encoding.limits)
         data = Data(
             source,
             classes,
@@ -203,9 +210,7 @@ class FittedInSteps(PosteriorClassifier):
         sample = found.sample
         if found.is_all:
             weight = sample.weight if found.has_weights else None
-            data = self._validate(run, sample.X, found.classes[sample.y], weight)
-            set_columns(self, found.columns)
-            return data
+            return self._validate(run, sample.X, found.classes[sample.y], weight, columns=found.columns)
         factors = found.class_factors(self.class_weight)
         run.history.tell(decision=f"{found.n_rows} rows read, {len(sample.X)} of them to learn from")
         set_columns(self, found.columns)
@@ -305,6 +310,7 @@ class FittedInSteps(PosteriorClassifier):
             history.context.update(n_rows=len(training))
             decision = f"learned from {data.source.n_rows} of {len(training)} rows; the posterior is of all"
             history.add(decision=decision)
+        began = 0.0 if data.deadline is None else data.deadline.now()
         point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
         if not np.isfinite(point.elbo):
             raise ValueError(
@@ -313,8 +319,9 @@ class FittedInSteps(PosteriorClassifier):
         history.tell(decision=f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
         terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
         unfinished = list(learned.problems)
-        if not converged and n_steps < max_iter and data.deadline is not None and data.deadline.has_end:
-            data.progress.cut("the posterior of all rows", history)
+        # A step that there was no time for would have taken as long as all of them at most.
+        if not converged and n_steps < max_iter and data.deadline is not None and not data.deadline.allows_again(began):
+            data.progress.cut("more iterations of the posterior of all rows", history)
         elif not converged and max_iter == self.max_iter:
             problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"
             unfinished.append(more_iterations(problem))
@@ -339,9 +346,7 @@ class FittedInSteps(PosteriorClassifier):
         is_learned = self.optimizer is not None and not data.is_of_one_class
         if is_learned and self.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
-            names, spread = names_of_features(self), self.feature_spread_
-            if data.encoding is not None:
-                names = data.encoding.described_columns
+            names, spread = names_of_columns(self, data.encoding), self.feature_spread_
             messages += parameters_at_bounds(specs, labels, names, spread)
         if messages:
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)

@@ -1,7 +1,8 @@
-"""Training rows of tables, checked and encoded."""
+"""Training rows of tables, checked and encoded; and limits of their numbers."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,19 @@ from sklearn.base import clone
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from .rows.encoding import Encoding, as_array, is_categorical
+from .inference.history import History
+from .rows.batches import Rows
+from .rows.encoding import LISTED, Encoding, as_array, is_categorical
 from .rows.tables import columns_of, has_missing, is_table, with_names
-from .validation import check_feature_range, check_labels, refuse_not_in_memory, refuse_times, training_data
+from .rows.tails import described, limits_of
+from .validation import (
+    check_feature_range,
+    check_labels,
+    names_of_columns,
+    refuse_not_in_memory,
+    refuse_times,
+    training_data,
+)
 
 
 def table_data(
@@ -47,3 +58,28 @@ def table_data(
     matrix = check_array(encoding.matrix(columns, rows), dtype=(np.float64, np.float32), estimator=model)
     check_feature_range(matrix, lambda: encoding.matrix_names)
     return matrix, codes, classes, weight, encoding
+
+
+def with_limits(model: Any, history: History, rows: Rows, encoding: Encoding | None) -> tuple[Any, Encoding | None]:
+    """Rows of the matrix with values far from all others at limits, and the encoding with these, or None without any.
+
+    Sparse rows stay as they are, whose zeros would not stay zeros, and so does a memory map, whose copy may not fit
+    into memory.
+    """
+    if model.feature_transform is None or sparse.issparse(rows.X):
+        return rows.X, encoding
+    limits = limits_of(rows.X, rows.weight)
+    if not limits:
+        return rows.X, encoding
+    found = described(limits, names_of_columns(model, encoding), LISTED)
+    if _is_mapped(rows.X):
+        history.add(decision=f"values far from all others stay, as a memory map is read where it is: {found}")
+        return rows.X, encoding
+    history.add(decision=f"values far from all others are moved to limits: {found}")
+    encoding = replace(encoding or Encoding((), ""), limits=limits)
+    return encoding.within_limits(rows.X), encoding
+
+
+def _is_mapped(X: Any) -> bool:
+    """Whether an array is a memory map, or a part of one."""
+    return isinstance(X, np.memmap) or (isinstance(X, np.ndarray) and _is_mapped(X.base))

@@ -20,7 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from .parameters import is_name
 from .ranges import LARGEST_FEATURE, check_weight_range, largest_size
-from .rows.encoding import HOW_TO_MISS, said_missing
+from .rows.encoding import HOW_TO_MISS, Encoding, of_table, said_missing
 from .rows.labels import is_missing, missing_values, refuse_objects, refuse_rounded
 from .rows.tables import with_names
 
@@ -43,7 +43,8 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
         refuse_objects(np.asarray(labels))
     X = with_names(X, () if reset else getattr(model, "feature_names_in_", ()))
     check_labels(model, X, reset)
-    encoding = None if reset else getattr(model, "encoding_", None)
+    given = None if reset else getattr(model, "encoding_", None)
+    encoding = of_table(given)
     if encoding is not None:
         validate_data(model, X, reset=False, skip_check_array=True)
         X = encoding.encode(X)
@@ -61,7 +62,9 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     if encoding is None:
         _refuse_missing_numbers(rows, names, _how_to_miss(model, reset))
     check_feature_range(rows, names if encoding is None else lambda: encoding.matrix_names)
-    return checked
+    if encoding is None and given is not None:
+        rows = given.within_limits(rows)
+    return (rows, checked[1]) if y else rows
 
 
 def check_labels(model: Any, X: Any, reset: bool) -> None:
@@ -129,6 +132,12 @@ def names_of_features(model: Any) -> list[str]:
     """As messages have them: of a data frame in quotation marks, else by their numbers."""
     names = getattr(model, "feature_names_in_", None)
     return [f"feature {j}" for j in range(model.n_features_in_)] if names is None else [repr(name) for name in names]
+
+
+def names_of_columns(model: Any, encoding: Encoding | None) -> list[str]:
+    """As messages have them, of the columns of the matrix that rows are encoded as."""
+    table = of_table(encoding)
+    return names_of_features(model) if table is None else table.described_columns
 
 
 def _is_checked(model: Any, X: Any) -> bool:

@@ -107,7 +107,8 @@ def _fit(arguments: argparse.Namespace) -> None:
 def _fit_rows(model: GPClassifier, rows: TrainingRows, seconds: float, path: str) -> Rows:
     """The report of a fit."""
     classes = rows.classes
-    names = rows.features if model.encoding_ is None else model.encoding_.matrix_names
+    table = of_table(model.encoding_)
+    names = rows.features if table is None else table.matrix_names
     likelihood, bound = resolve(model.likelihood, model.bound, len(classes))
     Z = model.inducing_points_
     return [

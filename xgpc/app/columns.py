@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..rows.columnar import near_names
-from ..rows.encoding import Encoding, LevelColumn
+from ..rows.encoding import Encoding, LevelColumn, of_table
 from ..rows.tables import ColumnTable, Levels
 
 # Names listed in a message before it says how many more there are.
@@ -38,6 +38,7 @@ class Wanted:
     @classmethod
     def by(cls, encoding: Encoding | None, n_features: int, names: Sequence[str] | None, target: str | None) -> Wanted:
         """What a model was fitted to: its encoding, the number of its features and their names, if they have any."""
+        encoding = of_table(encoding)
         if encoding is None:
             return cls(target, names, are_levels=[False] * n_features, may_miss=False)
         levels = [one.levels if isinstance(one, LevelColumn) else () for one in encoding.columns]

@@ -309,6 +309,7 @@ class GibbsClassifier(LatentClassifier):
             optimizer="profile" if self.kernel is None else None,
             learn_inducing=False,
             n_neighbors=0,
+            feature_transform=None,
             n_jobs=self.n_jobs,
             random_state=random_state,
         )

@@ -64,9 +64,9 @@ LEAST_ERRORS = 2.5
 # Where no kernel tells anything: half of the rows have this neighbour within a length scale. From the 2nd, 4th and 8th,
 # and variances of 1, 10 and 100, the scores of boards of 8 by 8 fields came within .025 nats of those from it.
 NEAREST = 1
-# What the rounds take after the first look at neighbours, and the sites of all rows for each row of its support, in
-# times of that look (electricity, 40 781 rows: 21 and 1.0; pendigits, 9893: 34 and 1.7; landsat, 5792: 28 and 1.8;
-# covtype, 83 666: 20 and 2.9; cod-rna, 298 037: 15 and 1.9).
+# What the rounds take after the first looks at neighbours, and the sites of all rows for each row of its support, in
+# times of the fastest look, as the first one waits for memory and threads (electricity, 40 781 rows: 21 and 1.0;
+# pendigits, 9893: 34 and 1.7; landsat, 5792: 28 and 1.8; covtype, 83 666: 20 and 2.9; cod-rna, 298 037: 15 and 1.9).
 LOOKS_OF_ROUNDS, LOOKS_OF_SITES = 25.0, 2.0
 # Range of the logarithm of the factor of the variances, and the standard deviation of its change where it is fitted
 # again. Above 1 it would make up for labels of another time than those that the kernel is learned from: with queries in
@@ -197,15 +197,23 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: b
         specs = [spec.compiled(kernel) for kernel in candidates(spec.kernel, is_default)]
         return [begin(one, min(max_iter, ROUNDS[0][1])) for one in specs]
 
-    began = 0.0 if task.deadline is None else task.deadline.now()
-    before = begin(prior.spec, 0)
-    _check_time(task, began, len(support), max_iter)
+    looks: list[float] = []
+
+    def look(spec: KernelSpec) -> Learnt:
+        began = 0.0 if task.deadline is None else task.deadline.now()
+        found = begin(spec, 0)
+        looks.append(0.0 if task.deadline is None else task.deadline.now() - began)
+        return found
+
+    before = look(prior.spec)
     if not max_iter or len(asked) < LEAST_QUERIES:
+        _check_time(task, min(looks), len(support), max_iter)
         return [before]
     rows, k = task.source.sample(support), min(task.n_neighbors, len(support) - 1)
     n_threads = task.executor.n_threads
     near = nearer(first, rows.X, k, n_threads) if k else first
-    starts = [before, begin(first, 0), begin(near, 0)]
+    starts = [before, look(first), look(near)]
+    _check_time(task, min(looks), len(support), max_iter)
     found = tried(max(starts, key=lambda start: start.learned.mean).prior.spec)
     if not any(tells(task, one) for one in found):
         # A kernel without structure can have the best score of those to begin with, and keep it.
@@ -214,15 +222,15 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: b
     return found
 
 
-def _check_time(task: Task, began: float, n_support: int, max_iter: int) -> None:
-    """Raise ``OutOfTime`` if what is to come after the first look, which ``began`` then, cannot end in time.
+def _check_time(task: Task, look: float, n_support: int, max_iter: int) -> None:
+    """Raise ``OutOfTime`` if what is to come after looks, each of so many seconds, cannot end in time.
 
     Rounds that are not finished are for nothing: the time is better spent on learning without neighbours.
     """
     if task.deadline is None:
         return
     looks = (LOOKS_OF_ROUNDS if max_iter else 0.0) + LOOKS_OF_SITES * task.source.n_rows / n_support
-    if task.deadline.left < looks * (task.deadline.now() - began):
+    if task.deadline.left < looks * look:
         raise OutOfTime
 
 

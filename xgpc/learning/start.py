@@ -20,7 +20,7 @@ from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScale
 from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, Likelihood
 from ..rows.deadline import Deadline
-from ..rows.encoding import Encoding
+from ..rows.encoding import Encoding, of_table
 from ..rows.source import RowSource, labels_and_weights
 from .inducing import Sample, inducing_points, sample_size
 from .memory import most_points, warn_of_many_classes
@@ -45,7 +45,7 @@ class Data:
     history : History, which every step adds to
     deadline : Deadline, or None: there is as much time as it takes
     progress : Progress, which keeps what learning has come to
-    encoding : Encoding that made the rows of a table, or None
+    encoding : Encoding that made the rows, or None
     prior_mean : PriorMean
     class_totals : (C,) sums of weights of the classes, of all rows
     """
@@ -84,7 +84,8 @@ class Data:
     @property
     def groups(self) -> Groups | None:
         """Which features, columns of the matrix, are made of a column of a table."""
-        return None if self.encoding is None else self.encoding.groups
+        table = of_table(self.encoding)
+        return None if table is None else table.groups
 
 
 @dataclass(frozen=True)
@@ -235,8 +236,8 @@ def _previous(model: Any, data: Data, d: int, n_latents: int | None) -> KernelPo
     previous = getattr(model, "posterior_", None) if model.warm_start else None
     if previous is None or not np.array_equal(model.classes_, data.classes):
         return None
-    # What the columns of a table's matrix are; the means that stand for missing numbers may move.
-    before, now = (None if one is None else one.matrix_names for one in (model.encoding_, data.encoding))
+    # What the columns of a table's matrix are; the means that stand for missing numbers may move, and so may limits.
+    before, now = (table and table.matrix_names for table in map(of_table, (model.encoding_, data.encoding)))
     if before != now:
         return None
     if (previous.n_latents, previous.prior.groups[0].spec.n_features) != (n_latents, d):

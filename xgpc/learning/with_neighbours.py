@@ -58,8 +58,10 @@ MANY_NEIGHBORS = 200
 # with 64 points and .295 with 256, higgs .549 and .539, 512 points alone .302 and .549). Electricity and covtype gain
 # .09 and .15 and go on with the points that there are.
 SMALL_GAIN = 0.05
-# What is to come then takes so many times the first round (magic 11, ringnorm 5).
-GROWN_ROUNDS = 8.0
+# What is to come takes as long as the first round, or less, for each so many inducing points in the end (in rounds: .4
+# to .9 with 32 points, moons, banana, svmguide1; 1.0 to 1.5 with 64, cod-rna, susy, waveform; 3.2 with 128 and 6.5 with
+# 256, magic).
+POINTS_OF_A_ROUND = 32.0
 # Most rows times classes by default. What is kept of each row is kept for each class, so that they take about as much
 # memory as a million rows of two classes, 2.5 GB.
 MOST_CLASS_ROWS = 1_000_000
@@ -264,11 +266,14 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     is_single = task.n_latents is None
     if not is_done and (not is_told or (is_single and _gain(task, tried[0], fitted) < SMALL_GAIN)):
         most = min(beginning.grow_to, MOST_POINTS, MOST_VALUES // task.source.n_rows) if is_single else 0
+        allowed = most
         if is_told and data.deadline is not None and most > sparse.prior.n_inducing:
-            _check_time(data.deadline, began)
+            allowed = min(most, _points_in_time(data.deadline, began))
         # Where neighbours tell nothing there is no other kernel to come.
         limit = GROWN_ITERATIONS if is_told and has_many else None
-        sparse = _learned_on(model, data, sparse, most if most > sparse.prior.n_inducing else 0, limit)
+        sparse = _learned_on(model, data, sparse, allowed if allowed > sparse.prior.n_inducing else 0, limit)
+        if allowed < most and allowed <= sparse.prior.n_inducing:
+            data.progress.cut(f"more than {sparse.prior.n_inducing} inducing points with neighbours", data.history)
         is_done = not most <= sparse.prior.n_inducing < beginning.grow_to and (limit is None or max_iter <= limit)
         fitted = _fitted(model, data, sparse)
     if sparse.prior.n_inducing > tried[0].prior.n_inducing:
@@ -283,10 +288,10 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     return Both(sparse, fitted, is_done, second_round(task, moved(learnt, _prior(sparse)), max_iter), notes)
 
 
-def _check_time(deadline: Deadline, began: float) -> None:
-    """Raise ``OutOfTime`` if what comes after a first round, which began then, cannot end in time with more points."""
-    if deadline.left < GROWN_ROUNDS * (deadline.now() - began):
-        raise OutOfTime
+def _points_in_time(deadline: Deadline, began: float) -> int:
+    """Inducing points with which what comes after a first round, which began then, ends in time."""
+    took = deadline.now() - began
+    return int(min(MOST_POINTS, max(0.0, POINTS_OF_A_ROUND * deadline.left / took) if took > 0.0 else MOST_POINTS))
 
 
 def _notes(task: Task, tried: list[Learnt]) -> tuple[str, ...]:

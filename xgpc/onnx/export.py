@@ -12,7 +12,8 @@ from .. import __version__
 from ..classifier import GPClassifier
 from ..likelihoods import record_of
 from ..linear import BayesianLinearClassifier
-from .graph import Graph, Tensor
+from ..rows.encoding import of_table
+from .graph import Graph, Tensor, maximum, minimum
 from .latent import marginals
 from .links import Latent, probabilities
 
@@ -104,12 +105,17 @@ def _proba(model: Any, rows: Tensor) -> Tensor:
             f"The model predicts with {model.n_neighbors_} neighbours, whose search ONNX does not have: fit with "
             "n_neighbors=0, or keep it as a file by save()."
         )
-    if model.encoding_ is not None:
+    if of_table(model.encoding_) is not None:
         raise ValueError(
             "The model was fitted to a table with levels or missing numbers, which a matrix of numbers does not have: "
             "encode the table first, as sklearn.preprocessing.OneHotEncoder does, and fit to that, or keep the "
             "model as a file by save()."
         )
+    if model.encoding_ is not None:
+        ends = np.full((2, model.n_features_in_), [[-np.inf], [np.inf]])
+        for feature, *pair in model.encoding_.limits:
+            ends[:, feature] = pair
+        rows = minimum(maximum(rows, ends[0]), ends[1])
     mean, variance = marginals(model.posterior_.covariance_forms(), rows)
     latent = Latent(mean + np.atleast_1d(model.mean_), variance, model.posterior_.n_latents or 1)
     return probabilities(record_of(*model._resolved), latent, getattr(model, "label_noise_", None))

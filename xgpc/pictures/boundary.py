@@ -99,7 +99,7 @@ class DecisionBoundaryDisplay(Display):
         y : (n,) array of labels
         features : pair of int or str, default=(0, 1)
             Columns of X along the horizontal and the vertical axis. The others, if any, are held at their medians; data
-            and inducing points are then projections.
+            and inducing points are then projections. Values beyond limits of the model (``encoding_``) are at these.
         ax : matplotlib.axes.Axes, default=None
             Where to draw; None makes a new figure.
 
@@ -112,12 +112,14 @@ class DecisionBoundaryDisplay(Display):
             fitted to a table with levels or missing numbers.
         """
         codes = class_codes(model, y)
-        if getattr(model, "encoding_", None) is not None:
+        encoding = getattr(model, "encoding_", None)
+        if encoding is not None and encoding.columns:
             raise ValueError(
                 "The model was fitted to a table with levels or missing numbers, over which there is no plane to draw: "
                 "fit one to two columns of numbers, or draw importances."
             )
         rows = np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)
+        rows = rows if encoding is None else encoding.within_limits(rows)
         known = list(getattr(model, "feature_names_in_", []))
         places = [known.index(one) if isinstance(one, str) and one in known else one for one in features]
         numbers = [int(place) for place in places if isinstance(place, Integral)]

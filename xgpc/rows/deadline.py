@@ -72,10 +72,6 @@ class Deadline:
         return self._stopped.is_set()
 
     @property
-    def has_end(self) -> bool:
-        return self.is_stopped or math.isfinite(self.end)
-
-    @property
     def reason(self) -> str:
         """Of an end, in words."""
         return self._stopped_by if self.is_stopped else f"max_time={self.seconds:g}"

@@ -1,4 +1,7 @@
-"""Tables as matrices of numbers: a column for each level of a categorical column, and for numbers that are missing."""
+"""Tables as matrices of numbers: a column for each level of a categorical column, and for numbers that are missing.
+
+Of arrays, limits of the features that have values far from all others.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ from .tables import (
     is_table,
     with_names,
 )
+from .tails import Limit, limits, limits_from_data, within
 
 # Two levels of a column are at a distance of one: each has this in its own column of the matrix, and 0 in those of the
 # others.
@@ -54,7 +58,7 @@ class NumberColumn:
     ----------
     name : str
     fill : float
-        The training rows' mean, which stands for a missing number.
+        The training rows' mean, of values within limits, which stands for a missing number.
     has_missing : bool, whether an indicator says which are missing: the training rows missed some
     repeated : tuple of float
         Values that are levels, too, next to the number itself, sorted; most columns have none.
@@ -88,7 +92,7 @@ class LevelColumn:
 
 @dataclass(frozen=True)
 class Encoding:
-    """What a table becomes, learned from training rows: an immutable value.
+    """What a table or an array becomes, learned from training rows: an immutable value.
 
     The matrix has the columns in their order, a categorical one as ``LevelColumn.width`` columns; then an indicator for
     each column of numbers of which the training rows missed some; then levels of columns of numbers of which one value
@@ -99,12 +103,15 @@ class Encoding:
 
     Attributes
     ----------
-    columns : tuple of NumberColumn and LevelColumn
-    dtype : "float32", if all numbers are, or "float64"
+    columns : tuple of NumberColumn and LevelColumn; empty of an array, whose features stay as they are but for limits
+    dtype : "float32", if all numbers are, or "float64"; empty of an array
+    limits : tuple of Limit
+        Of the columns of the matrix that had values far from all others: values beyond a limit become the limit.
     """
 
     columns: tuple[NumberColumn | LevelColumn, ...]
     dtype: str
+    limits: tuple[Limit, ...] = ()
 
     @classmethod
     def learn(
@@ -215,11 +222,17 @@ class Encoding:
         UserWarning
             For such numbers of a table.
         """
+        if not self.columns:
+            return self.within_limits(as_array(X))
         if not len(X):
             return np.empty((0, len(self.groups.index)), dtype=self.dtype)
         if not is_table(X):
-            return self.matrix(columns_of(as_array(X)), allow_missing=False)
-        return self.matrix(columns_of(with_names(X, [one.name for one in self.columns])))
+            return self.within_limits(self.matrix(columns_of(as_array(X)), allow_missing=False))
+        return self.within_limits(self.matrix(columns_of(with_names(X, [one.name for one in self.columns]))))
+
+    def within_limits(self, X: Any) -> np.ndarray:
+        """Rows (n, d) of the matrix, or of an array, with values beyond limits at these."""
+        return within(X, self.limits)
 
     def matrix(
         self, columns: Sequence[Column], rows: np.ndarray | None = None, allow_missing: bool = True
@@ -262,6 +275,7 @@ class Encoding:
     def to_data(self) -> dict[str, Any]:
         """JSON-ready."""
         return {
+            **({"limits": [list(one) for one in self.limits]} if self.limits else {}),
             "dtype": self.dtype,
             "columns": [
                 {"name": one.name, "fill": one.fill, "has_missing": one.has_missing, "repeated": list(one.repeated)}
@@ -274,11 +288,20 @@ class Encoding:
     @classmethod
     def from_data(cls, data: Any) -> Encoding:
         """What ``to_data`` described; ValueError for anything else."""
-        if not (isinstance(data, dict) and sorted(data) == ["columns", "dtype"] and data["columns"]):
+        if not (isinstance(data, dict) and sorted({"limits": [], **data}) == ["columns", "dtype", "limits"]):
             raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
-        if data["dtype"] not in ("float32", "float64") or not isinstance(data["columns"], list):
+        found = data.get("limits", [])
+        # An array has limits alone.
+        is_array = data["columns"] == [] and data["dtype"] == "" and found
+        is_table = data["columns"] and data["dtype"] in ("float32", "float64")
+        if not (is_array or is_table) or not isinstance(data["columns"], list):
             raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
-        return cls(tuple(map(_column_from_data, data["columns"])), data["dtype"])
+        return cls(tuple(map(_column_from_data, data["columns"])), data["dtype"], limits_from_data(found))
+
+
+def of_table(encoding: Encoding | None) -> Encoding | None:
+    """An encoding, if it is of a table; None of an array, of which it has limits alone."""
+    return encoding if encoding is not None and encoding.columns else None
 
 
 def is_categorical(setting: Any, X: Any, columns: Sequence[Column]) -> list[bool]:
@@ -375,9 +398,10 @@ def _numbers(column: Numbers, rows: np.ndarray, weight: np.ndarray | None) -> Nu
     _refuse_infinite(column.name, values)
     weight = np.ones(len(values)) if weight is None else weight
     values, weight = values[known].astype(np.float64), weight[known]
-    # Of numbers that are too large for a sum, which are refused in the matrix.
+    # Of values that are far from all others, codes perhaps, the mean would be none of the others'. Numbers that are too
+    # large for a sum are refused in the matrix.
     with np.errstate(over="ignore"):
-        fill = float(np.average(values, weights=weight))
+        fill = float(np.average(np.clip(values, *limits(values, weight)), weights=weight))
     return NumberColumn(column.name, fill, not np.all(known), _repeated(values, weight))
 
 

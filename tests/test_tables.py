@@ -461,4 +461,4 @@ def test_levels_take_no_neighbours_by_default():
     table, y = frame(n=2000)
     model = fitted(table, y, max_iter=1)
     assert model.n_neighbors_ == 0
-    assert "none are taken" in model.history_["decision"][0]
+    assert model.decisions_[0].startswith("No neighbours: ")

@@ -60,6 +60,11 @@ from .validation import (
 BESIDE_NEIGHBORS = 40
 
 
+def _class_weights(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
+    """Sums (C,) of the weights (n,) of the rows of each class; without weights, (0,), each row has 1."""
+    return np.bincount(codes, weight if len(weight) else None, n_classes).astype(np.float64)
+
+
 class FittedInSteps(PosteriorClassifier):
     """What ``GPClassifier`` does with the parameters that it has."""
 
@@ -135,10 +140,14 @@ class FittedInSteps(PosteriorClassifier):
         classes: np.ndarray,
         groups: np.ndarray | None,
         random_state: np.random.RandomState,
-        stream: Callable[[np.ndarray], RowSource] | None = None,
+        stream: tuple[Callable[[np.ndarray], RowSource], np.ndarray] | None = None,
         encoding: Encoding | None = None,
     ) -> Data:
-        """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class."""
+        """Checked rows with class numbers as y.
+
+        ``stream`` makes all rows, where these are some, of what the sites take for each class; with the classes'
+        weights.
+        """
         likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
         check_optimizer(self.optimizer, likelihood.name, bound)
         noise = checked_noise(self.label_noise, likelihood.name, bound)
@@ -146,10 +155,13 @@ class FittedInSteps(PosteriorClassifier):
         source = source_of(rows.X, labels[rows.y], rows.weight)
         self.feature_spread_ = feature_spread(source)
         queries = Queries(len(rows.y), groups, self.query_split, rows.y, random_state)
-        everything = None if stream is None else stream(labels)
+        everything, weights = None, _class_weights(rows.y, rows.weight, len(classes))
+        if stream is not None:
+            everything, weights = stream[0](labels), stream[1]
         data = Data(
             source,
             classes,
+            weights,
             likelihood,
             bound,
             noise,
@@ -192,13 +204,14 @@ class FittedInSteps(PosteriorClassifier):
             set_columns(self, found.columns)
             return data
         factors = found.class_factors(self.class_weight)
-        run.history.tell(decision=f"{found.n_rows} rows read, {len(sample.X)} of them to learn from")
+        run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from {len(sample.X)} of them.")
         set_columns(self, found.columns)
         if factors is not None:
             sample = sample._replace(weight=factors[sample.y] * sample.weight)
         elif not found.has_weights:
             sample = sample._replace(weight=NONE)
-        return self._data(run, sample, found.classes, None, random_state, lambda labels: stream(factors, labels))
+        of_all = partial(stream, factors), found.class_weights(factors)
+        return self._data(run, sample, found.classes, None, random_state, of_all)
 
     def _deadline(self) -> Deadline | None:
         """From now on; None where nothing can end a fit early."""
@@ -220,7 +233,7 @@ class FittedInSteps(PosteriorClassifier):
         if resumed is None:
             return beginning
         data.progress.latest = resumed
-        data.history.add(decision=f"learning goes on from the checkpoint {self.checkpoint}")
+        data.history.add(decision=f"Learning goes on from the checkpoint {self.checkpoint}.")
         return replace(beginning, resumed=resumed)
 
     def _learn(self, data: Data, beginning: Beginning) -> Learned:
@@ -229,7 +242,7 @@ class FittedInSteps(PosteriorClassifier):
         if learned.n_iter == 0:
             return learned
         kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
-        data.history.tell(decision=f"hyperparameters: {kernels} after {learned.n_iter} iterations")
+        data.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
         return learned
 
     def _learned_in_time(self, data: Data, beginning: Beginning) -> Learned:
@@ -280,14 +293,17 @@ class FittedInSteps(PosteriorClassifier):
         if data.stream is not None:
             training, q, site = from_some(training, data.stream, q, prior, site, options)
             history.context.update(n_rows=len(training))
-            decision = f"learned from {data.source.n_rows} of {len(training)} rows; the posterior is of all"
+            decision = (
+                f"Kernel and inducing points are learned from {data.source.n_rows} of {len(training)} rows; the "
+                "posterior is that of all rows."
+            )
             history.add(decision=decision)
         point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
         if not np.isfinite(point.elbo):
             raise ValueError(
                 f"The bound is {point.elbo}: scale the features and the sample weights to moderate values."
             )
-        history.tell(decision=f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
+        history.tell(decision=f"The posterior has a bound of {point.elbo:.2f} nats after {n_steps} iterations.")
         terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
         unfinished = list(learned.problems)
         if not converged and n_steps < max_iter and data.deadline is not None and data.deadline.has_end:
@@ -304,7 +320,7 @@ class FittedInSteps(PosteriorClassifier):
 
     def _publish(self, data: Data, inferred: Inferred) -> None:
         q, elbo = inferred.q, inferred.elbo
-        unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
+        unfinished, coin = inferred.unfinished, -np.log(len(data.classes)) * float(np.sum(data.class_weights))
         messages = [*unfinished, *inferred.notes]
         # The bounds of the default kernel are the fit's own, of which nobody need be told.
         if self.optimizer is not None and self.kernel is not None and not inferred.notes:
@@ -318,6 +334,7 @@ class FittedInSteps(PosteriorClassifier):
         if messages:
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
         self.classes_, self.encoding_ = data.classes, data.encoding
+        self.class_count_, self.warnings_ = data.class_weights, messages
         name, delta = data.likelihood.name, inferred.label_noise
         self._set_fit(q, name, data.bound, delta, inferred.correction, inferred.bound_gap, inferred.local)
         self.query_score_ = None if inferred.scores is None else (inferred.scores.mean, inferred.scores.error)
@@ -348,7 +365,8 @@ class FittedInSteps(PosteriorClassifier):
                 source = source_of(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
                 queries = Queries(len(codes), None, None, codes, random_state)
                 likelihood = LIKELIHOODS[name]
-                given = source, self.classes_, likelihood, bound, noise, random_state, queries
+                weights = _class_weights(codes, source.weight, len(self.classes_))
+                given = source, self.classes_, weights, likelihood, bound, noise, random_state, queries
                 data = Data(*given, run.history, run.deadline, encoding=self.encoding_)
                 m = q.prior.n_inducing
                 prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), random_state, n_before=m)

@@ -17,12 +17,12 @@ from sklearn.exceptions import ConvergenceWarning
 from ..catalogue import SYSTEMS
 from ..classifier import GPClassifier
 from ..files import check_replaceable
-from ..likelihoods import resolve
 from ..metrics import scores
+from ..summary import aligned, sentences, summary_rows
 from . import demo
 from .arguments import SYSTEM_OPTIONS, parser
 from .output import check_encoding, check_output, check_table_name, output, show, write_table, writing
-from .report import Rows, aligned, class_shares, model_kernel_rows, score_rows
+from .report import score_rows
 from .tables import Table, are_measurements, encode_labels, listed, name_of, of_numbers, read_table
 from .training import TrainingRows, training_rows
 
@@ -94,27 +94,9 @@ def _fit(arguments: argparse.Namespace) -> None:
     model.feature_names_in_ = np.array(rows.features, dtype=object)
     with writing(arguments.model):
         model.save(arguments.model)
-    show(aligned(_fit_rows(model, rows, seconds, arguments.model)))
-
-
-def _fit_rows(model: GPClassifier, rows: TrainingRows, seconds: float, path: str) -> Rows:
-    """The report of a fit."""
-    classes = rows.classes
-    likelihood, bound = resolve(model.likelihood, model.bound, len(classes))
-    Z = model.inducing_points_
-    return [
-        ("rows", str(rows.n_rows)),
-        ("features", str(len(rows.features))),
-        ("classes", class_shares(classes, rows.counts)),
-        ("likelihood", f"{likelihood.name}, bound {bound}"),
-        *([("label noise", f"{model.label_noise_:.3g}")] if hasattr(model, "label_noise_") else []),
-        *model_kernel_rows(model.kernel_, classes, rows.features, rows.spread),
-        ("inducing points", str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"),
-        *([("neighbours", f"{model.n_neighbors_}; the model holds the training rows")] if model.n_neighbors_ else []),
-        ("bound (ELBO)", f"{model.elbo_:.2f} nats, {model.elbo_ / rows.n_rows:.4f} per row"),
-        ("fit", f"{seconds:.2f} s"),
-        ("model", path),
-    ]
+    # Its warnings go to standard error, as all do.
+    made = [("fit", f"{seconds:.2f} s"), ("model", arguments.model)]
+    show(aligned([*summary_rows(model), *made]) + sentences("Decisions", model.decisions_))
 
 
 def _load(path: str) -> tuple[GPClassifier, list[str] | None]:

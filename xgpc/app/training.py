@@ -42,8 +42,7 @@ class TrainingRows:
     path : str, as messages call it
     features : names of the columns of X
     n_rows : int
-    classes, counts : (C,) labels and numbers of their rows
-    spread : (d,) standard deviations of the features
+    classes : (C,) labels
     fit : function of the model
     """
 
@@ -51,8 +50,6 @@ class TrainingRows:
     features: list[str]
     n_rows: int
     classes: np.ndarray
-    counts: np.ndarray
-    spread: np.ndarray
     fit: Callable[[GPClassifier], Any]
 
 
@@ -77,9 +74,7 @@ def training_rows(path: str, target: str, folder: Path) -> Iterator[TrainingRows
 
 
 def _of_arrays(path: str, names: list[str], X: np.ndarray, y: np.ndarray) -> TrainingRows:
-    classes, counts = np.unique(y, return_counts=True)
-    spread = np.std(X, axis=0)
-    return TrainingRows(path, names, len(y), classes, counts, spread, lambda model: model.fit(X, y))
+    return TrainingRows(path, names, len(y), np.unique(y), lambda model: model.fit(X, y))
 
 
 class _Rows:
@@ -134,26 +129,15 @@ def _of_csv(path: str, names: list[str], records: Iterator[tuple[int, list[float
 
 def _of_batches(path: str, names: list[str], batches: TextBatches) -> TrainingRows:
     """Rows that are read anew each time."""
-    n_rows, mean, squares, counts = 0, np.zeros(len(names)), np.zeros(len(names)), dict[str, int]()
+    n_rows, found = 0, set[str]()
     for X, cells in batches():
-        # Chan, Golub, LeVeque. Updating formulae and a pairwise algorithm for computing sample variances. 1979.
-        n_more = len(X)
-        if not n_more:
-            continue
-        gap = np.mean(X, axis=0, dtype=np.float64) - mean
-        squares += np.var(X, axis=0, dtype=np.float64) * n_more + gap**2 * (n_rows * n_more / (n_rows + n_more))
-        mean += gap * (n_more / (n_rows + n_more))
-        n_rows += n_more
-        for text, count in zip(*np.unique(cells, return_counts=True), strict=True):
-            counts[str(text)] = counts.get(str(text), 0) + int(count)
-    texts = np.array(sorted(counts))
+        n_rows += len(X)
+        found.update(np.unique(cells).tolist())
+    texts = np.array(sorted(found))
     labels = parse_labels(texts.tolist())
-    classes, places = np.unique(labels, return_inverse=True)
-    per_class = np.bincount(places, [counts[str(text)] for text in texts]).astype(int)
 
     def typed() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for X, cells in batches():
             yield X, labels[np.searchsorted(texts, cells)]
 
-    spread = np.sqrt(squares / n_rows)
-    return TrainingRows(path, names, n_rows, classes, per_class, spread, lambda model: model.fit_batches(typed))
+    return TrainingRows(path, names, n_rows, np.unique(labels), lambda model: model.fit_batches(typed))

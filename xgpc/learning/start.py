@@ -36,6 +36,7 @@ class Data:
     source : rows of positive weight, labels as the sites take them
     stream : all rows, where ``source`` has only those of them that are learned from; else None
     classes : (C,) labels
+    class_weights : (C,) sums of the weights of all rows of each class
     likelihood, bound : which
     label_noise : float, or None if it is learned or there is none
     random_state : RandomState
@@ -48,6 +49,7 @@ class Data:
 
     source: RowSource
     classes: np.ndarray
+    class_weights: np.ndarray
     likelihood: Likelihood
     bound: str
     label_noise: float | None
@@ -58,11 +60,6 @@ class Data:
     progress: Progress = field(default_factory=Progress)
     stream: RowSource | None = None
     encoding: Encoding | None = None
-
-    @property
-    def total_weight(self) -> float:
-        """Of all rows."""
-        return (self.stream or self.source).total_weight
 
     @property
     def groups(self) -> Groups | None:
@@ -148,7 +145,7 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
         previous = None
     if previous is None and model.warm_start and hasattr(model, "posterior_"):
         what = "features, classes, or number of latent functions or kernels"
-        data.history.add(decision=f"the previous fit has other {what}: this one begins anew")
+        data.history.add(decision=f"The previous fit had other {what}: this fit begins anew.")
     noise = first_label_noise(model, previous)
     site = data.likelihood.site(data.bound, len(data.classes), data.label_noise, noise)
     method = model.inducing_points if isinstance(model.inducing_points, str) else None

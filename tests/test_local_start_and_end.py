@@ -96,7 +96,8 @@ def test_random_labels_are_said_to_tell_nothing(optimizer):
         return
     (message,) = said
     assert message.startswith(
-        "135 query rows are not clearly better known with 10 neighbours than by the frequencies of the classes"
+        "The kernel is the one learned without neighbours: wherever learning began, 135 held-out rows were not clearly "
+        "better predicted with 10 neighbours"
     )
     assert "run to their bounds" not in message
     # What was learned without neighbours stays, and is no second round's.

@@ -31,6 +31,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import _sites
 from .likelihoods import LikelihoodBound, record_of
 from .likelihoods.logistic_softmax import normal_points
+from .metrics import check_classifier
 from .parameters import is_integer, is_name
 from .validation import site_labels
 
@@ -109,6 +110,7 @@ def predictive_entropy(model: Any, X: ArrayLike) -> np.ndarray:
     Of any fitted classifier with ``predict_log_proba``. It is high where classes overlap, however many labels are known
     there; ``mutual_information`` is not.
     """
+    check_classifier(model, "predict_log_proba")
     return entropy(np.asarray(model.predict_log_proba(X)))
 
 
@@ -226,7 +228,7 @@ def select(model: Any, X: ArrayLike, n: int, score: str = "mutual_information") 
     Raises
     ------
     ValueError
-        For another score, or n below 1 or above the number of rows.
+        For another model or score, or n below 1 or above the number of rows.
 
     Notes
     -----
@@ -234,6 +236,8 @@ def select(model: Any, X: ArrayLike, n: int, score: str = "mutual_information") 
     is formed once, and each choice scores all of them.
     """
     link = Link.of(model)
+    if not hasattr(model, "inducing_points_"):
+        raise ValueError(f"model must be a GPClassifier, which has joint covariances; got {type(model).__name__}.")
     mean, variance = model.predict_latent(X)
     if not is_name(score, SCORES):
         raise ValueError(f"score must be one of {list(SCORES)}; got {score!r}.")
@@ -268,8 +272,8 @@ def probability_of_feasibility(model: Any, X: ArrayLike, feasible: Any) -> np.nd
     ValueError
         For a label that the model does not know.
     """
-    check_is_fitted(model)
-    classes = model.classes_.tolist()
+    check_classifier(model)
+    classes = np.asarray(model.classes_).tolist()
     if feasible not in classes:
         raise ValueError(f"feasible must be one of the labels {classes}; got {feasible!r}.")
     return model.predict_proba(X)[:, classes.index(feasible)]

@@ -60,7 +60,8 @@ FIELDS = (
 ENCODING = "encoding"
 # Of whitened rows; of models in which it is not double.
 PRECISION = "precision"
-# Of the training rows of each class, and of the fit; models that were saved before have neither.
+# Of the training rows of each class, NaN where they are not known, and of the fit; models that were saved before have
+# neither.
 CLASS_COUNT, WARNINGS = "class_count", "warnings"
 OPTIONAL = {ENCODING, PRECISION, CLASS_COUNT, WARNINGS}
 # Characters of the header, and its numbers and names. It holds the kernels' parameters, three numbers for a length
@@ -248,7 +249,7 @@ def _header(archive: Archive) -> dict[str, Any]:
     gap = header["bound_gap"]
     _require(_is_finite(gap) if record_of(*header["resolved"]).has_bound_gap else gap is None, "bound_gap", gap)
     counts, warnings = header.setdefault(CLASS_COUNT, None), header.setdefault(WARNINGS, [])
-    are_counts = isinstance(counts, list) and all(_is_finite(one) and one >= 0.0 for one in counts) and any(counts)
+    are_counts = isinstance(counts, list) and all(is_number(one) and not one < 0.0 for one in counts) and any(counts)
     _require(counts is None or are_counts, CLASS_COUNT, counts)
     _require(isinstance(warnings, list) and all(isinstance(one, str) for one in warnings), WARNINGS, warnings)
     kernels, parameters, history = header["kernels"], header["parameters"], header["history"]

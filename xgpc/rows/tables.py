@@ -6,7 +6,9 @@ None of these libraries is imported: whoever gives a table has imported its own.
 from __future__ import annotations
 
 import numbers
+import reprlib
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, time, timedelta
@@ -64,10 +66,23 @@ def is_table(X: Any) -> bool:
 
 
 def with_names(X: Any) -> Any:
-    """A batch of Arrow as a table, which scikit-learn knows the names of; anything else as it is."""
+    """A batch of Arrow as a table, which scikit-learn knows the names of; anything else as it is.
+
+    Raises
+    ------
+    ValueError
+        For a table of which several columns have one name.
+    """
     kind = type(X)
     if kind.__module__.partition(".")[0] == "pyarrow" and kind.__name__ == "RecordBatch":
-        return sys.modules["pyarrow"].Table.from_batches([X])
+        X = sys.modules["pyarrow"].Table.from_batches([X])
+    if is_table(X):
+        counts = Counter(X.column_names if hasattr(X, "column_names") else X.columns)
+        repeated = [name for name, count in counts.items() if count > 1]
+        if repeated:
+            raise ValueError(
+                f"X has several columns of the same name: {reprlib.repr(repeated)}; give each column a name of its own."
+            )
     return X
 
 

@@ -58,7 +58,7 @@ class GPClassifier(FittedInSteps):
         Number m of inducing points, at most the number of distinct rows. "auto" doubles them from 32 to 2048 at most,
         while the bound gains 0.05 nats or more by each added point: judged on a subset of the rows (40 for each point,
         or 10 beyond 256 points; 4000 at least) before anything is learned with the new points. Beyond 256 points,
-        kernel parameters alone are learned. Of several classes, rows times classes times points are 5e7 at most.
+        kernel parameters alone are learned. Of several classes, rows times classes times points are 2.5e7 at most.
         ``decisions_`` tells each step.
     n_neighbors : int or "auto", default="auto"
         With k > 0 a prediction also takes what the k nearest training rows, by the learned length scales, know of the
@@ -112,7 +112,8 @@ class GPClassifier(FittedInSteps):
         theirs.
     label_noise : "learn" or float, default="learn"
         Of the bounds "additive-noise" but softmax's: probability delta that a label is another than the likelihood
-        says, 0 < delta < 1/2. "learn": the one that gives the highest bound.
+        says, 0 < delta < 1/2 if it is given. "learn": the one that gives the highest bound, below that of guessing,
+        1 - 1/C with C classes.
     batch_size : int or None, default=None
         Rows of a mini-batch, at most half of all; None, or all rows and more: every iteration passes over all rows.
     learning_rate : "adaptive", float, or (delay, forgetting), default="adaptive"

@@ -1,7 +1,7 @@
-"""Draw xgpc next to LightGBM on every data set that both were measured on, and count.
+"""xgpc next to boosted trees, for the README: a picture of all sets, and what to count.
 
-``python bench/report.py`` does so from the records of bench/results/. The picture keeps the hash of the numbers that it
-shows, so that a test finds one that is older than the records.
+``python bench/report.py`` makes both from the records of the studies boosted and learning. The picture keeps the hash
+of the numbers that it shows, so that a test finds one that is older than the records.
 """
 
 import hashlib
@@ -10,59 +10,50 @@ import textwrap
 
 import numpy as np
 import records
-from studies import learning
+from studies import boosted, learning
 
-PICTURE = records.ROOT / "docs" / "_static" / "next_to_lightgbm.png"
-# All defaults of xgpc, two classes and several.
-STUDIES = ("neighbours", "several_classes")
-# Blue and orange of Okabe and Ito, as in xgpc.plotting; and for sets on which chance could turn the order.
-LOWER, HIGHER, UNSURE = "#0072B2", "#D55E00", "0.6"
-# Of a difference, in standard errors, within which chance could turn it.
-CHANCE = 2.0
-# Rows of a call from which on its fixed costs, a millisecond, are a small part.
-MANY = 1000
-# Rows of a set whose fits are of more than a moment.
-MANY_TO_FIT = 10_000
+PICTURE = records.ROOT / "docs" / "_static" / "next_to_trees.png"
+STUDIES = ("boosted", "learning")
+# Blue and orange of Okabe and Ito, as in xgpc.plotting: wins and losses; and ties.
+COLOURS = {-1: "#0072B2", 1: "#D55E00", 0: "0.6"}
+MARKERS = {"lightgbm": "o", "catboost": "D"}
+# Rows of a call from which on its fixed costs, a millisecond, are a small part; and of a fit of more than a moment.
+MANY, MANY_TO_FIT = 1000, 10_000
+# Of a logarithmic axis, in each decade, the finest first; and the share of the axis that a label takes at most.
+TICKS, LABEL_WIDTH = ((1, 1.2, 1.4, 1.7, 2, 2.5, 3, 4, 5, 6, 7, 8), (1, 1.4, 2, 3, 5, 7), (1, 2, 5), (1,)), 0.1
 KEY = "Records"
 
 
 def comparison():
-    """A list of (set, xgpc's mean NLL, LightGBM's, standard error of the difference or None), best ratio first."""
-    found = []
-    for study in STUDIES:
-        for name, record in records.read(study).items():
-            runs = record["numbers"].get("runs")
-            if record["set"] is None or not runs:
-                continue
-            ours, theirs = (np.array([run[method]["nll"] for run in runs]) for method in ("xgpc", "lightgbm"))
-            error = float(np.std(ours - theirs, ddof=1) / np.sqrt(len(runs))) if len(runs) > 1 else None
-            found.append((name, float(np.mean(ours)), float(np.mean(theirs)), error))
-    return sorted(found, key=lambda one: one[1] / one[2])
+    """The records of the study by name, those with the best ratio to LightGBM's NLL first."""
+    found = records.read("boosted")
+    return dict(sorted(found.items(), key=lambda item: ratio(item[1]["numbers"], "lightgbm")))
 
 
-def is_unsure(ours, theirs, error):
-    """Whether chance could turn the order; of a single split nobody knows."""
-    return error is None or abs(ours - theirs) < CHANCE * error
+def ratio(numbers, name):
+    """xgpc's NLL divided by another's."""
+    return numbers["xgpc"]["nll"] / numbers[name]["nll"]
 
 
-def two_class_sets():
-    """The records of sets of two classes."""
-    return [record["numbers"] for record in records.read("neighbours").values() if record["set"]]
+def span(values, unit):
+    """The median, with the least and the largest; nothing where there are none."""
+    return f"{np.median(values):.2g} {unit} ({min(values):.2g} to {max(values):.2g})" if values else ""
 
 
-def seconds(method):
-    """The least, median and largest time of a fit, of sets of so many rows or more; medians over their splits."""
-    large = [numbers["runs"] for numbers in two_class_sets() if numbers["rows"] >= MANY_TO_FIT]
-    times = [np.median([run[method]["seconds"] for run in runs]) for runs in large]
-    return f"{min(times):.1f} to {max(times):.0f} s (median {np.median(times):.1f} s)"
-
-
-def microseconds(method, with_neighbours=None):
-    """The least and the largest time of a prediction, microseconds a row, in calls of so many rows or more."""
-    runs = [run for numbers in two_class_sets() for run in numbers["runs"] if sum(run["xgpc"]["bins"][0]) >= MANY]
-    chosen = [run for run in runs if with_neighbours in (None, run["xgpc"]["neighbours"] > 0)]
-    times = [1e6 * run[method]["prediction_seconds"] / sum(run["xgpc"]["bins"][0]) for run in chosen]
-    return f"{min(times):.1f} to {max(times):.0f} µs"
+def table(found):
+    """Wins, losses, ties, and times, of each method."""
+    lines = [
+        "| | xgpc wins | loses | ties | a fit, median (range) | a predicted row |",
+        "|---|---|---|---|---|---|",
+    ]
+    sets = [record["numbers"] for record in found.values()]
+    for name in boosted.METHODS:
+        counts = [""] * 3 if name == "xgpc" else [str(len(part)) for part in boosted.counts(found, name)]
+        fits = [numbers[name]["seconds"] for numbers in sets if numbers["rows"] >= MANY_TO_FIT]
+        asked = [1e6 * numbers[name]["prediction_seconds"] / numbers["test_rows"]
+                 for numbers in sets if numbers["test_rows"] >= MANY]  # fmt: skip
+        lines.append(f"| {' | '.join([boosted.TITLES[name], *counts, span(fits, 's'), span(asked, 'µs')])} |")
+    return "\n".join(lines)
 
 
 def next_to_gaussian_processes():
@@ -73,64 +64,86 @@ def next_to_gaussian_processes():
     if not ratios:
         return ""
     return (
-        f" Next to the SVGP of GPyTorch and GPflow, all with 100 inducing points, it comes within "
+        f"Next to the SVGP of GPyTorch and GPflow, all with 100 inducing points, it comes within "
         f"{learning.MARGINS[0]} nats of the best test likelihood of the better one on {len(ratios)} of "
         f"{len(seconds_of)} sets, {min(ratios):.1f} to {max(ratios):.0f} times as fast "
-        f"(median {np.median(ratios):.0f}), and not on the others."
+        f"(median {np.median(ratios):.0f}), and not on the others. "
     )
+
+
+def measured():
+    """When, and at which commits, the numbers were measured; and whether other processes were in the way."""
+    found = [record for study in STUDIES for record in records.read(study).values()]
+    dates = sorted({record["date"][:10] for record in found})
+    commits = sorted({record["commit"][:7] for record in found if record["commit"]})
+    busy = any(not (record["others"] or 0.0) <= records.BUSY_CORES for record in found)
+    when = dates[0] if len(dates) == 1 else f"from {dates[0]} to {dates[-1]}"
+    text = f"Measured {when}, at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}"
+    return text + (", while other processes took a part of the machine." if busy else ".")
 
 
 def summary(found):
-    """The README's sentences."""
+    """The README's table and sentences."""
     if not found:
         return "Not measured."
-    higher = [name for name, ours, theirs, _ in found if ours > theirs]
-    unsure = [name for name, *numbers in found if is_unsure(*numbers)]
+    lost = {name: boosted.counts(found, name)[1] for name in boosted.TREES}
+    losses = "; ".join(f"to {boosted.TITLES[name]} on {', '.join(sets)}" for name, sets in lost.items() if sets)
+    missing = [name for name in boosted.SETS if name not in found]
     text = (
-        f"With all defaults, the mean negative log likelihood of xgpc's probabilities of test rows is lower than that "
-        f"of LightGBM, which stops early, in **{len(found) - len(higher)} of {len(found)}** comparisons, and higher on "
-        f"{', '.join(reversed(higher))}. {len(unsure)} of the dots are grey: measured on a single split, or a "
-        f"difference of less than two standard errors. Fits of two classes and {MANY_TO_FIT} rows or more take "
-        f"{seconds('xgpc')} on two cores, and LightGBM {seconds('lightgbm')}. A prediction takes "
-        f"{microseconds('xgpc', False)} a row without neighbours, {microseconds('xgpc', True)} with them, and "
-        f"{microseconds('lightgbm')} by LightGBM, in calls of {MANY} rows or more."
-    )
-    return textwrap.fill(text + next_to_gaussian_processes(), 120, break_long_words=False, break_on_hyphens=False)
+        f"{len(found)} data sets at all defaults (german, another coding of german-numer, left out), trees stopped "
+        "early, everything in two threads (`n_jobs=2`) on two cores; one split. A win is a negative log likelihood of "
+        "the test rows that is lower by more than two standard errors of the paired difference, a loss one that is as "
+        f"much higher. Losses: {losses or 'none'}. Fits are those of {MANY_TO_FIT} rows or more. "
+        + (f"Not measured: {', '.join(missing)}. " if missing else "") + next_to_gaussian_processes() + measured()
+    )  # fmt: skip
+    return f"{table(found)}\n\n{textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)}"
+
+
+def ticks(low, high):
+    """Numbers on a logarithmic axis, as many as their labels have room for."""
+    for steps in TICKS:
+        every = np.array([step * 10.0**power for power in range(-4, 4) for step in steps])
+        inside = every[(every >= low) & (every <= high)]
+        if np.min(np.diff(np.log10(every))) >= LABEL_WIDTH * np.log10(high / low):
+            break
+    return inside
 
 
 def digest(found):
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
+    numbers = {name: record["numbers"] for name, record in found.items()}
+    return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def draw(found, path):
-    """Ratios of the NLLs, a line for each set."""
+    """Ratios of the NLLs, a line for each set and a mark for each method, with two standard errors; the figure."""
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    figure = Figure(figsize=(7.6, 5.6), layout="constrained")
+    figure = Figure(figsize=(7.6, 1.6 + 0.17 * len(found)), layout="constrained")
     axes = figure.subplots()
     axes.axvline(1.0, color="0.35", linewidth=1.0)
-    for place, (_, ours, theirs, error) in enumerate(found):
-        colour = UNSURE if is_unsure(ours, theirs, error) else LOWER if ours < theirs else HIGHER
-        axes.plot([1.0, ours / theirs], [place, place], color=colour, linewidth=1.0, alpha=0.5)
-        spread = None if error is None else error / theirs
-        axes.errorbar(
-            ours / theirs, place, xerr=spread, fmt="o", color=colour, markersize=4.5, capsize=2.0, linewidth=1.2
-        )
-    lower = sum(ours <= theirs for _, ours, theirs, _ in found)
+    for place, record in enumerate(found.values()):
+        for shift, name in zip((-0.18, 0.18), boosted.TREES, strict=True):
+            numbers = record["numbers"]
+            spread = boosted.CHANCE * numbers[name]["error_of_gap"] / numbers[name]["nll"]
+            axes.errorbar(
+                ratio(numbers, name), place + shift, xerr=min(spread, 0.9 * ratio(numbers, name)), fmt=MARKERS[name],
+                color=COLOURS[boosted.verdict(numbers, name)], markersize=4.0, linewidth=1.0,
+            )  # fmt: skip
     axes.set(
         xscale="log", ylim=(len(found) - 0.4, -0.6), yticks=range(len(found)),
-        xlabel="xgpc's negative log likelihood on test rows, divided by LightGBM's",
-        title=f"Better probabilities than LightGBM in {lower} of {len(found)} comparisons, all defaults",
+        xlabel="xgpc's negative log likelihood on test rows, divided by the trees', with two standard errors",
+        title="Lower is better: wins blue, losses orange, ties grey",
     )  # fmt: skip
-    axes.set_yticklabels([name for name, *_ in found], fontsize=7.5)
-    ticks = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4]
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.set_yticklabels(list(found), fontsize=7.5)
+    axes.xaxis.set_major_locator(FixedLocator(ticks(*axes.get_xlim())))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter("{x:g}")
     axes.grid(axis="x", color="0.9", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.text(0.02, 0.02, "xgpc is better", color=LOWER, transform=axes.transAxes)
-    axes.text(0.98, 0.98, "LightGBM is better", color=HIGHER, transform=axes.transAxes, ha="right", va="top")
+    handles = [Line2D([], [], marker=MARKERS[name], color="0.3", linestyle="") for name in boosted.TREES]
+    axes.legend(handles, [f"next to {boosted.TITLES[name]}" for name in boosted.TREES], loc="upper right", fontsize=8)
     figure.savefig(path, dpi=110, metadata={KEY: digest(found), "Software": None})
+    return figure

@@ -33,7 +33,7 @@ SOURCES = {".py", ".pyx", ".pxd", ".c", ".h", ".build"}
 MODULES = {
     "numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn", "threadpoolctl": "threadpoolctl",
     "polyagamma": "polyagamma", "torch": "torch", "gpytorch": "gpytorch", "tensorflow": "tensorflow",
-    "gpflow": "gpflow", "lightgbm": "lightgbm", "gpboost": "gpboost",
+    "gpflow": "gpflow", "lightgbm": "lightgbm", "catboost": "catboost", "gpboost": "gpboost",
 }  # fmt: skip
 
 

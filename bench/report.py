@@ -16,7 +16,7 @@ import records
 import studies
 
 # Studies that stand first.
-FIRST = ("learning", "splits", "neighbours", "several_classes")
+FIRST = ("boosted", "learning", "splits", "neighbours", "several_classes")
 DOCS, README, PICTURE = records.ROOT / "docs" / "benchmarks.md", records.ROOT / "README.md", picture.PICTURE
 INTRODUCTION = """# Benchmarks
 
@@ -134,15 +134,6 @@ def with_summary(readme, text):
     return readme
 
 
-def summary(stored):
-    """The README's sentences on the studies that its picture shows, and whether they are older than the code."""
-    text = picture.summary(picture.comparison())
-    if any(objections(name, stored[name]) for name in (*picture.STUDIES, "learning", "defaults") if name in stored):
-        text += "\n\nSome of these numbers are older than the code, as the tables say."
-    folded = studies.study("defaults").digest(stored.get("defaults", {}))
-    return "\n\n".join(filter(None, [text, folded]))
-
-
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--allow-stale", action="store_true", help="write stale and busy records, too, marked as such")
@@ -151,8 +142,8 @@ def main(arguments):
     lines = refused(stored)
     if lines and not options.allow_stale:
         raise SystemExit("\n".join(["Not written. Renew these records, or mark them with --allow-stale:", *lines]))
-    readme = with_summary(README.read_text(encoding="utf-8"), summary(stored))
-    if found := picture.comparison():
+    readme = with_summary(README.read_text(encoding="utf-8"), picture.summary(found := picture.comparison()))
+    if found:
         picture.draw(found, PICTURE)
     DOCS.write_text(document(stored), encoding="utf-8")
     README.write_text(readme, encoding="utf-8")

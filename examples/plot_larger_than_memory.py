@@ -37,7 +37,7 @@ for start in range(0, len(X), 20_000):
 
 rows = xgpc.rows.from_npy(folder / "X.npy", folder / "y.npy")
 model = GPClassifier(n_inducing=64, n_neighbors=0, subset_sizes=(4000,), random_state=0).fit_batches(rows)
-print([str(text) for text in model.history_["decision"] if text])
+print(model.decisions_)
 
 # %%
 # Predictions, too, come batch by batch. The picture compares them with the truth on a grid.

@@ -42,7 +42,7 @@ for ax, (name, model) in zip(columns, models.items(), strict=True):
 figure.colorbar(drawn, ax=columns, label="Probability of class 1", shrink=0.8)
 plt.show()
 
-print([text for text in models["the default"].history_["decision"] if text])
+print(models["the default"].decisions_)
 
 # %%
 # Nobody can be better than 0.20 here, as one label in twenty is wrong.

@@ -31,8 +31,7 @@ for budget, marker in ((0.5, "s"), (1.0, "^"), (None, "o")):
     seconds, bound = history["seconds"][learning], history["elbo"][learning]
     name = "no budget" if budget is None else f"max_time={budget}"
     ax.plot(seconds, bound / len(X), label=name, marker=marker, markersize=4, linewidth=1)
-    said = [str(text) for text in history.get("decision", ()) if text]
-    print(f"{name}: bound {model.elbo_:.0f} nats, converged {model.converged_}, {said}")
+    print(f"{name}: bound {model.elbo_:.0f} nats, converged {model.converged_}, {model.decisions_}")
 ax.set(xlabel="Seconds since the start", ylabel="Bound, nats a row", title="Evaluations of the optimizer")
 ax.legend()
 plt.show()

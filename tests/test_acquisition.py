@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm, qmc
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.svm import LinearSVC
 from support.fits import quietly
 from support.latents import repeatable
 
@@ -343,3 +345,17 @@ def test_improvements_of_other_shapes_or_of_no_numbers_are_refused():
             constrained_expected_improvement(model, rows, 1, mean, std, 0.0)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         constrained_expected_improvement(model, rows, 1, [0.0], [1.0], 0.0)
+
+
+def test_models_without_what_a_score_needs_are_refused_with_a_reason():
+    X, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
+    other, linear = LinearSVC().fit(X, y), BayesianLinearClassifier().fit(X, y)
+    with pytest.raises(ValueError, match="classifier with predict_log_proba; LinearSVC has no predict_log_proba"):
+        predictive_entropy(other, X)
+    with pytest.raises(ValueError, match="classifier with predict_proba; Ridge has no classes_ and no predict_proba"):
+        probability_of_feasibility(Ridge().fit(X, y), X, 1)
+    with pytest.raises(ValueError, match="has joint covariances; got BayesianLinearClassifier"):
+        select(linear, X, 2)
+    for call in (predictive_entropy, latent_variance, lambda model, X: select(model, X, 2)):
+        with pytest.raises(NotFittedError):
+            call(GPClassifier(), X)

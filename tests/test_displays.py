@@ -9,8 +9,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from scipy.stats import binomtest
 from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
+from support.fits import quietly
 
 from xgpc import GPClassifier
 from xgpc.pictures.base import COLOURS
@@ -197,6 +201,46 @@ def test_importances_are_bars_by_name_the_largest_on_top(iris, model):
     assert named.names == list("abcd")
     with pytest.raises(ValueError, match="names must be as many as importances, 4; got 2"):
         ImportanceDisplay.from_estimator(model, names=["a", "b"])
+
+
+def test_importances_that_are_left_out_are_counted(iris, model):
+    every = drawn(ImportanceDisplay.from_estimator(model))
+    assert every.ax_.get_title() == ""
+    display = drawn(ImportanceDisplay.from_estimator(model, n_features=3))
+    assert display.ax_.get_title() == "The 3 most relevant of 4 features"
+
+
+def test_displays_of_a_pipeline_are_those_of_its_last_step(iris):
+    X, y = iris
+    model = GPClassifier(n_inducing=10, max_iter=5, tol=1e-2, random_state=0)
+    pipeline = quietly(make_pipeline(PCA(3), model), X, y)
+    assert drawn(LearningDisplay.from_estimator(pipeline)).history is pipeline[-1].history_
+    importance = drawn(ImportanceDisplay.from_estimator(pipeline))
+    assert importance.names == ["pca0", "pca1", "pca2"]
+    np.testing.assert_array_equal(importance.importances, pipeline[-1].feature_importances_)
+    # Inducing points are not in the plane of two of the columns that the pipeline is given.
+    boundary = drawn(DecisionBoundaryDisplay.from_estimator(pipeline, X, y))
+    assert boundary.inducing_points is None
+    drawn(ReliabilityDisplay.from_estimator(pipeline, X, y))
+    drawn(CoverageDisplay.from_estimator(pipeline, X, y))
+
+
+@pytest.mark.parametrize("other", [Ridge(), LinearSVC()])
+def test_models_that_cannot_be_drawn_are_refused_with_a_reason(iris, other):
+    X, y = iris[0].to_numpy(), iris[1]
+    other.fit(X, y == "setosa")
+    for display in (DecisionBoundaryDisplay, ReliabilityDisplay, CoverageDisplay):
+        with pytest.raises(ValueError, match=rf"fitted classifier with predict_proba; {type(other).__name__} has no"):
+            display.from_estimator(other, X, y == "setosa")
+        with pytest.raises(NotFittedError):
+            display.from_estimator(make_pipeline(GPClassifier()), X, y)
+    with pytest.raises(ValueError, match="give history_ of a fitted GPClassifier"):
+        LearningDisplay.from_estimator(other)
+    with pytest.raises(ValueError, match=f"{type(other).__name__} has no feature_importances_ to draw"):
+        ImportanceDisplay.from_estimator(other)
+    for display in (LearningDisplay, ImportanceDisplay):
+        with pytest.raises(NotFittedError):
+            display.from_estimator(GPClassifier())
 
 
 def test_displays_without_matplotlib_say_how_to_get_it(monkeypatch, iris, model):

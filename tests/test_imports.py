@@ -37,7 +37,7 @@ LAYERS = (
     ("classifier", "linear"),
     ("steps",),
     ("checkpoint", "fitted", "partitions"),
-    ("io",),
+    ("io", "summary"),
     ("reading", "tabular"),
     ("estimator", "validation"),
     ("parameters",),

@@ -125,5 +125,5 @@ def test_errors_of_rows_come_from_other_processes_as_they_were():
 def test_a_first_batch_says_what_is_for_later_ones(options):
     plain, told = model().partial_fit(X, CODES), model().partial_fit(X, CODES, **options)
     assert np.array_equal(plain.predict_proba(X), told.predict_proba(X))
-    assert any(text.startswith("the first batch: nothing to forget") for text in told.history_["decision"])
+    assert any(text.startswith("In the first batch there is nothing to forget") for text in told.history_["decision"])
     assert "decision" not in plain.history_

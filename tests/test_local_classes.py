@@ -111,10 +111,14 @@ def test_where_neighbours_are_left_each_class_may_have_its_kernel():
     scores = X @ np.array([[1.0, -0.5, -0.5], [0.0, 0.9, -0.9]])
     y = np.argmax(scores + np.random.default_rng(1).gumbel(size=scores.shape), axis=1)
     model = quietly(GPClassifier(n_inducing=10, max_iter=10, random_state=0), X, y)
-    decisions = [text for text in model.history_["decision"] if text]
     assert model.n_neighbors_ == 0
-    assert [text.split(" change")[0] for text in decisions] == ["24 neighbours", "a kernel for each class"]
-    assert decisions[0].endswith("10 inducing points alone: left")
+    begins = [text.split(", the mean")[0] for text in model.decisions_]
+    of_neighbours, of_kernels = (
+        "With 24 neighbours of each row besides 10 inducing points",
+        "With a kernel for each class",
+    )
+    assert begins == [of_neighbours, f"{of_kernels} in place of one for all"]
+    assert "not taken" in model.decisions_[0]
 
 
 def test_more_rows_times_classes_than_memory_is_meant_for_take_none(monkeypatch):
@@ -122,7 +126,7 @@ def test_more_rows_times_classes_than_memory_is_meant_for_take_none(monkeypatch)
     X, y = fields(2001, 0)
     model = quietly(GPClassifier(n_inducing=10, max_iter=3, random_state=0), X, y)
     assert model.n_neighbors_ == 0
-    assert "6003 rows times classes are more than 6000" in model.history_["decision"][0]
+    assert "rows times classes are 6003, of which 6000 are the most" in model.decisions_[0]
 
 
 @pytest.mark.parametrize(("n_latents", "rows"), [(None, 8000), (3, 8000), (5, 8000), (10, 4000), (26, 2000)])

@@ -96,7 +96,8 @@ def test_random_labels_are_said_to_tell_nothing(optimizer):
         return
     (message,) = said
     assert message.startswith(
-        "135 query rows are not clearly better known with 10 neighbours than by the frequencies of the classes"
+        "The kernel is the one learned without neighbours: wherever learning began, 135 held-out rows were not clearly "
+        "better predicted with 10 neighbours"
     )
     assert "run to their bounds" not in message
     # What was learned without neighbours stays, and is no second round's.
@@ -134,7 +135,7 @@ def test_few_rows_keep_what_is_learned_without_neighbours():
         model = fit(X, y, n_inducing="auto", n_neighbors=5)
         share = np.bincount(y) / 14
         found.append((losses(model, T, t).mean(), -np.log(share[t]).mean()))
-        assert "query rows are 6, fewer than the 20" in [value for value in model.history_["decision"] if value][-1]
+        assert "takes 20 held-out rows or more, and there are 6." in model.decisions_[-1]
     loss, by_share = np.mean(found, axis=0)
     assert loss < by_share
     # Of nine rows none are kept apart, and both kernels are of the same rows.

@@ -125,6 +125,14 @@ def test_links_of_any_latent_values(likelihood, bound):
     assert np.all(np.isfinite(found))
 
 
+def test_logistic_softmax_where_the_other_classes_underflow():
+    """Far from the rows a kernel that grows has latent values whose logistic functions are below any double."""
+    record, rng = record_of("logistic-softmax", "polya-gamma"), np.random.default_rng(0)
+    mean, variance = 1e3 * rng.normal(size=(20, 3)), rng.uniform(1e5, 1e6, (20, 3))
+    expected = np.exp(record.log_probabilities(mean, variance, None))
+    np.testing.assert_allclose(link(record, mean, variance, None), expected, rtol=0.0, atol=ATOL)
+
+
 @pytest.mark.parametrize("labels", [TWO, TWO.astype(bool), TWO * 2.0, np.array(["no", "yes"])[TWO],
                                     np.array(["no", "yes"], dtype=object)[TWO], TWO.astype(np.uint8)])  # fmt: skip
 def test_labels_of_any_type(labels):

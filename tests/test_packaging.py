@@ -2,10 +2,12 @@
 
 import ast
 import inspect
+import io
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 from importlib import import_module
 from importlib.util import find_spec
@@ -145,6 +147,22 @@ WRONG = {
     "to_onnx(GPClassifier(), dtype=float)": "to_onnx",
     "GPClassifier().fit(None)": "y",
 }
+
+
+def source_distribution():
+    """Names of the files of a source distribution: what git archives, or the files of one."""
+    if not (ROOT / ".git").exists():
+        return [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*")]
+    command = ["git", "archive", "--format=tar", "--worktree-attributes", "HEAD"]
+    archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+    return tarfile.open(fileobj=io.BytesIO(archive)).getnames()
+
+
+def test_a_source_distribution_has_all_but_the_records_of_the_benchmarks():
+    names = source_distribution()
+    assert not [name for name in names if name.startswith("bench/results")]
+    needed = ("xgpc/__init__.py", "src/xgpc/meson.build", "tests/test_packaging.py", "tests/models", "bench/report.py")
+    assert all(any(name.startswith(path) for name in names) for path in needed)
 
 
 def mypy(tmp_path, text):

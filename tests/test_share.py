@@ -15,7 +15,7 @@ from xgpc.learning.paired import LEAST_GAIN, is_better
 from xgpc.learning.queries import Queries
 
 FEW = {"n_inducing": 30, "n_neighbors": 0, "max_iter": 40, "tol": 1e-3, "random_state": 0}
-CHANGES = "a kernel for each class changes the mean log probability of "
+CHANGES = "With a kernel for each class in place of one for all, the mean log probability of "
 
 
 def own_features(n=1200):
@@ -59,8 +59,8 @@ def separate():
 def test_classes_that_depend_on_features_of_their_own_get_kernels_of_their_own(separate):
     X, y = own_features()
     assert separate.share_ == "none"
-    assert decision_of(separate).endswith("against one for all: taken")
-    assert f" of {len(X) // 2} rows kept apart by 0." in decision_of(separate)
+    assert decision_of(separate).endswith(" nats: taken.")
+    assert f" of {len(X) // 2} held-out rows changes by +0." in decision_of(separate)
     assert len(separate.kernel_) == 3
     assert separate.inducing_points_.shape == (3, 30, 3)
     # Each class's own feature has the shortest length scale.
@@ -103,7 +103,7 @@ def test_classes_alike_share_a_kernel_as_if_nothing_had_been_decided(params):
     """The decision takes no random numbers from the fit, and leaves no trace but its reason."""
     X, y = same_features()
     model = quietly(classifier(**params), X, y)
-    assert decision_of(model).endswith("against one for all: left")
+    assert ": not taken, as it must rise by more than " in decision_of(model)
     assert model.share_ == "kernel"
     one = quietly(classifier(share="kernel", **params), X, y)
     assert_same_fit(model, one, X)
@@ -236,7 +236,7 @@ def test_weights_count_in_the_comparison():
     assert not is_better(np.full(4, 0.9 * LEAST_GAIN), np.ones(4))[0]
     better, words = is_better(np.array([0.0, 2.0]), np.ones(2))
     assert not better
-    assert words == "the mean log probability of 2 rows kept apart by 1 with a standard error of 1"
+    assert words.startswith("the mean log probability of 2 held-out rows changes by +1 +- 1 nats: not taken")
 
 
 def test_weighted_fits_decide_too():

@@ -95,7 +95,7 @@ def test_neighbours_are_left_by_themselves():
     X, y = rows(2000, 3, 0.5)
     model = fitted(X, y, max_iter=1)
     assert model.n_neighbors_ == 0
-    assert "none are taken" in model.history_["decision"][0]
+    assert model.decisions_[0].startswith("No neighbours: ")
 
 
 def test_what_is_no_sparse_matrix_of_numbers_is_refused():

@@ -153,7 +153,7 @@ def test_a_fit_tells_how_it_goes_without_carriage_returns(capsys):
     places = [lines.index(f"xgpc: {text}") for text in model.history_["decision"] if text]
     assert places
     assert all(earlier < later for earlier, later in itertools.pairwise(places))
-    assert [line.split(":")[1] for line in lines[-2:]] == [" hyperparameters", " posterior"]
+    assert [line.split()[2] for line in lines[-2:]] == ["kernel", "posterior"]
 
 
 def test_a_fit_on_a_terminal_leaves_its_messages(monkeypatch):
@@ -185,4 +185,4 @@ def test_a_linear_fit_tells_its_end(capsys):
     BayesianLinearClassifier(verbose=1).fit(*moons())
     first, last = capsys.readouterr().err.splitlines()
     assert first.startswith("xgpc: checking")
-    assert last.startswith("xgpc: bound -")
+    assert last.startswith("xgpc: The bound is -")

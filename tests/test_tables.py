@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 from support.gradients import Problem, derivative
 
-from xgpc import GPClassifier
+from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.rows.encoding import Encoding
 from xgpc.rows.tables import columns_of
@@ -271,6 +271,20 @@ def test_columns_that_cannot_be_used_are_named():
         small().fit(pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}), y)
 
 
+@pytest.mark.parametrize("estimator", [GPClassifier, BayesianLinearClassifier])
+def test_columns_of_one_name_are_refused(estimator):
+    X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    arrow = pyarrow.table([pyarrow.array(column) for column in X.T], names=["size", "width", "size"])
+    frame = pd.DataFrame(X, columns=["size", "width", "size"])
+    known = estimator().fit(X, y)
+    for table in (arrow, arrow.to_batches()[0], frame):
+        for call in (lambda table=table: estimator().fit(table, y), lambda table=table: known.predict(table)):
+            with pytest.raises(
+                ValueError, match=r"several columns of the same name: \['size'\]; give each column a name"
+            ):
+                call()
+
+
 def test_too_many_levels_are_refused():
     y = np.arange(300) % 2
     table = pd.DataFrame({"name": [f"row {i}" for i in range(300)], "x": np.arange(300.0)})
@@ -364,7 +378,7 @@ def test_warm_starts_begin_anew_where_levels_are_others():
         model.fit(table, y)
         assert model.elbo_ >= bound - 1e-6 * abs(bound)
         model.fit(table.replace({"town": {"Ulm": "Rom"}}), y)
-    assert any("this one begins anew" in text for text in model.history_["decision"])
+    assert any("this fit begins anew" in text for text in model.decisions_)
     assert "Rom" in model.encoding_.columns[0].levels
 
 
@@ -447,4 +461,4 @@ def test_levels_take_no_neighbours_by_default():
     table, y = frame(n=2000)
     model = fitted(table, y, max_iter=1)
     assert model.n_neighbors_ == 0
-    assert "none are taken" in model.history_["decision"][0]
+    assert model.decisions_[0].startswith("No neighbours: ")

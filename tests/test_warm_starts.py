@@ -82,7 +82,7 @@ def test_new_rows_get_the_better_of_the_learned_and_the_previous_hyperparameters
     assert model.kernel_ == previous["kernel"]
     assert np.array_equal(model.inducing_points_, previous["inducing_points"])
     decisions = model.history_["decision"]
-    assert [text for text in decisions if text.endswith("the previous hyperparameters are kept")]
+    assert [text for text in decisions if text.endswith("the previous hyperparameters are kept.")]
     # Learning from all rows is better, and is taken.
     better = quietly(clone(model).set_params(subset_sizes=None), X, y)
     assert better.elbo_ > at_previous.elbo_ + 0.1

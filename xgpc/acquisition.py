@@ -32,6 +32,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import _sites
 from .likelihoods import LikelihoodBound, record_of
 from .likelihoods.logistic_softmax import normal_points
+from .metrics import check_classifier
 from .parameters import is_integer, is_name
 from .validation import site_labels
 
@@ -115,6 +116,7 @@ def predictive_entropy(model: Any, X: ArrayLike) -> np.ndarray:
     Of any fitted classifier with ``predict_log_proba``. It is high where classes overlap, however many labels are known
     there; ``mutual_information`` is not.
     """
+    check_classifier(model, "predict_log_proba")
     return entropy(np.asarray(model.predict_log_proba(X)))
 
 
@@ -308,8 +310,8 @@ def probability_of_feasibility(model: Any, X: ArrayLike, feasible: Any) -> np.nd
     ValueError
         For a label that the model does not know.
     """
-    check_is_fitted(model)
-    classes = model.classes_.tolist()
+    check_classifier(model)
+    classes = np.asarray(model.classes_).tolist()
     if feasible not in classes:
         raise ValueError(f"feasible must be one of the labels {classes}; got {feasible!r}.")
     return model.predict_proba(X)[:, classes.index(feasible)]

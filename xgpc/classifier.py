@@ -58,8 +58,8 @@ class GPClassifier(FittedInSteps):
         Number m of inducing points, at most the number of distinct rows. "auto" doubles them from 32 to 2048 at most,
         while the bound gains 0.05 nats or more by each added point: judged on a subset of the rows (40 for each point,
         or 10 beyond 256 points; 4000 at least) before anything is learned with the new points. Beyond 256 points,
-        kernel parameters alone are learned. Of several classes, rows times classes times points are 5e7 at most.
-        ``history_["decision"]`` tells each step.
+        kernel parameters alone are learned. Of several classes, rows times classes times points are 2.5e7 at most.
+        ``decisions_`` tells each step.
     n_neighbors : int or "auto", default="auto"
         With k > 0 a prediction also takes what the k nearest training rows, by the learned length scales, know of the
         residual that inducing points leave: for classes that change over short distances ([7]_; bound "exact" of
@@ -68,11 +68,11 @@ class GPClassifier(FittedInSteps):
         predicted from the others, if these are 20 or more and better known than by class frequencies; the default
         kernel's RBF gives way to a Matern kernel. The training rows become part of the model and its file. Time: a fit
         makes tens of sweeps of O(n k^3), a prediction takes O(k^3) a row; k is n - 1 at most, usually some tens. 0:
-        none. "auto", for 2000 rows or more: 24, if they raise the mean log probability of rows kept apart by more than
+        none. "auto", for 2000 rows or more: 24, if they raise the mean log probability of held-out rows by more than
         its standard error, and by more than .002 nats; of several classes if rows times classes are a million at most.
         With two classes and ``n_inducing="auto"``, points are added where they gain little, 256 at most.
     query_split : splitter of scikit-learn or None, default=None
-        How rows kept apart, and query rows with neighbours, are chosen: as the model will be used. None: at random, or
+        How held-out rows, and query rows with neighbours, are chosen: as the model will be used. None: at random, or
         by ``groups``; ``TimeSeriesSplit()`` for rows in order of time. Its ``split`` gets zeros (n, 1) as X, class
         numbers (positions in ``classes_``) as y, and ``groups``; once for all rows, of which the last split keeps some
         apart, and once for the others, so that splits of given rows (PredefinedSplit) are an error. One that shuffles
@@ -94,10 +94,11 @@ class GPClassifier(FittedInSteps):
         the log prior, is kept.
     length_scale_prior : "auto", float or None, default="auto"
         Of kernels with a length scale for each feature: standard deviation of the logarithms of these, in units of the
-        features' spreads, about their mean. It is that of a normal prior, whose logarithm every optimizer adds to the
-        bound, as length scales that are free overfit few rows. Scales that are alike cost nothing, however long;
-        smaller numbers hold them closer together. "auto": 1 with ``kernel=None``, and no prior with a kernel that is
-        given, for which a number holds, too. None: no prior.
+        features' spreads (standard deviations; of a feature of two values half their difference), about their mean. It
+        is that of a normal prior, whose logarithm every optimizer adds to the bound, as length scales that are free
+        overfit few rows. Scales that are alike cost nothing, however long; smaller numbers hold them closer together.
+        "auto": 1 with ``kernel=None``, and no prior with a kernel that is given, for which a number holds, too. None:
+        no prior.
     subset_sizes : "auto", None or increasing integers, default="auto"
         Rows that kernel parameters and inducing points are learned from, stage by stage, in random subsets with the
         classes in proportion. "auto": from 4000, or 40 for each inducing point, fourfold to all rows, 131 072 at most;
@@ -111,7 +112,8 @@ class GPClassifier(FittedInSteps):
         theirs.
     label_noise : "learn" or float, default="learn"
         Of the bounds "additive-noise" but softmax's: probability delta that a label is another than the likelihood
-        says, 0 < delta < 1/2. "learn": the one that gives the highest bound.
+        says, 0 < delta < 1/2 if it is given. "learn": the one that gives the highest bound, below that of guessing,
+        1 - 1/C with C classes.
     mean : float, sequence of C floats or "base-rate", default=0.0
         What the latent function is before any row is seen, and far away from all rows; of several classes, in the order
         of ``classes_``, a number for each. "base-rate": the value, in ``mean_``, at which the weighted frequencies of
@@ -157,11 +159,11 @@ class GPClassifier(FittedInSteps):
         of all rows with the log prior: without neighbours a refit on the same data does not lower their sum, but for
         rounding. Between a full Gaussian process and inducing points, kernel and sites go over; the points are new.
         With other features, other classes, or another number of latent functions or kernels, a fit begins anew, as
-        ``decision`` then says.
+        ``decisions_`` then says.
     max_time : float or None, default=None
         Seconds after which a fit is to end, by a tenth or one pass over the data more at most: with the best that was
         learned by then, and the posterior of all rows, for which time is kept back. A ConvergenceWarning and
-        ``history_["decision"]`` say what there was no time for. Neighbours and more inducing points are left out where
+        ``decisions_`` say what there was no time for. Neighbours and more inducing points are left out where
         they could not end in time. Choosing hundreds of points by "kmeans", before learning, is not cut short.
     keep_on_interrupt : bool, default=False
         With True the first KeyboardInterrupt (SIGINT) ends the fit as if ``max_time`` were over, a second one is
@@ -182,7 +184,7 @@ class GPClassifier(FittedInSteps):
     random_state : int, RandomState or None, default=None
         Sampling of rows for start values, inducing points and mini-batches.
     verbose : int, default=0
-        1 tells how a fit goes, and each ``decision``: in records of the logger "xgpc" where these are shown at level
+        1 tells how a fit goes, and each decision: in records of the logger "xgpc" where these are shown at level
         INFO, or else on standard error, on a terminal in a line that is replaced in its place.
 
     Attributes
@@ -190,7 +192,8 @@ class GPClassifier(FittedInSteps):
     classes_ : (C,) array
     n_features_in_ : int
     feature_names_in_ : array of str, if X had names
-    feature_spread_ : (d,) array, standard deviations of the training rows' features, of a table as they are encoded
+    feature_spread_ : (d,) array
+        Standard deviations of the training rows' features, of a table as they are encoded.
     feature_importances_ : (d,) array, relevance of the features by kernels with a length scale for each
     share_ : "kernel" or "none", what the latent functions share; "kernel" of a single one
     kernel_ : Kernel, with the learned parameters; a list of one for each class where ``share_`` is "none"
@@ -206,22 +209,26 @@ class GPClassifier(FittedInSteps):
     local_posterior_ : LocalPosterior or None
     n_neighbors_ : int, neighbours that predictions take; 0 without
     query_score_ : (float, float) or None
-        Mean log probability, in nats, of rows kept apart, predicted with the neighbours of all the others before they
+        Mean log probability, in nats, of held-out rows, predicted with the neighbours of all the others before they
         are given back, and its standard error, of independent rows (of one row: NaN): of a tenth of the rows, or of
         those that the last split of ``query_split`` asks, and of 4000 at most. Of fewer than ten rows, or of two
-        groups, none are kept apart: then of the queries of a round, before it.
+        groups, none are held out: then of the queries of a round, before it.
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, all constants included, without the length
         scales' log prior (``history_["log_prior"]``), which is climbed with it; with neighbours that of the sparse
         posterior at the learned kernel, which knows nothing of them; of the last batch by ``partial_fit``. Also
         ``log_marginal_likelihood_value_``, as scikit-learn has it.
     history_ : dict of arrays
-        A row for each evaluation of the optimizer (``theta`` as scikit-learn has it), each ``decision``, in words, each
+        A row for each evaluation of the optimizer (``theta`` as scikit-learn has it), each ``decision``, each
         iteration of the posterior and each round with neighbours. All rows have ``seconds`` since the start and most
         ``elbo``, the bound on the ``n_rows`` rows in use, with ``n_inducing`` points: compare it at the same ``n_rows``
-        only. Columns that no row has are missing; NaN where a row has no value, an empty string in ``decision``: all
-        decisions are ``[text for text in model.history_.get("decision", ()) if text]``. All columns, and what the rows
-        of a round are: ``help("xgpc.inference.history")``.
+        only. Columns that no row has are missing; NaN where a row has no value, an empty string in ``decision``. All
+        columns, and what the rows of a round are: ``help("xgpc.inference.history")``.
+    decisions_ : list of str
+        What the fit decided and why, a sentence each, such as how many inducing points and neighbours it has.
+    warnings_ : list of str
+        What the fit's ConvergenceWarning said.
+    class_count_ : (C,) array, sums of the training rows' weights in each class; numbers of rows without weights
     n_iter_ : int, iterations of the optimizer in all stages, or of the posterior without one
     converged_ : bool
         Whether optimizer and posterior ended by ``tol``: not by ``max_iter``, ``max_time`` or an interrupt, nor where
@@ -348,7 +355,7 @@ class GPClassifier(FittedInSteps):
         sample_weight : (n,) array, default=None
             Not negative. A row of weight w counts as w rows.
         groups : (n,) array, default=None
-            Rows of a group are never predicted from each other where rows kept apart decide, or while a kernel with
+            Rows of a group are never predicted from each other where held-out rows decide, or while a kernel with
             neighbours is learned, unless ``query_split`` does so. None may be missing.
         classes : array, default=None
             All labels that there may be, if the rows lack some. A class without rows is as improbable as the others'
@@ -415,7 +422,7 @@ class GPClassifier(FittedInSteps):
         n_new_inducing : int, default=0
             At most so many rows of the batch become further inducing points, up to 2048 in all, drawn in proportion to
             their variance given the points so far: for streams that come to new places. The first call chooses its
-            points as ``fit`` does, and a ``decision`` says so. Earlier rows count as independent of the new points'
+            points as ``fit`` does, and ``decisions_`` says so. Earlier rows count as independent of the new points'
             values given the old ones'.
 
         Returns
@@ -450,7 +457,8 @@ class GPClassifier(FittedInSteps):
         else:
             later.n_neighbors = 0
             is_asked = forgetting_factor != 1.0 or n_new_inducing
-            note = "the first batch: nothing to forget, and inducing points are chosen as fit does" if is_asked else ""
+            said = "In the first batch there is nothing to forget, and inducing points are chosen as fit chooses them."
+            note = said if is_asked else ""
             later._fitted(X, y, sample_weight, classes=classes, note=note)
         later.optimizer, later.batch_size, later.n_neighbors = self.optimizer, self.batch_size, self.n_neighbors
         self.__dict__ = later.__dict__

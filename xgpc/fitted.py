@@ -29,6 +29,7 @@ from .rows.blas import single_threaded_blas
 from .rows.encoding import Encoding, of_table
 from .rows.executor import on_threads
 from .rows.source import dense, in_dense_parts
+from .summary import summary
 from .validation import checked_rows, class_numbers, site_labels
 
 # Bytes that a joint covariance may take while it is made: what a machine of 4 GB has.
@@ -53,6 +54,9 @@ class PosteriorClassifier(LatentClassifier):
     posterior_: KernelPosterior
     local_posterior_: LocalPosterior | None
     elbo_: float
+    class_count_: np.ndarray
+    warnings_: list[str]
+    history_: dict[str, np.ndarray]
     feature_spread_: np.ndarray
     label_noise_: float
     mean_: float | np.ndarray
@@ -86,6 +90,21 @@ class PosteriorClassifier(LatentClassifier):
             self.label_noise_ = label_noise
         elif hasattr(self, "label_noise_"):
             del self.label_noise_
+
+    @property
+    def decisions_(self) -> list[str]:
+        """What the fit decided and why, a sentence each, in order: those of ``history_["decision"]``."""
+        check_is_fitted(self)
+        return [str(text) for text in self.history_.get("decision", ()) if text]
+
+    def summary(self) -> str:
+        """Lines of text on what was learned: rows, kernel with named length scales, bound, warnings and decisions.
+
+        Length scales are in standard deviations ("sd") of their features, ``feature_spread_``. Next to the bound is the
+        mean log probability of the rows' labels by the frequencies of the classes alone, which a model should exceed.
+        """
+        check_is_fitted(self)
+        return summary(self)
 
     def _latent(self, X: Any, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
         # Looked at first, as check_is_fitted takes as long as the kernel of a row.

@@ -67,6 +67,10 @@ MEAN = "mean"
 PRECISION = "precision"
 # Of models of data frames whose columns have no names that are text.
 LABELS = "column_labels"
+# Of the training rows of each class, NaN where they are not known, and of the fit; models that were saved before have
+# neither.
+CLASS_COUNT, WARNINGS = "class_count", "warnings"
+OPTIONAL = {ENCODING, MEAN, PRECISION, LABELS, CLASS_COUNT, WARNINGS}
 # Characters of the header, and its numbers and names. It holds the kernels' parameters, three numbers for a length
 # scale with its bounds: enough for 150 000 of these. To parse as much takes a second and 60 MB at most.
 MAX_HEADER, MAX_VALUES = 2**24, 500_000
@@ -134,6 +138,8 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
         "neighbors": model.n_neighbors_,
         "variance_scale": None if model.local_posterior_ is None else model.local_posterior_.variance_scale,
         "query_score": model.query_score_,
+        CLASS_COUNT: model.class_count_,
+        WARNINGS: model.warnings_,
     }
     header |= precision_of(q)
     if model.encoding_ is not None:
@@ -236,7 +242,7 @@ def _header(archive: Archive) -> dict[str, Any]:
     _require(isinstance(header, dict), "header", header)
     if header.get("format") != FORMAT:
         raise ValueError(f"its format is {reprlib.repr(header.get('format'))}, this version reads {FORMAT}")
-    _require(sorted(set(header) - {ENCODING, MEAN, PRECISION, LABELS}) == sorted(FIELDS), "header", sorted(header))
+    _require(sorted(set(header) - OPTIONAL) == sorted(FIELDS), "header", sorted(header))
     for name in ("full", "object_labels", "converged", "feature_names"):
         _require(isinstance(header[name], bool), name, header[name])
     precision = header.get(PRECISION, "double")
@@ -254,6 +260,10 @@ def _header(archive: Archive) -> dict[str, Any]:
     _require(header["resolved"] in pairs, "likelihood and bound", header["resolved"])
     gap = header["bound_gap"]
     _require(_is_finite(gap) if record_of(*header["resolved"]).has_bound_gap else gap is None, "bound_gap", gap)
+    counts, warnings = header.setdefault(CLASS_COUNT, None), header.setdefault(WARNINGS, [])
+    are_counts = isinstance(counts, list) and all(is_number(one) and not one < 0.0 for one in counts) and any(counts)
+    _require(counts is None or are_counts, CLASS_COUNT, counts)
+    _require(isinstance(warnings, list) and all(isinstance(one, str) for one in warnings), WARNINGS, warnings)
     kernels, parameters, history = header["kernels"], header["parameters"], header["history"]
     if isinstance(parameters, dict):
         header["parameters"] = parameters = {**LATER, **parameters}
@@ -407,7 +417,11 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
     # Guessing has the largest.
     has_noise, largest = has_label_noise(likelihood, bound), 1.0 - 1.0 / len(classes)
     _require(is_number(delta) and 0.0 < delta < largest if has_noise else delta is None, "label_noise", delta)
+    counts = header[CLASS_COUNT]
+    _require(counts is None or len(counts) == len(classes), CLASS_COUNT, counts)
     model = cls(**_constructor_arguments(header, arrays))
+    model.class_count_ = np.full(len(classes), np.nan) if counts is None else np.array(counts, dtype=np.float64)
+    model.warnings_ = header[WARNINGS]
     encoding = _encoding(header)
     table = of_table(encoding)
     model.n_features_in_ = arrays["Z"].shape[-1] if table is None else len(table.columns)

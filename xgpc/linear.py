@@ -175,7 +175,8 @@ class BayesianLinearClassifier(LatentClassifier):
             found = stochastic_ascent(beginning, data.prior, site, options)
         point, n_iter, _ = found
         variance = point.q.prior.variance
-        history.tell(decision=f"bound {point.elbo:.2f} after {n_iter} iterations, prior variance {variance:.4g}")
+        said = f"The bound is {point.elbo:.2f} nats after {n_iter} iterations, at a prior variance of {variance:.4g}."
+        history.tell(decision=said)
         return found
 
     def _publish(self, data: Data, inferred: tuple[Point[SparsePosterior], int, bool]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.metrics import brier_score_loss, roc_auc_score
+from sklearn.utils.validation import check_is_fitted
 
 # Probabilities of several classes sum to one but for so much.
 SUM_TOLERANCE = 1e-6
@@ -156,3 +159,12 @@ def _area_under_curve(code: np.ndarray, log_p: np.ndarray) -> float:
         for c in (range(n_classes) if n_classes > 2 else [1])
     ]
     return float(np.mean(areas))
+
+
+def check_classifier(model: Any, method: str = "predict_proba") -> None:
+    """ValueError for what is no classifier with this method; NotFittedError before a fit."""
+    check_is_fitted(model)
+    missing = [name for name in ("classes_", method) if not hasattr(model, name)]
+    if missing:
+        lacks = f"{type(model).__name__} has no {' and no '.join(missing)}"
+        raise ValueError(f"model must be a fitted classifier with {method}; {lacks}.")

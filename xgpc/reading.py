@@ -88,9 +88,13 @@ class Survey:
             raise one_class_error(present)
         return None if class_weight is None else class_factors(class_weight, self.classes, self.counts)
 
+    def class_totals(self, factors: np.ndarray | None) -> np.ndarray:
+        """Sums (C,) of the rows' weights, with weights (C,) of the classes, or without."""
+        return self.weights if factors is None else factors * self.weights
+
     def total_weight(self, factors: np.ndarray | None) -> float:
-        """Of all rows, with weights (C,) of the classes, or without."""
-        return float(np.sum(self.weights if factors is None else factors * self.weights))
+        """Of all rows."""
+        return float(np.sum(self.class_totals(factors)))
 
     def preparation(
         self,

@@ -60,9 +60,14 @@ from .validation import (
     training_data,
 )
 
-ONE_CLASS = "rows of one class tell nothing of the kernel: it stays as it is, and no neighbours are taken"
+ONE_CLASS = "Rows of one class tell nothing of the kernel: it stays as it is, and no neighbours are taken."
 # Of the posterior of all rows where neighbours are taken, which predictions do not come from.
 BESIDE_NEIGHBORS = 40
+
+
+def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
+    """Sums (C,) of the weights (n,) of the rows of each class; without weights, (0,), each row has 1."""
+    return np.bincount(codes, weight if len(weight) else None, n_classes).astype(np.float64)
 
 
 class FittedInSteps(PosteriorClassifier):
@@ -157,7 +162,7 @@ class FittedInSteps(PosteriorClassifier):
         check_optimizer(self.optimizer, likelihood.name, bound)
         noise = checked_noise(self.label_noise, likelihood.name, bound)
         if class_totals is None:
-            class_totals = np.bincount(rows.y, rows.weight if len(rows.weight) else None, len(classes))
+            class_totals = _class_totals(rows.y, rows.weight, len(classes))
         mean = checked_mean(self.mean, likelihood.name, bound, len(classes))
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
         X, encoding = with_limits(self, run.history, rows, encoding)
@@ -168,6 +173,7 @@ class FittedInSteps(PosteriorClassifier):
         data = Data(
             source,
             classes,
+            class_totals,
             likelihood,
             bound,
             noise,
@@ -178,7 +184,6 @@ class FittedInSteps(PosteriorClassifier):
             stream=everything,
             encoding=encoding,
             prior_mean=PriorMean(mean, base_rates(class_totals) if mean is None else None),
-            class_totals=class_totals,
         )
         if self.checkpoint is None:
             return data
@@ -212,14 +217,13 @@ class FittedInSteps(PosteriorClassifier):
             weight = sample.weight if found.has_weights else None
             return self._validate(run, sample.X, found.classes[sample.y], weight, columns=found.columns)
         factors = found.class_factors(self.class_weight)
-        run.history.tell(decision=f"{found.n_rows} rows read, {len(sample.X)} of them to learn from")
+        run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from {len(sample.X)} of them.")
         set_columns(self, found.columns)
         if factors is not None:
             sample = sample._replace(weight=factors[sample.y] * sample.weight)
         elif not found.has_weights:
             sample = sample._replace(weight=NONE)
-        totals = found.weights if factors is None else factors * found.weights
-        all_rows = partial(stream, factors)
+        totals, all_rows = found.class_totals(factors), partial(stream, factors)
         return self._data(run, sample, found.classes, None, random_state, all_rows, class_totals=totals)
 
     def _deadline(self) -> Deadline | None:
@@ -243,7 +247,7 @@ class FittedInSteps(PosteriorClassifier):
         if resumed is None:
             return beginning
         data.progress.latest = resumed
-        data.history.add(decision=f"learning goes on from the checkpoint {self.checkpoint}")
+        data.history.add(decision=f"Learning goes on from the checkpoint {self.checkpoint}.")
         return replace(beginning, resumed=resumed)
 
     def _learn(self, data: Data, beginning: Beginning) -> Learned:
@@ -256,7 +260,7 @@ class FittedInSteps(PosteriorClassifier):
         if learned.n_iter == 0:
             return learned
         kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
-        data.history.tell(decision=f"hyperparameters: {kernels} after {learned.n_iter} iterations")
+        data.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
         return learned
 
     def _learned_in_time(self, data: Data, beginning: Beginning) -> Learned:
@@ -308,7 +312,10 @@ class FittedInSteps(PosteriorClassifier):
         if data.stream is not None:
             training, q, site = from_some(training, data.stream, q, prior, site, options)
             history.context.update(n_rows=len(training))
-            decision = f"learned from {data.source.n_rows} of {len(training)} rows; the posterior is of all"
+            decision = (
+                f"Kernel and inducing points are learned from {data.source.n_rows} of {len(training)} rows; the "
+                "posterior is that of all rows."
+            )
             history.add(decision=decision)
         began = 0.0 if data.deadline is None else data.deadline.now()
         point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
@@ -316,7 +323,7 @@ class FittedInSteps(PosteriorClassifier):
             raise ValueError(
                 f"The bound is {point.elbo}: scale the features and the sample weights to moderate values."
             )
-        history.tell(decision=f"posterior: bound {point.elbo:.2f} after {n_steps} iterations")
+        history.tell(decision=f"The posterior has a bound of {point.elbo:.2f} nats after {n_steps} iterations.")
         terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
         unfinished = list(learned.problems)
         # A step that there was no time for would have taken as long as all of them at most.
@@ -337,13 +344,13 @@ class FittedInSteps(PosteriorClassifier):
         q, elbo = inferred.q, inferred.elbo
         unfinished, guessing = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
+        is_learned = self.optimizer is not None and not data.is_of_one_class
         record = data.likelihood.bounds[data.bound]
         # The likelihood of the support vector machine is no probability, and sites of neighbours are judged elsewhere.
         is_evidence = record.is_bound and record.likelihood != "svm" and inferred.local is None
-        if is_first and is_evidence and self.optimizer is not None and not inferred.notes:
+        if is_first and is_evidence and is_learned and not inferred.notes:
             messages += no_gain(elbo, guessing, data.base_rate_log_score)
         # The bounds of the default kernel are the fit's own, of which nobody need be told.
-        is_learned = self.optimizer is not None and not data.is_of_one_class
         if is_learned and self.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
             names, spread = names_of_columns(self, data.encoding), self.feature_spread_
@@ -351,6 +358,7 @@ class FittedInSteps(PosteriorClassifier):
         if messages:
             warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
         self.classes_, self.encoding_ = data.classes, data.encoding
+        self.class_count_, self.warnings_ = data.class_totals, messages
         name, delta, mean = data.likelihood.name, inferred.site.parameter, inferred.site.prior_mean
         self._set_fit(q, name, data.bound, delta, mean, inferred.correction, inferred.bound_gap, inferred.local)
         self.query_score_ = None if inferred.scores is None else (inferred.scores.mean, inferred.scores.error)
@@ -381,7 +389,8 @@ class FittedInSteps(PosteriorClassifier):
                 source = source_of(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
                 queries = Queries(len(codes), None, None, codes, random_state)
                 likelihood = LIKELIHOODS[name]
-                given = source, self.classes_, likelihood, bound, noise, random_state, queries
+                totals = _class_totals(codes, source.weight, len(self.classes_))
+                given = source, self.classes_, totals, likelihood, bound, noise, random_state, queries
                 mean = PriorMean(np.atleast_1d(self.mean_))
                 data = Data(*given, run.history, run.deadline, encoding=self.encoding_, prior_mean=mean)
                 m = q.prior.n_inducing

@@ -12,6 +12,7 @@ INSTALL = {
     "gpytorch": "torch gpytorch",
     "gpflow": "gpflow tensorflow tf-keras",
     "lightgbm": "lightgbm",
+    "catboost": "catboost",
     "gpboost": "gpboost",
 }
 NAMES = ("xgpc", "sklearn", *INSTALL)

@@ -21,7 +21,6 @@ def path(data, threads, seconds):
         spent = timed_fit(model, data.X, data.y)
         yield spent, model, {"max_time": limit}
         # Without a cut it would be the same fit with more time.
-        decisions = model.history_.get("decision", ())
-        if not any("no time left" in (words or "") for words in decisions) or spent > seconds:
+        if not any("no time left" in words for words in model.decisions_) or spent > seconds:
             return
         limit *= LONGER

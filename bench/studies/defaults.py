@@ -7,7 +7,7 @@ split, a tenth of the rows for testing, features in units of the training rows' 
 
 from functools import partial
 
-from markdown_tables import number, set_table, table
+from markdown_tables import number, set_table
 from measure import fit_and_score
 from methods import method
 from problems import BINARY, load, split
@@ -74,17 +74,3 @@ def report(records):
         "set", "rows", "features", "classes", "m", "neighbours", "NLL", "error", "fit", "asked", "limited: NLL", "fit",
     ]  # fmt: skip
     return set_table(header, records, SETS, cells) + f"\n\n{within(records)}"
-
-
-def digest(records):
-    """A short table for the README, folded up; empty without records."""
-    if not records:
-        return ""
-    header = ["set", "rows", "features", "classes", "fit", "NLL", "fit, 5 s at most", "NLL"]
-    rows = []
-    for name, record in sorted(records.items(), key=lambda item: item[1]["numbers"]["rows"]):
-        numbers = record["numbers"]
-        pairs = [(f"{numbers[one]['seconds']:.1f} s", number(numbers[one]["nll"])) for one in ("default", "limited")]
-        rows.append([name, *(str(numbers[one]) for one in ("rows", "features", "classes")), *pairs[0], *pairs[1]])
-    title = "<details><summary>Seconds of default fits on two cores, all sets</summary>"
-    return f"{title}\n\n{table(header, rows)}\n\n</details>"

@@ -213,7 +213,7 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
 
 # Commands: what they do, and what adds their arguments.
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "demo": ("fit a classifier to real data, report on it and draw it", _add_demo),
+    "demo": ("fit a classifier to real data, next to two others, and draw it", _add_demo),
     "fit": ("fit a classifier to a CSV or Parquet file and save it", _add_fit),
     "predict": ("predict the rows of a CSV or Parquet file", _add_predict),
     "evaluate": ("compare predictions with the classes in a CSV or Parquet file", _add_evaluate),

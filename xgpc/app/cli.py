@@ -17,14 +17,14 @@ from sklearn.exceptions import ConvergenceWarning
 from ..catalogue import SYSTEMS
 from ..classifier import GPClassifier
 from ..files import check_replaceable
-from ..likelihoods import resolve
 from ..metrics import scores
 from ..rows.tables import note_of_index
+from ..summary import aligned, sentences, summary_rows
 from . import demo
 from .arguments import SYSTEM_OPTIONS, parser
 from .columns import Table, Wanted, listed
 from .output import check_encoding, check_output, check_table_name, output, show, write_table, writing
-from .report import Rows, aligned, class_shares, model_kernel_rows, score_rows
+from .report import score_rows
 from .tables import are_measurements, encode_labels, read_table
 from .training import TrainingRows, training_rows
 
@@ -101,30 +101,9 @@ def _fit(arguments: argparse.Namespace) -> None:
     model.feature_names_in_ = np.array(rows.features, dtype=object)
     with writing(arguments.model):
         model.save(arguments.model)
-    show(aligned(_fit_rows(model, rows, seconds, arguments.model)))
-
-
-def _fit_rows(model: GPClassifier, rows: TrainingRows, seconds: float, path: str) -> Rows:
-    """The report of a fit."""
-    classes = rows.classes
-    table = of_table(model.encoding_)
-    names = rows.features if table is None else table.matrix_names
-    likelihood, bound = resolve(model.likelihood, model.bound, len(classes))
-    Z = model.inducing_points_
-    return [
-        ("rows", str(rows.n_rows)),
-        ("features", str(len(rows.features))),
-        *([("categorical", listed(rows.categorical))] if rows.categorical else []),
-        ("classes", class_shares(classes, rows.counts)),
-        ("likelihood", f"{likelihood.name}, bound {bound}"),
-        *([("label noise", f"{model.label_noise_:.3g}")] if hasattr(model, "label_noise_") else []),
-        *model_kernel_rows(model.kernel_, classes, names, model.feature_spread_),
-        ("inducing points", str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"),
-        *([("neighbours", f"{model.n_neighbors_}; the model holds the training rows")] if model.n_neighbors_ else []),
-        ("bound (ELBO)", f"{model.elbo_:.2f} nats, {model.elbo_ / rows.n_rows:.4f} per row"),
-        ("fit", f"{seconds:.2f} s"),
-        ("model", path),
-    ]
+    # Its warnings go to standard error, as all do.
+    made = [("fit", f"{seconds:.2f} s"), ("model", arguments.model)]
+    show(aligned([*summary_rows(model), *made]) + sentences("Decisions", model.decisions_))
 
 
 def _load(path: str) -> tuple[GPClassifier, list[str] | None]:

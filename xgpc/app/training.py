@@ -36,7 +36,7 @@ class TrainingRows:
     features : names of the columns of X
     categorical : those of levels
     n_rows : int
-    classes, counts : (C,) labels and numbers of their rows
+    classes : (C,) labels
     fit : function of the model
     index : columns of a data frame's index, which are no features
     """
@@ -46,7 +46,6 @@ class TrainingRows:
     categorical: list[str]
     n_rows: int
     classes: np.ndarray
-    counts: np.ndarray
     fit: Callable[[GPClassifier], Any]
     index: list[str] = field(default_factory=list)
 
@@ -76,8 +75,7 @@ def _of_table(table: Table) -> TrainingRows:
     places: dict[str, int] = {}
     codes = np.array([places.setdefault(text, len(places)) for text in table.target])
     y = parse_labels(list(places))[codes]
-    classes, counts = np.unique(y, return_counts=True)
-    described = table.path, table.features, table.categorical, len(y), classes, counts
+    described = table.path, table.features, table.categorical, len(y), np.unique(y)
     return TrainingRows(*described, lambda model: model.fit(table.X, y))
 
 
@@ -145,18 +143,15 @@ def _numbers_alone(path: str, rows: CsvRows) -> tuple[np.ndarray, np.ndarray]:
 
 def _of_batches(path: str, names: list[str], batches: TextBatches) -> TrainingRows:
     """Rows of numbers that are read anew each time."""
-    counts: dict[str, int] = {}
-    for _, cells in batches():
-        for text, count in zip(*np.unique(cells, return_counts=True), strict=True):
-            counts[str(text)] = counts.get(str(text), 0) + int(count)
-    texts = np.array(sorted(counts))
+    n_rows, found = 0, set[str]()
+    for X, cells in batches():
+        n_rows += len(X)
+        found.update(np.unique(cells).tolist())
+    texts = np.array(sorted(found))
     labels = parse_labels(texts.tolist())
-    classes, places = np.unique(labels, return_inverse=True)
-    per_class = np.bincount(places, [counts[str(text)] for text in texts]).astype(int)
 
     def typed() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for X, cells in batches():
             yield X, labels[np.searchsorted(texts, cells)]
 
-    n_rows = sum(counts.values())
-    return TrainingRows(path, names, [], n_rows, classes, per_class, lambda model: model.fit_batches(typed))
+    return TrainingRows(path, names, [], n_rows, np.unique(labels), lambda model: model.fit_batches(typed))

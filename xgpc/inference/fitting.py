@@ -82,8 +82,8 @@ def fit_posterior(
         return point, n_epochs, converged
     # Noisy steps from an optimum lead away from it.
     reason = (
-        f"mini-batches led from a bound of {before.elbo:.6g} to {point.elbo:.6g}: the posterior that they started from "
-        "is kept"
+        f"Mini-batches lowered the bound from {before.elbo:.6g} to {point.elbo:.6g} nats: the posterior that they "
+        "started from is kept."
     )
     history.add(elbo=before.elbo, decision=reason)
     return before, n_epochs, converged
@@ -132,7 +132,7 @@ def fit_posterior_or_keep(
     )
     if not height > after:
         return found
-    what = "a bound" if options.length_scale_prior.is_flat else "a bound with its log prior"
-    reason = f"learning led from {what} of {height:.6g} to {after:.6g}: the previous hyperparameters are kept"
+    what = "the bound" if options.length_scale_prior.is_flat else "the bound with the length scales' log prior"
+    reason = f"Learning lowered {what} from {height:.6g} to {after:.6g} nats: the previous hyperparameters are kept."
     options.history.add(elbo=found[0].elbo, decision=reason)
     return fit_posterior(training, before.q, before.q.prior, before.site, options)

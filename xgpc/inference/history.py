@@ -11,11 +11,11 @@ Iterations of the posterior
     ``iteration``, or ``epoch`` of mini-batches; ``elbo``; ``learning_rate``; of mini-batches their ``change`` and
     ``log_likelihood``.
 Decisions
-    ``decision``, in words, empty in all other rows: on the number of inducing points, with ``gain_per_point``; on
-    neighbours, with ``query_score``; on the kernel learned without neighbours, where query rows tell of no better one;
-    on a kernel for each class; to begin anew where a warm start cannot go on, or to go on from a checkpoint; on what
-    there was no time for; to keep the previous hyperparameters, or the posterior that mini-batches started from; on
-    columns that are the index of a data frame and no features.
+    ``decision``, a sentence, empty in all other rows (``decisions_`` lists them): on the number of inducing points,
+    with ``gain_per_point``; on neighbours, with ``query_score``; on the kernel learned without neighbours, where query
+    rows tell of no better one; on a kernel for each class; on the kernel that learning starts with; to begin anew where
+    a warm start cannot go on, or to go on from a checkpoint; on what there was no time for; to keep the previous
+    hyperparameters, or the posterior that mini-batches started from; on columns that are the index of a data frame.
 Rounds with neighbours
     A round takes ``n_rows`` rows, some of them queries, which are predicted from ``n_neighbors`` of the others. It
     makes ``searches`` for these and ``sweeps`` over their sites, then maximises the mean log probability of the

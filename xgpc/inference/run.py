@@ -51,8 +51,8 @@ class FitState:
     seconds_left : float
         Of ``max_time``, not negative; infinite without one.
     decision : str
-        What was decided just now, in words, mostly nothing: what ``history_["decision"]`` tells, and what more inducing
-        points are expected to cost.
+        What was decided just now, in words, mostly nothing: what ``decisions_`` tells, and what time more inducing
+        points may take.
     """
 
     stage: str = "checking"

@@ -11,7 +11,7 @@ LEAST_GAIN = 2e-3
 
 
 def is_better(gains: np.ndarray, weight: np.ndarray) -> tuple[bool, str]:
-    """Whether rows kept apart are more likely with what costs more, by over a standard error; and what there is to say.
+    """Whether held-out rows are more likely with what costs more, by over a standard error; and the end of a sentence.
 
     Parameters
     ----------
@@ -19,7 +19,9 @@ def is_better(gains: np.ndarray, weight: np.ndarray) -> tuple[bool, str]:
     weight : (r,)
     """
     mean, error = float(np.average(gains, weights=weight)), standard_error(gains, weight)
+    is_taken = mean > max(error, LEAST_GAIN)
+    verdict = "taken" if is_taken else f"not taken, as it must rise by more than {LEAST_GAIN:g} and its standard error"
     words = (
-        f"the mean log probability of {len(gains)} rows kept apart by {mean:.3g} with a standard error of {error:.2g}"
+        f"the mean log probability of {len(gains)} held-out rows changes by {mean:+.3g} +- {error:.2g} nats: {verdict}."
     )
-    return mean > max(error, LEAST_GAIN), words
+    return is_taken, words

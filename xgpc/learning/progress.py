@@ -69,4 +69,4 @@ class Progress:
     def cut(self, what: str, history: History) -> None:
         """There was no time for something, or for the rest of it; the history tells it, too."""
         self.cuts.append(what)
-        history.add(decision=f"there was no time left for {what}")
+        history.add(decision=f"There was no time left for {what}.")

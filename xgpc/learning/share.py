@@ -86,7 +86,10 @@ def _has_room(data: Data, one: Learned) -> bool:
     """Whether a kernel for each class takes no more memory than is meant to be taken; if not, the history says so."""
     needed = fit_bytes(data.source.n_rows, len(data.classes), one.prior.n_inducing, own_kernels=True)
     if needed > MOST_BYTES:
-        data.history.add(decision=f"a kernel for each class would take {1e-9 * needed:.2g} GB: not tried")
+        data.history.add(
+            decision=f"A kernel for each class would take {1e-9 * needed:.2g} GB of memory, where "
+            f"{1e-9 * MOST_BYTES:.2g} GB are the most: not tried."
+        )
     return needed <= MOST_BYTES
 
 
@@ -110,8 +113,7 @@ def _trial(model: Any, data: Data, one: Learned) -> Outcome | None:
     source, n_threads = one.beginning.training.source.sample(asked), part.executor.n_threads
     before, after = (_scores(data, point, source, n_threads) for point in (shared.point, each.point))
     is_each, words = is_better(after - before, labels_and_weights(source)[1])
-    verdict = "taken" if is_each else "left"
-    data.history.add(decision=f"a kernel for each class changes {words}, against one for all: {verdict}")
+    data.history.add(decision=f"With a kernel for each class in place of one for all, {words}")
     return each if is_each else None
 
 

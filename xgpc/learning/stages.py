@@ -268,11 +268,14 @@ class Learner:
             larger = with_more_points(prior, candidates, max(0, min(m, most - m)), self.random_state)
             more = larger.n_inducing - m
             if not more:
-                reason = f"{m} inducing points are the most there can be here"
+                reason = f"No more inducing points were tried: {m} are the most that these rows can have."
                 self.history.add(elbo=outcome.point.elbo, decision=reason)
                 return outcome, size
             expected = took * self._relative_cost(outcome, larger)
-            told = f"{m} inducing points took {took:.2g} s to learn; {m + more} are tried and may take {expected:.2g} s"
+            told = (
+                f"Learning with {m} inducing points took {took:.2g} s; with {m + more}, tried next, it may take "
+                f"{expected:.2g} s."
+            )
             self.history.tell(decision=told)
             nats = TRIAL_SHARE * MIN_GAIN * more * len(prior.groups)
             try:
@@ -286,9 +289,12 @@ class Learner:
                 return outcome, size
             gain = (trial.point.elbo - before.point.elbo) / (more * len(prior.groups))
             enough = gain >= MIN_GAIN
+            whose = " and class" if len(prior.groups) > 1 else ""
+            verdict = "taken" if enough else f"not taken, as {MIN_GAIN:g} is asked for"
+            total = gain * more * len(prior.groups)
             reason = (
-                f"{more} more than {m} inducing points raise the bound by {gain:.3g} nats each, "
-                f"{'more' if enough else 'less'} than {MIN_GAIN:g}: {'taken' if enough else 'left'}"
+                f"Adding {more} inducing points to {m} changes the bound by {total:+.3g} nats, "
+                f"{gain:+.3g} for each new point{whose}: {verdict}."
             )
             self.history.add(elbo=trial.point.elbo, gain_per_point=gain, decision=reason)
             if not enough:

@@ -21,7 +21,7 @@ from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, Likelihood
 from ..rows.deadline import Deadline
 from ..rows.encoding import Encoding, of_table
-from ..rows.source import RowSource, labels_and_weights
+from ..rows.source import RowSource
 from .inducing import Sample, inducing_points, sample_size
 from .memory import most_points, warn_of_many_classes
 from .progress import Milestone, Progress
@@ -38,6 +38,7 @@ class Data:
     source : rows of positive weight, labels as the sites take them
     stream : all rows, where ``source`` has only those of them that are learned from; else None
     classes : (C,) labels
+    class_totals : (C,) sums of the weights of all rows of each class
     likelihood, bound : which
     label_noise : float, or None if it is learned or there is none
     random_state : RandomState
@@ -47,11 +48,11 @@ class Data:
     progress : Progress, which keeps what learning has come to
     encoding : Encoding that made the rows, or None
     prior_mean : PriorMean
-    class_totals : (C,) sums of weights of the classes, of all rows
     """
 
     source: RowSource
     classes: np.ndarray
+    class_totals: np.ndarray
     likelihood: Likelihood
     bound: str
     label_noise: float | None
@@ -63,7 +64,6 @@ class Data:
     stream: RowSource | None = None
     encoding: Encoding | None = None
     prior_mean: PriorMean = OF_SITE
-    class_totals: np.ndarray = field(default_factory=lambda: np.ones(2))
 
     @property
     def is_of_one_class(self) -> bool:
@@ -72,14 +72,12 @@ class Data:
     @property
     def total_weight(self) -> float:
         """Of all rows."""
-        return (self.stream or self.source).total_weight
+        return float(np.sum(self.class_totals))
 
     @property
     def base_rate_log_score(self) -> float:
-        """Log likelihood in nats of all labels by the weighted frequencies of the classes; by those of the sample."""
-        y, weight = labels_and_weights(self.source)
-        shares = np.bincount(np.unique(y, return_inverse=True)[1], weight) / np.sum(weight)
-        return self.total_weight * float(np.sum(xlogy(shares, shares)))
+        """Log likelihood in nats of all labels by the weighted frequencies of the classes."""
+        return float(np.sum(xlogy(self.class_totals, self.class_totals / self.total_weight)))
 
     @property
     def groups(self) -> Groups | None:
@@ -166,7 +164,7 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
         previous = None
     if previous is None and model.warm_start and hasattr(model, "posterior_"):
         what = "features, classes, or number of latent functions or kernels"
-        data.history.add(decision=f"the previous fit has other {what}: this one begins anew")
+        data.history.add(decision=f"The previous fit had other {what}: this fit begins anew.")
     noise = first_label_noise(model, previous)
     site = data.likelihood.site(data.bound, len(data.classes), data.label_noise, noise)
     method = model.inducing_points if isinstance(model.inducing_points, str) else None

@@ -91,18 +91,18 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
     # Levels that differ are all as far: many rows are equally near. Of splice's training rows, a quarter predicted from
     # the others, NLL .105 without and .110 with 24; of adult's, kept apart, the gain was .0002 with an error of .0014.
     if is_auto and data.encoding is not None and data.encoding.has_levels:
-        return 0, "rows with levels take no neighbours by default: none are taken"
+        return 0, "No neighbours: of rows with categorical columns, many are equally near."
     if isinstance(data.source, SparseSource) and data.source.n_rows >= MIN_ROWS:
-        return 0, "neighbours are compared as dense rows, which sparse ones are not: none are taken"
+        return 0, "No neighbours: distances are computed of dense rows, and these are sparse."
     if reason or (is_auto and data.source.n_rows < MIN_ROWS):
         return 0, ""
     if model.batch_size is not None and model.batch_size < data.source.n_rows:
-        return 0, "neighbours are not for mini-batches: none are taken"
+        return 0, "No neighbours: fits in mini-batches have none."
     if data.stream is not None or not isinstance(data.source, ArraySource):
-        return 0, "neighbours must be in memory, which these rows are not: none are taken"
+        return 0, "No neighbours: they must be in memory, and these rows are not."
     values = data.source.n_rows * len(data.classes)
     if is_auto and data.likelihood.multi_class and values > MOST_CLASS_ROWS:
-        return 0, f"{values} rows times classes are more than {MOST_CLASS_ROWS}: no neighbours are taken by default"
+        return 0, f"No neighbours: rows times classes are {values}, of which {MOST_CLASS_ROWS} are the most by default."
     return (DEFAULT_NEIGHBORS if is_auto else min(int(wanted), data.source.n_rows - 1)), ""
 
 
@@ -129,8 +129,8 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
         data.history.add(decision=note)
         if not is_auto:
             _warn(
-                f"n_neighbors={model.n_neighbors}, but {note}. For neighbours leave batch_size=None; for none give "
-                "n_neighbors=0."
+                f"n_neighbors={model.n_neighbors} is not followed. {note} For neighbours leave batch_size=None; for "
+                "none give n_neighbors=0."
             )
     if k > MANY_NEIGHBORS:
         _warn(
@@ -144,7 +144,7 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
         return learn_without(model, data, beginning)
     rows, asked = data.queries.decision()
     if is_auto and not len(asked):
-        data.history.add(decision="no rows can be kept apart to decide by: no neighbours are taken")
+        data.history.add(decision="No neighbours: rows, or their groups, are too few to hold some out.")
         return learn_without(model, data, beginning)
     try:
         with during("neighbours"):
@@ -187,10 +187,10 @@ def _learn_with(model: Any, data: Data, beginning: Beginning, k: int, rows: np.n
         log_scale = learnt.log_scale if model.optimizer is None else others.log_scale(link, learnt.log_scale)
         local, sweeps = fit_sites(replace(task, source=data.source), replace(learnt, sites=sites, log_scale=log_scale))
     if not sweeps.converged:
-        reason = f"the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps: none are taken"
+        reason = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
         data.history.add(decision=reason)
         found = _without(model, data, beginning, both)
-        return found if is_auto else replace(found, problems=(*found.problems, f"{reason}. {_advice(learnt)}"))
+        return found if is_auto else replace(found, problems=(*found.problems, f"{reason} {_advice(learnt)}"))
     n_iter = both.sparse.n_iter + learnt.n_iter
     return replace(
         both.sparse,
@@ -299,24 +299,25 @@ def _notes(task: Task, tried: list[Learnt]) -> tuple[str, ...]:
     if any(tells(task, one) for one in tried):
         return ()
     (before,) = tried
-    n_queries, kept = len(before.asked), "the kernel is that learned without neighbours"
+    n_queries, kept = len(before.asked), "The kernel is the one learned without neighbours"
     if n_queries < LEAST_QUERIES:
-        few = f"query rows are {n_queries}, fewer than the {LEAST_QUERIES} that a kernel is learned from: {kept}"
+        few = f"{kept}: learning one with them takes {LEAST_QUERIES} held-out rows or more, and there are {n_queries}."
         task.history.add(decision=few)
         return ()
     score, weight, others = before.learned.mean, before.learned.weight, by_frequencies(task, before.asked)
     error = standard_error(before.learned.values - others, weight)
+    base = np.average(others, weights=weight)
     none = (
-        f"{n_queries} query rows are not clearly better known with {task.n_neighbors} neighbours than by the "
-        f"frequencies of the classes, wherever the kernel begins (mean log probability {score:.4g} and "
-        f"{np.average(others, weights=weight):.4g}, standard error of the difference {error:.2g}): {kept}"
+        f"{kept}: wherever learning began, {n_queries} held-out rows were not clearly better predicted with "
+        f"{task.n_neighbors} neighbours (mean log probability {score:.4g} nats) than by the frequencies of the classes "
+        f"({base:.4g}, standard error of the difference {error:.2g})."
     )
     task.history.add(decision=none)
     advice = (
         "Where the features tell the classes apart, more rows may show it, or a kernel whose length scales begin near "
         "the distance over which classes change; n_neighbors=0 takes none."
     )
-    return (f"{none}. {advice}",)
+    return (f"{none} {advice}",)
 
 
 def _learned_on(model: Any, data: Data, sparse: Learned, grow_to: int, most_iterations: int | None = None) -> Learned:
@@ -367,9 +368,7 @@ def _is_better(task: Task, others: Asked, both: Both) -> bool:
     """
     without = _scores(both.fitted, others.source, task)
     are_better, words = is_better(others.scores.values - without.values, without.weight)
-    reason = (
-        f"{task.n_neighbors} neighbours change {words}, against {both.sparse.prior.n_inducing} inducing points alone: "
-        f"{'taken' if are_better else 'left'}"
-    )
+    m = both.sparse.prior.n_inducing
+    reason = f"With {task.n_neighbors} neighbours of each row besides {m} inducing points, {words}"
     task.history.add(n_neighbors=task.n_neighbors, query_score=others.scores.mean, decision=reason)
     return are_better

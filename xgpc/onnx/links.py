@@ -32,7 +32,7 @@ from .largest import largest_probabilities
 # log Phi(-x) + x^2 / 2 - log t, x >= 0, is a polynomial of t = 1 / (1 + x / TAIL_SCALE): of this degree within 4e-10,
 # so that Phi has that relative error in its tail, too. ONNX has no such function in double precision everywhere.
 TAIL_SCALE, TAIL_DEGREE = 3.0, 14
-# Of a variance that noise does not keep from being zero.
+# Least of what is not to be zero: a variance without noise, the sum of classes that have nothing.
 TINY = 1e-300
 
 
@@ -183,7 +183,8 @@ def logistic_softmax(latent: Latent) -> Tensor:
     top = log_sigma.max(1)
     sigma = exp(log_sigma - top)
     others = sigma.cumulated(1, exclusive=1) + sigma.cumulated(1, exclusive=1, reverse=1)
-    log_others = top + log(others + TINY)
+    # Not a sum: onnxruntime leaves out the addition of what is zero in single precision.
+    log_others = top + log(maximum(others, TINY))
     factor = 1.0 / (1.0 + exp(log_others))
     own = _logistic_normal_mean(mean + log(1.0 + exp(log_others)) - log_others, variance)
     value = (own * factor).sum(2).apply("Squeeze", [2])

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
+
+from ..metrics import check_classifier
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,6 +60,12 @@ class Display:
         return file.getvalue()
 
 
+def last_step(model: Any) -> Any:
+    """The fitted model itself, or that in the last step of a pipeline, whose features are what the others make."""
+    check_is_fitted(model)
+    return model[-1] if isinstance(model, Pipeline) else model
+
+
 def feature_names(model: Any, X: Any, n_features: int) -> list[str]:
     """Those of a data frame, of the fit, or "Feature 0" and so on."""
     names = getattr(X, "columns", None)
@@ -70,8 +79,8 @@ def styled(kwargs: dict[str, Any] | None, **defaults: Any) -> dict[str, Any]:
 
 
 def class_codes(model: Any, y: Any) -> np.ndarray:
-    """Positions (n,) of labels in ``classes_``; ValueError for unknown ones, NotFittedError before a fit."""
-    check_is_fitted(model)
+    """Positions (n,) of labels in ``classes_``; ValueError for unknown ones or no classifier with probabilities."""
+    check_classifier(model)
     y = np.asarray(y)
     classes = np.asarray(model.classes_)
     unknown = sorted(set(np.unique(y).tolist()) - set(classes.tolist()), key=str)

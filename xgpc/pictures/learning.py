@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
-from .base import COLOURS, Display, feature_names, new_axes, styled
+from .base import COLOURS, Display, feature_names, last_step, new_axes, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,9 +36,8 @@ class LearningDisplay(Display):
 
     @classmethod
     def from_estimator(cls, model: Any, *, ax: Axes | None = None) -> Self:
-        """Draw the history of a fitted GPClassifier."""
-        check_is_fitted(model)
-        return cls(model.history_).plot(ax=ax)
+        """Draw the history of a fitted GPClassifier, or of one that is the last step of a pipeline."""
+        return cls(getattr(last_step(model), "history_", {})).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None, line_kw: dict[str, Any] | None = None) -> Self:
         """Draw, on new axes if none are given; ``line_kw`` is for ``Axes.plot``."""
@@ -87,14 +85,26 @@ class ImportanceDisplay(Display):
         Parameters
         ----------
         model : fitted GPClassifier, or another classifier with ``feature_importances_``
+            Of a pipeline the last step's, for the features that the steps before it make.
         names : d names, default=None
-            None: those of the data frame that it was fitted to.
+            None: those of the data frame that it was fitted to, or that the steps before it give.
         n_features : int, default=20
             At most so many bars.
         ax : matplotlib.axes.Axes, default=None
+
+        Raises
+        ------
+        ValueError
+            For a model without ``feature_importances_``.
         """
-        importances = model.feature_importances_
-        names = feature_names(model, None, len(importances)) if names is None else list(names)
+        last = last_step(model)
+        try:
+            importances = last.feature_importances_
+        except AttributeError as error:
+            raise ValueError(f"{type(last).__name__} has no feature_importances_ to draw: {error}") from error
+        if names is None and last is not model and hasattr(model[:-1], "get_feature_names_out"):
+            names = model[:-1].get_feature_names_out()
+        names = feature_names(last, None, len(importances)) if names is None else list(names)
         return cls(importances, names).plot(n_features=n_features, ax=ax)
 
     def plot(self, *, n_features: int = 20, ax: Axes | None = None, bar_kw: dict[str, Any] | None = None) -> Self:
@@ -103,6 +113,8 @@ class ImportanceDisplay(Display):
         ax = self._on(new_axes(6.0, 1.2 + 0.26 * len(order)) if ax is None else ax)
         ax.barh([self.names[j] for j in order], self.importances[order], **styled(bar_kw, color=COLOURS[0]))
         ax.set(xlabel="Relevance: inverse length scale times spread")
+        if len(order) < len(self.importances):
+            ax.set_title(f"The {len(order)} most relevant of {len(self.importances)} features")
         ax.margins(y=0.01)
         ax.grid(axis="x", alpha=0.3)
         ax.set_axisbelow(True)

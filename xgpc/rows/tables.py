@@ -6,7 +6,9 @@ None of these libraries is imported: whoever gives a table has imported its own.
 from __future__ import annotations
 
 import numbers
+import reprlib
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, time, timedelta
@@ -91,15 +93,28 @@ def note_of_index(names: Sequence[str]) -> str:
     """What users are told of the columns of an index, or nothing if there are none."""
     if not names:
         return ""
-    which = f"the columns {list(names)} are" if len(names) > 1 else f"the column {names[0]!r} is"
-    return f"{which} the index of a data frame that pandas wrote, and no feature"
+    which = f"The columns {list(names)} are" if len(names) > 1 else f"The column {names[0]!r} is"
+    return f"{which} the index of a data frame that pandas wrote, and no feature."
 
 
 def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
     """A table or batch of Arrow as a table of features, which scikit-learn knows the names of; other rows as they are.
 
     The columns of an index are left out, but for those that a model was ``fitted`` to.
+
+    Raises
+    ------
+    ValueError
+        For a table of which several columns have one name.
     """
+    if not is_table(X):
+        return X
+    counts = Counter(X.schema.names if is_arrow(X) else X.columns)
+    repeated = [name for name, count in counts.items() if count > 1]
+    if repeated:
+        raise ValueError(
+            f"X has several columns of the same name: {reprlib.repr(repeated)}; give each column a name of its own."
+        )
     if not is_arrow(X):
         return X
     table = X if type(X).__name__ == "Table" else sys.modules["pyarrow"].Table.from_batches([X])

@@ -1,0 +1,144 @@
+"""Decisions and the summary of a fit: sentences, and lines that agree with the model's attributes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.metrics import log_loss
+from support.reference import moons
+
+from xgpc import GPClassifier
+from xgpc.kernels.spec import KernelSpec
+from xgpc.summary import class_shares, kernel_rows
+
+
+def lines_of(model):
+    """Values of the summary by their names, and its sentences by their title."""
+    values, said, title = {}, {}, None
+    for line in model.summary().splitlines():
+        if line.startswith("  "):
+            name, value = line.strip().split("  ", 1)
+            values[name] = value.strip()
+        elif line.startswith("- "):
+            said[title].append(line[2:])
+        else:
+            title = line.rstrip(":")
+            said[title] = []
+    return values, said
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Two columns of numbers, one of them constant, and one of levels; three labels, and weights."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(200, 2))
+    colour = random.choice(["red", "green"], 200)
+    frame = pd.DataFrame({"width": X[:, 0], "colour": pd.Categorical(colour), "constant": np.full(200, 3.0)})
+    y = np.where(X[:, 0] > 0.5, "high", np.where(colour == "red", "low", "middle"))
+    return frame, y, random.integers(1, 4, 200).astype(float)
+
+
+@pytest.fixture(scope="module")
+def model(table):
+    frame, y, weight = table
+    with pytest.warns(ConvergenceWarning):
+        return GPClassifier(random_state=0, max_iter=3).fit(frame, y, sample_weight=weight)
+
+
+def test_the_summary_says_what_the_model_says(model, table):
+    _, y, weight = table
+    values, said = lines_of(model)
+    shares = np.array([weight[y == name].sum() for name in model.classes_]) / weight.sum()
+    base = -log_loss(y, np.tile(shares, (len(y), 1)), labels=model.classes_, sample_weight=weight)
+    assert (values["rows"], values["features"]) == ("200", "3")
+    assert values["classes"] == class_shares(model.classes_, shares)
+    assert values["bound (ELBO)"] == f"{model.elbo_:.2f} nats, {model.elbo_ / weight.sum():.4f} per row"
+    assert values["by class frequencies"] == f"{base:.4f} nats per row"
+    assert values["inducing points"] == str(len(model.inducing_points_))
+    # Length scales have the names of columns and levels; along what is constant no row differs.
+    names = [name.rsplit(" ", 1)[0] for name in values["length scales (sd)"].split(", ")]
+    assert sorted(names) == ["colour=green", "colour=red", "width"]
+    assert said == {"Warnings": model.warnings_, "Decisions": model.decisions_}
+    assert any("max_iter=3 was reached" in message for message in model.warnings_)
+
+
+def test_length_scales_are_in_standard_deviations_and_the_shortest_come_first():
+    scale, spread = np.array([4.0, 1.0, 9.0, 6.0, 2.0, 3.0, 8.0]), np.array([1.0, 2.0, 3.0, 1.0, 4.0, 0.0, 2.0])
+    kernel = ConstantKernel(4.0) * Matern(scale, nu=1.5) + RBF(2.0)
+    found = kernel_rows(KernelSpec(kernel, 7), list("abcdefg"), spread)
+    assert found == [
+        ("kernel", "2**2 * Matern(length_scale=[...], nu=1.5) + RBF(length_scale=2)"),
+        ("length scales (sd)", "6, 0.5 to 6, median 3.5"),
+        ("the shortest (sd)", "b 0.5, e 0.5, c 3, a 4, g 4"),
+    ]
+    learned = KernelSpec(kernel, 7).with_theta(KernelSpec(kernel, 7).theta + np.log(2.0))
+    assert kernel_rows(learned, list("abcdefg"), spread)[2][1] == "b 1, e 1, c 6, a 8, g 8"
+
+
+def test_levels_that_share_a_length_scale_have_the_name_of_their_column(table):
+    frame, y, _ = table
+    kernel = ConstantKernel() * RBF([1.0, 2.0, 3.0])
+    model = GPClassifier(kernel, optimizer=None, n_inducing=8, random_state=0).fit(frame, y)
+    names = [name.rsplit(" ", 1)[0] for name in lines_of(model)[0]["length scales (sd)"].split(", ")]
+    assert names == ["width", "colour"]
+
+
+def test_a_kernel_of_each_class_and_shares_of_many_take_few_lines():
+    counts = np.r_[np.arange(1, 40), 220]
+    text = class_shares(np.arange(40), counts)
+    assert text.startswith("40: 39 22.0%, 38 3.9%, ")
+    assert text.endswith(" and 30 more")
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(80, 2)), np.arange(80) % 8
+    model = GPClassifier(share="none", optimizer=None, n_inducing=5, random_state=0).fit(X, y)
+    text = model.summary()
+    assert text.count("  kernel  ") == 5
+    assert text.count("length scales (sd)") == 5
+    assert "5 for each class" in text
+    assert "further kernels" in text
+
+
+def test_decisions_are_sentences_of_the_history_in_their_order():
+    X, y = moons(400)
+    model = GPClassifier(random_state=0, tol=1e-2).fit(X, y)
+    assert model.decisions_
+    assert model.decisions_ == [text for text in model.history_["decision"] if text]
+    assert all(type(text) is str and text[0].isupper() and text.endswith(".") for text in model.decisions_)
+    assert GPClassifier(optimizer=None, n_inducing=5).fit(X, y).decisions_ == []
+
+
+def test_what_is_said_of_added_points_is_what_they_gain():
+    X, y = moons(400)
+    model = GPClassifier(random_state=0, n_neighbors=0).fit(X, y)
+    at = np.flatnonzero(np.isfinite(model.history_["gain_per_point"]))[-1]
+    gain, m = model.history_["gain_per_point"][at], len(model.inducing_points_)
+    expected = f"Adding {m} inducing points to {m} changes the bound by {gain * m:+.3g} nats, {gain:+.3g} for each new"
+    assert model.decisions_[-1].startswith(expected)
+    assert ": not taken, as 0.05 is asked for." in model.decisions_[-1]
+
+
+def test_batches_and_later_ones_are_summed_up_by_what_they_hold():
+    X, y = moons(300)
+    parts = [(X[:200], y[:200]), (X[200:], y[200:])]
+    whole, batches = (GPClassifier(n_inducing=8, optimizer=None, random_state=0) for _ in range(2))
+    assert whole.fit(X, y).summary() == batches.fit_batches(parts).summary()
+    weighted = GPClassifier(n_inducing=8, optimizer=None, random_state=0, class_weight={0: 2.0, 1: 1.0}).fit(X, y)
+    np.testing.assert_array_equal(weighted.class_count_, [2.0, 1.0] * np.bincount(y > 0))
+    whole.partial_fit(X[:20], y[:20])
+    assert lines_of(whole)[0]["rows"] == "20"
+    np.testing.assert_array_equal(whole.class_count_, np.bincount(y[:20] > 0, minlength=2))
+
+
+def test_a_loaded_model_has_the_same_summary(model, tmp_path):
+    model.save(tmp_path / "model.npz")
+    again = GPClassifier.load(tmp_path / "model.npz")
+    assert again.summary() == model.summary()
+    assert again.decisions_ == model.decisions_
+    assert again.warnings_ == model.warnings_
+
+
+def test_there_is_no_summary_before_a_fit():
+    for call in (GPClassifier.summary, lambda one: one.decisions_):
+        with pytest.raises(NotFittedError):
+            call(GPClassifier())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -32,7 +31,7 @@ from ..names import Points
 from ..parameters import check_allowed, integer_from
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
-from ..rows.executor import Executor
+from ..rows.executor import Executor, Pool
 from ..validation import checked_rows, training_data
 from .chain import Model, Proposals, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
@@ -273,7 +272,7 @@ class GibbsClassifier(LatentClassifier):
                     stop.set()
                     raise
 
-            with ThreadPoolExecutor(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
+            with Pool(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
                 try:
                     return learned, list(pool.map(run, learned.seeds))
                 finally:

@@ -22,7 +22,7 @@ from .kernels.relevance import relevance
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise
 from .parameters import is_integer, is_name
 from .ranges import check_latent
-from .reading import Columns, columns_names, names_of_source, numbered, rows_to_predict
+from .reading import Columns, columns_names, fills_memory_again, names_of_source, numbered, rows_to_predict
 from .rows.batches import read_ahead, reading
 from .rows.blas import single_threaded_blas
 from .rows.encoding import Encoding
@@ -148,14 +148,15 @@ class PosteriorClassifier(LatentClassifier):
         names = columns_names(self)
         if names is not None and hasattr(source, "with_features"):
             source = source.with_features(names)
-        return self._proba_batches(reading(source, again=False), names_of_source(source))
+        return self._proba_batches(source, reading(source, again=False))
 
-    def _proba_batches(self, read: Callable[[], Iterator[Any]], names: tuple[str, ...] | None) -> Iterator[np.ndarray]:
+    def _proba_batches(self, source: Any, read: Callable[[], Iterator[Any]]) -> Iterator[np.ndarray]:
         fitted = Columns(self.n_features_in_, columns_names(self))
+        names, copy = names_of_source(source), fills_memory_again(source)
 
         def rows_of(given: Any) -> np.ndarray:
             if self.encoding_ is None:
-                return rows_to_predict(given, names, fitted)
+                return rows_to_predict(given, names, fitted, copy)
             rows = given[0] if isinstance(given, tuple) and given else given
             refuse_not_in_memory(rows)
             width = len(self.encoding_.groups.index)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -24,6 +25,9 @@ from ..rows.columnar import ArrowRows, from_parquet, near_names
 from ..rows.labels import checked_labels
 
 DELIMITERS = (",", ";", "\t")
+# Characters of a line at which it is taken for one without end, as of /dev/zero: twice those of a million features of
+# 25 characters and a separator. They are read in a moment.
+LONGEST_LINE = 2**26
 # Names listed in a message before it says how many more there are.
 LISTED = 10
 
@@ -126,7 +130,7 @@ def opened(path: str) -> Iterator[Iterator[str]]:
         with _binary(path) as file:
             text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
             try:
-                yield text
+                yield _lines(text, name)
             finally:
                 # Standard input stays open.
                 text.detach()
@@ -142,6 +146,16 @@ def opened(path: str) -> Iterator[Iterator[str]]:
         raise ValueError(
             f"cannot read {name!r}: {error.strerror}; give the path of a CSV file with a header line."
         ) from None
+
+
+def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
+    """Lines of a file; ValueError for one that seems to have no end, as of a device."""
+    for number, line in enumerate(iter(partial(text.readline, LONGEST_LINE), ""), 1):
+        if len(line) == LONGEST_LINE:
+            raise ValueError(
+                f"{name!r}, line {number} has {LONGEST_LINE} characters or more; give a file with a line for each row."
+            )
+        yield line
 
 
 def parquet_rows(path: str, target: str | None, features: Sequence[str] | None) -> ArrowRows:

@@ -41,6 +41,7 @@ from .reading import Streamed, Survey, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
+from .rows.draw import seed_of_keys
 from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
 from .rows.source import NONE, RowSource, source_of
@@ -159,6 +160,7 @@ class FittedInSteps(PosteriorClassifier):
             run.deadline,
             stream=everything,
             encoding=encoding,
+            seed=int(seed_of_keys(random_state)[0]),
         )
         if self.checkpoint is None:
             return data
@@ -219,7 +221,7 @@ class FittedInSteps(PosteriorClassifier):
         resumed = None if store is None else store.load(beginning.site, data.groups)
         if resumed is None:
             return beginning
-        data.progress.latest = resumed
+        data.progress.resume(resumed)
         data.history.add(decision=f"learning goes on from the checkpoint {self.checkpoint}")
         return replace(beginning, resumed=resumed)
 

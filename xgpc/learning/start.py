@@ -44,6 +44,7 @@ class Data:
     deadline : Deadline, or None: there is as much time as it takes
     progress : Progress, which keeps what learning has come to
     encoding : Encoding that made the rows of a table, or None
+    seed : int, of random numbers that do not depend on how many others were drawn
     """
 
     source: RowSource
@@ -58,6 +59,7 @@ class Data:
     progress: Progress = field(default_factory=Progress)
     stream: RowSource | None = None
     encoding: Encoding | None = None
+    seed: int = 0
 
     @property
     def total_weight(self) -> float:

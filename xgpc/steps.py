@@ -318,7 +318,7 @@ class FittedInSteps(PosteriorClassifier):
             if inferred.local is None:
                 messages += no_gain(elbo, coin)
         if messages:
-            warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
+            self._warn("\n".join(messages))
         self.classes_, self.encoding_ = data.classes, data.encoding
         name, delta = data.likelihood.name, inferred.label_noise
         self._set_fit(q, name, data.bound, delta, inferred.correction, inferred.bound_gap, inferred.local)
@@ -334,6 +334,10 @@ class FittedInSteps(PosteriorClassifier):
             store.remove()
         elif latest is not None:
             store.offer(latest, at_once=True)
+
+    def _warn(self, message: str) -> None:
+        """What has not converged, in the name of who called the method that was to fit."""
+        warnings.warn(message, ConvergenceWarning, stacklevel=5)
 
     def _continued(self, X: Any, y: Any, sample_weight: Any, classes: Any, factor: float, n_more: int) -> None:
         """What ``_fitted`` is for a first batch: here kernel, inducing points and the posterior before are given."""

@@ -109,6 +109,13 @@ class Beginning:
     seeds: list[np.random.SeedSequence]
 
 
+class _Proposing(GPClassifier):
+    """A fit for proposals, which need no converged posterior."""
+
+    def _warn(self, message: str) -> None:
+        pass
+
+
 class GibbsClassifier(LatentClassifier):
     """Samples of the exact posterior of the logit Gaussian process: what approximations are to be compared with.
 
@@ -302,7 +309,8 @@ class GibbsClassifier(LatentClassifier):
 
     def _approximation(self, X: np.ndarray, y: np.ndarray, random_state: np.random.RandomState) -> KernelPosterior:
         """The variational posterior of the exact bound, with the kernel given or learned."""
-        model = GPClassifier(
+        # Who gives a kernel answers for it.
+        model = (GPClassifier if self.kernel is None else _Proposing)(
             self.kernel,
             inducing_points=self.inducing_points,
             optimizer="profile" if self.kernel is None else None,
@@ -311,10 +319,7 @@ class GibbsClassifier(LatentClassifier):
             n_jobs=self.n_jobs,
             random_state=random_state,
         )
-        with warnings.catch_warnings():
-            # Proposals need no converged posterior, and who gives a kernel answers for it.
-            warnings.simplefilter("default" if self.kernel is None else "ignore", ConvergenceWarning)
-            return model.fit(X, y).posterior_
+        return model.fit(X, y).posterior_
 
     def _sites(self, q: KernelPosterior, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Precisions and linear terms (n,) of the rows' factors in q."""

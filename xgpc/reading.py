@@ -13,7 +13,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names
 
 from .learning import stages
-from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, check_weight_range, largest_size
+from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, check_weight_range, largest_size, refuse_masked
 from .rows.batches import HOW_TO_READ_AGAIN, BadRow, BatchSource, Rows, in_blocks, read_ahead, reading
 from .rows.columnar import ArrowRows, NumpyRows
 from .rows.draw import Draw, keys_from, seed_of_keys
@@ -292,6 +292,7 @@ def training_batch(batch: Any, names: tuple[str, ...] | None, copy: bool = False
     if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
         return None
     columns, rows = checked_features(X, names, copy)
+    refuse_masked(y, weight)
     labels = checked_labels(y, len(rows))
     return Batch(columns, rows, labels, None if weight is None else _checked_weights(weight, len(rows)))
 

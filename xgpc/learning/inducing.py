@@ -13,7 +13,7 @@ from threadpoolctl import ThreadpoolController
 from ..approximations.base import KernelPrior
 from ..approximations.sparse import SparsePrior
 from ..kernels.spec import Groups, KernelSpec
-from ..ranges import LARGEST_FEATURE, largest_size
+from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked
 from ..rows.source import RowSource, dense
 
 # n_inducing="auto" starts with this many, and doubles them to so many at most.
@@ -224,6 +224,7 @@ def with_more_points(
 def given_points(points: ArrayLike, n_features: int) -> np.ndarray:
     """Inducing points that the user gives, as (m, d) float64; ValueError for anything but a table of numbers."""
     allowed = f"inducing_points must be one of {list(METHODS)} or a numeric array (m, d)"
+    refuse_masked(points)
     try:
         Z = np.array(points)
         if Z.dtype.kind not in "biuf":

@@ -258,3 +258,78 @@ def test_files_are_written_now_and_then(path, monkeypatch):
         store.offer(seconds)
     store.offer("end", at_once=True)
     assert written == [31.0, 62.0, "end"]
+
+
+def three_classes(is_each):
+    """Class c depends on feature c alone, or all of them on all features alike."""
+    random = np.random.default_rng(0)
+    X = random.uniform(-2.0, 2.0, (1200, 3))
+    score = 3.0 * np.sin(2.0 * X) if is_each else 2.0 * X @ random.normal(size=(3, 3))
+    return X, np.argmax(score + random.gumbel(size=X.shape), axis=1)
+
+
+DECIDING = {"random_state": 0, "n_inducing": 20, "tol": 1e-3, "max_iter": 30, "n_neighbors": 0}
+
+
+@pytest.mark.parametrize("is_each", [True, False], ids=["none", "kernel"])
+def test_how_many_kernels_there_are_is_decided_once(is_each, path, monkeypatch):
+    """The decision is part of the checkpoint, and of those that follow."""
+    X, y = three_classes(is_each)
+    trials, honest = [], share.is_better
+    monkeypatch.setattr(share, "is_better", lambda *given: trials.append(given) or honest(*given))
+    whole = quietly(GPClassifier(**DECIDING), X, y)
+    assert (whole.share_, len(trials)) == ("none" if is_each else "kernel", 1)
+
+    def writing(self, milestone):
+        write(self, milestone)
+        if len(trials) > 1:
+            raise Killed
+
+    write = checkpoint.Checkpoint._write
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint.Checkpoint, "_write", writing)
+        for _ in range(3):
+            with pytest.raises(Killed):
+                quietly(GPClassifier(**DECIDING, checkpoint=path), X, y)
+    model = quietly(GPClassifier(**DECIDING, checkpoint=path), X, y)
+    assert len(trials) == 2
+    assert model.share_ == whole.share_
+    assert model.elbo_ == pytest.approx(whole.elbo_, abs=10 * DECIDING["tol"] * 500.0)
+
+
+def test_a_fit_that_goes_on_decides_by_the_same_rows(path, monkeypatch):
+    X, y = three_classes(True)
+    asked, scores = [], share._scores
+
+    def spied(data, point, source, n_threads):
+        asked.append(source.X)
+        return scores(data, point, source, n_threads)
+
+    monkeypatch.setattr(share, "_scores", spied)
+    params = {**DECIDING, "n_inducing": "auto", "max_iter": 12}
+    quietly(GPClassifier(**params), X, y)
+    for after in (1, 4):
+        killed(monkeypatch, GPClassifier(**params, checkpoint=path), X, y, after)
+        quietly(GPClassifier(**params, checkpoint=path), X, y)
+    assert len(asked) == 6
+    assert all(np.array_equal(asked[0], rows) for rows in asked)
+
+
+def test_fits_that_have_begun_with_the_same_path_do_not_mix(path, monkeypatch):
+    """The first to write has the file; the other one says so, and makes what it would without."""
+    kept = []
+
+    def meanwhile(state):
+        if state.stage == "learning" and not kept:
+            killed(monkeypatch, GPClassifier(**PARAMS, checkpoint=path), X, Y, 2)
+            kept.append(path.read_bytes())
+
+    params = {**PARAMS, "n_inducing": 6}
+    model = GPClassifier(**params, checkpoint=path, callback=meanwhile)
+    with pytest.warns(UserWarning, match=r"could not be written: another fit has written it; give each fit a path"):
+        model.fit(X, 1 - Y)
+    assert path.read_bytes() == kept[0]
+    assert model.elbo_ == quietly(GPClassifier(**params), X, 1 - Y).elbo_
+    other = quietly(GPClassifier(**PARAMS, checkpoint=path), X, Y)
+    assert any("goes on" in text for text in other.history_["decision"])
+    assert not path.exists()

@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 import xgpc
 from xgpc import GPClassifier
+from xgpc.app.tables import read_table
 from xgpc.learning import stages
 from xgpc.rows import columnar, from_arrow, from_npy, from_parquet
 
@@ -272,6 +273,27 @@ def test_a_file_that_breaks_between_readings_is_an_error(tmp_path, monkeypatch):
         fit.fit_batches(breaking)
     assert fit.__dict__ == before
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("xgpc-reader")]
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_bit_that_has_changed_is_an_error_where_pages_have_checksums(tmp_path, version):
+    path, data = tmp_path / "rows.parquet", table()[0]
+    pq.write_table(data, path, write_page_checksum=True, use_dictionary=False, data_page_version=version)
+    model = GPClassifier(RBF(1.0), n_inducing=5, optimizer=None, n_neighbors=0, random_state=0)
+    model.fit_batches(from_parquet(path, target="class", columns=["a", "b"]))
+    written = bytearray(path.read_bytes())
+    column = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    # Amid the values, behind the page's header.
+    written[column.data_page_offset + column.total_compressed_size // 2] ^= 1
+    path.write_bytes(written)
+    for read in (
+        lambda: model.fit_batches(from_parquet(path, target="class", columns=["a", "b"])),
+        lambda: list(model.predict_proba_batches(from_parquet(path))),
+    ):
+        with pytest.raises(OSError, match="checksum"):
+            read()
+    with pytest.raises(ValueError, match=r"cannot read .*checksum"):
+        read_table(str(path), target="class")
 
 
 def test_files_of_numpy_of_other_lengths(tmp_path):

@@ -447,8 +447,9 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
 
 
 def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, monkeypatch):
+    """It is said that there are none any more, and after a while it is an error."""
     X, y, _ = problem()
-    for name in ("SECONDS_WITHOUT_WORKERS", "SECONDS_BETWEEN_LOOKS"):
+    for name in ("SECONDS_WITHOUT_WORKERS", "SECONDS_BETWEEN_LOOKS", "SECONDS_TO_START"):
         monkeypatch.setattr(f"xgpc.dask.{name}", 0.2)
 
     def left(values):
@@ -460,6 +461,15 @@ def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, monkeypat
     # The thread is left last: without its cluster a fit ends.
     with ThreadPoolExecutor(1) as thread, local_cluster(1, processes=False) as cluster, Client(cluster) as client:
         model = DaskGPClassifier(**options(optimizer=None, client=client))
-        with pytest.raises(RuntimeError, match=r"no others have come.*more memory"):
+        waits = pytest.warns(UserWarning, match=r"has no workers: the fit waits for some, 0\.2 seconds at most")
+        with pytest.raises(RuntimeError, match=r"no others have come.*more memory"), waits:
             thread.submit(model.fit, of_unknown_sizes(X, (0, N)), labels).result(timeout=SECONDS)
         assert not hasattr(model, "classes_")
+
+
+def test_a_closed_client_is_refused(connected):
+    X, y, _ = problem()
+    client = Client(connected.scheduler.address, set_as_default=False)
+    client.close()
+    with pytest.raises(ValueError, match=r"The client is closed: give one that is connected"):
+        DaskGPClassifier(**options(client=client)).fit(of_known_sizes(X), of_known_sizes(y))

@@ -1,12 +1,16 @@
 """Samples of the data and inducing points drawn from them."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare
+from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, Sum
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
@@ -194,6 +198,31 @@ def test_all_takes_every_distinct_row(X):
 def test_random_points_are_rows(X, n_inducing, seed):
     Z = choose(sample_of(X), "random", n_inducing, seed)
     assert all(np.any(np.all(z == X, axis=1)) for z in Z)
+
+
+@pytest.mark.parametrize("gap", [1e-14, 1e-10, 1e-7, 1e-3])
+def test_rows_that_are_nearly_equal_are_no_cause_for_a_warning(gap):
+    """Warnings are errors here; of each pair there is a point near by."""
+    rows = np.random.default_rng(0).normal(size=(20, 2)) * 1e3
+    pairs = np.vstack([rows, rows * (1.0 + gap)])
+    for m in (12, 20, 30):
+        Z = choose(sample_of(pairs), "kmeans", m)
+        assert len(np.unique(pairs, axis=0)) >= len(Z) >= min(m, 20)
+        nearest = np.min(np.linalg.norm(rows[:, None] - Z, axis=2), axis=1)
+        assert m < 20 or np.all(nearest <= 2.0 * gap * np.linalg.norm(rows, axis=1) + 1e-6)
+
+
+def test_choosing_points_silences_no_warning_of_others(monkeypatch):
+    """What another thread warns of at that time, too: filters are those of the process."""
+
+    class Telling(KMeans):
+        def fit(self, *given, **named):
+            warnings.warn("of another thread", ConvergenceWarning, stacklevel=2)
+            return super().fit(*given, **named)
+
+    monkeypatch.setattr("xgpc.learning.inducing.KMeans", Telling)
+    with pytest.warns(ConvergenceWarning, match="of another thread"):
+        choose(sample_of(np.random.default_rng(0).normal(size=(50, 2))), "kmeans", 5)
 
 
 @pytest.mark.parametrize("method", ["kmeans", "random"])

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ExpSineSquared, Matern, WhiteKernel
+from support.fits import quietly
 from support.reference import moons
 
 from xgpc import GPClassifier
+from xgpc.rows import Reservoir
 
 ROWS, LABELS = moons(40)
 
@@ -17,6 +19,11 @@ def replaced(value):
     X = ROWS.copy()
     X[3, 1] = value
     return X
+
+
+def masked(values):
+    """With the first of them masked."""
+    return np.ma.array(values, mask=np.arange(np.size(values)).reshape(np.shape(values)) == 0)
 
 
 BAD = {
@@ -43,6 +50,11 @@ BAD = {
     "weights dates": (ROWS, LABELS, {"sample_weight": np.zeros(40, "M8[D]")}, "real number .* of type date"),
     "weights complex": (ROWS, LABELS, {"sample_weight": np.ones(40) * 1j}, "real number .* of type complex"),
     "weights ragged": (ROWS, LABELS, {"sample_weight": [[1.0], [1.0, 2.0]]}, "real number .* no array"),
+    "weights beyond the prior's": (ROWS, LABELS, {"sample_weight": np.full(40, 1e90)}, r"1e\+12; got .* rounded away"),
+    "weights masked": (ROWS, LABELS, {"sample_weight": masked(np.ones(40))}, r"shape \(40,\) has 1 masked values"),
+    "masked": (masked(ROWS), LABELS, {}, r"shape \(40, 2\) has 1 masked values, .* numpy\.ma\.filled"),
+    "labels masked": (ROWS, masked(LABELS), {}, r"shape \(40,\) has 1 masked values"),
+    "groups masked": (ROWS, LABELS, {"groups": masked(np.arange(40))}, r"shape \(40,\) has 1 masked values"),
     "weights short": (ROWS, LABELS, {"sample_weight": np.ones(3)}, "sample_weight.shape"),
 }
 
@@ -168,3 +180,43 @@ def test_scale_of_the_features_does_not_matter():
     for factor in (1e100, 1e-200):
         scaled = GPClassifier(random_state=0).fit(factor * ROWS, LABELS).predict_proba(factor * ROWS)
         np.testing.assert_allclose(scaled, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_masked_values_are_refused_wherever_rows_are_given(part):
+    model = GPClassifier(n_inducing=5, n_neighbors=0, optimizer=None, random_state=0)
+    given = [ROWS, LABELS, np.ones(40)]
+    given[part] = masked(given[part])
+    with pytest.raises(ValueError, match="has 1 masked values"):
+        model.fit_batches([tuple(given)])
+    for take in (Reservoir(10).add, lambda X, y, weight: model.partial_fit(X, y, sample_weight=weight)):
+        with pytest.raises(ValueError, match="has 1 masked values"):
+            take(*given)
+    with pytest.raises(ValueError, match="has 1 masked values"):
+        GPClassifier(inducing_points=masked(ROWS[:5])).fit(ROWS, LABELS)
+    model.fit(ROWS, LABELS)
+    for predict in (model.predict, model.predict_proba, lambda X: list(model.predict_proba_batches([X]))):
+        with pytest.raises(ValueError, match="has 1 masked values"):
+            predict(masked(ROWS))
+
+
+def test_arrays_that_could_have_masked_values_but_have_none_are_arrays():
+    model = GPClassifier(n_inducing=5, n_neighbors=0, optimizer=None, random_state=0)
+    expected = model.fit(ROWS, LABELS).predict_proba(ROWS)
+    plain = [np.ma.array(values) for values in (ROWS, LABELS)]
+    np.testing.assert_array_equal(model.fit(*plain).predict_proba(plain[0]), expected)
+
+
+@pytest.mark.parametrize("weight", [1e-100, 1e12])
+@pytest.mark.parametrize(
+    "params", [{"n_neighbors": 0}, {"n_neighbors": 5}, {"inducing_points": "all"}, {"batch_size": 20}], ids=str
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_weights_may_be_as_large_or_small_as_is_said(weight, params, n_classes):
+    """Of all rows, or of some."""
+    y = LABELS + (n_classes == 3) * (ROWS[:, 0] > 1.0)
+    for weights in (np.full(40, weight), np.where(np.arange(40) % 3, 1.0, weight)):
+        model = quietly(
+            GPClassifier(n_inducing=10, max_iter=5, random_state=0, **params), ROWS, y, sample_weight=weights
+        )
+        assert np.all(np.isfinite(model.predict_log_proba(ROWS)))

@@ -1,7 +1,8 @@
 """What a fit has learned, kept in a file, so that one that was killed can go on.
 
 A checkpoint is a saved warm start: kernels, inducing points and the posterior of the rows of its stage, with the number
-of these rows, and a fingerprint of the data and the parameters that it belongs to.
+of these rows, what was decided, the fit that wrote it, and a fingerprint of the data and the parameters that it belongs
+to.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import time
 import warnings
 from collections.abc import Callable
@@ -26,7 +28,7 @@ from .kernels.spec import Groups
 from .learning.progress import Milestone
 from .learning.start import Data
 
-FORMAT = "xgpc checkpoint 1"
+FORMAT = "xgpc checkpoint 2"
 # A file with 2048 inducing points is 100 MB and takes up to a second to write: 3 % of the time between two of them. A
 # fit that is killed loses as much at most, and the evaluation at which it was.
 SECONDS_BETWEEN = 30.0
@@ -103,11 +105,15 @@ class Checkpoint:
         check_replaceable(path)
         self.path, self.belongs_to = path, belongs_to
         self._clock, self._last, self._has_failed = clock, clock(), False
+        # Of this fit, and of the one that has written the file, as far as is known here: None before there is a file.
+        self._name_of_fit = secrets.token_hex(8)
+        self._known: str | None = None
 
     def offer(self, milestone: Milestone, at_once: bool = False) -> None:
         """Write it, unless another was written a moment ago.
 
-        If that fails the file of before stays, a warning tells of the first time, and the fit goes on.
+        If that fails, or another fit has written the file meanwhile, the file of before stays, a warning tells of the
+        first time, and the fit goes on.
         """
         if not at_once and self._clock() - self._last < SECONDS_BETWEEN:
             return
@@ -125,9 +131,13 @@ class Checkpoint:
         self._last = self._clock()
 
     def _write(self, milestone: Milestone) -> None:
+        # No lock: a fit that is killed would leave it, or one of the system's a file beside this one.
+        if self._written_by() not in (None, self._known):
+            raise OSError("another fit has written it; give each fit a path of its own")
         q, site = milestone.q, milestone.site
         header = {
             "format": FORMAT,
+            "fit": self._name_of_fit,
             "belongs_to": self.belongs_to,
             "full": q.prior.is_full,
             "kernels": [io.kernel_to_data(group.spec.kernel) for group in q.prior.groups],
@@ -135,11 +145,24 @@ class Checkpoint:
             "n_rows": milestone.n_rows,
             "is_growing": milestone.is_growing,
             "n_starts": milestone.n_starts,
+            "is_decided": milestone.is_decided,
         }
         header |= io.precision_of(q)
         arrays: dict[str, Any] = q.to_arrays()
         with replacing(self.path) as file:
             np.savez(file, header=json.dumps(header), **arrays)
+        self._known = self._name_of_fit
+
+    def _written_by(self) -> str | None:
+        """The fit that has written the file; None if there is no file, and "" if it is none of a fit."""
+        try:
+            with regular(self.path) as file:
+                return str(json.loads(str(Archive(file)["header"]))["fit"])
+        except FileNotFoundError:
+            return None
+        # A damaged or foreign file can fail in any way that zip, NumPy or JSON know.
+        except Exception:
+            return ""
 
     def load(self, site: Site, groups: Groups | None = None) -> Milestone | None:
         """What an earlier fit had come to, with its label noise if ``site`` learns that; None if there is no file.
@@ -160,7 +183,7 @@ class Checkpoint:
                 header = json.loads(str(archive["header"]))
                 if header["format"] != FORMAT:
                     raise ValueError(f"its format is {header['format']!r}, this version reads {FORMAT!r}")
-                belongs_to = dict(header["belongs_to"])
+                belongs_to, self._known = dict(header["belongs_to"]), str(header["fit"])
             except Exception as error:
                 raise ValueError(
                     f"{self._name} is not a checkpoint of a fit: {str(error).rstrip('.')}. {HOW}"
@@ -172,9 +195,10 @@ class Checkpoint:
                 noise = header["label_noise"]
                 site = site.with_parameter(float(noise)) if site.learned else site
                 counts = int(header["n_rows"]), bool(header["is_growing"]), int(header["n_starts"])
+                is_decided = bool(header["is_decided"])
             except Exception as error:
                 raise ValueError(f"{self._name} is damaged: {str(error).rstrip('.')}. {HOW}") from error
-        return Milestone(q, site, *counts)
+        return Milestone(q, site, *counts, is_decided)
 
     def _check_fingerprint(self, belongs_to: dict[str, str]) -> None:
         """ValueError that says what differs, if anything does."""
@@ -194,6 +218,10 @@ class Checkpoint:
         return repr(os.fspath(self.path))
 
     def remove(self) -> None:
-        """After the fit; a file that cannot be removed is no reason to lose it. A symbolic link to it stays."""
+        """After the fit; a file that cannot be removed is no reason to lose it. A symbolic link to it stays.
+
+        So does a file that another fit has written.
+        """
         with suppress(OSError):
-            os.unlink(os.path.realpath(self.path))
+            if self._written_by() == self._known:
+                os.unlink(os.path.realpath(self.path))

@@ -478,7 +478,8 @@ class GPClassifier(FittedInSteps):
         source : function, iterable or sequence
             A function without arguments that returns an iterator of batches, or an iterable, not an iterator, of them,
             such as a list; or ``xgpc.rows.from_parquet``, ``from_arrow`` or ``from_npy``. Batches are tuples (X, y) or
-            (X, y, sample_weight), as for ``fit``, of any number of rows; a sparse X becomes dense when it is read. Or
+            (X, y, sample_weight), as for ``fit``, of any number of rows, in memory that the next may fill again; a
+            sparse X becomes dense when it is read. Or
             ``xgpc.partitions.Partitions``: batches on a cluster, which works on them where they are; how rows are
             divided then changes the fit by rounding.
         classes : (C,) array, default=None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -32,8 +33,9 @@ RETRIES = 2
 # which dask would warn.
 LARGEST_STATE = "1 GiB"
 # Dask waits for workers as long as it takes. Where there were some and none is left it is an error after so many
-# seconds: a nanny whose worker dies as it starts gives up. To start a worker takes some ten. Looked for at intervals.
-SECONDS_WITHOUT_WORKERS, SECONDS_BETWEEN_LOOKS = 120.0, 5.0
+# seconds: a nanny whose worker dies as it starts gives up. To start a worker takes some ten: after twice that a warning
+# says what is waited for. Looked for at intervals.
+SECONDS_WITHOUT_WORKERS, SECONDS_TO_START, SECONDS_BETWEEN_LOOKS = 120.0, 20.0, 5.0
 WHAT_TO_DO = (
     "Mostly it is too little memory: divide the rows into more partitions (rechunk, repartition), give workers more "
     "memory or fewer threads, and look at their logs. The estimator is what it was before."
@@ -60,6 +62,7 @@ class DaskPartitions:
         self._client, self._batches = client, batches
         # Those of a cluster that has none yet may take long to come.
         self._had_workers = bool(client.nthreads())
+        self._has_warned = False
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -99,6 +102,10 @@ class DaskPartitions:
                     raise
             now = time.monotonic()
             gone_since = math.inf if self._client.nthreads() else min(gone_since, now)
+            if now - gone_since > SECONDS_TO_START and not self._has_warned:
+                self._has_warned = True
+                limit = f", {SECONDS_WITHOUT_WORKERS:g} seconds at most" if self._had_workers else ""
+                warnings.warn(f"The cluster has no workers: the fit waits for some{limit}.", UserWarning, stacklevel=2)
             if self._had_workers and now - gone_since > SECONDS_WITHOUT_WORKERS:
                 raise RuntimeError(f"The workers of the cluster have died, and no others have come. {WHAT_TO_DO}")
 
@@ -245,7 +252,8 @@ class DaskGPClassifier(GPClassifier):
         Raises
         ------
         ValueError
-            As ``fit_batches``; notes of the error name the partition, counted from 0. Also where there is no client.
+            As ``fit_batches``; notes of the error name the partition, counted from 0. Also where there is no client, or
+            a closed one.
         distributed.KilledWorker
             If worker after worker that takes up a task dies: more than dask's setting
             ``distributed.scheduler.allowed-failures``.
@@ -256,12 +264,19 @@ class DaskGPClassifier(GPClassifier):
         -----
         ConvergenceWarning
             As ``GPClassifier.fit`` does.
+        UserWarning
+            If there have been no workers for twenty seconds, and the fit waits for some.
         """
         partitions = DaskPartitions(self._connected(), _batches(X, y, sample_weight))
         return self._fitted(partitions, None, validate=GPClassifier._validate_batches, threads=OverPartitions)
 
     def _connected(self) -> distributed.Client:
         if self.client is not None:
+            if self.client.status in ("closing", "closed"):
+                raise ValueError(
+                    f"The client is {self.client.status}: give one that is connected, such as distributed.Client(), or "
+                    "None for the current one."
+                )
             return self.client
         try:
             return distributed.get_client()

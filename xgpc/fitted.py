@@ -23,7 +23,7 @@ from .kernels.relevance import relevance
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise
 from .parameters import is_integer, is_name
 from .ranges import check_latent
-from .reading import Columns, columns_names, names_of_source, numbered, rows_to_predict
+from .reading import Columns, columns_names, fills_memory_again, names_of_source, numbered, rows_to_predict
 from .rows.batches import read_ahead, reading
 from .rows.blas import single_threaded_blas
 from .rows.encoding import Encoding, of_table
@@ -176,14 +176,15 @@ class PosteriorClassifier(LatentClassifier):
         names = columns_names(self)
         if names is not None and hasattr(source, "with_features"):
             source = source.with_features(names)
-        return self._proba_batches(reading(source, again=False), names_of_source(source))
+        return self._proba_batches(source, reading(source, again=False))
 
-    def _proba_batches(self, read: Callable[[], Iterator[Any]], names: tuple[str, ...] | None) -> Iterator[np.ndarray]:
+    def _proba_batches(self, source: Any, read: Callable[[], Iterator[Any]]) -> Iterator[np.ndarray]:
         fitted, table = Columns(self.n_features_in_, columns_names(self)), of_table(self.encoding_)
+        names, copy = names_of_source(source), fills_memory_again(source)
 
         def rows_of(given: Any) -> np.ndarray:
             if table is None:
-                rows = rows_to_predict(given, names, fitted)
+                rows = rows_to_predict(given, names, fitted, copy)
                 return rows if self.encoding_ is None else self.encoding_.within_limits(rows)
             return checked_rows(self, given[0] if isinstance(given, tuple) and given else given, reset=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +13,9 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names
 
 from .learning import stages
-from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, check_weight_range, largest_size
+from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, check_weight_range, largest_size, refuse_masked
 from .rows.batches import HOW_TO_READ_AGAIN, BadRow, BatchSource, Rows, in_blocks, read_ahead, reading
-from .rows.columnar import ArrowRows
+from .rows.columnar import ArrowRows, NumpyRows
 from .rows.draw import Draw, keys_from, seed_of_keys
 from .rows.labels import check_same_kind, checked_labels, kind_of, refuse_rounded
 from .rows.source import NONE, RowSource, dense
@@ -131,15 +132,15 @@ class Preparation:
     limits: Sequence[Limit]
     names: tuple[str, ...] | None
 
-    def rows_of(self, given: Any) -> tuple[int, Rows]:
-        """How many rows a batch has, and those of positive weight.
+    def rows_of(self, given: Any, copy: bool = False) -> tuple[int, Rows]:
+        """How many rows a batch has, and those of positive weight; in memory of their own with ``copy``.
 
         Raises
         ------
         ValueError
             For a bad batch, and for columns or labels that the source did not have before.
         """
-        batch = training_batch(given, self.names)
+        batch = training_batch(given, self.names, copy)
         if batch is None:
             return 0, Rows(np.empty((0, self.columns.n_features), self.dtype), NONE, NONE)
         check_same_columns(batch.columns, self.columns, "the first batch")
@@ -188,10 +189,15 @@ def numbered(batches: Iterator[Any], check: Callable[[Any], Any]) -> Generator[A
             close()
 
 
-def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Columns, np.ndarray]:
+def fills_memory_again(source: Any) -> bool:
+    """Whether a source of batches may put one where the last one was: while that is in use it is asked for the next."""
+    return not isinstance(source, list | tuple | ArrowRows | NumpyRows)
+
+
+def checked_features(X: Any, names: tuple[str, ...] | None = None, copy: bool = False) -> tuple[Columns, np.ndarray]:
     """Rows (r, d) of finite numbers of a batch, C-contiguous, and their columns, with names of their own or given ones.
 
-    Sparse ones are dense from here on.
+    Sparse ones are dense from here on. With ``copy`` the rows are in other memory than X.
 
     Raises
     ------
@@ -207,6 +213,7 @@ def checked_features(X: Any, names: tuple[str, ...] | None = None) -> tuple[Colu
         X,
         dtype=(np.float64, np.float32),
         order="C",
+        copy=copy,
         ensure_all_finite=False,
         ensure_min_samples=0,
         input_name="X",
@@ -267,12 +274,12 @@ def columns_names(model: Any) -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
 
 
-def rows_to_predict(batch: Any, names: tuple[str, ...] | None, fitted: Columns) -> np.ndarray:
+def rows_to_predict(batch: Any, names: tuple[str, ...] | None, fitted: Columns, copy: bool = False) -> np.ndarray:
     """Rows (r, d) of a batch X, or a tuple that begins with one; ValueError for other columns than were fitted to.
 
     Names count where both have them.
     """
-    columns, rows = checked_features(batch[0] if isinstance(batch, tuple) and batch else batch, names)
+    columns, rows = checked_features(batch[0] if isinstance(batch, tuple) and batch else batch, names, copy)
     if columns.names is None or fitted.names is None:
         columns, fitted = columns._replace(names=None), fitted._replace(names=None)
     check_same_columns(columns, fitted, "the fit")
@@ -288,12 +295,16 @@ def _parts(batch: Any) -> tuple[Any, Any, Any]:
     return parts[0], parts[1], parts[2] if len(parts) == 3 else None
 
 
-def training_batch(batch: Any, names: tuple[str, ...] | None) -> Batch | None:
-    """A batch of training rows, checked by itself; None for one that has no rows."""
+def training_batch(batch: Any, names: tuple[str, ...] | None, copy: bool = False) -> Batch | None:
+    """A batch of training rows, checked by itself; None for one that has no rows.
+
+    With ``copy`` features and weights are in memory of their own; labels are not.
+    """
     X, y, weight = _parts(batch)
     if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
         return None
-    columns, rows = checked_features(X, names)
+    columns, rows = checked_features(X, names, copy)
+    refuse_masked(y, weight)
     labels = checked_labels(y, len(rows))
     return Batch(columns, rows, labels, None if weight is None else _checked_weights(weight, len(rows)))
 
@@ -305,7 +316,7 @@ def _checked_weights(weight: Any, n_rows: int) -> np.ndarray:
             f"sample_weight must be a real number for each of the batch's {n_rows} rows; got an array of "
             f"{values.dtype} of shape {values.shape}."
         )
-    values = np.ascontiguousarray(np.broadcast_to(values, n_rows), dtype=np.float64)
+    values = np.array(np.broadcast_to(values, n_rows), dtype=np.float64)
     low, high = WEIGHT_RANGE
     (bad,) = np.nonzero(~((values == 0.0) | ((values >= low) & (values <= high))))
     if len(bad):
@@ -395,7 +406,7 @@ def survey(
 
     def rows_of(given: Any) -> Rows:
         nonlocal first, has_weights, dtype
-        batch = training_batch(given, names)
+        batch = training_batch(given, names, fills_memory_again(source))
         if batch is None:
             return NO_ROWS
         if first is None:
@@ -450,11 +461,12 @@ def streamed(
     Every reading raises ValueError if the source has other rows than in the first one, as far as their number, columns
     and labels tell.
     """
-    begin, prepare = reading(source), found.preparation(factors, labels, limits, names_of_source(source))
+    begin, preparation = reading(source), found.preparation(factors, labels, limits, names_of_source(source))
+    prepare = partial(preparation.rows_of, copy=fills_memory_again(source))
 
     def read() -> Iterator[Rows]:
         n_rows = 0
-        with closing(numbered(begin(), prepare.rows_of)) as batches:
+        with closing(numbered(begin(), prepare)) as batches:
             for n_more, rows in batches:
                 n_rows += n_more
                 if n_rows > found.n_rows:

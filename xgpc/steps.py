@@ -43,6 +43,7 @@ from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.columnar import ArrowRows
 from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
+from .rows.draw import seed_of_keys
 from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
 from .rows.source import NONE, RowSource, source_of
@@ -184,6 +185,7 @@ class FittedInSteps(PosteriorClassifier):
             stream=everything,
             encoding=encoding,
             prior_mean=PriorMean(mean, base_rates(class_totals) if mean is None else None),
+            seed=int(seed_of_keys(random_state)[0]),
         )
         if self.checkpoint is None:
             return data
@@ -246,7 +248,7 @@ class FittedInSteps(PosteriorClassifier):
         resumed = None if store is None else store.load(beginning.site, data.groups)
         if resumed is None:
             return beginning
-        data.progress.latest = resumed
+        data.progress.resume(resumed)
         data.history.add(decision=f"Learning goes on from the checkpoint {self.checkpoint}.")
         return replace(beginning, resumed=resumed)
 
@@ -356,7 +358,7 @@ class FittedInSteps(PosteriorClassifier):
             names, spread = names_of_columns(self, data.encoding), self.feature_spread_
             messages += parameters_at_bounds(specs, labels, names, spread)
         if messages:
-            warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
+            self._warn("\n".join(messages))
         self.classes_, self.encoding_ = data.classes, data.encoding
         self.class_count_, self.warnings_ = data.class_totals, messages
         name, delta, mean = data.likelihood.name, inferred.site.parameter, inferred.site.prior_mean
@@ -373,6 +375,10 @@ class FittedInSteps(PosteriorClassifier):
             store.remove()
         elif latest is not None:
             store.offer(latest, at_once=True)
+
+    def _warn(self, message: str) -> None:
+        """What has not converged, in the name of who called the method that was to fit."""
+        warnings.warn(message, ConvergenceWarning, stacklevel=5)
 
     def _continued(self, X: Any, y: Any, sample_weight: Any, classes: Any, factor: float, n_more: int) -> None:
         """What ``_fitted`` is for a first batch: here kernel, inducing points and the posterior before are given."""

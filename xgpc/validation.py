@@ -19,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from .parameters import is_name
-from .ranges import LARGEST_FEATURE, check_weight_range, largest_size
+from .ranges import LARGEST_FEATURE, check_weight_range, largest_size, refuse_masked
 from .rows.encoding import HOW_TO_MISS, Encoding, of_table, said_missing
 from .rows.labels import is_missing, missing_values, refuse_objects, refuse_rounded
 from .rows.tables import with_names
@@ -158,7 +158,8 @@ def _is_checked(model: Any, X: Any) -> bool:
 
 
 def refuse_not_in_memory(*given: Any) -> None:
-    """ValueError for polars' queries and dask's collections, of which NumPy would make arrays in this process."""
+    """ValueError for polars' queries, dask's collections and masked values: NumPy would make arrays of them."""
+    refuse_masked(*given)
     for value in given:
         library, kind = type(value).__module__.partition(".")[0], type(value).__name__
         if (library, kind) == ("polars", "LazyFrame"):
@@ -330,6 +331,7 @@ def _refuse_no_weights(sample_weight: Any, n_rows: int) -> None:
 
 def checked_groups(groups: Any, y: Any, sample_weight: Any) -> np.ndarray:
     """Groups (n,) of the rows of positive weight."""
+    refuse_masked(groups)
     groups = np.asarray(groups)
     if groups.shape != (len(y),):
         raise ValueError(f"groups must have one value for each of the {len(y)} rows; its shape is {groups.shape}.")

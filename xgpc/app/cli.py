@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -29,8 +30,8 @@ from .tables import are_measurements, encode_labels, read_table
 from .training import TrainingRows, training_rows
 
 EXIT_OK, EXIT_BAD_INPUT = 0, 2
-# What a shell reports for a program that a signal ended: 128 + SIGINT, 128 + SIGPIPE.
-EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 130, 141
+# What a shell reports for a program that a signal ended: 128 + SIGINT, 128 + SIGPIPE, 128 + SIGTERM.
+EXIT_INTERRUPTED, EXIT_BROKEN_PIPE, EXIT_TERMINATED = 130, 141, 143
 PICTURE_FORMATS = ("png", "pdf", "svg")
 
 
@@ -190,6 +191,10 @@ def _run(argv: Sequence[str] | None) -> int:
     return EXIT_OK
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as an interrupt does: temporary files are removed."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
@@ -202,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         Exit status: 0; 2 for bad input, explained in one line on standard error; 130 after an interrupt; 141 if
-        the reader of standard output has gone.
+        the reader of standard output has gone; 143 after ``Terminated``.
     """
     try:
         status = _run(argv)
@@ -212,6 +217,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _abandon_stdout()
         return EXIT_BROKEN_PIPE
+    except Terminated:
+        print("xgpc: terminated", file=sys.stderr)
+        return EXIT_TERMINATED
     except KeyboardInterrupt:
         print("xgpc: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -225,3 +233,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         _abandon_stdout()
         _say("error", f"cannot write standard output: {error.strerror or error}; use --output FILE.")
         return EXIT_BAD_INPUT
+
+
+def command() -> int:
+    """``main`` of a process of its own, which SIGTERM ends; a second one does at once."""
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
+    return main()

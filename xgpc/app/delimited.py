@@ -12,6 +12,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -22,6 +23,9 @@ from ..rows.tables import Column, ColumnTable, Levels, Numbers
 from .columns import Table, Wanted, listed, plain
 
 DELIMITERS = (",", ";", "\t")
+# Characters of a line at which it is taken for one without end, as of /dev/zero: twice those of a million features of
+# 25 characters and a separator. They are read in a moment.
+LONGEST_LINE = 2**26
 # As pandas, R and spreadsheets write them.
 TRUTHS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 # By how many cells of a file's first rows its columns are numbers or text: 20 000 rows of ten columns, 16 MB of text.
@@ -50,7 +54,7 @@ def opened(path: str) -> Iterator[Iterator[str]]:
         with _binary(path) as file:
             text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
             try:
-                yield text
+                yield _lines(text, name)
             finally:
                 # Standard input stays open.
                 text.detach()
@@ -66,6 +70,16 @@ def opened(path: str) -> Iterator[Iterator[str]]:
         raise ValueError(
             f"cannot read {name!r}: {error.strerror}; give the path of a CSV file with a header line."
         ) from None
+
+
+def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
+    """Lines of a file; ValueError for one that seems to have no end, as of a device."""
+    for number, line in enumerate(iter(partial(text.readline, LONGEST_LINE), ""), 1):
+        if len(line) == LONGEST_LINE:
+            raise ValueError(
+                f"{name!r}, line {number} has {LONGEST_LINE} characters or more; give a file with a line for each row."
+            )
+        yield line
 
 
 class CsvRows:

@@ -64,7 +64,7 @@ class Coefficients:
         for c, precision in enumerate(P):
             factors = cholesky_and_inverse(np.eye(len(precision)) + precision)
             if factors is None:
-                raise ValueError("The precision of the sites is not positive definite.")
+                raise ValueError("The precision of the sites is not positive definite; give moderate sample weights.")
             V[c] = factors[1].T @ factors[1]
         return cls((V @ h[..., None])[..., 0], V)
 

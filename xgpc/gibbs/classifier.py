@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -32,7 +31,7 @@ from ..names import Points
 from ..parameters import check_allowed, integer_from
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
-from ..rows.executor import Executor
+from ..rows.executor import Executor, Pool
 from ..validation import checked_rows, training_data
 from .chain import Model, Proposals, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
@@ -108,6 +107,13 @@ class Beginning:
     proposals: Proposals
     watched: np.ndarray
     seeds: list[np.random.SeedSequence]
+
+
+class _Proposing(GPClassifier):
+    """A fit for proposals, which need no converged posterior."""
+
+    def _warn(self, message: str) -> None:
+        pass
 
 
 class GibbsClassifier(LatentClassifier):
@@ -273,7 +279,7 @@ class GibbsClassifier(LatentClassifier):
                     stop.set()
                     raise
 
-            with ThreadPoolExecutor(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
+            with Pool(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
                 try:
                     return learned, list(pool.map(run, learned.seeds))
                 finally:
@@ -303,7 +309,8 @@ class GibbsClassifier(LatentClassifier):
 
     def _approximation(self, X: np.ndarray, y: np.ndarray, random_state: np.random.RandomState) -> KernelPosterior:
         """The variational posterior of the exact bound, with the kernel given or learned."""
-        model = GPClassifier(
+        # Who gives a kernel answers for it.
+        model = (GPClassifier if self.kernel is None else _Proposing)(
             self.kernel,
             inducing_points=self.inducing_points,
             optimizer="profile" if self.kernel is None else None,
@@ -313,10 +320,7 @@ class GibbsClassifier(LatentClassifier):
             n_jobs=self.n_jobs,
             random_state=random_state,
         )
-        with warnings.catch_warnings():
-            # Proposals need no converged posterior, and who gives a kernel answers for it.
-            warnings.simplefilter("default" if self.kernel is None else "ignore", ConvergenceWarning)
-            return model.fit(X, y).posterior_
+        return model.fit(X, y).posterior_
 
     def _sites(self, q: KernelPosterior, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Precisions and linear terms (n,) of the rows' factors in q."""

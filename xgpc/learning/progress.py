@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from .._sites import Site
@@ -22,6 +22,7 @@ class Milestone:
     n_rows : int, rows of the stage
     is_growing : bool, whether more inducing points may be added
     n_starts : int, starts of the kernel parameters that it is the best of; 0: the first has not ended
+    is_decided : bool, whether the fit has decided for as many kernels as q has
     """
 
     q: KernelPosterior
@@ -29,6 +30,7 @@ class Milestone:
     n_rows: int
     is_growing: bool
     n_starts: int = 0
+    is_decided: bool = False
 
 
 class Store(Protocol):
@@ -51,6 +53,7 @@ class Progress:
     ----------
     latest : Milestone or None
     n_reached : int, milestones so far
+    is_decided : bool, whether those that come are of as many kernels as was decided for
     cuts : what there was no time for, in words
     """
 
@@ -58,13 +61,26 @@ class Progress:
         self.store = store
         self.latest: Milestone | None = None
         self.n_reached = 0
+        self.is_decided = False
         self.cuts: list[str] = []
 
+    def resume(self, milestone: Milestone) -> None:
+        """An earlier fit had come to it."""
+        self.latest, self.is_decided = milestone, milestone.is_decided
+
     def reach(self, milestone: Milestone) -> None:
-        self.latest = milestone
+        self._keep(milestone)
         self.n_reached += 1
+
+    def decide(self, milestone: Milestone) -> None:
+        """The fit goes on from there, with as many kernels: not to be decided again."""
+        self.is_decided = True
+        self._keep(milestone, at_once=True)
+
+    def _keep(self, milestone: Milestone, at_once: bool = False) -> None:
+        self.latest = replace(milestone, is_decided=self.is_decided)
         if self.store is not None:
-            self.store.offer(milestone)
+            self.store.offer(self.latest, at_once)
 
     def cut(self, what: str, history: History) -> None:
         """There was no time for something, or for the rest of it; the history tells it, too."""

@@ -46,47 +46,44 @@ class Queries:
         groups = None if self.groups is None else self.groups[rows]
         return Queries(len(rows), groups, self.splitter, self.labels[rows], self.random_state)
 
-    def decision(self, share: float = DECISION_SHARE) -> Split:
+    def decision(self, share: float = DECISION_SHARE, random_state: np.random.RandomState | None = None) -> Split:
         """Rows to learn from, and rows to decide by: this share of them, or what a splitter's last split asks.
 
-        Of few rows, or two groups, none can be spared to decide by.
+        Of few rows, or two groups, none can be spared to decide by. They are drawn by another ``random_state``, if one
+        is given.
         """
+        random_state = random_state or self.random_state
         size = min(DECISION_ROWS, int(share * self.n_rows))
         if self.splitter is None:
             if not size or (self.groups is not None and len(np.unique(self.groups)) < 3):
                 return np.arange(self.n_rows), np.arange(0)
-            others, asked = self._apart(size)
-            return others, self._some(asked, size)
+            others, asked = self._apart(size, random_state)
+            return others, _some(asked, size, random_state)
         others, asked = self._splits[-1]
-        return others, self._some(asked, DECISION_ROWS)
+        return others, _some(asked, DECISION_ROWS, random_state)
 
     def draw(self, number: int, size: int) -> Split:
         """Support rows and query rows of round ``number``: ``size`` in all, or as many as there are."""
         size = min(size, self.n_rows)
         n_queries = max(1, int(QUERY_SHARE * size))
         if self.splitter is None:
-            support, asked = self._apart(max(1, int(QUERY_SHARE * self.n_rows)))
+            support, asked = self._apart(max(1, int(QUERY_SHARE * self.n_rows)), self.random_state)
         else:
             splits = self._splits
             # The last split comes first: in time it is the one with most rows before it.
             support, asked = splits[-1 - number % len(splits)]
-        asked = self._some(asked, n_queries)
-        return self._some(support, size - len(asked)), asked
+        asked = _some(asked, n_queries, self.random_state)
+        return _some(support, size - len(asked), self.random_state), asked
 
-    def _some(self, rows: np.ndarray, size: int) -> np.ndarray:
-        if size >= len(rows):
-            return np.sort(rows)
-        return np.sort(self.random_state.choice(rows, size, replace=False))
-
-    def _apart(self, n_asked: int) -> Split:
+    def _apart(self, n_asked: int, random_state: np.random.RandomState) -> Split:
         """Some of the rows at random, or of their groups, against the others, which are more."""
         if self.groups is None:
-            order = self.random_state.permutation(self.n_rows)
+            order = random_state.permutation(self.n_rows)
             return np.sort(order[n_asked:]), np.sort(order[:n_asked])
         names, group = np.unique(self.groups, return_inverse=True)
         if len(names) < 2:
             raise ValueError(f"groups must have two groups or more, to learn from some and to ask others; got {names}.")
-        order = self.random_state.permutation(len(names))
+        order = random_state.permutation(len(names))
         sizes = np.cumsum(np.bincount(group)[order])
         # As few groups as have so many rows, but not all of them.
         n_groups = min(int(np.searchsorted(sizes, n_asked)) + 1, len(names) - 1)
@@ -125,6 +122,10 @@ class Queries:
                 "fit(X, y, groups=...), if it needs groups; or None, for random queries."
             ) from error
         return list(splits)
+
+
+def _some(rows: np.ndarray, size: int, random_state: np.random.RandomState) -> np.ndarray:
+    return np.sort(rows if size >= len(rows) else random_state.choice(rows, size, replace=False))
 
 
 def _checked(split: Any, n_rows: int) -> Split:

@@ -16,6 +16,7 @@ from ..rows.source import ArraySource, SparseSource, labels_and_weights
 from .memory import MOST_BYTES, fit_bytes
 from .paired import is_better
 from .profile import Options, Outcome, profile
+from .progress import Milestone
 from .queries import Split
 from .stages import MAX_MOVING, Subsets, subset_sizes
 from .stages import learn as learn_stages
@@ -39,25 +40,34 @@ TRIAL_ITERATIONS, EACH_ITERATIONS = 10, 20
 
 def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
     """As of ``stages``; with ``share="auto"`` also whether each class has a kernel and inducing points of its own."""
-    if has_own_kernels(beginning):
-        return learn_stages(model, data, beginning, EACH_ITERATIONS)
-    return with_own_kernels(model, data, learn_stages(model, data, beginning))
-
-
-def has_own_kernels(beginning: Beginning) -> bool:
-    """Whether an earlier fit, which goes on, had decided for a kernel for each class."""
     resumed = beginning.resumed
-    return resumed is not None and len(resumed.q.prior.groups) > len(beginning.prior.groups)
+    if resumed is None or not resumed.is_decided:
+        return with_own_kernels(model, data, learn_stages(model, data, beginning))
+    has_own_kernels = len(resumed.q.prior.groups) > len(beginning.prior.groups)
+    start = replace(beginning, prior=resumed.q.prior) if has_own_kernels else beginning
+    learned = learn_stages(model, data, start, EACH_ITERATIONS if has_own_kernels else None)
+    return replace(learned, beginning=beginning)
+
+
+def has_decided(beginning: Beginning) -> bool:
+    """Whether an earlier fit, which goes on, had decided how many kernels there are."""
+    return beginning.resumed is not None and beginning.resumed.is_decided
 
 
 def with_own_kernels(model: Any, data: Data, one: Learned) -> Learned:
     """``one``, which ``stages`` learned with a kernel for all classes; or what a kernel for each class comes to from
     there on, if that is to be decided (``_is_open``) and better for rows kept apart."""
     beginning = one.beginning
-    with during("the trial of a kernel for each class"):
-        each = _trial(model, data, one) if _is_open(model, data, beginning) and _has_room(data, one) else None
-    if each is None:
+    if not (_is_open(model, data, beginning) and _has_room(data, one)):
         return one
+    with during("the trial of a kernel for each class"):
+        each = _trial(model, data, one)
+    if each is None:
+        assert data.progress.latest is not None
+        data.progress.decide(data.progress.latest)
+        return one
+    # From the first of its stages on.
+    data.progress.decide(Milestone(each.q, each.site, n_rows=0, is_growing=bool(beginning.grow_to)))
     start = replace(beginning, prior=each.q.prior, previous=each.q, site=each.site, resumed=None)
     learned = learn_stages(model, data, start, EACH_ITERATIONS)
     return replace(learned, beginning=beginning, n_iter=one.n_iter + learned.n_iter)
@@ -119,10 +129,13 @@ def _trial(model: Any, data: Data, one: Learned) -> Outcome | None:
 
 def _split(model: Any, data: Data, one: Learned) -> Split:
     """Rows to learn from, and rows to ask, of which there may be none."""
-    rows, asked = data.queries.decision(ASKED_SHARE)
+    # Not of the numbers that learning draws, of which a fit that goes on from a checkpoint draws others: it has to
+    # decide by the same rows.
+    random_state = np.random.RandomState(data.seed)
+    rows, asked = data.queries.decision(ASKED_SHARE, random_state)
     most = max(TRIAL_ROWS, ROWS_PER_POINT * min(one.prior.n_inducing, MAX_MOVING))
     size = min(most, subset_sizes(len(rows), one.prior.n_inducing, model.subset_sizes)[0])
-    some = Subsets(data.source.labels()[rows], data.random_state).rows(size)
+    some = Subsets(data.source.labels()[rows], random_state).rows(size)
     return rows if some is None else rows[some], asked
 
 

@@ -48,6 +48,7 @@ class Data:
     progress : Progress, which keeps what learning has come to
     encoding : Encoding that made the rows, or None
     prior_mean : PriorMean
+    seed : int, of random numbers that do not depend on how many others were drawn
     """
 
     source: RowSource
@@ -64,6 +65,7 @@ class Data:
     stream: RowSource | None = None
     encoding: Encoding | None = None
     prior_mean: PriorMean = OF_SITE
+    seed: int = 0
 
     @property
     def is_of_one_class(self) -> bool:

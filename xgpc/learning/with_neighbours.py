@@ -35,9 +35,8 @@ from .local import (
 )
 from .paired import is_better
 from .query_score import Scores, standard_error
-from .share import has_own_kernels as has_decided
+from .share import has_decided, with_own_kernels
 from .share import learn as learn_without
-from .share import with_own_kernels
 from .stages import Subsets
 from .stages import learn as learn_sparse
 from .start import Beginning, Data, Learned
@@ -138,9 +137,9 @@ def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
             f"prediction and of some tens of sweeps over all {data.source.n_rows} rows. Tens are usual "
             f"(n_neighbors='auto' takes {DEFAULT_NEIGHBORS}); for all rows at once there is inducing_points='all'."
         )
-    # A warm start may begin with a kernel for each class.
-    has_own_kernels = len(beginning.prior.groups) > 1 or has_decided(beginning)
-    if not k or not isinstance(data.source, ArraySource) or has_own_kernels:
+    # A warm start may begin with a kernel for each class; how many there are is decided where no neighbours are taken.
+    is_without = len(beginning.prior.groups) > 1 or has_decided(beginning)
+    if not k or not isinstance(data.source, ArraySource) or is_without:
         return learn_without(model, data, beginning)
     rows, asked = data.queries.decision()
     if is_auto and not len(asked):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from .block import BLOCK_ROWS, Block
+from .executor import Pool
 from .source import NONE, ArraySource, Picked
 
 T = TypeVar("T")
@@ -115,13 +115,13 @@ def read_ahead(begin: Callable[[], Iterator[T]]) -> Generator[T, None, None]:
     raises is raised here.
     """
     end = object()
-    with ThreadPoolExecutor(1, thread_name_prefix="xgpc-reader") as thread:
+    with Pool(1, "xgpc-reader") as thread:
         iterator = thread.submit(begin).result()
         try:
             pending = thread.submit(next, iterator, end)
             while (item := pending.result()) is not end:
                 pending = thread.submit(next, iterator, end)
-                yield item  # type: ignore[misc]
+                yield item
                 del item
         finally:
             close = getattr(iterator, "close", None)

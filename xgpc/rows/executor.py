@@ -70,6 +70,41 @@ def closed_at_end(iterator: Iterator[Result]) -> Iterator[Iterator[Result]]:
             close()
 
 
+class Pool(ThreadPoolExecutor):
+    """Threads whose tasks have ended where its context ends, however often starting or ending it is interrupted.
+
+    Joining threads does not do that alone: one whose start is interrupted is not among those to join, and Python below
+    3.13 takes a thread for ended once joining it is interrupted.
+    """
+
+    def __init__(self, n_threads: int, name: str = "xgpc"):
+        super().__init__(n_threads, thread_name_prefix=name)
+        self._n_running, self._changed = 0, threading.Condition()
+
+    def submit(self, function: Callable[..., Result], /, *args: Any, **named: Any) -> Future[Result]:
+        return super().submit(self._counted, function, *args, **named)
+
+    def _counted(self, function: Callable[..., Result], *args: Any, **named: Any) -> Result:
+        with self._changed:
+            self._n_running += 1
+        try:
+            return function(*args, **named)
+        finally:
+            with self._changed:
+                self._n_running -= 1
+                self._changed.notify()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        try:
+            super().shutdown(False, cancel_futures=cancel_futures)
+            with self._changed:
+                self._changed.wait_for(lambda: not self._n_running)
+            super().shutdown(wait)
+        except KeyboardInterrupt:
+            self.shutdown(wait, cancel_futures=cancel_futures)
+            raise
+
+
 class Executor(ABC):
     """Applies a module-level, pure function to every block of a source.
 
@@ -156,7 +191,7 @@ class Threads(Executor):
 
     def __init__(self, n_jobs: int | None = None):
         self.n_threads = max(1, effective_n_jobs(n_jobs))
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Pool | None = None
         self._blas = single_threaded_blas()
 
     def __enter__(self) -> Threads:
@@ -193,9 +228,9 @@ class Threads(Executor):
             return list(map(function, items) if is_alone else self._threads.map(function, items))
 
     @property
-    def _threads(self) -> ThreadPoolExecutor:
+    def _threads(self) -> Pool:
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="xgpc")
+            self._pool = Pool(self.n_threads)
         return self._pool
 
     def _records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:

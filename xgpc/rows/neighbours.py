@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from functools import partial
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -13,6 +11,8 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.neighbors import KDTree, NearestNeighbors
 from threadpoolctl import ThreadpoolController
 
+from .executor import on_threads
+
 # A search goes through a tree where this share of the rows is looked at, at most. Comparing all takes a seventeenth of
 # the time per row that is looked at (a9a): half of the share at which both are as fast. Counted for so many rows.
 TREE_SHARE, PROBES = 0.03, 50
@@ -20,13 +20,12 @@ TREE_SHARE, PROBES = 0.03, 50
 # of n rows are searched until these many rows were compared. Of 24 nearest it found .5 to .7 in the worst case tried,
 # 28 features of equal weight.
 EXACT_ROWS, COMPARED_ROWS = 30_000, 4096
-# Points of a call to a search by comparing: enough that the calls themselves cost nothing.
+# Points of a call to a search: enough that the calls themselves cost nothing.
 CALL_POINTS = 1024
 # Coordinates beyond this are put there: with larger ones squared distances overflow, and a tree finds none.
 LARGEST = 1e150
-OPENMP = ThreadpoolController()
-
-Item = TypeVar("Item")
+# Threads over points are ours: those of OpenMP would find other ones of equally near rows if they were another number.
+ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="openmp")
 
 
 class Neighbours:
@@ -52,7 +51,7 @@ class Neighbours:
         else:
             self.method = "clusters"
             self._centres = self.rows[:: int(np.sqrt(self.n_rows))]
-            nearest = pairwise_distances_argmin(self.rows, self._centres)
+            nearest = _nearest_centre(self.rows, self._centres)
             counts = np.bincount(nearest, minlength=len(self._centres))
             members = np.split(np.argsort(nearest, kind="stable"), np.cumsum(counts)[:-1])
             order = _nearest(self._centres, self._centres, len(self._centres))
@@ -76,13 +75,18 @@ class Neighbours:
         points = _limited(points)
         if k == 0:
             return np.empty((len(points), 0), dtype=np.int64)
-        if self.method == "tree":
-            _, found = self._tree.query(points, np.arange(1, k + 1), workers=n_threads)
-            return np.ascontiguousarray(found, dtype=np.int64)
-        if self.method == "all" or k > COMPARED_ROWS // 4:
-            calls = np.array_split(points, max(1, len(points) // CALL_POINTS))
-            return np.concatenate(_each(lambda part: _nearest(self.rows, part, k), calls, n_threads))
-        return self._of_clusters(points, k, n_threads)
+        if self.method == "clusters" and k <= COMPARED_ROWS // 4:
+            return self._of_clusters(points, k, n_threads)
+
+        def search(part: np.ndarray) -> np.ndarray:
+            return self._of_tree(part, k) if self.method == "tree" else _nearest(self.rows, part, k)
+
+        return np.concatenate(on_threads(n_threads)(search, _calls(points)))
+
+    def _of_tree(self, points: np.ndarray, k: int) -> np.ndarray:
+        # By one worker: an interrupt would leave threads of SciPy's at work, which write to memory that is freed.
+        _, found = self._tree.query(points, np.arange(1, k + 1), workers=1)
+        return np.ascontiguousarray(found, dtype=np.int64)
 
     def of_rows(self, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (n, k) of the k nearest other rows of each row."""
@@ -94,15 +98,15 @@ class Neighbours:
 
     def _of_clusters(self, points: np.ndarray, k: int, n_threads: int) -> np.ndarray:
         found = np.empty((len(points), k), dtype=np.int64)
-        calls = np.array_split(points, max(1, len(points) // CALL_POINTS))
-        nearest = np.concatenate(_each(lambda part: pairwise_distances_argmin(part, self._centres), calls, n_threads))
+        each = on_threads(n_threads)
+        nearest = np.concatenate(each(lambda part: _nearest_centre(part, self._centres), _calls(points)))
 
         def search(cluster: int) -> None:
             here = np.flatnonzero(nearest == cluster)
             rows = self._compared[cluster]
             found[here] = rows[_nearest(self.rows[rows], points[here], k)]
 
-        _each(search, np.unique(nearest), n_threads)
+        each(search, np.unique(nearest).tolist())
         return found
 
 
@@ -110,22 +114,17 @@ def _limited(points: np.ndarray) -> np.ndarray:
     return np.clip(np.ascontiguousarray(points, dtype=np.float64), -LARGEST, LARGEST)
 
 
-def _each(function: Callable[[Item], np.ndarray | None], items: Iterable[Item], n_threads: int) -> list[Any]:
-    """Results of searches on threads of ours, in order.
+def _calls(points: np.ndarray) -> list[np.ndarray]:
+    return np.array_split(points, max(1, len(points) // CALL_POINTS))
 
-    Those of OpenMP would find other ones of equally near rows if they were another number.
-    """
 
-    def alone(item: Item) -> np.ndarray | None:
-        with OPENMP.limit(limits=1, user_api="openmp"):
-            return function(item)
-
-    with ThreadPoolExecutor(n_threads) as pool:
-        return list(pool.map(alone, items))
+def _nearest_centre(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    with ONE_THREAD():
+        return pairwise_distances_argmin(points, centres)
 
 
 def _nearest(rows: np.ndarray, points: np.ndarray, k: int) -> np.ndarray:
     # What is checked already need not be checked for each cluster.
-    with config_context(assume_finite=True, skip_parameter_validation=True):
+    with ONE_THREAD(), config_context(assume_finite=True, skip_parameter_validation=True):
         search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows)
         return np.ascontiguousarray(search.kneighbors(points, return_distance=False), dtype=np.int64)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names
 
-from ..ranges import WEIGHT_RANGE
+from ..ranges import WEIGHT_RANGE, refuse_masked
 from .labels import check_same_kind, checked_labels, refuse_rounded
 from .tables import with_names
 
@@ -72,6 +72,7 @@ class Reservoir:
             For rows that are no finite numbers, labels that are missing or of another kind than those before, and rows
             that do not fit each other, or those before. Nothing of the batch is taken then.
         """
+        refuse_masked(X, y, sample_weight)
         X = with_names(X)
         names = _get_feature_names(X)
         X = check_array(X, dtype=(np.float64, np.float32), ensure_min_samples=0)

@@ -144,7 +144,7 @@ def test_true_ends_a_fit_wherever_it_is_with_a_complete_posterior(kind):
 def test_a_fit_that_is_stopped_at_once_is_that_of_the_start():
     X, y = moons()
     model = fitted("growth", lambda state: True)
-    assert model.posterior_.prior.n_inducing == 32
+    assert model.posterior_.prior.n_inducing == 64
     assert not model.converged_
     assert model.score(X, y) > 0.7
 
@@ -256,7 +256,7 @@ def test_more_inducing_points_are_announced_with_what_they_may_take():
     for i in announced:
         words = texts[i].replace(",", "").split()
         m, took, larger, expected = int(words[2]), float(words[6]), int(words[9]), float(words[-2])
-        assert larger == min(2 * m, len(X))
+        assert m < larger <= min(2 * m, len(X))
         work = [points * (3 * points + 2 * X.shape[1]) for points in (m, larger)]
         assert expected == pytest.approx(took * work[1] / work[0], rel=0.15)
         assert texts[i + 1].startswith(f"Adding {larger - m} inducing points to {m} changes")

@@ -20,7 +20,7 @@ from xgpc.learning import share
 from xgpc.rows.deadline import Deadline
 
 X, Y = moons()
-PARAMS = {"random_state": 0, "n_inducing": 8, "tol": 1e-6, "max_iter": 300}
+PARAMS = {"random_state": 0, "n_inducing": 8, "tol": 1e-6, "max_iter": 300, "length_scale_prior": None}
 
 
 class Killed(BaseException):
@@ -133,7 +133,8 @@ def write(self, milestone):
 
 checkpoint.Checkpoint._write = write
 X, y = make_moons(200, noise=0.25, random_state=0)
-GPClassifier(random_state=0, n_inducing=8, tol=1e-6, max_iter=300, checkpoint=sys.argv[1]).fit(X, y)
+params = {"random_state": 0, "n_inducing": 8, "tol": 1e-6, "max_iter": 300, "length_scale_prior": None}
+GPClassifier(**params, checkpoint=sys.argv[1]).fit(X, y)
 """
 
 

@@ -355,7 +355,7 @@ def test_sample_describes_weighted_rows_as_repeated_ones():
 def test_a_bound_no_better_than_a_coin_is_told():
     """Length scales of 1 on raw features: no row is near another, the model finds nothing."""
     X, y = moons(60)
-    with pytest.warns(ConvergenceWarning, match="no better than that of guessing"):
+    with pytest.warns(ConvergenceWarning, match="no better than the log likelihood of the labels"):
         GPClassifier(ConstantKernel() * RBF(1.0, (1e-3, 2.0)), random_state=0).fit(1e4 * X, y)
 
 

@@ -239,7 +239,7 @@ def test_an_index_in_a_parquet_file_is_told_of_and_no_feature(tmp_path, capsys):
     for table, name in ((frame, "__index_level_0__"), (frame.rename_axis("id"), "id")):
         table.to_parquet(path)
         err = report_of(capsys, *fit).err
-        told = f"the column {name!r} is the index of a data frame that pandas wrote, and no feature."
+        told = f"The column {name!r} is the index of a data frame that pandas wrote, and no feature."
         assert err.splitlines()[0] == f"xgpc: note: {str(path)!r}: {told}"
         assert GPClassifier.load(model).feature_names_in_.tolist() == ["pay"]
         assert report_of(capsys, "evaluate", model, path, "--target", "y").err == ""

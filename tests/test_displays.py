@@ -179,7 +179,7 @@ def test_learning_is_drawn_stage_by_stage():
     X = random.normal(size=(600, 2))
     y = np.sin(3.0 * X[:, 0]) > X[:, 1]
     own = {"subset_sizes": [100, 600], "n_neighbors": 0, "length_scale_prior": None}
-    model = GPClassifier(n_inducing=16, max_iter=20, tol=1e-3, random_state=0, **own)
+    model = GPClassifier(n_inducing=16, max_iter=60, tol=1e-3, random_state=0, **own)
     display = drawn(LearningDisplay.from_estimator(model.fit(X, y)))
     assert legend(display) == ["100 rows, 16 inducing points", "600 rows, 16 inducing points"]
     for line, n in zip(display.ax_.lines, (100, 600), strict=True):

@@ -294,10 +294,10 @@ def test_restarts_of_separate_kernels():
 @pytest.mark.parametrize("share", ["kernel", "none"])
 def test_number_of_inducing_points_grows_with_several_classes(share):
     X = np.random.default_rng(0).uniform(-2.0, 2.0, (600, 2))
-    model = learned(X, np.floor(1.5 * np.hypot(*X.T)) % 3, n_inducing="auto", share=share, max_iter=4)
+    model = learned(X, np.floor(3.0 * np.hypot(*X.T)) % 3, n_inducing="auto", share=share, max_iter=4)
     m, table = model.posterior_.w.shape[1], rows_of(model, "decision")
-    assert np.array_equal(table["n_inducing"], 32 * 2 ** np.arange(len(table["n_inducing"])))
-    assert m == table["n_inducing"][-1] > 32
+    assert np.array_equal(table["n_inducing"], 64 * 2 ** np.arange(len(table["n_inducing"])))
+    assert m == table["n_inducing"][-1] > 64
     assert model.inducing_points_.shape == ((m, 2) if share == "kernel" else (3, m, 2))
     assert model.posterior_.P.shape == (3, m, m)
 

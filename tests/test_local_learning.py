@@ -240,8 +240,9 @@ def test_rows_of_a_group_do_not_predict_each_other():
     X, y = centres[groups] + 0.02 * rng.normal(size=(750, 3)), labels[groups]
     blind, warned = (fit(X, y, n_neighbors=8, length_scale_prior=None, groups=known) for known in (None, groups))
     assert blind.query_score_[0] > -0.15
-    # Labels of some forty groups: their mean is so far from a coin's at most.
-    assert abs(warned.query_score_[0] + np.log(2.0)) < 0.15
+    # Labels of some forty groups: their mean is no better than a coin's by more than so much. It may be worse, as the
+    # kernel that is learned without neighbours is told of no groups.
+    assert -0.3 < warned.query_score_[0] + np.log(2.0) < 0.15
 
 
 def drift(n, rng):

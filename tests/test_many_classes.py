@@ -58,10 +58,10 @@ def test_a_fit_that_takes_much_memory_is_warned_of(monkeypatch):
 
 def test_what_is_chosen_by_default_is_not(monkeypatch, recwarn):
     X, y = groups_of_rows(400, 20)
-    monkeypatch.setattr(memory, "MOST_BYTES", 1.01 * memory.fit_bytes(400, 20, 32, False))
+    monkeypatch.setattr(memory, "MOST_BYTES", 1.01 * memory.fit_bytes(400, 20, 64, False))
     model = classifier(n_inducing="auto", optimizer=None, kernel=None).fit(X, y)
     assert not [one for one in recwarn if "GB" in str(one.message)]
-    assert len(model.inducing_points_) == 32
+    assert len(model.inducing_points_) == 64
 
 
 @pytest.mark.parametrize(("n_classes", "own"), [(3, False), (26, True), (1000, False), (1000, True)])

@@ -197,7 +197,6 @@ def test_tables_without_rows_or_columns_are_refused():
     for empty in (table[:0], polars.DataFrame(table[:0])):
         with pytest.raises(ValueError, match="X has 0 rows and 5 columns; give a row and a column or more"):
             GPClassifier().fit(empty, y[:0])
-        with pytest.raises(ValueError, match="X has 0 rows and 5 columns"):
-            model.predict(empty)
+        assert model.predict(empty).shape == (0,)
     with pytest.raises(ValueError, match="X has 20 rows and 0 columns"):
         GPClassifier().fit(table[[]], y)

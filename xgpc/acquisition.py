@@ -255,9 +255,7 @@ def select(model: Any, X: ArrayLike, n: int, score: str = "mutual_information") 
     """
     link = Link.of(model)
     if not hasattr(model, "_covariance_columns"):
-        raise ValueError(
-            f"select takes a fitted GPClassifier; got {type(model).__name__}, which has no joint covariance."
-        )
+        raise ValueError(f"model must be a GPClassifier, which has joint covariances; got {type(model).__name__}.")
     mean, variance = model.predict_latent(X)
     if not is_name(score, SCORES):
         raise ValueError(f"score must be one of {list(SCORES)}; got {score!r}.")

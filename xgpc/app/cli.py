@@ -85,7 +85,7 @@ def _fit(arguments: argparse.Namespace) -> None:
     wanted = Wanted(arguments.target, drop=arguments.drop, categorical=arguments.categorical)
     with training_rows(arguments.data, wanted, Path(arguments.model).absolute().parent) as rows:
         if rows.index:
-            _say("note", f"{rows.path!r}: {note_of_index(rows.index)}.")
+            _say("note", f"{rows.path!r}: {note_of_index(rows.index)}")
         _check_classes(rows, arguments.target)
         model = GPClassifier(
             **_options(arguments),

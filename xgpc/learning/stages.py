@@ -181,11 +181,11 @@ class Learner:
         best = int(np.argmax(values))
         if best:
             length_scale, variance = STARTS[best]
-            decision = (
-                f"learning starts with {length_scale:g} times the usual length scales and {variance:g} times the usual "
-                f"variance: their bound is the highest of {len(STARTS)} starts"
+            told = (
+                f"Learning starts with {length_scale:g} times the usual length scales and {variance:g} times the usual "
+                f"variance: their bound is the highest of {len(STARTS)} starts."
             )
-            self.history.add(elbo=found[best].point.elbo, decision=decision)
+            self.history.tell(decision=told)
         return found[best]
 
     def comparable(self, outcome: Outcome) -> float:
@@ -364,11 +364,12 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
     learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state, **whose)
     resumed = beginning.resumed
     if resumed is None:
-        previous = beginning.previous
+        first, previous = prior, beginning.previous
         has_starts = model.kernel is None and previous is None and len(beginning.training) <= ROWS_OF_STARTS
         if has_starts and scheme is not None:
             previous = learner.best_start(prior).q
-        outcome = learner.learn(prior if previous is None else previous.prior, previous, beginning.grow_to)
+            first = previous.prior
+        outcome = learner.learn(first, previous, beginning.grow_to)
     else:
         learner.site = resumed.site
         grow_to = beginning.grow_to if resumed.is_growing else 0

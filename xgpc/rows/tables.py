@@ -62,9 +62,12 @@ class ColumnTable:
 
     columns: Sequence[Column]
 
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self.columns[0]), len(self.columns)
+        return len(self), len(self.columns)
 
 
 def is_table(X: Any) -> bool:

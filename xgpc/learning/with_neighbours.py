@@ -101,7 +101,7 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
     values = data.source.n_rows * len(data.classes)
     if is_auto and data.likelihood.multi_class and values > MOST_CLASS_ROWS:
         return 0, f"{values} rows times classes are more than {MOST_CLASS_ROWS}: no neighbours are taken by default"
-    return (DEFAULT_NEIGHBORS if is_auto else min(int(wanted), data.source.n_rows - 1)), ""
+    return (DEFAULT_NEIGHBORS if is_auto else min(int(wanted), data.source.n_rows)), ""
 
 
 def _why_not(model: Any, data: Data) -> str:

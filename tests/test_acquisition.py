@@ -281,7 +281,7 @@ def test_data_frames_keep_their_names():
 def test_bad_requests_of_batches_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         select(fit(), moons()[0], **given)
-    with pytest.raises(ValueError, match="select takes a fitted GPClassifier; got BayesianLinearClassifier"):
+    with pytest.raises(ValueError, match="model must be a GPClassifier, which has joint covariances"):
         select(BayesianLinearClassifier().fit(*moons()), moons()[0], 2)
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from xgpc.app import tables
+from xgpc.app import delimited
 from xgpc.app.cli import main
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of this system")
@@ -66,7 +66,7 @@ def test_an_interrupt_of_the_imports_is_one_line(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs a device without end")
 def test_a_device_without_end_is_an_error(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(tables, "LONGEST_LINE", 10_000)
+    monkeypatch.setattr(delimited, "LONGEST_LINE", 10_000)
     assert main(["fit", "/dev/zero", "--target", "a", "--model", str(tmp_path / "model.npz")]) == 2
     assert "'/dev/zero', line 1 has 10000 characters or more; give a file" in capsys.readouterr().err
     assert os.listdir(tmp_path) == []

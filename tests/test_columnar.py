@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 import xgpc
 from xgpc import GPClassifier
+from xgpc.app.columns import Wanted
 from xgpc.app.tables import read_table
 from xgpc.learning import stages
 from xgpc.rows import columnar, from_arrow, from_npy, from_parquet
@@ -293,7 +294,7 @@ def test_a_bit_that_has_changed_is_an_error_where_pages_have_checksums(tmp_path,
         with pytest.raises(OSError, match="checksum"):
             read()
     with pytest.raises(ValueError, match=r"cannot read .*checksum"):
-        read_table(str(path), target="class")
+        read_table(str(path), Wanted("class"))
 
 
 def test_files_of_numpy_of_other_lengths(tmp_path):

@@ -31,7 +31,7 @@ from xgpc.inference.ascent import (
     SOFTMAX_PRECISION_RATE,
     carry_over,
     coordinate_ascent,
-    coupled_target,
+    steps_from,
     update,
 )
 from xgpc.inference.history import History
@@ -250,7 +250,7 @@ def test_mean_of_softmax_solves_the_newton_system(bound, share, monkeypatch):
     site, rows = LIKELIHOODS["softmax"].site(bound, 3), training(X, y, weight, n_latents=3)
     q = FullPosterior.from_natural(prior, random.uniform(0.0, 1.0, (3, 8)), random.normal(size=(3, 8)))
     point = update(rows, q, site)
-    precision, linear = coupled_target(rows, point)
+    precision, linear = steps_from(rows, point)(1.0).natural
     np.testing.assert_allclose(precision, q.precision + SOFTMAX_PRECISION_RATE * (point.target[0] - q.precision))
 
     m, _, lam, r = sites_of(rows, q, site)

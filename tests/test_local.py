@@ -6,6 +6,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.gaussian_process.kernels import ConstantKernel as C
+from sklearn.gaussian_process.kernels import Matern
 from support.local import (
     KERNELS,
     Dense,
@@ -20,6 +22,7 @@ from xgpc.approximations.local import predicted
 from xgpc.approximations.local_rows import CACHE_LINE, aligned_rows
 from xgpc.inference import local_sites
 from xgpc.inference.local_sites import Extrapolation, converged_sites, start_sites
+from xgpc.rows.source import ArraySource
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 
@@ -220,9 +223,10 @@ def test_pull_back_is_the_derivative_of_the_sites(link):
 # Sites.
 
 
-def far_problem(kernel, link, n=120, weight=None, seed=0):
+def far_problem(kernel, link, n=120, weight=None, seed=0, X=None):
     """One inducing point that no row has a covariance with: nothing but neighbours, which all other rows are."""
-    problem = Problem(kernel, n=n, k=n, Z=np.full((1, 2), 1e6), link=link, weight=weight, seed=seed)
+    n = n if X is None else len(X)
+    problem = Problem(kernel, n=n, k=n, X=X, Z=np.full((1, 2), 1e6), link=link, weight=weight, seed=seed)
     assert not np.any(problem.rows.a)
     return problem
 
@@ -258,6 +262,39 @@ def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted,
     assert_allclose(mean[0], across @ np.linalg.solve(noisy, linear / precision), rtol=1e-6, atol=1e-6)
     expected = problem.kernel.diag(T) - np.sum(across * np.linalg.solve(noisy, across.T).T, axis=1)
     assert_allclose(variance[0], expected, rtol=1e-6)
+
+
+PARTS = {
+    "halves": (1.0, [0.5, 0.5]),
+    "uneven": (1.0, [0.15, 0.6, 0.25]),
+    "of less than one": (0.4, [0.3, 0.1]),
+    "of more than one": (2.5, [2.0, 0.5]),
+    "many": (1.2, [0.3, 0.3, 0.3, 0.3]),
+}
+
+
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("link", _local.LINKS)
+@pytest.mark.parametrize("variance", [2.0, 1e4])
+def test_a_row_is_its_parts_whose_weights_sum_to_its_own(parts, link, variance):
+    """A tenth of the rows twice with different labels, which are divided, too."""
+    weight, shares = PARTS[parts]
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(40, 2))
+    X[:4] = X[4:8]
+    y = np.where(np.sin(3.0 * X[:, 0]) + 0.5 * rng.normal(size=40) > 0.0, 1.0, -1.0)
+    y[:4] = -y[4:8]
+    kernel, T, found = C(variance) * Matern(0.8, nu=1.5), rng.normal(size=(20, 2)), []
+    for copies, weights in ((1, [weight]), (len(shares), shares)):
+        problem = far_problem(kernel, link, X=np.repeat(X, copies, axis=0))
+        problem.source = ArraySource(problem.X, np.repeat(y, copies), np.tile(weights, 40))
+        sweeps = converged_sites(problem.executor, problem.local, start_sites(problem.source, problem.link), 1e-9, 500)
+        assert sweeps.converged
+        problem.sites = sweeps.sites
+        found.append(predicted(problem.executor, problem.neighbourhoods(T), sweeps.q))
+    (mean, variance), (mean_of_parts, variance_of_parts) = found
+    assert_allclose(mean_of_parts, mean, rtol=1e-3, atol=1e-3)
+    assert_allclose(variance_of_parts, variance, rtol=1e-3)
 
 
 def test_reference_moments_agree():

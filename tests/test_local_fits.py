@@ -195,6 +195,19 @@ def test_rows_without_weight_are_not_there():
 
 
 @pytest.mark.parametrize("points", [np.full((1, 2), 1e4), ROWS[60:66]], ids=["far", "near"])
+def test_new_rows_have_all_training_rows_for_neighbours(points):
+    """The full process given the sites, whatever the inducing points; a training row is no neighbour of itself."""
+    given = {**GIVEN, "n_neighbors": 1000, "inducing_points": points, "n_inducing": len(points)}
+    model = small(ROWS[:60], LABELS[:60], **given)
+    (precision,), (linear,) = model.local_posterior_.sites
+    noisy, across = model.kernel_(ROWS[:60]) + np.diag(1.0 / precision), model.kernel_(FRESH, ROWS[:60])
+    mean, variance = model.predict_latent(FRESH)
+    assert_allclose(mean, across @ np.linalg.solve(noisy, linear / precision), rtol=0.0, atol=2e-4)
+    expected = model.kernel_.diag(FRESH) - np.sum(across * np.linalg.solve(noisy, across.T).T, axis=1)
+    assert_allclose(variance, expected * model.local_posterior_.variance_scale, rtol=0.0, atol=2e-4)
+
+
+@pytest.mark.parametrize("points", [np.full((1, 2), 1e4), ROWS[60:66]], ids=["far", "near"])
 def test_a_row_of_weight_two_is_two_rows_where_all_rows_are_neighbours(points):
     """Whatever the inducing points, it is expectation propagation of the full process, for which repeated rows are
     weights. With fewer neighbours repeated rows take the places of others.
@@ -204,8 +217,8 @@ def test_a_row_of_weight_two_is_two_rows_where_all_rows_are_neighbours(points):
     given = {**GIVEN, "n_neighbors": 1000, "inducing_points": points, "n_inducing": len(points)}
     weighted = small(X, y, sample_weight=weight, **given)
     repeated = small(np.repeat(X, weight, axis=0), np.repeat(y, weight), **given)
-    assert weighted.n_neighbors_ == 59
-    assert repeated.n_neighbors_ == weight.sum() - 1
+    assert weighted.n_neighbors_ == 60
+    assert repeated.n_neighbors_ == weight.sum()
     # The sweeps end by a tolerance.
     assert_allclose(weighted.predict_proba(FRESH), repeated.predict_proba(FRESH), atol=3e-3)
 

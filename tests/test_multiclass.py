@@ -1,6 +1,7 @@
 """Several latent functions, with one kernel or one each: passes, gradients and steps against dense formulas."""
 
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from support.training import sites_of, training, updated
 from xgpc.approximations.base import SeparatePriors
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference import ascent
-from xgpc.inference.ascent import carry_over, coordinate_ascent, coupled_target, natural_step, restated, update
+from xgpc.inference.ascent import carry_over, coordinate_ascent, coupled_end, natural_step, restated, steps_from, update
 from xgpc.inference.history import History
 from xgpc.inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule, stochastic
 from xgpc.kernels.spec import KernelSpec
@@ -177,7 +178,7 @@ def test_equal_kernels_give_what_one_gives(likelihood, bound):
         point = update(rows, q, site)
         by_theta, by_Z = q.gradient(rows, point.sites, point.target)
         gradients = by_theta.reshape(len(prior.groups), -1).sum(axis=0), by_Z.reshape(-1, *by_Z.shape[-2:]).sum(0)
-        natural = *point.target, *coupled_target(rows, point)
+        natural = *point.target, *steps_from(rows, point)(1.0).natural
         predicted = *q.marginals(problem.X), q.covariance(problem.X)
         results.append([point.log_likelihood, *natural, *gradients, *predicted, problem.ascend(rows).elbo])
     for mine, theirs in zip(*results, strict=True):
@@ -193,7 +194,7 @@ def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weig
     problem = Problem(likelihood, bound, share, seed=5, weighted=weighted)
     q, site = problem.arbitrary_posterior(), problem.site()
     rows = problem.training()
-    P, h = coupled_target(rows, update(rows, q, site))
+    P, h = steps_from(rows, update(rows, q, site))(1.0).natural
     mean, _, lam, r = sites_of(rows, q, site)
     w = SparsePosterior.from_natural(problem.prior, P, h).w
     A, g, weight = problem.whitened_rows(), r - lam * mean, 1.0 if problem.weight is None else problem.weight
@@ -212,8 +213,8 @@ def test_coupled_means_save_most_iterations(bound, monkeypatch):
     prior = SparsePrior.build(KernelSpec(ConstantKernel(2.0) * RBF(2.0), 4), X[::8])
     site, needed, best = LIKELIHOODS["softmax"].site(bound, 3), [], []
     rows = training(X, y, n_latents=3)
-    for target in (coupled_target, lambda rows, point: point.target):
-        monkeypatch.setattr(ascent, "coupled_target", target)
+    for steps in (steps_from, lambda rows, point: partial(natural_step, point.q, point.target)):
+        monkeypatch.setattr(ascent, "steps_from", steps)
         history = History()
         end = coordinate_ascent(rows, prior.at_prior(3), site, tol=1e-10, max_iter=5000, history=history)
         best.append(end.elbo)
@@ -235,7 +236,8 @@ def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share):
         with rows.executor:
             point = update(rows, q, site)
             for _ in range(2):
-                result = [point.log_likelihood, point.curved, *point.target, *coupled_target(rows, point)]
+                end = coupled_end(rows, point)
+                result = [point.log_likelihood, point.curved, *point.target, *(end.natural if end else ())]
                 result += [*q.gradient(rows, point.sites, point.target)]
                 result += [*restated(rows, point.sites, problem.prior), *q.marginals(problem.X, n_jobs)]
                 results.append(result)
@@ -258,7 +260,7 @@ def test_a_row_takes_four_numbers_for_each_class(n_classes):
         with rows.executor:
             point = update(rows, q, site)
             peaks.append([tracemalloc.get_traced_memory()[1]])
-            coupled_target(rows, point)
+            steps_from(rows, point)
             peaks[-1].append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     updating, coupled = (np.diff(peaks, axis=0) / np.diff(sizes))[0]

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,10 +22,10 @@ from xgpc.inference import ascent
 from xgpc.inference.ascent import (
     PRECISION_RATE,
     coordinate_ascent,
-    coupled_target,
-    next_target,
+    natural_step,
     proper_posterior,
     restated,
+    steps_from,
     update,
 )
 from xgpc.inference.history import History
@@ -216,10 +217,10 @@ def test_mean_of_multinomials_solves_the_newton_system(likelihood, bound, share,
     q = SparsePosterior.from_natural(q.prior, q.P + 1000.0 * np.eye(7), q.h)
     rows = several.training()
     point = update(rows, q, site)
-    P, h = coupled_target(rows, point)
+    end = steps_from(rows, point)(1.0)
     mean, _, lam, r = sites_of(rows, q, point.site)
-    assert_near(P, np.tril(q.P + PRECISION_RATE * (point.target[0] - q.P)), 1e-12)
-    w = SparsePosterior.from_natural(several.prior, P, h).w
+    assert_near(end.P, np.tril(q.P + PRECISION_RATE * (point.target[0] - q.P)), 1e-12)
+    w = SparsePosterior.from_natural(several.prior, *end.natural).w
     A, g = several.whitened_rows(), r - lam * mean
     H = star(several.y.astype(int), lam)
     system = np.eye(w.size) + np.einsum("ice,cij,eik->cjek", H, A, A).reshape(w.size, w.size)
@@ -247,7 +248,7 @@ def test_mean_of_multinomials_solves_the_newton_system_of_a_full_process(monkeyp
     site, rows = LIKELIHOODS["multinomial-logit"].site("additive-noise", 3), training(X, y, n_latents=3)
     q = FullPosterior.from_natural(prior, random.uniform(1.0, 2.0, (3, 9)), random.normal(size=(3, 9)))
     point = update(rows, q, site)
-    updated = prior.posterior(coupled_target(rows, point))
+    updated = prior.posterior(steps_from(rows, point)(1.0).natural)
     mean, _, lam, r = sites_of(rows, q, point.site)
     g, H = r - lam * mean, star(classes, lam)
     system, right = np.zeros((3, 9, 3, 9)), np.zeros((3, 9))
@@ -273,7 +274,7 @@ def test_damped_precisions_and_the_mean_of_a_newton_step(likelihood, kind):
         prior = SparsePrior.build(KernelSpec(kernel, 2), X[:6])
         q = SparsePosterior.from_natural(prior, 20.0 * np.eye(6), random.normal(size=6))
     point = update(rows, q, site)
-    precision, linear = next_target(rows, point)
+    precision, linear = steps_from(rows, point)(1.0).natural
     mean, _, lam, r = sites_of(rows, q, point.site)
     gradient = r - lam * mean
     assert_near(precision, q.natural[0] + PRECISION_RATE * (point.target[0] - q.natural[0]), 1e-12)
@@ -300,8 +301,8 @@ def test_steps_of_additive_noise_save_most_passes(data, likelihood, kernel, savi
     rows, prior, site = problem(data, likelihood, kernel, 25)
     needed, best = [], []
     q = starting_posterior(rows, None, prior, site)
-    for target in (next_target, lambda rows, point: point.target):
-        monkeypatch.setattr(ascent, "next_target", target)
+    for steps in (steps_from, lambda rows, point: partial(natural_step, point.q, point.target)):
+        monkeypatch.setattr(ascent, "steps_from", steps)
         with monkeypatch.context() as patch:
             sizes = sizes_of_updates(patch)
             best.append(coordinate_ascent(rows, q, site, tol=1e-6, max_iter=5000, history=History()).elbo)

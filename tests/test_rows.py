@@ -20,7 +20,7 @@ from xgpc.approximations.full import FullPrior
 from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference import ascent
-from xgpc.inference.ascent import coordinate_ascent, next_target, proper_posterior, update
+from xgpc.inference.ascent import coordinate_ascent, proper_posterior, steps_from, update
 from xgpc.inference.correction import correction
 from xgpc.inference.history import History
 from xgpc.inference.mini_batch import Epochs, stochastic
@@ -234,7 +234,7 @@ def test_sites_of_a_pass_are_evaluated_once(kind, monkeypatch):
         point = update(training, start(training, prior, site), site)
         evaluated, honest = [], Block.evaluated
         monkeypatch.setattr(Block, "evaluated", lambda *args: evaluated.append(args[0].start) or honest(*args))
-        next_target(training, point)
+        steps_from(training, point)
         point.q.gradient(training, point.sites, point.target)
         other = SparsePrior.build(KernelSpec(ConstantKernel(1.0) * RBF(0.7), D), prior.Z)
         update(training, proper_posterior(training, point.sites, other), point.site)
@@ -263,7 +263,7 @@ def test_the_curvature_of_a_block_is_prepared_once_for_all_products(kind, monkey
         point = update(training, start(training, prior, site), site)
         for _ in range(2):
             before = len(prepared), len(multiplied)
-            q = prior.posterior(next_target(training, point))
+            q = steps_from(training, point)(1.0)
             assert len(prepared) - before[0] == len(source.blocks()) < len(multiplied) - before[1]
             point = update(training, q, point.site)
 

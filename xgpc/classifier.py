@@ -67,7 +67,7 @@ class GPClassifier(FittedInSteps):
         (``local_posterior_.variance_scale``, 1 at most), are then learned by the mean log probability of query rows,
         predicted from the others, if these are 20 or more and better known than by class frequencies; the default
         kernel's RBF gives way to a Matern kernel. The training rows become part of the model and its file. Time: a fit
-        makes tens of sweeps of O(n k^3), a prediction takes O(k^3) a row; k is n - 1 at most, usually some tens. 0:
+        makes tens of sweeps of O(n k^3), a prediction takes O(k^3) a row; k is n at most, usually some tens. 0:
         none. "auto", for 2000 rows or more: 24, if they raise the mean log probability of held-out rows by more than
         its standard error, and by more than .002 nats; of several classes if rows times classes are a million at most.
         With two classes and ``n_inducing="auto"``, points are added where they gain little, 256 at most.

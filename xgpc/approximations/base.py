@@ -279,14 +279,16 @@ class KernelPosterior(Posterior, Protocol):
     def solve(self, residual: np.ndarray) -> Natural:
         """q's covariance times ``residual``, and the prior's precision times that: a pair as ``mean_pair``."""
 
-    def natural_at(self, mean: Natural) -> Natural:
-        """``natural`` of the posterior with q's precision and the mean of a pair as ``mean_pair``."""
+    def at_mean(self, mean: Natural) -> KernelPosterior:
+        """The posterior with q's precision and the mean of a pair as ``mean_pair``."""
 
     def first_order_gain(self, target: Natural, other: Any) -> float:
-        """What the bound gains on the way to another posterior under the same prior, to first order, in nats.
+        """What the bound gains, to first order, on the line of means and covariances to another posterior under the
+        same prior, in nats.
 
-        <target - eta, mu_other - mu> with natural and mean parameters eta and mu: the gradient of the bound by mu is
-        what the sites' natural parameters, ``target``, have more than q's.
+        g (mean_other - mean) - tr (P' - P) (covariance_other - covariance) / 2, with the natural parameters ``target``,
+        (P', h'), that the sites make: the gradients by mean and covariance are g = h' - h - (P' - P) mean and
+        -(P' - P) / 2. It is not negative where the mean goes uphill and the precision towards P'.
         """
 
     def gradient(

@@ -266,10 +266,10 @@ class FullPosterior(Value):
         means = [group.K @ a for group, a in zip(_each(self.prior, residual), alpha, strict=True)]
         return np.reshape(means, residual.shape), alpha.reshape(residual.shape)
 
-    def natural_at(self, mean: Natural) -> Natural:
-        """(lambda, K^{-1} mean + lambda mean) of (mean, K^{-1} mean): the sites whose posterior has that mean."""
+    def at_mean(self, mean: Natural) -> FullPosterior:
+        """Of (mean, K^{-1} mean): with linear terms K^{-1} mean + lambda mean; O(C n^2)."""
         value, alpha = mean
-        return self.precision, alpha + self.precision * value
+        return FullPosterior.of_factors(self.prior, self.precision, alpha + self.precision * value, self.factors)
 
     @cached_property
     def squared_norm(self) -> float:
@@ -293,10 +293,12 @@ class FullPosterior(Value):
         return float(0.5 * (trace + distance) + self._half_log_det - other._half_log_det)
 
     def first_order_gain(self, target: Natural, other: FullPosterior) -> float:
-        """O(C n): see ``KernelPosterior``; beyond the prior's, parameters of a row are (-lambda / 2, r)."""
-        moved = other.variance - self.variance + other.mean**2 - self.mean**2
-        linear = np.sum((target[1] - self.linear) * (other.mean - self.mean))
-        return float(linear - 0.5 * np.sum((target[0] - self.precision) * moved))
+        """O(C n): see ``KernelPosterior``; the gradients by a row's mean and variance are r' - r - missing mean and
+        -missing / 2."""
+        missing = target[0] - self.precision
+        by_mean = target[1] - self.linear - missing * self.mean
+        linear = np.sum(by_mean * (other.mean - self.mean))
+        return float(linear - 0.5 * np.sum(missing * (other.variance - self.variance)))
 
     def gradient(
         self, training: Training, sites: StatedSites | GivenSites, natural: Natural

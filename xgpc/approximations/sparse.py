@@ -373,9 +373,9 @@ class SparsePosterior(Value):
         step = (np.swapaxes(self.Rinv, -1, -2) @ (self.Rinv @ residual[..., None]))[..., 0]
         return step, step
 
-    def natural_at(self, mean: Natural) -> Natural:
-        """(P, P w) of the mean (w, w)."""
-        return self.P, times(self.P, mean[0])
+    def at_mean(self, mean: Natural) -> SparsePosterior:
+        """Of the mean (w, w)."""
+        return replace(self, h=times(self.P, mean[0]), w=mean[0])
 
     def stacked(self) -> tuple[np.ndarray, np.ndarray]:
         """Rinv (C, m, m) and w (C, m), whatever the number of latent functions."""
@@ -401,15 +401,12 @@ class SparsePosterior(Value):
         return float(0.5 * (np.sum((self.Rinv @ other.R) ** 2) - self.w.size + np.sum(distance**2) - log_det))
 
     def first_order_gain(self, target: Natural, other: SparsePosterior) -> float:
-        """O(C m^3): see ``KernelPosterior``; the parameters are (-P / 2, h)."""
+        """O(C m^3): see ``KernelPosterior``; the gradients by w and P^{-1} are h' - h - missing w and -missing / 2."""
         missing = target[0] - self.P
         missing = missing + np.swapaxes(np.tril(missing, -1), -1, -2)
-
-        def second_moment(q: SparsePosterior) -> float:
-            return float(np.sum((q.Rinv @ missing) * q.Rinv) + np.sum(q.w * (missing @ q.w[..., None])[..., 0]))
-
-        linear = float(np.sum((target[1] - self.h) * (other.w - self.w)))
-        return linear - 0.5 * (second_moment(other) - second_moment(self))
+        by_mean = target[1] - self.h - (missing @ self.w[..., None])[..., 0]
+        narrowed = [float(np.sum((q.Rinv @ missing) * q.Rinv)) for q in (self, other)]
+        return float(np.sum(by_mean * (other.w - self.w))) + 0.5 * (narrowed[0] - narrowed[1])
 
     def gradient(
         self, training: Training, sites: StatedSites | GivenSites, natural: Natural

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -161,39 +162,55 @@ def natural_step(q: Q, target: Natural, rate: float) -> Q | None:
     return q.prior.posterior((P + rate * (target_P - P), h + rate * (target_h - h)))  # type: ignore[return-value]
 
 
-def next_target(training: Training, point: Point[Any]) -> Natural:
-    """Natural parameters of the step from a point.
+def mean_step(q: KernelPosterior, end: KernelPosterior, rate: float) -> KernelPosterior | None:
+    """So much of the way from q to another posterior, its precision and its mean each in a line.
+
+    The bound rises at first on the way to a better mean and to the sites' precision, however far that is. On the line
+    of natural parameters it may not: there the mean turns to what the precision leaves of the linear term.
+    """
+    if rate == 1.0:
+        return end
+    (before, linear), (after, _) = q.natural, end.natural
+    between = q.prior.posterior((before + rate * (after - before), linear))
+    mean, dual = (start + rate * (stop - start) for start, stop in zip(q.mean_pair, end.mean_pair, strict=True))
+    return None if between is None else between.at_mean((mean, dual))
+
+
+def steps_from(training: Training, point: Point[Q]) -> Callable[[float], Q | None]:
+    """Where steps from a point lead, by their length; None where that is no proper posterior.
 
     Additive noise's variances depend on its means so much that unit steps overshoot: the precision goes a part of the
     way, and the mean makes the Newton step that it makes with that precision.
     """
     q, site = point.q, point.site
-    if site.n_latents > 1:
-        return coupled_target(training, point)
+    end = coupled_end(training, point) if site.n_latents > 1 else None
+    if end is not None:
+        return partial(mean_step, q, end)  # type: ignore[arg-type, return-value]
     if not site.record.is_damped:
-        return point.target
+        return partial(natural_step, q, point.target)
     (before, _), (precision, linear) = q.natural, point.target
     damped = before + PRECISION_RATE * (precision - before)
-    return damped, linear - q.times_mean(precision - damped)
+    return partial(natural_step, q, (damped, linear - q.times_mean(precision - damped)))
 
 
-def coupled_target(training: Training, point: Point[KernelPosterior]) -> Natural:
-    """Natural parameters of the step from a point: the sites' precision, and a mean for all classes.
+def coupled_end(training: Training, point: Point[Any]) -> KernelPosterior | None:
+    """Where a unit step from a point leads: the sites' precision, and a mean for all classes.
 
     Each class has a site of its own, but what the likelihood gains for one it takes from the others: unit steps go
     round in circles, and what adds to all latent functions alike hardly moves, as their likelihood has no curvature
     there. The mean is a Newton step with the coupled curvature of each point: conjugate gradients, preconditioned by
-    the sites' precision. O(n C m) each, or O(C n^2) of a full Gaussian process. Augmented sites' steps are their own.
+    the sites' precision. O(n C m) each, or O(C n^2) of a full Gaussian process. None for augmented sites, whose steps
+    are their own, and where the sites' precision makes no proper posterior.
     """
-    q = point.q
+    q: KernelPosterior = point.q
     if point.site.record.curvature is None:
-        return point.target
+        return None
     (before, _), (precision, linear) = q.natural, point.target
     measured = has_measured_steps(point.site)
     rate, tol = (SOFTMAX_PRECISION_RATE, SOFTMAX_CG_TOL) if measured else (PRECISION_RATE, CG_TOL)
     trial = q.prior.posterior((before + rate * (precision - before), linear))
     if trial is None:
-        return point.target
+        return None
     # Vectors are pairs: coefficients, and what the prior's precision makes of them.
     mean, dual = (part.copy() for part in q.mean_pair)
     # At q the residual needs no product: it is the gradient of the bound by the mean.
@@ -221,7 +238,7 @@ def coupled_target(training: Training, point: Point[KernelPosterior]) -> Natural
         before_size, size = size, float(np.sum(residual * step))
         direction = step + (size / before_size) * direction
         dual_direction = dual_step + (size / before_size) * dual_direction
-    return trial.natural_at((mean, dual))
+    return trial.at_mean((mean, dual))
 
 
 def restated(training: Training, sites: StatedSites | GivenSites, prior: KernelPrior, clipped: bool = False) -> Natural:
@@ -305,11 +322,13 @@ def best_rate(rate: float, promised: float, gain: float) -> float:
     return min(1.0, growth * rate)
 
 
-def step_or_fallback(training: Training, point: Point[Q], target: Natural, rate: float, failures: int) -> Q | None:
+def step_or_fallback(
+    training: Training, point: Point[Q], steps: Callable[[float], Q | None], rate: float, failures: int
+) -> Q | None:
     """The next posterior to try; after so many failures that of a bound that cannot fail, if there is one."""
     fallback = point.site.record.fallback
     if failures != FALLBACK_AFTER or fallback is None:
-        return natural_step(point.q, target, rate)
+        return steps(rate)
     safe = update(training, point.q, other_site(fallback, point.site))
     return natural_step(point.q, safe.target, 1.0)
 
@@ -337,7 +356,7 @@ def coordinate_ascent(
     began = 0.0 if deadline is None else deadline.now()
     point = update(training, q, site)
     elbo, value = point.elbo, point.value
-    target: Natural | None = None
+    steps: Callable[[float], Q | None] | None = None
     history.add(iteration=0, elbo=elbo, learning_rate=np.nan)
     measured = has_measured_steps(site)
     rate, failures, is_first = first_rate if measured else 1.0, 0, True
@@ -347,8 +366,8 @@ def coordinate_ascent(
             if not must_step and np.any(point.q.natural[1]) and not deadline.allows_again(began):
                 return Ascent(point, iteration - 1, False, first_rate)
             began = deadline.now()
-        target = next_target(training, point) if target is None else target
-        trial = step_or_fallback(training, point, target, rate, failures)
+        steps = steps_from(training, point) if steps is None else steps
+        trial = step_or_fallback(training, point, steps, rate, failures)
         promised = promised_gain(point, trial) if measured and trial is not None else math.nan
         # No pass over the data for less than the tolerance.
         may_end = trial is not None and not failures and not must_step
@@ -361,7 +380,9 @@ def coordinate_ascent(
         if trial is None or not gain >= 0.0:
             is_round_off = gain >= -ROUND_OFF * max(1.0, abs(value))
             if is_round_off or failures == MAX_HALVINGS:
-                return Ascent(point, iteration, is_round_off or is_small(-gain, elbo, tol), first_rate)
+                # A measured step has promised more than the tolerance.
+                is_end = is_round_off or (not measured and is_small(-gain, elbo, tol))
+                return Ascent(point, iteration, is_end, first_rate)
             failures += 1
             rate *= 0.5
             continue
@@ -371,5 +392,5 @@ def coordinate_ascent(
         first_rate, is_first = next_rate if is_first else first_rate, False
         if is_small(gain / rate, elbo, tol):
             return Ascent(point, iteration, True, first_rate)
-        target, rate, failures = None, next_rate, 0
+        steps, rate, failures = None, next_rate, 0
     return Ascent(point, max_iter, False, first_rate)

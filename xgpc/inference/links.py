@@ -53,8 +53,13 @@ class TwoClasses:
     number: int
 
     def own_share(self, weight: np.ndarray) -> np.ndarray:
-        """A row of weight w is w rows: the others' sites are part of the cavity of one."""
-        return np.maximum(weight - 1.0, 0.0) / weight
+        """A row of weight w is w rows, and the cavity of one has the sites of w - 1 rows.
+
+        Below 1 that is a negative number: a whole site is taken out, more than the row has. So the parts of a row that
+        was divided, each of which has the others' sites in its cavity, make what the row made. Rows of equal features
+        and different labels have a site each, and are neighbours like any others.
+        """
+        return (weight - 1.0) / weight
 
     def start(self, y: np.ndarray) -> Sites:
         return np.full((1, len(y)), START_PRECISION), 0.5 * y[None]

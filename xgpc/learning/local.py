@@ -274,13 +274,14 @@ def second_round(task: Task, learnt: Learnt, max_iter: int) -> Learnt:
 
 def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, max_iter: int) -> Learnt:
     """L-BFGS on the score of some query rows."""
-    prior, k = start.prior, min(task.n_neighbors, ROUND_NEIGHBORS, len(support) - 1)
+    prior, k = start.prior, min(task.n_neighbors, ROUND_NEIGHBORS, len(support))
     task.history.tell(stage="neighbours", n_rows=len(support) + len(asked), n_inducing=prior.n_inducing)
     rows, queries = task.source.sample(support), task.source.sample(asked)
     scale = metric(prior.core)
     near = Neighbours(rows.X * scale)
     n_threads = task.executor.n_threads
-    index, n_earlier = in_order(near.of_rows(k, n_threads))
+    among = min(k, len(support) - 1)
+    index, n_earlier = in_order(near.of_rows(among, n_threads))
     query_index = near.of(queries.X * scale, k, n_threads)
     here = np.ascontiguousarray(start.sites[0][:, support]), np.ascontiguousarray(start.sites[1][:, support])
     link = task.link_at(prior, start.log_scale)
@@ -292,7 +293,7 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     before = learned = score.at(parameters).scores
     n_iter = n_evaluations = 0
     # Of a single row there are no neighbours to learn from.
-    if max_iter and k:
+    if max_iter and among:
         bounds, options = limits(task, start), {"maxiter": max_iter, **STOP}
 
         def objective(parameters: np.ndarray) -> tuple[float, np.ndarray]:
@@ -335,11 +336,15 @@ def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:
     """The local posterior of all rows of the task."""
     prior, source = learnt.prior, task.source
     task.history.tell(stage="neighbours", n_rows=source.n_rows, n_inducing=prior.n_inducing)
-    k = min(task.n_neighbors, source.n_rows - 1)
+    # A new row may have all training rows for neighbours, one of these all others.
+    k = min(task.n_neighbors, source.n_rows)
     near = Neighbours(source.X * metric(prior.core))
     rows = local_rows(task.executor, prior, source)
-    link = task.link_at(prior, learnt.log_scale)
-    local = Local(source, prior.core, rows, *in_order(near.of_rows(k, task.executor.n_threads)), link)
+    index, link = (
+        near.of_rows(min(k, source.n_rows - 1), task.executor.n_threads),
+        task.link_at(prior, learnt.log_scale),
+    )
+    local = Local(source, prior.core, rows, *in_order(index), link)
     sweeps = converged_sites(task.executor, local, learnt.sites)
     task.history.add(
         n_rows=source.n_rows, n_inducing=prior.n_inducing, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1

@@ -102,7 +102,7 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
     values = data.source.n_rows * len(data.classes)
     if is_auto and data.likelihood.multi_class and values > MOST_CLASS_ROWS:
         return 0, f"No neighbours: rows times classes are {values}, of which {MOST_CLASS_ROWS} are the most by default."
-    return (DEFAULT_NEIGHBORS if is_auto else min(int(wanted), data.source.n_rows - 1)), ""
+    return (DEFAULT_NEIGHBORS if is_auto else min(int(wanted), data.source.n_rows)), ""
 
 
 def _why_not(model: Any, data: Data) -> str:

@@ -3,20 +3,28 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.datasets import load_digits, load_wine
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
+from support.full import full_prior, labelled
 from support.gradients import derivative
 from support.local import KERNELS
 from support.reference import moons
+from support.training import training
 
 from xgpc import GPClassifier
-from xgpc.approximations.local_rows import in_order, local_rows
+from xgpc.approximations.local import predicted
+from xgpc.approximations.local_rows import Neighbourhoods, conditionals, in_order, local_rows
 from xgpc.approximations.sparse import SparsePrior
+from xgpc.inference.ascent import coordinate_ascent
+from xgpc.inference.history import History
 from xgpc.inference.links import Softmax
 from xgpc.inference.local_sites import Local, converged_sites, start_sites
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning import local, with_neighbours
 from xgpc.learning.query_score import QueryScore
+from xgpc.likelihoods import LIKELIHOODS
 from xgpc.rows.executor import Threads
 from xgpc.rows.neighbours import Neighbours
 from xgpc.rows.source import ArraySource
@@ -71,7 +79,79 @@ def test_scores_and_sites_are_expectations_over_the_latent_values():
     precision, linear = link.sites(mean, variance, y)
     assert agrees(precision, p * (1.0 - p), 5e-3)
     is_label = np.arange(4)[:, None] == y
-    assert agrees(is_label - linear + precision * mean, p, 5e-3)
+    # Of latent values less their mean over the classes, which changes no probability.
+    assert agrees(is_label - linear + precision * (mean - mean.mean(axis=0)), p, 5e-3)
+
+
+# Sites.
+
+
+def local_problem(kernel, X, y, Z, k, weight=None):
+    """Rows with k neighbours, and a function: probabilities that sites and q(z) make at other rows."""
+    executor, link = Threads(1), Softmax.of(int(y.max()) + 1)
+    prior = SparsePrior.build(KernelSpec(kernel, X.shape[1]), Z)
+    source, near = ArraySource(X, y.astype(float), np.empty(0) if weight is None else weight), Neighbours(X)
+    rows = local_rows(executor, prior, source)
+    local = Local(source, prior.core, rows, *in_order(near.of_rows(min(k, len(X) - 1))), link)
+
+    def moments_at(T, sweeps):
+        of_T = local_rows(executor, prior, ArraySource(T))
+        at = Neighbourhoods(prior.core, rows, sweeps.sites, of_T, near.of(T, min(k, len(X))))
+        return predicted(executor, at, sweeps.q)
+
+    return executor, local, moments_at
+
+
+@pytest.mark.parametrize("variance", [2.0, 1e3])
+@pytest.mark.parametrize("m", [0, 6])
+def test_with_all_neighbours_it_is_the_posterior_of_the_full_process(variance, m):
+    """Whatever the inducing points: means and variances of the full bound's optimum."""
+    X, classes = labelled(60, seed=3)
+    weight, T = np.random.default_rng(0).uniform(0.3, 2.0, 60), np.random.default_rng(1).normal(size=(20, 2))
+    kernel = ConstantKernel(variance) * Matern(0.8, nu=1.5)
+    Z = X[:m] if m else np.full((1, 2), 1e6)
+    executor, local, moments_at = local_problem(kernel, X, classes, Z, 60, weight)
+    sweeps = converged_sites(executor, local, start_sites(local.source, local.link), 1e-7)
+    assert sweeps.converged
+    mean, variance_at = moments_at(T, sweeps)
+    rows, site = training(X, classes.astype(float), weight, 3), LIKELIHOODS["softmax"].site("exact", 3)
+    prior = full_prior(X, [kernel])
+    full = coordinate_ascent(rows, prior.at_prior(3), site, tol=1e-10, max_iter=3000, history=History()).q
+    for mine, theirs in zip((mean, variance_at), full.marginals(T), strict=True):
+        assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize(
+    ("name", "variance", "length_scale"),
+    [("wine", 30.0, 1.0), ("wine", 1e3, 1.0), ("digits", 30.0, 0.5), ("digits", 1e3, 1.0)],
+)
+def test_accepted_sites_make_the_probabilities_of_their_fixed_point(name, variance, length_scale):
+    """Within some thousandths, for any row and class."""
+    X, y = {"wine": load_wine, "digits": load_digits}[name](return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))[:300]
+    X, y = StandardScaler().fit_transform(X[order]), y[order]
+    n = 2 * len(y) // 3
+    kernel = ConstantKernel(variance) * Matern(length_scale * np.sqrt(X.shape[1]), nu=1.5)
+    executor, local, moments_at = local_problem(kernel, X[:n], y[:n], X[:16], 24)
+    probabilities = []
+    for tol in (None, 1e-8):
+        sweeps = converged_sites(executor, local, start_sites(local.source, local.link), tol)
+        assert sweeps.converged
+        mean, variance_at = moments_at(X[n:], sweeps)
+        probabilities.append(LIKELIHOODS["softmax"].log_probabilities("exact", mean.T, variance_at.T, None))
+    assert np.max(np.abs(np.exp(probabilities[0]) - np.exp(probabilities[1]))) < 0.005
+
+
+def test_means_are_linear_in_the_neighbours_linear_terms():
+    rng = np.random.default_rng(0)
+    X, classes = labelled(40, seed=1)
+    _, local, _ = local_problem(ConstantKernel(2.0) * Matern(0.8, nu=1.5), X, classes, X[:5], 7)
+    precision, linear, other = rng.uniform(0.0, 2.0, (3, 40)), rng.normal(size=(3, 40)), rng.normal(size=(3, 40))
+    precision[:, ::5] = 0.0
+    found = conditionals(slice(0, 40), local.neighbourhoods((precision, linear)), with_slopes=True)
+    for part, expected in zip(found, conditionals(slice(0, 40), local.neighbourhoods((precision, other))), strict=True):
+        assert_allclose(part.mean_of(linear, local.index), part.mean, rtol=1e-12, atol=1e-12)
+        assert_allclose(part.mean_of(other, local.index), expected.mean, rtol=1e-12, atol=1e-12)
 
 
 def test_a_fit_with_a_number_of_neighbours():

@@ -243,8 +243,8 @@ def test_sites_that_go_on_leave_what_is_learned_without(n_neighbors, monkeypatch
     expected = fit(X, y, kernel=C(2.0) * RBF([1.0, 1.0]), n_neighbors=0)
     converged = local_sites.converged_sites
 
-    def never(executor, local, sites):
-        return replace(converged(executor, local, sites), converged=False)
+    def never(*args):
+        return replace(converged(*args), converged=False)
 
     monkeypatch.setattr("xgpc.learning.local.converged_sites", never)
     model = GPClassifier(C(2.0) * RBF([1.0, 1.0]), n_inducing=16, n_neighbors=n_neighbors, random_state=0)

@@ -35,6 +35,7 @@ cdef extern from "local.h" nogil:
         double* b
         double* variance
         double* mean
+        double* slopes
     ctypedef struct xg_local_pulled:
         const double* d_b
         const double* d_variance
@@ -138,16 +139,17 @@ cdef class Support:
         return rows
 
     def condition(self, x, a, residual, index, n_earlier, list found):
-        """Writes b (C, n, m), variance and mean (C, n) of each set of neighbours: triples of arrays."""
+        """Writes b (C, n, m), variance and mean (C, n), and slopes (C, n, k) or None, of each set of neighbours."""
         cdef xg_local_rows rows = self.rows_of((x, a, residual, index, n_earlier))
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, rows.k))
         cdef xg_local_conditional out[2]
-        cdef double[:, :, ::1] b
+        cdef double[:, :, ::1] b, slopes
         cdef double[:, ::1] variance, mean
         for i in range(len(found)):
-            b, variance, mean = found[i]
+            b, variance, mean, slopes = found[i]
             out[i].b = &b[0, 0, 0] if self.support.m else NULL
             out[i].variance, out[i].mean = &variance[0, 0], &mean[0, 0]
+            out[i].slopes = &slopes[0, 0, 0] if slopes is not None and rows.k else NULL
         with nogil:
             xg_local_condition(&self.kernel, &self.support, &rows, &scratch[0], out, NULL)
 

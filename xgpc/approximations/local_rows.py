@@ -110,22 +110,29 @@ class Conditional:
     ----------
     b : (C, r, m)
     variance, mean : (C, r)
+    slopes : (C, r, k) or None, of the means by the neighbours' linear terms, in which they are linear
     """
 
     b: np.ndarray
     variance: np.ndarray
     mean: np.ndarray
-
-    @classmethod
-    def empty(cls, n_latents: int, n_rows: int, n_inducing: int) -> Conditional:
-        return cls(empty((n_latents, n_rows, n_inducing)), *np.empty((2, n_latents, n_rows)))
+    slopes: np.ndarray | None = None
 
     def part(self, rows: slice) -> Conditional:
-        return Conditional(self.b[:, rows], self.variance[:, rows], self.mean[:, rows])
+        slopes = None if self.slopes is None else self.slopes[:, rows]
+        return Conditional(self.b[:, rows], self.variance[:, rows], self.mean[:, rows], slopes)
+
+    def mean_of(self, linear: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """``mean`` of other linear terms (C, n), by the slopes and which of the n rows the neighbours are, (r, k)."""
+        assert self.slopes is not None
+        each = zip(self.slopes, linear, strict=True)
+        return np.stack([np.einsum("rk,rk->r", slopes, of_class.take(index)) for slopes, of_class in each])
 
     def write(self, rows: slice, part: Conditional) -> None:
         """That of some rows, from elsewhere."""
         self.b[:, rows], self.variance[:, rows], self.mean[:, rows] = part.b, part.variance, part.mean
+        if self.slopes is not None:
+            self.slopes[:, rows] = part.slopes
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,9 +172,12 @@ class Neighbourhoods:
     def compiled(self) -> _local.Support:
         return _local.Support(self.core, self.support.x, self.support.a, self.support.residual, *self.sites)
 
-    def empty(self, n_rows: int) -> Conditional:
+    def empty(self, n_rows: int, with_slopes: bool = False) -> Conditional:
         """For so many rows, to be written."""
-        return Conditional.empty(self.n_latents, n_rows, self.support.a.shape[1])
+        C, (_, k), m = self.n_latents, self.index.shape, self.support.a.shape[1]
+        slopes = empty((C, n_rows, k)) if with_slopes else None
+        variance, mean = np.empty((2, C, n_rows))
+        return Conditional(empty((C, n_rows, m)), variance, mean, slopes)
 
     def source(self) -> ArraySource:
         """The rows, as blocks to work on."""
@@ -180,10 +190,10 @@ class Neighbourhoods:
         return rows.x, rows.a, rows.residual, np.ascontiguousarray(self.index[here]), n_earlier
 
 
-def conditionals(rows: slice, at: Neighbourhoods) -> list[Conditional]:
+def conditionals(rows: slice, at: Neighbourhoods, with_slopes: bool = False) -> list[Conditional]:
     """Of few rows, by each set of neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row."""
-    found = [at.empty(rows.stop - rows.start) for _ in range(at.n_sets)]
-    at.compiled.condition(*at.arguments(rows), [(part.b, part.variance, part.mean) for part in found])
+    found = [at.empty(rows.stop - rows.start, with_slopes) for _ in range(at.n_sets)]
+    at.compiled.condition(*at.arguments(rows), [(part.b, part.variance, part.mean, part.slopes) for part in found])
     return found
 
 

@@ -15,6 +15,7 @@ from .. import _local, _sites
 from .._sites import Site
 from ..approximations.local_rows import Sites
 from ..likelihoods import record_of
+from ..likelihoods.registry import Curvature
 
 # A site's precision to start from, of the logistic function near the middle.
 START_PRECISION = 0.2
@@ -23,7 +24,16 @@ Moments = tuple[np.ndarray, np.ndarray]
 
 
 class Link(Protocol):
-    """How labels y (r,) follow from C latent values."""
+    """How labels y (r,) follow from C latent values.
+
+    Attributes
+    ----------
+    curvature : function or None
+        As in ``LikelihoodBound``, where latent functions are coupled by the labels.
+    """
+
+    @property
+    def curvature(self) -> Curvature | None: ...
 
     def own_share(self, weight: np.ndarray) -> np.ndarray:
         """How much of its own site (r,) counts where the site of a row of that weight is made."""
@@ -51,6 +61,7 @@ class TwoClasses:
     """
 
     number: int
+    curvature = None
 
     def own_share(self, weight: np.ndarray) -> np.ndarray:
         """A row of weight w is w rows, and the cavity of one has the sites of w - 1 rows.
@@ -77,6 +88,11 @@ class TwoClasses:
         return found[0][None], found[1][None]
 
 
+def centred(mean: np.ndarray) -> np.ndarray:
+    """Means (C, r) less that of all classes."""
+    return mean - np.mean(mean, axis=0)
+
+
 def _contiguous(*arrays: np.ndarray) -> Iterator[np.ndarray]:
     return (np.ascontiguousarray(a, dtype=np.float64) for a in arrays)
 
@@ -84,7 +100,10 @@ def _contiguous(*arrays: np.ndarray) -> Iterator[np.ndarray]:
 @dataclass(frozen=True)
 class Softmax:
     """Variational sites for y = 0, ..., C - 1, at the marginals: lambda_c = E[p_c (1 - p_c)], r_c = E[1(y = c) - p_c] +
-    lambda_c m_c.
+    lambda_c (m_c - the mean of all classes' m).
+
+    That mean, which no label tells of, is zero in the full posterior of classes that share a kernel. Sites that kept it
+    would hand on what neighbours say of it, for hundreds of sweeps where variances are large.
 
     Attributes
     ----------
@@ -92,6 +111,10 @@ class Softmax:
     """
 
     site: Site
+
+    @property
+    def curvature(self) -> Curvature | None:
+        return self.site.record.curvature
 
     @classmethod
     def of(cls, n_classes: int) -> Softmax:
@@ -117,10 +140,15 @@ class Softmax:
         mean, variance, y = _contiguous(mean, variance, y)
         precision, linear = np.empty_like(mean), np.empty_like(mean)
         _sites.sites(self.site, mean, variance, y, np.empty(0), np.empty(len(y)), precision, linear)
-        return precision, linear
+        return precision, linear - precision * np.mean(mean, axis=0)
 
     def pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
-        return _sites.softmax_pull_back(self.site, *_contiguous(mean, variance, *by_sites))
+        by_precision, by_linear = by_sites
+        by_precision = by_precision - by_linear * np.mean(mean, axis=0)
+        of_site = _contiguous(mean, variance, by_precision, by_linear)
+        d_mean, d_variance = _sites.softmax_pull_back(self.site, *of_site)
+        precision, _ = self.sites(mean, variance, y)
+        return d_mean - np.mean(precision * by_linear, axis=0), d_variance
 
 
 @dataclass(frozen=True)

@@ -40,13 +40,21 @@ FULL_CLASSES, LEAST_ROUND = 5, 4
 # rows kept apart, with 24 and 16: wine .848 and .848, landsat .213 and .209, magic .299 and .294, ringnorm .038 and
 # .034, in two thirds of the time.)
 ROUND_NEIGHBORS = 16
+# With several classes, change of the expected probabilities below which sweeps end where scores are compared: errors of
+# other rows' probabilities are then .0001 to .003 on average, and sweeps half as many (the cases of
+# ``CLASSES_TOLERANCE``).
+ROUND_TOLERANCE = 1e-2
+# Least precision, with several classes, that sweeps of rows begin with that were predicted. Where a wrong class was
+# nearly sure there is next to none, and the linear term stands for a value of millions (188 fits with given kernels,
+# variances of 100 to 1e5: 18 did not converge without this; of ten of these all do, in 7 to 10 sweeps).
+LEAST_FIRST = 0.01
 # L-BFGS ends a round where an iteration raises the score by less than this share of it.
 STOP = {"ftol": 1e-5}
 # Most that the logarithm of a parameter changes in a round: the sites are those of one sweep from its start. A variance
 # may rise from 4 to 2500 in the first (electricity .085; .099 where it may rise to 80).
 MAX_STEP = 8.0
 # With several classes it rises so far at most, or stays where it is. Larger ones and longer length scales come to the
-# same rough process, but to sites that sweeps hardly move (letter, gain of rows kept apart by neighbours: .338 nats
+# same rough process, whose sites plain sweeps hardly moved (letter, gain of rows kept apart by neighbours: .338 nats
 # with variances up to 1e5, which was the end, .435 with 1e4, .422 with 1e3).
 MOST_VARIANCE = 1e4
 # Smoothness of the kernels that are tried in place of the default one. Where classes change quickly they are rough:
@@ -286,7 +294,7 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     here = np.ascontiguousarray(start.sites[0][:, support]), np.ascontiguousarray(start.sites[1][:, support])
     link = task.link_at(prior, start.log_scale)
     local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, n_earlier, link)
-    sweeps = converged_sites(task.executor, local, here)
+    sweeps = converged_sites(task.executor, local, here, round_tolerance(link))
     at = rows, queries, index, n_earlier, query_index, sweeps.sites
     score = QueryScore(task.executor, prior, *at, link, task.length_scale_prior)
     parameters = start.parameters
@@ -321,6 +329,11 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     return Learnt(prior, sites, float(parameters[-1]), asked, before, learned, start.n_iter + n_iter)
 
 
+def round_tolerance(link: Link) -> float | None:
+    """Of sweeps where scores are compared; None: the usual one."""
+    return None if link.curvature is None else ROUND_TOLERANCE
+
+
 def limits(task: Task, start: Learnt) -> np.ndarray:
     """Range (p, 2) of the score's parameters in a round."""
     parameters = start.parameters
@@ -332,20 +345,18 @@ def limits(task: Task, start: Learnt) -> np.ndarray:
     return np.column_stack([low, high])
 
 
-def fit_sites(task: Task, learnt: Learnt) -> tuple[LocalPosterior, Sweeps]:
-    """The local posterior of all rows of the task."""
+def fit_sites(task: Task, learnt: Learnt, is_last: bool = True) -> tuple[LocalPosterior, Sweeps]:
+    """The local posterior of all rows of the task; if it is not the last, as accurate as those of rounds."""
     prior, source = learnt.prior, task.source
     task.history.tell(stage="neighbours", n_rows=source.n_rows, n_inducing=prior.n_inducing)
     # A new row may have all training rows for neighbours, one of these all others.
     k = min(task.n_neighbors, source.n_rows)
     near = Neighbours(source.X * metric(prior.core))
     rows = local_rows(task.executor, prior, source)
-    index, link = (
-        near.of_rows(min(k, source.n_rows - 1), task.executor.n_threads),
-        task.link_at(prior, learnt.log_scale),
-    )
+    index = near.of_rows(min(k, source.n_rows - 1), task.executor.n_threads)
+    link = task.link_at(prior, learnt.log_scale)
     local = Local(source, prior.core, rows, *in_order(index), link)
-    sweeps = converged_sites(task.executor, local, learnt.sites)
+    sweeps = converged_sites(task.executor, local, learnt.sites, None if is_last else round_tolerance(link))
     task.history.add(
         n_rows=source.n_rows, n_inducing=prior.n_inducing, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1
     )
@@ -372,9 +383,11 @@ class Asked:
     scores: Scores
 
     def sites(self, link: Link) -> Sites:
-        """Of the rows, from what they are predicted to be."""
+        """Of the rows, from what they are predicted to be: where sweeps begin."""
         y, weight = labels_and_weights(self.source)
         precision, linear = link.sites(self.mean, self.variance, y)
+        if link.curvature is not None:
+            precision = np.maximum(precision, LEAST_FIRST)
         return weight * precision, weight * linear
 
     def log_scale(self, link: Link, before: float) -> float:

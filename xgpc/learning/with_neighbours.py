@@ -172,7 +172,7 @@ def _learn_with(model: Any, data: Data, beginning: Beginning, k: int, rows: np.n
     task = Task(part.executor, part.source, link, part.n_latents, k, queries, *whose, *means)
     both = _learn_both(model, data, replace(beginning, training=part), task)
     learnt, scores = both.learnt, both.learnt.scores
-    local, sweeps = fit_sites(task, learnt)
+    local, sweeps = fit_sites(task, learnt, is_last=not len(asked))
     if sweeps.converged and len(asked):
         others = ask(task, local, data.source.sample(asked))
         scores = others.scores
@@ -210,9 +210,8 @@ def _warn(message: str) -> None:
 def _advice(learnt: Learnt) -> str:
     """What to do where sites do not converge.
 
-    Of fits with given kernels, variances from 1 to 1e5 and 2 to 60 neighbours, none with variance 1 took more sweeps
-    than ``MAX_SWEEPS``, and one of 192 of two classes did; but a third of those with three or five classes and
-    variances from 100 on did, and most of these had not converged after eight times as many.
+    Of 400 fits of 300 rows with given kernels, variances from 1 to 1e5 and 2 to 60 neighbours, one did: five classes,
+    variance 5e4. Half of them took 12 sweeps at most with two classes and variances from 100 on, 7 with more classes.
     """
     return (
         "It comes of large variances of the kernel, mostly with several classes; here the kernel is "

@@ -158,6 +158,11 @@ class Shifted:
     link: Link
     prior_mean: np.ndarray
 
+    @property
+    def curvature(self) -> Curvature | None:
+        """Of the label's gradient by a latent value, r - lambda m, which has no distance in it."""
+        return self.link.curvature
+
     def _latent(self, mean: np.ndarray) -> np.ndarray:
         return mean + self.prior_mean[:, None]
 

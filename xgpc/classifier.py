@@ -40,9 +40,8 @@ class GPClassifier(FittedInSteps):
         Covariance of the latent function, of scikit-learn's ConstantKernel, RBF, Matern (nu 0.5, 1.5, 2.5, inf),
         RationalQuadratic, DotProduct and WhiteKernel, their sums, products and integer powers; bounds and fixed
         parameters are honoured. None stands for ``ConstantKernel() * RBF()`` with one length scale per feature, started
-        at sqrt(d) times the feature's standard deviation (half the difference, if it has two values). White noise is
-        each row's own and keeps its prior: it widens the rows' latent variances and lowers the bound, so that a noise
-        level that is learned falls. Fix it if it is meant.
+        at sqrt(d / 2) times the feature's standard deviation (half the difference, if it has two values). White noise
+        is each row's own and keeps its prior, so that a noise level that is learned falls. Fix it if it is meant.
     likelihood : str, default="logit"
         Two classes: "logit", "probit", "step" (the sign of the latent value), "svm" (that of the Bayesian support
         vector machine [4]_). Any number: "softmax", "logistic-softmax", "multinomial-logit", "multinomial-probit" and
@@ -55,28 +54,23 @@ class GPClassifier(FittedInSteps):
         with which ``elbo_`` is an approximation and no bound. "augmented" (svm): the bound of [4]_. "additive-noise":
         those of [6]_ for logit, probit, step, softmax and the multinomial likelihoods.
     n_inducing : int or "auto", default="auto"
-        Number m of inducing points, at most the number of distinct rows. "auto" doubles them from 32 to 2048 at most,
-        while the bound gains 0.05 nats or more by each added point: judged on a subset of the rows (40 for each point,
-        or 10 beyond 256 points; 4000 at least) before anything is learned with the new points. Beyond 256 points,
-        kernel parameters alone are learned. Of several classes, rows times classes times points are 2.5e7 at most.
-        ``decisions_`` tells each step.
+        Number m of inducing points, at most the number of distinct rows. "auto" starts with 32, or 64 of fewer than
+        2000 rows, and doubles them to 2048 at most, while the bound of some rows gains 0.05 nats or more by each added
+        point. Beyond 256 points, kernel parameters alone are learned. Of several classes, rows times classes times
+        points are 2.5e7 at most.
     n_neighbors : int or "auto", default="auto"
         With k > 0 a prediction also takes what the k nearest training rows, by the learned length scales, know of the
         residual that inducing points leave: for classes that change over short distances ([7]_; bound "exact" of
-        "logit", "probit" and, with a shared kernel, "softmax"). The kernel, and a factor of the predictions' variances
-        (``local_posterior_.variance_scale``, 1 at most), are then learned by the mean log probability of query rows,
-        predicted from the others, if these are 20 or more and better known than by class frequencies; the default
-        kernel's RBF gives way to a Matern kernel. The training rows become part of the model and its file. Time: a fit
-        makes tens of sweeps of O(n k^3), a prediction takes O(k^3) a row; k is n at most, usually some tens. 0:
-        none. "auto", for 2000 rows or more: 24, if they raise the mean log probability of held-out rows by more than
-        its standard error, and by more than .002 nats; of several classes if rows times classes are a million at most.
-        With two classes and ``n_inducing="auto"``, points are added where they gain little, 256 at most.
+        "logit", "probit" and, with a shared kernel, "softmax"). The kernel is then learned by the log probability of
+        rows predicted from others, and the model holds the training rows. A fit makes tens of sweeps of O(n k^3), a
+        prediction takes O(k^3) a row; k is n at most, usually some tens. 0: none. "auto", for 2000 rows or more: 24, if
+        they raise the mean log probability of held-out rows by more than its standard error and .002 nats; of several
+        classes if rows times classes are a million at most.
     query_split : splitter of scikit-learn or None, default=None
         How held-out rows, and query rows with neighbours, are chosen: as the model will be used. None: at random, or
         by ``groups``; ``TimeSeriesSplit()`` for rows in order of time. Its ``split`` gets zeros (n, 1) as X, class
-        numbers (positions in ``classes_``) as y, and ``groups``; once for all rows, of which the last split keeps some
-        apart, and once for the others, so that splits of given rows (PredefinedSplit) are an error. One that shuffles
-        needs a ``random_state`` of its own for fits to repeat, as elsewhere in scikit-learn.
+        numbers as y, and ``groups``: once for all rows, and once for those that it did not hold out. One that shuffles
+        needs a ``random_state`` of its own for fits to repeat.
     inducing_points : {"kmeans", "random", "greedy", "all"} or array of shape (m, d), default="kmeans"
         Where the inducing points start. "greedy": rows of largest variance given those before, under the start kernel.
         "all": no inducing points, but a full Gaussian process with a latent value at each distinct row, in O(n^3) time
@@ -90,26 +84,21 @@ class GPClassifier(FittedInSteps):
     learn_inducing : bool, default=True
         Whether the optimizer also moves the inducing points, those given included; a full Gaussian process has none.
     n_restarts_optimizer : int, default=0
-        Further starts of the kernel parameters, drawn log-uniformly within their bounds; the highest bound, with
-        the log prior, is kept.
+        Further starts of the kernel parameters, drawn within their bounds; the highest bound with the log prior counts.
     length_scale_prior : "auto", float or None, default="auto"
-        Of kernels with a length scale for each feature: standard deviation of the logarithms of these, in units of the
-        features' spreads (standard deviations; of a feature of two values half their difference), about their mean. It
-        is that of a normal prior, whose logarithm every optimizer adds to the bound, as length scales that are free
-        overfit few rows. Scales that are alike cost nothing, however long; smaller numbers hold them closer together.
-        "auto": 1 with ``kernel=None``, and no prior with a kernel that is given, for which a number holds, too. None:
-        no prior.
+        Of kernels with a length scale for each feature: standard deviation of their logarithms, in units of the
+        features' spreads, about their mean. It is that of a normal prior, whose logarithm every optimizer adds to the
+        bound, as length scales that are free overfit few rows. "auto": 1 with ``kernel=None``, no prior with a kernel
+        that is given. With ``kernel=None`` the mean has a weak prior, too, about where it starts. None: no prior.
     subset_sizes : "auto", None or increasing integers, default="auto"
         Rows that kernel parameters and inducing points are learned from, stage by stage, in random subsets with the
         classes in proportion. "auto": from 4000, or 40 for each inducing point, fourfold to all rows, 131 072 at most;
         None: all rows at once. The posterior is fitted to all rows in any case.
     share : {"auto", "kernel", "none"}, default="auto"
         Whether the latent functions of several classes share one kernel and its inducing points, or have their own.
-        "auto", from three classes, 1000 rows and 10 iterations on: first one is learned for all. Ten iterations on some
-        rows, with one for all and with one for each, are then compared by up to 4000 others: their own, if these raise
-        the mean log probability by over .002 nats and a standard error. Otherwise, and with a kernel or neighbours
-        given, mini-batches, another optimizer than "profile" or ``inducing_points="all"``: one. Warm starts keep
-        theirs.
+        "auto", from three classes and 1000 rows on: their own, if these raise the mean log probability of up to 4000
+        held-out rows by over .002 nats and a standard error; one with a kernel or neighbours given, mini-batches,
+        another optimizer than "profile" or ``inducing_points="all"``. Warm starts keep theirs.
     label_noise : "learn" or float, default="learn"
         Of the bounds "additive-noise" but softmax's: probability delta that a label is another than the likelihood
         says, 0 < delta < 1/2 if it is given. "learn": the one that gives the highest bound, below that of guessing,
@@ -125,8 +114,8 @@ class GPClassifier(FittedInSteps):
         (t + delay)^-forgetting. Also of those between the steps of "adam". The estimate is an average of the iterates.
     max_iter : int, default=200
         Most iterations: of the posterior (passes over the data, or epochs of mini-batches), and of the optimizer in its
-        last stage; earlier ones have ten times as many, 50 at most, and rounds with neighbours 15. One of "profile" can
-        take 30 passes and more; one of "adam" is an epoch of mini-batches, 100 at least, or 20 steps on all rows.
+        last stage. One of "profile" can take 30 passes and more; one of "adam" is an epoch of mini-batches, or 20 steps
+        on all rows. Rounds with neighbours have 15.
     tol : float, default=1e-4
         Optimizer: stop when five iterations raise the bound of n rows by less than ``tol * max(|bound|, 500, n / 20)``
         nats on average.
@@ -169,23 +158,19 @@ class GPClassifier(FittedInSteps):
         With True the first KeyboardInterrupt (SIGINT) ends the fit as if ``max_time`` were over, a second one is
         raised and leaves the estimator as it was. Of fits in the main thread: signals reach no other.
     checkpoint : path or None, default=None
-        File for what is learned, written twice a minute at most. Where a fit finds that of an earlier one, with the
-        same data and parameters, that was killed or out of time, it goes on from there, to the same optimum within
-        ``tol`` but for rounds with neighbours, which begin anew from the kernel learned without. With subsets of rows
-        ``random_state`` must be an integer for that. Removed once a fit has ended by itself. The posterior of all rows
-        is not part of it.
+        File for what is learned, written twice a minute at most, and removed once a fit has ended by itself. A fit with
+        the same data and parameters that was killed, or out of time, goes on from there to the same optimum within
+        ``tol``; rounds with neighbours begin anew. With subsets of rows ``random_state`` must be an integer for that.
     callback : function or None, default=None
-        Called in the calling thread with an ``xgpc.inference.run.FitState``, which tells how the fit stands: as it
-        begins, after each pass over rows, at each row of ``history_``, and where it is done. If it returns True the fit
-        ends as if ``max_time`` were over, with the best so far; nothing else that it does changes results. What it
-        raises is passed on, and leaves the estimator as it was. Clones share it; pickles of fitted models have None.
+        Called in the calling thread with an ``xgpc.inference.run.FitState``: as a fit begins, after each pass over
+        rows, at each row of ``history_``, and at the end. If it returns True the fit ends as if ``max_time`` were over.
+        What it raises is passed on, and leaves the estimator as it was. Pickles of fitted models have None.
     n_jobs : int or None, default=None
         Threads over blocks of rows; the steps of mini-batches take one. Results do not depend on it, bit for bit.
     random_state : int, RandomState or None, default=None
         Sampling of rows for start values, inducing points and mini-batches.
     verbose : int, default=0
-        1 tells how a fit goes, and each decision: in records of the logger "xgpc" where these are shown at level
-        INFO, or else on standard error, on a terminal in a line that is replaced in its place.
+        1 tells how a fit goes, in records of the logger "xgpc" where these are shown at level INFO, or on standard error.
 
     Attributes
     ----------

@@ -131,7 +131,7 @@ def _add_fit(command: argparse.ArgumentParser) -> None:
         dest="n_inducing",
         type=_auto_or_from(1),
         metavar="M",
-        help="number of inducing points (default: auto, from 32 to 2048, while more of them raise the bound)",
+        help="number of inducing points (default: auto, up to 2048, while more of them raise the bound)",
     )
     command.add_argument(
         "--neighbors",

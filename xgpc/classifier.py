@@ -145,10 +145,8 @@ class GPClassifier(FittedInSteps):
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
-        of all rows with the log prior: without neighbours a refit on the same data does not lower their sum, but for
-        rounding. Between a full Gaussian process and inducing points, kernel and sites go over; the points are new.
-        With other features, other classes, or another number of latent functions or kernels, a fit begins anew, as
-        ``decisions_`` then says.
+        of all rows with the log prior. Between a full Gaussian process and inducing points, kernel and sites go over.
+        With other features, classes, or numbers of latent functions or kernels a fit begins anew, and says so.
     max_time : float or None, default=None
         Seconds after which a fit is to end, by a tenth or one pass over the data more at most: with the best that was
         learned by then, and the posterior of all rows, for which time is kept back. A ConvergenceWarning and
@@ -170,7 +168,7 @@ class GPClassifier(FittedInSteps):
     random_state : int, RandomState or None, default=None
         Sampling of rows for start values, inducing points and mini-batches.
     verbose : int, default=0
-        1 tells how a fit goes, in records of the logger "xgpc" where these are shown at level INFO, or on standard error.
+        1 tells how a fit goes: to the logger "xgpc" where it is shown at level INFO, or else on standard error.
 
     Attributes
     ----------

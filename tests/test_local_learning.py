@@ -400,7 +400,7 @@ def test_few_rows(n):
     """Down to one that asks and one that answers, which has no neighbours."""
     X, y = np.arange(2.0 * n).reshape(n, 2), np.arange(n) % 2
     model = fit(X, y, n_neighbors=3)
-    assert model.n_neighbors_ == min(3, n - 1)
+    assert model.n_neighbors_ == min(3, n)
     assert np.all(np.isfinite(model.predict_log_proba(X)))
     # The score of a single row has no standard error.
     score, error = model.query_score_
@@ -409,10 +409,10 @@ def test_few_rows(n):
 
 
 @pytest.mark.parametrize("n_neighbors", [39, 40, 10**6])
-def test_more_neighbours_than_rows_are_all_others(n_neighbors):
+def test_more_neighbours_than_rows_are_all_rows(n_neighbors):
     X, y = moons(40)
     model = fit(X, y, n_neighbors=n_neighbors)
-    assert model.n_neighbors_ == 39
+    assert model.n_neighbors_ == min(40, n_neighbors)
     assert np.all(np.isfinite(model.predict_log_proba(X)))
 
 

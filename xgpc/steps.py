@@ -338,8 +338,7 @@ class FittedInSteps(PosteriorClassifier):
             unfinished.insert(0, ended_early(data.deadline.reason, data.progress.cuts))
         n_iter, notes, gap = learned.n_iter or n_steps, learned.notes, bound_gap(training, point)
         history.tell(stage="done", n_rows=n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
-        # Of its natural parameters, as files have it: the same bits.
-        made = point.q.prior.posterior(point.q.natural) or point.q, point.elbo, point.site
+        made = point.q, point.elbo, point.site
         return Inferred(*made, n_iter, unfinished, notes, terms, gap, learned.local, learned.scores)
 
     def _publish(self, data: Data, inferred: Inferred, is_first: bool = True) -> None:

@@ -280,6 +280,13 @@ def times(P: np.ndarray, w: np.ndarray) -> np.ndarray:
     return ((P + np.swapaxes(np.tril(P, -1), -1, -2)) @ w[..., None])[..., 0]
 
 
+def mean_of(Rinv: np.ndarray, h: np.ndarray) -> np.ndarray:
+    """P^{-1} h (m,) or (C, m)."""
+    if h.ndim == 1:
+        return np.asarray(Rinv.T @ (Rinv @ h))
+    return np.stack([mean_of(*of_class) for of_class in zip(Rinv, h, strict=True)])
+
+
 @dataclass(frozen=True, eq=False)
 class SparsePosterior(Value):
     """q(z) = N(w, P^{-1}) over whitened inducing values u = L z, of one latent function or of C independent ones.
@@ -309,15 +316,14 @@ class SparsePosterior(Value):
             if factors is None:
                 return None
             R, Rinv = factors
-            return cls(prior, P, h, R, Rinv, Rinv.T @ (Rinv @ h))
-        R, Rinv, w = np.empty_like(P), np.empty_like(P), np.empty_like(h)
+            return cls(prior, P, h, R, Rinv, mean_of(Rinv, h))
+        R, Rinv = np.empty_like(P), np.empty_like(P)
         for c in range(len(P)):
             factors = cholesky_and_inverse(P[c])
             if factors is None:
                 return None
             R[c], Rinv[c] = factors
-            w[c] = Rinv[c].T @ (Rinv[c] @ h[c])
-        return cls(prior, P, h, R, Rinv, w)
+        return cls(prior, P, h, R, Rinv, mean_of(Rinv, h))
 
     def in_precision(self, dtype: type) -> SparsePosterior:
         """The same, with whitened rows of that type."""
@@ -374,8 +380,9 @@ class SparsePosterior(Value):
         return step, step
 
     def at_mean(self, mean: Natural) -> SparsePosterior:
-        """Of the mean (w, w)."""
-        return replace(self, h=times(self.P, mean[0]), w=mean[0])
+        """Of the mean (w, w), to the last bits, which are those that P and h make."""
+        h = times(self.P, mean[0])
+        return replace(self, h=h, w=mean_of(self.Rinv, h))
 
     def stacked(self) -> tuple[np.ndarray, np.ndarray]:
         """Rinv (C, m, m) and w (C, m), whatever the number of latent functions."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, gmres
@@ -293,8 +294,22 @@ class GivenPrecisions:
         q = found.q()
         return cls(executor, local, found, q.V, cavities(executor, local, sites, found.neighbours, q), sites[0])
 
-    def _cavity(self, linear: np.ndarray) -> tuple[Cavity, np.ndarray]:
-        """Of linear terms (C, n), and the mean of q(z); O(C n (k + m))."""
+    def _cavity(self, mean: np.ndarray, b_mean: np.ndarray, linear: np.ndarray) -> Cavity:
+        """Of what neighbours say, the means of b.z, and linear terms, (C, n) each."""
+        found = replace(self.found.neighbours, mean=mean)
+        own = self.cavity.own[0], self.local.link.own_share(self.cavity.weight) * linear
+        terms = site_terms(found, (self.precision, linear))
+        return replace(self.cavity, neighbours=found, terms=terms, b_mean=b_mean, own=own)
+
+    @cached_property
+    def _responses(self) -> list[np.ndarray]:
+        """Of the rows' means to what neighbours say, the means of b.z, and linear terms, (C, n) each."""
+        none, one = np.zeros_like(self.precision), np.ones_like(self.precision)
+        units = (one, none, none), (none, one, none), (none, none, one)
+        return [self._cavity(*unit).marginals()[0] for unit in units]
+
+    def _means(self, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What neighbours say with linear terms (C, n), the mean of q(z), and of b.z; O(C n (k + m))."""
         neighbours, earlier, index = self.found.neighbours, self.found.earlier, self.local.index
         assert earlier is not None
         parts, (mean, b_mean) = parts_of(linear.shape[1]), np.empty((2, *linear.shape))
@@ -312,17 +327,17 @@ class GivenPrecisions:
             b_mean[:, rows] = (neighbours.b[:, rows] @ w[..., None])[..., 0]
 
         self.executor.each(project, parts)
-        found = replace(neighbours, mean=mean)
-        own = self.cavity.own[0], self.local.link.own_share(self.cavity.weight) * linear
-        terms = site_terms(found, (self.precision, linear))
-        return replace(self.cavity, neighbours=found, terms=terms, b_mean=b_mean, own=own), w
+        return mean, w, b_mean
 
     def mean(self, linear: np.ndarray) -> np.ndarray:
         """Of the rows' latent values, centred, (C, n)."""
-        return centred(self._cavity(linear)[0].marginals()[0])
+        mean, _, b_mean = self._means(linear)
+        by_mean, by_b_mean, by_linear = self._responses
+        return centred(by_mean * mean + by_b_mean * b_mean + by_linear * linear)
 
     def marginal(self, given: np.ndarray) -> Marginal:
-        cavity, w = self._cavity(given)
+        mean, w, b_mean = self._means(given)
+        cavity = self._cavity(mean, b_mean, given)
         (mean, variance), (precision, linear) = cavity.marginals(), cavity.sites()
         mean = centred(mean)
         gradient = linear - precision * mean

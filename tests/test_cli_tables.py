@@ -203,7 +203,7 @@ def test_columns_are_dropped_and_named_by_options(tmp_path, capsys):
     for options, message in (
         (["--drop", "nam"], "has no feature 'nam', which --drop names (did you mean 'name'?); its columns are 'name'"),
         (["--categorical", "z"], "has no feature 'z', which --categorical names; its columns are"),
-        (["--drop", "y"], "has no feature 'y', which --drop names, which is the target."),
+        (["--drop", "y"], "has no feature 'y', which --drop names; it is the target."),
         (["--drop", "code", "--categorical", "code"], "the column 'code' is named by --drop and by --categorical"),
         (["--drop", *columns], "has no column besides the target 'y' and 'name' and 'town'"),
     ):

@@ -178,7 +178,8 @@ def test_equal_kernels_give_what_one_gives(likelihood, bound):
         point = update(rows, q, site)
         by_theta, by_Z = q.gradient(rows, point.sites, point.target)
         gradients = by_theta.reshape(len(prior.groups), -1).sum(axis=0), by_Z.reshape(-1, *by_Z.shape[-2:]).sum(0)
-        natural = *point.target, *steps_from(rows, point)(1.0).natural
+        end = coupled_end(rows, point)
+        natural = *point.target, *(end.natural if end else ())
         predicted = *q.marginals(problem.X), q.covariance(problem.X)
         results.append([point.log_likelihood, *natural, *gradients, *predicted, problem.ascend(rows).elbo])
     for mine, theirs in zip(*results, strict=True):

@@ -54,7 +54,7 @@ def test_the_summary_says_what_the_model_says(model, table):
     assert (values["rows"], values["features"]) == ("200", "3")
     assert values["classes"] == class_shares(model.classes_, shares)
     assert values["bound (ELBO)"] == f"{model.elbo_:.2f} nats, {model.elbo_ / weight.sum():.4f} per row"
-    assert values["by class frequencies"] == f"{base:.4f} nats per row"
+    assert values["class frequencies alone"] == f"{base:.4f} nats per row"
     assert values["inducing points"] == str(len(model.inducing_points_))
     # Length scales have the names of columns and levels; along what is constant no row differs.
     names = [name.rsplit(" ", 1)[0] for name in values["length scales (sd)"].split(", ")]

@@ -208,9 +208,16 @@ def test_the_history_names_features_and_limits():
     frame["a"] = moons(len(X))[0][:, 0]
     found = quietly(model(), frame, Y)
     assert [one.feature for one in found.encoding_.limits] == [1, 2]
-    (told,) = [text for text in found.history_["decision"] if "far from all others" in text]
+    (told,) = [text for text in found.history_["decision"] if "a wide gap separates" in text]
     assert "'a'" not in told
-    assert f"'b' from {found.encoding_.limits[0].low:.4g}" in told
+    assert f"'b' below {found.encoding_.limits[0].low:.4g}" in told
+
+
+def test_inducing_points_that_are_given_have_the_limits_of_the_rows():
+    given = model(inducing_points=X[:20], learn_inducing=False, optimizer=None)
+    found = quietly(given, X, Y)
+    assert found.encoding_.limits
+    np.testing.assert_array_equal(found.inducing_points_, at_limits(found.encoding_, X[:20]))
 
 
 def test_streams_have_the_limits_of_their_first_batch():

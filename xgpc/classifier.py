@@ -40,8 +40,9 @@ class GPClassifier(FittedInSteps):
         Covariance of the latent function, of scikit-learn's ConstantKernel, RBF, Matern (nu 0.5, 1.5, 2.5, inf),
         RationalQuadratic, DotProduct and WhiteKernel, their sums, products and integer powers; bounds and fixed
         parameters are honoured. None stands for ``ConstantKernel() * RBF()`` with one length scale per feature, started
-        at sqrt(d / 2) times the feature's standard deviation (half the difference, if it has two values). White noise
-        is each row's own and keeps its prior, so that a noise level that is learned falls. Fix it if it is meant.
+        at sqrt(d / 2) times the feature's standard deviation (half the difference, if it has two values); with
+        neighbours for a Matern kernel where that predicts better. White noise is each row's own and keeps its prior, so
+        that a noise level that is learned falls.
     likelihood : str, default="logit"
         Two classes: "logit", "probit", "step" (the sign of the latent value), "svm" (that of the Bayesian support
         vector machine [4]_). Any number: "softmax", "logistic-softmax", "multinomial-logit", "multinomial-probit" and
@@ -106,7 +107,7 @@ class GPClassifier(FittedInSteps):
     mean : float, sequence of C floats or "base-rate", default=0.0
         What the latent function is before any row is seen, and far away from all rows; of several classes, in the order
         of ``classes_``, a number for each. "base-rate": the value, in ``mean_``, at which the weighted frequencies of
-        the training rows' classes are predicted there. Not with label noise.
+        the training rows' classes are predicted there (half a row more of each, if one has none); not with label noise.
     batch_size : int or None, default=None
         Rows of a mini-batch, at most half of all; None, or all rows and more: every iteration passes over all rows.
     learning_rate : "adaptive", float, or (delay, forgetting), default="adaptive"
@@ -211,7 +212,7 @@ class GPClassifier(FittedInSteps):
         What the fit decided and why, a sentence each, such as how many inducing points and neighbours it has.
     warnings_ : list of str
         What the fit's ConvergenceWarning said.
-    class_count_ : (C,) array, sums of the training rows' weights in each class; numbers of rows without weights
+    class_count_ : (C,) array, sums of the weights of each class's rows, or their numbers; after partial_fit its own
     n_iter_ : int, iterations of the optimizer in all stages, or of the posterior without one
     converged_ : bool
         Whether optimizer and posterior ended by ``tol``: not by ``max_iter``, ``max_time`` or an interrupt, nor where

@@ -31,7 +31,7 @@ def refuse_masked(*given: Any) -> None:
     for values in given:
         if isinstance(values, np.ma.MaskedArray) and (n_masked := int(np.sum(np.ma.getmaskarray(values)))):
             raise ValueError(
-                f"An array of shape {values.shape} has {n_masked} masked values, which are no data. Leave out their "
+                f"An array of shape {values.shape} has masked values ({n_masked}), which are no data. Leave out their "
                 "rows, or put in values: numpy.ma.filled(array, value)."
             )
 

@@ -47,7 +47,7 @@ from .rows.draw import seed_of_keys
 from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
 from .rows.source import NONE, RowSource, source_of
-from .rows.tables import index_in, is_arrow, note_of_index
+from .rows.tables import index_columns, note_of_index
 from .rows.tails import Limit
 from .statistics import update
 from .status import Status
@@ -135,8 +135,7 @@ class FittedInSteps(PosteriorClassifier):
         columns: Columns | None = None,
     ) -> Data:
         """``columns`` are those of a source that the rows were read from."""
-        index = note_of_index(index_in(X.schema)) if is_arrow(X) else ""
-        for text in filter(None, (note, index)):
+        for text in filter(None, (note, note_of_index(index_columns(X)))):
             run.history.add(decision=text)
         random_state = check_random_state(self.random_state)
         X, codes, classes, weight, encoding = table_data(self, X, y, sample_weight, classes)
@@ -350,7 +349,7 @@ class FittedInSteps(PosteriorClassifier):
         record = data.likelihood.bounds[data.bound]
         # The likelihood of the support vector machine is no probability, and sites of neighbours are judged elsewhere.
         is_evidence = record.is_bound and record.likelihood != "svm" and inferred.local is None
-        if is_first and is_evidence and is_learned and not inferred.notes:
+        if is_first and is_evidence and is_learned and not (inferred.notes or data.progress.cuts):
             messages += no_gain(elbo, guessing, data.base_rate_log_score)
         # The bounds of the default kernel are the fit's own, of which nobody need be told.
         if is_learned and self.kernel is not None and not inferred.notes:

@@ -57,11 +57,16 @@ def summary_rows(model: Any) -> Rows:
         ("classes", class_shares(model.classes_, counts)),
         ("likelihood", f"{likelihood}, bound {bound}"),
         *([("label noise", f"{model.label_noise_:.3g}")] if hasattr(model, "label_noise_") else []),
+        *(
+            [("prior mean", ", ".join(f"{one:.3g}" for one in np.atleast_1d(model.mean_)))]
+            if np.any(model.mean_)
+            else []
+        ),
         *kernels_rows(model),
         ("inducing points", "all rows" if full else str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"),
         *([("neighbours", f"{model.n_neighbors_}; the model holds the training rows")] if model.n_neighbors_ else []),
         ("bound (ELBO)", f"{model.elbo_:.2f} nats, {model.elbo_ / np.sum(counts):.4f} per row"),
-        ("by class frequencies", f"{base:.4f} nats per row"),
+        ("class frequencies alone", f"{base:.4f} nats per row"),
         *([("held-out rows", f"log probability {score[0]:.4f} +- {score[1]:.4f} nats per row")] if score else []),
     ]
 

@@ -73,9 +73,11 @@ def with_limits(model: Any, history: History, rows: Rows, encoding: Encoding | N
         return rows.X, encoding
     found = described(limits, names_of_columns(model, encoding), LISTED)
     if _is_mapped(rows.X):
-        history.add(decision=f"values far from all others stay, as a memory map is read where it is: {found}")
+        why = "a memory map is read where it is"
+        history.add(decision=f"Values that a wide gap separates from all others stay, as {why}: {found}.")
         return rows.X, encoding
-    history.add(decision=f"values far from all others are moved to limits: {found}")
+    told = "Values that a wide gap separates from all others are moved to limits (feature_transform=None leaves them): "
+    history.add(decision=f"{told}{found}.")
     encoding = replace(encoding or Encoding((), ""), limits=limits)
     return encoding.within_limits(rows.X), encoding
 

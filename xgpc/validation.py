@@ -75,7 +75,7 @@ def check_labels(model: Any, X: Any, reset: bool) -> None:
         model._column_labels = given
     elif None not in (given, model._column_labels) and given != model._column_labels:
         raise ValueError(
-            f"X has the columns {reprlib.repr(list(labels))}; the model was fitted to "
+            f"X has the columns {reprlib.repr(list(map(str, labels)))}; the model was fitted to "
             f"{reprlib.repr(list(model._column_labels))}. Give the same columns in the same order, or an array, whose "
             "columns count by their positions."
         )

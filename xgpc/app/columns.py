@@ -59,7 +59,7 @@ class Wanted:
             absent = [name for name in named if name not in given or name == self.target]
             if absent:
                 what = f"{near_names(absent, given)}; its columns are {listed(given)}"
-                what = ", which is the target" if self.target in absent else what
+                what = "; it is the target" if self.target in absent else what
                 raise ValueError(f"{path!r} has no feature {absent[0]!r}, which {option} names{what}.")
         if both := [name for name in self.drop if name in self.categorical]:
             raise ValueError(f"the column {both[0]!r} is named by --drop and by --categorical; name it once.")

@@ -93,6 +93,6 @@ def no_gain(elbo: float, guessing: float, base_rate: float) -> list[str]:
         return []
     return [
         f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels by the frequencies of the "
-        f"classes alone, {base_rate:.5g}: this fit does not tell the classes apart. More rows may show a difference, "
-        "or a kernel whose length scales start near the distance over which classes change."
+        f"classes alone, {base_rate:.5g}: it has not shown that the features tell the classes apart. More rows may "
+        "show it, or a kernel whose length scales start near the distance over which classes change."
     ]

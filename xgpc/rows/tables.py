@@ -6,6 +6,7 @@ None of these libraries is imported: whoever gives a table has imported its own.
 from __future__ import annotations
 
 import numbers
+import re
 import reprlib
 import sys
 from collections import Counter
@@ -92,6 +93,14 @@ def index_in(schema: Any) -> list[str]:
     return [name for name in described.get("index_columns", ()) if isinstance(name, str) and name in schema.names]
 
 
+def index_columns(X: Any) -> list[str]:
+    """Columns of a table that pandas wrote of a data frame's index; of polars by the names that pandas makes up."""
+    if is_arrow(X):
+        return index_in(X.schema)
+    is_polars = is_table(X) and type(X).__module__.partition(".")[0] == "polars"
+    return [name for name in X.columns if re.fullmatch(r"__index_level_\d+__", name)] if is_polars else []
+
+
 def note_of_index(names: Sequence[str]) -> str:
     """What users are told of the columns of an index, or nothing if there are none."""
     if not names:
@@ -118,10 +127,10 @@ def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
         raise ValueError(
             f"X has several columns of the same name: {reprlib.repr(repeated)}; give each column a name of its own."
         )
+    left_out = [name for name in index_columns(X) if name not in fitted]
     if not is_arrow(X):
-        return X
+        return X.drop(left_out) if left_out else X
     table = X if type(X).__name__ == "Table" else sys.modules["pyarrow"].Table.from_batches([X])
-    left_out = [name for name in index_in(X.schema) if name not in fitted]
     return table.drop_columns(left_out) if left_out else table
 
 

@@ -114,7 +114,8 @@ def within(X: Any, limits: Sequence[Limit]) -> Any:
 def described(limits: Sequence[Limit], names: Sequence[str], listed: int) -> str:
     """Limits in words, by the features' names, of so many of them."""
     parts = [
-        names[j] + (f" from {low:.4g}" if np.isfinite(low) else "") + (f" to {high:.4g}" if np.isfinite(high) else "")
+        f"{names[j]} "
+        + " and ".join(f"{side} {limit:.4g}" for side, limit in (("below", low), ("above", high)) if np.isfinite(limit))
         for j, low, high in limits[:listed]
     ]
     return ", ".join(parts) + (f" and {len(limits) - listed} more" if len(limits) > listed else "")

@@ -196,8 +196,7 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
         return Beginning(training, continued, previous, 0, site, length_scale_prior=length_scale_prior)
     else:
         Z = inducing_points(sample, model.inducing_points, model.n_inducing, random_state, specs[0])
-        if data.encoding is not None:
-            # Points that were given, as rows are: those found here are within limits.
+        if method is None and data.encoding is not None:
             Z = data.encoding.within_limits(Z)
         is_open = isinstance(model.n_inducing, str) and method is not None
         grow_to = most_points(len(training), training.n_latents, n_kernels > 1) if is_open else 0

@@ -90,10 +90,10 @@ def summary(found):
     losses = "; ".join(f"to {boosted.TITLES[name]} on {', '.join(sets)}" for name, sets in lost.items() if sets)
     missing = [name for name in boosted.SETS if name not in found]
     text = (
-        f"{len(found)} data sets at all defaults, trees stopped early on a tenth of the training rows, two threads each "
-        "(`n_jobs=2`) on two cores, one split. xgpc wins where its negative log likelihood of the test rows is lower by "
-        "more than two standard errors of the paired difference, loses where it is higher by as much, and ties "
-        f"otherwise. Losses: {losses or 'none'}. Seconds are those of sets of {MANY_TO_FIT} rows or more. "
+        f"{len(found)} data sets at all defaults, trees stopped early on a tenth of the training rows, two threads "
+        "each (`n_jobs=2`) on two cores, one split. xgpc wins where its negative log likelihood of the test rows is "
+        "lower by more than two standard errors of the paired difference, loses where it is higher by as much, and "
+        f"ties otherwise. Losses: {losses or 'none'}. Seconds are those of sets of {MANY_TO_FIT} rows or more. "
         + (f"Not measured: {', '.join(missing)}. " if missing else "") + next_to_gaussian_processes() + measured()
     )  # fmt: skip
     return f"{table(found)}\n\n{textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)}"

@@ -51,10 +51,10 @@ BAD = {
     "weights complex": (ROWS, LABELS, {"sample_weight": np.ones(40) * 1j}, "real number .* of type complex"),
     "weights ragged": (ROWS, LABELS, {"sample_weight": [[1.0], [1.0, 2.0]]}, "real number .* no array"),
     "weights beyond the prior's": (ROWS, LABELS, {"sample_weight": np.full(40, 1e90)}, r"1e\+12; got .* rounded away"),
-    "weights masked": (ROWS, LABELS, {"sample_weight": masked(np.ones(40))}, r"shape \(40,\) has 1 masked values"),
-    "masked": (masked(ROWS), LABELS, {}, r"shape \(40, 2\) has 1 masked values, .* numpy\.ma\.filled"),
-    "labels masked": (ROWS, masked(LABELS), {}, r"shape \(40,\) has 1 masked values"),
-    "groups masked": (ROWS, LABELS, {"groups": masked(np.arange(40))}, r"shape \(40,\) has 1 masked values"),
+    "weights masked": (ROWS, LABELS, {"sample_weight": masked(np.ones(40))}, r"shape \(40,\) has masked values \(1\)"),
+    "masked": (masked(ROWS), LABELS, {}, r"shape \(40, 2\) has masked values \(1\), .* numpy\.ma\.filled"),
+    "labels masked": (ROWS, masked(LABELS), {}, r"shape \(40,\) has masked values \(1\)"),
+    "groups masked": (ROWS, LABELS, {"groups": masked(np.arange(40))}, r"shape \(40,\) has masked values \(1\)"),
     "weights short": (ROWS, LABELS, {"sample_weight": np.ones(3)}, "sample_weight.shape"),
 }
 
@@ -187,16 +187,16 @@ def test_masked_values_are_refused_wherever_rows_are_given(part):
     model = GPClassifier(n_inducing=5, n_neighbors=0, optimizer=None, random_state=0)
     given = [ROWS, LABELS, np.ones(40)]
     given[part] = masked(given[part])
-    with pytest.raises(ValueError, match="has 1 masked values"):
+    with pytest.raises(ValueError, match="has masked values \(1\)"):
         model.fit_batches([tuple(given)])
     for take in (Reservoir(10).add, lambda X, y, weight: model.partial_fit(X, y, sample_weight=weight)):
-        with pytest.raises(ValueError, match="has 1 masked values"):
+        with pytest.raises(ValueError, match="has masked values \(1\)"):
             take(*given)
-    with pytest.raises(ValueError, match="has 1 masked values"):
+    with pytest.raises(ValueError, match="has masked values \(1\)"):
         GPClassifier(inducing_points=masked(ROWS[:5])).fit(ROWS, LABELS)
     model.fit(ROWS, LABELS)
     for predict in (model.predict, model.predict_proba, lambda X: list(model.predict_proba_batches([X]))):
-        with pytest.raises(ValueError, match="has 1 masked values"):
+        with pytest.raises(ValueError, match="has masked values \(1\)"):
             predict(masked(ROWS))
 
 

@@ -187,16 +187,16 @@ def test_masked_values_are_refused_wherever_rows_are_given(part):
     model = GPClassifier(n_inducing=5, n_neighbors=0, optimizer=None, random_state=0)
     given = [ROWS, LABELS, np.ones(40)]
     given[part] = masked(given[part])
-    with pytest.raises(ValueError, match="has masked values \(1\)"):
+    with pytest.raises(ValueError, match=r"has masked values \(1\)"):
         model.fit_batches([tuple(given)])
     for take in (Reservoir(10).add, lambda X, y, weight: model.partial_fit(X, y, sample_weight=weight)):
-        with pytest.raises(ValueError, match="has masked values \(1\)"):
+        with pytest.raises(ValueError, match=r"has masked values \(1\)"):
             take(*given)
-    with pytest.raises(ValueError, match="has masked values \(1\)"):
+    with pytest.raises(ValueError, match=r"has masked values \(1\)"):
         GPClassifier(inducing_points=masked(ROWS[:5])).fit(ROWS, LABELS)
     model.fit(ROWS, LABELS)
     for predict in (model.predict, model.predict_proba, lambda X: list(model.predict_proba_batches([X]))):
-        with pytest.raises(ValueError, match="has masked values \(1\)"):
+        with pytest.raises(ValueError, match=r"has masked values \(1\)"):
             predict(masked(ROWS))
 
 

@@ -39,7 +39,7 @@ class Demo:
     Attributes
     ----------
     models : dict of name to classifier
-    X_test : data frame (n, 64) of pixels
+    X_test : (n, 64) array of pixels
     y_test : (n,) "even" or "odd"
     digits : (n,) 0 to 9
     found : dict of name to a list with the scores, and the seconds of the fit, of each split
@@ -83,7 +83,7 @@ class Demo:
         ReliabilityDisplay.from_estimator(dict(self.models), self.X_test, self.y_test, ax=calibration)
         calibration.set_title(f"Calibration, {len(self.y_test)} test rows")
         probability = self.models[OURS].predict_proba(self.X_test)[:, 1]
-        pixels, unsure = self.X_test.to_numpy(), np.argsort(np.abs(probability - 0.5), kind="stable")
+        pixels, unsure = self.X_test, np.argsort(np.abs(probability - 0.5), kind="stable")
         right.suptitle(f"The test rows that {OURS} is least sure of")
         for axes, i in zip(np.ravel(right.subplots(*IMAGES)), unsure, strict=False):
             axes.imshow(pixels[i].reshape(8, 8), cmap="gray_r")
@@ -94,7 +94,7 @@ class Demo:
 
 def run(seed: int) -> Demo:
     """Fit the demonstration; ``seed`` decides on the splits and the starts of the fits."""
-    data = load_digits(as_frame=True)
+    data = load_digits()
     odd = np.where(data.target % 2, "odd", "even")
     found: dict[str, list[dict[str, float]]] = {OURS: [], LINEAR: [], TREES: []}
     for k in range(SPLITS):
@@ -116,5 +116,5 @@ def run(seed: int) -> Demo:
                 log_proba = np.log(model.predict_proba(X_test))
             found[name].append({**scores(y_test == model.classes_[1], log_proba), "seconds": spent})
         if k == 0:
-            first = models, X_test, y_test, digits.to_numpy()
+            first = models, X_test, y_test, digits
     return Demo(*first, found)

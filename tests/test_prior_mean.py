@@ -271,6 +271,20 @@ def test_the_mean_is_kept_by_files_copies_and_later_batches(tmp_path, likelihood
     np.testing.assert_allclose(far, np.broadcast_to(mean, far.shape), atol=1e-9)
 
 
+def test_with_all_rows_as_neighbours_softmax_is_the_full_process_whatever_the_mean():
+    """Also of a mean that adds to all classes alike, which changes no probability."""
+    rng = np.random.default_rng(0)
+    X, T = rng.normal(size=(60, 2)), 1.5 * rng.normal(size=(50, 2))
+    y = np.digitize(X[:, 0] + 0.3 * X[:, 1] + 0.4 * rng.normal(size=60), [-0.5, 0.7])
+    options = {"kernel": 4.0 * RBF(0.8), "optimizer": None, "share": "kernel", "tol": 1e-9, "max_iter": 1000}
+    for mean in ([1.0, 0.0, -1.0], [3.0, 2.0, 2.0]):
+        shared = {**options, "mean": mean, "random_state": 0}
+        full = quietly(GPClassifier(inducing_points="all", **shared), X, y)
+        near = quietly(GPClassifier(n_inducing=10, n_neighbors=60, **shared), X, y)
+        # Sweeps end where they change no probability by more than 3e-4.
+        np.testing.assert_allclose(near.predict_proba(T), full.predict_proba(T), atol=1e-3)
+
+
 def test_the_mean_is_kept_with_neighbours(tmp_path):
     options = {"n_neighbors": 6, "max_iter": 3, "random_state": 0}
     uneven = (y == 0) | (np.arange(len(y)) % 2 == 0)

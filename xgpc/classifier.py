@@ -40,9 +40,9 @@ class GPClassifier(FittedInSteps):
         Covariance of the latent function, of scikit-learn's ConstantKernel, RBF, Matern (nu 0.5, 1.5, 2.5, inf),
         RationalQuadratic, DotProduct and WhiteKernel, their sums, products and integer powers; bounds and fixed
         parameters are honoured. None stands for ``ConstantKernel() * RBF()`` with one length scale per feature, started
-        at sqrt(d / 2) times the feature's standard deviation (half the difference, if it has two values); with
-        neighbours for a Matern kernel where that predicts better. White noise is each row's own and keeps its prior, so
-        that a noise level that is learned falls.
+        at sqrt(d / 2) times the feature's standard deviation (half the difference, if it has two values). With
+        neighbours a Matern kernel takes its place where that predicts better. White noise is each row's own and keeps
+        its prior, so that a noise level that is learned falls.
     likelihood : str, default="logit"
         Two classes: "logit", "probit", "step" (the sign of the latent value), "svm" (that of the Bayesian support
         vector machine [4]_). Any number: "softmax", "logistic-softmax", "multinomial-logit", "multinomial-probit" and
@@ -140,9 +140,9 @@ class GPClassifier(FittedInSteps):
         and levels that the training rows did not have are as different from all others. See ``encoding_``.
     feature_transform : "auto" or None, default="auto"
         "auto": values of a feature that are far from all others, such as -9999 for what is missing, are moved to a
-        limit near these, in training rows and all others. They are what a gap separates that is five times as wide as
-        the range of all values nearer to the middle; others stay as they are, heavy tails included, and so do sparse
-        rows and memory maps. A ``decision`` names the features and limits, as ``encoding_.limits`` does. None: none.
+        limit near these, in training rows, rows to predict, and inducing points that are given. Such values lie beyond
+        a gap five times as wide as the range of all values nearer to the middle; other values stay, heavy tails
+        included, and so do sparse rows and memory maps. ``encoding_.limits`` has the limits. None: no value is moved.
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
@@ -337,7 +337,7 @@ class GPClassifier(FittedInSteps):
             points, need dense rows.
         y : (n,) array of labels
         sample_weight : (n,) array, default=None
-            Not negative. A row of weight w counts as w rows.
+            Not negative. A row of weight w counts as w rows; with neighbours copies of a row take places among the k.
         groups : (n,) array, default=None
             Rows of a group are never predicted from each other where held-out rows decide, or while a kernel with
             neighbours is learned, unless ``query_split`` does so. None may be missing.

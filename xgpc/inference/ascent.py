@@ -163,7 +163,7 @@ def natural_step(q: Q, target: Natural, rate: float) -> Q | None:
 
 
 def mean_step(q: KernelPosterior, end: KernelPosterior, rate: float) -> KernelPosterior | None:
-    """So much of the way from q to another posterior, its precision and its mean each in a line.
+    """The posterior at a share ``rate`` of the way from q to another one, its precision and its mean each in a line.
 
     The bound rises at first on the way to a better mean and to the sites' precision, however far that is. On the line
     of natural parameters it may not: there the mean turns to what the precision leaves of the linear term.

@@ -89,7 +89,7 @@ class TwoClasses:
 
 
 def centred(mean: np.ndarray) -> np.ndarray:
-    """Means (C, r) less that of all classes."""
+    """Means (C,) or (C, r) of the classes' latent values, less their average over the classes."""
     return mean - np.mean(mean, axis=0)
 
 

@@ -14,7 +14,7 @@ from ..approximations.local import LocalPosterior
 from ..approximations.local_rows import Sites, in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
-from ..inference.links import Link, Shifted
+from ..inference.links import Link, Shifted, centred
 from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
 from ..inference.prior_mean import OF_SITE, PriorMean
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
@@ -116,8 +116,9 @@ class Task:
         """The link of what posteriors are of, distances from the mean that a prior and a factor of variances have."""
         if self.site is None:
             return self.link
-        site = self.prior_mean.scaled(float(np.exp(log_scale))).site(self.site, prior)
-        return Shifted(self.link, site.prior_mean)
+        mean = self.prior_mean.scaled(float(np.exp(log_scale))).site(self.site, prior).prior_mean
+        # What adds to all classes alike changes no probability, and the sites of coupled classes leave it out.
+        return Shifted(self.link, mean if self.link.curvature is None else centred(mean))
 
 
 @dataclass(frozen=True)

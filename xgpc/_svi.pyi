@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 
 from ._engine import Workspace
+from ._moving import MovingPrior
 from ._sites import Site
 
 SCHEDULES: dict[str, int]
@@ -34,4 +35,6 @@ class NaturalGradient:
         rate: np.ndarray,
         change: np.ndarray,
         log_likelihood: np.ndarray,
+        moving: list[MovingPrior] = ...,
+        every: int = 1,
     ) -> int: ...

@@ -45,10 +45,10 @@ from typing import Any
 _M = {"n_inducing": 100}
 # The papers know of no prior of kernel parameters.
 _LEARNED = {"length_scale_prior": None, **_M}
-_X_GPC = {"likelihood": "logit", "bound": "polya-gamma", "optimizer": "adam", **_LEARNED}
+_X_GPC = {"likelihood": "logit", "bound": "polya-gamma", "optimizer": "stochastic", **_LEARNED}
 # Inducing points stay at the centres of k-means; all rows from the beginning.
 _VI_JJ = {"likelihood": "logit", "bound": "polya-gamma", "learn_inducing": False, "subset_sizes": None, **_LEARNED}
-_GPC = {"bound": "additive-noise", "optimizer": "adam", "batch_size": 1024, **_LEARNED}
+_GPC = {"bound": "additive-noise", "optimizer": "stochastic", "batch_size": 1024, **_LEARNED}
 _BSVM = {"likelihood": "svm", "bound": "augmented"}
 _SYSTEMS: dict[str, dict[str, Any]] = {
     "X-GPC": {**_X_GPC, "batch_size": 100},
@@ -56,7 +56,7 @@ _SYSTEMS: dict[str, dict[str, Any]] = {
     "SVGPC": {
         "likelihood": "probit",
         "bound": "exact",
-        "optimizer": "adam",
+        "optimizer": "stochastic",
         "batch_size": 100,
         "n_neighbors": 0,
         **_LEARNED,

@@ -14,7 +14,7 @@ from .approximations.sparse import PRECISIONS
 from .inference.mini_batch import learning_rate_schedule
 from .learning import stages
 from .learning.inducing import METHODS
-from .learning.schemes import SCHEMES
+from .learning.schemes import SCHEMES, takes_batches
 from .likelihoods import LIKELIHOODS, has_label_noise, resolve
 
 # Length scales that are closer together than by a thousandth are one.
@@ -284,8 +284,8 @@ def check_streamed(model: Any) -> None:
         raise ValueError(
             f"inducing_points='all' has a latent value at each row. {limit}: take another way to choose them."
         )
-    if model.batch_size is not None and model.optimizer != "adam":
+    if model.batch_size is not None and not takes_batches(model.optimizer):
         raise ValueError(
             f"batch_size={model.batch_size} takes rows in random order. {limit}, but are read in theirs: leave "
-            "batch_size=None, or take optimizer='adam', which learns from some rows in mini-batches."
+            "batch_size=None, or take optimizer='stochastic' or 'adam', which learn from some rows in mini-batches."
         )

@@ -33,6 +33,7 @@ from .learning.inducing import MAX_INDUCING, feature_spread, with_more_points
 from .learning.messages import ended_early, more_iterations, no_gain, parameters_at_bounds
 from .learning.progress import Progress
 from .learning.queries import Queries
+from .learning.schemes import takes_batches
 from .learning.start import Beginning, Data, Inferred, Learned, start
 from .learning.with_neighbours import learn
 from .likelihoods import LIKELIHOODS, resolve
@@ -294,7 +295,7 @@ class FittedInSteps(PosteriorClassifier):
             kept = beginning.previous, beginning.prior
         max_iter = int(self.max_iter) if learned.local is None else min(int(self.max_iter), BESIDE_NEIGHBORS)
         # Adam has ended on all rows.
-        batch_size = None if self.optimizer == "adam" else self.batch_size
+        batch_size = None if takes_batches(self.optimizer) else self.batch_size
         options = PosteriorOptions(
             batch_size,
             self.learning_rate,

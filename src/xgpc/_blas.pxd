@@ -16,10 +16,13 @@ cdef void gemm_sums(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double
 cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, const double* x,
                      double* c) noexcept nogil
 cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const number* lower, number* b) noexcept nogil
+cdef void trmm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
+cdef void trsm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
 cdef void trsm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
 cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, number alpha, const number* a, number beta, number* c) noexcept nogil
 cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil
 cdef int potrf_lower(Py_ssize_t m, double* a) noexcept nogil
+cdef int trtri_lower(Py_ssize_t m, double* a) noexcept nogil
 cdef void symm(Py_ssize_t m, const double* a, const double* b, double* c) noexcept nogil
 cdef void trmm_upper_left(Py_ssize_t m, const double* lower, double* b) noexcept nogil
 cdef void trmm_lower_right(Py_ssize_t m, const double* lower, double* b) noexcept nogil

@@ -78,6 +78,20 @@ cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const number* lower, number* 
         cython_blas.strmm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <float*>lower, &columns, b, &rows)
 
 
+cdef void trmm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
+    # tile b (n, m) <- b lower
+    cdef int rows = <int>n, columns = <int>m
+    cdef double one = 1.0
+    cython_blas.dtrmm(b"R", b"U", b"T", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
+
+
+cdef void trsm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
+    # tile b (n, m) <- b lower^{-1}
+    cdef int rows = <int>n, columns = <int>m
+    cdef double one = 1.0
+    cython_blas.dtrsm(b"R", b"U", b"T", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
+
+
 cdef void trsm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
     # tile b (n, m) <- b lower^{-T}
     cdef int rows = <int>n, columns = <int>m
@@ -105,6 +119,13 @@ cdef int potrf_lower(Py_ssize_t m, double* a) noexcept nogil:
     # lower triangle of a <- its Cholesky factor; returns LAPACK's info
     cdef int size = <int>m, info = 0
     cython_lapack.dpotrf(b"U", &size, a, &size, &info)
+    return info
+
+
+cdef int trtri_lower(Py_ssize_t m, double* a) noexcept nogil:
+    # lower triangle of a <- its inverse; returns LAPACK's info
+    cdef int size = <int>m, info = 0
+    cython_lapack.dtrtri(b"U", b"N", &size, a, &size, &info)
     return info
 
 

@@ -274,9 +274,9 @@ def gradient_of_block(InducingKernel kernel, const real[:, :] X, number[::1] cac
                     work.linear[j] = linear[c, i + j] - precision[c, i + j] * work.mean[c * rows + j]
                     work.residual[j] = (0.0 if c == 0 else work.residual[j]) - 0.5 * precision[c, i + j]
                 xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], &work.term[0], c > 0, G)
-            gradient_block(kernel, X, i, rows, G, &work.kernel, &work.a[0], &terms[0], &shapes[0], &sums[0, 0],
+            gradient_block(kernel, X, NULL, i, rows, G, &work.kernel, &work.a[0], &terms[0], &shapes[0], &sums[0, 0],
                            &products[0, 0, 0], &squares[0, 0])
-            diagonal_gradient_block(kernel, X, i, rows, &work.residual[0], False, &work.kernel, &terms[0],
+            diagonal_gradient_block(kernel, X, NULL, i, rows, &work.residual[0], False, &work.kernel, &terms[0],
                                     &shapes[0])
 
 
@@ -287,7 +287,7 @@ def gradient_of_gram(InducingKernel kernel, const double[:, :] Z, const double[:
     work = Workspace(m, m, kernel.n_features)
     cdef Workspace scratch = work
     with nogil:
-        gradient_block(kernel, Z, 0, m, &G[0, 0], &scratch.kernel, &scratch.a[0], &terms[0], &shapes[0], &sums[0, 0],
+        gradient_block(kernel, Z, NULL, 0, m, &G[0, 0], &scratch.kernel, &scratch.a[0], &terms[0], &shapes[0], &sums[0, 0],
                        &products[0, 0, 0], &squares[0, 0])
 
 

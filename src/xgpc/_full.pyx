@@ -80,6 +80,6 @@ def gradient_of_block(InducingKernel kernel, const double[:, :] X, Py_ssize_t st
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             symmetric_tile(G, i, rows, &work.b[0])
-            gradient_block(kernel, X, i, rows, &work.b[0], &work.kernel, &work.a[0], &terms[0], &shapes[0],
+            gradient_block(kernel, X, NULL, i, rows, &work.b[0], &work.kernel, &work.a[0], &terms[0], &shapes[0],
                            &sums[0, 0], &products[0, 0, 0], &squares[0, 0])
-            diagonal_gradient_block(kernel, X, i, rows, &by_noise[i], True, &work.kernel, &terms[0], &shapes[0])
+            diagonal_gradient_block(kernel, X, NULL, i, rows, &by_noise[i], True, &work.kernel, &terms[0], &shapes[0])

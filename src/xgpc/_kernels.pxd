@@ -6,6 +6,7 @@ cdef class InducingKernel:
     cdef const Py_ssize_t[::1] _first
     cdef const double[::1] _shape
     cdef const double[:, ::1] _scale
+    cdef const double[:, ::1] _points
     cdef double[:, ::1] _centre, _z2
     cdef double[:, :, ::1] _z
     cdef double[::1] _z2_max, _zeros
@@ -31,9 +32,10 @@ cdef void cross_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_
                       Py_ssize_t rows, KernelScratch* scratch, double* out) noexcept nogil
 cdef void diagonal_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
                          Py_ssize_t rows, KernelScratch* scratch, double* out) noexcept nogil
-cdef void gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
-                         const double* G, KernelScratch* scratch, double* weighted, double* terms, double* shapes,
-                         double* sums, double* products, double* squares) noexcept nogil
-cdef void diagonal_gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
-                                  const double* g, bint noise_alone, KernelScratch* scratch, double* terms,
-                                  double* shapes) noexcept nogil
+cdef void gradient_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
+                         Py_ssize_t rows, const double* G, KernelScratch* scratch, double* weighted, double* terms,
+                         double* shapes, double* sums, double* products, double* squares) noexcept nogil
+cdef void diagonal_gradient_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index,
+                                  Py_ssize_t start, Py_ssize_t rows, const double* g, bint noise_alone,
+                                  KernelScratch* scratch, double* terms, double* shapes) noexcept nogil
+cdef void place(InducingKernel kernel) noexcept nogil

@@ -64,17 +64,14 @@ cdef class InducingKernel:
         self._variance, self._noise, self._family, self._shape = self.variance, self.noise, self.family, self.shape
         self._first = np.searchsorted(self.term, np.arange(self.n_terms + 1)).astype(np.intp)
         self._scale = self.inverse_length_scale
-        is_dot = self.family == XG_DOT_PRODUCT
-        # Distances do not depend on the origin; near the data's middle they lose the fewest digits.
-        centre = np.where(is_dot[:, None], 0.0, Z.mean(axis=0))
-        scaled = (Z - centre[:, None, :]) * self.inverse_length_scale[:, None, :]
-        self._centre = centre
-        self._z = scaled
-        self._z2 = np.einsum("fkj,fkj->fk", scaled, scaled)
-        self._z2_max = np.max(self._z2, axis=1)
+        self._stationary = XG_DOT_PRODUCT not in self.family
+        self._points = Z
+        self._centre = np.empty((self.n_factors, self.n_features))
+        self._z = np.empty((self.n_factors, self.n_inducing, self.n_features))
+        self._z2 = np.empty((self.n_factors, self.n_inducing))
+        self._z2_max = np.empty(self.n_factors)
         self._zeros = np.zeros(self.n_inducing)
-        self._stationary = not np.any(is_dot)
-        self._diagonal = float(self.variance.sum())
+        place(self)
 
     def __reduce__(self):
         return InducingKernel, (self.variance, self.noise, self.term, self.family, self.shape,
@@ -96,6 +93,32 @@ cdef class InducingKernel:
         if X.dtype == np.float32:
             return _diagonals[float](self, X)
         return _diagonals[double](self, X)
+
+
+cdef void place(InducingKernel kernel) noexcept nogil:
+    # What blocks need of the parameters and inducing points that the kernel has now. Distances do not depend on the
+    # origin; near the data's middle they lose the fewest digits.
+    cdef Py_ssize_t t, f, k, j
+    cdef double centre, value
+    kernel._diagonal = 0.0
+    for t in range(kernel.n_terms):
+        kernel._diagonal += kernel._variance[t]
+    for f in range(kernel.n_factors):
+        for j in range(kernel.n_features):
+            centre = 0.0
+            if kernel._family[f] != XG_DOT_PRODUCT:
+                for k in range(kernel.n_inducing):
+                    centre += kernel._points[k, j]
+                centre /= kernel.n_inducing
+            kernel._centre[f, j] = centre
+        kernel._z2_max[f] = 0.0
+        for k in range(kernel.n_inducing):
+            value = 0.0
+            for j in range(kernel.n_features):
+                kernel._z[f, k, j] = (kernel._points[k, j] - kernel._centre[f, j]) * kernel._scale[f, j]
+                value += kernel._z[f, k, j] * kernel._z[f, k, j]
+            kernel._z2[f, k] = value
+            kernel._z2_max[f] = max(kernel._z2_max[f], value)
 
 
 cdef _cross(InducingKernel kernel, const real[:, :] X):
@@ -233,10 +256,10 @@ cdef void diagonal_block(InducingKernel kernel, const real[:, :] X, const Py_ssi
             out[i] += term_diagonal(kernel, t, scratch.x2[i])
 
 
-cdef void gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
-                         const double* G, KernelScratch* scratch, double* weighted, double* terms, double* shapes,
-                         double* sums, double* products, double* squares) noexcept nogil:
-    # Adds, for the tile G = dF / dk(X, Z) (rows, m), with W = G * k_t / factor_f * d factor_f / dh (elementwise):
+cdef void gradient_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
+                         Py_ssize_t rows, const double* G, KernelScratch* scratch, double* weighted, double* terms,
+                         double* shapes, double* sums, double* products, double* squares) noexcept nogil:
+    # Adds, for the tile G = dF / dk(X[index], Z) (rows, m), see ``cross_block``, with W = G * k_t / factor_f * d factor_f / dh (elementwise):
     #   terms (n_terms,)           sum_ik G_ik k_t(x_i, z_k)
     #   shapes (n_factors,)        derivative by the logarithm of the factor's shape
     #   sums (n_factors, m)        sum_i W_ik
@@ -264,10 +287,10 @@ cdef void gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t s
                     scratch.rest[i] = G[i]
                 for other in range(first, last):
                     if other != f:
-                        factor_block(kernel, other, X, NULL, start, rows, XG_MULTIPLY, 1.0, scratch, scratch.factor,
+                        factor_block(kernel, other, X, index, start, rows, XG_MULTIPLY, 1.0, scratch, scratch.factor,
                                      scratch.rest)
                 rest = scratch.rest
-            z2 = factor_arguments(kernel, f, X, NULL, start, rows, scratch, scratch.factor)
+            z2 = factor_arguments(kernel, f, X, index, start, rows, scratch, scratch.factor)
             totals[0] = totals[1] = 0.0
             xg_profile_slopes(kernel._family[f], kernel._shape[f], rows, m, scratch.x2, z2, kernel._variance[t], rest,
                               scratch.factor, weighted, scratch.row_sum, sums + f * m, totals)
@@ -281,9 +304,9 @@ cdef void gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t s
             _blas.gemm_inner(rows, m, d, weighted, scratch.x, products + f * m * d)
 
 
-cdef void diagonal_gradient_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
-                                  const double* g, bint noise_alone, KernelScratch* scratch, double* terms,
-                                  double* shapes) noexcept nogil:
+cdef void diagonal_gradient_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index,
+                                  Py_ssize_t start, Py_ssize_t rows, const double* g, bint noise_alone,
+                                  KernelScratch* scratch, double* terms, double* shapes) noexcept nogil:
     # The same for the diagonal, g = dF / dk(x, x) (rows,), or its part that is noise: adds to terms and, for dot
     # products, to shapes.
     cdef Py_ssize_t t, f, i
@@ -295,7 +318,7 @@ cdef void diagonal_gradient_block(InducingKernel kernel, const real[:, :] X, Py_
             if kernel._noise[t] or not noise_alone:
                 terms[t] += total * kernel._variance[t]
         return
-    squared_norms(kernel, X, NULL, start, rows, scratch.x2)
+    squared_norms(kernel, X, index, start, rows, scratch.x2)
     for t in range(kernel.n_terms):
         if noise_alone and not kernel._noise[t]:
             continue

@@ -234,6 +234,6 @@ def kernel_gradient(InducingKernel kernel, const real[:, :] X, const double[:, :
             for q in range(m):
                 for j in range(rows):
                     work.b[q * rows + j] = G[i + j, q]
-            gradient_block(kernel, X, i, rows, &work.b[0], &work.kernel, &work.a[0], &terms[0], &shapes[0],
+            gradient_block(kernel, X, NULL, i, rows, &work.b[0], &work.kernel, &work.a[0], &terms[0], &shapes[0],
                            &sums[0, 0], &products[0, 0, 0], &squares[0, 0])
-            diagonal_gradient_block(kernel, X, i, rows, &g[i], False, &work.kernel, &terms[0], &shapes[0])
+            diagonal_gradient_block(kernel, X, NULL, i, rows, &g[i], False, &work.kernel, &terms[0], &shapes[0])

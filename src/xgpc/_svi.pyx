@@ -12,6 +12,7 @@ from libc.string cimport memcpy, memset
 from . cimport _blas
 from ._engine cimport Workspace, project
 from ._kernels cimport InducingKernel, diagonal_block, real
+from ._moving cimport MovingPrior
 from ._sites cimport Site, evaluate
 from ._tiles cimport xg_norms_and_means, xg_scale_and_sum, xg_squared_norms
 
@@ -69,7 +70,7 @@ cdef class NaturalGradient:
     """
     cdef readonly Py_ssize_t n_inducing, n_latents, iteration, steps
     cdef readonly object average, mean_direction
-    cdef double[::1] eta, mean_eta, target, gradient, mean_gradient, factor, w
+    cdef double[::1] eta, mean_eta, target, gradient, mean_gradient, factor, w, spread
     cdef double squared_norm, memory, a, b
     cdef int schedule
 
@@ -81,6 +82,7 @@ cdef class NaturalGradient:
         self.mean_direction = self.mean_gradient = np.zeros(size)
         self.target, self.gradient = np.zeros(size), np.empty(size)
         self.factor, self.w = np.empty(n_latents * n_inducing * n_inducing), np.empty(n_latents * n_inducing)
+        self.spread = np.empty(0)
         self.squared_norm = self.memory = 0.0
         self.iteration = self.steps = 0
 
@@ -106,91 +108,133 @@ cdef class NaturalGradient:
         self.memory = self.memory * (1.0 - ratio) + 1.0
         return ratio
 
+    cdef int factorise(self) noexcept nogil:
+        # R and w of every latent function; LAPACK's info of the factorisation that failed.
+        cdef Py_ssize_t c, m = self.n_inducing, part = m * (m + 1)
+        cdef double* R
+        cdef double* w
+        cdef int info
+        for c in range(self.n_latents):
+            R, w = &self.factor[c * m * m], &self.w[c * m]
+            memcpy(R, &self.eta[c * part], m * m * sizeof(double))
+            info = _blas.potrf_lower(m, R)
+            if info:
+                return info
+            memcpy(w, &self.eta[c * part + m * m], m * sizeof(double))
+            _blas.trsv_lower(m, False, R, w)
+            _blas.trsv_lower(m, True, R, w)
+        return 0
+
+    cdef void marginals(self, Py_ssize_t c, Py_ssize_t rows, const double* a, Workspace work) noexcept nogil:
+        # Of latent function c, for the tile a (rows, m) of its whitened rows; the tile a R^{-T} is kept in ``spread``.
+        cdef Py_ssize_t i, m = self.n_inducing
+        cdef double* b = &self.spread[c * work.rows * m]
+        cdef double* variance = &work.variance[c * rows]
+        xg_norms_and_means(rows, m, a, &self.w[c * m], b, &work.x2[0], &work.mean[c * rows])
+        _blas.trsm_lower_t(rows, m, &self.factor[c * m * m], b)
+        xg_squared_norms(rows, m, b, variance)
+        for i in range(rows):
+            variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)
+
+    cdef void advance(self, double scale, double* rate, double* change) noexcept nogil:
+        # The step that the target asks for.
+        cdef Py_ssize_t c, j, m = self.n_inducing, part = m * (m + 1), size = self.n_latents * part
+        cdef double rho, total, distance, weight
+        for c in range(self.n_latents):
+            for j in range(m):
+                self.target[c * part + j * m + j] += 1.0 / scale
+        rho = self.next_rate(size, xg_natural_gradient(size, scale, &self.target[0], &self.eta[0], &self.gradient[0]))
+        rate[0], change[0] = rho, 0.0
+        if rho > 0.0:
+            xg_step(size, rho, &self.gradient[0], &self.eta[0])
+            weight = (1.0 + DECAY_OF_AVERAGE) / (self.steps + 1.0 + DECAY_OF_AVERAGE)
+            distance = xg_distance(size, &self.eta[0], &self.mean_eta[0])
+            total = xg_move_average(size, weight, &self.eta[0], &self.mean_eta[0])
+            change[0] = weight * sqrt(distance / total)
+            self.steps += 1
+        self.iteration += 1
+
     def run(self, kernels, const real[:, :] X, const Py_ssize_t[::1] order, Py_ssize_t batch,
             const double[:, :, ::1] Linv, Site site, const double[::1] y, const double[::1] weight, double n_total,
             Workspace work, double[::1] labels, double[::1] weights, double[::1] rate, double[::1] change,
-            double[::1] log_likelihood):
+            double[::1] log_likelihood, moving=(), Py_ssize_t every=1):
         """One step for each ``batch`` consecutive entries of ``order``.
 
         ``kernels`` and ``Linv`` hold one kernel for all latent functions, or one for each; ``work`` has as many tiles.
-        A kernel that is None stands for rows that are whitened already, and all of the prior.
+        A kernel that is None stands for rows that are whitened already, and all of the prior. If kernels are
+        ``moving``, these have a step of Adam after every ``every`` steps, along the gradient at the posterior before
+        the last of them, which its rows have no part in.
         Writes each step's rate, relative change of the averaged natural parameters and estimate of the expected
         log-likelihood. Returns 0, or LAPACK's info of the Cholesky factorisation that failed.
         """
-        cdef Py_ssize_t step, i, j, c, g, row, m = self.n_inducing, part = m * (m + 1), size = self.n_latents * part
+        cdef Py_ssize_t step, piece, first, rows, i, c, g, m = self.n_inducing, part = m * (m + 1), tile = work.rows
         cdef Py_ssize_t n_groups = len(kernels)
-        cdef double scale = n_total / batch, rho, total, distance, weight_of_step
+        cdef double scale = n_total / batch, total
+        cdef bint moves = len(moving) > 0, is_moved = False
         cdef double* a = NULL
-        cdef double* b = &work.b[0]
-        cdef double* R = NULL
-        cdef double* w = NULL
-        cdef double* variance = NULL
+        cdef const double* inverse = NULL
         cdef const Py_ssize_t* index = NULL
         cdef int info = 0
         cdef InducingKernel kernel = kernels[0]
+        cdef MovingPrior prior = moving[0] if moves else None
+        if self.spread.shape[0] < self.n_latents * work.rows * m:
+            self.spread = np.empty(self.n_latents * work.rows * m)
         with nogil:
             for step in range(rate.shape[0]):
-                index = &order[step * batch]
-                for c in range(self.n_latents):
-                    a, R, w = &work.a[0], &self.factor[c * m * m], &self.w[c * m]
-                    memcpy(R, &self.eta[c * part], m * m * sizeof(double))
-                    info = _blas.potrf_lower(m, R)
-                    if info:
-                        break
-                    memcpy(w, &self.eta[c * part + m * m], m * sizeof(double))
-                    _blas.trsv_lower(m, False, R, w)
-                    _blas.trsv_lower(m, True, R, w)
-
-                    if c < n_groups:
-                        if n_groups > 1:
-                            with gil:
-                                kernel = kernels[c]
-                        a = &work.a[c * batch * m]
-                        if kernel is None:
-                            pack(X, index, batch, a)
-                            memset(&work.diagonal[0], 0, batch * sizeof(double))
-                        else:
-                            project(kernel, &Linv[c, 0, 0], X, index, 0, batch, &work.kernel, a)
-                            diagonal_block(kernel, X, index, 0, batch, &work.kernel, &work.diagonal[0])
-                    variance = &work.variance[c * batch]
-                    xg_norms_and_means(batch, m, a, w, b, &work.x2[0], &work.mean[c * batch])
-                    _blas.trsm_lower_t(batch, m, R, b)
-                    xg_squared_norms(batch, m, b, variance)
-                    for i in range(batch):
-                        variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)
+                info = self.factorise()
                 if info:
                     break
-                for i in range(batch):
-                    row = index[i]
-                    labels[i] = y[row]
-                    if weight.shape[0]:
-                        weights[i] = weight[row]
-                evaluate(site, batch, batch, &work.mean[0], &work.variance[0], &labels[0],
-                         &weights[0] if weight.shape[0] else NULL, &work.site[0], &work.ell[0], &work.precision[0],
-                         &work.linear[0])
-                xg_clip_precision(self.n_latents * batch, &work.mean[0], &work.precision[0], &work.linear[0])
-
-                for c in range(self.n_latents):
-                    g = c if n_groups > 1 else 0
-                    xg_scale_and_sum(batch, m, &work.a[g * batch * m], &work.precision[c * batch],
-                                     &work.linear[c * batch], False, &work.x2[0], b, &self.target[c * part + m * m])
-                    _blas.syrk_lower(batch, m, 1.0, b, 0.0, &self.target[c * part])
-                    for j in range(m):
-                        self.target[c * part + j * m + j] += 1.0 / scale
-                rho = self.next_rate(size, xg_natural_gradient(size, scale, &self.target[0], &self.eta[0],
-                                                               &self.gradient[0]))
-                rate[step] = rho
-                change[step] = 0.0
-                if rho > 0.0:
-                    xg_step(size, rho, &self.gradient[0], &self.eta[0])
-                    weight_of_step = (1.0 + DECAY_OF_AVERAGE) / (self.steps + 1.0 + DECAY_OF_AVERAGE)
-                    distance = xg_distance(size, &self.eta[0], &self.mean_eta[0])
-                    total = xg_move_average(size, weight_of_step, &self.eta[0], &self.mean_eta[0])
-                    change[step] = weight_of_step * sqrt(distance / total)
-                    self.steps += 1
+                is_moved = moves and (self.iteration + 1) % every == 0
                 total = 0.0
-                for i in range(batch):
-                    total += work.ell[i]
+                for piece in range((batch + tile - 1) // tile):
+                    first = piece * tile
+                    index, rows = &order[step * batch + first], min(tile, batch - first)
+                    for c in range(self.n_latents):
+                        if c < n_groups:
+                            if n_groups > 1:
+                                with gil:
+                                    kernel = kernels[c]
+                                    prior = moving[c] if moves else None
+                            inverse = &prior.inverse[0, 0] if moves else &Linv[c, 0, 0]
+                            a = &work.a[c * work.rows * m]
+                            if kernel is None:
+                                pack(X, index, rows, a)
+                                memset(&work.diagonal[0], 0, rows * sizeof(double))
+                            else:
+                                project(kernel, inverse, X, index, 0, rows, &work.kernel, a)
+                                diagonal_block(kernel, X, index, 0, rows, &work.kernel, &work.diagonal[0])
+                        self.marginals(c, rows, a, work)
+                    for i in range(rows):
+                        labels[i] = y[index[i]]
+                        if weight.shape[0]:
+                            weights[i] = weight[index[i]]
+                    evaluate(site, rows, rows, &work.mean[0], &work.variance[0], &labels[0],
+                             &weights[0] if weight.shape[0] else NULL, &work.site[0], &work.ell[0],
+                             &work.precision[0], &work.linear[0])
+                    for i in range(rows):
+                        total += work.ell[i]
+                    if is_moved:
+                        for g in range(n_groups):
+                            if n_groups > 1:
+                                with gil:
+                                    prior = moving[g]
+                            prior.add(first == 0, X, index, rows, 1 if n_groups > 1 else self.n_latents, scale,
+                                      &work.a[g * work.rows * m], &self.spread[g * work.rows * m],
+                                      &self.factor[g * m * m], &self.w[g * m], &work.mean[g * rows],
+                                      &work.precision[g * rows], &work.linear[g * rows], work)
+                    xg_clip_precision(self.n_latents * rows, &work.mean[0], &work.precision[0], &work.linear[0])
+                    for c in range(self.n_latents):
+                        g = c if n_groups > 1 else 0
+                        xg_scale_and_sum(rows, m, &work.a[g * work.rows * m], &work.precision[c * rows],
+                                         &work.linear[c * rows], first > 0, &work.x2[0], &work.b[0],
+                                         &self.target[c * part + m * m])
+                        _blas.syrk_lower(rows, m, 1.0, &work.b[0], 1.0 if first else 0.0, &self.target[c * part])
                 log_likelihood[step] = scale * total
-                self.iteration += 1
+                self.advance(scale, &rate[step], &change[step])
+                if is_moved:
+                    for g in range(n_groups):
+                        if n_groups > 1:
+                            with gil:
+                                prior = moving[g]
+                        prior.move()
         return info

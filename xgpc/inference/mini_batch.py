@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import _engine
 from .._sites import Site
+from .._moving import MovingPrior
 from .._svi import SCHEDULES, NaturalGradient
 from ..approximations.base import Prior, Training
 from ..approximations.sparse import SparsePosterior
@@ -26,6 +27,8 @@ ADAPTIVE_START = 10
 WINDOW = 5
 # Epochs before convergence is looked for: with fewer, a slow fixed point (Polya-Gamma on cod-rna, .7 % off) can pass.
 MIN_EPOCHS = 2
+# Rows of a step that are worked on at a time: their whitened rows and scratch stay in the cache.
+TILE_ROWS = 512
 # Multiply-adds of the mini-batches between two looks at signals: an interrupt is obeyed within a tenth of a second.
 WORK_PER_CALL = 1e9
 
@@ -80,6 +83,7 @@ class MiniBatches:
     n_total : int, rows that the batches stand for
     n_features : int
     schedule : as ``learning_rate_schedule`` makes it
+    moving : priors, one for each kernel, that move between the steps; none if q's prior stays
 
     Attributes
     ----------
@@ -88,10 +92,16 @@ class MiniBatches:
     """
 
     def __init__(
-        self, q: SparsePosterior, batch: int, n_total: int, n_features: int, schedule: tuple[int, float, float]
+        self,
+        q: SparsePosterior,
+        batch: int,
+        n_total: int,
+        n_features: int,
+        schedule: tuple[int, float, float],
+        moving: Sequence[MovingPrior] = (),
     ):
-        m = q.w.shape[-1]
-        self.batch, self.n_total, self.shape = batch, n_total, q.shape
+        m, tile = q.w.shape[-1], min(batch, TILE_ROWS)
+        self.batch, self.n_total, self.shape, self._moving = batch, n_total, q.shape, list(moving)
         self.latents = math.prod(self.shape)
         kind, a, b = schedule
         if kind == SCHEDULES["adaptive"]:
@@ -99,25 +109,27 @@ class MiniBatches:
         parts = [np.tril(q.P).reshape(self.latents, m * m), q.h.reshape(self.latents, m)]
         self.eta = np.concatenate(parts, axis=1).ravel()  # updated in place
         self._loop = NaturalGradient(m, self.latents, self.eta, kind, a, b)
-        self._work = _engine.Workspace(batch, m, n_features, self.latents, q.basis.n_groups)
-        self._labels, self._weights = np.empty((2, batch))
+        self._work = _engine.Workspace(tile, m, n_features, self.latents, q.basis.n_groups)
+        self._labels, self._weights = np.empty((2, tile))
 
     @property
     def average(self) -> np.ndarray:
         return self._loop.average
 
     def run(self, q: SparsePosterior, rows: Picked, site: Site) -> np.ndarray:
-        """A step for each ``batch`` consecutive rows, under q's prior.
+        """A step for each ``batch`` consecutive rows, under q's prior or the moving ones.
 
         Returns
         -------
         (3, steps) array: rate, relative change of the average, and estimate of the log-likelihood of all rows.
         """
         kernels, Linv, (X, y, weight, order) = q.basis.mini_batches(rows)
+        if self._moving:
+            kernels = [prior.kernel for prior in self._moving]
         records = np.empty((3, len(order) // self.batch))
         info = self._loop.run(
             kernels, X, order, self.batch, Linv, site, y, weight, float(self.n_total), self._work, self._labels,
-            self._weights, *records,
+            self._weights, *records, self._moving,
         )  # fmt: skip
         if info:
             raise ValueError(
@@ -125,6 +137,12 @@ class MiniBatches:
                 f"{info}); scale the features and the sample weights to moderate values."
             )
         return records
+
+    def steps_per_call(self, n_features: int) -> int:
+        """Steps that take no longer than interrupts may wait."""
+        m, batch = self._loop.n_inducing, self.batch
+        work = m * self.latents * (m**2 + 3 * batch * m + batch * n_features)
+        return max(1, int(WORK_PER_CALL / (5 * work if self._moving else work)))
 
     def epoch(
         self,
@@ -142,9 +160,8 @@ class MiniBatches:
         -------
         The mean estimate of the log-likelihood, and whether it is.
         """
-        n, batch, m = len(training), self.batch, self._loop.n_inducing
-        work = m * self.latents * (m**2 + 3 * batch * m + batch * training.source.n_features)
-        rows_per_call = batch * max(1, int(WORK_PER_CALL / work))
+        n, batch = len(training), self.batch
+        rows_per_call = batch * self.steps_per_call(training.source.n_features)
         order = random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
         log_likelihoods: list[np.ndarray] = []
         for start in range(0, len(order), rows_per_call):

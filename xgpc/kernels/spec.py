@@ -6,7 +6,8 @@ import copy
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import (
@@ -24,6 +25,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from .._kernels import FAMILIES, InducingKernel
+from .._moving import pull_back
 
 MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
 # (random state, size) -> array of that size
@@ -295,6 +297,18 @@ class Groups:
         return f"{len(self.names)} features ({listed})"
 
 
+class Logarithms(NamedTuple):
+    """Of a kernel's variances (n_terms), shapes (n_factors) and length scales (n_factors, d), one after the other.
+
+    They are linear in ``theta``: ``offset``, and ``power`` times element ``column`` of theta added to number ``row``.
+    """
+
+    offset: np.ndarray
+    row: np.ndarray
+    column: np.ndarray
+    power: np.ndarray
+
+
 class KernelSpec:
     """A scikit-learn kernel, compiled for d features.
 
@@ -415,14 +429,16 @@ class KernelSpec:
 
     def without_noise(self) -> KernelSpec:
         """The covariance of the latent function alone."""
-        other = copy.copy(self)
-        other.terms = [term for term in self.terms if not term.noise]
-        return other
+        return self._of_terms([term for term in self.terms if not term.noise])
 
     def noise_alone(self) -> KernelSpec:
         """The variance that each row has of its own."""
+        return self._of_terms([term for term in self.terms if term.noise])
+
+    def _of_terms(self, terms: list[Term]) -> KernelSpec:
         other = copy.copy(self)
-        other.terms = [term for term in self.terms if term.noise]
+        other.terms = terms
+        vars(other).pop("logarithms", None)
         return other
 
     def at(self, inducing_points: np.ndarray) -> InducingKernel:
@@ -459,35 +475,45 @@ class KernelSpec:
         -------
         (n_theta,) and (m, d) arrays
         """
-        d_theta = np.zeros(len(self.theta))
-        d_Z = np.zeros((core.n_inducing, core.n_features))
+        by_value, by_points = pull_back(core, cross.arrays, gram.arrays)
+        logs = self.logarithms
+        d_theta = np.bincount(logs.column, logs.power * by_value[logs.row], len(self.theta))
+        return d_theta, by_points
+
+    @cached_property
+    def logarithms(self) -> Logarithms:
+        """How the logarithms of what the compiled kernel has depend on ``theta``."""
+        n_terms, d = len(self.terms), self.n_features
+        offset = np.zeros(n_terms + len(self.factors) * (1 + d))
+        entries: list[tuple[int, int, float]] = []
+
+        def add(row: int, leaf: Leaf, name: str, power: float) -> None:
+            if name in leaf.theta:
+                entries.append((row, leaf.theta[name].start, power))
+            else:
+                with np.errstate(divide="ignore"):
+                    offset[row] += power * np.log(leaf.value(name, None)[0])
+
         for t, term in enumerate(self.terms):
-            d_log_variance = cross.terms[t] + gram.terms[t]
-            for leaf, power in (*term.constants, *((leaf, 1.0) for leaf in term.noise)):
-                for free in leaf.theta.values():
-                    d_theta[free] += power * d_log_variance
-        points = core.scaled_inducing_points
-        for f, (t, leaf) in enumerate(self.factors):
+            for leaf, power in term.constants:
+                add(t, leaf, "constant_value", power)
+            for leaf in term.noise:
+                add(t, leaf, "noise_level", 1.0)
+        for f, (_, leaf) in enumerate(self.factors):
             factor = FACTORS[type(leaf.kernel)]
-            if factor.shape in leaf.theta:
-                d_theta[leaf.theta[factor.shape]] += factor.power * (cross.shapes[f] + gram.shapes[f])
-            if self.terms[t].noise:
+            if factor.shape is not None:
+                add(n_terms + f, leaf, factor.shape, factor.power)
+            if not factor.has_length_scale:
                 continue
-            d_log_scale = np.zeros(self.n_features)
-            for part, sides in ((cross, 1.0), (gram, 2.0)):
-                # By z of h = x.z, or of h = -|x - z|^2 / 2.
-                toward = part.products[f]
-                if factor.has_length_scale:
-                    toward = toward - part.sums[f][:, None] * points[f]
-                    d_log_scale += part.squares[f] - np.sum(points[f] * (part.products[f] + toward), axis=0)
-                d_Z += sides * toward * core.inverse_length_scale[f]
-            if "length_scale" in leaf.theta:
-                free = leaf.theta["length_scale"]
-                size = free.stop - free.start
-                if size == 1:
-                    d_theta[free] += d_log_scale.sum()
-                elif self.groups is None or size == self.n_features:
-                    d_theta[free] += d_log_scale
-                else:
-                    d_theta[free] += self.groups.sums(d_log_scale)
-        return d_theta, d_Z
+            first = n_terms + len(self.factors) + f * d
+            free = leaf.theta.get("length_scale")
+            if free is None:
+                offset[first : first + d] = np.log(np.broadcast_to(self._length_scale(leaf), d))
+                continue
+            size = free.stop - free.start
+            places = np.zeros(d, int) if size == 1 else np.arange(d)
+            if size not in (1, d) and self.groups is not None:
+                places = self.groups.index
+            entries += [(first + j, free.start + int(place), 1.0) for j, place in enumerate(places)]
+        row, column, power = np.array(entries).reshape(-1, 3).T
+        return Logarithms(offset, row.astype(np.intp), column.astype(np.intp), np.ascontiguousarray(power))

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from ..likelihoods import record_of
-from .adam import adam
+from .adam import adam, stochastic
 from .izmailov_kropotov import alternate, hybrid, joint
 from .profile import Outcome, profile
 
@@ -57,4 +57,10 @@ SCHEMES = {
     "joint": Scheme(joint, _is_jaakkola_jordan, "likelihood='logit' with bound='polya-gamma'"),
     "hybrid": Scheme(hybrid, _is_jaakkola_jordan, "likelihood='logit' with bound='polya-gamma'"),
     "adam": Scheme(adam, _is_bound, "another bound than 'taylor'", takes_batches=True),
+    "stochastic": Scheme(stochastic, _is_bound, "another bound than 'taylor'", takes_batches=True),
 }
+
+
+def takes_batches(optimizer: str | None) -> bool:
+    """Whether a way to learn goes through the rows in mini-batches of its own."""
+    return optimizer is not None and SCHEMES[optimizer].takes_batches

@@ -22,7 +22,7 @@ from .inducing import MAX_INDUCING, with_more_points
 from .messages import more_iterations
 from .profile import Options, Outcome
 from .progress import Milestone, Progress
-from .schemes import SCHEMES
+from .schemes import SCHEMES, takes_batches
 from .start import Beginning, Data, Learned
 
 # Rows of the first subset: this many, or so many for each inducing point. With fewer, kernel parameters and inducing
@@ -359,7 +359,7 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
         length_scale_prior=beginning.length_scale_prior,
     )
     # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
-    sizes = None if model.optimizer == "adam" or full else model.subset_sizes
+    sizes = None if takes_batches(model.optimizer) or full else model.subset_sizes
     whose: Any = {"progress": data.progress, "prior_mean": data.prior_mean}
     learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state, **whose)
     resumed = beginning.resumed

@@ -1,0 +1,28 @@
+from ._engine cimport Workspace
+from ._kernels cimport InducingKernel, real
+
+
+cdef class MovingPrior:
+    cdef readonly InducingKernel kernel
+    cdef readonly object vector, average, units
+    cdef readonly Py_ssize_t steps, failures
+    cdef double[::1] at, before, mean_at, first, second, slope, unit, low, high, value, by_value, offset, power
+    cdef Py_ssize_t[::1] row, column
+    cdef double[:, ::1] prior_precision
+    cdef double[::1] prior_linear
+    cdef double[::1] variance, shape
+    cdef double[:, ::1] inverse_length_scale, points, by_points, gram, inverse
+    cdef double[::1] terms, shapes, squares, sums, products
+    cdef Workspace small
+    cdef double jitter, rate, delay
+    cdef Py_ssize_t n_theta
+
+    cdef void add(self, bint is_first, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t rows,
+                  Py_ssize_t classes, double scale, const double* a, const double* b, const double* factors,
+                  const double* w, const double* mean, const double* precision, const double* linear,
+                  Workspace work) noexcept nogil
+    cdef void clear(self) noexcept nogil
+    cdef void collect(self, double sides) noexcept nogil
+    cdef void pull(self) noexcept nogil
+    cdef void move(self) noexcept nogil
+    cdef int place_at(self) noexcept nogil

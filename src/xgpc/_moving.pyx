@@ -179,7 +179,7 @@ cdef class MovingPrior:
                   const double* w, const double* mean, const double* precision, const double* linear,
                   Workspace work) noexcept nogil:
         # Adds to the gradient what ``rows`` rows of the tile a (rows, m) contribute, or begins with it. Of each of
-        # ``classes`` latent functions: the tile b = a R^{-T} (tiles lie work.rows rows apart), R (m, m), w (m,), and
+        # ``classes`` latent functions: the tile b = a R^{-T} (tiles lie work.rows rows apart), R^{-1} (m, m), w (m,), and
         # mean, precision and linear (rows,), q and its sites at these rows. All is multiplied by ``scale``.
         # dF/da_i = (r - lambda m) w + lambda (I - P^{-1}) a_i, dF/dk_ii = -lambda / 2.
         cdef Py_ssize_t c, e, i, m = self.kernel.n_inducing, size = rows * m
@@ -190,7 +190,7 @@ cdef class MovingPrior:
             self.clear()
         for c in range(classes):
             memcpy(U, b + c * work.rows * m, size * sizeof(double))
-            _blas.trsm_lower(rows, m, factors + c * m * m, U)
+            _blas.trmm_lower(rows, m, factors + c * m * m, U)
             for e in range(size):
                 U[e] = a[e] - U[e]
             for i in range(rows):

@@ -109,7 +109,7 @@ cdef class NaturalGradient:
         return ratio
 
     cdef int factorise(self) noexcept nogil:
-        # R and w of every latent function; LAPACK's info of the factorisation that failed.
+        # R^{-1} and w of every latent function; LAPACK's info of the factorisation that failed.
         cdef Py_ssize_t c, m = self.n_inducing, part = m * (m + 1)
         cdef double* R
         cdef double* w
@@ -123,6 +123,9 @@ cdef class NaturalGradient:
             memcpy(w, &self.eta[c * part + m * m], m * sizeof(double))
             _blas.trsv_lower(m, False, R, w)
             _blas.trsv_lower(m, True, R, w)
+            info = _blas.trtri_lower(m, R)
+            if info:
+                return info
         return 0
 
     cdef void marginals(self, Py_ssize_t c, Py_ssize_t rows, const double* a, Workspace work) noexcept nogil:
@@ -131,7 +134,7 @@ cdef class NaturalGradient:
         cdef double* b = &self.spread[c * work.rows * m]
         cdef double* variance = &work.variance[c * rows]
         xg_norms_and_means(rows, m, a, &self.w[c * m], b, &work.x2[0], &work.mean[c * rows])
-        _blas.trsm_lower_t(rows, m, &self.factor[c * m * m], b)
+        _blas.trmm_lower_t(rows, m, &self.factor[c * m * m], b)
         xg_squared_norms(rows, m, b, variance)
         for i in range(rows):
             variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)

@@ -64,9 +64,9 @@ class GPClassifier(FittedInSteps):
         residual that inducing points leave: for classes that change over short distances ([7]_; bound "exact" of
         "logit", "probit" and, with a shared kernel, "softmax"). The kernel is then learned by the log probability of
         rows predicted from others, and the model holds the training rows. A fit makes tens of sweeps of O(n k^3), a
-        prediction takes O(k^3) a row; k is n at most, usually some tens. 0: none. "auto", for 2000 rows or more: 24, if
-        they raise the mean log probability of held-out rows by more than its standard error and .002 nats; of several
-        classes if rows times classes are a million at most.
+        prediction takes O(k^3) a row; k is at most the number of distinct rows, and usually some tens. 0: none. "auto",
+        for 2000 rows or more: 24, if they raise the mean log probability of held-out rows by more than its standard
+        error and .002 nats; of several classes if rows times classes are a million at most.
     query_split : splitter of scikit-learn or None, default=None
         How held-out rows, and query rows with neighbours, are chosen: as the model will be used. None: at random, or
         by ``groups``; ``TimeSeriesSplit()`` for rows in order of time. Its ``split`` gets zeros (n, 1) as X, class
@@ -337,7 +337,7 @@ class GPClassifier(FittedInSteps):
             points, need dense rows.
         y : (n,) array of labels
         sample_weight : (n,) array, default=None
-            Not negative. A row of weight w counts as w rows; with neighbours copies of a row take places among the k.
+            Not negative. A row of weight w counts as w rows, and rows of equal features and label as one neighbour.
         groups : (n,) array, default=None
             Rows of a group are never predicted from each other where held-out rows decide, or while a kernel with
             neighbours is learned, unless ``query_split`` does so. None may be missing.

@@ -176,8 +176,8 @@ class GPClassifier(FittedInSteps):
     classes_ : (C,) array
     n_features_in_ : int
     feature_names_in_ : array of str, if X had names
-    feature_spread_ : (d,) array
-        Standard deviations of the training rows' features, of a table as they are encoded.
+    feature_mean_, feature_spread_ : (d,) arrays
+        Means and standard deviations of the training rows' features, of a table as they are encoded.
     feature_importances_ : (d,) array, relevance of the features by kernels with a length scale for each
     share_ : "kernel" or "none", what the latent functions share; "kernel" of a single one
     kernel_ : Kernel, with the learned parameters; a list of one for each class where ``share_`` is "none"

@@ -57,6 +57,7 @@ class PosteriorClassifier(LatentClassifier):
     class_count_: np.ndarray
     warnings_: list[str]
     history_: dict[str, np.ndarray]
+    feature_mean_: np.ndarray
     feature_spread_: np.ndarray
     label_noise_: float
     mean_: float | np.ndarray

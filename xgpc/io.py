@@ -77,6 +77,8 @@ MAX_HEADER, MAX_VALUES = 2**24, 500_000
 # Characters of an error: it may quote as many numbers as a file has.
 MAX_REASON = 500
 HISTORY = "history_"
+# An array that models which were saved before do not have.
+FEATURE_MEAN = "feature_mean"
 CORRECTION = ("correction_precision", "correction_linear")
 DO_NOT_FIT = "its arrays do not fit each other"
 
@@ -150,6 +152,8 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
         header[MEAN] = np.atleast_1d(model.mean_)
     arrays = {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     arrays["feature_spread"] = model.feature_spread_
+    if hasattr(model, "feature_mean_"):
+        arrays[FEATURE_MEAN] = model.feature_mean_
     if model._correction is not None:
         arrays.update(zip(CORRECTION, model._correction, strict=True))
     if model.local_posterior_ is not None:
@@ -292,6 +296,8 @@ def _float_shapes(header: dict[str, Any], members: dict[str, Member]) -> dict[st
     m = Z[-2]
     found = {"Z": Z, "eta": (*latents, m) if header["full"] else (*latents, m, m), "h": (*latents, m)}
     found["feature_spread"] = Z[-1:]
+    if FEATURE_MEAN in shapes:
+        found[FEATURE_MEAN] = Z[-1:]
     if record_of(likelihood, bound).has_correction:
         found.update(zip(CORRECTION, (found["eta"], found["h"]), strict=True))
     if header["neighbors"]:
@@ -444,6 +450,8 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
         model.feature_names_in_ = arrays["feature_names"].astype(object)
     _require(bool(np.all(arrays["feature_spread"] >= 0.0)), "feature_spread", "negative values")
     model.feature_spread_ = arrays["feature_spread"]
+    if FEATURE_MEAN in arrays:
+        model.feature_mean_ = arrays[FEATURE_MEAN]
     model.elbo_, model.n_iter_, model.converged_ = header["elbo"], header["n_iter"], header["converged"]
     model.history_ = {name.removeprefix(HISTORY): a for name, a in arrays.items() if name.startswith(HISTORY)}
     return model

@@ -29,7 +29,7 @@ from .inference.online import posterior_before, restated_sums
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import FitState, Run
 from .inference.streamed import from_some
-from .learning.inducing import MAX_INDUCING, feature_spread, with_more_points
+from .learning.inducing import MAX_INDUCING, mean_and_spread, with_more_points
 from .learning.messages import ended_early, more_iterations, no_gain, parameters_at_bounds
 from .learning.progress import Progress
 from .learning.queries import Queries
@@ -167,7 +167,7 @@ class FittedInSteps(PosteriorClassifier):
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
         X, encoding = with_limits(self, run.history, rows, encoding)
         source = source_of(X, labels[rows.y], rows.weight)
-        self.feature_spread_ = feature_spread(source)
+        self.feature_mean_, self.feature_spread_ = mean_and_spread(source)
         queries = Queries(len(rows.y), groups, self.query_split, rows.y, random_state)
         everything = None if stream is None else stream(labels, () if encoding is None else encoding.limits)
         data = Data(

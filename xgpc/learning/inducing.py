@@ -91,12 +91,12 @@ def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np
     return mean, np.where(varies, scale, 1.0)
 
 
-def feature_spread(source: RowSource) -> np.ndarray:
-    """Weighted standard deviation (d,) of all rows, block by block; 0 for a constant feature."""
+def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted mean and standard deviation (d,) of all rows, block by block; the latter is 0 for a constant feature."""
     scaler = StandardScaler()
     for block in source.blocks():
         scaler.partial_fit(block.X, sample_weight=block.weight if len(block.weight) else None)
-    return np.sqrt(scaler.var_)
+    return np.asarray(scaler.mean_), np.sqrt(scaler.var_)
 
 
 def sample_size(n_inducing: int | str) -> int:

@@ -258,11 +258,7 @@ class Encoding:
         if unexpected and not allow_missing:
             raise ValueError(f"X has {said_missing(unexpected)}. {HOW_TO_MISS}")
         if unexpected:
-            warnings.warn(
-                f"X has {said_missing(unexpected)}. The training rows missed none there: their mean stands for such a "
-                "number, as if it had been seen. Fit with rows that miss some if predictions are to know of it.",
-                stacklevel=2,
-            )
+            warn_of_means(unexpected)
         indicators = self._with_indicators
         for start, (place, one) in zip(starts[first:], [*indicators, *self._repeated], strict=True):
             values = as_numbers(columns[place]).values
@@ -341,6 +337,15 @@ def said_missing(counts: Sequence[tuple[str, int]]) -> str:
     return (
         f"{total} missing number{'s' if total > 1 else ''} (NaN): {listed}"
         f"{f' and others in {more} more columns' if more > 0 else ''}"
+    )
+
+
+def warn_of_means(counts: Sequence[tuple[str, int]]) -> None:
+    """Of numbers that are missing where the training rows missed none."""
+    warnings.warn(
+        f"X has {said_missing(counts)}. The training rows missed none there: their mean stands for such a number, as "
+        "if it had been seen. Fit with rows that miss some if predictions are to know of it.",
+        stacklevel=3,
     )
 
 

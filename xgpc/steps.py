@@ -326,13 +326,13 @@ class FittedInSteps(PosteriorClassifier):
             )
         history.tell(decision=f"The posterior has a bound of {point.elbo:.2f} nats after {n_steps} iterations.")
         terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
-        unfinished = list(learned.problems)
+        problems = list(learned.problems)
         # A step that there was no time for would have taken as long as all of them at most.
         if not converged and n_steps < max_iter and data.deadline is not None and not data.deadline.allows_again(began):
             data.progress.cut("more iterations of the posterior of all rows", history)
         elif not converged and max_iter == self.max_iter:
-            problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"
-            unfinished.append(more_iterations(problem))
+            problems.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior")
+        unfinished = [*more_iterations(problems), *filter(None, [learned.failed])]
         if data.progress.cuts and data.deadline is not None:
             unfinished.insert(0, ended_early(data.deadline.reason, data.progress.cuts))
         n_iter, notes, gap = learned.n_iter or n_steps, learned.notes, bound_gap(training, point)

@@ -83,8 +83,8 @@ def _refuse_no_table(model: Any, X: Any, is_encoded: bool) -> None:
         return
     what = f"a {type(X).__name__}" + (f" of shape {shape}" if shape else "")
     raise ValueError(
-        f"X must be a table with the {model.n_features_in_} columns that the model was fitted to, as a data frame is, or "
-        f"an array (n, {model.n_features_in_}); got {what}. Of a single row give [row], or a data frame of one row."
+        f"X must be a table with the {model.n_features_in_} columns that the model was fitted to, or an array "
+        f"(n, {model.n_features_in_}); got {what}. Of a single row give [row], or a data frame of one row."
     )
 
 

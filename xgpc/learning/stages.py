@@ -19,7 +19,6 @@ from ..kernels.default import STARTS, other_start
 from ..rows.deadline import OutOfTime, during
 from ..rows.source import dense
 from .inducing import MAX_INDUCING, with_more_points
-from .messages import more_iterations
 from .profile import Options, Outcome
 from .progress import Milestone, Progress
 from .schemes import SCHEMES
@@ -388,5 +387,5 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
         n_rows = subset_sizes(len(beginning.training), outcome.q.prior.n_inducing, sizes)[-1]
         is_growing = bool(beginning.grow_to)
         data.progress.reach(Milestone(outcome.q, outcome.site, n_rows, is_growing, number + 1))
-    problems = (more_iterations(outcome.problem),) if outcome.problem and max_iter == model.max_iter else ()
+    problems = (outcome.problem,) if outcome.problem and max_iter == model.max_iter else ()
     return Learned(beginning, outcome.q, outcome.q.prior, outcome.site, learner.n_iter, problems)

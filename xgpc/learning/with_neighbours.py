@@ -189,7 +189,7 @@ def _learn_with(model: Any, data: Data, beginning: Beginning, k: int, rows: np.n
         reason = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
         data.history.add(decision=reason)
         found = _without(model, data, beginning, both)
-        return found if is_auto else replace(found, problems=(*found.problems, f"{reason} {_advice(learnt)}"))
+        return found if is_auto else replace(found, failed=f"{reason} {_advice(learnt)}")
     n_copies = data.source.n_rows - len(local.X)
     if n_copies:
         same = f"{n_copies} of {data.source.n_rows} rows have the features and the label of another"

@@ -174,7 +174,7 @@ class GPClassifier(FittedInSteps):
     Attributes
     ----------
     classes_ : (C,) array
-    n_features_in_ : int
+    n_features_in_, n_samples_seen_ : int, features; and rows of positive weight, by all calls of ``partial_fit``
     feature_names_in_ : array of str, if X had names
     feature_mean_, feature_spread_ : (d,) arrays
         Means and standard deviations of the training rows' features, of a table as they are encoded.
@@ -212,7 +212,7 @@ class GPClassifier(FittedInSteps):
         What the fit decided and why, a sentence each, such as how many inducing points and neighbours it has.
     warnings_ : list of str
         What the fit's ConvergenceWarning said.
-    class_count_ : (C,) array, sums of the weights of each class's rows, or their numbers; after partial_fit its own
+    class_count_ : (C,) array, sums of the weights of each class's rows, or their numbers; of all batches so far
     n_iter_ : int, iterations of the optimizer in all stages, or of the posterior without one
     converged_ : bool
         Whether optimizer and posterior ended by ``tol``: not by ``max_iter``, ``max_time`` or an interrupt, nor where

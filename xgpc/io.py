@@ -70,7 +70,9 @@ LABELS = "column_labels"
 # Of the training rows of each class, NaN where they are not known, and of the fit; models that were saved before have
 # neither.
 CLASS_COUNT, WARNINGS = "class_count", "warnings"
-OPTIONAL = {ENCODING, MEAN, PRECISION, LABELS, CLASS_COUNT, WARNINGS}
+# Rows of all batches; of models that were saved before, those of the last fit or batch.
+N_SEEN = "n_samples_seen"
+OPTIONAL = {ENCODING, MEAN, PRECISION, LABELS, CLASS_COUNT, WARNINGS, N_SEEN}
 # Characters of the header, and its numbers and names. It holds the kernels' parameters, three numbers for a length
 # scale with its bounds: enough for 150 000 of these. To parse as much takes a second and 60 MB at most.
 MAX_HEADER, MAX_VALUES = 2**24, 500_000
@@ -142,6 +144,7 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
         "query_score": model.query_score_,
         CLASS_COUNT: model.class_count_,
         WARNINGS: model.warnings_,
+        N_SEEN: model.n_samples_seen_,
     }
     header |= precision_of(q)
     if model.encoding_ is not None:
@@ -268,6 +271,8 @@ def _header(archive: Archive) -> dict[str, Any]:
     are_counts = isinstance(counts, list) and all(is_number(one) and not one < 0.0 for one in counts) and any(counts)
     _require(counts is None or are_counts, CLASS_COUNT, counts)
     _require(isinstance(warnings, list) and all(isinstance(one, str) for one in warnings), WARNINGS, warnings)
+    seen = header.setdefault(N_SEEN, None)
+    _require(seen is None or (is_integer(seen) and seen >= 1), N_SEEN, seen)
     kernels, parameters, history = header["kernels"], header["parameters"], header["history"]
     if isinstance(parameters, dict):
         header["parameters"] = parameters = {**LATER, **parameters}
@@ -454,4 +459,5 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
         model.feature_mean_ = arrays[FEATURE_MEAN]
     model.elbo_, model.n_iter_, model.converged_ = header["elbo"], header["n_iter"], header["converged"]
     model.history_ = {name.removeprefix(HISTORY): a for name, a in arrays.items() if name.startswith(HISTORY)}
+    model.n_samples_seen_ = header[N_SEEN] or int(model.history_["n_rows"][-1])
     return model

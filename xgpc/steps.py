@@ -359,7 +359,8 @@ class FittedInSteps(PosteriorClassifier):
         if messages:
             self._warn("\n".join(messages))
         self.classes_, self.encoding_ = data.classes, data.encoding
-        self.class_count_, self.warnings_ = data.class_totals, messages
+        self.class_count_, self.n_samples_seen_ = data.class_totals, (data.stream or data.source).n_rows
+        self.warnings_ = messages
         name, delta, mean = data.likelihood.name, inferred.site.parameter, inferred.site.prior_mean
         self._set_fit(q, name, data.bound, delta, mean, inferred.correction, inferred.bound_gap, inferred.local)
         self.query_score_ = None if inferred.scores is None else (inferred.scores.mean, inferred.scores.error)
@@ -413,4 +414,6 @@ class FittedInSteps(PosteriorClassifier):
                 sums = restated_sums(self._correction, q.prior, prior)
                 correction = sums[0] * factor + inferred.correction[0], sums[1] * factor + inferred.correction[1]
             posterior = inferred.q.under_first_prior()
+            counts, n_seen = self.class_count_, self.n_samples_seen_
             self._publish(data, replace(inferred, q=posterior, correction=correction), is_first=False)
+            self.class_count_, self.n_samples_seen_ = factor * counts + self.class_count_, n_seen + self.n_samples_seen_

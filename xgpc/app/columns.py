@@ -25,7 +25,7 @@ class Wanted:
     drop : columns that are none of X
     categorical : columns of X whose cells are levels, whatever they look like
     are_levels : for each column of X whether its cells are levels that are text; None: as the cells look
-    may_miss : whether a cell of X may be empty
+    may_miss : whether numbers of X may be missing
     """
 
     target: str | None = None

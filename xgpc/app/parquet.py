@@ -53,6 +53,8 @@ def parquet_table(path: str, source: ArrowRows, wanted: Wanted) -> Table:
     try:
         features, labels = source.whole()
         n_rows = features.num_rows
+        if not n_rows and wanted.target is None:
+            return Table(path, source.feature_names, np.empty((0, len(source.feature_names))), [], (), "row")
         if not n_rows:
             raise ValueError("the file has no rows.")
         columns = columns_of(features)

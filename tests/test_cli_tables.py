@@ -180,10 +180,8 @@ def test_a_typo_in_a_column_of_numbers_is_named(tmp_path, capsys, cell):
     assert f"line 17, column 'a': {cell!r} is not allowed; put in a finite number" in err
     assert "categorical" not in err
     columns["a"][15] = None
-    err = error_of(capsys, "predict", model, written(tmp_path, columns))
-    assert (
-        "line 17, column 'a': the cell is empty; put in a finite number such as 1.5 or -2e-3, or remove the row." in err
-    )
+    told = "X has 1 missing number (NaN): 1 in 'a'. The training rows missed none there: their mean stands for such"
+    assert told in report_of(capsys, "predict", model, written(tmp_path, columns)).err
 
 
 def test_numbers_with_commas_are_no_names(tmp_path):
@@ -261,7 +259,9 @@ def test_text_in_the_place_of_numbers_of_a_parquet_file(tmp_path, capsys):
     err = error_of(capsys, "predict", model, path)
     assert f"{str(path)!r}, column 'pay': it is text, and the model was fitted to numbers" in err
     pq.write_table(pa.table({"pay": [1.0, None]}), path)
-    assert "row 2, column 'pay': nan: features must be finite" in error_of(capsys, "predict", model, path)
+    assert "X has 1 missing number (NaN): 1 in 'pay'" in report_of(capsys, "predict", model, path).err
+    pq.write_table(pa.table({"pay": [1.0, np.inf]}), path)
+    assert "row 2, column 'pay': inf: features must be finite" in error_of(capsys, "predict", model, path)
     pq.write_table(pa.table({"pay": pa.array([0, 1], pa.date32())}), path)
     assert f"{str(path)!r}: The column 'pay' has dates" in error_of(capsys, "predict", model, path)
 

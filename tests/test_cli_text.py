@@ -154,6 +154,36 @@ def test_numbers_are_missing_where_pandas_reads_them_so(tmp_path):
         read_table(str(path), Wanted("y", may_miss=False))
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_numbers_that_only_rows_to_predict_miss_are_those_of_a_data_frame(ending, tmp_path, capsys):
+    pd = pytest.importorskip("pandas")
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    frame, path = pd.DataFrame(X, columns=["a", "b"]), str(tmp_path / "model.npz")
+    model = GPClassifier(n_inducing=4, optimizer=None).fit(frame, X[:, 0] > 0.0)
+    model.save(path)
+    gaps = frame[:5].copy()
+    gaps.loc[1, "a"] = gaps.loc[[2, 3], "b"] = np.nan
+    gaps.to_csv(tmp_path / "gaps.csv", index=False, na_rep="NA")
+    if ending == "parquet":
+        gaps.to_parquet(tmp_path / "gaps.parquet")
+    capsys.readouterr()
+    assert main(["predict", path, str(tmp_path / f"gaps.{ending}")]) == 0
+    out, err = capsys.readouterr()
+    assert err.startswith("xgpc: warning: X has 3 missing numbers (NaN): 1 in 'a', 2 in 'b'. The training rows missed")
+    assert err.count("\n") == 1
+    with pytest.warns(UserWarning, match="1 in 'a', 2 in 'b'"):
+        expected = model.predict_proba(gaps)
+    found = [[float(cell) for cell in line.split(",")[1:3]] for line in out.splitlines()[1:]]
+    np.testing.assert_array_equal(found, expected)
+    # Models that were saved by versions before do not know the means.
+    del model.feature_mean_
+    model.save(path)
+    assert main(["predict", path, str(tmp_path / f"gaps.{ending}")]) == 2
+    assert "put in" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["numbers", "gaps", "levels"])
 @pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["no", "yes"], dtype=object)], ids=["numbers", "text"])
 def test_no_rows_to_predict_are_predictions_of_no_rows(kind, labels, tmp_path, capsys):

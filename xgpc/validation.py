@@ -22,7 +22,7 @@ from .parameters import is_name
 from .ranges import LARGEST_FEATURE, check_weight_range, largest_size, refuse_masked
 from .rows.encoding import HOW_TO_MISS, Encoding, of_table, said_missing, warn_of_means
 from .rows.labels import is_missing, missing_values, refuse_objects, refuse_rounded
-from .rows.tables import is_table, with_names
+from .rows.tables import ColumnTable, is_table, with_names
 
 # What NumPy says of text that it cannot read as a number.
 _NO_NUMBER = "could not convert string to float"
@@ -63,7 +63,8 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     names: Callable[[], Sequence[str]] = partial(names_of_features, model)
     if encoding is None:
         means = getattr(model, "feature_mean_", None) if is_table(X) and not reset else None
-        rows = _without_missing_numbers(rows, names, means, _how_to_miss(model, reset))
+        named = (lambda: [repr(column.name) for column in X.columns]) if isinstance(X, ColumnTable) else names
+        rows = _without_missing_numbers(rows, named, means, _how_to_miss(model, reset))
     check_feature_range(rows, names if encoding is None else lambda: encoding.matrix_names)
     if encoding is None and given is not None:
         rows = given.within_limits(rows)

@@ -51,7 +51,7 @@ class Sample:
     ----------
     rows : (r, d) float64, distinct, sorted
     counts : (r,) float64
-    within_limits : (r, d) float64, rows with values far from all others at their limits
+    within_limits : (r, d) float64, rows with what stands for values far from all others in their places
     mean : (d,) float64
     scale : (d,) float64
         Standard deviation within limits; half the difference for a feature of two values, of which a rare one would

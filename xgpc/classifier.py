@@ -139,10 +139,11 @@ class GPClassifier(FittedInSteps):
         the columns, positions, or True and False for each. A column has 255 levels at most; missing values are a level,
         and levels that the training rows did not have are as different from all others. See ``encoding_``.
     feature_transform : "auto" or None, default="auto"
-        "auto": values of a feature that are far from all others, such as -9999 for what is missing, are moved to a
-        limit near these, in training rows, rows to predict, and inducing points that are given. Such values lie beyond
-        a gap five times as wide as the range of all values nearer to the middle; other values stay, heavy tails
-        included, and so do sparse rows and memory maps. ``encoding_.limits`` has the limits. None: no value is moved.
+        "auto": values of a feature that are far from all others, such as -9999 for what is missing, count as missing in
+        training rows, rows to predict, and inducing points that are given: a linear regression on the other features
+        predicts them; of fewer than four features, or a thousand, a limit near the others stands for them. They lie
+        beyond a gap five times as wide as the range of all nearer values; other values stay, heavy tails included, and
+        so do sparse rows and memory maps. See ``encoding_.limits``. None: no value is changed.
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
@@ -182,10 +183,9 @@ class GPClassifier(FittedInSteps):
     share_ : "kernel" or "none", what the latent functions share; "kernel" of a single one
     kernel_ : Kernel, with the learned parameters; a list of one for each class where ``share_`` is "none"
     encoding_ : Encoding or None
-        How tables with levels or missing numbers become matrices, and rows with values far from others move to
-        ``limits``, (column, low, high) each: ``encode(X)`` does it. Of tables ``matrix_names`` names the columns of
-        these, which have a length scale each by default, and ``length_scale_names`` what those of a kernel with one for
-        each column of the table belong to.
+        How tables with levels or missing numbers become matrices, and what stands for values beyond ``limits``:
+        ``encode(X)`` does it. Of tables ``matrix_names`` names the columns of these, which have a length scale each by
+        default, and ``length_scale_names`` what those of a kernel with one for each column of the table belong to.
     inducing_points_ : (m, d) array; (C, m, d) where ``share_`` is "none"; of a full process the distinct rows
     label_noise_ : float, delta, where there is one
     mean_ : float, or (C,) array of C latent functions, their mean under the prior

@@ -324,7 +324,8 @@ def _check_members(floats: dict[str, tuple[int, ...]], header: dict[str, Any], m
     table, n_features = of_table(encoding), floats["Z"][-1]
     if table is not None and n_features != len(table.groups.index):
         raise ValueError(DO_NOT_FIT)
-    if encoding is not None and any(one.feature >= n_features for one in encoding.limits):
+    limits = () if encoding is None else encoding.limits
+    if any(one.feature >= n_features or len(one.slopes) not in (0, n_features) for one in limits):
         raise ValueError(DO_NOT_FIT)
     n_features = n_features if table is None else len(table.columns)
     names = ["feature_names"] * header["feature_names"]

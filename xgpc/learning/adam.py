@@ -142,7 +142,7 @@ def _mini_batches(
         variance = float(np.var(estimates)) / np.size(estimates)
         elbo = float(np.mean(estimates))
         recent.append((elbo + float(np.mean(log_priors)), variance, np.mean(vectors, axis=0)))
-        options.record(elbo, q.prior, evaluation=n_iter)
+        options.record(elbo, q.prior, options.log_prior(q.prior)[0], evaluation=n_iter)
         options.reached(average(), site)
         if len(recent) == recent.maxlen and not _rises(recent):
             break

@@ -238,12 +238,12 @@ class Learner:
     ) -> Outcome:
         """The posterior alone on a subset, to within so many nats."""
         part, site = self.training.part(self.subsets.rows(size)), self.prior_mean.site(site, prior)
-        start = starting_posterior(part, q, prior, site)
-        tol = self.options.tol
-        if nats is not None:
-            tol = nats / tolerance_unit(update(part, start, site).log_likelihood)
-        max_iter = self.options.max_iter
-        return Outcome(coordinate_ascent(part, start, site, tol=tol, max_iter=max_iter, history=History()).point, 0)
+        first = update(part, starting_posterior(part, q, prior, site), site)
+        tol = self.options.tol if nats is None else nats / tolerance_unit(first.log_likelihood)
+        history, most = History(), self.options.max_iter
+        return Outcome(
+            coordinate_ascent(part, first.q, site, tol=tol, max_iter=most, history=history, first=first).point, 0
+        )
 
     def _grow(self, prior: KernelPrior, q: KernelPosterior | None, most: int) -> tuple[Outcome, int]:
         """Double the inducing points, to ``most`` of them, until the bound, on a subset for so many, gains too little.

@@ -106,7 +106,8 @@ class Encoding:
     columns : tuple of NumberColumn and LevelColumn; empty of an array, whose features stay as they are but for limits
     dtype : "float32", if all numbers are, or "float64"; empty of an array
     limits : tuple of Limit
-        Of the columns of the matrix that had values far from all others: values beyond a limit become the limit.
+        Of the columns of the matrix that had values far from all others, and what stands for values beyond these: what
+        a linear regression on the other columns says, or the limit.
     """
 
     columns: tuple[NumberColumn | LevelColumn, ...]
@@ -231,7 +232,7 @@ class Encoding:
         return self.within_limits(self.matrix(columns_of(with_names(X, [one.name for one in self.columns]))))
 
     def within_limits(self, X: Any) -> np.ndarray:
-        """Rows (n, d) of the matrix, or of an array, with values beyond limits at these."""
+        """Rows (n, d) of the matrix, or of an array, with what stands for values beyond limits in their places."""
         return within(X, self.limits)
 
     def matrix(
@@ -271,7 +272,7 @@ class Encoding:
     def to_data(self) -> dict[str, Any]:
         """JSON-ready."""
         return {
-            **({"limits": [list(one) for one in self.limits]} if self.limits else {}),
+            **({"limits": [[*one[:-1], list(one.slopes)] for one in self.limits]} if self.limits else {}),
             "dtype": self.dtype,
             "columns": [
                 {"name": one.name, "fill": one.fill, "has_missing": one.has_missing, "repeated": list(one.repeated)}
@@ -406,7 +407,9 @@ def _numbers(column: Numbers, rows: np.ndarray, weight: np.ndarray | None) -> Nu
     # Of values that are far from all others, codes perhaps, the mean would be none of the others'. Numbers that are too
     # large for a sum are refused in the matrix.
     with np.errstate(over="ignore"):
-        fill = float(np.average(np.clip(values, *limits(values, weight)), weights=weight))
+        low, high = limits(values, weight)
+        near = (values >= low) & (values <= high)
+        fill = float(np.average(values[near], weights=weight[near]))
     return NumberColumn(column.name, fill, not np.all(known), _repeated(values, weight))
 
 

@@ -326,6 +326,11 @@ def test_where_nothing_is_feasible_yet_the_probability_of_feasibility_is_wanted(
             constrained_expected_improvement(model, X, "yes", **{"mean": mean, "std": std, **bad})
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         constrained_expected_improvement(model, X, "yes", [0.0], [1.0], np.inf)
+    for bad in (None, "1", [0.0], True):
+        with pytest.raises(ValueError, match=r"best must be a number, .* or infinity \(math\.inf\) where none .*; got"):
+            constrained_expected_improvement(model, X, "yes", mean, std, bad)
+        with pytest.raises(ValueError, match=r"best must be a number, the least value .*; got"):
+            expected_improvement(mean, std, bad)
 
 
 def test_the_module_is_there_when_it_is_asked_for():

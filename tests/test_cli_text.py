@@ -10,6 +10,7 @@ from xgpc import GPClassifier
 from xgpc.app.cli import main
 from xgpc.app.columns import Wanted
 from xgpc.app.tables import are_measurements, encode_labels, parse_labels, read_table
+from xgpc.rows.tables import Levels
 
 # Of the csv module, in characters of a cell.
 FIELD_LIMIT = 131_072
@@ -121,3 +122,106 @@ def test_tables_of_names_that_standard_output_has_no_code_for_go_to_a_file(folde
     assert rb"standard output is ascii, which has no '\xf6'; use --output FILE" in err
     assert run("predict", "model.npz", "data.csv", "--output", "out.csv")[0] == 0
     assert "probability_größer" in (folder / "out.csv").read_text(encoding="utf-8")
+
+
+# Missing numbers, and no rows.
+
+
+def columns_of(table):
+    return [column.levels if isinstance(column, Levels) else column.values.tolist() for column in table.X.columns]
+
+
+def test_numbers_are_missing_where_pandas_reads_them_so(tmp_path):
+    pd = pytest.importorskip("pandas")
+    words = ["", "NA", "N/A", "#N/A", "#NA", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None", "n/a", "1.#IND"]
+    lines = ["a,b,y", *(f"{i}.5,{word},{'uv'[i % 2]}" for i, word in enumerate(words)), *40 * ["1,2,u"]]
+    path = tmp_path / "gaps.csv"
+    path.write_text("\n".join(lines))
+    _, found = columns_of(read_table(str(path), Wanted("y")))
+    np.testing.assert_array_equal(found, pd.read_csv(path)["b"])
+    # Most of the first cells may be missing: they do not make a column of numbers text.
+    path.write_text("a,y\nNA,u\nNA,v\nNaN,u\n3,v\n")
+    np.testing.assert_array_equal(columns_of(read_table(str(path), Wanted("y"))), [[np.nan, np.nan, np.nan, 3.0]])
+    # Of text they are names.
+    path.write_text("a,y\nNA,u\nred,v\nblue,u\n,v\n")
+    assert columns_of(read_table(str(path), Wanted("y"))) == [["NA", "red", "blue"]]
+    for word in ("NAN", "inf", "missing", "-"):
+        path.write_text(f"a,y\n1,u\n2,v\n{word},v\n")
+        with pytest.raises(ValueError, match=rf"line 4, column 'a': '{word}' is not allowed; .* or nothing or NA if"):
+            read_table(str(path), Wanted("y"))
+    path.write_text("a,y\n1,u\nNA,v\n")
+    with pytest.raises(ValueError, match="line 3, column 'a': 'NA' is not allowed"):
+        read_table(str(path), Wanted("y", may_miss=False))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_numbers_that_only_rows_to_predict_miss_are_those_of_a_data_frame(ending, tmp_path, capsys):
+    pd = pytest.importorskip("pandas")
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    frame, path = pd.DataFrame(X, columns=["a", "b"]), str(tmp_path / "model.npz")
+    model = GPClassifier(n_inducing=4, optimizer=None).fit(frame, X[:, 0] > 0.0)
+    model.save(path)
+    gaps = frame[:5].copy()
+    gaps.loc[1, "a"] = gaps.loc[[2, 3], "b"] = np.nan
+    gaps.to_csv(tmp_path / "gaps.csv", index=False, na_rep="NA")
+    if ending == "parquet":
+        gaps.to_parquet(tmp_path / "gaps.parquet")
+    capsys.readouterr()
+    assert main(["predict", path, str(tmp_path / f"gaps.{ending}")]) == 0
+    out, err = capsys.readouterr()
+    assert err.startswith("xgpc: warning: X has 3 missing numbers (NaN): 1 in 'a', 2 in 'b'. The training rows missed")
+    assert err.count("\n") == 1
+    with pytest.warns(UserWarning, match="1 in 'a', 2 in 'b'"):
+        expected = model.predict_proba(gaps)
+    found = [[float(cell) for cell in line.split(",")[1:3]] for line in out.splitlines()[1:]]
+    np.testing.assert_array_equal(found, expected)
+    # Models that were saved by versions before do not know the means.
+    del model.feature_mean_
+    model.save(path)
+    assert main(["predict", path, str(tmp_path / f"gaps.{ending}")]) == 2
+    assert "put in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["numbers", "gaps", "levels"])
+@pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["no", "yes"], dtype=object)], ids=["numbers", "text"])
+def test_no_rows_to_predict_are_predictions_of_no_rows(kind, labels, tmp_path, capsys):
+    pd = pytest.importorskip("pandas")
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    if kind == "gaps":
+        frame.loc[0, "a"] = np.nan
+    if kind == "levels":
+        frame["b"] = pd.Categorical(np.where(X[:, 1] > 0.0, "up", "down"))
+    model = GPClassifier(n_inducing=4, optimizer=None).fit(frame, labels[(X[:, 0] > 0.0).astype(int)])
+    model.save(tmp_path / "model.npz")
+    paths = {
+        name: str(tmp_path / name) for name in ("model.npz", "none.csv", "some.csv", "none.parquet", "out.parquet")
+    }
+    frame[1:3].to_csv(paths["some.csv"], index=False)
+    (tmp_path / "none.csv").write_text("b,a\n")
+    header, *rows = _predicted(paths["model.npz"], paths["some.csv"], capsys)
+    assert len(rows) == 2
+    assert _predicted(paths["model.npz"], paths["none.csv"], capsys) == [header]
+    (tmp_path / "none.csv").write_text("b\n")
+    assert main(["predict", paths["model.npz"], paths["none.csv"]]) == 2
+    assert "lacks the feature 'a'" in capsys.readouterr().err
+    (tmp_path / "none.csv").write_text("b,a,y\n")
+    assert main(["evaluate", paths["model.npz"], paths["none.csv"], "--target", "y"]) == 2
+    assert "no rows" in capsys.readouterr().err
+    pytest.importorskip("pyarrow")
+    frame[:0].to_parquet(paths["none.parquet"])
+    assert _predicted(paths["model.npz"], paths["none.parquet"], capsys) == [header]
+    types = []
+    for given in ("none.parquet", "some.csv"):
+        assert main(["predict", paths["model.npz"], paths[given], "--output", paths["out.parquet"]]) == 0
+        types.append(pd.read_parquet(paths["out.parquet"]).dtypes)
+    pd.testing.assert_series_equal(*types)
+
+
+def _predicted(model, data, capsys):
+    """Lines of the predictions of a file."""
+    capsys.readouterr()
+    assert main(["predict", model, data]) == 0
+    return capsys.readouterr().out.splitlines()

@@ -15,6 +15,7 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, Sum
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
+from xgpc import GPClassifier
 from xgpc.approximations.sparse import SparsePrior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.inducing import (
@@ -401,6 +402,20 @@ def test_no_more_points_where_the_inducing_points_explain_every_row():
         assert conditional_variance_sample(prior, rows, 10, state()).shape == (0, 2)
     prior = SparsePrior.build(KernelSpec(RBF(1.0), 2), rows[:5])
     assert conditional_variance_sample(prior, rows, 0, state()).shape == (0, 2)
+
+
+def test_as_many_points_as_rows_are_the_rows():
+    """Centres of k-means among them would leave rows out, and the bound lower than that of the full process."""
+    X = np.random.default_rng(6).normal(size=(130, 2))
+    y = (np.sin(5.0 * X[:, 0]) * np.cos(5.0 * X[:, 1]) > 0.0).astype(int)
+    options = {"kernel": 9.0 * RBF(0.05), "optimizer": None, "n_neighbors": 0, "random_state": 0, "tol": 1e-8}
+    found, full = (
+        GPClassifier(inducing_points=method, **options).fit(np.repeat(X, 2, axis=0), np.repeat(y, 2))
+        for method in ("kmeans", "all")
+    )
+    np.testing.assert_array_equal(found.inducing_points_, np.unique(X, axis=0))
+    assert found.elbo_ == pytest.approx(full.elbo_, abs=1e-3)
+    np.testing.assert_allclose(found.predict_proba(X), full.predict_proba(X), atol=1e-4)
 
 
 def test_noise_does_not_draw_points():

@@ -207,22 +207,6 @@ def test_new_rows_have_all_training_rows_for_neighbours(points):
     assert_allclose(variance, expected * model.local_posterior_.variance_scale, rtol=0.0, atol=2e-4)
 
 
-@pytest.mark.parametrize("points", [np.full((1, 2), 1e4), ROWS[60:66]], ids=["far", "near"])
-def test_a_row_of_weight_two_is_two_rows_where_all_rows_are_neighbours(points):
-    """Whatever the inducing points, it is expectation propagation of the full process, for which repeated rows are
-    weights. With fewer neighbours repeated rows take the places of others.
-    """
-    weight = np.random.default_rng(0).integers(1, 4, 60)
-    X, y = ROWS[:60], LABELS[:60]
-    given = {**GIVEN, "n_neighbors": 1000, "inducing_points": points, "n_inducing": len(points)}
-    weighted = small(X, y, sample_weight=weight, **given)
-    repeated = small(np.repeat(X, weight, axis=0), np.repeat(y, weight), **given)
-    assert weighted.n_neighbors_ == 60
-    assert repeated.n_neighbors_ == weight.sum()
-    # The sweeps end by a tolerance.
-    assert_allclose(weighted.predict_proba(FRESH), repeated.predict_proba(FRESH), atol=3e-3)
-
-
 def test_weights_of_classes_are_weights_of_rows():
     weighted = small(class_weight={0: 1.0, 1: 2.5})
     assert bits(weighted) == bits(small(sample_weight=np.where(LABELS == 1, 2.5, 1.0)))

@@ -63,10 +63,30 @@ def test_a_fit_names_the_columns_of_a_data_frame():
 
 
 def test_more_iterations_are_advised_where_they_help():
-    assert "raise max_iter for a higher bound" in more_iterations("max_iter=3 was reached before tol=0.1")
-    said = more_iterations("the optimizer's line search failed after 12 iterations")
+    limit, rounding = "max_iter=3 was reached before tol=0.1", "the optimizer's line search failed after 12 iterations"
+    (said,) = more_iterations([limit])
+    assert "raise max_iter for a higher bound" in said
+    (said,) = more_iterations([rounding])
     assert "max_iter" not in said
     assert "raise tol" in said
+    # One message, with what helps against both.
+    (said,) = more_iterations([rounding, limit])
+    assert said.startswith(f"{rounding}; {limit}. ")
+    assert "raise tol" in said
+    assert "raise max_iter" not in said
+    assert "no help" not in said
+    (said,) = more_iterations([limit, f"{limit} by the posterior"])
+    assert said.count("raise max_iter") == 1
+    assert more_iterations([]) == []
+
+
+def test_a_fit_that_neither_optimizer_nor_posterior_ends_is_told_of_once():
+    X, y = moons(200)
+    model = GPClassifier(n_inducing=8, bound="polya-gamma", max_iter=2, tol=1e-12, random_state=0)
+    (message,) = warnings_of(model, X, y)
+    assert message.count("max_iter=2 was reached before tol=1e-12") == 2
+    assert message.count("raise max_iter") == 1
+    assert model.warnings_ == [message]
 
 
 def test_bounds_that_the_fit_chose_itself_are_nobodys_concern(monkeypatch):

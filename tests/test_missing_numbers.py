@@ -89,11 +89,72 @@ def test_arrays_must_have_all_numbers():
         small(categorical_features=[0]).fit(bad, y)
     with pytest.raises(ValueError, match=rf"{found}.* or fit to a data frame"):
         fitted(X, y).predict(bad)
-    with pytest.raises(ValueError, match=r"X has 2 missing numbers \(NaN\): 2 in 'b'\. "):
-        fitted(pd.DataFrame(X[:, :2], columns=["a", "b"]), y).predict(pd.DataFrame(bad[:, :2], columns=["a", "b"]))
+    with (
+        pytest.raises(ValueError, match=r"X has 2 missing numbers \(NaN\): 2 in 'b'\. "),
+        pytest.warns(UserWarning, match="names"),
+    ):
+        fitted(pd.DataFrame(X[:, :2], columns=["a", "b"]), y).predict(bad[:, :2])
     levels = fitted(np.round(X), y, categorical_features=[0])
     with pytest.raises(ValueError, match=r"X has 3 missing numbers .* in 'column 1'.* give a data frame"):
         levels.predict(bad)
     with pytest.raises(ValueError, match=r"X has 360 missing .* 30 in feature 9 and others in 2 more columns\."):
         small().fit(np.full((30, 12), np.nan), y)
     assert np.all(np.isfinite(fitted(pd.DataFrame(bad), y).predict_proba(pd.DataFrame(bad))))
+
+
+def with_gaps(library):
+    """A table of numbers, of which four are missing, and the same with other numbers in their place."""
+    whole = pd.DataFrame({"a": np.arange(6.0), "b": np.arange(6.0) ** 2, "c": np.arange(6)})
+    gaps = whole.astype({"c": "Int64"})
+    gaps.loc[:1, "a"] = np.nan
+    gaps.loc[2, "c"] = gaps.loc[4, "c"] = pd.NA
+    if library == "pandas":
+        return gaps
+    if library == "objects":
+        return gaps.astype(object).where(gaps.notna(), None)
+    if library == "polars":
+        return pytest.importorskip("polars").from_dicts(
+            gaps.astype(object).where(gaps.notna(), None).to_dict("records")
+        )
+    return pytest.importorskip("pyarrow").Table.from_pandas(gaps)
+
+
+@pytest.mark.parametrize("library", ["pandas", "objects", "polars", "arrow"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_numbers_that_only_rows_to_predict_miss_in_a_table_of_numbers(library, weighted, tmp_path):
+    """The model of numbers alone has no encoding, and keeps the means all the same."""
+    rng = np.random.default_rng(0)
+    X, y = pd.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"]), np.arange(40) % 2
+    weight = rng.gamma(2.0, size=40) if weighted else None
+    model = fitted(X, y, sample_weight=weight)
+    assert model.encoding_ is None
+    means = np.average(X, axis=0, weights=weight)
+    np.testing.assert_allclose(model.feature_mean_, means, rtol=1e-12)
+    gaps = with_gaps(library)
+    rows = np.array([[np.nan, 0, 0], [np.nan, 1, 1], [2, 4, np.nan], [3, 9, 3], [4, 16, np.nan], [5, 25, 5]])
+    filled = pd.DataFrame(np.where(np.isnan(rows), model.feature_mean_, rows), columns=["a", "b", "c"])
+    model.save(tmp_path / "model.npz")
+    for one in (model, GPClassifier.load(tmp_path / "model.npz")):
+        for method in ("predict_proba", "predict", "predict_latent"):
+            said = r"4 missing numbers \(NaN\): 2 in 'a', 2 in 'c'\. The training rows missed none there: their mean"
+            with pytest.warns(UserWarning, match=said) as caught:
+                found = getattr(one, method)(gaps)
+            assert len(caught) == 1
+            np.testing.assert_array_equal(found, getattr(one, method)(filled))
+    with pytest.raises(ValueError, match="4 missing numbers"), pytest.warns(UserWarning, match="names"):
+        model.predict(rows)
+
+
+def test_tables_of_numbers_have_all_numbers_that_a_fit_without_means_takes():
+    """Whoever learns from rows with gaps fits to them: later batches have the means, too."""
+    X, y = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2)), columns=["a", "b"]), np.arange(40) % 2
+    gaps = X.iloc[:9].copy()
+    gaps.iloc[2, 1] = np.nan
+    filled = gaps.fillna({"b": X["b"].mean()})
+    ones, others = (fits.quietly(small(n_neighbors=0), X, y) for _ in range(2))
+    with pytest.warns(UserWarning, match="1 missing number"):
+        ones.partial_fit(gaps, y[:9])
+    others.partial_fit(filled, y[:9])
+    np.testing.assert_allclose(ones.predict_proba(X), others.predict_proba(X), rtol=1e-12)
+    with pytest.raises(ValueError, match="1 missing number"):
+        BayesianLinearClassifier().fit(X, y).predict(gaps)

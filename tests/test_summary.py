@@ -12,6 +12,8 @@ from xgpc import GPClassifier
 from xgpc.kernels.spec import KernelSpec
 from xgpc.summary import class_shares, kernel_rows
 
+IN_DEVIATIONS = "in standard deviations of their features: "
+
 
 def lines_of(model):
     """Values of the summary by their names, and its sentences by their title."""
@@ -26,6 +28,11 @@ def lines_of(model):
             title = line.rstrip(":")
             said[title] = []
     return values, said
+
+
+def names_of_scales(values):
+    assert values["length scales"].startswith(IN_DEVIATIONS)
+    return [name.rsplit(" ", 1)[0] for name in values["length scales"].removeprefix(IN_DEVIATIONS).split(", ")]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +64,7 @@ def test_the_summary_says_what_the_model_says(model, table):
     assert values["class frequencies alone"] == f"{base:.4f} nats per row"
     assert values["inducing points"] == str(len(model.inducing_points_))
     # Length scales have the names of columns and levels; along what is constant no row differs.
-    names = [name.rsplit(" ", 1)[0] for name in values["length scales (sd)"].split(", ")]
+    names = names_of_scales(values)
     assert sorted(names) == ["colour=green", "colour=red", "width"]
     assert said == {"Warnings": model.warnings_, "Decisions": model.decisions_}
     assert any("max_iter=3 was reached" in message for message in model.warnings_)
@@ -69,32 +76,32 @@ def test_length_scales_are_in_standard_deviations_and_the_shortest_come_first():
     found = kernel_rows(KernelSpec(kernel, 7), list("abcdefg"), spread)
     assert found == [
         ("kernel", "2**2 * Matern(length_scale=[...], nu=1.5) + RBF(length_scale=2)"),
-        ("length scales (sd)", "6, 0.5 to 6, median 3.5"),
-        ("the shortest (sd)", "b 0.5, e 0.5, c 3, a 4, g 4"),
+        ("length scales", "6 length scales, from 0.5 to 6 standard deviations of their features, median 3.5"),
+        ("the shortest", f"{IN_DEVIATIONS}b 0.5, e 0.5, c 3, a 4, g 4"),
     ]
     learned = KernelSpec(kernel, 7).with_theta(KernelSpec(kernel, 7).theta + np.log(2.0))
-    assert kernel_rows(learned, list("abcdefg"), spread)[2][1] == "b 1, e 1, c 6, a 8, g 8"
+    assert kernel_rows(learned, list("abcdefg"), spread)[2][1] == f"{IN_DEVIATIONS}b 1, e 1, c 6, a 8, g 8"
 
 
 def test_levels_that_share_a_length_scale_have_the_name_of_their_column(table):
     frame, y, _ = table
     kernel = ConstantKernel() * RBF([1.0, 2.0, 3.0])
     model = GPClassifier(kernel, optimizer=None, n_inducing=8, random_state=0).fit(frame, y)
-    names = [name.rsplit(" ", 1)[0] for name in lines_of(model)[0]["length scales (sd)"].split(", ")]
+    names = names_of_scales(lines_of(model)[0])
     assert names == ["width", "colour"]
 
 
 def test_a_kernel_of_each_class_and_shares_of_many_take_few_lines():
     counts = np.r_[np.arange(1, 40), 220]
     text = class_shares(np.arange(40), counts)
-    assert text.startswith("40: 39 22.0%, 38 3.9%, ")
+    assert text.startswith("40 classes: 39 22.0%, 38 3.9%, ")
     assert text.endswith(" and 30 more")
     random = np.random.default_rng(0)
     X, y = random.normal(size=(80, 2)), np.arange(80) % 8
     model = GPClassifier(share="none", optimizer=None, n_inducing=5, random_state=0).fit(X, y)
     text = model.summary()
     assert text.count("  kernel  ") == 5
-    assert text.count("length scales (sd)") == 5
+    assert text.count("  length scales  ") == 5
     assert "5 for each class" in text
     assert "further kernels" in text
 
@@ -125,9 +132,33 @@ def test_batches_and_later_ones_are_summed_up_by_what_they_hold():
     assert whole.fit(X, y).summary() == batches.fit_batches(parts).summary()
     weighted = GPClassifier(n_inducing=8, optimizer=None, random_state=0, class_weight={0: 2.0, 1: 1.0}).fit(X, y)
     np.testing.assert_array_equal(weighted.class_count_, [2.0, 1.0] * np.bincount(y > 0))
-    whole.partial_fit(X[:20], y[:20])
-    assert lines_of(whole)[0]["rows"] == "20"
-    np.testing.assert_array_equal(whole.class_count_, np.bincount(y[:20] > 0, minlength=2))
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+@pytest.mark.parametrize("begin", ["fit", "partial_fit"])
+def test_all_batches_are_summed_up(begin, factor, tmp_path):
+    X, y = moons(300)
+    weight = np.random.default_rng(0).integers(0, 3, 300).astype(float)
+    model = GPClassifier(n_inducing=8, n_neighbors=0, optimizer=None, random_state=0)
+    getattr(model, begin)(X[:200], y[:200], sample_weight=weight[:200])
+    assert model.n_samples_seen_ == np.count_nonzero(weight[:200])
+    expected = np.bincount(y[:200] > 0, weight[:200])
+    for part in (slice(200, 250), slice(250, 300)):
+        model.partial_fit(X[part], y[part], sample_weight=weight[part], forgetting_factor=factor)
+        expected = factor * expected + np.bincount(y[part] > 0, weight[part])
+    np.testing.assert_allclose(model.class_count_, expected)
+    assert model.n_samples_seen_ == np.count_nonzero(weight)
+    values, _ = lines_of(model)
+    assert values["rows"] == str(model.n_samples_seen_)
+    assert values["classes"] == class_shares(model.classes_, expected)
+    # The bound is what partial_fit says that it is.
+    last = np.count_nonzero(weight[250:])
+    assert values["bound (ELBO)"] == f"{model.elbo_:.2f} nats, of the last batch, of {last} rows"
+    model.save(tmp_path / "model.npz")
+    again = GPClassifier.load(tmp_path / "model.npz")
+    assert again.summary() == model.summary()
+    assert again.n_samples_seen_ == model.n_samples_seen_
+    assert lines_of(model.fit(X, y))[0]["rows"] == "300"
 
 
 def test_a_loaded_model_has_the_same_summary(model, tmp_path):

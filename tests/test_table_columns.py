@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -160,3 +161,39 @@ def test_column_labels_of_a_file_are_checked(tmp_path):
         np.savez(path, header=json.dumps({**header, "column_labels": broken}), **arrays)
         with pytest.raises(ValueError, match="its column_labels is not valid"):
             GPClassifier.load(path)
+
+
+NO_TABLES = {
+    "a row": [1.0, 2.0],
+    "no row": [],
+    "nothing": None,
+    "text": "down",
+    "a number": 3.0,
+    "one dimension": np.zeros(2),
+    "three dimensions": np.zeros((2, 2, 2)),
+    "a column": pd.Series([1.0, 2.0]),
+    "a mapping": {"a": [1.0], "b": ["up"]},
+    "mappings": [{"a": 1.0, "b": "up"}],
+    "a set": {1.0, 2.0},
+    "unequal rows": [[1.0, 2.0], [3.0]],
+    "iterator": iter([1.0]),
+}
+
+
+@pytest.mark.parametrize("kind", ["numbers", "levels", "gaps"])
+def test_what_is_no_table_is_refused_in_one_way(kind):
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    table = pd.DataFrame(rows, columns=["a", "b"])
+    if kind == "levels":
+        table["b"] = pd.Categorical(np.where(rows[:, 1] > 0.0, "up", "down"))
+    if kind == "gaps":
+        table.iloc[0, 0] = np.nan
+    model = GPClassifier(n_inducing=4, optimizer=None).fit(table, rows[:, 0] > 0.0)
+    given = {**NO_TABLES, **({} if kind == "numbers" else {"sparse": csr_array(rows)})}
+    for value in given.values():
+        said = (
+            rf"X must be a table with the 2 columns .* or an array \(n, 2\); got a {type(value).__name__}\b.* \[row\]"
+        )
+        for method in (model.predict, model.predict_proba, model.predict_latent):
+            with pytest.raises(ValueError, match=said):
+                method(value)

@@ -75,7 +75,7 @@ def test_codes_on_both_sides_and_of_several_kinds():
 def test_a_code_beside_two_values_leaves_these_apart():
     values = with_codes(np.arange(1000) % 2, -9999.0, 0.01)
     low, high = of(values)
-    assert (low, high) == (-3.0, np.inf)
+    assert (low, high) == (-1.0, np.inf)
 
 
 def test_many_values_that_differ_are_no_codes():
@@ -136,8 +136,8 @@ def fitted():
 
 def at_limits(encoding, rows):
     low, high = np.full(rows.shape[1], -np.inf), np.full(rows.shape[1], np.inf)
-    for feature, *pair in encoding.limits:
-        low[feature], high[feature] = pair
+    for one in encoding.limits:
+        low[one.feature], high[one.feature] = one.low, one.high
     return np.clip(rows, low, high)
 
 
@@ -295,21 +295,29 @@ def test_spreads_and_k_means_are_of_values_within_limits():
     np.testing.assert_allclose(sample.mean, mean, atol=0.2)
 
 
-DATA = {"columns": [], "dtype": "", "limits": [[0, -1.0, 2.0], [2, float("-inf"), 1.0]]}
+DATA = {
+    "columns": [],
+    "dtype": "",
+    "limits": [[0, -1.0, 2.0, 0.0, 0.0, []], [2, float("-inf"), 1.0, 0.5, 1.0, [0.0, 2.0, 0.0]]],
+}
 
 
 def test_encodings_that_are_not_valid_are_refused():
     assert Encoding.from_data(DATA).to_data() == DATA
-    nan = float("nan")
+    nan, rest = float("nan"), [0.0, 0.0, []]
     for bad in (
         [],
         {},
         None,
         [[0, 1.0]],
-        [[0, 2.0, 1.0]],
-        [[2, 0.0, 1.0], [0, 0.0, 1.0]],
-        [[0, nan, 1.0]],
-        [[-1, 0.0, 1.0]],
+        [[0, 0.0, 1.0]],
+        [[0, 2.0, 1.0, *rest]],
+        [[2, 0.0, 1.0, *rest], [0, 0.0, 1.0, *rest]],
+        [[0, nan, 1.0, *rest]],
+        [[-1, 0.0, 1.0, *rest]],
+        [[0, 0.0, 1.0, nan, 0.0, []]],
+        [[0, 0.0, 1.0, 0.0, 0.0, [nan]]],
+        [[0, 0.0, 1.0, 0.0, 0.0, ["a"]]],
     ):
         with pytest.raises(ValueError, match="not valid"):
             Encoding.from_data({**DATA, "limits": bad})

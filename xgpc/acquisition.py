@@ -33,7 +33,7 @@ from . import _sites
 from .likelihoods import LikelihoodBound, record_of
 from .likelihoods.logistic_softmax import normal_points
 from .metrics import check_classifier
-from .parameters import is_integer, is_name
+from .parameters import is_integer, is_name, is_number
 from .validation import site_labels
 
 # Of a link, and latent means and variances, (n,) or (n, C) each: (n,).
@@ -326,6 +326,7 @@ def expected_improvement(mean: ArrayLike, std: ArrayLike, best: float) -> np.nda
     best : float
         The least value of the objective that is known to be feasible.
     """
+    _check_best(best, "the least value of the objective that is known to be feasible")
     mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
     if mean.ndim != 1 or mean.shape != std.shape:
         raise ValueError(f"mean and std must be (n,), a number for each row; got {mean.shape} and {std.shape}.")
@@ -335,6 +336,11 @@ def expected_improvement(mean: ArrayLike, std: ArrayLike, best: float) -> np.nda
     z = np.divide(gain, std, out=np.where(gain > 0.0, np.inf, -np.inf), where=std > 0.0)
     density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
     return np.maximum(gain * ndtr(z) + std * density, 0.0)
+
+
+def _check_best(best: Any, what: str) -> None:
+    if not is_number(best):
+        raise ValueError(f"best must be a number, {what}; got {best!r}.")
 
 
 def constrained_expected_improvement(
@@ -350,6 +356,7 @@ def constrained_expected_improvement(
         As for ``expected_improvement``; or infinity, where nothing is known to be feasible yet. What is returned is
         then the probability of feasibility alone: the limit of the scores divided by ``best``, which has their order.
     """
+    _check_best(best, "the least value that is known to be feasible, or infinity (math.inf) where none is known yet")
     probability = probability_of_feasibility(model, X, feasible)
     nothing_feasible = best == np.inf
     improvement = expected_improvement(mean, std, 0.0 if nothing_feasible else best)

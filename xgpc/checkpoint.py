@@ -37,6 +37,8 @@ FINGERPRINT_ROWS = 1000
 # What may differ between the fit that was killed and the one that goes on: learning's optimum does not depend on it.
 FREE = ("checkpoint", "client", "max_time", "keep_on_interrupt", "callback", "n_jobs", "verbose")
 HOW = "Delete the file to begin anew, or give another path."
+# What is not told in words, by what it is.
+HASHED = {"X": "the features X", "y": "the labels y", "classes": "the classes"}
 
 
 def fingerprint(model: Any, data: Data) -> dict[str, str]:
@@ -132,8 +134,10 @@ class Checkpoint:
 
     def _write(self, milestone: Milestone) -> None:
         # No lock: a fit that is killed would leave it, or one of the system's a file beside this one.
-        if self._written_by() not in (None, self._known):
-            raise OSError("another fit has written it; give each fit a path of its own")
+        fit, belongs_to = self._written_by()
+        if fit not in (None, self._known):
+            found = f", which differs in {self._differences(belongs_to)}" if belongs_to else ""
+            raise OSError(f"another fit has written it meanwhile{found}; give each fit a path of its own")
         q, site = milestone.q, milestone.site
         header = {
             "format": FORMAT,
@@ -153,16 +157,17 @@ class Checkpoint:
             np.savez(file, header=json.dumps(header), **arrays)
         self._known = self._name_of_fit
 
-    def _written_by(self) -> str | None:
-        """The fit that has written the file; None if there is no file, and "" if it is none of a fit."""
+    def _written_by(self) -> tuple[str | None, dict[str, str]]:
+        """The fit that wrote the file, and what it is of; None if there is no file, "" if it is none of a fit."""
         try:
             with regular(self.path) as file:
-                return str(json.loads(str(Archive(file)["header"]))["fit"])
+                header = json.loads(str(Archive(file)["header"]))
+                return str(header["fit"]), dict(header["belongs_to"])
         except FileNotFoundError:
-            return None
+            return None, {}
         # A damaged or foreign file can fail in any way that zip, NumPy or JSON know.
         except Exception:
-            return ""
+            return "", {}
 
     def load(self, site: Site, groups: Groups | None = None) -> Milestone | None:
         """What an earlier fit had come to, with its label noise if ``site`` learns that; None if there is no file.
@@ -188,7 +193,12 @@ class Checkpoint:
                 raise ValueError(
                     f"{self._name} is not a checkpoint of a fit: {str(error).rstrip('.')}. {HOW}"
                 ) from error
-            self._check_fingerprint(belongs_to)
+            if belongs_to != self.belongs_to:
+                found = self._differences(belongs_to)
+                raise ValueError(
+                    f"{self._name} is a checkpoint of another fit, which differs in {found}. Give this fit another "
+                    "path; or, if the other one is neither at work nor to go on, delete the file."
+                )
             try:
                 arrays = {name: archive[name] for name in ("Z", "eta", "h")}
                 q = io.posterior_from(header, arrays, groups)
@@ -200,18 +210,16 @@ class Checkpoint:
                 raise ValueError(f"{self._name} is damaged: {str(error).rstrip('.')}. {HOW}") from error
         return Milestone(q, site, *counts, is_decided)
 
-    def _check_fingerprint(self, belongs_to: dict[str, str]) -> None:
-        """ValueError that says what differs, if anything does."""
+    def _differences(self, belongs_to: dict[str, str]) -> str:
+        """In what another fit differs, in words."""
         differences = []
         for name in dict.fromkeys([*self.belongs_to, *belongs_to]):
-            before, now = belongs_to.get(name, "missing"), self.belongs_to.get(name, "missing")
-            if before != now:
+            other, this = belongs_to.get(name, "missing"), self.belongs_to.get(name, "missing")
+            if other != this:
                 is_short = not name.startswith(("X", "y", "classes", "sample", "the previous"))
-                differences.append(f"{name} ({before} there, {now} now)" if is_short else name)
-        if differences:
-            raise ValueError(
-                f"{self._name} is a checkpoint of another fit. What differs: {', '.join(differences)}. {HOW}"
-            )
+                values = f" ({other} in the file, {this} now)" if is_short else ""
+                differences.append(HASHED.get(name, name if name.startswith("the ") else f"the {name}") + values)
+        return ", ".join(differences) or "nothing"
 
     @property
     def _name(self) -> str:
@@ -223,5 +231,5 @@ class Checkpoint:
         So does a file that another fit has written.
         """
         with suppress(OSError):
-            if self._written_by() == self._known:
+            if self._written_by()[0] == self._known:
                 os.unlink(os.path.realpath(self.path))

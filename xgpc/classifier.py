@@ -64,9 +64,9 @@ class GPClassifier(FittedInSteps):
         residual that inducing points leave: for classes that change over short distances ([7]_; bound "exact" of
         "logit", "probit" and, with a shared kernel, "softmax"). The kernel is then learned by the log probability of
         rows predicted from others, and the model holds the training rows. A fit makes tens of sweeps of O(n k^3), a
-        prediction takes O(k^3) a row; k is n at most, usually some tens. 0: none. "auto", for 2000 rows or more: 24, if
-        they raise the mean log probability of held-out rows by more than its standard error and .002 nats; of several
-        classes if rows times classes are a million at most.
+        prediction takes O(k^3) a row; k is at most the number of distinct rows, and usually some tens. 0: none. "auto",
+        for 2000 rows or more: 24, if they raise the mean log probability of held-out rows by more than its standard
+        error and .002 nats; of several classes if rows times classes are a million at most.
     query_split : splitter of scikit-learn or None, default=None
         How held-out rows, and query rows with neighbours, are chosen: as the model will be used. None: at random, or
         by ``groups``; ``TimeSeriesSplit()`` for rows in order of time. Its ``split`` gets zeros (n, 1) as X, class
@@ -139,10 +139,11 @@ class GPClassifier(FittedInSteps):
         the columns, positions, or True and False for each. A column has 255 levels at most; missing values are a level,
         and levels that the training rows did not have are as different from all others. See ``encoding_``.
     feature_transform : "auto" or None, default="auto"
-        "auto": values of a feature that are far from all others, such as -9999 for what is missing, are moved to a
-        limit near these, in training rows, rows to predict, and inducing points that are given. Such values lie beyond
-        a gap five times as wide as the range of all values nearer to the middle; other values stay, heavy tails
-        included, and so do sparse rows and memory maps. ``encoding_.limits`` has the limits. None: no value is moved.
+        "auto": values of a feature that are far from all others, such as -9999 for what is missing, count as missing in
+        training rows, rows to predict, and inducing points that are given: a linear regression on the other features
+        predicts them; of fewer than four features, or a thousand, a limit near the others stands for them. They lie
+        beyond a gap five times as wide as the range of all nearer values; other values stay, heavy tails included, and
+        so do sparse rows and memory maps. See ``encoding_.limits``. None: no value is changed.
     warm_start : bool, default=False
         Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
         ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
@@ -174,18 +175,17 @@ class GPClassifier(FittedInSteps):
     Attributes
     ----------
     classes_ : (C,) array
-    n_features_in_ : int
+    n_features_in_, n_samples_seen_ : int, features; and rows of positive weight, by all calls of ``partial_fit``
     feature_names_in_ : array of str, if X had names
-    feature_spread_ : (d,) array
-        Standard deviations of the training rows' features, of a table as they are encoded.
+    feature_mean_, feature_spread_ : (d,) arrays
+        Means and standard deviations of the training rows' features, of a table as they are encoded.
     feature_importances_ : (d,) array, relevance of the features by kernels with a length scale for each
     share_ : "kernel" or "none", what the latent functions share; "kernel" of a single one
     kernel_ : Kernel, with the learned parameters; a list of one for each class where ``share_`` is "none"
     encoding_ : Encoding or None
-        How tables with levels or missing numbers become matrices, and rows with values far from others move to
-        ``limits``, (column, low, high) each: ``encode(X)`` does it. Of tables ``matrix_names`` names the columns of
-        these, which have a length scale each by default, and ``length_scale_names`` what those of a kernel with one for
-        each column of the table belong to.
+        How tables with levels or missing numbers become matrices, and what stands for values beyond ``limits``:
+        ``encode(X)`` does it. Of tables ``matrix_names`` names the columns of these, which have a length scale each by
+        default, and ``length_scale_names`` what those of a kernel with one for each column of the table belong to.
     inducing_points_ : (m, d) array; (C, m, d) where ``share_`` is "none"; of a full process the distinct rows
     label_noise_ : float, delta, where there is one
     mean_ : float, or (C,) array of C latent functions, their mean under the prior
@@ -212,7 +212,7 @@ class GPClassifier(FittedInSteps):
         What the fit decided and why, a sentence each, such as how many inducing points and neighbours it has.
     warnings_ : list of str
         What the fit's ConvergenceWarning said.
-    class_count_ : (C,) array, sums of the weights of each class's rows, or their numbers; after partial_fit its own
+    class_count_ : (C,) array, sums of the weights of each class's rows, or their numbers; of all batches so far
     n_iter_ : int, iterations of the optimizer in all stages, or of the posterior without one
     converged_ : bool
         Whether optimizer and posterior ended by ``tol``: not by ``max_iter``, ``max_time`` or an interrupt, nor where
@@ -337,7 +337,7 @@ class GPClassifier(FittedInSteps):
             points, need dense rows.
         y : (n,) array of labels
         sample_weight : (n,) array, default=None
-            Not negative. A row of weight w counts as w rows; with neighbours copies of a row take places among the k.
+            Not negative. A row of weight w counts as w rows, and rows of equal features and label as one neighbour.
         groups : (n,) array, default=None
             Rows of a group are never predicted from each other where held-out rows decide, or while a kernel with
             neighbours is learned, unless ``query_split`` does so. None may be missing.

@@ -55,8 +55,10 @@ class PosteriorClassifier(LatentClassifier):
     local_posterior_: LocalPosterior | None
     elbo_: float
     class_count_: np.ndarray
+    n_samples_seen_: int
     warnings_: list[str]
     history_: dict[str, np.ndarray]
+    feature_mean_: np.ndarray
     feature_spread_: np.ndarray
     label_noise_: float
     mean_: float | np.ndarray
@@ -100,8 +102,9 @@ class PosteriorClassifier(LatentClassifier):
     def summary(self) -> str:
         """Lines of text on what was learned: rows, kernel with named length scales, bound, warnings and decisions.
 
-        Length scales are in standard deviations ("sd") of their features, ``feature_spread_``. Next to the bound is the
-        mean log probability of the rows' labels by the frequencies of the classes alone, which a model should exceed.
+        Length scales are in standard deviations of their features, ``feature_spread_``. Next to the bound is the mean
+        log probability of the rows' labels by the frequencies of the classes alone, which a model should exceed. Rows
+        and classes are those of all calls of ``partial_fit``; the bound, warnings and decisions are the last call's.
         """
         check_is_fitted(self)
         return summary(self)

@@ -70,13 +70,17 @@ LABELS = "column_labels"
 # Of the training rows of each class, NaN where they are not known, and of the fit; models that were saved before have
 # neither.
 CLASS_COUNT, WARNINGS = "class_count", "warnings"
-OPTIONAL = {ENCODING, MEAN, PRECISION, LABELS, CLASS_COUNT, WARNINGS}
+# Rows of all batches; of models that were saved before, those of the last fit or batch.
+N_SEEN = "n_samples_seen"
+OPTIONAL = {ENCODING, MEAN, PRECISION, LABELS, CLASS_COUNT, WARNINGS, N_SEEN}
 # Characters of the header, and its numbers and names. It holds the kernels' parameters, three numbers for a length
 # scale with its bounds: enough for 150 000 of these. To parse as much takes a second and 60 MB at most.
 MAX_HEADER, MAX_VALUES = 2**24, 500_000
 # Characters of an error: it may quote as many numbers as a file has.
 MAX_REASON = 500
 HISTORY = "history_"
+# An array that models which were saved before do not have.
+FEATURE_MEAN = "feature_mean"
 CORRECTION = ("correction_precision", "correction_linear")
 DO_NOT_FIT = "its arrays do not fit each other"
 
@@ -140,6 +144,7 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
         "query_score": model.query_score_,
         CLASS_COUNT: model.class_count_,
         WARNINGS: model.warnings_,
+        N_SEEN: model.n_samples_seen_,
     }
     header |= precision_of(q)
     if model.encoding_ is not None:
@@ -150,6 +155,8 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
         header[MEAN] = np.atleast_1d(model.mean_)
     arrays = {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     arrays["feature_spread"] = model.feature_spread_
+    if hasattr(model, "feature_mean_"):
+        arrays[FEATURE_MEAN] = model.feature_mean_
     if model._correction is not None:
         arrays.update(zip(CORRECTION, model._correction, strict=True))
     if model.local_posterior_ is not None:
@@ -264,6 +271,8 @@ def _header(archive: Archive) -> dict[str, Any]:
     are_counts = isinstance(counts, list) and all(is_number(one) and not one < 0.0 for one in counts) and any(counts)
     _require(counts is None or are_counts, CLASS_COUNT, counts)
     _require(isinstance(warnings, list) and all(isinstance(one, str) for one in warnings), WARNINGS, warnings)
+    seen = header.setdefault(N_SEEN, None)
+    _require(seen is None or (is_integer(seen) and seen >= 1), N_SEEN, seen)
     kernels, parameters, history = header["kernels"], header["parameters"], header["history"]
     if isinstance(parameters, dict):
         header["parameters"] = parameters = {**LATER, **parameters}
@@ -292,6 +301,8 @@ def _float_shapes(header: dict[str, Any], members: dict[str, Member]) -> dict[st
     m = Z[-2]
     found = {"Z": Z, "eta": (*latents, m) if header["full"] else (*latents, m, m), "h": (*latents, m)}
     found["feature_spread"] = Z[-1:]
+    if FEATURE_MEAN in shapes:
+        found[FEATURE_MEAN] = Z[-1:]
     if record_of(likelihood, bound).has_correction:
         found.update(zip(CORRECTION, (found["eta"], found["h"]), strict=True))
     if header["neighbors"]:
@@ -313,7 +324,8 @@ def _check_members(floats: dict[str, tuple[int, ...]], header: dict[str, Any], m
     table, n_features = of_table(encoding), floats["Z"][-1]
     if table is not None and n_features != len(table.groups.index):
         raise ValueError(DO_NOT_FIT)
-    if encoding is not None and any(one.feature >= n_features for one in encoding.limits):
+    limits = () if encoding is None else encoding.limits
+    if any(one.feature >= n_features or len(one.slopes) not in (0, n_features) for one in limits):
         raise ValueError(DO_NOT_FIT)
     n_features = n_features if table is None else len(table.columns)
     names = ["feature_names"] * header["feature_names"]
@@ -444,6 +456,9 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
         model.feature_names_in_ = arrays["feature_names"].astype(object)
     _require(bool(np.all(arrays["feature_spread"] >= 0.0)), "feature_spread", "negative values")
     model.feature_spread_ = arrays["feature_spread"]
+    if FEATURE_MEAN in arrays:
+        model.feature_mean_ = arrays[FEATURE_MEAN]
     model.elbo_, model.n_iter_, model.converged_ = header["elbo"], header["n_iter"], header["converged"]
     model.history_ = {name.removeprefix(HISTORY): a for name, a in arrays.items() if name.startswith(HISTORY)}
+    model.n_samples_seen_ = header[N_SEEN] or int(model.history_["n_rows"][-1])
     return model

@@ -29,7 +29,7 @@ from .inference.online import posterior_before, restated_sums
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import FitState, Run
 from .inference.streamed import from_some
-from .learning.inducing import MAX_INDUCING, feature_spread, with_more_points
+from .learning.inducing import MAX_INDUCING, mean_and_spread, with_more_points
 from .learning.messages import ended_early, more_iterations, no_gain, parameters_at_bounds
 from .learning.progress import Progress
 from .learning.queries import Queries
@@ -168,7 +168,7 @@ class FittedInSteps(PosteriorClassifier):
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
         X, encoding = with_limits(self, run.history, rows, encoding)
         source = source_of(X, labels[rows.y], rows.weight)
-        self.feature_spread_ = feature_spread(source)
+        self.feature_mean_, self.feature_spread_ = mean_and_spread(source)
         queries = Queries(len(rows.y), groups, self.query_split, rows.y, random_state)
         everything = None if stream is None else stream(labels, () if encoding is None else encoding.limits)
         data = Data(
@@ -327,13 +327,13 @@ class FittedInSteps(PosteriorClassifier):
             )
         history.tell(decision=f"The posterior has a bound of {point.elbo:.2f} nats after {n_steps} iterations.")
         terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
-        unfinished = list(learned.problems)
+        problems = list(learned.problems)
         # A step that there was no time for would have taken as long as all of them at most.
         if not converged and n_steps < max_iter and data.deadline is not None and not data.deadline.allows_again(began):
             data.progress.cut("more iterations of the posterior of all rows", history)
         elif not converged and max_iter == self.max_iter:
-            problem = f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior"
-            unfinished.append(more_iterations(problem))
+            problems.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior")
+        unfinished = [*more_iterations(problems), *filter(None, [learned.failed])]
         if data.progress.cuts and data.deadline is not None:
             unfinished.insert(0, ended_early(data.deadline.reason, data.progress.cuts))
         n_iter, notes, gap = learned.n_iter or n_steps, learned.notes, bound_gap(training, point)
@@ -360,7 +360,8 @@ class FittedInSteps(PosteriorClassifier):
         if messages:
             self._warn("\n".join(messages))
         self.classes_, self.encoding_ = data.classes, data.encoding
-        self.class_count_, self.warnings_ = data.class_totals, messages
+        self.class_count_, self.n_samples_seen_ = data.class_totals, (data.stream or data.source).n_rows
+        self.warnings_ = messages
         name, delta, mean = data.likelihood.name, inferred.site.parameter, inferred.site.prior_mean
         self._set_fit(q, name, data.bound, delta, mean, inferred.correction, inferred.bound_gap, inferred.local)
         self.query_score_ = None if inferred.scores is None else (inferred.scores.mean, inferred.scores.error)
@@ -414,4 +415,6 @@ class FittedInSteps(PosteriorClassifier):
                 sums = restated_sums(self._correction, q.prior, prior)
                 correction = sums[0] * factor + inferred.correction[0], sums[1] * factor + inferred.correction[1]
             posterior = inferred.q.under_first_prior()
+            counts, n_seen = self.class_count_, self.n_samples_seen_
             self._publish(data, replace(inferred, q=posterior, correction=correction), is_first=False)
+            self.class_count_, self.n_samples_seen_ = factor * counts + self.class_count_, n_seen + self.n_samples_seen_

@@ -19,6 +19,7 @@ Rows = list[tuple[str, str]]
 NAME_WIDTH = 23
 # Length scales that are listed one by one, and classes whose kernels are shown.
 LISTED = 5
+IN_DEVIATIONS = "in standard deviations of their features: "
 # Classes whose shares are shown.
 LISTED_CLASSES = 10
 
@@ -48,10 +49,14 @@ def summary_rows(model: Any) -> Rows:
     shares = counts / np.sum(counts)
     base = np.sum(xlogy(shares, shares))
     full = model.posterior_.prior.is_full
+    # After later calls of partial_fit it is the bound of the last batch.
+    n_last = int(model.history_["n_rows"][-1])
+    is_last = n_last < model.n_samples_seen_
+    of_rows = f"of the last batch, of {n_last} rows" if is_last else f"{model.elbo_ / np.sum(counts):.4f} per row"
     table = of_table(model.encoding_)
     categorical = [] if table is None else [one.name for one in table.columns if isinstance(one, LevelColumn)]
     return [
-        ("rows", f"{model.history_['n_rows'][-1]:.0f}"),
+        ("rows", str(model.n_samples_seen_)),
         ("features", str(model.n_features_in_)),
         *([("categorical", ", ".join(map(repr, categorical)))] if categorical else []),
         ("classes", class_shares(model.classes_, counts)),
@@ -65,7 +70,7 @@ def summary_rows(model: Any) -> Rows:
         *kernels_rows(model),
         ("inducing points", "all rows" if full else str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"),
         *([("neighbours", f"{model.n_neighbors_}; the model holds the training rows")] if model.n_neighbors_ else []),
-        ("bound (ELBO)", f"{model.elbo_:.2f} nats, {model.elbo_ / np.sum(counts):.4f} per row"),
+        ("bound (ELBO)", f"{model.elbo_:.2f} nats, {of_rows}"),
         ("class frequencies alone", f"{base:.4f} nats per row"),
         *([("held-out rows", f"log probability {score[0]:.4f} +- {score[1]:.4f} nats per row")] if score else []),
     ]
@@ -78,7 +83,7 @@ def class_shares(classes: np.ndarray, counts: np.ndarray) -> str:
         return ", ".join(f"{name} {share:.1%}" for name, share in zip(classes, shares, strict=True))
     shown = np.argsort(-counts, kind="stable")[:LISTED_CLASSES]
     listed = ", ".join(f"{classes[k]} {shares[k]:.1%}" for k in shown)
-    return f"{len(classes)}: {listed} and {len(classes) - LISTED_CLASSES} more"
+    return f"{len(classes)} classes: {listed} and {len(classes) - LISTED_CLASSES} more"
 
 
 def kernels_rows(model: Any) -> Rows:
@@ -124,6 +129,7 @@ def kernel_rows(spec: KernelSpec, names: Sequence[str], spread: np.ndarray) -> R
         is_long = len(varying) > LISTED
         if is_long:
             least, median, most = np.quantile(relative, (0.0, 0.5, 1.0))
-            rows.append(("length scales (sd)", f"{len(varying)}, {least:.3g} to {most:.3g}, median {median:.3g}"))
-        rows.append(("the shortest (sd)" if is_long else "length scales (sd)", listed))
+            limits = f"from {least:.3g} to {most:.3g} standard deviations of their features, median {median:.3g}"
+            rows.append(("length scales", f"{len(varying)} length scales, {limits}"))
+        rows.append(("the shortest" if is_long else "length scales", f"{IN_DEVIATIONS}{listed}"))
     return rows

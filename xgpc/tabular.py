@@ -61,7 +61,7 @@ def table_data(
 
 
 def with_limits(model: Any, history: History, rows: Rows, encoding: Encoding | None) -> tuple[Any, Encoding | None]:
-    """Rows of the matrix with values far from all others at limits, and the encoding with these, or None without any.
+    """Rows of the matrix with all values within limits, and the encoding with these, or None without any.
 
     Sparse rows stay as they are, whose zeros would not stay zeros, and so does a memory map, whose copy may not fit
     into memory.
@@ -76,7 +76,9 @@ def with_limits(model: Any, history: History, rows: Rows, encoding: Encoding | N
         why = "a memory map is read where it is"
         history.add(decision=f"Values that a wide gap separates from all others stay, as {why}: {found}.")
         return rows.X, encoding
-    told = "Values that a wide gap separates from all others are moved to limits (feature_transform=None leaves them): "
+    is_predicted = bool(limits[0].slopes)
+    place = "are predicted from the other features" if is_predicted else "are moved to limits"
+    told = f"Values that a wide gap separates from all others {place} (feature_transform=None leaves them): "
     history.add(decision=f"{told}{found}.")
     encoding = replace(encoding or Encoding((), ""), limits=limits)
     return encoding.within_limits(rows.X), encoding

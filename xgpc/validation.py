@@ -20,9 +20,9 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from .parameters import is_name
 from .ranges import LARGEST_FEATURE, check_weight_range, largest_size, refuse_masked
-from .rows.encoding import HOW_TO_MISS, Encoding, of_table, said_missing
+from .rows.encoding import HOW_TO_MISS, Encoding, of_table, said_missing, warn_of_means
 from .rows.labels import is_missing, missing_values, refuse_objects, refuse_rounded
-from .rows.tables import with_names
+from .rows.tables import ColumnTable, is_table, with_names
 
 # What NumPy says of text that it cannot read as a number.
 _NO_NUMBER = "could not convert string to float"
@@ -45,6 +45,8 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     check_labels(model, X, reset)
     given = None if reset else getattr(model, "encoding_", None)
     encoding = of_table(given)
+    if encoding is not None or (not reset and hasattr(model, "feature_names_in_")):
+        _refuse_no_table(model, X, encoding is not None)
     if encoding is not None:
         validate_data(model, X, reset=False, skip_check_array=True)
         X = encoding.encode(X)
@@ -60,11 +62,31 @@ def checked_rows(model: Any, X: Any, *y: Any, reset: bool, **options: Any) -> An
     rows = checked[0] if y else checked
     names: Callable[[], Sequence[str]] = partial(names_of_features, model)
     if encoding is None:
-        _refuse_missing_numbers(rows, names, _how_to_miss(model, reset))
+        means = getattr(model, "feature_mean_", None) if is_table(X) and not reset else None
+        named = (lambda: [repr(column.name) for column in X.columns]) if isinstance(X, ColumnTable) else names
+        rows = _without_missing_numbers(rows, named, means, _how_to_miss(model, reset))
     check_feature_range(rows, names if encoding is None else lambda: encoding.matrix_names)
     if encoding is None and given is not None:
         rows = given.within_limits(rows)
     return (rows, checked[1]) if y else rows
+
+
+def _refuse_no_table(model: Any, X: Any, is_encoded: bool) -> None:
+    """ValueError, for a model of a table, for what is neither a table nor an array of rows and columns."""
+    if is_table(X) or (sparse.issparse(X) and not is_encoded):
+        return
+    try:
+        shape = np.shape(X)
+    except ValueError:
+        # Rows of unequal lengths.
+        shape = ()
+    if len(shape) == 2 and not sparse.issparse(X):
+        return
+    what = f"a {type(X).__name__}" + (f" of shape {shape}" if shape else "")
+    raise ValueError(
+        f"X must be a table with the {model.n_features_in_} columns that the model was fitted to, or an array "
+        f"(n, {model.n_features_in_}); got {what}. Of a single row give [row], or a data frame of one row."
+    )
 
 
 def check_labels(model: Any, X: Any, reset: bool) -> None:
@@ -81,15 +103,21 @@ def check_labels(model: Any, X: Any, reset: bool) -> None:
         )
 
 
-def _refuse_missing_numbers(rows: Any, names: Callable[[], Sequence[str]], how: str) -> None:
-    """ValueError for rows (n, d), sparse ones perhaps, with NaN, that says in which features."""
+def _without_missing_numbers(rows: Any, names: Callable[[], Sequence[str]], means: np.ndarray | None, how: str) -> Any:
+    """Rows (n, d), sparse ones perhaps, with means (d,) for NaN, and a warning; without means a ValueError.
+
+    Both say in which features.
+    """
     if not math.isnan(largest_size(rows)):
-        return
+        return rows
     if sparse.issparse(rows):
         counts = np.bincount(rows.indices[np.isnan(rows.data)], minlength=rows.shape[1])
     else:
         counts = np.count_nonzero(np.isnan(rows), axis=0)
     missing = [(name, int(count)) for name, count in zip(names(), counts, strict=True) if count]
+    if means is not None:
+        warn_of_means(missing)
+        return np.where(np.isnan(rows), means.astype(rows.dtype), rows)
     raise ValueError(f"X has {said_missing(missing)}. {how}")
 
 

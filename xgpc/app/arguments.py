@@ -32,9 +32,9 @@ example:
 
 Data are CSV files (comma, semicolon or tab; UTF-8) with a header line, also compressed
 (.gz) or from standard input (-), or Parquet files (.parquet, needs pyarrow). Features are
-numbers, truth values, or text, whose values are levels; empty cells are missing. The target
-has two classes or more, given as text or whole numbers. Rows to fit may be more than fit
-into memory, if all features are numbers.
+numbers, truth values, or text, whose values are levels; empty cells, and NA or NaN for
+numbers, are missing. The target has two classes or more, given as text or whole numbers.
+Rows to fit may be more than fit into memory, if all features are numbers.
 """
 
 

@@ -131,7 +131,7 @@ def _load(path: str) -> tuple[GPClassifier, list[str] | None]:
 def _features(model_path: str, data: str, target: str | None) -> tuple[GPClassifier, Table]:
     """A model, and a table of its features."""
     model, names = _load(model_path)
-    return model, read_table(data, Wanted.by(model.encoding_, model.n_features_in_, names, target))
+    return model, read_table(data, Wanted.by(model, names, target))
 
 
 def _predict(arguments: argparse.Namespace) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..classifier import GPClassifier
 from ..rows.columnar import near_names
-from ..rows.encoding import Encoding, LevelColumn, of_table
+from ..rows.encoding import LevelColumn, of_table
 from ..rows.tables import ColumnTable, Levels
 
 # Names listed in a message before it says how many more there are.
@@ -25,7 +26,7 @@ class Wanted:
     drop : columns that are none of X
     categorical : columns of X whose cells are levels, whatever they look like
     are_levels : for each column of X whether its cells are levels that are text; None: as the cells look
-    may_miss : whether a cell of X may be empty
+    may_miss : whether numbers of X may be missing
     """
 
     target: str | None = None
@@ -36,11 +37,14 @@ class Wanted:
     may_miss: bool = True
 
     @classmethod
-    def by(cls, encoding: Encoding | None, n_features: int, names: Sequence[str] | None, target: str | None) -> Wanted:
-        """What a model was fitted to: its encoding, the number of its features and their names, if they have any."""
-        encoding = of_table(encoding)
+    def by(cls, model: GPClassifier, names: Sequence[str] | None, target: str | None) -> Wanted:
+        """What a model was fitted to, and the names of its features, if they have any."""
+        encoding = of_table(model.encoding_)
         if encoding is None:
-            return cls(target, names, are_levels=[False] * n_features, may_miss=False)
+            # Models that were saved before do not know the means of their features.
+            return cls(
+                target, names, are_levels=[False] * model.n_features_in_, may_miss=hasattr(model, "feature_mean_")
+            )
         levels = [one.levels if isinstance(one, LevelColumn) else () for one in encoding.columns]
         return cls(target, names, are_levels=[any(isinstance(level, str) for level in one) for one in levels])
 

@@ -28,6 +28,11 @@ DELIMITERS = (",", ";", "\t")
 LONGEST_LINE = 2**26
 # As pandas, R and spreadsheets write them.
 TRUTHS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
+# Cells of columns of numbers that are missing: those that pandas.read_csv reads as such.
+MISSING = {
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+}  # fmt: skip
 # By how many cells of a file's first rows its columns are numbers or text: 20 000 rows of ten columns, 16 MB of text.
 DECIDING_CELLS = 200_000
 
@@ -83,7 +88,7 @@ def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
 
 
 class CsvRows:
-    """Rows of CSV as they are read: numbers, and those of levels, NaN where a cell is empty.
+    """Rows of CSV as they are read: numbers, and those of levels, NaN where one is missing.
 
     Attributes
     ----------
@@ -166,7 +171,8 @@ def parsed(path: str, file: Iterator[str], wanted: Wanted) -> tuple[list[str], l
 
     whole = complete()
     first = list(islice(whole, max(1, DECIDING_CELLS // len(header))))
-    if not first:
+    # There may be no rows to predict, such as a filter leaves.
+    if not first and target is not None:
         raise ValueError(f"{path!r} has a header line but no rows; add one line for each row.")
     are_levels = list(wanted.are_levels or ())
     if wanted.are_levels is None:
@@ -223,18 +229,15 @@ def _number(cell: str, may_miss: bool) -> float:
         value = float(plain(cell))
     except ValueError:
         # Most cells are numbers: they are not looked up.
-        found = TRUTHS.get(cell, math.nan)
-        if math.isnan(found) and (cell or not may_miss):
-            raise
-        return found
-    if not math.isfinite(value):
+        value = TRUTHS.get(cell, math.nan)
+    if not math.isfinite(value) and not (may_miss and cell in MISSING):
         raise ValueError
     return value
 
 
 def _are_text(cells: Sequence[str]) -> bool:
-    """Whether most cells of a column, of those that are not empty, are neither numbers nor truth values."""
-    filled = [cell for cell in cells if cell]
+    """Whether most cells of a column, of those that are not missing, are neither numbers nor truth values."""
+    filled = [cell for cell in cells if cell not in MISSING]
     return 2 * sum(not _is_like_a_number(cell) for cell in filled) > len(filled)
 
 
@@ -281,7 +284,7 @@ def _cell_error(
                 how = "put in a label, or remove the row"
             else:
                 how = "put in a finite number such as 1.5 or -2e-3"
-                how += ", or nothing if it is missing" if wanted.may_miss else ""
+                how += ", or nothing or NA if it is missing" if wanted.may_miss else ""
                 how += ", or remove the row"
             if i != target and wanted.are_levels is None:
                 how += f"; or leave the column out (--drop), or take its cells as names (--categorical {header[i]!r})"

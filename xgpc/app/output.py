@@ -107,7 +107,9 @@ def _write_csv(file: Any, names: Sequence[str], labels: np.ndarray, numbers: np.
 
 def _write_parquet(file: BinaryIO, names: Sequence[str], labels: np.ndarray, numbers: np.ndarray) -> None:
     pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    columns = [pyarrow.array(labels.tolist()), *(pyarrow.array(column) for column in numbers.T)]
+    # Of no labels, too, with their type; objects are text.
+    labels = labels.astype(np.str_) if labels.dtype.kind == "O" else labels
+    columns = [pyarrow.array(labels), *(pyarrow.array(column) for column in numbers.T)]
     parquet.write_table(pyarrow.table(columns, names=list(names)), file)
 
 

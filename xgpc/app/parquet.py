@@ -53,6 +53,8 @@ def parquet_table(path: str, source: ArrowRows, wanted: Wanted) -> Table:
     try:
         features, labels = source.whole()
         n_rows = features.num_rows
+        if not n_rows and wanted.target is None:
+            return Table(path, source.feature_names, np.empty((0, len(source.feature_names))), [], (), "row")
         if not n_rows:
             raise ValueError("the file has no rows.")
         columns = columns_of(features)
@@ -71,7 +73,8 @@ def parquet_table(path: str, source: ArrowRows, wanted: Wanted) -> Table:
 def _check_column(path: str, column: Column, wanted: Wanted) -> None:
     """ValueError for a number that is not finite, and for text or a missing number where there may be none."""
     if isinstance(column, Levels):
-        if not wanted.may_miss:
+        only_numbers = wanted.are_levels is not None and not any(wanted.are_levels)
+        if only_numbers and any(isinstance(level, str) for level in column.levels):
             raise ValueError(f"{path!r}, column {column.name!r}: it is text, and the model was fitted to numbers.")
         return
     bad = ~(np.abs(column.values, dtype=np.float64) <= LARGEST_FEATURE)

@@ -25,8 +25,9 @@ def read_table(path: str, wanted: Wanted) -> Table:
     Raises
     ------
     ValueError
-        If the file cannot be read, is not UTF-8, has no rows, lacks a column, has rows of different lengths, an empty
-        label, or a cell of a column of numbers that is no finite number, or is empty where none may be.
+        If the file cannot be read, is not UTF-8, has no rows though a target is wanted, lacks a column, has rows of
+        different lengths, an empty label, or a cell of a column of numbers that is no finite number, or is missing
+        where none may be.
     """
     if is_parquet(path):
         return parquet_table(path, parquet_rows(path, wanted)[0], wanted)

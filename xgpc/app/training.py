@@ -135,8 +135,8 @@ def _numbers_alone(path: str, rows: CsvRows) -> tuple[np.ndarray, np.ndarray]:
     if len(places):
         row, column = places[0].tolist()
         raise ValueError(
-            f"{path!r}, line {lines[row]}, column {rows.names[column]!r}: the cell is empty; {what}: put in a number, "
-            "remove the row, leave the column out (--drop), or take fewer rows."
+            f"{path!r}, line {lines[row]}, column {rows.names[column]!r}: the number is missing; {what}: put in a "
+            "number, remove the row, leave the column out (--drop), or take fewer rows."
         )
     return X, codes
 

@@ -344,6 +344,7 @@ def coordinate_ascent(
     first_rate: float = SOFTMAX_FIRST_RATE,
     deadline: Deadline | None = None,
     leaves_prior: bool = False,
+    first: Point[Q] | None = None,
 ) -> Ascent[Q]:
     """Full-batch natural-gradient ascent with unit or damped steps, safeguarded.
 
@@ -351,10 +352,10 @@ def coordinate_ascent(
     its rate; after ``FALLBACK_AFTER`` failures one step of a bound that cannot fail is tried in its place, if there is
     one. Of softmax, the first one has length ``first_rate``, the next is as long as had been best for the one before.
     It ends where the ``deadline`` leaves no time for another step, but not at the prior. With ``leaves_prior`` a
-    promise of less than ``tol`` does not end it there either.
+    promise of less than ``tol`` does not end it there either. ``first`` is what a pass finds of q, if one was made.
     """
     began = 0.0 if deadline is None else deadline.now()
-    point = update(training, q, site)
+    point = update(training, q, site) if first is None else first
     elbo, value = point.elbo, point.value
     steps: Callable[[float], Q | None] | None = None
     history.add(iteration=0, elbo=elbo, learning_rate=np.nan)

@@ -80,7 +80,7 @@ def stochastic(
         estimate = float(np.mean(np.concatenate(estimates)))
         if site.learned:
             site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[0])
-        options.record(estimate - q.kl, q.prior, evaluation=n_iter)
+        options.record(estimate - q.kl, q.prior, options.log_prior(q.prior)[0], evaluation=n_iter)
         options.reached(q, site)
     problem = None if at_rest else f"max_iter={n_iter} was reached before tol={options.tol:g} by the mini-batches"
     return Outcome(update(training, q, site), n_iter, problem)

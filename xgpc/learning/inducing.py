@@ -51,7 +51,7 @@ class Sample:
     ----------
     rows : (r, d) float64, distinct, sorted
     counts : (r,) float64
-    within_limits : (r, d) float64, rows with values far from all others at their limits
+    within_limits : (r, d) float64, rows with what stands for values far from all others in their places
     mean : (d,) float64
     scale : (d,) float64
         Standard deviation within limits; half the difference for a feature of two values, of which a rare one would
@@ -91,12 +91,12 @@ def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np
     return mean, np.where(varies, scale, 1.0)
 
 
-def feature_spread(source: RowSource) -> np.ndarray:
-    """Weighted standard deviation (d,) of all rows, block by block; 0 for a constant feature."""
+def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted mean and standard deviation (d,) of all rows, block by block; the latter is 0 for a constant feature."""
     scaler = StandardScaler()
     for block in source.blocks():
         scaler.partial_fit(block.X, sample_weight=block.weight if len(block.weight) else None)
-    return np.sqrt(scaler.var_)
+    return np.asarray(scaler.mean_), np.sqrt(scaler.var_)
 
 
 def sample_size(n_inducing: int | str) -> int:
@@ -219,7 +219,10 @@ def conditional_variance_sample(
 def with_more_points(
     prior: KernelPrior, rows: Any, n_more: int, random_state: np.random.RandomState, n_before: int = 0
 ) -> KernelPrior:
-    """The prior with at most ``n_more`` inducing points added to those of every kernel, drawn as above."""
+    """The prior with at most ``n_more`` inducing points added to those of every kernel, drawn as above.
+
+    As many points as there are distinct rows are these rows, and none of the centres before: no others tell more.
+    """
     while True:
         points = [conditional_variance_sample(group, rows, n_more, random_state, n_before) for group in prior.groups]
         least = min(len(more) for more in points)
@@ -228,7 +231,11 @@ def with_more_points(
         n_more = least
     if not least:
         return prior
-    Z = np.stack([np.vstack([group.Z, more]) for group, more in zip(prior.groups, points, strict=True)])
+    larger = [np.vstack([group.Z, more]) for group, more in zip(prior.groups, points, strict=True)]
+    if not n_before and rows.shape[0] <= GREEDY_ROWS:
+        distinct = np.unique(np.asarray(dense(rows), dtype=np.float64), axis=0)
+        larger = [distinct] * len(larger) if len(larger[0]) == len(distinct) else larger
+    Z = np.stack(larger)
     return prior.rebuilt([group.spec for group in prior.groups], Z.reshape(*prior.Z.shape[:-2], *Z.shape[1:]))
 
 

@@ -186,7 +186,7 @@ def _alternate(
             if value(trial) < value(point):
                 return Outcome(point, n_iter)
         point = trial
-        options.record(point.elbo, point.q.prior, evaluation=n_iter)
+        options.record(point.elbo, point.q.prior, options.log_prior(point.q.prior)[0], evaluation=n_iter)
         options.reached(point.q, point.site)
         recent.append(value(point))
         gain = abs(recent[-1] - recent[0])
@@ -218,8 +218,8 @@ def joint(training: Training, start: KernelPosterior, site: Site, options: Optio
         if function.value > before:
             options.reached(function.q, site)
         evaluations += 1
-        elbo = function.value - options.log_prior(function.q.prior)[0]
-        options.record(elbo, function.q.prior, evaluation=evaluations)
+        log_prior, _ = options.log_prior(function.q.prior)
+        options.record(function.value - log_prior, function.q.prior, log_prior, evaluation=evaluations)
         return value, gradient
 
     n_iter, status = lbfgs(

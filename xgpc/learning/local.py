@@ -19,6 +19,7 @@ from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
 from ..inference.prior_mean import OF_SITE, PriorMean
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..kernels.spec import KernelSpec
+from ..rows.coinciding import Distinct
 from ..rows.deadline import Deadline, OutOfTime
 from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
@@ -218,7 +219,8 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: b
     if not max_iter or len(asked) < LEAST_QUERIES:
         _check_time(task, min(looks), len(support), max_iter)
         return [before]
-    rows, k = task.source.sample(support), min(task.n_neighbors, len(support) - 1)
+    rows = Distinct.of(task.source.sample(support)).source
+    k = min(task.n_neighbors, rows.n_rows - 1)
     n_threads = task.executor.n_threads
     near = nearer(first, rows.X, k, n_threads) if k else first
     starts = [before, look(first), look(near)]
@@ -283,16 +285,18 @@ def second_round(task: Task, learnt: Learnt, max_iter: int) -> Learnt:
 
 def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, max_iter: int) -> Learnt:
     """L-BFGS on the score of some query rows."""
-    prior, k = start.prior, min(task.n_neighbors, ROUND_NEIGHBORS, len(support))
+    prior = start.prior
     task.history.tell(stage="neighbours", n_rows=len(support) + len(asked), n_inducing=prior.n_inducing)
-    rows, queries = task.source.sample(support), task.source.sample(asked)
+    distinct, queries = Distinct.of(task.source.sample(support)), task.source.sample(asked)
+    rows = distinct.source
+    k = min(task.n_neighbors, ROUND_NEIGHBORS, rows.n_rows)
     scale = metric(prior.core)
     near = Neighbours(rows.X * scale)
     n_threads = task.executor.n_threads
-    among = min(k, len(support) - 1)
+    among = min(k, rows.n_rows - 1)
     index, n_earlier = in_order(near.of_rows(among, n_threads))
     query_index = near.of(queries.X * scale, k, n_threads)
-    here = np.ascontiguousarray(start.sites[0][:, support]), np.ascontiguousarray(start.sites[1][:, support])
+    here = distinct.sums((start.sites[0][:, support], start.sites[1][:, support]))
     link = task.link_at(prior, start.log_scale)
     local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, n_earlier, link)
     sweeps = converged_sites(task.executor, local, here, round_tolerance(link))
@@ -325,7 +329,7 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
         learned_score=learned.mean,
     )
     sites = start.sites[0].copy(), start.sites[1].copy()
-    for all_rows, part in zip(sites, sweeps.sites, strict=True):
+    for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
         all_rows[:, support] = part
     return Learnt(prior, sites, float(parameters[-1]), asked, before, learned, start.n_iter + n_iter)
 
@@ -347,9 +351,14 @@ def limits(task: Task, start: Learnt) -> np.ndarray:
 
 
 def fit_sites(task: Task, learnt: Learnt, is_last: bool = True) -> tuple[LocalPosterior, Sweeps]:
-    """The local posterior of all rows of the task; if it is not the last, as accurate as those of rounds."""
-    prior, source = learnt.prior, task.source
-    task.history.tell(stage="neighbours", n_rows=source.n_rows, n_inducing=prior.n_inducing)
+    """The local posterior of the task's distinct rows, and the sites of all of them.
+
+    If it is not the last, as accurate as those of rounds.
+    """
+    prior = learnt.prior
+    task.history.tell(stage="neighbours", n_rows=task.source.n_rows, n_inducing=prior.n_inducing)
+    distinct = Distinct.of(task.source)
+    source = distinct.source
     # A new row may have all training rows for neighbours, one of these all others.
     k = min(task.n_neighbors, source.n_rows)
     near = Neighbours(source.X * metric(prior.core))
@@ -357,14 +366,16 @@ def fit_sites(task: Task, learnt: Learnt, is_last: bool = True) -> tuple[LocalPo
     index = near.of_rows(min(k, source.n_rows - 1), task.executor.n_threads)
     link = task.link_at(prior, learnt.log_scale)
     local = Local(source, prior.core, rows, *in_order(index), link)
-    sweeps = converged_sites(task.executor, local, learnt.sites, None if is_last else round_tolerance(link))
+    sites = distinct.sums(learnt.sites)
+    sweeps = converged_sites(task.executor, local, sites, None if is_last else round_tolerance(link))
     task.history.add(
-        n_rows=source.n_rows, n_inducing=prior.n_inducing, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1
+        n_rows=task.source.n_rows, n_inducing=prior.n_inducing, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1
     )
     # A copy: it keeps its rows, read-only, whatever their owner does with the given ones.
     X = np.array(source.X, order="C")
     scale = float(np.exp(learnt.log_scale))
-    return LocalPosterior.from_fit(prior, X, sweeps.sites, sweeps.q, k, task.n_latents, scale, rows, near), sweeps
+    posterior = LocalPosterior.from_fit(prior, X, sweeps.sites, sweeps.q, k, task.n_latents, scale, rows, near)
+    return posterior, replace(sweeps, sites=distinct.parts(sweeps.sites))
 
 
 @dataclass(frozen=True)

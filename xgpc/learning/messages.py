@@ -69,11 +69,18 @@ def _listed(found: Sequence[str]) -> str:
     return "; ".join(found[:LISTED]) + more
 
 
-def more_iterations(problem: str) -> str:
-    """A message on what has not converged: by the limit of iterations, which the problem then names, or by rounding."""
-    if "max_iter" in problem:
-        return f"{problem}. The fit can be used; raise max_iter for a higher bound, or tol."
-    return f"{problem}. The fit can be used; more iterations are no help: raise tol, or scale the features."
+def more_iterations(problems: Sequence[str]) -> list[str]:
+    """A message on what has not converged: by the limit of iterations, which a problem then names, or by rounding.
+
+    One for all problems, as what helps against one may be no help against the other.
+    """
+    if not problems:
+        return []
+    by_limit = ["max_iter" in problem for problem in problems]
+    advice = "more iterations are no help: raise tol, or scale the features"
+    if any(by_limit):
+        advice = "raise max_iter for a higher bound, or tol" if all(by_limit) else "raise tol, or scale the features"
+    return [f"{'; '.join(problems)}. The fit can be used; {advice}."]
 
 
 def ended_early(reason: str, cuts: Sequence[str]) -> str:

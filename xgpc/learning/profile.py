@@ -149,10 +149,10 @@ class Options:
         """Of the length scales of all kernels, and its gradient by their parameters, one kernel after the other."""
         return self.length_scale_prior.of(prior.groups)
 
-    def record(self, elbo: float, prior: KernelPrior, **columns: Any) -> None:
-        """A row of the history for an evaluation: the bound, and beside it the prior, where there is one."""
+    def record(self, elbo: float, prior: KernelPrior, log_prior: float, **columns: Any) -> None:
+        """A row of the history for an evaluation: the bound, and beside it the log prior, where there is one."""
         if not self.length_scale_prior.is_flat:
-            columns["log_prior"] = self.log_prior(prior)[0]
+            columns["log_prior"] = log_prior
         self.history.add(elbo=elbo, theta=thetas(prior)[None], **columns)
 
 
@@ -270,7 +270,7 @@ class ProfiledBound:
         is_best = is_known and self._has_stepped
         if is_best and not self.evaluations:
             # Where the optimiser starts: all but the gradient is known.
-            return self._evaluated(self.point, 0)
+            return self._evaluated(self.point, 0, *self.options.log_prior(self.q.prior))
         if not is_best:
             # A step so long that the kernel matrix fails is answered by a value the line search turns back from.
             refused = 1e3 + 3.0 * abs(self.value), np.zeros_like(vector)
@@ -282,7 +282,7 @@ class ProfiledBound:
             if q is None:
                 return refused
         assert q is not None
-        log_prior, _ = self.options.log_prior(q.prior)
+        log_prior, by_theta = self.options.log_prior(q.prior)
         ascent, iterations = self._solve(q, log_prior)
         value = ascent.elbo + log_prior
         if value > self.value:
@@ -291,7 +291,7 @@ class ProfiledBound:
                 self.inner_gain = float(np.clip(gain, self._least_gain(), INNER_RANGE[1]))
             self._keep(vector, ascent, log_prior)
             self._has_stepped = True
-        return self._evaluated(ascent.point, iterations)
+        return self._evaluated(ascent.point, iterations, log_prior, by_theta)
 
     def _solve(self, q: KernelPosterior, log_prior: float) -> tuple[Ascent[KernelPosterior], int]:
         """The posterior from q on, accurately enough to tell whether its value is above or below the best.
@@ -320,12 +320,14 @@ class ProfiledBound:
                 return ascent, total
             nats = max(least, min(0.1 * nats, missing / UNSURE))
 
-    def _evaluated(self, point: Point[KernelPosterior], iterations: int) -> tuple[float, np.ndarray]:
-        """Record an evaluation, and form its gradient."""
+    def _evaluated(
+        self, point: Point[KernelPosterior], iterations: int, log_prior: float, by_theta: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        """Record an evaluation, with the log prior and its gradient, and form its gradient."""
         d_theta, d_Z = point.q.gradient(self.training, point.sites, point.target)
-        log_prior, by_theta = self.options.log_prior(point.q.prior)
         self.evaluations += 1
-        self.options.record(point.elbo, point.q.prior, evaluation=self.evaluations, inner_iterations=iterations)
+        columns = {"evaluation": self.evaluations, "inner_iterations": iterations}
+        self.options.record(point.elbo, point.q.prior, log_prior, **columns)
         return -(point.elbo + log_prior), -self.coordinates.pack_gradient(d_theta + by_theta, d_Z)
 
 

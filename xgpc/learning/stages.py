@@ -19,7 +19,6 @@ from ..kernels.default import STARTS, other_start
 from ..rows.deadline import OutOfTime, during
 from ..rows.source import dense
 from .inducing import MAX_INDUCING, with_more_points
-from .messages import more_iterations
 from .profile import Options, Outcome
 from .progress import Milestone, Progress
 from .schemes import SCHEMES, takes_batches
@@ -239,12 +238,12 @@ class Learner:
     ) -> Outcome:
         """The posterior alone on a subset, to within so many nats."""
         part, site = self.training.part(self.subsets.rows(size)), self.prior_mean.site(site, prior)
-        start = starting_posterior(part, q, prior, site)
-        tol = self.options.tol
-        if nats is not None:
-            tol = nats / tolerance_unit(update(part, start, site).log_likelihood)
-        max_iter = self.options.max_iter
-        return Outcome(coordinate_ascent(part, start, site, tol=tol, max_iter=max_iter, history=History()).point, 0)
+        first = update(part, starting_posterior(part, q, prior, site), site)
+        tol = self.options.tol if nats is None else nats / tolerance_unit(first.log_likelihood)
+        history, most = History(), self.options.max_iter
+        return Outcome(
+            coordinate_ascent(part, first.q, site, tol=tol, max_iter=most, history=history, first=first).point, 0
+        )
 
     def _grow(self, prior: KernelPrior, q: KernelPosterior | None, most: int) -> tuple[Outcome, int]:
         """Double the inducing points, to ``most`` of them, until the bound, on a subset for so many, gains too little.
@@ -388,5 +387,5 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
         n_rows = subset_sizes(len(beginning.training), outcome.q.prior.n_inducing, sizes)[-1]
         is_growing = bool(beginning.grow_to)
         data.progress.reach(Milestone(outcome.q, outcome.site, n_rows, is_growing, number + 1))
-    problems = (more_iterations(outcome.problem),) if outcome.problem and max_iter == model.max_iter else ()
+    problems = (outcome.problem,) if outcome.problem and max_iter == model.max_iter else ()
     return Learned(beginning, outcome.q, outcome.q.prior, outcome.site, learner.n_iter, problems)

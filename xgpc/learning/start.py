@@ -116,7 +116,8 @@ class Beginning:
 class Learned:
     """What learning ends with: a posterior of some of the rows, or None, a prior and a site.
 
-    ``problems`` are messages on what did not converge, ``notes`` others that users should see: a kernel that
+    ``problems`` are what did not converge, ``failed`` is why there are no neighbours that were asked for, with advice,
+    or nothing; ``notes`` are other messages that users should see: a kernel that
     tells nothing, which may well be at its bounds, though these are not what keeps it.
     With neighbours also the local posterior of all rows, whose prior is ``prior``, and scores of rows kept apart.
     """
@@ -127,6 +128,7 @@ class Learned:
     site: Site
     n_iter: int = 0
     problems: tuple[str, ...] = ()
+    failed: str = ""
     notes: tuple[str, ...] = ()
     local: LocalPosterior | None = None
     scores: Scores | None = None

@@ -181,7 +181,7 @@ def _learn_with(model: Any, data: Data, beginning: Beginning, k: int, rows: np.n
         # The rows kept apart are given back. A kernel that is not to be learned is the user's, and so is its variance.
         link = task.link_at(learnt.prior, learnt.log_scale)
         sites = start_sites(data.source, link)
-        for all_rows, of_rows, of_asked in zip(sites, local.sites, others.sites(link), strict=True):
+        for all_rows, of_rows, of_asked in zip(sites, sweeps.sites, others.sites(link), strict=True):
             all_rows[:, rows], all_rows[:, asked] = of_rows, of_asked
         log_scale = learnt.log_scale if model.optimizer is None else others.log_scale(link, learnt.log_scale)
         local, sweeps = fit_sites(replace(task, source=data.source), replace(learnt, sites=sites, log_scale=log_scale))
@@ -189,7 +189,11 @@ def _learn_with(model: Any, data: Data, beginning: Beginning, k: int, rows: np.n
         reason = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
         data.history.add(decision=reason)
         found = _without(model, data, beginning, both)
-        return found if is_auto else replace(found, problems=(*found.problems, f"{reason} {_advice(learnt)}"))
+        return found if is_auto else replace(found, failed=f"{reason} {_advice(learnt)}")
+    n_copies = data.source.n_rows - len(local.X)
+    if n_copies:
+        same = f"{n_copies} of {data.source.n_rows} rows have the features and the label of another"
+        data.history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
     n_iter = both.sparse.n_iter + learnt.n_iter
     return replace(
         both.sparse,

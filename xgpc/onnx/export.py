@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from ..classifier import GPClassifier
 from ..likelihoods import record_of
 from ..linear import BayesianLinearClassifier
 from ..rows.encoding import of_table
-from .graph import Graph, Tensor, maximum, minimum
+from ..rows.tails import Limit
+from .graph import Graph, Tensor, absolute, maximum, minimum, where
 from .latent import marginals
 from .links import Latent, probabilities
 
@@ -112,13 +114,25 @@ def _proba(model: Any, rows: Tensor) -> Tensor:
             "model as a file by save()."
         )
     if model.encoding_ is not None:
-        ends = np.full((2, model.n_features_in_), [[-np.inf], [np.inf]])
-        for feature, *pair in model.encoding_.limits:
-            ends[:, feature] = pair
-        rows = minimum(maximum(rows, ends[0]), ends[1])
+        rows = _within(rows, model.encoding_.limits, model.n_features_in_)
     mean, variance = marginals(model.posterior_.covariance_forms(), rows)
     latent = Latent(mean + np.atleast_1d(model.mean_), variance, model.posterior_.n_latents or 1)
     return probabilities(record_of(*model._resolved), latent, getattr(model, "label_noise_", None))
+
+
+def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
+    """Rows of d features as ``xgpc.rows.tails.within`` has them."""
+    ends, given, slopes = np.full((2, d), [[-np.inf], [np.inf]]), np.zeros((2, d)), np.zeros((d, d))
+    is_predicted = np.zeros(d, dtype=bool)
+    for one in limits:
+        j = one.feature
+        ends[:, j], given[:, j] = (one.low, one.high), (one.mean, one.intercept)
+        if one.slopes:
+            slopes[:, j], is_predicted[j] = one.slopes, True
+    moved = minimum(maximum(rows, ends[0]), ends[1])
+    is_far = (-absolute(rows - moved) < 0.0).apply("And", is_predicted)
+    filled = where(is_far, given[0], moved)
+    return where(is_far, minimum(maximum(filled @ slopes + given[1], ends[0]), ends[1]), moved)
 
 
 def _with_intercept(rows: Tensor) -> Tensor:

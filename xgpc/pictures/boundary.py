@@ -99,7 +99,8 @@ class DecisionBoundaryDisplay(Display):
         y : (n,) array of labels
         features : pair of int or str, default=(0, 1)
             Columns of X along the horizontal and the vertical axis. The others, if any, are held at their medians; data
-            and inducing points are then projections. Values beyond limits of the model (``encoding_``) are at these.
+            and inducing points are then projections. In place of values beyond limits of the model stands what
+            ``encoding_`` has for these.
         ax : matplotlib.axes.Axes, default=None
             Where to draw; None makes a new figure.
 

@@ -106,7 +106,8 @@ class Encoding:
     columns : tuple of NumberColumn and LevelColumn; empty of an array, whose features stay as they are but for limits
     dtype : "float32", if all numbers are, or "float64"; empty of an array
     limits : tuple of Limit
-        Of the columns of the matrix that had values far from all others: values beyond a limit become the limit.
+        Of the columns of the matrix that had values far from all others, and what stands for values beyond these: what
+        a linear regression on the other columns says, or the limit.
     """
 
     columns: tuple[NumberColumn | LevelColumn, ...]
@@ -231,7 +232,7 @@ class Encoding:
         return self.within_limits(self.matrix(columns_of(with_names(X, [one.name for one in self.columns]))))
 
     def within_limits(self, X: Any) -> np.ndarray:
-        """Rows (n, d) of the matrix, or of an array, with values beyond limits at these."""
+        """Rows (n, d) of the matrix, or of an array, with what stands for values beyond limits in their places."""
         return within(X, self.limits)
 
     def matrix(
@@ -258,11 +259,7 @@ class Encoding:
         if unexpected and not allow_missing:
             raise ValueError(f"X has {said_missing(unexpected)}. {HOW_TO_MISS}")
         if unexpected:
-            warnings.warn(
-                f"X has {said_missing(unexpected)}. The training rows missed none there: their mean stands for such a "
-                "number, as if it had been seen. Fit with rows that miss some if predictions are to know of it.",
-                stacklevel=2,
-            )
+            warn_of_means(unexpected)
         indicators = self._with_indicators
         for start, (place, one) in zip(starts[first:], [*indicators, *self._repeated], strict=True):
             values = as_numbers(columns[place]).values
@@ -275,7 +272,7 @@ class Encoding:
     def to_data(self) -> dict[str, Any]:
         """JSON-ready."""
         return {
-            **({"limits": [list(one) for one in self.limits]} if self.limits else {}),
+            **({"limits": [[*one[:-1], list(one.slopes)] for one in self.limits]} if self.limits else {}),
             "dtype": self.dtype,
             "columns": [
                 {"name": one.name, "fill": one.fill, "has_missing": one.has_missing, "repeated": list(one.repeated)}
@@ -344,6 +341,15 @@ def said_missing(counts: Sequence[tuple[str, int]]) -> str:
     )
 
 
+def warn_of_means(counts: Sequence[tuple[str, int]]) -> None:
+    """Of numbers that are missing where the training rows missed none."""
+    warnings.warn(
+        f"X has {said_missing(counts)}. The training rows missed none there: their mean stands for such a number, as "
+        "if it had been seen. Fit with rows that miss some if predictions are to know of it.",
+        stacklevel=3,
+    )
+
+
 def as_array(X: Any) -> np.ndarray:
     """Rows and columns of any types."""
     X = np.asarray(X)
@@ -401,7 +407,9 @@ def _numbers(column: Numbers, rows: np.ndarray, weight: np.ndarray | None) -> Nu
     # Of values that are far from all others, codes perhaps, the mean would be none of the others'. Numbers that are too
     # large for a sum are refused in the matrix.
     with np.errstate(over="ignore"):
-        fill = float(np.average(np.clip(values, *limits(values, weight)), weights=weight))
+        low, high = limits(values, weight)
+        near = (values >= low) & (values <= high)
+        fill = float(np.average(values[near], weights=weight[near]))
     return NumberColumn(column.name, fill, not np.all(known), _repeated(values, weight))
 
 

@@ -70,6 +70,9 @@ class ColumnTable:
     def shape(self) -> tuple[int, int]:
         return len(self), len(self.columns)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.column_stack([as_numbers(column).values for column in self.columns]).astype(dtype, copy=False)
+
 
 def is_table(X: Any) -> bool:
     """Whether X is a data frame of pandas or polars, a table or batch of Arrow, or one of columns."""

@@ -1,0 +1,184 @@
+"""Rows that coincide, in features and label: as neighbours they are one row with the sum of their weights."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import ConstantKernel as C
+from support.fits import quietly
+from support.reference import moons
+
+from xgpc import GPClassifier
+from xgpc.inference import local_sites
+from xgpc.rows.coinciding import Distinct
+from xgpc.rows.source import NONE, ArraySource
+
+N = 90
+X, Y = moons(N)
+THREE = np.where(X[:, 0] > 1.0, 2, Y > 0)
+FRESH, _ = moons(60, seed=1)
+NUMBERS = np.random.default_rng(5).integers(1, 4, N)
+LABELS = pytest.mark.parametrize("y", [Y, THREE], ids=["two classes", "three"])
+NEIGHBOURS = pytest.mark.parametrize("n_neighbors", [3, 10, N])
+POINTS = pytest.mark.parametrize("points", [np.full((1, 2), 1e4), X[60:66]], ids=["far", "near"])
+
+
+# Which rows coincide.
+
+
+def by_hand(source):
+    """Numbers of the first of equal rows, from a dictionary, for which -0.0 and 0.0 are equal."""
+    found = {}
+    keys = [(*x, y) for x, y in zip(source.X.tolist(), source.y.tolist(), strict=True)]
+    return np.array([found.setdefault(key, i) for i, key in enumerate(keys)])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_distinct_rows_are_the_first_of_each_with_the_sum_of_the_weights(dtype, weighted):
+    rng = np.random.default_rng(0)
+    values = np.array([0.0, -0.0, 1.0, -1.0, 1e-30, 1e30, 0.1, 255.0])
+    for n, d in ((1, 1), (2, 1), (300, 1), (5000, 3), (3000, 40)):
+        rows = values[rng.integers(0, 8, (n // 3 + 1, d))].astype(dtype)[rng.integers(0, n // 3 + 1, n)]
+        weight = rng.gamma(2.0, size=n) if weighted else NONE
+        given = ArraySource(rows, rng.choice([-1.0, 1.0], n), weight)
+        first, found = by_hand(given), Distinct.of(given)
+        kept = np.unique(first)
+        assert_array_equal(found.source.X, rows[kept])
+        assert_array_equal(found.source.y, given.y[kept])
+        assert found.source.X.dtype == dtype
+        assert_array_equal(kept[found.place], first)
+        each = weight if weighted else np.ones(n)
+        sums = np.bincount(first, each, n)
+        assert_allclose(found.share, each / sums[first], rtol=1e-13)
+        assert found.source.total_weight == pytest.approx(given.total_weight)
+        if len(kept) < n:
+            assert_allclose(found.source.weight, sums[kept], rtol=1e-13)
+
+
+def test_rows_that_differ_stay():
+    """In the last bit of one value, or in their label alone; whole numbers have few bits."""
+    grid = np.stack(np.meshgrid(*3 * [np.arange(40.0)]), axis=-1).reshape(-1, 3)
+    near = np.nextafter(1.0, [0.0, 2.0])[:, None]
+    for rows in (grid, grid.astype(np.float32), near):
+        given = ArraySource(rows, np.ones(len(rows)))
+        assert Distinct.of(given).source is given
+    given = ArraySource(np.ones((3, 2)), np.array([0.0, 1.0, 2.0]))
+    assert Distinct.of(given).source is given
+
+
+def test_the_order_in_memory_does_not_matter():
+    wide, y = np.random.default_rng(0).integers(0, 3, (200, 6)).astype(float), np.ones(200)
+    expected = Distinct.of(ArraySource(np.ascontiguousarray(wide[:, ::2]), y))
+    for rows in (wide[:, ::2], np.asfortranarray(wide[:, ::2])):
+        assert_array_equal(Distinct.of(ArraySource(rows, y)).place, expected.place)
+
+
+@pytest.mark.parametrize("n_latents", [1, 3])
+def test_sites_of_copies_are_shares_of_their_sum(n_latents):
+    rng = np.random.default_rng(0)
+    weight = rng.gamma(2.0, size=40)
+    found = Distinct.of(ArraySource(rng.integers(0, 3, (40, 2)).astype(float), np.ones(40), weight))
+    r = found.source.n_rows
+    assert r < 10
+    sites = rng.gamma(2.0, size=(n_latents, r)), rng.normal(size=(n_latents, r))
+    parts = found.parts(sites)
+    for whole, part, again in zip(sites, parts, found.sums(parts), strict=True):
+        assert_allclose(again, whole, rtol=1e-13)
+        assert_allclose(part / weight, (whole / found.source.weight)[:, found.place], rtol=1e-13)
+
+
+# Fits.
+
+
+@pytest.fixture
+def to_the_end(monkeypatch):
+    """Sweeps go on until nothing changes, so that no tolerance is between two fits."""
+    monkeypatch.setattr(local_sites, "TOLERANCE", 1e-10)
+    monkeypatch.setattr(local_sites, "CLASSES_TOLERANCE", 1e-10)
+
+
+def given(points, n_neighbors):
+    """A model with nothing to learn."""
+    return GPClassifier(C(4.0) * RBF(0.5), inducing_points=points, optimizer=None, n_neighbors=n_neighbors)
+
+
+@POINTS
+@NEIGHBOURS
+@LABELS
+def test_repeated_rows_are_rows_with_their_number_as_weight(y, n_neighbors, points, to_the_end):
+    model = given(points, n_neighbors)
+    weighted = quietly(clone(model), X, y, sample_weight=NUMBERS)
+    repeated = quietly(clone(model), np.repeat(X, NUMBERS, axis=0), np.repeat(y, NUMBERS))
+    assert repeated.n_neighbors_ == weighted.n_neighbors_ == n_neighbors
+    assert_allclose(repeated.predict_proba(FRESH), weighted.predict_proba(FRESH), rtol=0.0, atol=1e-6)
+    assert_allclose(repeated.predict_latent(FRESH), weighted.predict_latent(FRESH), rtol=0.0, atol=1e-5)
+    assert_array_equal(repeated.local_posterior_.X, X)
+
+
+@POINTS
+@NEIGHBOURS
+@LABELS
+def test_a_row_is_its_parts_whose_weights_sum_to_its_own(y, n_neighbors, points, to_the_end):
+    """Wherever the parts stand behind the first of them."""
+    rng = np.random.default_rng(0)
+    weight, share, order = rng.gamma(2.0, size=N), rng.uniform(0.1, 0.9, size=N), rng.permutation(N)
+    model = given(points, n_neighbors)
+    whole = quietly(clone(model), X, y, sample_weight=weight)
+    parts = np.r_[share * weight, ((1.0 - share) * weight)[order]]
+    split = quietly(clone(model), np.r_[X, X[order]], np.r_[y, y[order]], sample_weight=parts)
+    assert_allclose(split.predict_proba(FRESH), whole.predict_proba(FRESH), rtol=0.0, atol=1e-6)
+
+
+def test_rows_of_a_table_coincide_as_they_are_encoded(to_the_end):
+    colour = pd.Categorical(np.where(X[:, 1] > 0.2, "red", "green"))
+    frame = pd.DataFrame({"width": np.round(X[:, 0], 1), "colour": colour, "y": Y})
+    frame.loc[::9, "width"] = np.nan
+    numbers = frame.value_counts(dropna=False)
+    distinct = frame.drop_duplicates()
+    weight = [numbers[tuple(row)] for row in distinct.itertuples(index=False)]
+    assert len(distinct) < N
+    columns = ["width", "colour"]
+    model = GPClassifier(C(4.0) * RBF(0.5), optimizer=None, n_inducing=4, n_neighbors=3, random_state=0)
+    repeated = quietly(clone(model), frame[columns], frame["y"])
+    weighted = quietly(clone(model), distinct[columns], distinct["y"], sample_weight=weight)
+    assert len(repeated.local_posterior_.X) == len(distinct)
+    expected = weighted.predict_proba(frame[columns])
+    assert_allclose(repeated.predict_proba(frame[columns]), expected, rtol=0.0, atol=1e-6)
+
+
+@LABELS
+def test_a_kernel_is_learned_from_rows_that_all_come_twice(y):
+    groups = np.arange(N) // 3
+    model = GPClassifier(n_inducing=6, n_neighbors=5, random_state=0, max_iter=5)
+    twice = quietly(clone(model), np.r_[X, X], np.r_[y, y], groups=np.r_[groups, groups])
+    assert len(twice.local_posterior_.X) == N
+    assert np.all(np.isfinite(twice.predict_log_proba(FRESH)))
+
+
+@pytest.mark.parametrize("n_distinct", [1, 2, 3])
+def test_few_distinct_rows(n_distinct):
+    """Fewer than neighbours were asked for; of one place with both labels."""
+    rows = np.repeat(np.arange(float(n_distinct)), 40)[:, None]
+    y = np.arange(len(rows)) % 2
+    model = quietly(GPClassifier(n_neighbors=20, random_state=0, max_iter=5), rows, y)
+    assert model.n_neighbors_ in (0, 2 * n_distinct)
+    assert_allclose(model.predict_proba(rows), 0.5, atol=0.05)
+
+
+def test_the_fit_says_how_many_rows_coincide():
+    model = GPClassifier(C(4.0) * RBF(0.5), n_inducing=6, optimizer=None, n_neighbors=5, random_state=0)
+    twice, labels = np.r_[X, X[:30]], np.r_[Y, Y[:30]]
+    found = quietly(clone(model), twice, labels)
+    assert found.decisions_[-1] == (
+        f"30 of {N + 30} rows have the features and the label of another: among neighbours these are one row, with the "
+        "sum of their weights."
+    )
+    assert len(found.local_posterior_.X) == N
+    # All rows count: the posterior of inducing points, the bound and the classes' numbers are theirs.
+    assert_array_equal(found.class_count_, np.bincount(labels > 0))
+    without = quietly(clone(model).set_params(n_neighbors=0), twice, labels)
+    assert found.elbo_ == pytest.approx(without.elbo_)
+    assert not any("of another" in one for one in [*quietly(clone(model), X, Y).decisions_, *without.decisions_])

@@ -19,19 +19,19 @@ from ..kernels.prior import LengthScalePrior
 from ..kernels.spec import KernelSpec
 from .profile import Coordinates, Options, Outcome, profile
 
-# Rate of Adam's step t: RATE / sqrt(1 + t / DELAY). Inducing points move at POINTS_SHARE of it, in the units of
-# ``Coordinates``: the noise of their many coordinates is what keeps the bound low. (Bounds after 2000, 4000 and 6000
-# steps of 100 rows on electricity, magic, higgs, covtype, bank-marketing and cod-rna; at equal rates of .01 to .05
-# electricity was .01 to .05 nats a row lower, and with one step of Adam for two or ten of the posterior it was not
-# quicker by the clock.)
-RATE, DELAY, POINTS_SHARE = 0.05, 300.0, 0.1
-# The sliding window is at rest below ``tol`` times the roots of WINDOW_ROWS / n, of fewer rows n, and of the batch's rows
-# / WINDOW_BATCH, of larger batches. A relative change of the natural parameters costs about its square times n nats, and
-# tolerances are in nats where rows are few. (Held-out NLL, means of four splits, at 1, 2, 4 and 8 times tol: diabetes
+# Rate of Adam's step t: RATE / sqrt(1 + t / DELAY), times the root of the batch's rows / RATE_BATCH, at most RATE_FACTOR.
+# Inducing points move at POINTS_SHARE of it, in the units of ``Coordinates``: the noise of their many coordinates is
+# what keeps the bound low. (Bounds after 2000, 4000 and 6000 steps of 100 rows on electricity, magic, higgs, covtype,
+# bank-marketing and cod-rna; at equal rates of .01 to .05 electricity was .01 to .05 nats a row lower, and with one
+# step of Adam for two or ten of the posterior it was not quicker by the clock. With batches of 1024, two and four
+# classes, 200 steps at twice the rate were worth 800.)
+RATE, DELAY, POINTS_SHARE, RATE_BATCH, RATE_FACTOR = 0.05, 300.0, 0.1, 100, 3.0
+# The sliding window is at rest below ``tol`` times the root of WINDOW_ROWS / n, of fewer rows n, and times the batch's
+# rows / RATE_BATCH, of larger batches. A relative change of the natural parameters costs about its square times n nats,
+# and tolerances are in nats where rows are few. (Held-out NLL, means of four splits, at 1, 2, 4 and 8 times tol: diabetes
 # .4543 .4539 .4534 .4529, german .5044 .5042 .5034 .5036, svmguide1 .0819 .0828 .0836 .0845; seconds fall as the root or
-# faster.) Steps of large batches cost as much more as they have rows. (GPC-III-mc, 5000 rows of four classes, batches of
-# 1024: NLL .370 after 400 steps and .359 after 800.)
-WINDOW_ROWS, WINDOW_BATCH = 10_000, 100
+# faster.) Steps of large batches have less noise, go further, and cost as much more as they have rows.
+WINDOW_ROWS = 10_000
 # Steps that an iteration has at least: small data have short epochs. Of all rows, each is a pass.
 MINI_BATCH_STEPS, FULL_BATCH_STEPS = 100, 20
 # Rate of the posterior's steps on all rows, which have no noise.
@@ -59,12 +59,12 @@ def stochastic(
     n, q = len(training), start
     takes_all = batch_size is None or batch_size >= n
     batch = n if takes_all else batch_rows(int(batch_size or n), n)
-    moving = moving_priors(coordinates, options.length_scale_prior)
+    moving = moving_priors(coordinates, options.length_scale_prior, RATE * min(RATE_FACTOR, (batch / RATE_BATCH) ** 0.5))
     loop = MiniBatches(q, batch, n, training.source.n_features, FULL_BATCH_RATE if takes_all else schedule, moving)
     steps = FULL_BATCH_STEPS if takes_all else max(MINI_BATCH_STEPS, -(-n // batch))
     per_call = loop.steps_per_call(training.source.n_features)
-    looser = max(1.0, WINDOW_ROWS / n) * max(1.0, batch / WINDOW_BATCH)
-    window, n_iter, at_rest = Window(options.tol * looser**0.5), 0, False
+    looser = max(1.0, WINDOW_ROWS / n) ** 0.5 * max(1.0, batch / RATE_BATCH)
+    window, n_iter, at_rest = Window(looser * options.tol), 0, False
     while n_iter < options.max_iter and not at_rest:
         n_iter += 1
         estimates: list[np.ndarray] = []
@@ -104,8 +104,8 @@ def adam(
     return replace(then, n_iter=first.n_iter + then.n_iter)
 
 
-def moving_priors(coordinates: Coordinates, length_scale_prior: LengthScalePrior) -> list[MovingPrior]:
-    """Each kernel with its inducing points where learning starts, ready to be moved."""
+def moving_priors(coordinates: Coordinates, length_scale_prior: LengthScalePrior, rate: float) -> list[MovingPrior]:
+    """Each kernel with its inducing points where learning starts, ready to be moved at a rate."""
     moving = []
     m, d = coordinates.start.groups[0].Z.shape
     units = np.broadcast_to(POINTS_SHARE * coordinates.unit, (len(coordinates.start.groups), 1, d))
@@ -116,7 +116,7 @@ def moving_priors(coordinates: Coordinates, length_scale_prior: LengthScalePrior
         normal = _normal(length_scale_prior, group.spec)
         moving.append(
             MovingPrior(
-                group.core, group.jitter, vector, limits.T, points, *group.spec.logarithms, normal, RATE, DELAY
+                group.core, group.jitter, vector, limits.T, points, *group.spec.logarithms, normal, rate, DELAY
             )
         )
     return moving

@@ -327,3 +327,10 @@ def test_encodings_that_are_not_valid_are_refused():
 def test_other_transforms_are_refused(value):
     with pytest.raises(ValueError, match="feature_transform must be 'auto' or None"):
         model(feature_transform=value).fit(X, Y)
+
+
+def test_few_rows_have_no_limits():
+    X = np.arange(19.0)[:, None]
+    X[-1] = 1e6
+    assert limits_of(X, np.empty(0)) == ()
+    assert limits_of(np.vstack([X, [[3.5]]]), np.empty(0))[0].high < 1e6

@@ -23,7 +23,8 @@ from .approximations.conditioned import ConditionedPosterior, ConditionedPrior
 from .approximations.sparse import SparsePosterior
 from .checkpoint import Checkpoint, fingerprint
 from .fitted import PosteriorClassifier
-from .inference.correction import bound_gap, correction_terms
+from .inference.ascent import update as pass_over
+from .inference.correction import correction_and_gap
 from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
 from .inference.online import posterior_before, restated_sums
 from .inference.prior_mean import PriorMean, base_rates
@@ -311,7 +312,11 @@ class FittedInSteps(PosteriorClassifier):
         # Mini-batches pass over all rows a few times in all: nothing to cache for.
         training = training if options.batch(len(training)) is None else training.uncached()
         q, site = learned.q, learned.site
-        if data.stream is not None:
+        # Mini-batches that went through the stream have come to its posterior: what is left is a pass for the bound.
+        is_there = self.optimizer == "stochastic" and self.batch_size is not None and kept is None and q is not None
+        if data.stream is not None and is_there:
+            training = replace(training, source=data.stream)
+        elif data.stream is not None:
             training, q, site = from_some(training, data.stream, q, prior, site, options)
             history.context.update(n_rows=len(training))
             decision = (
@@ -320,13 +325,17 @@ class FittedInSteps(PosteriorClassifier):
             )
             history.add(decision=decision)
         began = 0.0 if data.deadline is None else data.deadline.now()
-        point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
+        if data.stream is not None and is_there:
+            assert q is not None
+            point, n_steps, converged = pass_over(training, q, site), 0, True
+        else:
+            point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
         if not np.isfinite(point.elbo):
             raise ValueError(
                 f"The bound is {point.elbo}: scale the features and the sample weights to moderate values."
             )
         history.tell(decision=f"The posterior has a bound of {point.elbo:.2f} nats after {n_steps} iterations.")
-        terms = correction_terms(training, point) if data.likelihood.bounds[data.bound].has_correction else None
+        terms, gap = correction_and_gap(training, point)
         problems = list(learned.problems)
         # A step that there was no time for would have taken as long as all of them at most.
         if not converged and n_steps < max_iter and data.deadline is not None and not data.deadline.allows_again(began):
@@ -336,7 +345,7 @@ class FittedInSteps(PosteriorClassifier):
         unfinished = [*more_iterations(problems), *filter(None, [learned.failed])]
         if data.progress.cuts and data.deadline is not None:
             unfinished.insert(0, ended_early(data.deadline.reason, data.progress.cuts))
-        n_iter, notes, gap = learned.n_iter or n_steps, learned.notes, bound_gap(training, point)
+        n_iter, notes = learned.n_iter or n_steps, learned.notes
         history.tell(stage="done", n_rows=n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
         made = point.q, point.elbo, point.site
         return Inferred(*made, n_iter, unfinished, notes, terms, gap, learned.local, learned.scores)

@@ -14,6 +14,7 @@ and no training row is needed to predict.
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from ..likelihoods import other_site
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
+from ..rows.executor import Cost
 from ..statistics import Moments, StatedSites, log_likelihood
 from .ascent import Point, of_latents
 
@@ -42,25 +44,43 @@ def polya_gamma_variance(c: np.ndarray) -> np.ndarray:
     return np.where(small, 1.0 / 24.0 - c2 / 120.0 + 17.0 * c2**2 / 13440.0, closed)
 
 
-def correction(block: Block, state: StatedSites) -> Moments:
-    """Sums of s and t as those of precisions and linear terms."""
-    sites = state.of(block)
-    mean = sites.mean + state.site.prior_mean[:, None]
+@dataclass(frozen=True)
+class BothBounds:
+    """The sites of the augmented bound, and those of the exact one, at one posterior."""
+
+    augmented: StatedSites
+    exact: StatedSites
+
+    @property
+    def cost(self) -> Cost:
+        return self.augmented.cost
+
+
+def correction(block: Block, state: BothBounds) -> Moments:
+    """Sums of s and t as those of precisions and linear terms; and the exact expected log-likelihood."""
+    log_likelihood = state.exact.of(block).log_likelihood
+    sites = state.augmented.of(block)
+    mean = sites.mean + state.augmented.site.prior_mean[:, None]
     second_moment = mean**2 + sites.variance
     spread = polya_gamma_variance(np.sqrt(second_moment))
     if len(block.weight):
         spread *= block.weight
-    return Moments(0.0, 0.0, *state.belief.basis.moments(block, second_moment * spread, mean * sites.variance * spread))
+    terms = state.augmented.belief.basis.moments(block, second_moment * spread, mean * sites.variance * spread)
+    return Moments(log_likelihood, 0.0, *terms)
 
 
-def correction_terms(training: Training, point: Point[KernelPosterior]) -> Natural:
-    """The sums over training rows that the correction at any row needs.
+def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tuple[Natural | None, float | None]:
+    """The sums over training rows that the correction at any row needs, if there is one, and ``bound_gap``.
 
     With inducing points (m, m) and (m,): sums of s_i a_i a_i^T (lower triangle) and t_i a_i; else s and t at the
-    distinct rows (n,). O(n m^2), or O(n).
+    distinct rows (n,). One pass for both; O(n m^2), or O(n).
     """
-    sums = training.reduce(correction, point.sites)
-    return of_latents(training.n_latents, sums)
+    record = point.site.record
+    if not record.has_correction or record.exact is None:
+        return None, bound_gap(training, point)
+    exact = StatedSites(point.q.belief, other_site(record.exact, point.site))
+    sums = training.reduce(correction, BothBounds(point.sites, exact))
+    return of_latents(training.n_latents, sums), sums.log_likelihood - point.log_likelihood
 
 
 def corrected_marginals(

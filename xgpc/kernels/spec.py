@@ -515,5 +515,5 @@ class KernelSpec:
             if size not in (1, d) and self.groups is not None:
                 places = self.groups.index
             entries += [(first + j, free.start + int(place), 1.0) for j, place in enumerate(places)]
-        row, column, power = np.array(entries).reshape(-1, 3).T
-        return Logarithms(offset, row.astype(np.intp), column.astype(np.intp), np.ascontiguousarray(power))
+        rows, columns, powers = np.array(entries).reshape(-1, 3).T
+        return Logarithms(offset, rows.astype(np.intp), columns.astype(np.intp), np.ascontiguousarray(powers))

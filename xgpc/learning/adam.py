@@ -5,18 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from .._moving import MovingPrior
 from .._sites import Site
 from .._svi import SCHEDULES
-from ..approximations.base import KernelPosterior, Training, grouped
+from ..approximations.base import KernelPosterior, KernelPrior, Training, grouped
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import best_parameter, update
 from ..inference.mini_batch import MiniBatches, Window, batch_rows
 from ..kernels.prior import LengthScalePrior
 from ..kernels.spec import KernelSpec
+from ..rows.shuffled import permuted, pooled
+from ..rows.source import RowSource
 from .profile import Coordinates, Options, Outcome, profile
 
 # Rate of Adam's step t: RATE / sqrt(1 + t / DELAY), times the root of the batch's rows / RATE_BATCH, at most RATE_FACTOR.
@@ -32,8 +35,8 @@ RATE, DELAY, POINTS_SHARE, RATE_BATCH, RATE_FACTOR = 0.05, 300.0, 0.1, 100, 3.0
 # .4543 .4539 .4534 .4529, german .5044 .5042 .5034 .5036, svmguide1 .0819 .0828 .0836 .0845; seconds fall as the root or
 # faster.) Steps of large batches have less noise, go further, and cost as much more as they have rows.
 WINDOW_ROWS = 10_000
-# Steps that an iteration has at least: small data have short epochs. Of all rows, each is a pass.
-MINI_BATCH_STEPS, FULL_BATCH_STEPS = 100, 20
+# Steps that an iteration, an epoch, has at least and at most. Of all rows, each is a pass.
+MINI_BATCH_STEPS, FULL_BATCH_STEPS = (100, 1000), 20
 # Rate of the posterior's steps on all rows, which have no noise.
 FULL_BATCH_RATE = (SCHEDULES["constant"], 0.5, 0.0)
 
@@ -46,40 +49,46 @@ def stochastic(
     batch_size: int | None,
     schedule: tuple[int, float, float],
     random_state: np.random.RandomState,
+    stream: RowSource | None = None,
 ) -> Outcome:
     """Natural-gradient steps, each followed by one of Adam, until the sliding window of X-GPC's section 5.2 is at rest.
 
     The window is over the relative changes of the averaged natural parameters. What is returned is the average of
-    posteriors, kernel parameters and inducing points over the steps, the later the more. An iteration is an epoch, or
-    ``MINI_BATCH_STEPS`` steps where that is more.
+    posteriors, kernel parameters and inducing points over the steps, the later the more. An iteration is an epoch, of
+    ``MINI_BATCH_STEPS``. If there is a ``stream``, the rows of ``training`` are a random sample of it, and steps go
+    through the stream; the bound of what is returned is that of the sample.
     """
     coordinates = Coordinates(start.prior, options.learn_inducing)
     if not coordinates.limits or not isinstance(start, SparsePosterior):
         return Outcome(update(training, start, site), 0)
-    n, q = len(training), start
+    source, q = training.source if stream is None else stream, start
+    n, n_features = source.n_rows, source.n_features
     takes_all = batch_size is None or batch_size >= n
     batch = n if takes_all else batch_rows(int(batch_size or n), n)
-    moving = moving_priors(coordinates, options.length_scale_prior, RATE * min(RATE_FACTOR, (batch / RATE_BATCH) ** 0.5))
-    loop = MiniBatches(q, batch, n, training.source.n_features, FULL_BATCH_RATE if takes_all else schedule, moving)
-    steps = FULL_BATCH_STEPS if takes_all else max(MINI_BATCH_STEPS, -(-n // batch))
-    per_call = loop.steps_per_call(training.source.n_features)
+    rate = RATE * min(RATE_FACTOR, (batch / RATE_BATCH) ** 0.5)
+    moving = moving_priors(coordinates, options.length_scale_prior, rate)
+    loop = MiniBatches(q, batch, n, n_features, FULL_BATCH_RATE if takes_all else schedule, moving)
+    least, most = (FULL_BATCH_STEPS,) * 2 if takes_all else MINI_BATCH_STEPS
+    steps = min(most, max(least, -(-n // batch)))
+    size = batch * min(steps, loop.steps_per_call(n_features))
+    feed = permuted(source, size, random_state)
+    if stream is not None:
+        feed = pooled(training.source, stream, size, random_state)
     looser = max(1.0, WINDOW_ROWS / n) ** 0.5 * max(1.0, batch / RATE_BATCH)
     window, n_iter, at_rest = Window(looser * options.tol), 0, False
     while n_iter < options.max_iter and not at_rest:
         n_iter += 1
-        estimates: list[np.ndarray] = []
-        order = _shuffled(n, batch * steps, random_state)
-        for first in range(0, len(order), batch * per_call):
-            picked = training.source.pick(order[first : first + batch * per_call])
-            rate, change, log_likelihood = loop.run(q, picked, site)
-            estimates.append(log_likelihood)
-            at_rest = window.rests(change[rate > 0.0])
-            if at_rest:
-                break
+        estimates: list[float] = []
+        while len(estimates) < steps and not at_rest:
+            # By the executor, who ends what takes too long.
+            run = partial(loop.run, q, site=site)
+            ((rates, change, log_likelihood),) = training.executor.each(run, [next(feed)])
+            estimates += log_likelihood.tolist()
+            at_rest = window.rests(change[rates > 0.0])
         q = loop.posterior(_at_average(coordinates, moving), loop.average)
-        estimate = float(np.mean(np.concatenate(estimates)))
+        estimate = float(np.mean(estimates))
         if site.learned:
-            site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[0])
+            site = site.with_parameter(best_parameter(site, estimate, source.total_weight)[0])
         options.record(estimate - q.kl, q.prior, options.log_prior(q.prior)[0], evaluation=n_iter)
         options.reached(q, site)
     problem = None if at_rest else f"max_iter={n_iter} was reached before tol={options.tol:g} by the mini-batches"
@@ -94,9 +103,10 @@ def adam(
     batch_size: int | None,
     schedule: tuple[int, float, float],
     random_state: np.random.RandomState,
+    stream: RowSource | None = None,
 ) -> Outcome:
     """``stochastic``, and L-BFGS on all rows from where that ends, until nothing is gained."""
-    first = stochastic(training, start, site, options, batch_size, schedule, random_state)
+    first = stochastic(training, start, site, options, batch_size, schedule, random_state, stream)
     left = options.max_iter - first.n_iter
     if first.n_iter and left <= 0:
         return first
@@ -115,9 +125,7 @@ def moving_priors(coordinates: Coordinates, length_scale_prior: LengthScalePrior
         limits = np.concatenate([group.spec.bounds, np.full((len(points), 2), [-np.inf, np.inf])])
         normal = _normal(length_scale_prior, group.spec)
         moving.append(
-            MovingPrior(
-                group.core, group.jitter, vector, limits.T, points, *group.spec.logarithms, normal, rate, DELAY
-            )
+            MovingPrior(group.core, group.jitter, vector, limits.T, points, *group.spec.logarithms, normal, rate, DELAY)
         )
     return moving
 
@@ -132,7 +140,7 @@ def _normal(length_scale_prior: LengthScalePrior, spec: KernelSpec) -> tuple[np.
     return linear - np.array(slopes), linear
 
 
-def _at_average(coordinates: Coordinates, moving: Sequence[MovingPrior]) -> KernelPosterior:
+def _at_average(coordinates: Coordinates, moving: Sequence[MovingPrior]) -> KernelPrior:
     """The prior at the averages of the steps."""
     groups = []
     for one, group in zip(moving, coordinates.start.groups, strict=True):
@@ -140,9 +148,3 @@ def _at_average(coordinates: Coordinates, moving: Sequence[MovingPrior]) -> Kern
         Z = points.reshape(group.Z.shape) * one.units.reshape(group.Z.shape) if len(points) else group.Z
         groups.append(group.rebuilt([group.spec.with_theta(theta)], Z))
     return grouped(groups)
-
-
-def _shuffled(n: int, size: int, random_state: np.random.RandomState) -> np.ndarray:
-    """So many row numbers, permutation after permutation."""
-    whole = [random_state.permutation(n) for _ in range(-(-size // n))]
-    return np.concatenate(whole)[:size].astype(np.intp, copy=False)

@@ -347,7 +347,9 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
     scheme, prior, random_state = None, beginning.prior, data.random_state
     if model.optimizer is not None:
         schedule = learning_rate_schedule(model.learning_rate)
-        scheme = SCHEMES[model.optimizer].bind(model.batch_size, schedule, random_state)
+        # All rows of a stream are no batch: those of its sample in memory are.
+        stream = None if model.batch_size is None else data.stream
+        scheme = SCHEMES[model.optimizer].bind(model.batch_size, schedule, random_state, stream)
     full = prior.is_full
     max_iter = int(model.max_iter) if most_iterations is None else min(most_iterations, int(model.max_iter))
     options = Options(

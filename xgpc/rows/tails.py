@@ -23,6 +23,8 @@ FAR = 5.0
 RARE = 0.05
 # A value of so many rows is no part of the spread, which would be zero: quartiles are those of the others.
 REPEATED = 0.5
+# Of fewer rows none is known to be far from the others: three in a row and one aside are few, not wrong.
+LEAST_ROWS = 20
 # Rows that are looked at, evenly spread.
 LOOKED_AT = 131_072
 # Far values are predicted from the other features by a regression on so many rows, evenly spread, with a prior of so
@@ -74,6 +76,8 @@ def limits_of(X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:
 
     A row of weight w counts as w rows.
     """
+    if X.shape[0] < LEAST_ROWS:
+        return ()
     chosen = _spread(X, LOOKED_AT)
     X = X[chosen]
     weight = weight[chosen] if len(weight) else np.ones(len(X))

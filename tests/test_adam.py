@@ -23,7 +23,7 @@ def fit(X=X, y=Y, kernel=KERNEL, **params):
 
 def test_the_kernels_bounds_are_kept():
     kernel = C(2.0, (1.8, 2.2)) * RBF([1.0, 1.0], (0.9, 1.1))
-    model = fit(kernel=kernel, max_iter=5)
+    model = fit(kernel=kernel, max_iter=60)
     theta = rows_of(model, "evaluation")["theta"]
     assert np.all((theta >= kernel.bounds[:, 0] - 1e-12) & (theta <= kernel.bounds[:, 1] + 1e-12))
     np.testing.assert_allclose(np.exp(model.kernel_.theta)[0], 2.2, rtol=1e-12)

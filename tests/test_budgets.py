@@ -66,6 +66,7 @@ KINDS = {
     "taylor": (moons, {"bound": "taylor", "optimizer": "alternate"}),
     "adam": (moons, {"optimizer": "adam", "max_iter": 3}),
     "adam on mini-batches": (moons, {"optimizer": "adam", "batch_size": 20, "max_iter": 3}),
+    "stochastic": (moons, {"optimizer": "stochastic", "batch_size": 20, "max_iter": 3}),
     "mini-batches": (moons, {"optimizer": None, "batch_size": 20}),
     "posterior": (moons, {"optimizer": None, "tol": 0.0}),
     "full": (moons, {"inducing_points": "all"}),

@@ -37,6 +37,7 @@ KINDS = {
     "neighbours": (moons, {"n_neighbors": 4, "n_jobs": 2}),
     "alternate": (moons, {"bound": "polya-gamma", "optimizer": "alternate"}),
     "adam on mini-batches": (moons, {"optimizer": "adam", "batch_size": 20, "max_iter": 3}),
+    "stochastic": (moons, {"optimizer": "stochastic", "batch_size": 20, "max_iter": 3}),
     "mini-batches": (moons, {"optimizer": None, "batch_size": 20}),
     "full": (moons, {"inducing_points": "all"}),
     "classes": (iris, {"share": "auto", "n_neighbors": 0}),

@@ -377,7 +377,7 @@ def assert_refused(model, X, y, match):
         assert vars(model) == state
 
 
-@pytest.mark.parametrize("optimizer", ["alternate", "joint", "hybrid", "adam"])
+@pytest.mark.parametrize("optimizer", ["alternate", "joint", "hybrid", "adam", "stochastic"])
 def test_other_optimizers_are_refused(optimizer):
     X, y = labelled(30, n_classes=2)
     match = f"inducing_points='all'.* optimizer must be 'profile' or None; got '{optimizer}'"

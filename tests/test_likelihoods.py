@@ -88,7 +88,7 @@ def test_systems_are_those_of_the_papers():
 def test_systems_fit_as_their_papers_do():
     """Section 5 of Wenzel et al. 2018, 5.1 of Izmailov & Kropotov, appendix D of Liu et al., 4 and 5 of the BSVM's."""
     for name in ("X-GPC", "X-GPC-batch", "SVGPC"):
-        assert (systems[name]["optimizer"], systems[name]["n_inducing"]) == ("adam", 100)
+        assert (systems[name]["optimizer"], systems[name]["n_inducing"]) == ("stochastic", 100)
     assert systems["X-GPC"]["batch_size"] == systems["SVGPC"]["batch_size"] == 100
     assert "batch_size" not in systems["X-GPC-batch"]
     for name in ("vi-JJ", "vi-JJ-full", "vi-JJ-hybrid", "vi-Taylor"):
@@ -99,8 +99,12 @@ def test_systems_fit_as_their_papers_do():
         assert np.array_equal(model.inducing_points_, start.inducing_points_)
         assert len(model.inducing_points_) == 100
         assert not np.allclose(model.kernel_.theta, start.kernel_.theta)
-    for name in (*(f"GPC-{number}{kind}" for number in ("I", "II", "III") for kind in ("", "-mc")), "GPCsm"):
-        assert (systems[name]["optimizer"], systems[name]["batch_size"]) == ("adam", 1024)
+    for name in (
+        *(f"GPC-{number}{kind}" for number in ("I", "II", "III") for kind in ("", "-mc")),
+        "GPCsm",
+        "GPCaug-mc",
+    ):
+        assert (systems[name]["optimizer"], systems[name]["batch_size"]) == ("stochastic", 1024)
     assert systems["S-BSVM"]["optimizer"] is systems["B-BSVM"]["optimizer"] is None
     assert systems["S-BSVM"]["batch_size"] == 10
     model = learned(*CANCER, **systems["B-BSVM"])
@@ -248,12 +252,32 @@ def test_likelihoods_of_two_classes_refuse_three(likelihood):
             "joint",
             "logit",
             "exact",
-            r"one of \['profile', 'alternate', 'adam'\], or likelihood='logit' with bound='pol",
+            r"one of \['profile', 'alternate', 'adam', 'stochastic'\], or likelihood='logit' with bound='pol",
         ),
-        ("hybrid", "svm", "augmented", r"one of \['profile', 'alternate', 'adam'\], or likelihood='logit' with bound"),
-        ("alternate", "step", "additive-noise", r"one of \['profile', 'adam'\], or likelihood 'logit', 'probit' or"),
-        ("alternate", "softmax", "exact", r"one of \['profile', 'adam'\], or likelihood 'logit', 'probit' or"),
-        ("joint", "logistic-softmax", "polya-gamma", r"one of \['profile', 'adam'\], or likelihood='logit' with"),
+        (
+            "hybrid",
+            "svm",
+            "augmented",
+            r"one of \['profile', 'alternate', 'adam', 'stochastic'\], or likelihood='logit' with bound",
+        ),
+        (
+            "alternate",
+            "step",
+            "additive-noise",
+            r"one of \['profile', 'adam', 'stochastic'\], or likelihood 'logit', 'probit' or",
+        ),
+        (
+            "alternate",
+            "softmax",
+            "exact",
+            r"one of \['profile', 'adam', 'stochastic'\], or likelihood 'logit', 'probit' or",
+        ),
+        (
+            "joint",
+            "logistic-softmax",
+            "polya-gamma",
+            r"one of \['profile', 'adam', 'stochastic'\], or likelihood='logit' with",
+        ),
     ],
 )
 def test_optimizers_that_are_not_for_a_bound_are_refused(optimizer, likelihood, bound, advice):

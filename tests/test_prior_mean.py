@@ -213,12 +213,13 @@ def test_far_away_the_base_rate_is_predicted(likelihood, bound, share):
     [
         {"inducing_points": "all"},
         {"optimizer": "adam", "batch_size": 40},
+        {"optimizer": "stochastic", "batch_size": 40},
         {"kernel": ConstantKernel(3.0) * RBF() + WhiteKernel(0.5), "optimizer": None},
         {"n_neighbors": 6, "kernel": ConstantKernel(2.0) * RBF()},
         {"n_neighbors": 6, "kernel": ConstantKernel(2.0) * RBF(), "likelihood": "probit"},
         {"n_neighbors": 6, "kernel": ConstantKernel(2.0) * RBF(), "likelihood": "softmax"},
     ],
-    ids=["full", "mini-batches", "noise", "neighbours", "neighbours probit", "neighbours softmax"],
+    ids=["full", "mini-batches", "stochastic", "noise", "neighbours", "neighbours probit", "neighbours softmax"],
 )
 def test_far_away_the_base_rate_is_predicted_by_every_posterior(params):
     fitted, rate = base_rate_fit(**{"likelihood": "logit", "bound": "exact", "share": "auto", **params})

@@ -39,6 +39,7 @@ def fitted(X, y, *given, **parameters):
         {"inducing_points": "all"},
         {"batch_size": 40},
         {"batch_size": 40, "optimizer": "adam"},
+        {"batch_size": 40, "optimizer": "stochastic"},
         {"bound": "polya-gamma"},
         {"likelihood": "softmax", "share": "none"},
     ],

@@ -77,11 +77,11 @@ class GPClassifier(FittedInSteps):
         "all": no inducing points, but a full Gaussian process with a latent value at each distinct row, in O(n^3) time
         and O(n^2) memory, learned by "profile" in full batches: what inducing points at all rows would give. More
         points ("auto") are rows drawn in proportion to their variance given the points so far.
-    optimizer : {"profile", "alternate", "joint", "hybrid", "adam"} or None, default="profile"
+    optimizer : {"profile", "alternate", "joint", "hybrid", "adam", "stochastic"} or None, default="profile"
         "profile": L-BFGS on the bound maximised over the posterior. "alternate": vi-JJ of [3]_, with the Taylor bound
-        vi-Taylor; "joint" and "hybrid": vi-JJ-full and vi-JJ-hybrid, for the Polya-Gamma bound; "adam": that of X-GPC
-        [1]_, on mini-batches, if there are any, while the bound rises by more than their noise, then on all rows. None:
-        the kernel's parameters and the inducing points stay as given.
+        vi-Taylor; "joint" and "hybrid": vi-JJ-full and vi-JJ-hybrid, for the Polya-Gamma bound. "stochastic": X-GPC's
+        way [1]_, a step of Adam after each natural-gradient step on a mini-batch, or on all rows; averaged over steps.
+        "adam": "stochastic", then "profile" from there. None: kernel and inducing points stay as given.
     learn_inducing : bool, default=True
         Whether the optimizer also moves the inducing points, those given included; a full Gaussian process has none.
     n_restarts_optimizer : int, default=0
@@ -111,18 +111,18 @@ class GPClassifier(FittedInSteps):
     batch_size : int or None, default=None
         Rows of a mini-batch, at most half of all; None, or all rows and more: every iteration passes over all rows.
     learning_rate : "adaptive", float, or (delay, forgetting), default="adaptive"
-        Rate of the mini-batch steps: that of Ranganath et al. [2]_, kept above t^-0.6; a constant in (0, 1]; or
-        (t + delay)^-forgetting. Also of those between the steps of "adam". The estimate is an average of the iterates.
+        Rate of the posterior's steps on mini-batches, with learning and without: that of Ranganath et al. [2]_, kept
+        above t^-0.6; a constant in (0, 1]; or (t + delay)^-forgetting. The estimate is an average of the iterates.
     max_iter : int, default=200
         Most iterations: of the posterior (passes over the data, or epochs of mini-batches), and of the optimizer in its
-        last stage. One of "profile" can take 30 passes and more; one of "adam" is an epoch of mini-batches, or 20 steps
-        on all rows. Rounds with neighbours have 15.
+        last stage. One of "profile" can take 30 passes and more; one of "stochastic" and "adam" is an epoch, of 100 to
+        1000 mini-batches, or 20 steps on all rows. Rounds with neighbours have 15.
     tol : float, default=1e-4
         Optimizer: stop when five iterations raise the bound of n rows by less than ``tol * max(|bound|, 500, n / 20)``
-        nats on average.
-        Posterior, full batch: stop when a step raises it by less than ``tol * max(1, |bound| / 1000)`` nats.
-        Mini-batch: stop, after two epochs or more, when the relative change of the averaged natural parameters is below
-        ``tol``, on average over five iterations. Rounds with neighbours, and their sites, have limits of their own.
+        nats on average. Posterior, full batch: when a step raises it by less than ``tol * max(1, |bound| / 1000)``
+        nats, a hundred times that after "stochastic". Mini-batch: when the relative change of the averaged natural
+        parameters, on average over five steps, is below ``tol``, after two epochs or more; of "stochastic" below
+        ``tol * max(1, 1e4 / n)**0.5 * max(1, b / 100)`` with b rows in a step. Rounds with neighbours have their own.
     precision : {"double", "mixed"}, default="double"
         "mixed" keeps whitened rows in single precision, and so are their products with the posterior's factors and the
         sums of outer products of a few hundred rows; all else is double. Kept rows take half the memory; an iteration
@@ -478,8 +478,8 @@ class GPClassifier(FittedInSteps):
         ValueError
             For bad parameters, rows or sources; notes of the error name the batch, counted from 0. Of more than 131 072
             rows also for neighbours (``n_neighbors`` above 0), which would make all rows part of the model,
-            ``inducing_points="all"``, and ``batch_size`` unless ``optimizer="adam"``. What the source itself raises is
-            passed on. The estimator is then, as after an interrupt, what it was before.
+            ``inducing_points="all"``, and ``batch_size`` unless an optimizer takes mini-batches. What the source itself
+            raises is passed on. The estimator is then, as after an interrupt, what it was before.
 
         Warns
         -----

@@ -66,6 +66,9 @@ from .validation import (
 ONE_CLASS = "Rows of one class tell nothing of the kernel: it stays as it is, and no neighbours are taken."
 # Of the posterior of all rows where neighbours are taken, which predictions do not come from.
 BESIDE_NEIGHBORS = 40
+# The posterior after "stochastic" ends at so many times ``tol``: less is nothing beside what mini-batches leave of the
+# bound. (Additive noise, four classes, 5000 rows: 23 passes gained 1.1 nats, of which the first 4 gained 1.)
+AFTER_MINI_BATCHES = 100.0
 
 
 def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
@@ -300,7 +303,7 @@ class FittedInSteps(PosteriorClassifier):
         options = PosteriorOptions(
             batch_size,
             self.learning_rate,
-            float(self.tol),
+            float(self.tol) * (AFTER_MINI_BATCHES if self.optimizer == "stochastic" else 1.0),
             max_iter,
             data.random_state,
             history,

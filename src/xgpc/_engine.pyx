@@ -287,8 +287,8 @@ def gradient_of_gram(InducingKernel kernel, const double[:, :] Z, const double[:
     work = Workspace(m, m, kernel.n_features)
     cdef Workspace scratch = work
     with nogil:
-        gradient_block(kernel, Z, NULL, 0, m, &G[0, 0], &scratch.kernel, &scratch.a[0], &terms[0], &shapes[0], &sums[0, 0],
-                       &products[0, 0, 0], &squares[0, 0])
+        gradient_block(kernel, Z, NULL, 0, m, &G[0, 0], &scratch.kernel, &scratch.a[0], &terms[0], &shapes[0],
+                       &sums[0, 0], &products[0, 0, 0], &squares[0, 0])
 
 
 def matrix_gradients(const double[:, ::1] Linv, const double[:, ::1] Rinv, const double[:, ::1] P,

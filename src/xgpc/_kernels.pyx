@@ -259,7 +259,8 @@ cdef void diagonal_block(InducingKernel kernel, const real[:, :] X, const Py_ssi
 cdef void gradient_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
                          Py_ssize_t rows, const double* G, KernelScratch* scratch, double* weighted, double* terms,
                          double* shapes, double* sums, double* products, double* squares) noexcept nogil:
-    # Adds, for the tile G = dF / dk(X[index], Z) (rows, m), see ``cross_block``, with W = G * k_t / factor_f * d factor_f / dh (elementwise):
+    # Adds, for the tile G = dF / dk(X[index], Z) (rows, m), see ``cross_block``, elementwise with
+    # W = G * k_t / factor_f * d factor_f / dh:
     #   terms (n_terms,)           sum_ik G_ik k_t(x_i, z_k)
     #   shapes (n_factors,)        derivative by the logarithm of the factor's shape
     #   sums (n_factors, m)        sum_i W_ik

@@ -179,8 +179,8 @@ cdef class MovingPrior:
                   const double* w, const double* mean, const double* precision, const double* linear,
                   Workspace work) noexcept nogil:
         # Adds to the gradient what ``rows`` rows of the tile a (rows, m) contribute, or begins with it. Of each of
-        # ``classes`` latent functions: the tile b = a R^{-T} (tiles lie work.rows rows apart), R^{-1} (m, m), w (m,), and
-        # mean, precision and linear (rows,), q and its sites at these rows. All is multiplied by ``scale``.
+        # ``classes`` latent functions: the tile b = a R^{-T} (tiles lie work.rows rows apart), R^{-1} (m, m), w (m,),
+        # and mean, precision and linear (rows,), q and its sites at these rows. All is multiplied by ``scale``.
         # dF/da_i = (r - lambda m) w + lambda (I - P^{-1}) a_i, dF/dk_ii = -lambda / 2.
         cdef Py_ssize_t c, e, i, m = self.kernel.n_inducing, size = rows * m
         cdef double* G = &work.b[0]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import _engine
-from .._sites import Site
 from .._moving import MovingPrior
+from .._sites import Site
 from .._svi import SCHEDULES, NaturalGradient
 from ..approximations.base import Prior, Training
 from ..approximations.sparse import SparsePosterior
@@ -126,10 +126,10 @@ class MiniBatches:
         kernels, Linv, (X, y, weight, order) = q.basis.mini_batches(rows)
         if self._moving:
             kernels = [prior.kernel for prior in self._moving]
-        records = np.empty((3, len(order) // self.batch))
+        rate, change, log_likelihood = records = np.empty((3, len(order) // self.batch))
         info = self._loop.run(
             kernels, X, order, self.batch, Linv, site, y, weight, float(self.n_total), self._work, self._labels,
-            self._weights, *records, self._moving,
+            self._weights, rate, change, log_likelihood, self._moving,
         )  # fmt: skip
         if info:
             raise ValueError(

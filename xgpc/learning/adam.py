@@ -1,5 +1,5 @@
-"""Mini-batches that learn: natural gradients of the posterior, each with a step of Adam on kernel parameters and inducing
-points, X-GPC's way to learn (Wenzel et al. 2018)."""
+"""Mini-batches that learn, X-GPC's way (Wenzel et al. 2018): natural gradients of the posterior, each with a step of
+Adam on kernel parameters and inducing points."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from ..rows.shuffled import permuted, pooled
 from ..rows.source import RowSource
 from .profile import Coordinates, Options, Outcome, profile
 
-# Rate of Adam's step t: RATE / sqrt(1 + t / DELAY), times the root of the batch's rows / RATE_BATCH, at most RATE_FACTOR.
-# Inducing points move at POINTS_SHARE of it, in the units of ``Coordinates``: the noise of their many coordinates is
-# what keeps the bound low. (Bounds after 2000, 4000 and 6000 steps of 100 rows on electricity, magic, higgs, covtype,
+# Rate of Adam's step t: RATE / sqrt(1 + t / DELAY), times the root of the batch's rows / RATE_BATCH, RATE_FACTOR at
+# most. Inducing points move at POINTS_SHARE of it, in the units of ``Coordinates``: the noise of their many coordinates
+# is what keeps the bound low. (Bounds after 2000, 4000 and 6000 steps of 100 rows on electricity, magic, higgs, covtype,
 # bank-marketing and cod-rna; at equal rates of .01 to .05 electricity was .01 to .05 nats a row lower, and with one
 # step of Adam for two or ten of the posterior it was not quicker by the clock. With batches of 1024, two and four
 # classes, 200 steps at twice the rate were worth 800.)
 RATE, DELAY, POINTS_SHARE, RATE_BATCH, RATE_FACTOR = 0.05, 300.0, 0.1, 100, 3.0
 # The sliding window is at rest below ``tol`` times the root of WINDOW_ROWS / n, of fewer rows n, and times the batch's
 # rows / RATE_BATCH, of larger batches. A relative change of the natural parameters costs about its square times n nats,
-# and tolerances are in nats where rows are few. (Held-out NLL, means of four splits, at 1, 2, 4 and 8 times tol: diabetes
-# .4543 .4539 .4534 .4529, german .5044 .5042 .5034 .5036, svmguide1 .0819 .0828 .0836 .0845; seconds fall as the root or
-# faster.) Steps of large batches have less noise, go further, and cost as much more as they have rows.
+# and tolerances are in nats where rows are few. (Held-out NLL, means of four splits, at 1, 2, 4 and 8 times tol:
+# diabetes .4543 .4539 .4534 .4529, german .5044 .5042 .5034 .5036, svmguide1 .0819 .0828 .0836 .0845; seconds fall as
+# the root or faster.) Steps of large batches have less noise, go further, and cost as much more as they have rows.
 WINDOW_ROWS = 10_000
 # Steps that an iteration, an epoch, has at least and at most. Of all rows, each is a pass.
 MINI_BATCH_STEPS, FULL_BATCH_STEPS = (100, 1000), 20
@@ -85,7 +85,7 @@ def stochastic(
             ((rates, change, log_likelihood),) = training.executor.each(run, [next(feed)])
             estimates += log_likelihood.tolist()
             at_rest = window.rests(change[rates > 0.0])
-        q = loop.posterior(_at_average(coordinates, moving), loop.average)
+        q = loop.posterior(_at_average(coordinates, moving, q.prior), loop.average)
         estimate = float(np.mean(estimates))
         if site.learned:
             site = site.with_parameter(best_parameter(site, estimate, source.total_weight)[0])
@@ -124,9 +124,9 @@ def moving_priors(coordinates: Coordinates, length_scale_prior: LengthScalePrior
         vector = np.concatenate([group.spec.theta, group.Z.ravel()[: len(points)] / points])
         limits = np.concatenate([group.spec.bounds, np.full((len(points), 2), [-np.inf, np.inf])])
         normal = _normal(length_scale_prior, group.spec)
-        moving.append(
-            MovingPrior(group.core, group.jitter, vector, limits.T, points, *group.spec.logarithms, normal, rate, DELAY)
-        )
+        offset, row, column, power = group.spec.logarithms
+        start = group.core, group.jitter, vector, limits.T, points
+        moving.append(MovingPrior(*start, offset, row, column, power, normal, rate, DELAY))
     return moving
 
 
@@ -140,11 +140,14 @@ def _normal(length_scale_prior: LengthScalePrior, spec: KernelSpec) -> tuple[np.
     return linear - np.array(slopes), linear
 
 
-def _at_average(coordinates: Coordinates, moving: Sequence[MovingPrior]) -> KernelPrior:
-    """The prior at the averages of the steps."""
+def _at_average(coordinates: Coordinates, moving: Sequence[MovingPrior], before: KernelPrior) -> KernelPrior:
+    """The prior at the averages of the steps; the one before where that cannot be factorised."""
     groups = []
     for one, group in zip(moving, coordinates.start.groups, strict=True):
         theta, points = np.split(one.average, [len(group.spec.theta)])
         Z = points.reshape(group.Z.shape) * one.units.reshape(group.Z.shape) if len(points) else group.Z
-        groups.append(group.rebuilt([group.spec.with_theta(theta)], Z))
+        try:
+            groups.append(group.rebuilt([group.spec.with_theta(theta)], Z))
+        except ValueError:
+            return before
     return grouped(groups)

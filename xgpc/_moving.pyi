@@ -20,14 +20,13 @@ class MovingPrior:
         vector: np.ndarray,
         limits: np.ndarray,
         unit: np.ndarray,
-        offset: np.ndarray,
-        row: np.ndarray,
-        column: np.ndarray,
-        power: np.ndarray,
+        logarithms: Arrays,
         prior: tuple[np.ndarray, np.ndarray],
         rate: float,
         delay: float,
     ) -> None: ...
+    def state(self) -> tuple[np.ndarray, np.ndarray]: ...
+    def restore(self, vectors: np.ndarray, numbers: np.ndarray) -> None: ...
     @property
     def gradient(self) -> np.ndarray: ...
     @property

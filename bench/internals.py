@@ -81,7 +81,7 @@ def mini_batch_steps(X, y, prior, site, order, batch_rows):
     rows = ArraySource(X, y).pick(order)
     return lambda: loop.run(
         [prior.core], rows.X, rows.rows, batch_rows, prior.Linv[None], site, rows.y, rows.weight, float(len(X)), work,
-        labels, weights, *record,
+        labels, weights, record,
     )  # fmt: skip
 
 

@@ -167,7 +167,7 @@ class Walk:
         limits = np.array([[-np.inf], [np.inf]]) if limits is None else limits
         self.low, self.high = np.broadcast_to(limits, (2, len(self.start)))
         self.moving = MovingPrior(
-            prior.core, prior.jitter, self.start, np.array([self.low, self.high]), units, *spec.logarithms,
+            prior.core, prior.jitter, self.start, np.array([self.low, self.high]), units, spec.logarithms,
             (np.empty((0, 0)), np.empty(0)), rate, delay,
         )  # fmt: skip
         rows, self.gradients, self.vectors = problem.training(), [], []

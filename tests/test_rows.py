@@ -21,7 +21,7 @@ from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference import ascent
 from xgpc.inference.ascent import coordinate_ascent, proper_posterior, steps_from, update
-from xgpc.inference.correction import correction
+from xgpc.inference.correction import BothBounds, correction
 from xgpc.inference.history import History
 from xgpc.inference.mini_batch import Epochs, stochastic
 from xgpc.inference.starts import starting_posterior
@@ -114,7 +114,7 @@ def calls(kind):
         found |= {
             statistics.restate: statistics.Restatement(point.sites, basis),
             statistics.mean_gradient: point.sites,
-            correction: point.sites,
+            correction: BothBounds(point.sites, point.sites),
         }
         if kind in THREE_CLASSES:
             found[statistics.curvature_product] = statistics.Products(point.sites, q.w)

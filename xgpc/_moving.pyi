@@ -13,6 +13,8 @@ class MovingPrior:
     units: np.ndarray
     steps: int
     failures: int
+    gradient: np.ndarray
+    Linv: np.ndarray
     def __init__(
         self,
         kernel: InducingKernel,
@@ -20,15 +22,10 @@ class MovingPrior:
         vector: np.ndarray,
         limits: np.ndarray,
         unit: np.ndarray,
-        offset: np.ndarray,
-        row: np.ndarray,
-        column: np.ndarray,
-        power: np.ndarray,
+        logarithms: Arrays,
         prior: tuple[np.ndarray, np.ndarray],
         rate: float,
         delay: float,
     ) -> None: ...
-    @property
-    def gradient(self) -> np.ndarray: ...
-    @property
-    def Linv(self) -> np.ndarray: ...
+    def state(self) -> tuple[np.ndarray, np.ndarray]: ...
+    def restore(self, vectors: np.ndarray, numbers: np.ndarray) -> None: ...

@@ -15,9 +15,13 @@ class NaturalGradient:
     n_latents: int
     iteration: int
     steps: int
+    squared_norm: float
+    memory: float
     average: np.ndarray
     mean_direction: np.ndarray
     def __init__(self, n_inducing: int, n_latents: int, eta: np.ndarray, schedule: int, a: float, b: float) -> None: ...
+    def state(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+    def restore(self, average: np.ndarray, mean_direction: np.ndarray, numbers: np.ndarray) -> None: ...
     def run(
         self,
         kernels: list[Any],
@@ -32,9 +36,7 @@ class NaturalGradient:
         work: Workspace,
         labels: np.ndarray,
         weights: np.ndarray,
-        rate: np.ndarray,
-        change: np.ndarray,
-        log_likelihood: np.ndarray,
+        records: np.ndarray,
         moving: list[MovingPrior] = ...,
         every: int = 1,
     ) -> int: ...

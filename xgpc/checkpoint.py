@@ -28,7 +28,7 @@ from .kernels.spec import Groups
 from .learning.progress import Milestone
 from .learning.start import Data
 
-FORMAT = "xgpc checkpoint 2"
+FORMAT = "xgpc checkpoint 3"
 # A file with 2048 inducing points is 100 MB and takes up to a second to write: 3 % of the time between two of them. A
 # fit that is killed loses as much at most, and the evaluation at which it was.
 SECONDS_BETWEEN = 30.0
@@ -152,7 +152,9 @@ class Checkpoint:
             "is_decided": milestone.is_decided,
         }
         header |= io.precision_of(q)
-        arrays: dict[str, Any] = q.to_arrays()
+        state = milestone.state or {}
+        header["state"] = list(state)
+        arrays: dict[str, Any] = q.to_arrays() | {f"state_{name}": array for name, array in state.items()}
         with replacing(self.path) as file:
             np.savez(file, header=json.dumps(header), **arrays)
         self._known = self._name_of_fit
@@ -206,9 +208,10 @@ class Checkpoint:
                 site = site.with_parameter(float(noise)) if site.learned else site
                 counts = int(header["n_rows"]), bool(header["is_growing"]), int(header["n_starts"])
                 is_decided = bool(header["is_decided"])
+                state = {name: archive[f"state_{name}"] for name in header["state"]} or None
             except Exception as error:
                 raise ValueError(f"{self._name} is damaged: {str(error).rstrip('.')}. {HOW}") from error
-        return Milestone(q, site, *counts, is_decided)
+        return Milestone(q, site, *counts, is_decided, state)
 
     def _differences(self, belongs_to: dict[str, str]) -> str:
         """In what another fit differs, in words."""

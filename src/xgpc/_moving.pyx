@@ -92,10 +92,9 @@ cdef class MovingPrior:
         Logarithms of free kernel parameters, then inducing points in units of ``unit``, or none if they stay.
     limits : (2, n) least and largest values
     unit : (n - n_theta,)
-    offset : (n_terms + n_factors (1 + d),)
-        What the logarithms of variances, shapes and length scales are at zero parameters.
-    row, column, power : (n_entries,)
-        Logarithm ``row`` has ``power`` times parameter ``column`` added.
+    logarithms : tuple of arrays offset (n_terms + n_factors (1 + d),), row, column and power (n_entries,)
+        Of variances, shapes and length scales, one after the other: the logarithms are ``offset``, and number ``row``
+        has ``power`` times parameter ``column`` added.
     prior : pair of (n_theta, n_theta) and (n_theta,) arrays, or of empty ones
         Precision and linear term of a normal distribution of the logarithms.
     rate, delay : float
@@ -109,8 +108,8 @@ cdef class MovingPrior:
     steps, failures : int, steps that were taken, and those that had to be refused
     """
 
-    def __init__(self, InducingKernel kernel, double jitter, vector, limits, unit, offset, row, column, power, prior,
-                 double rate, double delay):
+    def __init__(self, InducingKernel kernel, double jitter, vector, limits, unit, logarithms, prior, double rate,
+                 double delay):
         cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features, f = kernel.n_factors, n = len(vector)
         self.vector, self.average = np.array(vector), np.array(vector)
         self.at, self.mean_at, self.before = self.vector, self.average, np.array(vector)
@@ -118,9 +117,9 @@ cdef class MovingPrior:
         self.first, self.second, self.slope = np.zeros((3, n))
         self.unit = self.units = unit
         self.n_theta = n - len(unit)
-        self.offset, self.row, self.column, self.power = offset, row, column, power
+        self.offset, self.row, self.column, self.power = logarithms
         self.prior_precision, self.prior_linear = prior
-        self.value, self.by_value = np.zeros((2, len(offset)))
+        self.value, self.by_value = np.zeros((2, len(logarithms[0])))
         # The kernel is this one's own: its arrays are the ones that ``place_at`` writes.
         variance, shape, points = np.array(kernel.variance), np.array(kernel.shape), np.array(kernel.inducing_points)
         scale = np.array(kernel.inverse_length_scale)
@@ -140,6 +139,18 @@ cdef class MovingPrior:
     def Linv(self):
         """(m, m) inverse of the Cholesky factor of K_mm, a lower triangle."""
         return np.tril(self.inverse)
+
+    def state(self):
+        """What steps go on from: (4, n), the vector, its average and Adam's moments; and two numbers."""
+        return np.array([self.at, self.mean_at, self.first, self.second]), np.array([self.steps, self.failures])
+
+    def restore(self, vectors, numbers):
+        """Go on from a ``state``; ValueError if the kernel's matrix cannot be factorised there."""
+        self.vector[:], self.average[:] = vectors[:2]
+        self.first, self.second = np.array(vectors[2]), np.array(vectors[3])
+        self.steps, self.failures = int(numbers[0]), int(numbers[1])
+        if self.place_at():
+            raise ValueError("The covariance matrix of the inducing points is not positive definite.")
 
     @property
     def gradient(self):

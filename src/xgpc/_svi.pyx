@@ -70,8 +70,9 @@ cdef class NaturalGradient:
     """
     cdef readonly Py_ssize_t n_inducing, n_latents, iteration, steps
     cdef readonly object average, mean_direction
+    cdef readonly double squared_norm, memory
     cdef double[::1] eta, mean_eta, target, gradient, mean_gradient, factor, w, spread
-    cdef double squared_norm, memory, a, b
+    cdef double a, b
     cdef int schedule
 
     def __init__(self, Py_ssize_t n_inducing, Py_ssize_t n_latents, eta, int schedule, double a, double b):
@@ -85,6 +86,17 @@ cdef class NaturalGradient:
         self.spread = np.empty(0)
         self.squared_norm = self.memory = 0.0
         self.iteration = self.steps = 0
+
+    def state(self):
+        """What steps go on from beside ``eta``: two vectors as large, and four numbers."""
+        return np.array(self.average), np.array(self.mean_direction), np.array(
+            [self.squared_norm, self.memory, self.iteration, self.steps])
+
+    def restore(self, average, mean_direction, numbers):
+        """Go on from a ``state``."""
+        self.average[:], self.mean_direction[:] = average, mean_direction
+        self.squared_norm, self.memory = numbers[:2]
+        self.iteration, self.steps = int(numbers[2]), int(numbers[3])
 
     cdef double next_rate(self, Py_ssize_t size, double squared) noexcept nogil:
         # squared: |gradient|^2. Ranganath et al. 2013: |mean gradient|^2 / mean |gradient|^2, over a memory that
@@ -159,16 +171,16 @@ cdef class NaturalGradient:
 
     def run(self, kernels, const real[:, :] X, const Py_ssize_t[::1] order, Py_ssize_t batch,
             const double[:, :, ::1] Linv, Site site, const double[::1] y, const double[::1] weight, double n_total,
-            Workspace work, double[::1] labels, double[::1] weights, double[::1] rate, double[::1] change,
-            double[::1] log_likelihood, moving=(), Py_ssize_t every=1):
+            Workspace work, double[::1] labels, double[::1] weights, double[:, ::1] records, moving=(),
+            Py_ssize_t every=1):
         """One step for each ``batch`` consecutive entries of ``order``.
 
         ``kernels`` and ``Linv`` hold one kernel for all latent functions, or one for each; ``work`` has as many tiles.
         A kernel that is None stands for rows that are whitened already, and all of the prior. If kernels are
         ``moving``, these have a step of Adam after every ``every`` steps, along the gradient at the posterior before
         the last of them, which its rows have no part in.
-        Writes each step's rate, relative change of the averaged natural parameters and estimate of the expected
-        log-likelihood. Returns 0, or LAPACK's info of the Cholesky factorisation that failed.
+        Writes into ``records`` (3, steps) each step's rate, relative change of the averaged natural parameters and
+        estimate of the expected log-likelihood. Returns 0, or LAPACK's info of the Cholesky factorisation that failed.
         """
         cdef Py_ssize_t step, piece, first, rows, i, c, g, m = self.n_inducing, part = m * (m + 1), tile = work.rows
         cdef Py_ssize_t n_groups = len(kernels)
@@ -183,7 +195,7 @@ cdef class NaturalGradient:
         if self.spread.shape[0] < self.n_latents * work.rows * m:
             self.spread = np.empty(self.n_latents * work.rows * m)
         with nogil:
-            for step in range(rate.shape[0]):
+            for step in range(records.shape[1]):
                 info = self.factorise()
                 if info:
                     break
@@ -232,8 +244,8 @@ cdef class NaturalGradient:
                                          &work.linear[c * rows], first > 0, &work.x2[0], &work.b[0],
                                          &self.target[c * part + m * m])
                         _blas.syrk_lower(rows, m, 1.0, &work.b[0], 1.0 if first else 0.0, &self.target[c * part])
-                log_likelihood[step] = scale * total
-                self.advance(scale, &rate[step], &change[step])
+                records[2, step] = scale * total
+                self.advance(scale, &records[0, step], &records[1, step])
                 if is_moved:
                     for g in range(n_groups):
                         if n_groups > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,6 +67,11 @@ class Window:
         self.tol = tol
         self._changes: deque[float] = deque(maxlen=WINDOW)
 
+    @property
+    def changes(self) -> np.ndarray:
+        """Those that it looks at."""
+        return np.array(self._changes)
+
     def rests(self, changes: np.ndarray) -> bool:
         """Whether it rests, with further changes."""
         self._changes.extend(changes)
@@ -126,10 +131,10 @@ class MiniBatches:
         kernels, Linv, (X, y, weight, order) = q.basis.mini_batches(rows)
         if self._moving:
             kernels = [prior.kernel for prior in self._moving]
-        rate, change, log_likelihood = records = np.empty((3, len(order) // self.batch))
+        records = np.empty((3, len(order) // self.batch))
         info = self._loop.run(
             kernels, X, order, self.batch, Linv, site, y, weight, float(self.n_total), self._work, self._labels,
-            self._weights, rate, change, log_likelihood, self._moving,
+            self._weights, records, self._moving,
         )  # fmt: skip
         if info:
             raise ValueError(
@@ -171,6 +176,22 @@ class MiniBatches:
             if window.rests(change[rate > 0.0]) and number > MIN_EPOCHS:
                 return float(np.mean(np.concatenate(log_likelihoods))), True
         return float(np.mean(np.concatenate(log_likelihoods))), False
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What steps go on from, of the posterior and of the priors that move."""
+        names = "average", "mean_direction", "numbers"
+        state = {"natural": self.eta.copy(), **dict(zip(names, self._loop.state(), strict=True))}
+        moving = [prior.state() for prior in self._moving]
+        if moving:
+            state["vectors"], state["steps"] = (np.stack(parts) for parts in zip(*moving, strict=True))
+        return state
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from a ``state`` of a loop over as many rows at a time."""
+        self.eta[:] = state["natural"]
+        self._loop.restore(state["average"], state["mean_direction"], state["numbers"])
+        for number, prior in enumerate(self._moving):
+            prior.restore(state["vectors"][number], state["steps"][number])
 
     def restate(self, factors: np.ndarray) -> None:
         """Go on where every whitened row is multiplied by factors (m,), of one latent function."""

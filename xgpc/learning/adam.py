@@ -1,5 +1,5 @@
-"""Mini-batches that learn, X-GPC's way (Wenzel et al. 2018): natural gradients of the posterior, each with a step of
-Adam on kernel parameters and inducing points."""
+"""Mini-batches that learn: natural gradients of the posterior, each with a step of Adam on kernel parameters and
+inducing points, X-GPC's way to learn (Wenzel et al. 2018)."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from ..inference.ascent import best_parameter, update
 from ..inference.mini_batch import MiniBatches, Window, batch_rows
 from ..kernels.prior import LengthScalePrior
 from ..kernels.spec import KernelSpec
-from ..rows.shuffled import permuted, pooled
-from ..rows.source import RowSource
+from ..rows.source import permuted
 from .profile import Coordinates, Options, Outcome, profile
 
-# Rate of Adam's step t: RATE / sqrt(1 + t / DELAY), times the root of the batch's rows / RATE_BATCH, RATE_FACTOR at
-# most. Inducing points move at POINTS_SHARE of it, in the units of ``Coordinates``: the noise of their many coordinates
-# is what keeps the bound low. (Bounds after 2000, 4000 and 6000 steps of 100 rows on electricity, magic, higgs, covtype,
-# bank-marketing and cod-rna; at equal rates of .01 to .05 electricity was .01 to .05 nats a row lower, and with one
-# step of Adam for two or ten of the posterior it was not quicker by the clock. With batches of 1024, two and four
-# classes, 200 steps at twice the rate were worth 800.)
+# Rate of Adam's step t: RATE / sqrt(1 + t / DELAY), times the root of the batch's rows / RATE_BATCH, at most
+# RATE_FACTOR. Inducing points move at POINTS_SHARE of it, in the units of ``Coordinates``: the noise of their many
+# coordinates is what keeps the bound low. (Bounds after 2000, 4000 and 6000 steps of 100 rows on electricity, magic,
+# higgs, covtype, bank-marketing and cod-rna; at equal rates of .01 to .05 electricity was .01 to .05 nats a row lower,
+# and with one step of Adam for two or ten of the posterior it was not quicker by the clock. With batches of 1024, two
+# and four classes, 200 steps at twice the rate were worth 800.)
 RATE, DELAY, POINTS_SHARE, RATE_BATCH, RATE_FACTOR = 0.05, 300.0, 0.1, 100, 3.0
 # The sliding window is at rest below ``tol`` times the root of WINDOW_ROWS / n, of fewer rows n, and times the batch's
-# rows / RATE_BATCH, of larger batches. A relative change of the natural parameters costs about its square times n nats,
-# and tolerances are in nats where rows are few. (Held-out NLL, means of four splits, at 1, 2, 4 and 8 times tol:
+# rows / RATE_BATCH, of larger batches. A relative change of the natural parameters costs about its square times n
+# nats, and tolerances are in nats where rows are few. (Held-out NLL, means of four splits, at 1, 2, 4 and 8 times tol:
 # diabetes .4543 .4539 .4534 .4529, german .5044 .5042 .5034 .5036, svmguide1 .0819 .0828 .0836 .0845; seconds fall as
 # the root or faster.) Steps of large batches have less noise, go further, and cost as much more as they have rows.
 WINDOW_ROWS = 10_000
@@ -49,33 +48,34 @@ def stochastic(
     batch_size: int | None,
     schedule: tuple[int, float, float],
     random_state: np.random.RandomState,
-    stream: RowSource | None = None,
 ) -> Outcome:
     """Natural-gradient steps, each followed by one of Adam, until the sliding window of X-GPC's section 5.2 is at rest.
 
     The window is over the relative changes of the averaged natural parameters. What is returned is the average of
     posteriors, kernel parameters and inducing points over the steps, the later the more. An iteration is an epoch, of
-    ``MINI_BATCH_STEPS``. If there is a ``stream``, the rows of ``training`` are a random sample of it, and steps go
-    through the stream; the bound of what is returned is that of the sample.
+    ``MINI_BATCH_STEPS``.
     """
     coordinates = Coordinates(start.prior, options.learn_inducing)
     if not coordinates.limits or not isinstance(start, SparsePosterior):
         return Outcome(update(training, start, site), 0)
-    source, q = training.source if stream is None else stream, start
-    n, n_features = source.n_rows, source.n_features
+    n, n_features, q = len(training), training.source.n_features, start
     takes_all = batch_size is None or batch_size >= n
     batch = n if takes_all else batch_rows(int(batch_size or n), n)
     rate = RATE * min(RATE_FACTOR, (batch / RATE_BATCH) ** 0.5)
-    moving = moving_priors(coordinates, options.length_scale_prior, rate)
+    moving = moving_priors(
+        coordinates, options.length_scale_prior, rate, options.state["units"] if options.state else None
+    )
     loop = MiniBatches(q, batch, n, n_features, FULL_BATCH_RATE if takes_all else schedule, moving)
     least, most = (FULL_BATCH_STEPS,) * 2 if takes_all else MINI_BATCH_STEPS
     steps = min(most, max(least, -(-n // batch)))
     size = batch * min(steps, loop.steps_per_call(n_features))
-    feed = permuted(source, size, random_state)
-    if stream is not None:
-        feed = pooled(training.source, stream, size, random_state)
+    feed = permuted(training.source, size, random_state)
     looser = max(1.0, WINDOW_ROWS / n) ** 0.5 * max(1.0, batch / RATE_BATCH)
-    window, n_iter, at_rest = Window(looser * options.tol), 0, False
+    window, n_iter, at_rest, state = Window(looser * options.tol), 0, False, options.state
+    if state:
+        loop.restore(state)
+        n_iter, at_rest = int(state["iterations"]), window.rests(state["changes"])
+        q = loop.posterior(_at_average(coordinates, moving, q.prior), loop.average)
     while n_iter < options.max_iter and not at_rest:
         n_iter += 1
         estimates: list[float] = []
@@ -88,11 +88,13 @@ def stochastic(
         q = loop.posterior(_at_average(coordinates, moving, q.prior), loop.average)
         estimate = float(np.mean(estimates))
         if site.learned:
-            site = site.with_parameter(best_parameter(site, estimate, source.total_weight)[0])
+            site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[0])
         options.record(estimate - q.kl, q.prior, options.log_prior(q.prior)[0], evaluation=n_iter)
-        options.reached(q, site)
+        state = {**loop.state(), "changes": window.changes, "iterations": np.array(n_iter)}
+        state["units"] = np.stack([one.units for one in moving])
+        options.reached(q, site, state)
     problem = None if at_rest else f"max_iter={n_iter} was reached before tol={options.tol:g} by the mini-batches"
-    return Outcome(update(training, q, site), n_iter, problem)
+    return Outcome(update(training, q, site), n_iter, problem, state)
 
 
 def adam(
@@ -103,10 +105,9 @@ def adam(
     batch_size: int | None,
     schedule: tuple[int, float, float],
     random_state: np.random.RandomState,
-    stream: RowSource | None = None,
 ) -> Outcome:
     """``stochastic``, and L-BFGS on all rows from where that ends, until nothing is gained."""
-    first = stochastic(training, start, site, options, batch_size, schedule, random_state, stream)
+    first = stochastic(training, start, site, options, batch_size, schedule, random_state)
     left = options.max_iter - first.n_iter
     if first.n_iter and left <= 0:
         return first
@@ -114,19 +115,25 @@ def adam(
     return replace(then, n_iter=first.n_iter + then.n_iter)
 
 
-def moving_priors(coordinates: Coordinates, length_scale_prior: LengthScalePrior, rate: float) -> list[MovingPrior]:
-    """Each kernel with its inducing points where learning starts, ready to be moved at a rate."""
-    moving = []
-    m, d = coordinates.start.groups[0].Z.shape
-    units = np.broadcast_to(POINTS_SHARE * coordinates.unit, (len(coordinates.start.groups), 1, d))
-    for group, unit in zip(coordinates.start.groups, units[:, 0], strict=True):
-        points = np.broadcast_to(unit, (m, d)).ravel() if coordinates.learn_inducing else np.empty(0)
+def moving_priors(
+    coordinates: Coordinates, length_scale_prior: LengthScalePrior, rate: float, units: np.ndarray | None = None
+) -> list[MovingPrior]:
+    """Each kernel with its inducing points where learning starts, ready to be moved at a rate.
+
+    ``units`` (C, m d) of the points are those of an earlier fit.
+    """
+    moving, start = [], coordinates.start
+    m, d = start.groups[0].Z.shape
+    if units is None:
+        units = np.broadcast_to(POINTS_SHARE * coordinates.unit, (len(start.groups), m, d)).reshape(-1, m * d)
+    for group, unit in zip(start.groups, units, strict=True):
+        points = np.ascontiguousarray(unit) if coordinates.learn_inducing else np.empty(0)
         vector = np.concatenate([group.spec.theta, group.Z.ravel()[: len(points)] / points])
         limits = np.concatenate([group.spec.bounds, np.full((len(points), 2), [-np.inf, np.inf])])
         normal = _normal(length_scale_prior, group.spec)
-        offset, row, column, power = group.spec.logarithms
-        start = group.core, group.jitter, vector, limits.T, points
-        moving.append(MovingPrior(*start, offset, row, column, power, normal, rate, DELAY))
+        moving.append(
+            MovingPrior(group.core, group.jitter, vector, limits.T, points, group.spec.logarithms, normal, rate, DELAY)
+        )
     return moving
 
 

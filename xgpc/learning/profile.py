@@ -24,6 +24,7 @@ from ..inference.ascent import (
 from ..inference.history import History
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from .inducing import mean_and_scale
+from .progress import State
 
 # Inner solves stop at this share of the latest outer gain: the objective's noise then stays below what the line search
 # looks at. Bounded so that first steps are not wasted on precision, and last ones not on what ``tol`` does not ask for.
@@ -111,11 +112,12 @@ def thetas(prior: KernelPrior) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a scheme returns: the best posterior with its pass, iterations, and what went short."""
+    """What a scheme returns: the best posterior with its pass, iterations, what went short, and mini-batches' state."""
 
     point: Point[KernelPosterior]
     n_iter: int
     problem: str | None = None
+    state: State | None = None
 
     @property
     def q(self) -> KernelPosterior:
@@ -126,7 +128,7 @@ class Outcome:
         return self.point.site
 
 
-def unobserved(q: KernelPosterior, site: Site) -> None:
+def unobserved(q: KernelPosterior, site: Site, state: State | None = None) -> None:
     """For what nobody goes on from."""
 
 
@@ -134,16 +136,18 @@ def unobserved(q: KernelPosterior, site: Site) -> None:
 class Options:
     """What every scheme is told; ``tol`` is relative to the bound, an average gain of an iteration.
 
-    ``reached`` is told each posterior that is better than those before, with its site. What is climbed is the bound
-    plus the logarithm of the ``length_scale_prior``.
+    ``reached`` is told each posterior that is better than those before, with its site, and with the state that
+    mini-batches go on from; ``state`` is such a one of an earlier fit. What is climbed is the bound plus the logarithm
+    of the ``length_scale_prior``.
     """
 
     learn_inducing: bool
     tol: float
     max_iter: int
     history: History
-    reached: Callable[[KernelPosterior, Site], None] = unobserved
+    reached: Callable[..., None] = unobserved
     length_scale_prior: LengthScalePrior = NO_PRIOR
+    state: State | None = None
 
     def log_prior(self, prior: KernelPrior) -> tuple[float, np.ndarray]:
         """Of the length scales of all kernels, and its gradient by their parameters, one kernel after the other."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
+
+import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior
 from ..inference.history import History
 from ..kernels.spec import Groups
+
+# Arrays by name.
+State = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,7 @@ class Milestone:
     is_growing : bool, whether more inducing points may be added
     n_starts : int, starts of the kernel parameters that it is the best of; 0: the first has not ended
     is_decided : bool, whether the fit has decided for as many kernels as q has
+    state : arrays by name that mini-batches go on from, or none
     """
 
     q: KernelPosterior
@@ -31,6 +38,7 @@ class Milestone:
     is_growing: bool
     n_starts: int = 0
     is_decided: bool = False
+    state: State | None = None
 
 
 class Store(Protocol):

@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 
 from ..likelihoods import record_of
-from ..rows.source import RowSource
 from .adam import adam, stochastic
 from .izmailov_kropotov import alternate, hybrid, joint
 from .profile import Outcome, profile
@@ -32,18 +31,12 @@ class Scheme:
     takes_batches: bool = False
 
     def bind(
-        self,
-        batch_size: int | None,
-        schedule: tuple[int, float, float],
-        random_state: np.random.RandomState,
-        stream: RowSource | None = None,
+        self, batch_size: int | None, schedule: tuple[int, float, float], random_state: np.random.RandomState
     ) -> Callable[..., Outcome]:
         """The function of (training, start, site, options); ``schedule`` is of the mini-batches' learning rates."""
         if not self.takes_batches:
             return self.function
-        return partial(
-            self.function, batch_size=batch_size, schedule=schedule, random_state=random_state, stream=stream
-        )
+        return partial(self.function, batch_size=batch_size, schedule=schedule, random_state=random_state)
 
 
 def _is_bound(likelihood: str, bound: str) -> bool:

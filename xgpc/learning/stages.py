@@ -20,7 +20,7 @@ from ..rows.deadline import OutOfTime, during
 from ..rows.source import dense
 from .inducing import MAX_INDUCING, with_more_points
 from .profile import Options, Outcome
-from .progress import Milestone, Progress
+from .progress import Milestone, Progress, State
 from .schemes import SCHEMES, takes_batches
 from .start import Beginning, Data, Learned
 
@@ -133,6 +133,7 @@ class Learner:
     progress: Progress = field(default_factory=Progress)
     prior_mean: PriorMean = OF_SITE
     start_rows: int | None = None
+    state: State | None = None
 
     def __post_init__(self) -> None:
         self.subsets = Subsets(self.training.source.labels(), self.random_state)
@@ -222,8 +223,8 @@ class Learner:
     ) -> Outcome:
         """The scheme on a subset, from the sites that q makes there."""
 
-        def reached(q: KernelPosterior, site: Site) -> None:
-            self.progress.reach(Milestone(q, site, size, is_growing))
+        def reached(q: KernelPosterior, site: Site, state: State | None = None) -> None:
+            self.progress.reach(Milestone(q, site, size, is_growing, state=state))
 
         with during(f"learning with {prior.n_inducing} inducing points on {size} rows"):
             if self.scheme is None:
@@ -232,13 +233,14 @@ class Learner:
                 part = self.training.part(self.subsets.rows(size))
                 self._begin(len(part), prior.n_inducing)
                 moves = options.learn_inducing and not _are_all_rows(prior, part)
-                options = replace(options, reached=reached, learn_inducing=moves)
+                options = replace(options, reached=reached, learn_inducing=moves, state=self.state)
+                self.state = None
                 site = self.prior_mean.site(site, prior)
                 few = part
                 if q is None and self.start_rows is not None and self.start_rows < len(part):
                     few = self.training.part(self.subsets.rows(self.start_rows), len(part) / self.start_rows)
                 outcome = self.scheme(part, starting_posterior(few, q, prior, site), site, options)
-        reached(outcome.q, outcome.site)
+        reached(outcome.q, outcome.site, outcome.state)
         self.n_iter += outcome.n_iter
         return outcome
 
@@ -356,9 +358,7 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
     scheme, prior, random_state = None, beginning.prior, data.random_state
     if model.optimizer is not None:
         schedule = learning_rate_schedule(model.learning_rate)
-        # All rows of a stream are no batch: those of its sample in memory are.
-        stream = None if model.batch_size is None else data.stream
-        scheme = SCHEMES[model.optimizer].bind(model.batch_size, schedule, random_state, stream)
+        scheme = SCHEMES[model.optimizer].bind(model.batch_size, schedule, random_state)
     full = prior.is_full
     max_iter = int(model.max_iter) if most_iterations is None else min(most_iterations, int(model.max_iter))
     options = Options(
@@ -382,7 +382,7 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
             first = previous.prior
         outcome = learner.learn(first, previous, beginning.grow_to)
     else:
-        learner.site = resumed.site
+        learner.site, learner.state = resumed.site, resumed.state
         grow_to = beginning.grow_to if resumed.is_growing else 0
         outcome = learner.learn(resumed.q.prior, resumed.q, grow_to, resumed.n_rows)
     # Of other starts the best is told, after each.

@@ -175,6 +175,16 @@ def source_of(X: Any, y: np.ndarray = NONE, weight: np.ndarray = NONE) -> ArrayS
     return (SparseSource if sparse.issparse(X) else ArraySource)(X, y, weight)
 
 
+def permuted(source: RowSource, size: int, random_state: np.random.RandomState) -> Iterator[Picked]:
+    """``size`` rows in memory at a time, without end: one permutation of all of them after the other."""
+    order = np.empty(0, np.intp)
+    while True:
+        while len(order) < size:
+            order = np.concatenate([order, random_state.permutation(source.n_rows).astype(np.intp, copy=False)])
+        yield source.pick(order[:size])
+        order = order[size:]
+
+
 def dense(rows: Any) -> np.ndarray:
     """Rows, of a sparse matrix perhaps, as an array."""
     return np.asarray(rows.toarray()) if sparse.issparse(rows) else rows

@@ -392,7 +392,7 @@ def test_adapters_make_estimators_that_fit_and_predict_probabilities(tiny, name,
 
 def test_paths_yield_trained_models_with_growing_details(tiny, monkeypatch):
     monkeypatch.setattr(methods.method("sklearn"), "COMPONENTS", (2, 4))
-    found = studies.study("learning").curve("sklearn", tiny, Namespace(threads=1, seconds=60.0))
+    found = studies.study("learning").curve("sklearn", tiny, threads=1, seconds=60.0)
     assert [point["components"] for point in found] == [2, 4]
     assert all(point["seconds"] > 0.0 and np.isfinite(point["nll"]) for point in found)
 

@@ -22,14 +22,15 @@ class SparseVariational:
     Softmax by draws, as its robust maximum has no finite natural gradients here: the precision is soon not positive.
     """
 
-    def __init__(self, threads, seed, seconds=10.0, n_inducing=N_INDUCING):
+    def __init__(self, threads, seed, seconds=10.0, n_inducing=N_INDUCING, batch_rows=BATCH_ROWS):
         self.threads, self.seed, self.seconds, self.n_inducing = threads, seed, seconds, n_inducing
+        self.batch_rows = batch_rows
 
     def _start(self, X, y):
         C = int(np.max(y)) + 1
         labels = y[:, None].astype(np.float64 if C == 2 else np.int64)
         rows = tf.data.Dataset.from_tensor_slices((X, labels)).repeat()
-        batches = iter(rows.shuffle(len(X), seed=self.seed).batch(BATCH_ROWS))
+        batches = iter(rows.shuffle(len(X), seed=self.seed).batch(self.batch_rows))
         kernel = gpflow.kernels.SquaredExponential(lengthscales=np.full(X.shape[1], X.shape[1] ** 0.5))
         Z = start_centres(X, self.n_inducing, self.seed)
         likelihood = gpflow.likelihoods.Bernoulli() if C == 2 else gpflow.likelihoods.Softmax(C)
@@ -89,7 +90,7 @@ def make(threads=2, seed=0, **settings):
     return SparseVariational(threads, seed, **settings)
 
 
-def path(data, threads, seconds):
-    model = make(threads, seconds=seconds)
+def path(data, threads, seconds, **settings):
+    model = make(threads, seconds=seconds, **settings)
     for spent, steps in model.train(data.X, data.y):
         yield spent, model, {"steps": steps}

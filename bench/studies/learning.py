@@ -34,16 +34,16 @@ OTHERS = "gpytorch", "gpflow"
 LABELS = {"sklearn": "Nystroem, logistic regression", "gpytorch": "GPyTorch, SVGP", "gpflow": "GPflow, SVGP"}
 
 
-def curve(name, data, options):
+def curve(name, data, threads, seconds, **settings):
     return [
         {"seconds": spent, **scores(model.predict_proba(data.X_test), data.y_test), **details}
-        for spent, model, details in method(name).path(data, options.threads, options.seconds)
+        for spent, model, details in method(name).path(data, threads, seconds, **settings)
     ]
 
 
 def curves(data, options):
     """The methods one after the other: the first milliseconds after another library's threads are slow."""
-    return {"curves": {name: curve(name, data, options) for name in options.methods}}
+    return {"curves": {name: curve(name, data, options.threads, options.seconds) for name in options.methods}}
 
 
 def warm_up(options):

@@ -306,7 +306,8 @@ def x_gpc_table(records):
             published = {"error": [said(paper.error), said(paper.their_error)],
                          "nll": [said(paper.nll), said(paper.their_nll)],
                          "seconds": [f"{paper.seconds[0]:g}", f"{paper.their_seconds[0]:g}"]}  # fmt: skip
-        errors.append([label, *sizes, *published.get("error", NOTHING), *(with_deviation(run, "error") for run in runs)])
+        ours = [with_deviation(run, "error") for run in runs]
+        errors.append([label, *sizes, *published.get("error", NOTHING), *ours])
         scores = [with_deviation(run, score) for score in ("median", "nll") for run in runs]
         likelihoods.append([label, *published.get("nll", NOTHING), *scores])
         spent = [median_of(run, "seconds") for run in runs]

@@ -160,9 +160,8 @@ def main(arguments):
     DOCS.write_text(document(stored), encoding="utf-8")
     GUIDE.write_text(papers, encoding="utf-8")
     README.write_text(readme, encoding="utf-8")
-    print(
-        f"wrote docs/benchmarks.md, docs/guide/papers.md, README.md and its picture{f', {len(lines)} lines of objections' if lines else ''}"
-    )
+    said = f", {len(lines)} lines of objections" if lines else ""
+    print(f"wrote docs/benchmarks.md, docs/guide/papers.md, README.md and its picture{said}")
 
 
 if __name__ == "__main__":

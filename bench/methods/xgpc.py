@@ -13,12 +13,11 @@ def make(threads=2, seed=0, **settings):
     return GPClassifier(n_jobs=threads, random_state=seed, **settings)
 
 
-def path(data, threads, seconds, **settings):
+def path(data, threads, seconds):
     """Fits, until one ends by itself or takes longer than the others may."""
-    settings = {"n_inducing": N_INDUCING, "n_neighbors": 0, **settings}
     limit = FIRST_LIMIT
     while True:
-        model = make(threads, **settings, max_time=limit)
+        model = make(threads, n_inducing=N_INDUCING, n_neighbors=0, max_time=limit)
         spent = timed_fit(model, data.X, data.y)
         yield spent, model, {"max_time": limit}
         # Without a cut it would be the same fit with more time.

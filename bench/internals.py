@@ -25,7 +25,10 @@ from xgpc.inference.links import TwoClasses
 from xgpc.inference.local_sites import Local, cavities, conditioned, start_sites
 from xgpc.inference.mini_batch import learning_rate_schedule
 from xgpc.kernels.default import default_kernel  # noqa: F401
+from xgpc.kernels.prior import LengthScalePrior
 from xgpc.kernels.spec import KernelSpec
+from xgpc.learning.adam import RATE, moving_priors
+from xgpc.learning.profile import Coordinates
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.likelihoods.multinomial import multinomial_log_probabilities  # noqa: F401
 from xgpc.likelihoods.softmax import softmax_log_probabilities  # noqa: F401
@@ -71,17 +74,26 @@ def one_pass(training, prior, site):
     return lambda: update(training, q, site)
 
 
-def mini_batch_steps(X, y, prior, site, order, batch_rows):
-    """A function that makes the natural-gradient steps of the mini-batches that the row numbers ``order`` make."""
+def moving_prior(prior):
+    """A prior whose kernel parameters and inducing points Adam moves between mini-batches."""
+    return moving_priors(Coordinates(prior, learn_inducing=True), LengthScalePrior(), RATE)
+
+
+def mini_batch_steps(X, y, prior, site, order, batch_rows, moving=(), every=1):
+    """A function that makes the natural-gradient steps of the mini-batches that the row numbers ``order`` make.
+
+    If the prior is ``moving``, each ``every``-th of them is followed by a step of Adam.
+    """
     m, d = prior.n_inducing, X.shape[1]
     start = SparsePosterior.at_prior(prior)
     loop = NaturalGradient(m, 1, np.concatenate([start.P.ravel(), start.h]), *learning_rate_schedule("adaptive"))
     work = _engine.Workspace(batch_rows, m, d)
     labels, weights, record = np.empty(batch_rows), np.empty(batch_rows), np.empty((3, len(order) // batch_rows))
     rows = ArraySource(X, y).pick(order)
+    kernels = [one.kernel for one in moving] or [prior.core]
     return lambda: loop.run(
-        [prior.core], rows.X, rows.rows, batch_rows, prior.Linv[None], site, rows.y, rows.weight, float(len(X)), work,
-        labels, weights, record,
+kernels, rows.X, rows.rows, batch_rows, prior.Linv[None], site, rows.y, rows.weight, float(len(X)), work,
+        labels, weights, record, moving, every,
     )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Write docs/benchmarks.md, and the README's numbers with their picture, from the records of bench/results/.
+"""Write docs/benchmarks.md, the tables of docs/guide/papers.md, and the README's numbers with their picture, from the
+records of bench/results/.
 
     python bench/report.py [--allow-stale]
 
@@ -18,6 +19,7 @@ import studies
 # Studies that stand first.
 FIRST = ("boosted", "learning", "splits", "neighbours", "several_classes")
 DOCS, README, PICTURE = records.ROOT / "docs" / "benchmarks.md", records.ROOT / "README.md", picture.PICTURE
+GUIDE = records.ROOT / "docs" / "guide" / "papers.md"
 INTRODUCTION = """# Benchmarks
 
 Written by `python bench/report.py` from the records in `bench/results/`; do not edit. A record has its raw numbers,
@@ -125,13 +127,22 @@ def document(stored):
     return "\n".join([INTRODUCTION, contents(names) + "\n", *(section(name, stored[name]) + "\n" for name in names)])
 
 
-def with_summary(readme, text):
-    """The README's text with what is between its marks made anew."""
-    pattern = r"(<!-- bench: summary -->\n).*?(<!-- bench: end -->)"
-    readme, count = re.subn(pattern, lambda m: f"{m[1]}\n{text}\n\n{m[2]}", readme, flags=re.DOTALL)
+def filled(page, name, text):
+    """A page's text with what is between the marks of a name made anew."""
+    pattern = rf"(<!-- bench: {name} -->\n).*?(<!-- bench: end -->)"
+    page, count = re.subn(pattern, lambda m: f"{m[1]}\n{text}\n\n{m[2]}", page, flags=re.DOTALL)
     if count != 1:
-        raise SystemExit(f"README.md needs one <!-- bench: summary --> with <!-- bench: end --> after it; has {count}")
-    return readme
+        raise SystemExit(f"The page needs one <!-- bench: {name} --> with <!-- bench: end --> after it; has {count}")
+    return page
+
+
+def guide(page, found):
+    """The text of the guide's page of the papers, with the tables of the study's records."""
+    made = studies.study("papers").tables(found)
+    made["source"] = "\n\n".join(filter(None, [marks("papers", found), found and source("papers", found)]))
+    for name, text in made.items():
+        page = filled(page, name, text)
+    return page
 
 
 def main(arguments):
@@ -142,14 +153,15 @@ def main(arguments):
     lines = refused(stored)
     if lines and not options.allow_stale:
         raise SystemExit("\n".join(["Not written. Renew these records, or mark them with --allow-stale:", *lines]))
-    readme = with_summary(README.read_text(encoding="utf-8"), picture.summary(found := picture.comparison()))
+    readme = filled(README.read_text(encoding="utf-8"), "summary", picture.summary(found := picture.comparison()))
+    papers = guide(GUIDE.read_text(encoding="utf-8"), stored.get("papers", {}))
     if found:
         picture.draw(found, PICTURE)
     DOCS.write_text(document(stored), encoding="utf-8")
+    GUIDE.write_text(papers, encoding="utf-8")
     README.write_text(readme, encoding="utf-8")
-    print(
-        f"wrote docs/benchmarks.md, README.md and its picture{f', {len(lines)} lines of objections' if lines else ''}"
-    )
+    said = f", {len(lines)} lines of objections" if lines else ""
+    print(f"wrote docs/benchmarks.md, docs/guide/papers.md, README.md and its picture{said}")
 
 
 if __name__ == "__main__":

@@ -121,8 +121,10 @@ def splits(tmp_path, monkeypatch):
     """A results folder with one good record, and a report that writes beside it."""
     current = records.hash_of(studies.study("splits").DEPENDS)
     monkeypatch.setattr(records, "RESULTS", tmp_path)
-    for name in ("DOCS", "README", "PICTURE"):
+    page = report.GUIDE.read_text(encoding="utf-8")
+    for name in ("DOCS", "README", "PICTURE", "GUIDE"):
         monkeypatch.setattr(report, name, tmp_path / f"{name}.md")
+    report.GUIDE.write_text(page, encoding="utf-8")
     report.README.write_text("before\n<!-- bench: summary -->\nold\n<!-- bench: end -->\nafter\n")
     good = record(files=current, set="magic", numbers=runs_of(0.25), options={"splits": 2})
     records.store("splits", "magic", good, tmp_path)
@@ -218,6 +220,19 @@ def test_the_readme_and_its_picture_are_those_of_the_records():
     assert picture.summary(found) in report.README.read_text(encoding="utf-8")
     with Image.open(picture.PICTURE) as drawn:
         assert drawn.text[picture.KEY] == picture.digest(found)
+
+
+@of_records
+def test_the_guide_s_tables_of_the_papers_are_those_of_the_records():
+    page = report.GUIDE.read_text(encoding="utf-8")
+    assert report.guide(page, records.read("papers")) == page
+
+
+def test_a_page_without_the_marks_of_a_table_is_refused():
+    page = "<!-- bench: steps -->\nold\n<!-- bench: end -->\n"
+    assert report.filled(page, "steps", "new") == "<!-- bench: steps -->\n\nnew\n\n<!-- bench: end -->\n"
+    with pytest.raises(SystemExit, match="needs one <!-- bench: systems -->"):
+        report.filled(page, "systems", "new")
 
 
 def compared(gaps, rows=20_000, **theirs):
@@ -392,7 +407,7 @@ def test_adapters_make_estimators_that_fit_and_predict_probabilities(tiny, name,
 
 def test_paths_yield_trained_models_with_growing_details(tiny, monkeypatch):
     monkeypatch.setattr(methods.method("sklearn"), "COMPONENTS", (2, 4))
-    found = studies.study("learning").curve("sklearn", tiny, Namespace(threads=1, seconds=60.0))
+    found = studies.study("learning").curve("sklearn", tiny, threads=1, seconds=60.0)
     assert [point["components"] for point in found] == [2, 4]
     assert all(point["seconds"] > 0.0 and np.isfinite(point["nll"]) for point in found)
 
@@ -424,6 +439,48 @@ def test_figures_of_the_paper_have_a_point_for_each_fit_and_pictures_of_what_was
     drawn = study.draw(found, tmp_path)
     assert sorted(drawn) == ["paper_figures_1.png", "paper_figures_inducing.png"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(drawn)
+
+
+@pytest.fixture
+def papers(monkeypatch):
+    """The study of the papers with two length scales to choose from and few inducing points beside X-GPC's."""
+    study = studies.study("papers")
+    monkeypatch.setattr(study, "GRID", np.array([2.0, 8.0]))
+    monkeypatch.setattr(study, "N_INDUCING", 8)
+    with threadpool_limits(1):
+        yield study
+
+
+@pytest.mark.parametrize("title", ["x-gpc", "svgp", "svm", "noise", "jaakkola-jordan"])
+def test_tables_of_the_papers_have_what_was_measured_beside_what_is_published(papers, title):
+    known = papers.WAVEFORM if title == "svm" else papers.TABLES[title][0]
+    problem = problems.Problem(known, *problems.twonorm(80))
+    options = Namespace(folds=2, full_folds=1, splits=1, seconds=0.1, peers=())
+    numbers = json.loads(json.dumps(papers.MEASURES[title](problem, options)))
+    for name in (known, "a set of no paper"):
+        made = papers.tables({f"{title}: {name}": {"numbers": numbers}})
+        header = made[title].splitlines()[0].split(" | ")
+        rows = [line.split(" | ") for line in made[title].splitlines() if line.startswith(f"| {name}")]
+        assert rows
+        assert len(rows[0]) == len(header)
+        assert all(name not in text for other, text in made.items() if other != title)
+        if title in ("x-gpc", "svm", "noise"):
+            assert all("" in row for row in rows) == (name != known)
+
+
+def test_systems_and_steps_of_the_papers_are_in_their_tables(papers):
+    found = {"steps": {"numbers": papers.steps_a_second(repeats=1, steps=4, rows=200, m=8)}}
+    rates = found["steps"]["numbers"]["steps_a_second"]
+    assert list(rates) == ["kernel stays", "Adam after each", "after one in ten"]
+    assert all(rate > 0.0 for values in rates.values() for rate in values)
+    assert "| after one in ten | " in papers.tables(found)["steps"]
+    assert papers.four_classes().X.shape == (5000, 24)
+    assert papers.shape_of_image().X.shape == (2079, 18)
+    scores = {"seconds": 1.0, "error": 0.1, "nll": 0.25}
+    assert (
+        "| X-GPC | 1.00 | 0.1000 | 0.2500 |"
+        in papers.tables({"systems": {"numbers": {"systems": {"X-GPC": scores}}}})["systems"]
+    )
 
 
 def test_rows_and_memory_are_drawn_of_whatever_was_measured(tmp_path):

@@ -2,7 +2,8 @@
 
 make(threads, seed, **settings) : an estimator with fit(X, y) and predict_proba(X), classes 0, ..., C - 1
 path(data, threads, seconds) : yields (seconds, model, details) while a model is trained on a Split, for at most
-    that long; predictions are made between the steps and their time is not counted
+    that long; predictions are made between the steps and their time is not counted; of gpytorch and gpflow with
+    settings, which are those of ``make``
 """
 
 import importlib

@@ -19,31 +19,39 @@ DRAWS = 256
 class SparseVariational:
     """Natural gradients and Adam in mini-batches with the probit link, of several classes softmax, for some seconds.
 
+    Without a ``natural_rate`` Adam moves the posterior, too: natural gradients of 100 rows at a time end in NaN after 4
+    steps at a rate of .1, after 38 at .03, after 1409 at .01 (electricity).
+
     Softmax by draws, as its robust maximum has no finite natural gradients here: the precision is soon not positive.
     """
 
-    def __init__(self, threads, seed, seconds=10.0, n_inducing=N_INDUCING):
+    def __init__(
+        self, threads, seed, seconds=10.0, n_inducing=N_INDUCING, batch_rows=BATCH_ROWS, natural_rate=NATURAL_RATE
+    ):
         self.threads, self.seed, self.seconds, self.n_inducing = threads, seed, seconds, n_inducing
+        self.batch_rows, self.natural_rate = batch_rows, natural_rate
 
     def _start(self, X, y):
         C = int(np.max(y)) + 1
         labels = y[:, None].astype(np.float64 if C == 2 else np.int64)
         rows = tf.data.Dataset.from_tensor_slices((X, labels)).repeat()
-        batches = iter(rows.shuffle(len(X), seed=self.seed).batch(BATCH_ROWS))
+        batches = iter(rows.shuffle(len(X), seed=self.seed).batch(self.batch_rows))
         kernel = gpflow.kernels.SquaredExponential(lengthscales=np.full(X.shape[1], X.shape[1] ** 0.5))
         Z = start_centres(X, self.n_inducing, self.seed)
         likelihood = gpflow.likelihoods.Bernoulli() if C == 2 else gpflow.likelihoods.Softmax(C)
         latents = 1 if C == 2 else C
         self.model_ = gpflow.models.SVGP(kernel, likelihood, Z, num_latent_gps=latents, num_data=len(X))
         posterior = self.model_.q_mu, self.model_.q_sqrt
+        is_natural = self.natural_rate is not None
         for parameter in posterior:
-            gpflow.set_trainable(parameter, False)
+            gpflow.set_trainable(parameter, not is_natural)
         loss = self.model_.training_loss_closure(batches)
-        natural, adam = gpflow.optimizers.NaturalGradient(NATURAL_RATE), tf.optimizers.Adam(ADAM_RATE)
+        natural, adam = gpflow.optimizers.NaturalGradient(self.natural_rate), tf.optimizers.Adam(ADAM_RATE)
 
         @tf.function
         def step():
-            natural.minimize(loss, [posterior])
+            if is_natural:
+                natural.minimize(loss, [posterior])
             # Keras 3 has no ``minimize``.
             with tf.GradientTape() as tape:
                 value = loss()
@@ -89,7 +97,7 @@ def make(threads=2, seed=0, **settings):
     return SparseVariational(threads, seed, **settings)
 
 
-def path(data, threads, seconds):
-    model = make(threads, seconds=seconds)
+def path(data, threads, seconds, **settings):
+    model = make(threads, seconds=seconds, **settings)
     for spent, steps in model.train(data.X, data.y):
         yield spent, model, {"steps": steps}

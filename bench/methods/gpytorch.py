@@ -32,6 +32,8 @@ class Process(gpytorch.models.ApproximateGP):
         rbf = gpytorch.kernels.RBFKernel(ard_num_dims=Z.shape[1])
         rbf.lengthscale = Z.shape[1] ** 0.5
         self.covar_module = gpytorch.kernels.ScaleKernel(rbf)
+        # Where GPflow's begins, too.
+        self.covar_module.outputscale = 1.0
 
     def forward(self, x):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
@@ -46,8 +48,9 @@ def batches(n, size):
 class SparseVariational:
     """Adam in mini-batches with the probit link, of several classes softmax, for some seconds."""
 
-    def __init__(self, threads, seed, seconds=10.0, n_inducing=N_INDUCING):
+    def __init__(self, threads, seed, seconds=10.0, n_inducing=N_INDUCING, batch_rows=BATCH_ROWS):
         self.threads, self.seed, self.seconds, self.n_inducing = threads, seed, seconds, n_inducing
+        self.batch_rows = batch_rows
 
     def _start(self, X, y):
         C = int(np.max(y)) + 1
@@ -61,7 +64,7 @@ class SparseVariational:
             self.likelihood_ = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=C, mixing_weights=False)
         self._bound = gpytorch.mlls.VariationalELBO(self.likelihood_, self.model_, num_data=len(X))
         self._adam = torch.optim.Adam(self.model_.parameters(), lr=ADAM_RATE)
-        self._batches = batches(len(X), BATCH_ROWS)
+        self._batches = batches(len(X), self.batch_rows)
 
     def _step(self):
         rows = next(self._batches)
@@ -102,7 +105,7 @@ def make(threads=2, seed=0, **settings):
     return SparseVariational(threads, seed, **settings)
 
 
-def path(data, threads, seconds):
-    model = make(threads, seconds=seconds)
+def path(data, threads, seconds, **settings):
+    model = make(threads, seconds=seconds, **settings)
     for spent, steps in model.train(data.X, data.y):
         yield spent, model, {"steps": steps}

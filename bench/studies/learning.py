@@ -34,29 +34,29 @@ OTHERS = "gpytorch", "gpflow"
 LABELS = {"sklearn": "Nystroem, logistic regression", "gpytorch": "GPyTorch, SVGP", "gpflow": "GPflow, SVGP"}
 
 
-def curve(name, data, options):
+def curve(name, data, threads, seconds, **settings):
     return [
         {"seconds": spent, **scores(model.predict_proba(data.X_test), data.y_test), **details}
-        for spent, model, details in method(name).path(data, options.threads, options.seconds)
+        for spent, model, details in method(name).path(data, threads, seconds, **settings)
     ]
 
 
 def curves(data, options):
     """The methods one after the other: the first milliseconds after another library's threads are slow."""
-    return {"curves": {name: curve(name, data, options) for name in options.methods}}
+    return {"curves": {name: curve(name, data, options.threads, options.seconds) for name in options.methods}}
 
 
-def warm_up(options):
+def warm_up(names, threads):
     """First points on a tiny problem: imports, threads and first calls cost time once in a process."""
     tiny = split(Problem("tiny", *MADE["ringnorm"](n=400)), seed=0)
-    for name in options.methods:
-        for _ in itertools.islice(method(name).path(tiny, options.threads, 1.0), 2):
+    for name in names:
+        for _ in itertools.islice(method(name).path(tiny, threads, 1.0), 2):
             pass
 
 
 def parts(options):
     with threadpool_limits(options.threads):
-        warm_up(options)
+        warm_up(options.methods, options.threads)
         for name in options.sets:
             problem = load(options.data, name)
             yield Part(name, partial(curves, split(problem, seed=0), options), name, problem.hash)

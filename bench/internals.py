@@ -92,7 +92,7 @@ def mini_batch_steps(X, y, prior, site, order, batch_rows, moving=(), every=1):
     rows = ArraySource(X, y).pick(order)
     kernels = [one.kernel for one in moving] or [prior.core]
     return lambda: loop.run(
-kernels, rows.X, rows.rows, batch_rows, prior.Linv[None], site, rows.y, rows.weight, float(len(X)), work,
+        kernels, rows.X, rows.rows, batch_rows, prior.Linv[None], site, rows.y, rows.weight, float(len(X)), work,
         labels, weights, record, moving, every,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from support.latents import CASES, NOISY, SEVERAL, cases
 from support.reference import moons, ringnorm
 from support.training import sizes_of_updates
 
-from xgpc import GPClassifier
+from xgpc import GPClassifier, systems
 from xgpc.approximations.sparse import SparsePrior
 from xgpc.likelihoods import record_of
 
@@ -302,3 +302,12 @@ def test_few_passes_come_before_and_after_the_steps(monkeypatch, batch_size):
     quietly(model(batch_size=batch_size, **params), X, y)
     assert len([size for size in sizes if size == len(y)]) < 30
     assert len(sizes) > 80
+
+
+def test_one_inducing_point_is_enough():
+    """Of rows that are all equal there is no second one."""
+    y = np.arange(40) % 2
+    with pytest.warns(ConvergenceWarning, match="no better than the log likelihood of the labels"):
+        model = GPClassifier(**systems["X-GPC"], random_state=0).fit(np.ones((40, 2)), y)
+    assert len(model.inducing_points_) == 1
+    np.testing.assert_allclose(model.predict_proba(np.ones((1, 2))), 0.5, atol=0.01)

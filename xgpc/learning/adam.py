@@ -127,7 +127,7 @@ def moving_priors(
     if units is None:
         units = np.broadcast_to(POINTS_SHARE * coordinates.unit, (len(start.groups), m, d)).reshape(-1, m * d)
     for group, unit in zip(start.groups, units, strict=True):
-        points = np.ascontiguousarray(unit) if coordinates.learn_inducing else np.empty(0)
+        points = np.array(unit) if coordinates.learn_inducing else np.empty(0)
         vector = np.concatenate([group.spec.theta, group.Z.ravel()[: len(points)] / points])
         limits = np.concatenate([group.spec.bounds, np.full((len(points), 2), [-np.inf, np.inf])])
         normal = _normal(length_scale_prior, group.spec)

@@ -4,6 +4,8 @@ from ._kernels import InducingKernel
 
 Arrays = tuple[np.ndarray, ...]
 
+AVERAGE_POWER: float
+
 def pull_back(kernel: InducingKernel, cross: Arrays, gram: Arrays) -> tuple[np.ndarray, np.ndarray]: ...
 
 class MovingPrior:

@@ -8,7 +8,6 @@ from ._sites import Site
 
 SCHEDULES: dict[str, int]
 RATE_FLOOR: float
-AVERAGE_POWER: float
 
 class NaturalGradient:
     n_inducing: int

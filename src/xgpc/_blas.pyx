@@ -85,20 +85,6 @@ cdef void trmm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b)
     cython_blas.dtrmm(b"R", b"U", b"T", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
 
 
-cdef void trsm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
-    # tile b (n, m) <- b lower^{-1}
-    cdef int rows = <int>n, columns = <int>m
-    cdef double one = 1.0
-    cython_blas.dtrsm(b"R", b"U", b"T", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
-
-
-cdef void trsm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
-    # tile b (n, m) <- b lower^{-T}
-    cdef int rows = <int>n, columns = <int>m
-    cdef double one = 1.0
-    cython_blas.dtrsm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
-
-
 cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, number alpha, const number* a, number beta,
                      number* c) noexcept nogil:
     # lower triangle of c (m, m) = alpha a^T a + beta c, tile a (n, m)

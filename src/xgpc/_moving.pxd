@@ -2,6 +2,9 @@ from ._engine cimport Workspace
 from ._kernels cimport InducingKernel, real
 
 
+cdef double weight_of_latest(Py_ssize_t steps) noexcept nogil
+
+
 cdef class MovingPrior:
     cdef readonly InducingKernel kernel
     cdef readonly object vector, average, units

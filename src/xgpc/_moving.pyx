@@ -20,8 +20,15 @@ cdef extern from "profiles.h" nogil:
 
 # Kingma & Ba 2015.
 cdef double BETA_1 = 0.9, BETA_2 = 0.999, EPSILON = 1e-8
-# Weight of step t in the average of the steps, as in _svi.pyx.
-cdef double AVERAGE_POWER = 3.0
+# Weight of iterate t in the average that is returned: proportional to t^3 (Shamir & Zhang 2013, section 3.2; averaging,
+# Polyak & Juditsky 1992). 3 forgets the start without giving away much of the averaging.
+AVERAGE_POWER = 3.0
+cdef double POWER = AVERAGE_POWER
+
+
+cdef double weight_of_latest(Py_ssize_t steps) noexcept nogil:
+    # Of the latest of so many steps in their average.
+    return (1.0 + POWER) / (steps + POWER)
 
 
 cdef void by_parameters(InducingKernel kernel, double sides, const double* terms, const double* shapes,
@@ -279,6 +286,6 @@ cdef class MovingPrior:
             memcpy(&self.at[0], &self.before[0], n * sizeof(double))
             self.place_at()
             self.failures += 1
-        weight = (1.0 + AVERAGE_POWER) / (self.steps + AVERAGE_POWER)
+        weight = weight_of_latest(self.steps)
         for i in range(n):
             self.mean_at[i] += weight * (self.at[i] - self.mean_at[i])

@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memset
 from . cimport _blas
 from ._engine cimport Workspace, project
 from ._kernels cimport InducingKernel, diagonal_block, real
-from ._moving cimport MovingPrior
+from ._moving cimport MovingPrior, weight_of_latest
 from ._sites cimport Site, evaluate
 from ._tiles cimport xg_norms_and_means, xg_scale_and_sum, xg_squared_norms
 
@@ -35,10 +35,7 @@ SCHEDULES = {"adaptive": ADAPTIVE, "constant": CONSTANT, "decay": DECAY}
 # greedy, then falls so fast that the iteration stops short (cod-rna: 5 % off after two epochs). It is kept above
 # t^-0.6, a Robbins-Monro sequence, whose noise the average below removes (then .03 %).
 RATE_FLOOR = 0.6
-# Weight of iterate t in the average that is returned: proportional to t^3 (Shamir & Zhang 2013, section 3.2; averaging,
-# Polyak & Juditsky 1992). 3 forgets the start without giving away much of the averaging.
-AVERAGE_POWER = 3.0
-cdef double FLOOR = RATE_FLOOR, DECAY_OF_AVERAGE = AVERAGE_POWER
+cdef double FLOOR = RATE_FLOOR
 
 
 cdef void pack(const real[:, :] X, const Py_ssize_t* index, Py_ssize_t rows, double* a) noexcept nogil:
@@ -162,7 +159,7 @@ cdef class NaturalGradient:
         rate[0], change[0] = rho, 0.0
         if rho > 0.0:
             xg_step(size, rho, &self.gradient[0], &self.eta[0])
-            weight = (1.0 + DECAY_OF_AVERAGE) / (self.steps + 1.0 + DECAY_OF_AVERAGE)
+            weight = weight_of_latest(self.steps + 1)
             distance = xg_distance(size, &self.eta[0], &self.mean_eta[0])
             total = xg_move_average(size, weight, &self.eta[0], &self.mean_eta[0])
             change[0] = weight * sqrt(distance / total)

@@ -11,7 +11,8 @@ from support.training import bound_gradient, training
 
 from xgpc import _engine
 from xgpc.inference.ascent import update
-from xgpc.kernels.spec import KernelGradient, KernelSpec
+from xgpc.kernels.gradient import KernelGradient
+from xgpc.kernels.spec import KernelSpec
 from xgpc.rows.block import BLOCK_ROWS
 
 # Each kernel with one of the bounds, some with both: a gradient has them as factors.

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from ._sites import Site
-from .kernels.spec import KernelGradient
+from .kernels.gradient import KernelGradient
 from .rows.block import AS_EVALUATED, Block, Rescaling, Sites
 from .rows.executor import Cost, give_back
 

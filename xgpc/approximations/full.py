@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from .._kernels import InducingKernel
-from ..kernels.spec import KernelGradient, KernelSpec
+from ..kernels.gradient import KernelGradient
+from ..kernels.spec import KernelSpec
 from ..rows.executor import Threads
 from ..rows.source import ArraySource
 from ..statistics import GivenSites, StatedSites

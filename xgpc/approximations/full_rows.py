@@ -11,7 +11,7 @@ from scipy.linalg import lapack
 from .. import _full
 from .._kernels import InducingKernel
 from .._sites import Site
-from ..kernels.spec import KernelGradient
+from ..kernels.gradient import KernelGradient
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
 from .base import Natural, Value, new_key

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from .. import _local
-from ..kernels.spec import KernelGradient
+from ..kernels.gradient import KernelGradient
 from ..rows.block import Block
 from ..rows.executor import Cost, Executor, parts_of, workspace
 from ..rows.memory import empty

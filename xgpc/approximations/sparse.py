@@ -13,7 +13,8 @@ from .. import _engine
 from .._engine import Workspace
 from .._kernels import InducingKernel
 from .._sites import Site
-from ..kernels.spec import KernelGradient, KernelSpec
+from ..kernels.gradient import KernelGradient
+from ..kernels.spec import KernelSpec
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, lower_triangles, workspace
 from ..rows.source import Picked

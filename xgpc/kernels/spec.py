@@ -26,6 +26,7 @@ from sklearn.gaussian_process.kernels import (
 
 from .._kernels import FAMILIES, InducingKernel
 from .._moving import pull_back
+from .gradient import KernelGradient
 
 MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
 # (random state, size) -> array of that size
@@ -235,34 +236,6 @@ def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
         if _are_too_many(product):
             break
     return product
-
-
-@dataclass(frozen=True, eq=False)
-class KernelGradient:
-    """Contractions of a gradient dF/dk(X, Z) with every term and factor, additive over blocks of rows.
-
-    See ``gradient_block`` in ``src/xgpc/_kernels.pyx`` for the arrays.
-    """
-
-    terms: np.ndarray
-    shapes: np.ndarray
-    sums: np.ndarray
-    products: np.ndarray
-    squares: np.ndarray
-
-    @classmethod
-    def empty(cls, core: InducingKernel) -> KernelGradient:
-        t, f, m, d = core.n_terms, core.n_factors, core.n_inducing, core.n_features
-        return cls(np.zeros(t), np.zeros(f), np.zeros((f, m)), np.zeros((f, m, d)), np.zeros((f, d)))
-
-    @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        return self.terms, self.shapes, self.sums, self.products, self.squares
-
-    def __iadd__(self, other: KernelGradient) -> KernelGradient:
-        for mine, theirs in zip(self.arrays, other.arrays, strict=True):
-            mine += theirs
-        return self
 
 
 @dataclass(frozen=True, eq=False)

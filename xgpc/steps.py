@@ -65,11 +65,11 @@ from .validation import (
 ONE_CLASS = "Rows of one class tell nothing of the kernel: it stays as it is, and no neighbours are taken."
 # Of the posterior of all rows where neighbours are taken, which predictions do not come from.
 BESIDE_NEIGHBORS = 40
-# The posterior after "stochastic" ends at so many times ``tol``: less is nothing beside what mini-batches leave of the
-# bound. (Additive noise, four classes, 5000 rows: 23 passes gained 1.1 nats, of which the first 4 gained 1.)
+# After "stochastic" the posterior of all rows is found to so many times ``tol``: mini-batches leave more of the bound.
+# (Additive noise, four classes, 5000 rows: 23 passes gained 1.1 nats, of which the first 4 gained 1.)
 AFTER_MINI_BATCHES = 100.0
-# Of the posterior of a stream whose sample mini-batches have learned from. (11 000 000 rows: after one, two and seven
-# passes the bound is -.53095, -.53048 and -.53041 nats a row.)
+# After "stochastic" the posterior of a stream takes so many steps, each a pass over all rows: mini-batches have learned
+# from a random sample of them. (``python bench/run.py larger_than_memory --kinds x-gpc``, 11 000 000 rows.)
 STREAM_STEPS = 1
 
 
@@ -300,14 +300,16 @@ class FittedInSteps(PosteriorClassifier):
         if self.optimizer is not None and not beginning.grow_to and learned.local is None and beginning.previous:
             kept = beginning.previous, beginning.prior
         max_iter = int(self.max_iter) if learned.local is None else min(int(self.max_iter), BESIDE_NEIGHBORS)
-        if data.stream is not None and self.optimizer == "stochastic":
-            max_iter = min(max_iter, STREAM_STEPS)
-        # Adam has ended on all rows.
+        tol = float(self.tol)
+        if self.optimizer == "stochastic" and learned.n_iter:
+            tol *= AFTER_MINI_BATCHES
+            max_iter = max_iter if data.stream is None else min(max_iter, STREAM_STEPS)
+        # Where mini-batches have learned, full batches find the posterior of all rows.
         batch_size = None if takes_batches(self.optimizer) else self.batch_size
         options = PosteriorOptions(
             batch_size,
             self.learning_rate,
-            float(self.tol) * (AFTER_MINI_BATCHES if self.optimizer == "stochastic" and learned.n_iter else 1.0),
+            tol,
             max_iter,
             data.random_state,
             history,

@@ -69,7 +69,7 @@ class Window:
 
     @property
     def changes(self) -> np.ndarray:
-        """Those that it looks at."""
+        """The latest changes, at most ``WINDOW``."""
         return np.array(self._changes)
 
     def rests(self, changes: np.ndarray) -> bool:
@@ -144,7 +144,7 @@ class MiniBatches:
         return records
 
     def steps_per_call(self, n_features: int) -> int:
-        """Steps that take no longer than interrupts may wait."""
+        """Steps between two looks at signals; with moving priors one takes up to five times the multiply-adds."""
         m, batch = self._loop.n_inducing, self.batch
         work = m * self.latents * (m**2 + 3 * batch * m + batch * n_features)
         return max(1, int(WORK_PER_CALL / (5 * work if self._moving else work)))

@@ -396,8 +396,13 @@ def test_missing_groups_are_no_group(groups):
 
 def test_missing_groups_of_pandas_are_no_group():
     pd = pytest.importorskip("pandas")
-    test_missing_groups_are_no_group(pd.Series([1, 2] * 28 + [pd.NA] * 4, dtype="Int64"))
-    test_missing_groups_are_no_group(pd.Series(["a", "b"] * 28 + [None] * 4, dtype="category"))
+    X, y = moons(60)
+    for groups in (
+        pd.Series([1, 2] * 28 + [pd.NA] * 4, dtype="Int64"),
+        pd.Series(["a", "b"] * 28 + [None] * 4, dtype="category"),
+    ):
+        with pytest.raises(ValueError, match="groups has 4 missing values, the first in row 56: "):
+            fit(X, y, n_neighbors=5, groups=groups)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5])

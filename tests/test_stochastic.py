@@ -108,6 +108,19 @@ def test_tol_is_obeyed(batch_size):
     assert tight.elbo_ > loose.elbo_ - 0.1
 
 
+def test_it_goes_on_while_the_bound_rises():
+    # A window that is always at rest: fields of a board are found one after the other.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (3000, 2))
+    y = (np.floor(X).sum(1) % 2).astype(int)
+    params = {"kernel": C(1.0) * RBF([1.0, 1.0]), "batch_size": 100, "tol": 1.0, "inducing_points": X[:40]}
+    first, last = (quietly(model(**params, max_iter=most), X, y) for most in (4, 100))
+    assert last.converged_
+    bounds = rows_of(last, "evaluation")["elbo"]
+    assert np.mean(bounds[len(bounds) // 2 :]) - np.mean(bounds[len(bounds) // 4 : len(bounds) // 2]) < 0.01 * len(X)
+    assert last.elbo_ > first.elbo_ + NATS_A_ROW * len(X)
+
+
 def test_max_iter_is_obeyed_and_told():
     few = model(batch_size=50, max_iter=2, tol=1e-9)
     (message,) = warnings_of(few, X, Y)

@@ -15,7 +15,8 @@ What keywords cannot say:
 * X-GPC, X-GPC-batch and SVGPC: the paper names neither Adam's rate nor how its steps alternate with those of the
   posterior. Here one of Adam, at a falling rate, follows each natural-gradient step, and the model is the average over
   the steps, the later the more. ``converged_`` is judged as in section 5.2 of [1]_, by the relative change of the
-  natural parameters, averaged over a window of five steps, but here of their averages over the steps. ``tol`` is looser
+  natural parameters, averaged over a window of five steps, but here of their averages over the steps, and the fit
+  goes on while the bound rises. ``tol`` is looser
   for large batches and few rows. Then the posterior of all rows is fitted under the kernel that was learned, in a few
   passes, which the paper does not have. SVGPC's natural gradients are this library's; [2]_ has plain ones.
 * vi-JJ and its kin stop when the bound, averaged over five iterations, no longer gains; the paper says nothing of that.

@@ -21,13 +21,14 @@ from ..kernels.spec import KernelSpec
 from ..rows.source import permuted
 from .profile import Coordinates, Options, Outcome, profile
 
-# Rate of Adam's step t: RATE / sqrt(1 + t / delay), with a delay of an epoch's steps, at least DELAY, times the root of the batch's rows / RATE_BATCH, at most
-# RATE_FACTOR. Inducing points move at POINTS_SHARE of it, in the units of ``Coordinates``: the noise of their many
-# coordinates is what keeps the bound low. (Bounds after 2000, 4000 and 6000 steps of 100 rows on electricity, magic,
-# higgs, covtype, bank-marketing and cod-rna; at equal rates of .01 to .05 electricity was .01 to .05 nats a row lower,
-# and with one step of Adam for two or ten of the posterior it was not quicker by the clock. With batches of 1024, two
-# and four classes, 200 steps at twice the rate were worth 800. After 17 000 steps on covtype, whose epochs have 840,
-# a delay of 1000 was .003 above one of 300; on electricity, with 408, after 8 000 .001 below.)
+# Rate of Adam's step t: RATE / sqrt(1 + t / delay), with a delay of an epoch's steps, at least DELAY, times the root of
+# the batch's rows / RATE_BATCH, at most RATE_FACTOR. Inducing points move at POINTS_SHARE of it, in the units of
+# ``Coordinates``: the noise of their many coordinates is what keeps the bound low. (Bounds after 2000, 4000 and 6000
+# steps of 100 rows on electricity, magic, higgs, covtype, bank-marketing and cod-rna; at equal rates of .01 to .05
+# electricity was .01 to .05 nats a row lower, and with one step of Adam for two or ten of the posterior it was not
+# quicker by the clock. With batches of 1024, two and four classes, 200 steps at twice the rate were worth 800. After
+# 17 000 steps on covtype, whose epochs have 840, a delay of 1000 was .003 above one of 300; on electricity, with 408,
+# after 8 000 .001 below.)
 RATE, DELAY, POINTS_SHARE, RATE_BATCH, RATE_FACTOR = 0.05, 300.0, 0.1, 100, 3.0
 # The sliding window is at rest below ``tol`` times the root of WINDOW_ROWS / n, of fewer rows n, and times the batch's
 # rows / RATE_BATCH, of larger batches. A relative change of the natural parameters costs about its square times n
@@ -35,9 +36,9 @@ RATE, DELAY, POINTS_SHARE, RATE_BATCH, RATE_FACTOR = 0.05, 300.0, 0.1, 100, 3.0
 # diabetes .4543 .4539 .4534 .4529, german .5044 .5042 .5034 .5036, svmguide1 .0819 .0828 .0836 .0845; seconds fall as
 # the root or faster.) Steps of large batches have less noise, go further, and cost as much more as they have rows.
 WINDOW_ROWS = 10_000
-# Nats a row by which the bound may still rise while steps double when the window ends the fit: the noise of mini-batches
-# brings the natural parameters to rest while inducing points, whose rate is low, still move. (covtype, three splits:
-# NLL within .01 of the profile's in 25 s; other sets wait for one or two epochs more at most.)
+# Nats a row by which the bound may still rise, while steps double, when the window ends the fit: the noise of
+# mini-batches brings the natural parameters to rest while inducing points, whose rate is low, still move. (covtype,
+# three splits: NLL within .01 of the profile's in 25 s; other sets wait for one or two epochs more at most.)
 RISE = 0.0075
 # Steps that an iteration, an epoch, has at least and at most. Of all rows, each is a pass.
 MINI_BATCH_STEPS, FULL_BATCH_STEPS = (100, 1000), 20

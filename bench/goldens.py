@@ -123,7 +123,7 @@ def fitted(model, X, y, weighted):
     corrected = isinstance(model, GPClassifier) and (model.likelihood, model.bound) == ("logit", "polya-gamma")
     if corrected and len(model.classes_) == 2:
         arrays["corrected"] = model.predict_proba(X[:200], corrected=True)
-    if isinstance(model, GPClassifier) and model._bound_gap is not None:
+    if isinstance(model, GPClassifier) and model._evidence.gap is not None:
         arrays["gap"] = np.array([model.bound_gap()])
     # "change" of a step that has not been taken is no number to compare.
     skipped = ("seconds", "change", "epoch") if isinstance(model, BayesianLinearClassifier) else ("seconds",)

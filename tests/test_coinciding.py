@@ -115,7 +115,7 @@ def test_repeated_rows_are_rows_with_their_number_as_weight(y, n_neighbors, poin
     assert repeated.n_neighbors_ == weighted.n_neighbors_ == n_neighbors
     assert_allclose(repeated.predict_proba(FRESH), weighted.predict_proba(FRESH), rtol=0.0, atol=1e-6)
     assert_allclose(repeated.predict_latent(FRESH), weighted.predict_latent(FRESH), rtol=0.0, atol=1e-5)
-    assert_array_equal(repeated.local_posterior_.X, X)
+    assert_array_equal(repeated.posterior_.X, X)
 
 
 @POINTS
@@ -144,7 +144,7 @@ def test_rows_of_a_table_coincide_as_they_are_encoded(to_the_end):
     model = GPClassifier(C(4.0) * RBF(0.5), optimizer=None, n_inducing=4, n_neighbors=3, random_state=0)
     repeated = quietly(clone(model), frame[columns], frame["y"])
     weighted = quietly(clone(model), distinct[columns], distinct["y"], sample_weight=weight)
-    assert len(repeated.local_posterior_.X) == len(distinct)
+    assert len(repeated.posterior_.X) == len(distinct)
     expected = weighted.predict_proba(frame[columns])
     assert_allclose(repeated.predict_proba(frame[columns]), expected, rtol=0.0, atol=1e-6)
 
@@ -154,7 +154,7 @@ def test_a_kernel_is_learned_from_rows_that_all_come_twice(y):
     groups = np.arange(N) // 3
     model = GPClassifier(n_inducing=6, n_neighbors=5, random_state=0, max_iter=5)
     twice = quietly(clone(model), np.r_[X, X], np.r_[y, y], groups=np.r_[groups, groups])
-    assert len(twice.local_posterior_.X) == N
+    assert len(twice.posterior_.X) == N
     assert np.all(np.isfinite(twice.predict_log_proba(FRESH)))
 
 
@@ -176,7 +176,7 @@ def test_the_fit_says_how_many_rows_coincide():
         f"30 of {N + 30} rows have the features and the label of another: among neighbours these are one row, with the "
         "sum of their weights."
     )
-    assert len(found.local_posterior_.X) == N
+    assert len(found.posterior_.X) == N
     # All rows count: the posterior of inducing points, the bound and the classes' numbers are theirs.
     assert_array_equal(found.class_count_, np.bincount(labels > 0))
     without = quietly(clone(model).set_params(n_neighbors=0), twice, labels)

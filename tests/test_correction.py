@@ -298,7 +298,7 @@ def test_files_with_damaged_corrections_are_refused(name, tmp_path):
 def test_variances_below_zero_are_zero_with_a_warning_that_counts_them(name):
     """Where t makes the square of the mean's shift larger than the variance."""
     model = classifier(**FITS[name]).fit(X, Y)
-    q, (s, t) = model.posterior_, model._correction
+    q, (s, t) = model.posterior_, model._evidence.correction
     t = t * 0.8 / np.median(np.abs(q.covariance_sums(NEW, s, t)[0]))
     mean, variance = q.marginals(NEW)
     shift, added = q.covariance_sums(NEW, s, t)
@@ -310,7 +310,7 @@ def test_variances_below_zero_are_zero_with_a_warning_that_counts_them(name):
     assert_allclose(actual, (mean + shift, np.maximum(expected, 0.0)), rtol=0, atol=1e-12)
     assert np.count_nonzero(actual[1] == 0.0) == negative
     # Through the estimator: probabilities without latent variance are the link itself.
-    model._correction = s, t
+    model._evidence = model._evidence._replace(correction=(s, t))
     with pytest.warns(UserWarning, match=f"{negative} of 20"):
         probabilities = model.predict_proba(NEW, corrected=True)
     certain = expected < 0.0

@@ -34,7 +34,7 @@ def test_columns_are_those_of_the_joint_covariance(name, n_jobs, monkeypatch):
     monkeypatch.setattr(columns, "WEIGHT_ROWS", 7)
     params, rows, labels = MODELS[name]
     model = quietly(GPClassifier(**params), rows, labels)
-    q = model.local_posterior_ or model.posterior_
+    q = model.posterior_ or model.posterior_
     assert model.n_neighbors_ == params.get("n_neighbors", 0)
     # Rows of the training set, a row twice, and rows near and far.
     random = np.random.default_rng(1)

@@ -170,7 +170,7 @@ def test_bad_requests_of_draws_are_refused(given, message):
 )
 def test_a_covariance_of_many_rows_is_refused_before_it_takes_the_memory(n_classes, options, monkeypatch):
     model, X = fit(n_classes, **options), np.random.default_rng(0).normal(size=(700, 2))
-    q = model.local_posterior_ or model.posterior_
+    q = model.posterior_ or model.posterior_
     q.covariance(X[:2])
     tracemalloc.start()
     model.predict_latent(X, return_cov=True)

@@ -160,7 +160,7 @@ def test_a_fit_with_a_number_of_neighbours():
     model = quietly(GPClassifier(n_neighbors=5, n_inducing=10, max_iter=3, random_state=0), X, y)
     assert quietly(GPClassifier(n_inducing=10, max_iter=3, random_state=0), X, y).n_neighbors_ == 0
     assert model.n_neighbors_ == 5
-    assert model.local_posterior_.precision.shape == (3, 300)
+    assert model.posterior_.precision.shape == (3, 300)
     mean, covariance = model.predict_latent(X[:20], return_cov=True)
     assert mean.shape == (20, 3)
     assert np.linalg.eigvalsh(np.moveaxis(covariance, -1, 0)).min() > -1e-9

@@ -36,11 +36,11 @@ def fitted():
 def bits(model, X=FRESH):
     mean, covariance = model.predict_latent(X, return_cov=True)
     parts = [model.predict_proba(X), *model.predict_latent(X), mean, covariance]
-    return [part.tobytes() for part in parts], str(model.kernel_), model.elbo_, model.query_score_
+    return [part.tobytes() for part in parts], str(model.kernel_), model.query_score_
 
 
 def test_a_fit_has_neighbours(fitted):
-    local = fitted.local_posterior_
+    local = fitted.posterior_
     assert fitted.n_neighbors_ == local.n_neighbors == 10
     assert np.array_equal(local.X, ROWS)
     assert local.prior is fitted.posterior_.prior or str(local.prior.spec.kernel) == str(fitted.kernel_)
@@ -60,7 +60,7 @@ def test_given_rows_stay_the_users():
     X[:] = 0.0
     assert bits(pickle.loads(pickle.dumps(model))) == bits(model) == before
     with pytest.raises(ValueError, match="read-only"):
-        model.local_posterior_.X[0] = 0.0
+        model.posterior_.X[0] = 0.0
 
 
 @pytest.mark.parametrize("likelihood", ["logit", "probit"])
@@ -97,7 +97,7 @@ def test_files(fitted, tmp_path):
     assert bits(loaded) == bits(fitted)
     assert loaded.n_neighbors_ == half.n_neighbors_ == 10
     assert sizes["float32"] == sizes[None] / 2
-    assert half.local_posterior_.X.dtype == np.float32
+    assert half.posterior_.X.dtype == np.float32
     assert_allclose(half.predict_proba(FRESH), fitted.predict_proba(FRESH), atol=1e-4)
 
 
@@ -157,6 +157,22 @@ def test_files_lose_splitters_alone(tmp_path):
     assert bits(loaded) == bits(model)
 
 
+def test_the_bound_is_found_when_it_is_asked_for(tmp_path):
+    X, y = np.vstack([ROWS, ROWS[:50]]), np.concatenate([LABELS, LABELS[:50]])
+    model = small(X, y, mean=0.5)
+    model.save(tmp_path / "before.npz")
+    params = {"optimizer": None, "inducing_points": model.inducing_points_, "n_neighbors": 0, "mean": 0.5}
+    without = quietly(GPClassifier(model.kernel_, **params, tol=1e-9), X, y)
+    assert_allclose(model.elbo_, without.elbo_, rtol=1e-4)
+    assert_allclose(model.elbo(X, y), model.elbo_, rtol=1e-9)
+    assert model.bound_gap() == 0.0
+    assert pickle.loads(pickle.dumps(model)).elbo_ == model.elbo_
+    model.save(tmp_path / "after.npz")
+    assert GPClassifier.load(tmp_path / "after.npz").elbo_ == model.elbo_
+    with pytest.raises(AttributeError, match=r"labels of the training rows, which files of models do not hold"):
+        _ = GPClassifier.load(tmp_path / "before.npz").elbo_
+
+
 @pytest.mark.parametrize("layout", ["columns", "every other", "list"])
 def test_any_layout_of_the_rows(layout, fitted):
     layouts = {
@@ -173,8 +189,8 @@ GIVEN = {"kernel": C(4.0) * RBF(0.5), "optimizer": None}
 
 def test_rows_of_single_precision_stay_so():
     single, double = small(ROWS.astype(np.float32), **GIVEN), small(**GIVEN)
-    assert single.local_posterior_.X.dtype == np.float32
-    assert double.local_posterior_.X.dtype == np.float64
+    assert single.posterior_.X.dtype == np.float32
+    assert double.posterior_.X.dtype == np.float64
     assert_allclose(single.predict_proba(FRESH), double.predict_proba(FRESH), atol=1e-4)
 
 
@@ -190,7 +206,7 @@ def test_rows_without_weight_are_not_there():
     assert bits(model) == bits(
         small(ROWS[kept], LABELS[kept], sample_weight=weight[kept], groups=groups[kept], max_iter=3)
     )
-    assert len(model.local_posterior_.X) == kept.sum()
+    assert len(model.posterior_.X) == kept.sum()
     assert bits(small(sample_weight=np.ones(300), max_iter=3)) == bits(small(max_iter=3))
 
 
@@ -199,12 +215,12 @@ def test_new_rows_have_all_training_rows_for_neighbours(points):
     """The full process given the sites, whatever the inducing points; a training row is no neighbour of itself."""
     given = {**GIVEN, "n_neighbors": 1000, "inducing_points": points, "n_inducing": len(points)}
     model = small(ROWS[:60], LABELS[:60], **given)
-    (precision,), (linear,) = model.local_posterior_.sites
+    (precision,), (linear,) = model.posterior_.sites
     noisy, across = model.kernel_(ROWS[:60]) + np.diag(1.0 / precision), model.kernel_(FRESH, ROWS[:60])
     mean, variance = model.predict_latent(FRESH)
     assert_allclose(mean, across @ np.linalg.solve(noisy, linear / precision), rtol=0.0, atol=2e-4)
     expected = model.kernel_.diag(FRESH) - np.sum(across * np.linalg.solve(noisy, across.T).T, axis=1)
-    assert_allclose(variance, expected * model.local_posterior_.variance_scale, rtol=0.0, atol=2e-4)
+    assert_allclose(variance, expected * model.posterior_.variance_scale, rtol=0.0, atol=2e-4)
 
 
 def test_weights_of_classes_are_weights_of_rows():
@@ -234,7 +250,7 @@ def test_a_warm_start_is_as_good():
     # Other rows, and other numbers of neighbours.
     quietly(model.set_params(n_neighbors=5), *moons(200, seed=3))
     assert model.n_neighbors_ == 5
-    assert len(model.local_posterior_.X) == 200
+    assert len(model.posterior_.X) == 200
     assert model.score(FRESH, moons(80, seed=1)[1]) > 0.9
 
 
@@ -244,7 +260,6 @@ def test_without_neighbours_it_is_the_sparse_classifier():
     quietly(model.set_params(n_neighbors=0, query_split=TimeSeriesSplit(3)), ROWS, LABELS, groups=np.arange(300) // 2)
     for one in (sparse, model):
         assert one.n_neighbors_ == 0
-        assert one.local_posterior_ is None
         assert one.query_score_ is None
         mean, variance = one.posterior_.marginals(FRESH)
         assert np.array_equal(one.predict_latent(FRESH), [mean, variance])

@@ -185,7 +185,7 @@ def test_neighbours_are_taken_where_classes_change_quickly():
     score, error = model.query_score_
     assert score == rows_of(model, "decision")["query_score"][-1]
     assert abs(loss.mean() + score) < 3.0 * np.hypot(error, error_of(loss))
-    assert len(model.local_posterior_.X) == 4000
+    assert len(model.posterior_.X) == 4000
 
 
 def test_the_columns_of_a_history_are_described():
@@ -214,7 +214,6 @@ def test_neighbours_are_left_where_they_tell_nothing():
     y = (X @ [2.0, -1.0] + noise > 0.0).astype(int)
     model = fit(X, y, length_scale_prior=None)
     assert model.n_neighbors_ == 0
-    assert model.local_posterior_ is None
     assert model.query_score_ is None
     assert "not taken" in decisions(model)[-1]
 

@@ -102,7 +102,7 @@ def test_random_labels_are_said_to_tell_nothing(optimizer):
     assert "run to their bounds" not in message
     # What was learned without neighbours stays, and is no second round's.
     assert type(model.kernel_.k2) is RBF
-    assert model.local_posterior_.variance_scale > 0.7
+    assert model.posterior_.variance_scale > 0.7
     assert model.converged_
     decision = [value for value in model.history_["decision"] if value][-1]
     assert message.startswith(str(decision))
@@ -172,7 +172,7 @@ def test_what_is_near_or_has_no_length_scale_stays(kernel):
 def test_variances_have_the_factor():
     X, y = moons(60)
     model = fit(X, y, kernel=4.0 * RBF(0.5), optimizer=None, n_neighbors=10)
-    posterior, T = model.local_posterior_, X[:7] + 0.1
+    posterior, T = model.posterior_, X[:7] + 0.1
     assert posterior.variance_scale == 1.0
     mean, variance = posterior.marginals(T)
     covariance = posterior.covariance(T)
@@ -213,11 +213,11 @@ def test_the_factor_is_at_most_one():
 def test_the_factor_is_kept_in_files_and_copies(tmp_path):
     X, y = board(400, 0)
     model = fit(X, y, n_neighbors=12)
-    scale = model.local_posterior_.variance_scale
+    scale = model.posterior_.variance_scale
     assert 0.04 < scale < 1.0
     model.save(tmp_path / "model.npz")
     again = GPClassifier.load(tmp_path / "model.npz")
-    assert again.local_posterior_.variance_scale == scale
+    assert again.posterior_.variance_scale == scale
     assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
 
 
@@ -258,6 +258,5 @@ def test_sites_that_go_on_leave_what_is_learned_without(n_neighbors, monkeypatch
     assert all("Bound its variance" in one and "raise max_iter" not in one for one in said)
     assert "did not converge" in [value for value in model.history_["decision"] if value][-1]
     assert model.n_neighbors_ == 0
-    assert model.local_posterior_ is None
     # Learned from other random parts of the rows.
     assert_allclose(model.elbo_, expected.elbo_, rtol=0.02)

@@ -53,8 +53,8 @@ def test_the_first_batch_is_a_fit_and_what_forgets_all_is_a_fit_of_the_next(like
     other = copy.deepcopy(one).fit(rows[SECOND], labels[SECOND])
     assert_close(streamed, other, 1e-9)
     assert streamed.elbo_ == pytest.approx(other.elbo_, abs=1e-7)
-    if other._correction is not None:
-        np.testing.assert_allclose(streamed._correction[0], other._correction[0], rtol=1e-7, atol=1e-9)
+    if other._evidence.correction is not None:
+        np.testing.assert_allclose(streamed._evidence.correction[0], other._evidence.correction[0], rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize(("likelihood", "bound", "share"), CASES, ids=NAMES)
@@ -208,7 +208,7 @@ def test_partial_fit_goes_on_from_a_fit():
     assert not np.array_equal(natural(fitted)[1], before[1])
     assert fitted.n_neighbors == "auto"
     assert fitted.n_neighbors_ == 0
-    assert fitted.local_posterior_ is fitted.query_score_ is None
+    assert fitted.query_score_ is None
     assert fitted.optimizer == "profile"
     assert type(fitted.posterior_) is SparsePosterior
     assert type(fitted.posterior_.prior) is SparsePrior
@@ -252,11 +252,11 @@ def test_a_forgetting_factor_multiplies_the_sites_before(likelihood):
 
 def test_the_correction_s_terms_are_those_of_all_rows_before_by_the_factor_and_of_the_batch():
     one = model(bound="polya-gamma").partial_fit(X[FIRST], y[FIRST])
-    before = one._correction
+    before = one._evidence.correction
     one.partial_fit(X[SECOND], y[SECOND], forgetting_factor=0.5)
     rows = training(X[SECOND], 2.0 * y[SECOND] - 1.0)
     point = ascent.update(rows, one.posterior_, LIKELIHOODS["logit"].site("polya-gamma"))
-    for found, old, new in zip(one._correction, before, correction_and_gap(rows, point)[0], strict=True):
+    for found, old, new in zip(one._evidence.correction, before, correction_and_gap(rows, point)[0], strict=True):
         np.testing.assert_allclose(found, 0.5 * old + new, rtol=1e-10, atol=1e-12)
     mean, variance = one.predict_latent(X, corrected=True)
     assert np.all(np.isfinite(mean))

@@ -127,7 +127,7 @@ def test_the_other_labels_have_the_other_mean(bound, k):
     assert other.elbo_ == pytest.approx(one.elbo_, rel=1e-6)
     np.testing.assert_allclose(other.kernel_.theta, one.kernel_.theta, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(other.predict_proba(X)[:, ::-1], one.predict_proba(X), atol=1e-5)
-    if one._correction is not None:
+    if one._evidence.correction is not None:
         corrected = one.predict_latent(X, corrected=True)[0]
         np.testing.assert_allclose(other.predict_latent(X, corrected=True)[0], -corrected, atol=1e-4)
         assert other.bound_gap() == pytest.approx(one.bound_gap(), rel=1e-5)

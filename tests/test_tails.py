@@ -178,7 +178,7 @@ def test_a_fit_is_that_of_rows_at_the_limits(fitted):
     assert off.elbo_ == fitted.elbo_
     np.testing.assert_array_equal(off.predict_proba(at_limits(fitted.encoding_, X)), fitted.predict_proba(X))
     neighbours = quietly(model(n_neighbors=6), X, Y)
-    assert np.max(np.abs(neighbours.local_posterior_.to_arrays()["rows"])) < 100.0
+    assert np.max(np.abs(neighbours.posterior_.to_arrays()["rows"])) < 100.0
 
 
 def test_models_take_limits_along(fitted, tmp_path):

@@ -189,8 +189,7 @@ class GPClassifier(FittedInSteps):
     inducing_points_ : (m, d) array; (C, m, d) where ``share_`` is "none"; of a full process the distinct rows
     label_noise_ : float, delta, where there is one
     mean_ : float, or (C,) array of C latent functions, their mean under the prior
-    posterior_ : SparsePosterior, or FullPosterior with ``inducing_points="all"``
-    local_posterior_ : LocalPosterior or None
+    posterior_ : SparsePosterior; FullPosterior with ``inducing_points="all"``; LocalPosterior with neighbours
     n_neighbors_ : int, neighbours that predictions take; 0 without
     query_score_ : (float, float) or None
         Mean log probability, in nats, of held-out rows, predicted with the neighbours of all the others before they
@@ -199,8 +198,9 @@ class GPClassifier(FittedInSteps):
         groups, none are held out: then of the queries of a round, before it.
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, all constants included, without the length
-        scales' log prior (``history_["log_prior"]``), which is climbed with it; with neighbours that of the sparse
-        posterior at the learned kernel, which knows nothing of them; of the last batch by ``partial_fit``. Also
+        scales' log prior (``history_["log_prior"]``), which is climbed with it; of the last batch by ``partial_fit``.
+        With neighbours it is that of the sparse posterior at the learned kernel, which knows nothing of them: it is
+        found when it is first asked for, and an AttributeError of a loaded model that was saved before that. Also
         ``log_marginal_likelihood_value_``, as scikit-learn has it.
     history_ : dict of arrays
         A row for each evaluation of the optimizer (``theta`` as scikit-learn has it), each ``decision``, each

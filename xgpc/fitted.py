@@ -13,12 +13,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import io
-from .approximations.base import KernelPosterior, Natural
+from ._sites import Site
+from .approximations.base import KernelPosterior, Training
 from .approximations.columns import ColumnOf, covariance_columns
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .estimator import LatentClassifier
-from .inference.correction import corrected_marginals
+from .inference.ascent import Point, coordinate_ascent
+from .inference.correction import corrected_marginals, correction_and_gap
+from .inference.fitting import Evidence
+from .inference.history import History
+from .inference.starts import starting_posterior
 from .kernels.relevance import relevance
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise
 from .parameters import is_integer, is_name
@@ -27,8 +32,8 @@ from .reading import Columns, columns_names, fills_memory_again, names_of_source
 from .rows.batches import read_ahead, reading
 from .rows.blas import single_threaded_blas
 from .rows.encoding import Encoding, of_table
-from .rows.executor import on_threads
-from .rows.source import dense, in_dense_parts
+from .rows.executor import Threads, on_threads
+from .rows.source import ArraySource, dense, in_dense_parts
 from .summary import summary
 from .validation import checked_rows, class_numbers, site_labels
 
@@ -51,9 +56,7 @@ def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.
 class PosteriorClassifier(LatentClassifier):
     """A classifier by a normal posterior of its latent functions: what needs a fit, and not how it came about."""
 
-    posterior_: KernelPosterior
-    local_posterior_: LocalPosterior | None
-    elbo_: float
+    posterior_: KernelPosterior | LocalPosterior
     class_count_: np.ndarray
     n_samples_seen_: int
     warnings_: list[str]
@@ -64,29 +67,30 @@ class PosteriorClassifier(LatentClassifier):
     mean_: float | np.ndarray
     encoding_: Encoding | None = None
     _resolved: tuple[str, str]
-    _correction: Natural | None
-    _bound_gap: float | None
+    # Of the posterior without neighbours, which with these is found when it is asked for, as far as that has been done;
+    # and labels and weights of the rows of ``posterior_``, which files of models do not hold.
+    _evidence: Evidence | None
+    _sparse: KernelPosterior | None = None
+    _distinct_labels: tuple[np.ndarray, np.ndarray] | None = None
 
     def _set_fit(
         self,
-        q: KernelPosterior,
+        q: KernelPosterior | LocalPosterior,
         likelihood: str,
         bound: str,
         label_noise: float,
         mean: np.ndarray,
-        correction: Natural | None,
-        gap: float | None,
-        local: LocalPosterior | None,
+        evidence: Evidence | None,
     ) -> None:
         """Attributes that follow from the posterior."""
         kernels = [prior.spec.kernel for prior in q.prior.groups]
-        self.posterior_, self.local_posterior_ = q, local
-        self.n_neighbors_ = 0 if local is None else local.n_neighbors
+        self.posterior_, self._sparse, self._evidence = q, None, evidence
+        self.n_neighbors_ = q.n_neighbors if isinstance(q, LocalPosterior) else 0
         self.share_ = "none" if q.prior.Z.ndim == 3 else "kernel"
         self.kernel_ = kernels if self.share_ == "none" else kernels[0]
         self.inducing_points_ = np.array(q.prior.Z)
         self.jitter_ = q.prior.jitter
-        self._resolved, self._correction, self._bound_gap = (likelihood, bound), correction, gap
+        self._resolved = (likelihood, bound)
         self.mean_ = float(mean[0]) if q.n_latents is None else mean
         if has_label_noise(likelihood, bound):
             self.label_noise_ = label_noise
@@ -118,7 +122,8 @@ class PosteriorClassifier(LatentClassifier):
         X = checked_rows(self, X, reset=False)
         if not corrected:
             return self._latent_at(X)
-        if self._correction is None:
+        correction = None if self._evidence is None else self._evidence.correction
+        if correction is None:
             likelihood, bound = self._resolved
             raise ValueError(
                 f"corrected=True is for likelihood='logit' with bound='polya-gamma'; this fit has {likelihood!r} with "
@@ -126,12 +131,12 @@ class PosteriorClassifier(LatentClassifier):
             )
         parts = []
         for rows in in_dense_parts(X):
-            parts.append(corrected_marginals(self.posterior_, self._correction, rows, self.n_jobs))
+            parts.append(corrected_marginals(self._without_neighbors(), correction, rows, self.n_jobs))
         return self._with_mean(*_joined(parts))
 
     def _latent_at(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """At checked rows."""
-        return self._with_mean(*self._marginals(self.local_posterior_ or self.posterior_, X))
+        return self._with_mean(*self._marginals(self.posterior_, X))
 
     def _with_mean(self, distance: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of latent values, from means (r,) or (C, r) of their distances from the prior's mean."""
@@ -222,7 +227,7 @@ class PosteriorClassifier(LatentClassifier):
 
     def _covariance(self, rows: np.ndarray) -> np.ndarray:
         """(n, n) or (C, n, n) at checked rows."""
-        q: Any = self.local_posterior_ or self.posterior_
+        q: Any = self.posterior_
         if not len(rows):
             return np.empty((*q.shape, 0, 0))
         needed = q.covariance_bytes(len(rows))
@@ -231,7 +236,7 @@ class PosteriorClassifier(LatentClassifier):
                 f"The joint covariance of {len(rows)} rows would take {1e-9 * needed:.3g} GB while it is made; at most "
                 f"{1e-9 * MOST_COVARIANCE_BYTES:g} GB are allowed. Take fewer rows, variances alone "
                 "(predict_latent(X)), or sample_latent(X, n_samples, method='pathwise'), which needs none. "
-                f"{'local_posterior_' if self.local_posterior_ else 'posterior_'}.covariance(X) has no limit."
+                "posterior_.covariance(X) has no limit."
             )
         with single_threaded_blas():
             return q.covariance(rows)
@@ -239,7 +244,7 @@ class PosteriorClassifier(LatentClassifier):
     def _covariance_columns(self, X: Any) -> ColumnOf:
         """Of ``predict_latent(X, return_cov=True)``, each (C, n) made when it is asked for."""
         rows = dense(checked_rows(self, X, reset=False))
-        return covariance_columns(self.local_posterior_ or self.posterior_, rows, self.n_jobs)
+        return covariance_columns(self.posterior_, rows, self.n_jobs)
 
     def latent_mean_and_variance(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """``predict_latent(X)`` by the name that scikit-learn's GaussianProcessClassifier has for it."""
@@ -286,7 +291,7 @@ class PosteriorClassifier(LatentClassifier):
         if not is_name(method, METHODS):
             raise ValueError(f"method must be one of {list(METHODS)}; got {method!r}.")
         random, rows = check_random_state(random_state), dense(checked_rows(self, X, reset=False))
-        q: Any = self.local_posterior_ or self.posterior_
+        q: Any = self.posterior_
         obstacle = pathwise_obstacle(q)
         if method == "pathwise" and obstacle:
             raise ValueError(f"method='pathwise' {obstacle}. Take method='exact'.")
@@ -348,13 +353,45 @@ class PosteriorClassifier(LatentClassifier):
         """
         check_is_fitted(self)
         rows, y = checked_rows(self, X, y, reset=False)
-        likelihood, bound = self._resolved
-        q = self.posterior_
-        site = LIKELIHOODS[likelihood].site(bound, len(self.classes_), getattr(self, "label_noise_", None))
-        site = site.with_prior_mean(np.atleast_1d(self.mean_))
+        q = self._without_neighbors()
         labels = site_labels(class_numbers(y, self.classes_), q.n_latents)
         mean, variance = self._marginals(q, rows)
-        return expected_log_likelihood(site, mean, variance, labels) - q.kl
+        return expected_log_likelihood(self._site(), mean, variance, labels) - q.kl
+
+    @property
+    def elbo_(self) -> float:
+        """Lower bound of the log evidence of the training data, in nats; see the class's attributes."""
+        check_is_fitted(self)
+        if self._evidence is None:
+            self._without_neighbors()
+        assert self._evidence is not None
+        return self._evidence.elbo
+
+    def _site(self) -> Site:
+        likelihood, bound = self._resolved
+        site = LIKELIHOODS[likelihood].site(bound, len(self.classes_), getattr(self, "label_noise_", None))
+        return site.with_prior_mean(np.atleast_1d(self.mean_))
+
+    def _without_neighbors(self) -> KernelPosterior:
+        """The posterior whose bound ``elbo_`` is: with neighbours one that is fitted when it is first asked for."""
+        q = self.posterior_
+        if not isinstance(q, LocalPosterior):
+            return q
+        if self._sparse is None:
+            if self._distinct_labels is None:
+                raise AttributeError(
+                    "The bound of a model with neighbours is found when it is first asked for, from the labels of the "
+                    "training rows, which files of models do not hold: ask for elbo_ before save(), or fit again."
+                )
+            y, weight = self._distinct_labels
+            with single_threaded_blas(), Threads(self.n_jobs) as executor:
+                training, site = Training(ArraySource(q.X, y, weight), executor, q.n_latents), self._site()
+                start = starting_posterior(training, None, q.prior, site)
+                tol, most = float(self.tol), int(self.max_iter)
+                ascent = coordinate_ascent(training, start, site, tol=tol, max_iter=most, history=History())
+                point: Point[KernelPosterior] = ascent.point
+                self._sparse, self._evidence = point.q, Evidence(point.elbo, *correction_and_gap(training, point))
+        return self._sparse
 
     def bound_gap(self) -> float:
         """Nats by which the exact bound exceeds the augmented one on the training data, at the same posterior.
@@ -363,13 +400,15 @@ class PosteriorClassifier(LatentClassifier):
         the bounds "polya-gamma" of "logit" and "augmented" of "svm"; 0 under "exact".
         """
         check_is_fitted(self)
-        if self._bound_gap is None:
+        self._without_neighbors()
+        assert self._evidence is not None
+        if self._evidence.gap is None:
             likelihood, bound = self._resolved
             raise ValueError(
                 f"bound_gap() is for bounds 'polya-gamma' of 'logit', 'augmented' of 'svm', and 'exact'; this fit has "
                 f"{bound!r} of {likelihood!r}."
             )
-        return self._bound_gap
+        return self._evidence.gap
 
     def save(self, path: str | os.PathLike[str], rows_dtype: Any = None) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects.

@@ -22,6 +22,7 @@ from .approximations.local import LocalPosterior
 from .approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from .archive import KINDS, Archive, Member
 from .files import regular, replacing
+from .inference.fitting import Evidence
 from .kernels.spec import KERNELS, Groups, KernelSpec, check_tree
 from .learning.inducing import given_points
 from .likelihoods import LIKELIHOODS, has_label_noise, record_of
@@ -122,7 +123,10 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
         raise ValueError(
             f"Only labels that are numbers, booleans or strings can be saved; got {model.classes_.tolist()}."
         )
-    q = model.posterior_
+    predicting = model.posterior_
+    local = predicting if isinstance(predicting, LocalPosterior) else None
+    q = predicting if local is None else local.without_neighbors()
+    evidence = model._evidence
     full = q.prior.is_full
     header = {
         "format": FORMAT,
@@ -132,15 +136,15 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
         "resolved": model._resolved,
         "label_noise": getattr(model, "label_noise_", None),
         "object_labels": model.classes_.dtype.kind == "O",
-        "bound_gap": model._bound_gap,
-        "elbo": model.elbo_,
+        "bound_gap": None if evidence is None else evidence.gap,
+        "elbo": None if evidence is None else evidence.elbo,
         "n_iter": model.n_iter_,
         "converged": model.converged_,
         # What else there is, so that none can get lost.
         "feature_names": hasattr(model, "feature_names_in_"),
         "history": list(model.history_),
         "neighbors": model.n_neighbors_,
-        "variance_scale": None if model.local_posterior_ is None else model.local_posterior_.variance_scale,
+        "variance_scale": None if local is None else local.variance_scale,
         "query_score": model.query_score_,
         CLASS_COUNT: model.class_count_,
         WARNINGS: model.warnings_,
@@ -157,11 +161,11 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
     arrays["feature_spread"] = model.feature_spread_
     if hasattr(model, "feature_mean_"):
         arrays[FEATURE_MEAN] = model.feature_mean_
-    if model._correction is not None:
-        arrays.update(zip(CORRECTION, model._correction, strict=True))
-    if model.local_posterior_ is not None:
-        local = model.local_posterior_.to_arrays()
-        arrays.update(local, rows=_rows_as(local["rows"], rows_dtype))
+    if evidence is not None and evidence.correction is not None:
+        arrays.update(zip(CORRECTION, evidence.correction, strict=True))
+    if local is not None:
+        of_rows = local.to_arrays()
+        arrays.update(of_rows, rows=_rows_as(of_rows["rows"], rows_dtype))
     if header["feature_names"]:
         arrays["feature_names"] = model.feature_names_in_.astype(str)
     if not isinstance(model.inducing_points, str):
@@ -262,11 +266,13 @@ def _header(archive: Archive) -> dict[str, Any]:
     is_score = is_score and not math.isinf(score[1])
     _require(is_score if k else score is None, "query_score", score)
     _require(is_integer(header["n_iter"]) and header["n_iter"] >= 1, "n_iter", header["n_iter"])
-    _require(_is_finite(header["elbo"]), "elbo", header["elbo"])
+    elbo, with_neighbors = header["elbo"], header["neighbors"]
+    _require(_is_finite(elbo) or (elbo is None and bool(with_neighbors)), "elbo", elbo)
     pairs = [[name, bound] for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
     _require(header["resolved"] in pairs, "likelihood and bound", header["resolved"])
     gap = header["bound_gap"]
-    _require(_is_finite(gap) if record_of(*header["resolved"]).has_bound_gap else gap is None, "bound_gap", gap)
+    has_gap = elbo is not None and record_of(*header["resolved"]).has_bound_gap
+    _require(_is_finite(gap) if has_gap else gap is None, "bound_gap", gap)
     counts, warnings = header.setdefault(CLASS_COUNT, None), header.setdefault(WARNINGS, [])
     are_counts = isinstance(counts, list) and all(is_number(one) and not one < 0.0 for one in counts) and any(counts)
     _require(counts is None or are_counts, CLASS_COUNT, counts)
@@ -444,12 +450,12 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
         _require(is_right and len(labels) == model.n_features_in_, LABELS, labels)
         model._column_labels = tuple(labels)
     _check_parameters(model)
-    correction = tuple(arrays[name] for name in CORRECTION) if record_of(likelihood, bound).has_correction else None
+    correction = (arrays[CORRECTION[0]], arrays[CORRECTION[1]]) if record_of(likelihood, bound).has_correction else None
     q = posterior_from(header, arrays, None if table is None else table.groups)
     mean = header.get(MEAN, [0.0] * (q.n_latents or 1))
     _require(isinstance(mean, list) and len(mean) == (q.n_latents or 1) and all(map(_is_finite, mean)), MEAN, mean)
-    local = _local_posterior(header, arrays, q)
-    model._set_fit(q, likelihood, bound, delta, np.array(mean), correction, header["bound_gap"], local)
+    evidence = None if header["elbo"] is None else Evidence(header["elbo"], correction, header["bound_gap"])
+    model._set_fit(_local_posterior(header, arrays, q) or q, likelihood, bound, delta, np.array(mean), evidence)
     model.query_score_ = None if header["query_score"] is None else tuple(header["query_score"])
     model.classes_ = classes.astype(object) if header["object_labels"] else classes
     if "feature_names" in arrays:
@@ -458,7 +464,7 @@ def _rebuild(cls: type, header: dict[str, Any], floats: Sequence[str], arrays: d
     model.feature_spread_ = arrays["feature_spread"]
     if FEATURE_MEAN in arrays:
         model.feature_mean_ = arrays[FEATURE_MEAN]
-    model.elbo_, model.n_iter_, model.converged_ = header["elbo"], header["n_iter"], header["converged"]
+    model.n_iter_, model.converged_ = header["n_iter"], header["converged"]
     model.history_ = {name.removeprefix(HISTORY): a for name, a in arrays.items() if name.startswith(HISTORY)}
     model.n_samples_seen_ = header[N_SEEN] or int(model.history_["n_rows"][-1])
     return model

@@ -236,7 +236,7 @@ def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> Non
             f"n_neighbors={model.n_neighbors} needs all rows at once, which partial_fit does not keep; give "
             "n_neighbors=0 or 'auto', or call fit with all rows."
         )
-    if getattr(model, "local_posterior_", None) is not None:
+    if getattr(model, "n_neighbors_", 0):
         raise ValueError(
             f"This model predicts with {model.n_neighbors_} neighbours, for which its kernel was learned, and "
             "partial_fit keeps no rows: fit with n_neighbors=0 before, or begin with partial_fit on a new estimator."

@@ -20,11 +20,12 @@ from sklearn.utils import check_random_state
 
 from .approximations.base import Training
 from .approximations.conditioned import ConditionedPosterior, ConditionedPrior
+from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .checkpoint import Checkpoint, fingerprint
 from .fitted import PosteriorClassifier
 from .inference.correction import correction_and_gap
-from .inference.fitting import PosteriorOptions, fit_posterior_or_keep
+from .inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep
 from .inference.online import posterior_before, restated_sums
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import FitState, Run
@@ -42,12 +43,13 @@ from .partitions import Partitions, survey_partitions
 from .reading import Columns, Streamed, Survey, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
+from .rows.coinciding import Distinct
 from .rows.columnar import ArrowRows
 from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
 from .rows.draw import seed_of_keys
 from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
-from .rows.source import NONE, RowSource, source_of
+from .rows.source import NONE, ArraySource, RowSource, labels_and_weights, source_of
 from .rows.tables import index_columns, note_of_index
 from .rows.tails import Limit
 from .statistics import update
@@ -63,8 +65,6 @@ from .validation import (
 )
 
 ONE_CLASS = "Rows of one class tell nothing of the kernel: it stays as it is, and no neighbours are taken."
-# Of the posterior of all rows where neighbours are taken, which predictions do not come from.
-BESIDE_NEIGHBORS = 40
 # After "stochastic" the posterior of all rows is found to so many times ``tol``: mini-batches leave more of the bound.
 # (Additive noise, four classes, 5000 rows: 23 passes gained 1.1 nats, of which the first 4 gained 1.)
 AFTER_MINI_BATCHES = 100.0
@@ -290,6 +290,8 @@ class FittedInSteps(PosteriorClassifier):
 
     def _infer(self, data: Data, learned: Learned, leaves_prior: bool = False) -> Inferred:
         """The posterior of all rows, of which a step is sure if it ``leaves_prior``, and what corrects it."""
+        if learned.local is not None:
+            return self._infer_local(data, learned, learned.local)
         beginning, history = learned.beginning, data.history
         training, prior = beginning.training, learned.prior
         history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
@@ -297,10 +299,9 @@ class FittedInSteps(PosteriorClassifier):
         history.tell(stage="posterior", n_rows=n_rows, n_inducing=prior.n_inducing)
         # What was learned must beat the previous fit; more points than it had are no choice between the two.
         kept = None
-        if self.optimizer is not None and not beginning.grow_to and learned.local is None and beginning.previous:
+        if self.optimizer is not None and not beginning.grow_to and beginning.previous:
             kept = beginning.previous, beginning.prior
-        max_iter = int(self.max_iter) if learned.local is None else min(int(self.max_iter), BESIDE_NEIGHBORS)
-        tol = float(self.tol)
+        max_iter, tol = int(self.max_iter), float(self.tol)
         if self.optimizer == "stochastic" and learned.n_iter:
             tol *= AFTER_MINI_BATCHES
             max_iter = max_iter if data.stream is None else min(max_iter, STREAM_STEPS)
@@ -316,7 +317,7 @@ class FittedInSteps(PosteriorClassifier):
             data.deadline,
             leaves_prior,
             beginning.length_scale_prior,
-            data.prior_mean if learned.local is None else data.prior_mean.scaled(learned.local.variance_scale),
+            data.prior_mean,
         )
         # Mini-batches pass over all rows a few times in all: nothing to cache for.
         training = training if options.batch(len(training)) is None else training.uncached()
@@ -343,25 +344,39 @@ class FittedInSteps(PosteriorClassifier):
             data.progress.cut("more iterations of the posterior of all rows", history)
         elif not converged and max_iter == self.max_iter:
             problems.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior")
+        history.tell(stage="done", n_rows=n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
+        unfinished = self._unfinished(data, learned, problems)
+        evidence = Evidence(point.elbo, terms, gap)
+        return Inferred(point.q, point.site, learned.n_iter or n_steps, unfinished, learned.notes, evidence)
+
+    def _infer_local(self, data: Data, learned: Learned, local: LocalPosterior) -> Inferred:
+        """With neighbours learning has found the posterior of all rows, whose labels their bound may be asked for."""
+        mean = data.prior_mean.scaled(local.variance_scale)
+        assert isinstance(data.source, ArraySource)
+        labels = labels_and_weights(Distinct.of(data.source).source)
+        data.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
+        unfinished = self._unfinished(data, learned, learned.problems)
+        made = local, mean.site(learned.site, local.prior), learned.n_iter, unfinished, learned.notes
+        return Inferred(*made, None, labels, learned.scores)
+
+    def _unfinished(self, data: Data, learned: Learned, problems: Sequence[str]) -> list[str]:
+        """Messages on what did not converge, or was cut short."""
         unfinished = [*more_iterations(problems), *filter(None, [learned.failed])]
         if data.progress.cuts and data.deadline is not None:
             unfinished.insert(0, ended_early(data.deadline.reason, data.progress.cuts))
-        n_iter, notes = learned.n_iter or n_steps, learned.notes
-        history.tell(stage="done", n_rows=n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
-        made = point.q, point.elbo, point.site
-        return Inferred(*made, n_iter, unfinished, notes, terms, gap, learned.local, learned.scores)
+        return unfinished
 
     def _publish(self, data: Data, inferred: Inferred, is_first: bool = True) -> None:
         """Set what is fitted, and warn; of rows that come after others the bound is given these."""
-        q, elbo = inferred.q, inferred.elbo
+        q, evidence = inferred.q, inferred.evidence
         unfinished, guessing = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
         is_learned = self.optimizer is not None and not data.is_of_one_class
         record = data.likelihood.bounds[data.bound]
-        # The likelihood of the support vector machine is no probability, and sites of neighbours are judged elsewhere.
-        is_evidence = record.is_bound and record.likelihood != "svm" and inferred.local is None
-        if is_first and is_evidence and is_learned and not (inferred.notes or data.progress.cuts):
-            messages += no_gain(elbo, guessing, data.base_rate_log_score)
+        # The likelihood of the support vector machine is no probability.
+        is_evidence = record.is_bound and record.likelihood != "svm"
+        if evidence and is_first and is_evidence and is_learned and not (inferred.notes or data.progress.cuts):
+            messages += no_gain(evidence.elbo, guessing, data.base_rate_log_score)
         # The bounds of the default kernel are the fit's own, of which nobody need be told.
         if is_learned and self.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
@@ -373,9 +388,9 @@ class FittedInSteps(PosteriorClassifier):
         self.class_count_, self.n_samples_seen_ = data.class_totals, (data.stream or data.source).n_rows
         self.warnings_ = messages
         name, delta, mean = data.likelihood.name, inferred.site.parameter, inferred.site.prior_mean
-        self._set_fit(q, name, data.bound, delta, mean, inferred.correction, inferred.bound_gap, inferred.local)
+        self._set_fit(q, name, data.bound, delta, mean, evidence)
+        self._distinct_labels = inferred.labels
         self.query_score_ = None if inferred.scores is None else (inferred.scores.mean, inferred.scores.error)
-        self.elbo_ = elbo
         self.n_iter_ = max(1, inferred.n_iter)
         self.converged_ = not unfinished
         self.history_ = data.history.arrays()
@@ -420,11 +435,15 @@ class FittedInSteps(PosteriorClassifier):
                     # Of rows that promise less than tol, too, a step is taken: many such batches add up.
                     inferred = self._infer(data, learned, leaves_prior=True)
             assert isinstance(inferred.q, ConditionedPosterior)
-            correction = None
-            if self._correction is not None and inferred.correction is not None:
-                sums = restated_sums(self._correction, q.prior, prior)
-                correction = sums[0] * factor + inferred.correction[0], sums[1] * factor + inferred.correction[1]
+            assert self._evidence is not None
+            assert inferred.evidence is not None
+            evidence, before_sums = inferred.evidence, self._evidence.correction
+            if before_sums is not None and evidence.correction is not None:
+                sums = restated_sums(before_sums, q.prior, prior)
+                added = evidence.correction
+                correction = sums[0] * factor + added[0], sums[1] * factor + added[1]
+                evidence = evidence._replace(correction=correction)
             posterior = inferred.q.under_first_prior()
             counts, n_seen = self.class_count_, self.n_samples_seen_
-            self._publish(data, replace(inferred, q=posterior, correction=correction), is_first=False)
+            self._publish(data, replace(inferred, q=posterior, evidence=evidence), is_first=False)
             self.class_count_, self.n_samples_seen_ = factor * counts + self.class_count_, n_seen + self.n_samples_seen_

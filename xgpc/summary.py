@@ -52,7 +52,9 @@ def summary_rows(model: Any) -> Rows:
     # After later calls of partial_fit it is the bound of the last batch.
     n_last = int(model.history_["n_rows"][-1])
     is_last = n_last < model.n_samples_seen_
-    of_rows = f"of the last batch, of {n_last} rows" if is_last else f"{model.elbo_ / np.sum(counts):.4f} per row"
+    # With neighbours it is not that of the posterior that predicts, and takes a fit to find.
+    elbo = 0.0 if model.n_neighbors_ else model.elbo_
+    of_rows = f"of the last batch, of {n_last} rows" if is_last else f"{elbo / np.sum(counts):.4f} per row"
     table = of_table(model.encoding_)
     categorical = [] if table is None else [one.name for one in table.columns if isinstance(one, LevelColumn)]
     return [
@@ -70,7 +72,7 @@ def summary_rows(model: Any) -> Rows:
         *kernels_rows(model),
         ("inducing points", "all rows" if full else str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"),
         *([("neighbours", f"{model.n_neighbors_}; the model holds the training rows")] if model.n_neighbors_ else []),
-        ("bound (ELBO)", f"{model.elbo_:.2f} nats, {of_rows}"),
+        *([] if model.n_neighbors_ else [("bound (ELBO)", f"{elbo:.2f} nats, {of_rows}")]),
         ("class frequencies alone", f"{base:.4f} nats per row"),
         *([("held-out rows", f"log probability {score[0]:.4f} +- {score[1]:.4f} nats per row")] if score else []),
     ]

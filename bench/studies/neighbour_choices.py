@@ -66,8 +66,8 @@ def measure(problem, options):
                 stack.enter_context(patch(target, value))
             spent = timed_fit(model, X, y)
         found[name] = {"seconds": spent, **scores(model.predict_proba(training.X[later]), training.y[later])}
-        if len(found) == 1 and model.local_posterior_ is not None:
-            model.local_posterior_ = replace(model.local_posterior_, variance_scale=1.0)
+        if len(found) == 1 and model.posterior_ is not None:
+            model.posterior_ = replace(model.posterior_, variance_scale=1.0)
             found[NO_FACTOR] = found[name] | scores(model.predict_proba(training.X[later]), training.y[later])
     return {"rows": len(X), "later": len(later), "choices": found}
 

@@ -31,7 +31,7 @@ from .local_rows import (
     metric,
     pulled_back,
 )
-from .sparse import SparsePrior
+from .sparse import SparsePosterior, SparsePrior
 
 # Rows whose covariances with all neighbours are formed at a time.
 CHUNK = 512
@@ -198,6 +198,17 @@ class LocalPosterior(Value):
     def whitened_rows(self) -> LocalRows:
         with Threads(1) as executor:
             return local_rows(executor, self.prior, ArraySource(self.X, cache_bytes=0))
+
+    def without_neighbors(self) -> SparsePosterior:
+        """The posterior of the inducing points' values alone: q(z), as the neighbours' sites made it."""
+        P = np.linalg.inv(self.V)
+        parts = (P, (P @ self.w[..., None])[..., 0])
+        found = SparsePosterior.from_natural(
+            self.prior, *(part.reshape(*self.shape, *part.shape[1:]) for part in parts)
+        )
+        if found is None:
+            raise ValueError("The covariance of the inducing points' values is not positive definite.")
+        return found
 
     @property
     def coefficients(self) -> Coefficients:

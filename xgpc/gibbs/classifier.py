@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import _sites
 from ..approximations.base import KernelPosterior
+from ..approximations.local import LocalPosterior
 from ..classifier import GPClassifier
 from ..estimator import LatentClassifier
 from ..inference.run import Run
@@ -320,7 +321,9 @@ class GibbsClassifier(LatentClassifier):
             n_jobs=self.n_jobs,
             random_state=random_state,
         )
-        return model.fit(X, y).posterior_
+        q = model.fit(X, y).posterior_
+        assert not isinstance(q, LocalPosterior)
+        return q
 
     def _sites(self, q: KernelPosterior, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Precisions and linear terms (n,) of the rows' factors in q."""

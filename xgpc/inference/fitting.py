@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._sites import Site
-from ..approximations.base import KernelPosterior, KernelPrior, Training
+from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.deadline import Deadline
 from .ascent import Point, carry_over, coordinate_ascent, update
@@ -20,6 +20,14 @@ from .starts import starting_posterior
 
 # A posterior with its pass over all rows, iterations or epochs, and whether they ended by the tolerance.
 Fit = tuple[Point[Any], int, bool]
+
+
+class Evidence(NamedTuple):
+    """The bound on the log evidence of all rows; sums of the second-order correction, and the gap, where there are."""
+
+    elbo: float
+    correction: Natural | None
+    gap: float | None
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ import numpy as np
 from scipy.special import xlogy
 
 from .._sites import Site
-from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training, grouped
+from ..approximations.base import KernelPosterior, KernelPrior, Training, grouped
 from ..approximations.full import FullPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
+from ..inference.fitting import Evidence
 from ..inference.history import History
 from ..inference.prior_mean import OF_SITE, PriorMean
 from ..kernels.default import default_kernel
@@ -136,20 +137,19 @@ class Learned:
 
 @dataclass(frozen=True)
 class Inferred:
-    """The posterior of all rows, its bound and site; iterations; messages; its correction's terms; its gap.
+    """The posterior of all rows, whose predictions are the model's, with site, iterations and messages.
 
-    With neighbours also the local posterior, and the scores of rows that it was not learned from.
+    ``evidence`` is its bound. With neighbours there is none, but the labels and weights of the distinct rows, with
+    which it can be asked for, and the scores of rows that the model was not learned from.
     """
 
-    q: KernelPosterior
-    elbo: float
+    q: KernelPosterior | LocalPosterior
     site: Site
     n_iter: int
     unfinished: list[str]
     notes: tuple[str, ...]
-    correction: Natural | None
-    bound_gap: float | None
-    local: LocalPosterior | None = None
+    evidence: Evidence | None
+    labels: tuple[np.ndarray, np.ndarray] | None = None
     scores: Scores | None = None
 
 
@@ -246,4 +246,6 @@ def _previous(model: Any, data: Data, d: int, n_latents: int | None) -> KernelPo
         return None
     if (previous.n_latents, previous.prior.groups[0].spec.n_features) != (n_latents, d):
         return None
+    if isinstance(previous, LocalPosterior):
+        previous = previous.without_neighbors()
     return previous.in_precision(PRECISIONS[model.precision]) if isinstance(previous, SparsePosterior) else previous

@@ -69,7 +69,13 @@ def bits(model):
     columns = sorted(model.history_.items())
     T = rows(model)
     said = [model.predict_proba(T), *model.predict_latent(T), model.predict(T).astype(str), *corrected]
-    settings = (model.kernel_, None if model.n_neighbors_ else model.elbo_, model.n_iter_, model.converged_, model.classes_.tolist())
+    settings = (
+        model.kernel_,
+        None if model.n_neighbors_ else model.elbo_,
+        model.n_iter_,
+        model.converged_,
+        model.classes_.tolist(),
+    )
     arrays = [array.tobytes() for array in (*said, *(column for _, column in columns))]
     return arrays, repr(settings), model.__repr__(N_CHAR_MAX=10**6)
 

@@ -54,7 +54,9 @@ def test_the_first_batch_is_a_fit_and_what_forgets_all_is_a_fit_of_the_next(like
     assert_close(streamed, other, 1e-9)
     assert streamed.elbo_ == pytest.approx(other.elbo_, abs=1e-7)
     if other._evidence.correction is not None:
-        np.testing.assert_allclose(streamed._evidence.correction[0], other._evidence.correction[0], rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(
+            streamed._evidence.correction[0], other._evidence.correction[0], rtol=1e-7, atol=1e-9
+        )
 
 
 @pytest.mark.parametrize(("likelihood", "bound", "share"), CASES, ids=NAMES)

@@ -57,8 +57,8 @@ def test_as_good_as_scikit_learns_laplace_approximation_with_its_kernel():
 
 def test_learned_hyperparameters_raise_the_bound_and_the_accuracy():
     X, y = ringnorm(3000, np.random.default_rng(0))
-    given = GPClassifier(n_inducing=50, optimizer=None, random_state=0).fit(X[:2000], y[:2000])
-    learned = GPClassifier(n_inducing=50, random_state=0, max_iter=1000).fit(X[:2000], y[:2000])
+    given = GPClassifier(n_inducing=50, optimizer=None, n_neighbors=0, random_state=0).fit(X[:2000], y[:2000])
+    learned = GPClassifier(n_inducing=50, random_state=0, n_neighbors=0, max_iter=1000).fit(X[:2000], y[:2000])
     assert learned.elbo_ > given.elbo_ + 100
     losses = [log_loss(y[2000:], model.predict_proba(X[2000:])) for model in (learned, given)]
     assert losses[0] < losses[1]

@@ -219,7 +219,7 @@ def test_learning_is_that_of_a_sample(small_subset):
     X, y, _ = problem()
     options = {"kernel": None, "inducing_points": "kmeans", "max_iter": 4}
     fitted = quietly(model(**options).fit_batches, cut((X, y), 1000))
-    sample = model(**options)._validate_batches(Run(), cut((X, y), 1000), None).source
+    sample = model(**options)._validate_batches(Run(random_state=0), cut((X, y), 1000), None).source
     assert sample.n_rows == SIZE
     codes = np.where(sample.y > 0.0, 1, 0)
     of_sample = quietly(model(**options, n_neighbors=0).fit, sample.X, codes)
@@ -381,7 +381,7 @@ def test_a_failure_of_the_caller_ends_the_reader(small_subset, monkeypatch):
         raise KeyboardInterrupt
 
     fitted = model(optimizer=None)
-    data = fitted._validate_batches(Run(), cut((X, y), 1000), None)
+    data = fitted._validate_batches(Run(random_state=0), cut((X, y), 1000), None)
     training = Training(data.stream, Threads(1))
     q = quietly(model(optimizer=None).fit, X[:300], y[:300]).posterior_
     monkeypatch.setattr("xgpc.statistics.Moments.__iadd__", interrupted)

@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.config import ALLOWED
 from xgpc.gibbs import GibbsClassifier
-from xgpc.parameters import ALLOWED
 
 pd = pytest.importorskip("pandas")
 

@@ -30,10 +30,10 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from . import _sites
+from .config import is_integer, is_name, is_number
 from .likelihoods import LikelihoodBound, record_of
 from .likelihoods.logistic_softmax import normal_points
 from .metrics import check_classifier
-from .parameters import is_integer, is_name, is_number
 from .validation import site_labels
 
 # Of a link, and latent means and variances, (n,) or (n, C) each: (n,).

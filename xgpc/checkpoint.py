@@ -24,8 +24,8 @@ from . import io
 from ._sites import Site
 from .archive import Archive
 from .files import check_replaceable, regular, replacing
+from .inference.progress import Milestone
 from .kernels.spec import Groups
-from .learning.progress import Milestone
 from .learning.start import Data
 
 FORMAT = "xgpc checkpoint 3"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
+from .config import FitConfig, check_parameters, check_stream
 from .inference.run import FitState
 from .names import (
     BoundName,
@@ -22,7 +24,6 @@ from .names import (
     PrecisionName,
     ShareName,
 )
-from .parameters import check_parameters, check_stream
 from .partitions import OverPartitions
 from .steps import FittedInSteps
 
@@ -433,18 +434,16 @@ class GPClassifier(FittedInSteps):
         """
         check_parameters(self)
         check_stream(self, forgetting_factor, n_new_inducing)
-        later = copy.copy(self)
+        config, later = FitConfig.of(self), copy.copy(self)
         if hasattr(self, "posterior_"):
             # Nothing is learned, and all rows are in each iteration.
-            later.optimizer = later.batch_size = None
-            later._continued(X, y, sample_weight, classes, float(forgetting_factor), int(n_new_inducing))
+            config = replace(config, optimizer=None, batch_size=None)
+            later._continued(config, X, y, sample_weight, classes, float(forgetting_factor), int(n_new_inducing))
         else:
-            later.n_neighbors = 0
             is_asked = forgetting_factor != 1.0 or n_new_inducing
             said = "In the first batch there is nothing to forget, and inducing points are chosen as fit chooses them."
-            note = said if is_asked else ""
-            later._fitted(X, y, sample_weight, classes=classes, note=note)
-        later.optimizer, later.batch_size, later.n_neighbors = self.optimizer, self.batch_size, self.n_neighbors
+            note, config = said if is_asked else "", replace(config, n_neighbors=0)
+            later._fitted(X, y, sample_weight, classes=classes, note=note, config=config)
         self.__dict__ = later.__dict__
         return self
 

@@ -60,11 +60,11 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
             with fitted._begun() as run:
                 run.history.tell(stage="checking")
                 data = (validate or type(self)._validate)(fitted, run, *given, **named)
-                with threads(self.n_jobs) as executor, fitted._interrupts(data):
-                    beginning = fitted._start(data, run.watching(executor))
-                    learned = fitted._learn(data, beginning)
-                    inferred = fitted._infer(data, learned)
-            fitted._publish(data, inferred)
+                with threads(self.n_jobs) as executor, fitted._interrupts(run):
+                    beginning = fitted._start(data, run, run.watching(executor))
+                    learned = fitted._learn(data, run, beginning)
+                    inferred = fitted._infer(data, run, learned)
+            fitted._publish(data, run, inferred)
         self.__dict__ = fitted.__dict__
         return self
 
@@ -81,23 +81,23 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
         """Data, and what else ``fit`` was given, checked."""
 
     @abstractmethod
-    def _start(self, data: Any, executor: Executor) -> Any:
+    def _start(self, data: Any, run: Run, executor: Executor) -> Any:
         """Where to begin."""
 
-    def _learn(self, data: Any, beginning: Any) -> Any:
+    def _learn(self, data: Any, run: Run, beginning: Any) -> Any:
         """Hyperparameters."""
         return beginning
 
-    def _infer(self, data: Any, learned: Any) -> Any:
+    def _infer(self, data: Any, run: Run, learned: Any) -> Any:
         """The posterior at these."""
         return learned
 
-    def _interrupts(self, data: Any) -> AbstractContextManager[None]:
+    def _interrupts(self, run: Run) -> AbstractContextManager[None]:
         """What an interrupt does while the fit learns; here it ends the fit."""
         return nullcontext()
 
     @abstractmethod
-    def _publish(self, data: Any, inferred: Any) -> None:
+    def _publish(self, data: Any, run: Run, inferred: Any) -> None:
         """Attributes of the fitted estimator, and warnings."""
 
     @abstractmethod

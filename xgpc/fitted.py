@@ -18,6 +18,7 @@ from .approximations.base import KernelPosterior, Training
 from .approximations.columns import ColumnOf, covariance_columns
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
+from .config import is_integer, is_name
 from .estimator import LatentClassifier
 from .inference.ascent import Point, coordinate_ascent
 from .inference.correction import corrected_marginals, correction_and_gap
@@ -26,7 +27,6 @@ from .inference.history import History
 from .inference.starts import starting_posterior
 from .kernels.relevance import relevance
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise
-from .parameters import is_integer, is_name
 from .ranges import check_latent
 from .reading import Columns, columns_names, fills_memory_again, names_of_source, numbered, rows_to_predict
 from .rows.batches import read_ahead, reading

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ._sites import Site
@@ -18,15 +17,14 @@ from .approximations.base import Training, joint_marginals
 from .approximations.linear import LinearPrior, SpanBelief
 from .approximations.row_span import RowSpan, squared_norms
 from .approximations.sparse import SparsePosterior
+from .config import check_allowed, is_name, is_number
 from .estimator import LatentClassifier
 from .inference.ascent import Point
-from .inference.history import History
 from .inference.mini_batch import Epochs, learning_rate_schedule
 from .inference.run import Run
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS
 from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodName
-from .parameters import check_allowed, is_name, is_number
 from .ranges import check_latent, largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
@@ -65,8 +63,6 @@ class Data:
     prior: LinearPrior
     span: RowSpan
     site: Site
-    random_state: np.random.RandomState
-    history: History
 
 
 class BayesianLinearClassifier(LatentClassifier):
@@ -148,7 +144,7 @@ class BayesianLinearClassifier(LatentClassifier):
         return self._fitted(X, y, sample_weight)
 
     def _begun(self) -> Run:
-        return Run(status=Status() if self.verbose else None)
+        return Run(status=Status() if self.verbose else None, random_state=self.random_state)
 
     def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
         X, signs, weight = self._check_training_data(X, y, sample_weight)
@@ -156,22 +152,21 @@ class BayesianLinearClassifier(LatentClassifier):
         span, rows = RowSpan.of(X)
         # Whitened rows would take as much memory as the rows.
         source = ArraySource(rows, signs, NONE if weight is None else weight, cache_bytes=0)
-        random_state = check_random_state(self.random_state)
-        return Data(source, prior.of_dimension(rows.shape[1]), span, self._site(), random_state, run.history)
+        return Data(source, prior.of_dimension(rows.shape[1]), span, self._site())
 
-    def _start(self, data: Data, executor: Executor) -> Training:
+    def _start(self, data: Data, run: Run, executor: Executor) -> Training:
         return Training(data.source, executor)
 
-    def _learn(self, data: Data, beginning: Training) -> tuple[Point[SparsePosterior], int, bool]:
+    def _learn(self, data: Data, run: Run, beginning: Training) -> tuple[Point[SparsePosterior], int, bool]:
         """The prior variance and the posterior, in turn."""
-        site, tol, max_iter, history = data.site, self.tol, self.max_iter, data.history
+        site, tol, max_iter, history = data.site, self.tol, self.max_iter, run.history
         history.tell(stage="learning", n_rows=len(beginning))
         if self.batch_size is None or LEAST_STEPS * self.batch_size > len(beginning):
             monotone = site.record.is_bound
             found = ascend(beginning, data.prior, site, monotone=monotone, tol=tol, max_iter=max_iter, history=history)
         else:
             schedule = learning_rate_schedule(self.learning_rate)
-            options = Epochs(int(self.batch_size), schedule, tol, max_iter, data.random_state, history)
+            options = Epochs(int(self.batch_size), schedule, tol, max_iter, run.random_state, history)
             found = stochastic_ascent(beginning, data.prior, site, options)
         point, n_iter, _ = found
         variance = point.q.prior.variance
@@ -179,7 +174,7 @@ class BayesianLinearClassifier(LatentClassifier):
         history.tell(decision=said)
         return found
 
-    def _publish(self, data: Data, inferred: tuple[Point[SparsePosterior], int, bool]) -> None:
+    def _publish(self, data: Data, run: Run, inferred: tuple[Point[SparsePosterior], int, bool]) -> None:
         point, n_iter, converged = inferred
         q, elbo, span = point.q, point.elbo, data.span
         prior: LinearPrior = q.prior
@@ -200,7 +195,7 @@ class BayesianLinearClassifier(LatentClassifier):
         self.coef_ = span.coefficients(b[: prior.d])[None]
         self.intercept_ = b[prior.d :] if self.fit_intercept else np.zeros(1)
         self.prior_variance_, self._span = prior.variance, span
-        self.history_ = data.history.arrays()
+        self.history_ = run.history.arrays()
         self._resolved = self.likelihood, data.site.bound
 
     def _check_parameters(self) -> None:

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils import check_random_state
 
 from .approximations.base import Training
 from .approximations.conditioned import ConditionedPosterior, ConditionedPrior
 from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .checkpoint import Checkpoint, fingerprint
+from .config import FitConfig, check_batches, check_parameters, check_streamed, checked_mean, checked_noise
 from .fitted import PosteriorClassifier
 from .inference.correction import correction_and_gap
 from .inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep
@@ -30,15 +30,14 @@ from .inference.online import posterior_before, restated_sums
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import FitState, Run
 from .inference.streamed import from_some
+from .learning import stages
 from .learning.inducing import MAX_INDUCING, mean_and_spread, with_more_points
 from .learning.messages import ended_early, more_iterations, no_gain, parameters_at_bounds
-from .learning.progress import Progress
 from .learning.queries import Queries
-from .learning.schemes import takes_batches
-from .learning.start import Beginning, Data, Inferred, Learned, start
+from .learning.schemes import check_optimizer
+from .learning.start import Beginning, Data, Inferred, Learned, PreviousFit, start
 from .learning.with_neighbours import learn
-from .likelihoods import LIKELIHOODS, resolve
-from .parameters import check_batches, check_optimizer, check_parameters, check_streamed, checked_mean, checked_noise
+from .likelihoods import LIKELIHOODS, START_NOISE, resolve
 from .partitions import Partitions, survey_partitions
 from .reading import Columns, Streamed, Survey, set_columns, streamed, survey
 from .rows.batches import Rows
@@ -128,7 +127,7 @@ class FittedInSteps(PosteriorClassifier):
         check_parameters(self)
 
     def _begun(self) -> Run:
-        return Run(self._deadline(), Status() if self.verbose else None, self.callback)
+        return Run(self._deadline(), Status() if self.verbose else None, self.callback, self.random_state)
 
     def _validate(
         self,
@@ -140,90 +139,89 @@ class FittedInSteps(PosteriorClassifier):
         classes: Any = None,
         note: str = "",
         columns: Columns | None = None,
+        config: FitConfig | None = None,
     ) -> Data:
-        """``columns`` are those of a source that the rows were read from."""
+        """``columns`` are those of a source that the rows were read from; ``config``: None for the estimator's."""
         for text in filter(None, (note, note_of_index(index_columns(X)))):
             run.history.add(decision=text)
-        random_state = check_random_state(self.random_state)
         X, codes, classes, weight, encoding = table_data(self, X, y, sample_weight, classes)
         if columns is not None:
             set_columns(self, columns)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
         rows = Rows(X, codes, NONE if weight is None else weight)
-        return self._data(run, rows, classes, groups, random_state, encoding=encoding)
+        return self._data(run, config or FitConfig.of(self), rows, classes, groups, encoding=encoding)
 
     def _data(
         self,
         run: Run,
+        config: FitConfig,
         rows: Rows,
         classes: np.ndarray,
         groups: np.ndarray | None,
-        random_state: np.random.RandomState,
         stream: Callable[[np.ndarray, Sequence[Limit]], RowSource] | None = None,
         encoding: Encoding | None = None,
         class_totals: np.ndarray | None = None,
     ) -> Data:
         """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class, and of
         the features' limits; their classes have the weights ``class_totals`` (C,)."""
-        likelihood, bound = resolve(self.likelihood, self.bound, len(classes))
-        check_optimizer(self.optimizer, likelihood.name, bound)
-        noise = checked_noise(self.label_noise, likelihood.name, bound)
+        likelihood, bound = resolve(config.likelihood, config.bound, len(classes))
+        check_optimizer(config.optimizer, likelihood.name, bound)
+        noise = checked_noise(config.label_noise, likelihood.name, bound)
         if class_totals is None:
             class_totals = _class_totals(rows.y, rows.weight, len(classes))
-        mean = checked_mean(self.mean, likelihood.name, bound, len(classes))
+        mean = checked_mean(config.mean, likelihood.name, bound, len(classes))
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
         X, encoding = with_limits(self, run.history, rows, encoding)
         source = source_of(X, labels[rows.y], rows.weight)
         self.feature_mean_, self.feature_spread_ = mean_and_spread(source)
-        queries = Queries(len(rows.y), groups, self.query_split, rows.y, random_state)
+        queries = Queries(len(rows.y), groups, config.query_split, rows.y, run.random_state)
         everything = None if stream is None else stream(labels, () if encoding is None else encoding.limits)
         data = Data(
+            config,
             source,
             classes,
             class_totals,
             likelihood,
             bound,
             noise,
-            random_state,
             queries,
-            run.history,
-            run.deadline,
             stream=everything,
             encoding=encoding,
             prior_mean=PriorMean(mean, base_rates(class_totals) if mean is None else None),
-            seed=int(seed_of_keys(random_state)[0]),
+            seed=int(seed_of_keys(run.random_state)[0]),
         )
-        if self.checkpoint is None:
-            return data
-        return replace(data, progress=Progress(Checkpoint(self.checkpoint, fingerprint(self, data))))
+        if config.checkpoint is not None:
+            run.progress.store = Checkpoint(config.checkpoint, fingerprint(self, data))
+        return data
 
     def _validate_batches(self, run: Run, source: Any, classes: ArrayLike | None) -> Data:
         if isinstance(source, ArrowRows) and source.index:
             run.history.add(decision=note_of_index(source.index))
-        given = None if classes is None else checked_classes(classes)
+        given, config = None if classes is None else checked_classes(classes), FitConfig.of(self)
 
         def surveyed(random_state: np.random.RandomState, read: Callable[[int], None]) -> tuple[Survey, Streamed]:
+            check = partial(check_streamed, config, stages.LAST_ROWS)
             if isinstance(source, Partitions):
-                return survey_partitions(source, given, random_state, lambda: check_streamed(self), read)
-            found = survey(source, given, random_state, lambda: check_streamed(self), read)
+                return survey_partitions(source, given, random_state, check, read)
+            found = survey(source, given, random_state, check, read)
             return found, partial(streamed, source, found)
 
-        return self._validate_streamed(run, surveyed)
+        return self._validate_streamed(run, config, surveyed)
 
     def _validate_streamed(
         self,
         run: Run,
+        config: FitConfig,
         surveyed: Callable[[np.random.RandomState, Callable[[int], None]], tuple[Survey, Streamed]],
     ) -> Data:
         """Rows that need not fit into memory: what the first reading finds of them, and what reads all of them."""
         check_batches(self)
-        random_state = check_random_state(self.random_state)
         run.history.tell(stage="reading")
-        found, stream = surveyed(random_state, lambda n_rows: run.history.tell(n_rows=n_rows))
+        found, stream = surveyed(run.random_state, lambda n_rows: run.history.tell(n_rows=n_rows))
         sample = found.sample
         if found.is_all:
             weight = sample.weight if found.has_weights else None
-            return self._validate(run, sample.X, found.classes[sample.y], weight, columns=found.columns)
+            return self._validate(run, sample.X, found.classes[sample.y], weight, columns=found.columns, config=config)
         factors = found.class_factors(self.class_weight)
         run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from {len(sample.X)} of them.")
         set_columns(self, found.columns)
@@ -232,7 +230,7 @@ class FittedInSteps(PosteriorClassifier):
         elif not found.has_weights:
             sample = sample._replace(weight=NONE)
         totals, all_rows = found.class_totals(factors), partial(stream, factors)
-        return self._data(run, sample, found.classes, None, random_state, all_rows, class_totals=totals)
+        return self._data(run, config, sample, found.classes, None, all_rows, class_totals=totals)
 
     def _deadline(self) -> Deadline | None:
         """From now on; None where nothing can end a fit early."""
@@ -240,81 +238,85 @@ class FittedInSteps(PosteriorClassifier):
             return None
         return Deadline(math.inf if self.max_time is None else float(self.max_time))
 
-    def _interrupts(self, data: Data) -> AbstractContextManager[None]:
-        if not self.keep_on_interrupt or data.deadline is None:
+    def _interrupts(self, run: Run) -> AbstractContextManager[None]:
+        if not self.keep_on_interrupt or run.deadline is None:
             return nullcontext()
-        return stopped_by_interrupts(data.deadline)
+        return stopped_by_interrupts(run.deadline)
 
-    def _start(self, data: Data, executor: Executor) -> Beginning:
-        data.history.tell(stage="start", n_rows=data.source.n_rows)
+    def _start(self, data: Data, run: Run, executor: Executor) -> Beginning:
+        run.history.tell(stage="start", n_rows=data.source.n_rows)
         training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
-        beginning = start(self, data, training)
+        previous = None
+        if data.config.warm_start and hasattr(self, "posterior_"):
+            noise = getattr(self, "label_noise_", START_NOISE)
+            previous = PreviousFit(self.posterior_, self.classes_, self.encoding_, noise)
+        beginning = start(data, run, training, previous)
         beginning = replace(beginning, site=data.prior_mean.site(beginning.site, beginning.prior))
-        store = data.progress.store
+        store = run.progress.store
         resumed = None if store is None else store.load(beginning.site, data.groups)
         if resumed is None:
             return beginning
-        data.progress.resume(resumed)
-        data.history.add(decision=f"Learning goes on from the checkpoint {self.checkpoint}.")
+        run.progress.resume(resumed)
+        run.history.add(decision=f"Learning goes on from the checkpoint {self.checkpoint}.")
         return replace(beginning, resumed=resumed)
 
-    def _learn(self, data: Data, beginning: Beginning) -> Learned:
+    def _learn(self, data: Data, run: Run, beginning: Beginning) -> Learned:
         """Hyperparameters and inducing points, and whether more of these pay."""
         if data.is_of_one_class:
             # Any variance would do, the larger the better.
-            data.history.add(decision=ONE_CLASS)
+            run.history.add(decision=ONE_CLASS)
             return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
-        learned = self._learned_in_time(data, beginning)
+        learned = self._learned_in_time(data, run, beginning)
         if learned.n_iter == 0:
             return learned
         kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
-        data.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
+        run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
         return learned
 
-    def _learned_in_time(self, data: Data, beginning: Beginning) -> Learned:
+    def _learned_in_time(self, data: Data, run: Run, beginning: Beginning) -> Learned:
         """What there is time to learn: the best so far where it ends."""
-        progress, training = data.progress, beginning.training
-        if data.deadline is None:
-            return learn(self, data, beginning)
-        executor = Timed(training.executor, data.deadline, (data.stream or data.source).n_rows, update)
+        progress, training = run.progress, beginning.training
+        if run.deadline is None:
+            return learn(data, run, beginning)
+        executor = Timed(training.executor, run.deadline, (data.stream or data.source).n_rows, update)
         try:
             with during("learning"):
-                learned = learn(self, data, replace(beginning, training=replace(training, executor=executor)))
+                learned = learn(data, run, replace(beginning, training=replace(training, executor=executor)))
         except OutOfTime as end:
-            progress.cut(end.where, data.history)
+            progress.cut(end.where, run.history)
             latest = progress.latest
             if latest is None:
                 return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
             return Learned(beginning, latest.q, latest.q.prior, latest.site, progress.n_reached)
         return replace(learned, beginning=beginning)
 
-    def _infer(self, data: Data, learned: Learned, leaves_prior: bool = False) -> Inferred:
+    def _infer(self, data: Data, run: Run, learned: Learned, leaves_prior: bool = False) -> Inferred:
         """The posterior of all rows, of which a step is sure if it ``leaves_prior``, and what corrects it."""
         if learned.local is not None:
-            return self._infer_local(data, learned, learned.local)
-        beginning, history = learned.beginning, data.history
+            return self._infer_local(data, run, learned, learned.local)
+        beginning, history, config = learned.beginning, run.history, data.config
         training, prior = beginning.training, learned.prior
         history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
         n_rows = (data.stream or data.source).n_rows
         history.tell(stage="posterior", n_rows=n_rows, n_inducing=prior.n_inducing)
         # What was learned must beat the previous fit; more points than it had are no choice between the two.
         kept = None
-        if self.optimizer is not None and not beginning.grow_to and beginning.previous:
+        if config.optimizer is not None and not beginning.grow_to and beginning.previous:
             kept = beginning.previous, beginning.prior
-        max_iter, tol = int(self.max_iter), float(self.tol)
-        if self.optimizer == "stochastic" and learned.n_iter:
+        max_iter, tol = config.max_iter, config.tol
+        if config.optimizer == "stochastic" and learned.n_iter:
             tol *= AFTER_MINI_BATCHES
             max_iter = max_iter if data.stream is None else min(max_iter, STREAM_STEPS)
         # Where mini-batches have learned, full batches find the posterior of all rows.
-        batch_size = None if takes_batches(self.optimizer) else self.batch_size
+        batch_size = None if config.learns_in_batches else config.batch_size
         options = PosteriorOptions(
             batch_size,
-            self.learning_rate,
+            config.learning_rate,
             tol,
             max_iter,
-            data.random_state,
+            run.random_state,
             history,
-            data.deadline,
+            run.deadline,
             leaves_prior,
             beginning.length_scale_prior,
             data.prior_mean,
@@ -330,7 +332,7 @@ class FittedInSteps(PosteriorClassifier):
                 "posterior is that of all rows."
             )
             history.add(decision=decision)
-        began = 0.0 if data.deadline is None else data.deadline.now()
+        began = 0.0 if run.deadline is None else run.deadline.now()
         point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
         if not np.isfinite(point.elbo):
             raise ValueError(
@@ -340,45 +342,45 @@ class FittedInSteps(PosteriorClassifier):
         terms, gap = correction_and_gap(training, point)
         problems = list(learned.problems)
         # A step that there was no time for would have taken as long as all of them at most.
-        if not converged and n_steps < max_iter and data.deadline is not None and not data.deadline.allows_again(began):
-            data.progress.cut("more iterations of the posterior of all rows", history)
-        elif not converged and max_iter == self.max_iter:
-            problems.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g} by the posterior")
+        if not converged and n_steps < max_iter and run.deadline is not None and not run.deadline.allows_again(began):
+            run.progress.cut("more iterations of the posterior of all rows", history)
+        elif not converged and max_iter == config.max_iter:
+            problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
         history.tell(stage="done", n_rows=n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
-        unfinished = self._unfinished(data, learned, problems)
+        unfinished = self._unfinished(run, learned, problems)
         evidence = Evidence(point.elbo, terms, gap)
         return Inferred(point.q, point.site, learned.n_iter or n_steps, unfinished, learned.notes, evidence)
 
-    def _infer_local(self, data: Data, learned: Learned, local: LocalPosterior) -> Inferred:
+    def _infer_local(self, data: Data, run: Run, learned: Learned, local: LocalPosterior) -> Inferred:
         """With neighbours learning has found the posterior of all rows, whose labels their bound may be asked for."""
         mean = data.prior_mean.scaled(local.variance_scale)
         assert isinstance(data.source, ArraySource)
         labels = labels_and_weights(Distinct.of(data.source).source)
-        data.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
-        unfinished = self._unfinished(data, learned, learned.problems)
+        run.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
+        unfinished = self._unfinished(run, learned, learned.problems)
         made = local, mean.site(learned.site, local.prior), learned.n_iter, unfinished, learned.notes
         return Inferred(*made, None, labels, learned.scores)
 
-    def _unfinished(self, data: Data, learned: Learned, problems: Sequence[str]) -> list[str]:
+    def _unfinished(self, run: Run, learned: Learned, problems: Sequence[str]) -> list[str]:
         """Messages on what did not converge, or was cut short."""
         unfinished = [*more_iterations(problems), *filter(None, [learned.failed])]
-        if data.progress.cuts and data.deadline is not None:
-            unfinished.insert(0, ended_early(data.deadline.reason, data.progress.cuts))
+        if run.progress.cuts and run.deadline is not None:
+            unfinished.insert(0, ended_early(run.deadline.reason, run.progress.cuts))
         return unfinished
 
-    def _publish(self, data: Data, inferred: Inferred, is_first: bool = True) -> None:
+    def _publish(self, data: Data, run: Run, inferred: Inferred, is_first: bool = True) -> None:
         """Set what is fitted, and warn; of rows that come after others the bound is given these."""
         q, evidence = inferred.q, inferred.evidence
         unfinished, guessing = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
-        is_learned = self.optimizer is not None and not data.is_of_one_class
+        is_learned = data.config.optimizer is not None and not data.is_of_one_class
         record = data.likelihood.bounds[data.bound]
         # The likelihood of the support vector machine is no probability.
         is_evidence = record.is_bound and record.likelihood != "svm"
-        if evidence and is_first and is_evidence and is_learned and not (inferred.notes or data.progress.cuts):
+        if evidence and is_first and is_evidence and is_learned and not (inferred.notes or run.progress.cuts):
             messages += no_gain(evidence.elbo, guessing, data.base_rate_log_score)
         # The bounds of the default kernel are the fit's own, of which nobody need be told.
-        if is_learned and self.kernel is not None and not inferred.notes:
+        if is_learned and data.config.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
             names, spread = names_of_columns(self, data.encoding), self.feature_spread_
             messages += parameters_at_bounds(specs, labels, names, spread)
@@ -393,11 +395,11 @@ class FittedInSteps(PosteriorClassifier):
         self.query_score_ = None if inferred.scores is None else (inferred.scores.mean, inferred.scores.error)
         self.n_iter_ = max(1, inferred.n_iter)
         self.converged_ = not unfinished
-        self.history_ = data.history.arrays()
-        store, latest = data.progress.store, data.progress.latest
+        self.history_ = run.history.arrays()
+        store, latest = run.progress.store, run.progress.latest
         if store is None:
             return
-        if not data.progress.cuts:
+        if not run.progress.cuts:
             store.remove()
         elif latest is not None:
             store.offer(latest, at_once=True)
@@ -406,34 +408,35 @@ class FittedInSteps(PosteriorClassifier):
         """What has not converged, in the name of who called the method that was to fit."""
         warnings.warn(message, ConvergenceWarning, stacklevel=5)
 
-    def _continued(self, X: Any, y: Any, sample_weight: Any, classes: Any, factor: float, n_more: int) -> None:
+    def _continued(
+        self, config: FitConfig, X: Any, y: Any, sample_weight: Any, classes: Any, factor: float, n_more: int
+    ) -> None:
         """What ``_fitted`` is for a first batch: here kernel, inducing points and the posterior before are given."""
         q = self.posterior_
         assert isinstance(q, SparsePosterior)
         if classes is not None:
             check_same_classes(classes, self.classes_)
-        random_state = check_random_state(self.random_state)
         (name, bound), noise = self._resolved, getattr(self, "label_noise_", None)
         with single_threaded_blas():
             with self._begun() as run:
                 run.history.tell(stage="checking")
                 rows, codes, _, weight = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
                 source = source_of(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
-                queries = Queries(len(codes), None, None, codes, random_state)
+                queries = Queries(len(codes), None, None, codes, run.random_state)
                 likelihood = LIKELIHOODS[name]
                 totals = _class_totals(codes, source.weight, len(self.classes_))
-                given = source, self.classes_, totals, likelihood, bound, noise, random_state, queries
+                given = config, source, self.classes_, totals, likelihood, bound, noise, queries
                 mean = PriorMean(np.atleast_1d(self.mean_))
-                data = Data(*given, run.history, run.deadline, encoding=self.encoding_, prior_mean=mean)
+                data = Data(*given, encoding=self.encoding_, prior_mean=mean)
                 m = q.prior.n_inducing
-                prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), random_state, n_before=m)
-                with Threads(self.n_jobs) as executor, self._interrupts(data):
+                prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), run.random_state, n_before=m)
+                with Threads(self.n_jobs) as executor, self._interrupts(run):
                     training = Training(data.source, run.watching(executor), q.n_latents)
                     site = likelihood.site(bound, len(self.classes_), noise)
                     before = ConditionedPrior(posterior_before(q, prior, factor))
                     learned = Learned(Beginning(training, before, None, 0, site), None, before, site)
                     # Of rows that promise less than tol, too, a step is taken: many such batches add up.
-                    inferred = self._infer(data, learned, leaves_prior=True)
+                    inferred = self._infer(data, run, learned, leaves_prior=True)
             assert isinstance(inferred.q, ConditionedPosterior)
             assert self._evidence is not None
             assert inferred.evidence is not None
@@ -445,5 +448,5 @@ class FittedInSteps(PosteriorClassifier):
                 evidence = evidence._replace(correction=correction)
             posterior = inferred.q.under_first_prior()
             counts, n_seen = self.class_count_, self.n_samples_seen_
-            self._publish(data, replace(inferred, q=posterior, evidence=evidence), is_first=False)
+            self._publish(data, run, replace(inferred, q=posterior, evidence=evidence), is_first=False)
             self.class_count_, self.n_samples_seen_ = factor * counts + self.class_count_, n_seen + self.n_samples_seen_

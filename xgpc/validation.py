@@ -18,7 +18,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from .parameters import is_name
+from .config import is_name
 from .ranges import LARGEST_FEATURE, check_weight_range, largest_size, refuse_masked
 from .rows.encoding import HOW_TO_MISS, Encoding, of_table, said_missing, warn_of_means
 from .rows.labels import is_missing, missing_values, refuse_objects, refuse_rounded

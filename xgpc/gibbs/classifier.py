@@ -23,13 +23,13 @@ from .. import _sites
 from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior
 from ..classifier import GPClassifier
+from ..config import check_allowed, integer_from
 from ..estimator import LatentClassifier
 from ..inference.run import Run
 from ..kernels.spec import KernelSpec
 from ..likelihoods import LIKELIHOODS
 from ..likelihoods.binary import logit_log_probabilities
 from ..names import Points
-from ..parameters import check_allowed, integer_from
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Executor, Pool
@@ -254,7 +254,7 @@ class GibbsClassifier(LatentClassifier):
         labels = np.where(codes == 1, 1.0, -1.0)
         return Data(rows, labels, classes, polya_gamma, check_random_state(self.random_state))
 
-    def _start(self, data: Data, executor: Executor) -> Beginning:
+    def _start(self, data: Data, run: Run, executor: Executor) -> Beginning:
         """The model, with proposals from the variational posterior, and seeds of the chains."""
         q, random_state = self._approximation(data.rows, data.labels, data.random_state), data.random_state
         seeds = np.random.SeedSequence(random_state.randint(2**31, size=4).tolist()).spawn(self.n_chains)
@@ -264,14 +264,14 @@ class GibbsClassifier(LatentClassifier):
         watched = np.sort(random_state.permutation(len(data.rows))[:WATCHED])
         return Beginning(spec, Z, model, proposals, watched, seeds)
 
-    def _infer(self, data: Data, learned: Beginning) -> tuple[Beginning, list[Chain]]:
+    def _infer(self, data: Data, run: Run, learned: Beginning) -> tuple[Beginning, list[Chain]]:
         """The chains."""
         # An interrupt comes to the calling thread alone, and what fails in one chain need not wait for the others.
         stop = Event()
         total = self.n_chains * (self.n_warmup + self._sweeps)
         with _progress(total, self.verbose) as advance:
 
-            def run(seed: np.random.SeedSequence) -> Chain:
+            def chain(seed: np.random.SeedSequence) -> Chain:
                 rng = np.random.default_rng(seed)
                 model, proposals, watched = learned.model, learned.proposals, learned.watched
                 try:
@@ -282,11 +282,11 @@ class GibbsClassifier(LatentClassifier):
 
             with Pool(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
                 try:
-                    return learned, list(pool.map(run, learned.seeds))
+                    return learned, list(pool.map(chain, learned.seeds))
                 finally:
                     stop.set()
 
-    def _publish(self, data: Data, inferred: tuple[Beginning, list[Chain]]) -> None:
+    def _publish(self, data: Data, run: Run, inferred: tuple[Beginning, list[Chain]]) -> None:
         beginning, chains = inferred
         self._set_fit(chains, beginning.model.whitening, data.classes)
         self.kernel_, self.inducing_points_ = beginning.spec.kernel, beginning.Z

@@ -9,12 +9,14 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_random_state
 
 from ..rows.deadline import Deadline
 from ..rows.executor import Executor, Function, Item, Result, State
 from ..rows.source import RowSource
 from ..status import Status
 from .history import History
+from .progress import Progress
 
 # Columns of the record, of which the first that a row has becomes a field of the state, and its type.
 STATES: tuple[tuple[tuple[str, ...], str, Callable[[Any], Any]], ...] = (
@@ -118,11 +120,14 @@ class Run:
     status : Status or None, which shows how it goes
     callback : function of a ``FitState``, or None
         If it returns True, or raises StopIteration, the deadline, which there must be then, is now.
+    random_state : int, RandomState or None
 
     Attributes
     ----------
     deadline : Deadline or None
     history : History
+    progress : Progress, which keeps what learning has come to
+    random_state : RandomState
     """
 
     def __init__(
@@ -130,8 +135,10 @@ class Run:
         deadline: Deadline | None = None,
         status: Status | None = None,
         callback: Callable[[FitState], Any] | None = None,
+        random_state: int | np.random.RandomState | None = None,
     ):
-        self.deadline = deadline
+        self.deadline, self.progress = deadline, Progress()
+        self.random_state: np.random.RandomState = check_random_state(random_state)
         self._status, self._callback = status, callback
         self._is_heard = status is not None or callback is not None
         self.history = History(self if self._is_heard else None)

@@ -22,9 +22,9 @@ from ..inference.ascent import (
     tolerance_unit,
 )
 from ..inference.history import History
+from ..inference.progress import State
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from .inducing import mean_and_scale
-from .progress import State
 
 # Inner solves stop at this share of the latest outer gain: the objective's noise then stays below what the line search
 # looks at. Bounded so that first steps are not wasted on precision, and last ones not on what ``tol`` does not ask for.

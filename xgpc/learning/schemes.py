@@ -61,6 +61,12 @@ SCHEMES = {
 }
 
 
-def takes_batches(optimizer: str | None) -> bool:
-    """Whether a way to learn goes through the rows in mini-batches of its own."""
-    return optimizer is not None and SCHEMES[optimizer].takes_batches
+def check_optimizer(optimizer: str | None, likelihood: str, bound: str) -> None:
+    """Raise ValueError for an optimizer that is not for a likelihood's bound."""
+    if optimizer is None or SCHEMES[optimizer].allows(likelihood, bound):
+        return
+    others = [name for name, scheme in SCHEMES.items() if scheme.allows(likelihood, bound)]
+    raise ValueError(
+        f"optimizer={optimizer!r} is not for the bound {bound!r} of likelihood {likelihood!r}; take one of {others}, "
+        f"or {SCHEMES[optimizer].needs}."
+    )

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ..approximations.base import KernelPosterior, SeparatePriors
 from ..inference.ascent import Point
 from ..inference.history import History
+from ..inference.progress import Milestone
+from ..inference.run import Run
 from ..inference.starts import starting_posterior
 from ..rows.deadline import during
 from ..rows.source import ArraySource, SparseSource, labels_and_weights
 from .memory import MOST_BYTES, fit_bytes
 from .paired import is_better
 from .profile import Options, Outcome, profile
-from .progress import Milestone
 from .queries import Split
 from .stages import MAX_MOVING, Subsets, subset_sizes
 from .stages import learn as learn_stages
@@ -38,14 +38,14 @@ TRIAL_ROWS, ROWS_PER_POINT = 1500, 15
 TRIAL_ITERATIONS, EACH_ITERATIONS = 10, 20
 
 
-def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
+def learn(data: Data, run: Run, beginning: Beginning) -> Learned:
     """As of ``stages``; with ``share="auto"`` also whether each class has a kernel and inducing points of its own."""
     resumed = beginning.resumed
     if resumed is None or not resumed.is_decided:
-        return with_own_kernels(model, data, learn_stages(model, data, beginning))
+        return with_own_kernels(data, run, learn_stages(data, run, beginning))
     has_own_kernels = len(resumed.q.prior.groups) > len(beginning.prior.groups)
     start = replace(beginning, prior=resumed.q.prior) if has_own_kernels else beginning
-    learned = learn_stages(model, data, start, EACH_ITERATIONS if has_own_kernels else None)
+    learned = learn_stages(data, run, start, EACH_ITERATIONS if has_own_kernels else None)
     return replace(learned, beginning=beginning)
 
 
@@ -54,87 +54,87 @@ def has_decided(beginning: Beginning) -> bool:
     return beginning.resumed is not None and beginning.resumed.is_decided
 
 
-def with_own_kernels(model: Any, data: Data, one: Learned) -> Learned:
+def with_own_kernels(data: Data, run: Run, one: Learned) -> Learned:
     """``one``, which ``stages`` learned with a kernel for all classes; or what a kernel for each class comes to from
     there on, if that is to be decided (``_is_open``) and better for rows kept apart."""
     beginning = one.beginning
-    if not (_is_open(model, data, beginning) and _has_room(data, one)):
+    if not (_is_open(data, beginning) and _has_room(data, run, one)):
         return one
     with during("the trial of a kernel for each class"):
-        each = _trial(model, data, one)
+        each = _trial(data, run, one)
     if each is None:
-        assert data.progress.latest is not None
-        data.progress.decide(data.progress.latest)
+        assert run.progress.latest is not None
+        run.progress.decide(run.progress.latest)
         return one
     # From the first of its stages on.
-    data.progress.decide(Milestone(each.q, each.site, n_rows=0, is_growing=bool(beginning.grow_to)))
+    run.progress.decide(Milestone(each.q, each.site, n_rows=0, is_growing=bool(beginning.grow_to)))
     start = replace(beginning, prior=each.q.prior, previous=each.q, site=each.site, resumed=None)
-    learned = learn_stages(model, data, start, EACH_ITERATIONS)
+    learned = learn_stages(data, run, start, EACH_ITERATIONS)
     return replace(learned, beginning=beginning, n_iter=one.n_iter + learned.n_iter)
 
 
-def _is_open(model: Any, data: Data, beginning: Beginning) -> bool:
+def _is_open(data: Data, beginning: Beginning) -> bool:
     """Whether there is something to decide: of a warm start there was."""
     return (
-        model.share == "auto"
+        data.config.share == "auto"
         and data.likelihood.multi_class
         and len(data.classes) > 2
-        and model.kernel is None
+        and data.config.kernel is None
         # Who gives a number of neighbours has chosen one kernel, even where their sites do not converge.
-        and (isinstance(model.n_neighbors, str) or model.n_neighbors == 0)
-        and model.optimizer == "profile"
+        and (data.config.has_auto_neighbors or data.config.n_neighbors == 0)
+        and data.config.optimizer == "profile"
         # In fewer iterations kernels hardly part, and the trial takes as long as they do.
-        and int(model.max_iter) >= TRIAL_ITERATIONS
-        and (model.batch_size is None or model.batch_size >= data.source.n_rows)
+        and data.config.max_iter >= TRIAL_ITERATIONS
+        and not data.config.has_batches(data.source.n_rows)
         and data.source.n_rows >= LEAST_ROWS
         and not beginning.prior.is_full
         and beginning.previous is None
     )
 
 
-def _has_room(data: Data, one: Learned) -> bool:
+def _has_room(data: Data, run: Run, one: Learned) -> bool:
     """Whether a kernel for each class takes no more memory than is meant to be taken; if not, the history says so."""
     needed = fit_bytes(data.source.n_rows, len(data.classes), one.prior.n_inducing, own_kernels=True)
     if needed > MOST_BYTES:
-        data.history.add(
+        run.history.add(
             decision=f"A kernel for each class would take {1e-9 * needed:.2g} GB of memory, where "
             f"{1e-9 * MOST_BYTES:.2g} GB are the most: not tried."
         )
     return needed <= MOST_BYTES
 
 
-def _trial(model: Any, data: Data, one: Learned) -> Outcome | None:
+def _trial(data: Data, run: Run, one: Learned) -> Outcome | None:
     """A kernel for each class, by some iterations from the one for all, if that is better; the history gets the reason.
 
     Both go on from there on some of the rows, and are asked for others. These have had their part in where both begin;
     without iterations of its own, too, one kernel would keep what it has of them.
     """
-    rows, asked = _split(model, data, one)
+    rows, asked = _split(data, one)
     if not len(asked):
         return None
     part, site = one.beginning.training.part(rows), one.site
     priors = one.prior, SeparatePriors((one.prior.groups[0],) * len(data.classes))
-    learn_inducing = bool(model.learn_inducing) and one.prior.n_inducing <= MAX_MOVING
+    learn_inducing = data.config.learn_inducing and one.prior.n_inducing <= MAX_MOVING
     length_scale_prior = one.beginning.length_scale_prior
     options = Options(
-        learn_inducing, float(model.tol), TRIAL_ITERATIONS, History(), length_scale_prior=length_scale_prior
+        learn_inducing, data.config.tol, TRIAL_ITERATIONS, History(), length_scale_prior=length_scale_prior
     )
     shared, each = (profile(part, starting_posterior(part, one.q, prior, site), site, options) for prior in priors)
     source, n_threads = one.beginning.training.source.sample(asked), part.executor.n_threads
     before, after = (_scores(data, point, source, n_threads) for point in (shared.point, each.point))
     is_each, words = is_better(after - before, labels_and_weights(source)[1])
-    data.history.add(decision=f"With a kernel for each class in place of one for all, {words}")
+    run.history.add(decision=f"With a kernel for each class in place of one for all, {words}")
     return each if is_each else None
 
 
-def _split(model: Any, data: Data, one: Learned) -> Split:
+def _split(data: Data, one: Learned) -> Split:
     """Rows to learn from, and rows to ask, of which there may be none."""
     # Not of the numbers that learning draws, of which a fit that goes on from a checkpoint draws others: it has to
     # decide by the same rows.
     random_state = np.random.RandomState(data.seed)
     rows, asked = data.queries.decision(ASKED_SHARE, random_state)
     most = max(TRIAL_ROWS, ROWS_PER_POINT * min(one.prior.n_inducing, MAX_MOVING))
-    size = min(most, subset_sizes(len(rows), one.prior.n_inducing, model.subset_sizes)[0])
+    size = min(most, subset_sizes(len(rows), one.prior.n_inducing, data.config.subset_sizes)[0])
     some = Subsets(data.source.labels()[rows], random_state).rows(size)
     return rows if some is None else rows[some], asked
 

@@ -14,14 +14,15 @@ from ..inference.ascent import coordinate_ascent, tolerance_unit, update
 from ..inference.history import History
 from ..inference.mini_batch import learning_rate_schedule
 from ..inference.prior_mean import OF_SITE, PriorMean
+from ..inference.progress import Milestone, Progress, State
+from ..inference.run import Run
 from ..inference.starts import starting_posterior
 from ..kernels.default import STARTS, other_start
 from ..rows.deadline import OutOfTime, during
 from ..rows.source import dense
 from .inducing import MAX_INDUCING, with_more_points
 from .profile import Options, Outcome
-from .progress import Milestone, Progress, State
-from .schemes import SCHEMES, takes_batches
+from .schemes import SCHEMES
 from .start import Beginning, Data, Learned
 
 # Rows of the first subset: this many, or so many for each inducing point. With fewer, kernel parameters and inducing
@@ -348,35 +349,35 @@ def _are_all_rows(prior: KernelPrior, training: Training) -> bool:
     return all(len(np.unique(np.vstack([group.Z, rows]), axis=0)) <= len(group.Z) for group in prior.groups)
 
 
-def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | None = None) -> Learned:
-    """Hyperparameters and inducing points, by the parameters of ``model``, a GPClassifier, from all its restarts.
+def learn(data: Data, run: Run, beginning: Beginning, most_iterations: int | None = None) -> Learned:
+    """Hyperparameters and inducing points, from all restarts.
 
     ``most_iterations`` of a stage are a limit of the library's, of which nobody is warned.
     """
-    if model.optimizer is None and not beginning.grow_to:
+    if data.config.optimizer is None and not beginning.grow_to:
         return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
-    scheme, prior, random_state = None, beginning.prior, data.random_state
-    if model.optimizer is not None:
-        schedule = learning_rate_schedule(model.learning_rate)
-        scheme = SCHEMES[model.optimizer].bind(model.batch_size, schedule, random_state)
+    scheme, prior, random_state = None, beginning.prior, run.random_state
+    if data.config.optimizer is not None:
+        schedule = learning_rate_schedule(data.config.learning_rate)
+        scheme = SCHEMES[data.config.optimizer].bind(data.config.batch_size, schedule, random_state)
     full = prior.is_full
-    max_iter = int(model.max_iter) if most_iterations is None else min(most_iterations, int(model.max_iter))
+    max_iter = data.config.max_iter if most_iterations is None else min(most_iterations, data.config.max_iter)
     options = Options(
-        bool(model.learn_inducing) and not full,
-        float(model.tol),
+        data.config.learn_inducing and not full,
+        data.config.tol,
         max_iter,
-        data.history,
+        run.history,
         length_scale_prior=beginning.length_scale_prior,
     )
     # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
-    sizes = None if takes_batches(model.optimizer) or full else model.subset_sizes
-    start_rows = ROWS_BEFORE_BATCHES if takes_batches(model.optimizer) else None
-    whose: Any = {"progress": data.progress, "prior_mean": data.prior_mean, "start_rows": start_rows}
+    sizes = None if data.config.learns_in_batches or full else data.config.subset_sizes
+    start_rows = ROWS_BEFORE_BATCHES if data.config.learns_in_batches else None
+    whose: Any = {"progress": run.progress, "prior_mean": data.prior_mean, "start_rows": start_rows}
     learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state, **whose)
     resumed = beginning.resumed
     if resumed is None:
         first, previous = prior, beginning.previous
-        has_starts = model.kernel is None and previous is None and len(beginning.training) <= ROWS_OF_STARTS
+        has_starts = data.config.kernel is None and previous is None and len(beginning.training) <= ROWS_OF_STARTS
         if has_starts and scheme is not None:
             previous = learner.best_start(prior).q
             first = previous.prior
@@ -387,7 +388,7 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
         outcome = learner.learn(resumed.q.prior, resumed.q, grow_to, resumed.n_rows)
     # Of other starts the best is told, after each.
     learner.site, learner.progress = beginning.site, Progress()
-    for number in range(1, model.n_restarts_optimizer + 1 if scheme is not None else 1):
+    for number in range(1, data.config.n_restarts_optimizer + 1 if scheme is not None else 1):
         ranges = [group.spec.bounds for group in prior.groups]
         thetas = [np.asarray(random_state.uniform(low, high)) for low, high in (bounds.T for bounds in ranges)]
         if resumed is not None and number < resumed.n_starts:
@@ -398,6 +399,6 @@ def learn(model: Any, data: Data, beginning: Beginning, most_iterations: int | N
             outcome = other
         n_rows = subset_sizes(len(beginning.training), outcome.q.prior.n_inducing, sizes)[-1]
         is_growing = bool(beginning.grow_to)
-        data.progress.reach(Milestone(outcome.q, outcome.site, n_rows, is_growing, number + 1))
-    problems = (outcome.problem,) if outcome.problem and max_iter == model.max_iter else ()
+        run.progress.reach(Milestone(outcome.q, outcome.site, n_rows, is_growing, number + 1))
+    problems = (outcome.problem,) if outcome.problem and max_iter == data.config.max_iter else ()
     return Learned(beginning, outcome.q, outcome.q.prior, outcome.site, learner.n_iter, problems)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import xlogy
@@ -13,19 +13,19 @@ from ..approximations.base import KernelPosterior, KernelPrior, Training, groupe
 from ..approximations.full import FullPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
+from ..config import FitConfig
 from ..inference.fitting import Evidence
-from ..inference.history import History
 from ..inference.prior_mean import OF_SITE, PriorMean
+from ..inference.progress import Milestone
+from ..inference.run import Run
 from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, Likelihood
-from ..rows.deadline import Deadline
 from ..rows.encoding import Encoding, of_table
 from ..rows.source import RowSource
 from .inducing import Sample, inducing_points, sample_size
 from .memory import most_points, warn_of_many_classes
-from .progress import Milestone, Progress
 from .queries import Queries
 from .query_score import Scores
 
@@ -36,33 +36,27 @@ class Data:
 
     Attributes
     ----------
+    config : FitConfig
     source : rows of positive weight, labels as the sites take them
     stream : all rows, where ``source`` has only those of them that are learned from; else None
     classes : (C,) labels
     class_totals : (C,) sums of the weights of all rows of each class
     likelihood, bound : which
     label_noise : float, or None if it is learned or there is none
-    random_state : RandomState
     queries : Queries, which rows ask and which answer, with neighbours
-    history : History, which every step adds to
-    deadline : Deadline, or None: there is as much time as it takes
-    progress : Progress, which keeps what learning has come to
     encoding : Encoding that made the rows, or None
     prior_mean : PriorMean
     seed : int, of random numbers that do not depend on how many others were drawn
     """
 
+    config: FitConfig
     source: RowSource
     classes: np.ndarray
     class_totals: np.ndarray
     likelihood: Likelihood
     bound: str
     label_noise: float | None
-    random_state: np.random.RandomState
     queries: Queries
-    history: History = field(default_factory=History)
-    deadline: Deadline | None = None
-    progress: Progress = field(default_factory=Progress)
     stream: RowSource | None = None
     encoding: Encoding | None = None
     prior_mean: PriorMean = OF_SITE
@@ -87,6 +81,15 @@ class Data:
         """Which features, columns of the matrix, are made of a column of a table."""
         table = of_table(self.encoding)
         return None if table is None else table.groups
+
+
+class PreviousFit(NamedTuple):
+    """What a warm start goes on from."""
+
+    posterior: KernelPosterior | LocalPosterior
+    classes: np.ndarray
+    encoding: Encoding | None
+    label_noise: float
 
 
 @dataclass(frozen=True)
@@ -153,54 +156,49 @@ class Inferred:
     scores: Scores | None = None
 
 
-def start(model: Any, data: Data, training: Training) -> Beginning:
-    """Kernel and inducing points to start from.
-
-    Parameters
-    ----------
-    model : GPClassifier, of which the parameters are read, and for a warm start the posterior
-    """
-    random_state = data.random_state
+def start(data: Data, run: Run, training: Training, previous_fit: PreviousFit | None) -> Beginning:
+    """Kernel and inducing points to start from; of a warm start those of the previous fit, if its data were alike."""
+    config, random_state = data.config, run.random_state
     d = training.source.n_features
-    previous = _previous(model, data, d, training.n_latents)
-    n_kernels = _number_of_kernels(model, training.n_latents, previous)
+    previous = None if previous_fit is None else _posterior_of(previous_fit, data, d, training.n_latents)
+    n_kernels = _number_of_kernels(config, training.n_latents, previous)
     if previous is not None and len(previous.prior.groups) != n_kernels:
         previous = None
-    if previous is None and model.warm_start and hasattr(model, "posterior_"):
+    if previous is None and previous_fit is not None:
         what = "features, classes, or number of latent functions or kernels"
-        data.history.add(decision=f"The previous fit had other {what}: this fit begins anew.")
-    noise = first_label_noise(model, previous)
+        run.history.add(decision=f"The previous fit had other {what}: this fit begins anew.")
+    noise = START_NOISE if previous is None or previous_fit is None else previous_fit.label_noise
     site = data.likelihood.site(data.bound, len(data.classes), data.label_noise, noise)
-    method = model.inducing_points if isinstance(model.inducing_points, str) else None
-    size = len(training) if method == "all" else sample_size(model.n_inducing)
+    method = config.inducing_points if isinstance(config.inducing_points, str) else None
+    size = len(training) if method == "all" else sample_size(config.n_inducing)
     sample = Sample(training.source, size, random_state, data.groups)
-    if previous is not None and (model.optimizer is not None or model.kernel is None):
+    if previous is not None and (config.optimizer is not None or config.kernel is None):
         kernels = [group.spec.kernel for group in previous.prior.groups]
-    elif model.kernel is not None:
-        kernels = [model.kernel] * n_kernels
+    elif config.kernel is not None:
+        kernels = [config.kernel] * n_kernels
     else:
         kernels = [default_kernel(sample.scale, data.groups)] * n_kernels
     specs = [KernelSpec(kernel, d, data.groups) for kernel in kernels]
-    if model.optimizer is not None:
-        if model.n_restarts_optimizer and not all(np.all(np.isfinite(spec.bounds)) for spec in specs):
+    if config.optimizer is not None:
+        if config.n_restarts_optimizer and not all(np.all(np.isfinite(spec.bounds)) for spec in specs):
             raise ValueError(
                 f"n_restarts_optimizer needs finite bounds of all free kernel parameters; got {kernels[0]}."
             )
         specs = [spec.within_bounds() for spec in specs]
-    length_scale_prior = _length_scale_prior(model, sample.scale)
+    length_scale_prior = _length_scale_prior(config, sample.scale)
     prior: SparsePrior | FullPrior
-    grow_to, dtype = 0, PRECISIONS[model.precision]
+    grow_to, dtype = 0, PRECISIONS[config.precision]
     if method == "all":
-        prior = FullPrior.build(specs[0], sample.rows, model.n_jobs)
+        prior = FullPrior.build(specs[0], sample.rows, config.n_jobs)
     elif previous is not None and not previous.prior.is_full:
         pairs = zip(specs, previous.prior.groups, strict=True)
         continued = grouped([SparsePrior.build(spec, group.Z, dtype) for spec, group in pairs])
         return Beginning(training, continued, previous, 0, site, length_scale_prior=length_scale_prior)
     else:
-        Z = inducing_points(sample, model.inducing_points, model.n_inducing, random_state, specs[0])
+        Z = inducing_points(sample, config.inducing_points, config.n_inducing, random_state, specs[0])
         if method is None and data.encoding is not None:
             Z = data.encoding.within_limits(Z)
-        is_open = isinstance(model.n_inducing, str) and method is not None
+        is_open = isinstance(config.n_inducing, str) and method is not None
         grow_to = most_points(len(training), training.n_latents, n_kernels > 1) if is_open else 0
         prior = SparsePrior.build(specs[0], Z, dtype)
         if training.n_latents is not None:
@@ -211,41 +209,38 @@ def start(model: Any, data: Data, training: Training) -> Beginning:
     return Beginning(training, first, previous, grow_to, site, length_scale_prior=length_scale_prior)
 
 
-def _length_scale_prior(model: Any, scale: np.ndarray) -> LengthScalePrior:
+def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrior:
     """Of ratios and, of the default kernel, of the common factor; "auto": none of a kernel that the user has chosen."""
-    spread, is_default = model.length_scale_prior, model.kernel is None
+    spread, is_default = config.length_scale_prior, config.kernel is None
     if spread is None or (isinstance(spread, str) and not is_default):
         return NO_PRIOR
     spread = DEFAULT_SPREAD if isinstance(spread, str) else float(spread)
     return LengthScalePrior(spread, scale, DEFAULT_LEVEL if is_default else np.inf)
 
 
-def first_label_noise(model: Any, previous: KernelPosterior | None) -> float:
-    """delta that learning of label noise starts from: that of the previous fit, if there is one to start from."""
-    return START_NOISE if previous is None else getattr(model, "label_noise_", START_NOISE)
-
-
-def _number_of_kernels(model: Any, n_latents: int | None, previous: KernelPosterior | None) -> int:
+def _number_of_kernels(config: FitConfig, n_latents: int | None, previous: KernelPosterior | None) -> int:
     """Kernels to begin with: of share="auto" those of the fit before, if there is one; neighbours need one."""
-    if n_latents is None or model.share == "kernel":
+    if n_latents is None or config.share == "kernel":
         return 1
-    if model.share == "none":
+    if config.share == "none":
         return n_latents
-    has_neighbors = not isinstance(model.n_neighbors, str) and model.n_neighbors > 0
+    has_neighbors = not config.has_auto_neighbors and config.n_neighbors > 0
     return 1 if previous is None or has_neighbors else len(previous.prior.groups)
 
 
-def _previous(model: Any, data: Data, d: int, n_latents: int | None) -> KernelPosterior | None:
-    """The posterior to start from, in the model's precision, if this is a warm start and it fits the data."""
-    previous = getattr(model, "posterior_", None) if model.warm_start else None
-    if previous is None or not np.array_equal(model.classes_, data.classes):
+def _posterior_of(fit: PreviousFit, data: Data, d: int, n_latents: int | None) -> KernelPosterior | None:
+    """The posterior to start from, in the precision of this fit, if the data are alike."""
+    previous = fit.posterior
+    if not np.array_equal(fit.classes, data.classes):
         return None
     # What the columns of a table's matrix are; the means that stand for missing numbers may move, and so may limits.
-    before, now = (table and table.matrix_names for table in map(of_table, (model.encoding_, data.encoding)))
+    before, now = (table and table.matrix_names for table in map(of_table, (fit.encoding, data.encoding)))
     if before != now:
         return None
     if (previous.n_latents, previous.prior.groups[0].spec.n_features) != (n_latents, d):
         return None
     if isinstance(previous, LocalPosterior):
         previous = previous.without_neighbors()
-    return previous.in_precision(PRECISIONS[model.precision]) if isinstance(previous, SparsePosterior) else previous
+    return (
+        previous.in_precision(PRECISIONS[data.config.precision]) if isinstance(previous, SparsePosterior) else previous
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from ..inference.ascent import coordinate_ascent
 from ..inference.history import History
 from ..inference.links import LINKS
 from ..inference.local_sites import start_sites
+from ..inference.run import Run
 from ..inference.starts import starting_posterior
 from ..rows.deadline import Deadline, OutOfTime, during
 from ..rows.source import ArraySource, SparseSource, labels_and_weights
@@ -73,7 +73,7 @@ MOST_POINTS, MOST_VALUES = 256, 6_000_000
 ERRORS_PER_DOUBLING, NATS_PER_DOUBLING, ERRORS_WITH_POINTS = 0.5, 0.003, -1.0
 
 
-def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
+def neighbors_of(data: Data) -> tuple[int, str]:
     """How many neighbours a fit looks at, 0 for none; and what to say of it where they were asked for but cannot be.
 
     Raises
@@ -81,10 +81,10 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
     ValueError
         For a number of neighbours where there can be none.
     """
-    wanted, is_auto = model.n_neighbors, isinstance(model.n_neighbors, str)
+    wanted, is_auto = data.config.n_neighbors, data.config.has_auto_neighbors
     if not is_auto and wanted == 0:
         return 0, ""
-    reason = _why_not(model, data)
+    reason = _why_not(data)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={wanted} {reason}. Leave n_neighbors='auto', or give 0.")
     # Levels that differ are all as far: many rows are equally near. Of splice's training rows, a quarter predicted from
@@ -95,7 +95,7 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
         return 0, "No neighbours: distances are computed of dense rows, and these are sparse."
     if reason or (is_auto and data.source.n_rows < MIN_ROWS):
         return 0, ""
-    if model.batch_size is not None and model.batch_size < data.source.n_rows:
+    if data.config.has_batches(data.source.n_rows):
         return 0, "No neighbours: fits in mini-batches have none."
     if data.stream is not None or not isinstance(data.source, ArraySource):
         return 0, "No neighbours: they must be in memory, and these rows are not."
@@ -105,95 +105,95 @@ def neighbors_of(model: Any, data: Data) -> tuple[int, str]:
     return (DEFAULT_NEIGHBORS if is_auto else min(int(wanted), data.source.n_rows)), ""
 
 
-def _why_not(model: Any, data: Data) -> str:
+def _why_not(data: Data) -> str:
     """Why there can be no neighbours, if so."""
     name, bound = data.likelihood.name, data.bound
     if (name, bound) not in LINKS:
         allowed = ", ".join(f"{one!r} with bound {of!r}" for one, of in LINKS)
         return f"is for likelihood {allowed}; this is {name!r} with bound {bound!r}"
-    if data.likelihood.multi_class and model.share == "none":
-        return f"is for latent functions that share their kernel (share='kernel'); got share={model.share!r}"
+    if data.likelihood.multi_class and data.config.share == "none":
+        return f"is for latent functions that share their kernel (share='kernel'); got share={data.config.share!r}"
     if isinstance(data.source, SparseSource):
         return "keeps and compares all rows as dense ones, which a sparse X is not: X.toarray() makes them so"
-    if isinstance(model.inducing_points, str) and model.inducing_points == "all":
+    if data.config.is_full:
         return "is for inducing points; a full Gaussian process has a latent value at each row"
     return ""
 
 
-def learn(model: Any, data: Data, beginning: Beginning) -> Learned:
+def learn(data: Data, run: Run, beginning: Beginning) -> Learned:
     """Hyperparameters and inducing points, and with neighbours what is learned of these."""
-    k, note = neighbors_of(model, data)
-    is_auto = isinstance(model.n_neighbors, str)
+    k, note = neighbors_of(data)
+    is_auto = data.config.has_auto_neighbors
     if note:
-        data.history.add(decision=note)
+        run.history.add(decision=note)
         if not is_auto:
             _warn(
-                f"n_neighbors={model.n_neighbors} is not followed. {note} For neighbours leave batch_size=None; for "
-                "none give n_neighbors=0."
+                f"n_neighbors={data.config.n_neighbors} is not followed. {note} For neighbours leave batch_size=None; "
+                "for none give n_neighbors=0."
             )
     if k > MANY_NEIGHBORS:
         _warn(
-            f"n_neighbors={model.n_neighbors}: time grows with the cube of the neighbours, here {k}, for each row of a "
-            f"prediction and of some tens of sweeps over all {data.source.n_rows} rows. Tens are usual "
+            f"n_neighbors={data.config.n_neighbors}: time grows with the cube of the neighbours, here {k}, for each "
+            f"row of a prediction and of some tens of sweeps over all {data.source.n_rows} rows. Tens are usual "
             f"(n_neighbors='auto' takes {DEFAULT_NEIGHBORS}); for all rows at once there is inducing_points='all'."
         )
     # A warm start may begin with a kernel for each class; how many there are is decided where no neighbours are taken.
     is_without = len(beginning.prior.groups) > 1 or has_decided(beginning)
     if not k or not isinstance(data.source, ArraySource) or is_without:
-        return learn_without(model, data, beginning)
+        return learn_without(data, run, beginning)
     rows, asked = data.queries.decision()
     if is_auto and not len(asked):
-        data.history.add(decision="No neighbours: rows, or their groups, are too few to hold some out.")
-        return learn_without(model, data, beginning)
+        run.history.add(decision="No neighbours: rows, or their groups, are too few to hold some out.")
+        return learn_without(data, run, beginning)
     try:
         with during("neighbours"):
-            return _learn_with(model, data, beginning, k, rows, asked)
+            return _learn_with(data, run, beginning, k, rows, asked)
     except OutOfTime:
         # Without neighbours there may be.
-        data.progress.cut("neighbours", data.history)
-        latest = data.progress.latest
+        run.progress.cut("neighbours", run.history)
+        latest = run.progress.latest
         # A kernel for each class was learned last of all.
         if latest is None or len(latest.q.prior.groups) > 1:
             raise
     start = replace(beginning, prior=latest.q.prior, previous=latest.q, site=latest.site, resumed=None)
-    return with_own_kernels(model, data, replace(learn_sparse(model, data, start), beginning=beginning))
+    return with_own_kernels(data, run, replace(learn_sparse(data, run, start), beginning=beginning))
 
 
-def _learn_with(model: Any, data: Data, beginning: Beginning, k: int, rows: np.ndarray, asked: np.ndarray) -> Learned:
+def _learn_with(data: Data, run: Run, beginning: Beginning, k: int, rows: np.ndarray, asked: np.ndarray) -> Learned:
     """With k neighbours, if these are better or asked for, from some rows; others, if there are any, decide."""
-    is_auto = isinstance(model.n_neighbors, str)
+    is_auto = data.config.has_auto_neighbors
     part = beginning.training.part(rows if len(asked) else None)
     assert isinstance(data.source, ArraySource)
     assert isinstance(part.source, ArraySource)
     link = LINKS[data.likelihood.name, data.bound](len(data.classes))
     queries = data.queries.among(rows)
-    whose = data.history, data.deadline, beginning.length_scale_prior
+    whose = run.history, run.deadline, beginning.length_scale_prior
     means = beginning.site, data.prior_mean
     task = Task(part.executor, part.source, link, part.n_latents, k, queries, *whose, *means)
-    both = _learn_both(model, data, replace(beginning, training=part), task)
+    both = _learn_both(data, run, replace(beginning, training=part), task)
     learnt, scores = both.learnt, both.learnt.scores
     local, sweeps = fit_sites(task, learnt, is_last=not len(asked))
     if sweeps.converged and len(asked):
         others = ask(task, local, data.source.sample(asked))
         scores = others.scores
         if is_auto and not _is_better(task, others, both):
-            return _without(model, data, beginning, both)
+            return _without(data, run, beginning, both)
         # The rows kept apart are given back. A kernel that is not to be learned is the user's, and so is its variance.
         link = task.link_at(learnt.prior, learnt.log_scale)
         sites = start_sites(data.source, link)
         for all_rows, of_rows, of_asked in zip(sites, sweeps.sites, others.sites(link), strict=True):
             all_rows[:, rows], all_rows[:, asked] = of_rows, of_asked
-        log_scale = learnt.log_scale if model.optimizer is None else others.log_scale(link, learnt.log_scale)
+        log_scale = learnt.log_scale if data.config.optimizer is None else others.log_scale(link, learnt.log_scale)
         local, sweeps = fit_sites(replace(task, source=data.source), replace(learnt, sites=sites, log_scale=log_scale))
     if not sweeps.converged:
         reason = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
-        data.history.add(decision=reason)
-        found = _without(model, data, beginning, both)
+        run.history.add(decision=reason)
+        found = _without(data, run, beginning, both)
         return found if is_auto else replace(found, failed=f"{reason} {_advice(learnt)}")
     n_copies = data.source.n_rows - len(local.X)
     if n_copies:
         same = f"{n_copies} of {data.source.n_rows} rows have the features and the label of another"
-        data.history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
+        run.history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
     n_iter = both.sparse.n_iter + learnt.n_iter
     return replace(
         both.sparse,
@@ -244,24 +244,24 @@ class Both:
     notes: tuple[str, ...]
 
 
-def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Both:
+def _learn_both(data: Data, run: Run, beginning: Beginning, task: Task) -> Both:
     """Of the task's rows; inducing points are added, as far as the beginning allows, where neighbours gain little."""
-    max_iter = 0 if model.optimizer is None else int(model.max_iter)
-    is_auto = isinstance(model.subset_sizes, str)
+    max_iter = 0 if data.config.optimizer is None else data.config.max_iter
+    is_auto = isinstance(data.config.subset_sizes, str)
     subset = None
     if max_iter and is_auto:
         size = min(START_ROWS, START_CLASS_ROWS * len(data.classes))
-        subset = Subsets(task.source.labels(), data.random_state).rows(size)
+        subset = Subsets(task.source.labels(), run.random_state).rows(size)
     start = replace(beginning, training=beginning.training.part(subset), grow_to=0)
     # Of few rows learning takes no time.
     has_many = task.source.n_rows >= MIN_ROWS
     limit = START_ITERATIONS if has_many else None
-    sparse = learn_sparse(model, data, start, limit)
+    sparse = learn_sparse(data, run, start, limit)
     sparse = replace(sparse, beginning=beginning)
-    began = 0.0 if data.deadline is None else data.deadline.now()
-    tried = first_round(task, _prior(sparse), beginning.prior.groups[0].spec, model.kernel is None, max_iter)
+    began = 0.0 if run.deadline is None else run.deadline.now()
+    tried = first_round(task, _prior(sparse), beginning.prior.groups[0].spec, data.config.kernel is None, max_iter)
     is_done = subset is None and not beginning.grow_to and (limit is None or max_iter <= limit)
-    fitted = _fitted(model, data, sparse)
+    fitted = _fitted(data, sparse)
     is_told = any(tells(task, one) for one in tried)
     # With several classes learning with more points takes longer than all else: they are added only where neighbours
     # are left (landsat, 256 points: 72 s of processor time, and 23 s where neighbours are decided first).
@@ -269,15 +269,15 @@ def _learn_both(model: Any, data: Data, beginning: Beginning, task: Task) -> Bot
     if not is_done and (not is_told or (is_single and _gain(task, tried[0], fitted) < SMALL_GAIN)):
         most = min(beginning.grow_to, MOST_POINTS, MOST_VALUES // task.source.n_rows) if is_single else 0
         allowed = most
-        if is_told and data.deadline is not None and most > sparse.prior.n_inducing:
-            allowed = min(most, _points_in_time(data.deadline, began))
+        if is_told and run.deadline is not None and most > sparse.prior.n_inducing:
+            allowed = min(most, _points_in_time(run.deadline, began))
         # Where neighbours tell nothing there is no other kernel to come.
         limit = GROWN_ITERATIONS if is_told and has_many else None
-        sparse = _learned_on(model, data, sparse, allowed if allowed > sparse.prior.n_inducing else 0, limit)
+        sparse = _learned_on(data, run, sparse, allowed if allowed > sparse.prior.n_inducing else 0, limit)
         if allowed < most and allowed <= sparse.prior.n_inducing:
-            data.progress.cut(f"more than {sparse.prior.n_inducing} inducing points with neighbours", data.history)
+            run.progress.cut(f"more than {sparse.prior.n_inducing} inducing points with neighbours", run.history)
         is_done = not most <= sparse.prior.n_inducing < beginning.grow_to and (limit is None or max_iter <= limit)
-        fitted = _fitted(model, data, sparse)
+        fitted = _fitted(data, sparse)
     if sparse.prior.n_inducing > tried[0].prior.n_inducing:
         learnt = chosen(tried, ERRORS_WITH_POINTS, -np.inf)
     else:
@@ -322,17 +322,17 @@ def _notes(task: Task, tried: list[Learnt]) -> tuple[str, ...]:
     return (f"{none} {advice}",)
 
 
-def _learned_on(model: Any, data: Data, sparse: Learned, grow_to: int, most_iterations: int | None = None) -> Learned:
+def _learned_on(data: Data, run: Run, sparse: Learned, grow_to: int, most_iterations: int | None = None) -> Learned:
     """The same learned on, with more inducing points, so many at most, as long as they pay."""
     start = replace(sparse.beginning, prior=sparse.prior, previous=sparse.q, grow_to=grow_to, resumed=None)
-    more = learn_sparse(model, data, start, most_iterations)
+    more = learn_sparse(data, run, start, most_iterations)
     return replace(more, beginning=sparse.beginning, n_iter=sparse.n_iter + more.n_iter)
 
 
-def _without(model: Any, data: Data, beginning: Beginning, both: Both) -> Learned:
+def _without(data: Data, run: Run, beginning: Beginning, both: Both) -> Learned:
     """What is learned without neighbours, with as many inducing points as the beginning allows, for all rows."""
-    sparse = both.sparse if both.is_done else _learned_on(model, data, both.sparse, beginning.grow_to)
-    return with_own_kernels(model, data, replace(sparse, beginning=beginning))
+    sparse = both.sparse if both.is_done else _learned_on(data, run, both.sparse, beginning.grow_to)
+    return with_own_kernels(data, run, replace(sparse, beginning=beginning))
 
 
 def _prior(learned: Learned) -> SparsePrior:
@@ -341,12 +341,12 @@ def _prior(learned: Learned) -> SparsePrior:
     return prior
 
 
-def _fitted(model: Any, data: Data, sparse: Learned) -> KernelPosterior:
+def _fitted(data: Data, sparse: Learned) -> KernelPosterior:
     """The sparse posterior of all rows that it was learned from, or from some of."""
     training = sparse.beginning.training
     site = data.prior_mean.site(sparse.site, sparse.prior)
     start = starting_posterior(training, sparse.q, sparse.prior, site)
-    tol, max_iter = float(model.tol), int(model.max_iter)
+    tol, max_iter = data.config.tol, data.config.max_iter
     return coordinate_ascent(training, start, site, tol=tol, max_iter=max_iter, history=History()).q
 
 

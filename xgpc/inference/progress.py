@@ -10,8 +10,8 @@ import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior
-from ..inference.history import History
 from ..kernels.spec import Groups
+from .history import History
 
 # Arrays by name.
 State = Mapping[str, np.ndarray]

@@ -1,22 +1,22 @@
-"""Checks of an estimator's parameters; every error says what was given and what is allowed."""
+"""The parameters of a fit, checked once; every error says what was given and what is allowed."""
 
 from __future__ import annotations
 
 import math
 import numbers
 import os
-from collections.abc import Callable, Container, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self, get_args
 
 import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
 
-from .approximations.sparse import PRECISIONS
 from .inference.mini_batch import learning_rate_schedule
-from .learning import stages
-from .learning.inducing import METHODS
-from .learning.schemes import SCHEMES, takes_batches
 from .likelihoods import LIKELIHOODS, has_label_noise, resolve
+from .names import OptimizerName, PointsName, PrecisionName, ShareName
 
+OPTIMIZERS, POINTS, PRECISIONS = (get_args(names) for names in (OptimizerName, PointsName, PrecisionName))
 # Length scales that are closer together than by a thousandth are one.
 LEAST_SPREAD = 1e-3
 
@@ -84,7 +84,7 @@ def integer_from(least: int) -> Rule:
 
 # What constructor arguments may be; their names mean the same in every classifier here.
 ALLOWED: dict[str, Rule] = {
-    "optimizer": (lambda value: value is None or is_name(value, SCHEMES), f"one of {list(SCHEMES)} or None"),
+    "optimizer": (lambda value: value is None or is_name(value, OPTIMIZERS), f"one of {list(OPTIMIZERS)} or None"),
     "label_noise": (
         lambda value: is_name(value, ("learn",)) or (is_number(value) and 0.0 < float(value) < 0.5),
         "'learn' or a number between 0 and 0.5",
@@ -99,7 +99,7 @@ ALLOWED: dict[str, Rule] = {
         f"'auto', None, or a finite standard deviation of logarithms from {LEAST_SPREAD:g} on (1.0 is weak)",
     ),
     "precision": (lambda value: is_name(value, PRECISIONS), f"one of {list(PRECISIONS)}"),
-    "share": (lambda value: is_name(value, ("auto", "kernel", "none")), "'auto', 'kernel' or 'none'"),
+    "share": (lambda value: is_name(value, get_args(ShareName)), "'auto', 'kernel' or 'none'"),
     "n_inducing": (
         lambda value: is_name(value, ("auto",)) or _is_positive_integer(value),
         "a positive integer or 'auto'",
@@ -162,14 +162,76 @@ def check_allowed(model: Any, own: Mapping[str, Rule]) -> None:
         learning_rate_schedule(given["learning_rate"])
 
 
+@dataclass(frozen=True)
+class FitConfig:
+    """The parameters of a fit of ``GPClassifier``, which its docstring explains, checked."""
+
+    kernel: Kernel | None
+    likelihood: str
+    bound: str
+    n_inducing: Any
+    n_neighbors: Any
+    query_split: Any
+    inducing_points: Any
+    optimizer: str | None
+    learn_inducing: bool
+    n_restarts_optimizer: int
+    length_scale_prior: Any
+    subset_sizes: Any
+    share: str
+    label_noise: str | float
+    mean: Any
+    batch_size: int | None
+    learning_rate: str | float | Sequence[float]
+    max_iter: int
+    tol: float
+    precision: str
+    feature_transform: str | None
+    warm_start: bool
+    checkpoint: str | os.PathLike[str] | None
+    n_jobs: int | None
+
+    @classmethod
+    def of(cls, model: Any) -> Self:
+        """The parameters that a ``GPClassifier`` has.
+
+        Raises
+        ------
+        ValueError
+            For one that is not allowed.
+        """
+        check_parameters(model)
+        given = {field.name: getattr(model, field.name) for field in fields(cls)}
+        return cls(**given | {"max_iter": int(model.max_iter), "tol": float(model.tol)})
+
+    @property
+    def has_auto_neighbors(self) -> bool:
+        """Whether the fit decides on neighbours."""
+        return isinstance(self.n_neighbors, str)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether each row has a latent value of its own."""
+        return is_name(self.inducing_points, ("all",))
+
+    @property
+    def learns_in_batches(self) -> bool:
+        """Whether kernels and inducing points are learned from mini-batches."""
+        return self.optimizer in ("adam", "stochastic")
+
+    def has_batches(self, n_rows: int) -> bool:
+        """Whether ``batch_size`` divides so many rows."""
+        return self.batch_size is not None and self.batch_size < n_rows
+
+
 def check_parameters(model: Any) -> None:
     """Raise ValueError for a constructor argument of a ``GPClassifier`` that is not allowed."""
     resolve(model.likelihood, model.bound)
     points = model.inducing_points
-    is_known = not isinstance(points, str) or points in METHODS
+    is_known = not isinstance(points, str) or points in POINTS
     check_allowed(
         model,
-        {"inducing_points": (lambda value: is_known, f"one of {list(METHODS)} or a numeric array (m, d)")},
+        {"inducing_points": (lambda value: is_known, f"one of {list(POINTS)} or a numeric array (m, d)")},
     )
     if isinstance(points, str) and points == "all":
         for name, allowed in (("optimizer", ("profile", None)), ("batch_size", (None,))):
@@ -179,17 +241,6 @@ def check_parameters(model: Any) -> None:
                     f"inducing_points='all' is a full Gaussian process, for which {name} must be "
                     f"{' or '.join(map(repr, allowed))}; got {value!r}. Other values are for inducing points."
                 )
-
-
-def check_optimizer(optimizer: str | None, likelihood: str, bound: str) -> None:
-    """Raise ValueError for an optimizer that is not for a likelihood's bound."""
-    if optimizer is None or SCHEMES[optimizer].allows(likelihood, bound):
-        return
-    others = [name for name, scheme in SCHEMES.items() if scheme.allows(likelihood, bound)]
-    raise ValueError(
-        f"optimizer={optimizer!r} is not for the bound {bound!r} of likelihood {likelihood!r}; take one of {others}, "
-        f"or {SCHEMES[optimizer].needs}."
-    )
 
 
 def checked_noise(label_noise: str | float, likelihood: str, bound: str) -> float | None:
@@ -272,20 +323,20 @@ def check_batches(model: Any) -> None:
         )
 
 
-def check_streamed(model: Any) -> None:
-    """ValueError for parameters of a ``GPClassifier`` that are for rows in memory, where there are more."""
-    limit = f"The source has more than {stages.LAST_ROWS} rows, which do not stay in memory"
-    if not isinstance(model.n_neighbors, str) and model.n_neighbors > 0:
+def check_streamed(config: FitConfig, most_rows: int) -> None:
+    """ValueError for parameters that are for rows in memory, of which a fit keeps so many, where there are more."""
+    limit = f"The source has more than {most_rows} rows, which do not stay in memory"
+    if not config.has_auto_neighbors and config.n_neighbors > 0:
         raise ValueError(
-            f"n_neighbors={model.n_neighbors} makes all training rows part of the model. {limit}: leave "
+            f"n_neighbors={config.n_neighbors} makes all training rows part of the model. {limit}: leave "
             "n_neighbors='auto', or give 0."
         )
-    if isinstance(model.inducing_points, str) and model.inducing_points == "all":
+    if config.is_full:
         raise ValueError(
             f"inducing_points='all' has a latent value at each row. {limit}: take another way to choose them."
         )
-    if model.batch_size is not None and not takes_batches(model.optimizer):
+    if config.batch_size is not None and not config.learns_in_batches:
         raise ValueError(
-            f"batch_size={model.batch_size} takes rows in random order. {limit}, but are read in theirs: leave "
+            f"batch_size={config.batch_size} takes rows in random order. {limit}, but are read in theirs: leave "
             "batch_size=None, or take optimizer='stochastic' or 'adam', which learn from some rows in mini-batches."
         )

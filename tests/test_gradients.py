@@ -10,8 +10,8 @@ from support.kernels import kernel_trees, magnitude
 from support.training import bound_gradient, training
 
 from xgpc import _engine
+from xgpc._kernels import KernelGradient
 from xgpc.inference.ascent import update
-from xgpc.kernels.gradient import KernelGradient
 from xgpc.kernels.spec import KernelSpec
 from xgpc.rows.block import BLOCK_ROWS
 
@@ -131,7 +131,7 @@ def test_contractions_with_any_tree(tree, seed, m):
     spec = KernelSpec(kernel, d)
     core = spec.at(Z)
     gram = KernelGradient.empty(core)
-    _engine.gradient_of_gram(core, Z, G, *gram.arrays)
+    _engine.gradient_of_gram(core, G, gram)
     by_theta, by_Z = spec.gradient(core, KernelGradient.empty(core), gram)
     size = np.sum(np.abs(G) * magnitude(kernel, Z, Z)) + 1e-300
     expected = np.einsum("kl,klt->t", G, kernel(Z, eval_gradient=True)[1]) if len(by_theta) else []

@@ -87,8 +87,8 @@ def test_rows_that_are_not_kept_give_the_same_bits(options):
 def test_kept_rows_take_half_the_memory():
     block = next(iter(ArraySource(X, Y.astype(float), np.empty(0), 4 * X.size).blocks()))
     for dtype, size in ((np.float32, X.size), (np.float64, 0), (np.float32, X.size)):
-        with block.whitened("basis", 1, X.size, dtype) as (memory, is_there):
-            assert (memory.shape, memory.dtype, is_there) == ((1, size), dtype, False)
+        (memory,) = block.row_caches("basis", 1, X.size, dtype)
+        assert (memory.values.shape, memory.values.dtype, memory.is_filled) == ((size,), dtype, False)
 
 
 # The bound of additive noise is so flat at its optimum that 1e-4 nats are as much as 1e-3 of a probability.

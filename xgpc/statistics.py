@@ -18,7 +18,6 @@ from ._sites import Site
 from .rows.block import AS_EVALUATED, Block, Rescaling, Sites
 from .rows.executor import Cost, give_back
 
-
 # Sites that a block's cache keeps: the latest, and those that a prior was changed with, from which learning goes on if
 # a step of the hyperparameters fails.
 SITES, RESTATED_SITES = "sites", "restated sites"

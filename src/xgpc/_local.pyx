@@ -140,7 +140,8 @@ cdef class Support:
         return rows
 
     def condition(self, tuple arrays, bint with_slopes=False):
-        """What each set of neighbours says of rows: b (C, n, m), variance and mean (C, n), and slopes (C, n, k) or None.
+        """Each set's b (C, n, m), variance and mean (C, n), and slopes (C, n, k) or None: how latent values depend on
+        their neighbours.
 
         ``arrays`` are the rows: x (n_factors, n, d), a (n, m), residual (n,), index (n, k) of their neighbours, and
         n_earlier (n,) where there are two sets of neighbours, else None.

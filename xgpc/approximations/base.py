@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -346,22 +348,60 @@ def joint_marginals(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance (r,) or, for the shape of C latent functions, (C, r) at the rows of X (r, d)."""
     source = ArraySource(X, cache_bytes=0)
-    if len(source.blocks()) == 1:
-        with single_threaded_blas():
-            one_mean, one_variance = marginals(source.blocks()[0], belief)
-        return one_mean.reshape(*shape, -1), one_variance.reshape(*shape, -1)
-    mean, variance = np.empty((2, *shape, source.n_rows))
+    mean, variance = np.empty((2, math.prod(shape), source.n_rows))
+    found: Iterator[tuple[np.ndarray, np.ndarray]]
+    with ExitStack() as stack:
+        # An executor takes as long to open and close as the prediction of some hundred rows.
+        if len(source.blocks()) == 1 or is_small(source, belief):
+            stack.enter_context(single_threaded_blas())
+            found = map(belief.marginals, source.blocks())
+        else:
+            found = stack.enter_context(Threads(n_jobs)).map(marginals, source, belief)
+        for block, (block_mean, block_variance) in zip(source.blocks(), found, strict=True):
+            mean[:, block.rows], variance[:, block.rows] = block_mean, block_variance
+    return mean.reshape(*shape, -1), variance.reshape(*shape, -1)
 
-    def keep(block: Block, found: tuple[np.ndarray, np.ndarray]) -> None:
-        mean[..., block.rows], variance[..., block.rows] = (values.reshape(*shape, -1) for values in found)
 
-    # An executor takes as long to open and close as the prediction of some hundred rows.
-    if is_small(source, belief):
-        with single_threaded_blas():
-            for block in source.blocks():
-                keep(block, marginals(block, belief))
-        return mean, variance
-    with Threads(n_jobs) as executor:
-        for block, found in zip(source.blocks(), executor.map(marginals, source, belief), strict=True):
-            keep(block, found)
-    return mean, variance
+def prior_covariance(group: Any, X: np.ndarray) -> np.ndarray:
+    """k(X, X) (r, r) of a latent function with the prior ``group`` at rows X (r, d), with noise on the diagonal."""
+    covariance = group.spec.at(np.asarray(X, dtype=np.float64)).cross(X)
+    np.fill_diagonal(covariance, group.core.diagonals(X))
+    return covariance
+
+
+def joint_covariance(prior: np.ndarray, explained: np.ndarray, added: np.ndarray) -> np.ndarray:
+    """K - E E^T + A A^T (r, r), for the covariance K under the prior, E (r, .) and A (r, .).
+
+    The diagonal is kept at least as large as that of A A^T.
+    """
+    joint = prior - explained @ explained.T + added @ added.T
+    joint = 0.5 * (joint + joint.T)
+    np.fill_diagonal(joint, np.maximum(np.diag(joint), np.sum(added**2, axis=1)))
+    return joint
+
+
+class LatentPosterior(Value):
+    """A posterior of one latent function, or of C independent ones with a leading axis in the arrays."""
+
+    prior: Any
+    natural: Any
+    belief_anywhere: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """() for one latent function, else (C,)."""
+        return self.natural[1].shape[:-1]
+
+    @property
+    def n_latents(self) -> int | None:
+        return self.shape[0] if self.shape else None
+
+    @property
+    def groups(self) -> tuple[Any, ...]:
+        """The prior of each latent function."""
+        groups = self.prior.groups
+        return groups * math.prod(self.shape) if len(groups) == 1 else groups
+
+    def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d)."""
+        return joint_marginals(self.belief_anywhere, X, n_jobs, self.shape)

@@ -32,12 +32,13 @@ from .base import (
     CovarianceForm,
     Grouped,
     KernelPrior,
+    LatentPosterior,
     Natural,
     Training,
-    Value,
     cholesky_and_inverse,
-    joint_marginals,
+    joint_covariance,
     new_key,
+    prior_covariance,
 )
 from .full_rows import (
     DistinctRows,
@@ -173,7 +174,7 @@ class FullPrior(Grouped):
 
 
 @dataclass(frozen=True, eq=False)
-class FullPosterior(Value):
+class FullPosterior(LatentPosterior):
     """q(f) = N(K alpha, K - K M K) of one latent function, or of C independent ones, without noise.
 
     Attributes
@@ -221,21 +222,12 @@ class FullPosterior(Value):
         )
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """() for one latent function, else their number."""
-        return self.alpha.shape[:-1]
-
-    @property
-    def n_latents(self) -> int | None:
-        return len(self.alpha) if self.alpha.ndim == 2 else None
-
-    @property
     def natural(self) -> Natural:
         return self.precision, self.linear
 
     @cached_property
     def belief(self) -> ValueBelief:
-        noise = np.reshape([group.noise for group in _each(self.prior, self.variance)], self.variance.shape)
+        noise = np.reshape([group.noise for group in self.groups], self.variance.shape)
         basis = self.prior.basis(self.n_latents)
         return ValueBelief(self.key, basis, _rows(self.mean), _rows(self.variance + noise))
 
@@ -247,7 +239,7 @@ class FullPosterior(Value):
 
     @property
     def _predictive(self) -> Predictive:
-        cores = [group.core for group in _each(self.prior, self.alpha)]
+        cores = [group.core for group in self.groups]
         return Predictive(cores, self.factors, _rows(self.alpha))
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
@@ -261,9 +253,9 @@ class FullPosterior(Value):
 
     def solve(self, residual: np.ndarray) -> Natural:
         """K alpha and alpha = K^{-1} (K^{-1} + Lambda)^{-1} residual; O(C n^2)."""
-        each = zip(_rows(residual), self.factors, _each(self.prior, residual), strict=True)
+        each = zip(_rows(residual), self.factors, self.groups, strict=True)
         alpha = np.array([r - factor.times(group.K @ r) for r, factor, group in each])
-        means = [group.K @ a for group, a in zip(_each(self.prior, residual), alpha, strict=True)]
+        means = [group.K @ a for group, a in zip(self.groups, alpha, strict=True)]
         return np.reshape(means, residual.shape), alpha.reshape(residual.shape)
 
     def at_mean(self, mean: Natural) -> FullPosterior:
@@ -325,12 +317,8 @@ class FullPosterior(Value):
 
     def covariance_forms(self) -> list[CovarianceForm]:
         """Mean alpha.k, variance k(x, x) - |H k|^2 + |N k|^2 of each latent function."""
-        each = zip(_each(self.prior, self.alpha), _rows(self.alpha), self.factors, strict=True)
+        each = zip(self.groups, _rows(self.alpha), self.factors, strict=True)
         return [CovarianceForm(group.core, alpha, factor.H, factor.N) for group, alpha, factor in each]
-
-    def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d); O(C r n^2)."""
-        return joint_marginals(self._predictive, X, n_jobs, self.shape)
 
     def covariance_sums(self, X: np.ndarray, s: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums (r,) over the distinct rows i of C_i t_i and C_i^2 s_i, with the covariances C = k - K M k of one latent
@@ -347,17 +335,12 @@ class FullPosterior(Value):
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Joint covariance (r, r) or (C, r, r) of a latent function at the rows of X, each with noise of its own;
         O(C r n (n + r))."""
-        covariance = []
-        for group, factor in zip(_each(self.prior, self.alpha), self.factors, strict=True):
-            K = group.core.cross(X)
-            explained, added = K @ factor.H.T, K @ factor.N.T
-            here = group.spec.at(np.asarray(X, dtype=np.float64)).cross(X)
-            np.fill_diagonal(here, group.core.diagonals(X))
-            joint = here - explained @ explained.T + added @ added.T
-            joint = 0.5 * (joint + joint.T)
-            np.fill_diagonal(joint, np.maximum(np.diag(joint), np.sum(added**2, axis=1)))
-            covariance.append(joint)
-        return np.reshape(covariance, (*self.shape, len(X), len(X)))
+        covariance = np.empty((len(self.factors), len(X), len(X)))
+        for c, (group, factor) in enumerate(zip(self.groups, self.factors, strict=True)):
+            if c == 0 or group is not self.groups[c - 1]:
+                k, prior = group.core.cross(X), prior_covariance(group, X)
+            covariance[c] = joint_covariance(prior, k @ factor.H.T, k @ factor.N.T)
+        return covariance.reshape(*self.shape, len(X), len(X))
 
 
 def _each(prior: Any, values: np.ndarray) -> Sequence[FullPrior]:

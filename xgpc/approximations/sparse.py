@@ -22,13 +22,14 @@ from .base import (
     CovarianceForm,
     Grouped,
     KernelPrior,
+    LatentPosterior,
     Natural,
     Training,
-    Value,
     cholesky_and_inverse,
     grouped,
-    joint_marginals,
+    joint_covariance,
     new_key,
+    prior_covariance,
 )
 
 # Relative to the mean diagonal of k(Z, Z). Least jitter at which the Cholesky factorisation of a smooth kernel's
@@ -152,7 +153,8 @@ class GaussianBelief:
         ((rows, _),) = self.basis.rows(block)
         P, h = zero_moments(*self.w.shape)
         values, total = _engine.update_block(rows, self.Rinv, self.w, site, block.y, block.weight, P, h)
-        return Sites(self.key, site.key, *values, total), P, h
+        mean, variance, precision, linear = values
+        return Sites(self.key, site.key, mean, variance, precision, linear, total), P, h
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +247,7 @@ def mean_of(Rinv: np.ndarray, h: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class SparsePosterior(Value):
+class SparsePosterior(LatentPosterior):
     """q(z) = N(w, P^{-1}) over whitened inducing values u = L z, of one latent function or of C independent ones.
 
     Attributes
@@ -268,18 +270,13 @@ class SparsePosterior(Value):
     @classmethod
     def from_natural(cls, prior: Any, P: np.ndarray, h: np.ndarray) -> SparsePosterior | None:
         """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
-        if P.ndim == 2:
-            factors = cholesky_and_inverse(P)
-            if factors is None:
+        factors = []
+        for matrix in P.reshape(-1, *P.shape[-2:]):
+            found = cholesky_and_inverse(matrix)
+            if found is None:
                 return None
-            R, Rinv = factors
-            return cls(prior, P, h, R, Rinv, mean_of(Rinv, h))
-        R, Rinv = np.empty_like(P), np.empty_like(P)
-        for c in range(len(P)):
-            factors = cholesky_and_inverse(P[c])
-            if factors is None:
-                return None
-            R[c], Rinv[c] = factors
+            factors.append(found)
+        R, Rinv = factors[0] if P.ndim == 2 else (np.stack(parts) for parts in zip(*factors, strict=True))
         return cls(prior, P, h, R, Rinv, mean_of(Rinv, h))
 
     def in_precision(self, dtype: type) -> SparsePosterior:
@@ -295,15 +292,6 @@ class SparsePosterior(Value):
         shape = () if n_latents is None else (n_latents,)
         identity = np.broadcast_to(np.eye(m), (*shape, m, m)).copy()
         return cls(prior, identity, np.zeros((*shape, m)), identity, identity, np.zeros((*shape, m)))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """() for one latent function, else their number."""
-        return self.w.shape[:-1]
-
-    @property
-    def n_latents(self) -> int | None:
-        return len(self.w) if self.w.ndim == 2 else None
 
     @property
     def natural(self) -> Natural:
@@ -401,13 +389,8 @@ class SparsePosterior(Value):
             _engine.gradient_of_gram(prior.core, G, gram)
             grams.append(gram)
         crosses = training.reduce(gradient, Contraction(sites, basis, w, M, alpha))
-        d_theta, d_Z = zip(
-            *(
-                prior.spec.gradient(prior.core, *sums)
-                for prior, *sums in zip(self.prior.groups, crosses, grams, strict=True)
-            ),
-            strict=True,
-        )
+        each = zip(self.prior.groups, crosses, grams, strict=True)
+        d_theta, d_Z = zip(*(prior.spec.gradient(prior.core, *sums) for prior, *sums in each), strict=True)
         return np.concatenate(d_theta), np.reshape(d_Z, self.prior.Z.shape)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -416,15 +399,10 @@ class SparsePosterior(Value):
     def covariance_forms(self) -> list[CovarianceForm]:
         """a = L^{-1} k: mean w.a, variance k(x, x) - |a|^2 + |R^{-1} a|^2 of each latent function; O(C m^3)."""
         Rinv, w = self.stacked()
-        groups = self.prior.groups * len(w) if len(self.prior.groups) == 1 else self.prior.groups
         return [
             CovarianceForm(group.core, group.Linv.T @ w[c], group.Linv, Rinv[c] @ group.Linv)
-            for c, group in enumerate(groups)
+            for c, group in enumerate(self.groups)
         ]
-
-    def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (n,) or (C, n) of the latent functions at the rows of X (n, d); O(n (C m^2 + m d))."""
-        return joint_marginals(self.belief, X, n_jobs, self.shape)
 
     def covariance_sums(self, X: np.ndarray, S: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """b.h and b^T S b (r,) at the rows of X, b = P^{-1} a, of one latent function: sums over rows i of C_i t_i and
@@ -443,14 +421,8 @@ class SparsePosterior(Value):
         """
         Rinv, _ = self.stacked()
         covariance = np.empty((len(Rinv), len(X), len(X)))
-        for prior, part in zip(self.prior.groups, (c for *_, c in self.basis.parts), strict=True):
-            a = prior.core.cross(X) @ prior.Linv.T
-            here = prior.spec.at(np.asarray(X, dtype=np.float64)).cross(X)
-            np.fill_diagonal(here, prior.core.diagonals(X))
-            for c in range(len(Rinv))[part]:
-                b = a @ Rinv[c].T
-                joint = here - a @ a.T + b @ b.T
-                joint = 0.5 * (joint + joint.T)
-                np.fill_diagonal(joint, np.maximum(np.diag(joint), np.sum(b**2, axis=1)))
-                covariance[c] = joint
+        for c, group in enumerate(self.groups):
+            if c == 0 or group is not self.groups[c - 1]:
+                a, prior = group.core.cross(X) @ group.Linv.T, prior_covariance(group, X)
+            covariance[c] = joint_covariance(prior, a, a @ Rinv[c].T)
         return covariance.reshape(*self.shape, len(X), len(X))

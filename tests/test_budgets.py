@@ -15,8 +15,8 @@ from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 from support.reference import moons
 
-from xgpc import GPClassifier, steps
-from xgpc.learning import share
+from xgpc import GPClassifier
+from xgpc.learning import pipeline, share
 from xgpc.rows.deadline import FINAL_STEPS, LEAST_STEPS, Deadline, OutOfTime, Timed, during, stopped_by_interrupts
 from xgpc.rows.executor import Cost, Executor, Threads
 from xgpc.rows.source import ArraySource
@@ -151,13 +151,13 @@ def test_neighbours_are_taken_where_there_is_little_more_time_than_they_take():
 
 def test_a_posterior_that_ends_for_want_of_progress_is_no_matter_of_time(monkeypatch):
     X, y = moons()
-    fit_posterior = steps.fit_posterior_or_keep
+    fit_posterior = pipeline.fit_posterior_or_keep
 
     def unfinished(*given):
         point, n_steps, _ = fit_posterior(*given)
         return point, n_steps, False
 
-    monkeypatch.setattr(steps, "fit_posterior_or_keep", unfinished)
+    monkeypatch.setattr(pipeline, "fit_posterior_or_keep", unfinished)
     model = GPClassifier(n_inducing=6, max_time=1000.0, random_state=0)
     with pytest.warns(ConvergenceWarning) as caught:
         model.fit(X, y)

@@ -225,7 +225,7 @@ def test_a_file_of_something_else_is_refused(path):
 
 
 def test_a_path_that_cannot_be_written_is_refused_before_learning(tmp_path, monkeypatch):
-    monkeypatch.setattr("xgpc.steps.learn", lambda *arguments: pytest.fail("learned"))
+    monkeypatch.setattr("xgpc.learning.pipeline.learn_hyperparameters", lambda *arguments: pytest.fail("learned"))
     with pytest.raises(FileNotFoundError, match="no directory"):
         GPClassifier(**PARAMS, checkpoint=tmp_path / "none" / "fit.npz").fit(X, Y)
     with pytest.raises(IsADirectoryError):

@@ -283,23 +283,21 @@ class GPClassifier(FittedInSteps):
 
         Parameters
         ----------
-        X : (n, d) array, float32 or float64 as given, other numbers converted to float64
-            A memory map is read where it is; with rows of weight 0, and for neighbours, rows are copied. Or a table
-            (pandas, polars, Arrow) with columns of numbers and levels, of which values may be missing: a missing number
-            is the training rows' mean next to an indicator with its own length scale, or, if the training rows missed
-            none of the column, the mean alone, with a warning. The index that pandas writes into tables of Arrow is no
-            feature. Or a sparse matrix, of which blocks of rows are dense at a time; neighbours, and "all" as inducing
-            points, need dense rows.
-        y : (n,) array of labels
+        X : (n, d) array, data frame or sparse matrix
+            Training rows. Arrays keep float32 or float64; other numbers become float64. A memory map is read in place.
+            Data frames (pandas, polars, Arrow) may have categorical columns and missing values; a missing number
+            becomes the column's mean beside an indicator column. Sparse rows become dense block by block; neighbours
+            and ``inducing_points="all"`` need dense rows.
+        y : (n,) array
+            Class labels.
         sample_weight : (n,) array, default=None
-            Not negative. A row of weight w counts as w rows, and rows of equal features and label as one neighbour.
+            Weights, not negative. A row of weight w counts as w equal rows.
         groups : (n,) array, default=None
-            Rows of a group are never predicted from each other where held-out rows decide, or while a kernel with
-            neighbours is learned, unless ``query_split`` does so. None may be missing.
+            Group labels, none missing. Where held-out rows decide something, rows of one group are never on both sides,
+            unless ``query_split`` splits otherwise.
         classes : array, default=None
-            All labels that there may be, if the rows lack some. A class without rows is as improbable as the others'
-            rows tell. Rows of one class tell nothing of the kernel: its parameters and the inducing points then stay
-            where learning would start, and no neighbours are taken.
+            All class labels, if some have no rows; such a class is improbable. With rows of a single class nothing is
+            learned: kernel and inducing points stay at their start.
 
         Returns
         -------
@@ -308,16 +306,16 @@ class GPClassifier(FittedInSteps):
         Raises
         ------
         ValueError
-            For bad data or parameters, and for a ``checkpoint`` of another fit. The estimator is then, as after an
-            interrupt without ``keep_on_interrupt``, what it was before.
+            If data or parameters are not valid, or the ``checkpoint`` belongs to another fit. The estimator is then
+            what it was before, as it is after an interrupt.
         OSError
-            If no ``checkpoint`` can be written at its path; later failures are warned of once.
+            If the ``checkpoint`` cannot be written. Later failures of writing give one warning.
 
         Warns
         -----
         ConvergenceWarning
-            If ``max_iter`` was reached, time or an interrupt ended the fit, kernel parameters have run to their bounds,
-            or query rows tell of no kernel.
+            If the fit ended by ``max_iter``, ``max_time`` or an interrupt; if kernel parameters have reached their
+            bounds; or if the model predicts no better than the class frequencies.
         """
         return self._fitted(X, y, sample_weight, groups=groups, classes=classes)
 
@@ -331,38 +329,32 @@ class GPClassifier(FittedInSteps):
         forgetting_factor: float = 1.0,
         n_new_inducing: int = 0,
     ) -> Self:
-        """Learn from a batch of a stream of rows, none of which is kept.
+        """Update the model with a batch of rows from a stream; no rows are kept.
 
-        The first call learns kernel, inducing points and posterior from its batch as ``fit`` does with
-        ``n_neighbors=0``: some thousands of rows are better than few. Later calls, and calls after ``fit``, keep
-        likelihood, kernel, inducing points, ``mean_`` and label noise, and add the sites of the new rows to
-        ``posterior_``, iterated to convergence given those of all rows before, which stay as they were when their batch
-        came [8]_.
-        The result depends, a little, on how the rows are divided into batches and on their order.
+        The first call fits the model to its batch, as ``fit`` does with ``n_neighbors=0``: give it some thousands of
+        rows. Later calls, and calls after ``fit``, keep likelihood, kernel, ``mean_``, label noise and inducing points,
+        and update ``posterior_`` with the new rows [8]_. The result depends slightly on the order of the rows and on
+        how they are divided into batches.
 
-        Afterwards ``elbo_``, ``bound_gap()``, ``n_iter_``, ``converged_`` and ``history_`` are those of this batch:
-        ``elbo_`` is a lower bound of its log evidence given the posterior before it, sum E_q[log p(y | f)] -
-        KL(q || q before). ``elbo(X, y)`` is for any rows, and measures KL from the prior, as after ``fit``.
+        ``elbo_``, ``bound_gap()``, ``n_iter_``, ``converged_`` and ``history_`` are those of the latest batch:
+        ``elbo_`` is then a lower bound of the batch's log evidence given all rows before.
 
         Parameters
         ----------
         X : (n, d) array
-            As for ``fit``; one row is enough for later calls.
-        y : (n,) array of labels
+            Rows as for ``fit``; later calls may have a single row.
+        y : (n,) array
+            Class labels.
         classes : array, default=None
-            All labels that are to come, if the first batch lacks some. A class is predicted from the first call on, as
-            improbable where rows of others are. Of rows of one class no kernel is learned, then or later; see ``fit``.
-            Later calls may repeat them.
+            All class labels, if the first batch lacks some. Later calls may repeat them.
         sample_weight : (n,) array, default=None
-            As for ``fit``.
+            Weights as for ``fit``.
         forgetting_factor : float in [0, 1], default=1.0
-            Multiplies the sites of all rows before, for streams whose classes drift: a row that came k calls ago counts
-            as ``forgetting_factor ** k`` rows. The first call has nothing to forget.
+            Factor of the influence of all earlier rows, for classes that drift: a row that came k calls ago counts as
+            ``forgetting_factor ** k`` rows.
         n_new_inducing : int, default=0
-            At most so many rows of the batch become further inducing points, up to 2048 in all, drawn in proportion to
-            their variance given the points so far: for streams that come to new places. The first call chooses its
-            points as ``fit`` does, and ``decisions_`` says so. Earlier rows count as independent of the new points'
-            values given the old ones'.
+            Largest number of rows of this batch that become further inducing points (2048 in all), for streams that
+            reach new places. The first call ignores it.
 
         Returns
         -------
@@ -371,20 +363,20 @@ class GPClassifier(FittedInSteps):
         Raises
         ------
         ValueError
-            For bad data or parameters; with ``n_neighbors`` above 0, after a fit that took neighbours, and for
-            ``inducing_points="all"``, which need all rows; for ``class_weight="balanced"``; for a likelihood or bound
-            that was set since the first call. The estimator is then, as after an interrupt, what it was before.
+            If data or parameters are not valid; with neighbours, ``inducing_points="all"`` or
+            ``class_weight="balanced"``; and if likelihood or bound were changed since the first call. The estimator is
+            then what it was before.
 
         Warns
         -----
         ConvergenceWarning
-            As ``fit``.
+            As ``fit`` does.
 
         Notes
         -----
-        O(n (m^2 + m d) + m^3) an iteration, as a fit of the batch's rows; memory O(n + m^2). ``batch_size`` and
-        ``checkpoint`` are for the first call; later ones take all rows of the batch in each iteration. A saved and
-        loaded model goes on with the same bits, if ``random_state`` is an integer or there are no new points.
+        O(n (m^2 + m d) + m^3) time for each iteration, with n rows in the batch, and O(n + m^2) memory. ``batch_size``
+        and ``checkpoint`` are for the first call. A model that was saved and loaded goes on with the same bits, if
+        ``random_state`` is an integer or no inducing points are added.
         """
         check_parameters(self)
         check_stream(self, forgetting_factor, n_new_inducing)
@@ -402,25 +394,21 @@ class GPClassifier(FittedInSteps):
         return self
 
     def fit_batches(self, source: Any, classes: ArrayLike | None = None) -> Self:
-        """Fit to training rows that need not fit into memory, given in batches that are read several times.
+        """Fit the model to rows that need not fit into memory, in batches that are read several times.
 
-        Of no more than 131 072 rows the fit is that of ``fit``, bit for bit. Of more, kernel and inducing points, and
-        how many of these, are learned from so many rows, drawn in the first reading with the classes in proportion;
-        the posterior is that of all rows, by a reading for each step: few by the exact bounds of two classes, more with
-        several classes, and most by the Polya-Gamma bound, whose steps are short. Nothing depends on the sizes of the
-        batches. While a batch is in use a thread reads the next.
+        Up to 131 072 rows the result is that of ``fit``, bit for bit. With more rows, kernel and inducing points are
+        learned from so many rows, drawn in the first reading with the classes in proportion; the posterior uses all
+        rows, with one reading for each step. The result does not depend on the batches' sizes. A thread reads the next
+        batch while one is in use.
 
         Parameters
         ----------
         source : function, iterable or sequence
-            A function without arguments that returns an iterator of batches, or an iterable, not an iterator, of them,
-            such as a list; or ``xgpc.rows.from_parquet``, ``from_arrow`` or ``from_npy``. Batches are tuples (X, y) or
-            (X, y, sample_weight), as for ``fit``, of any number of rows, in memory that the next may fill again; a
-            sparse X becomes dense when it is read. Or
-            ``xgpc.partitions.Partitions``: batches on a cluster, which works on them where they are; how rows are
-            divided then changes the fit by rounding.
+            A function without arguments that returns an iterator of batches; an iterable (not an iterator) of batches,
+            such as a list; or the result of ``xgpc.rows.from_parquet``, ``from_arrow`` or ``from_npy``. A batch is a
+            tuple (X, y) or (X, y, sample_weight) as for ``fit``; its memory may be reused for the next one.
         classes : (C,) array, default=None
-            All labels that there are: another one is an error as soon as it is read.
+            All class labels. Another label is an error as soon as it is read.
 
         Returns
         -------
@@ -429,10 +417,10 @@ class GPClassifier(FittedInSteps):
         Raises
         ------
         ValueError
-            For bad parameters, rows or sources; notes of the error name the batch, counted from 0. Of more than 131 072
-            rows also for neighbours (``n_neighbors`` above 0), which would make all rows part of the model,
-            ``inducing_points="all"``, and ``batch_size`` unless an optimizer takes mini-batches. What the source itself
-            raises is passed on. The estimator is then, as after an interrupt, what it was before.
+            If parameters, rows or the source are not valid; the error's notes name the batch, counted from 0. With more
+            than 131 072 rows also for ``n_neighbors`` above 0, ``inducing_points="all"``, and for ``batch_size`` unless
+            the optimizer uses mini-batches. Errors of the source itself are passed on. The estimator is then what it
+            was before.
 
         Warns
         -----
@@ -441,9 +429,9 @@ class GPClassifier(FittedInSteps):
 
         Notes
         -----
-        Memory beyond the learning's is for two batches and the rows to learn from; it does not grow with the number of
-        rows. The first reading is not cut short by ``max_time`` or ``keep_on_interrupt``: an interrupt there is raised.
-        Later readings must give the same rows, of which their number, columns and labels are checked.
+        Memory beyond that of learning holds two batches and the rows to learn from. ``max_time`` and
+        ``keep_on_interrupt`` do not shorten the first reading. Later readings must give the same rows; their number,
+        columns and labels are checked.
         """
         return self._fitted(source, classes, validate=GPClassifier._validate_batches, threads=OverPartitions)
 

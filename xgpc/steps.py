@@ -19,39 +19,32 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from .approximations.base import Training
 from .approximations.conditioned import ConditionedPosterior, ConditionedPrior
-from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .checkpoint import Checkpoint, fingerprint
 from .config import FitConfig, check_batches, check_parameters, check_streamed, checked_mean, checked_noise
 from .fitted import PosteriorClassifier
-from .inference.correction import correction_and_gap
-from .inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep
 from .inference.online import posterior_before, restated_sums
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import FitState, Run
-from .inference.streamed import from_some
-from .learning import stages
+from .learning import pipeline, stages
 from .learning.inducing import MAX_INDUCING, mean_and_spread, with_more_points
-from .learning.messages import ended_early, more_iterations, no_gain, parameters_at_bounds
+from .learning.messages import no_gain, parameters_at_bounds
 from .learning.queries import Queries
 from .learning.schemes import check_optimizer
-from .learning.start import Beginning, Data, Inferred, Learned, PreviousFit, start
-from .learning.with_neighbours import learn
+from .learning.start import Beginning, Data, Inferred, Learned, PreviousFit
 from .likelihoods import LIKELIHOODS, START_NOISE, resolve
 from .partitions import Partitions, survey_partitions
 from .reading import Columns, Streamed, Survey, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
-from .rows.coinciding import Distinct
 from .rows.columnar import ArrowRows
-from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
+from .rows.deadline import Deadline, stopped_by_interrupts
 from .rows.draw import seed_of_keys
 from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
-from .rows.source import NONE, ArraySource, RowSource, labels_and_weights, source_of
+from .rows.source import NONE, RowSource, source_of
 from .rows.tables import index_columns, note_of_index
 from .rows.tails import Limit
-from .statistics import update
 from .status import Status
 from .tabular import table_data, with_limits
 from .validation import (
@@ -62,14 +55,6 @@ from .validation import (
     site_labels,
     training_data,
 )
-
-ONE_CLASS = "Rows of one class tell nothing of the kernel: it stays as it is, and no neighbours are taken."
-# After "stochastic" the posterior of all rows is found to so many times ``tol``: mini-batches leave more of the bound.
-# (Additive noise, four classes, 5000 rows: 23 passes gained 1.1 nats, of which the first 4 gained 1.)
-AFTER_MINI_BATCHES = 100.0
-# After "stochastic" the posterior of a stream takes so many steps, each a pass over all rows: mini-batches have learned
-# from a random sample of them. (``python bench/run.py larger_than_memory --kinds x-gpc``, 11 000 000 rows.)
-STREAM_STEPS = 1
 
 
 def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
@@ -244,129 +229,17 @@ class FittedInSteps(PosteriorClassifier):
         return stopped_by_interrupts(run.deadline)
 
     def _start(self, data: Data, run: Run, executor: Executor) -> Beginning:
-        run.history.tell(stage="start", n_rows=data.source.n_rows)
-        training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
         previous = None
         if data.config.warm_start and hasattr(self, "posterior_"):
             noise = getattr(self, "label_noise_", START_NOISE)
             previous = PreviousFit(self.posterior_, self.classes_, self.encoding_, noise)
-        beginning = start(data, run, training, previous)
-        beginning = replace(beginning, site=data.prior_mean.site(beginning.site, beginning.prior))
-        store = run.progress.store
-        resumed = None if store is None else store.load(beginning.site, data.groups)
-        if resumed is None:
-            return beginning
-        run.progress.resume(resumed)
-        run.history.add(decision=f"Learning goes on from the checkpoint {self.checkpoint}.")
-        return replace(beginning, resumed=resumed)
+        return pipeline.start(data, run, executor, previous)
 
     def _learn(self, data: Data, run: Run, beginning: Beginning) -> Learned:
-        """Hyperparameters and inducing points, and whether more of these pay."""
-        if data.is_of_one_class:
-            # Any variance would do, the larger the better.
-            run.history.add(decision=ONE_CLASS)
-            return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
-        learned = self._learned_in_time(data, run, beginning)
-        if learned.n_iter == 0:
-            return learned
-        kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
-        run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
-        return learned
+        return pipeline.learn(data, run, beginning)
 
-    def _learned_in_time(self, data: Data, run: Run, beginning: Beginning) -> Learned:
-        """What there is time to learn: the best so far where it ends."""
-        progress, training = run.progress, beginning.training
-        if run.deadline is None:
-            return learn(data, run, beginning)
-        executor = Timed(training.executor, run.deadline, (data.stream or data.source).n_rows, update)
-        try:
-            with during("learning"):
-                learned = learn(data, run, replace(beginning, training=replace(training, executor=executor)))
-        except OutOfTime as end:
-            progress.cut(end.where, run.history)
-            latest = progress.latest
-            if latest is None:
-                return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
-            return Learned(beginning, latest.q, latest.q.prior, latest.site, progress.n_reached)
-        return replace(learned, beginning=beginning)
-
-    def _infer(self, data: Data, run: Run, learned: Learned, leaves_prior: bool = False) -> Inferred:
-        """The posterior of all rows, of which a step is sure if it ``leaves_prior``, and what corrects it."""
-        if learned.local is not None:
-            return self._infer_local(data, run, learned, learned.local)
-        beginning, history, config = learned.beginning, run.history, data.config
-        training, prior = beginning.training, learned.prior
-        history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
-        n_rows = (data.stream or data.source).n_rows
-        history.tell(stage="posterior", n_rows=n_rows, n_inducing=prior.n_inducing)
-        # What was learned must beat the previous fit; more points than it had are no choice between the two.
-        kept = None
-        if config.optimizer is not None and not beginning.grow_to and beginning.previous:
-            kept = beginning.previous, beginning.prior
-        max_iter, tol = config.max_iter, config.tol
-        if config.optimizer == "stochastic" and learned.n_iter:
-            tol *= AFTER_MINI_BATCHES
-            max_iter = max_iter if data.stream is None else min(max_iter, STREAM_STEPS)
-        # Where mini-batches have learned, full batches find the posterior of all rows.
-        batch_size = None if config.learns_in_batches else config.batch_size
-        options = PosteriorOptions(
-            batch_size,
-            config.learning_rate,
-            tol,
-            max_iter,
-            run.random_state,
-            history,
-            run.deadline,
-            leaves_prior,
-            beginning.length_scale_prior,
-            data.prior_mean,
-        )
-        # Mini-batches pass over all rows a few times in all: nothing to cache for.
-        training = training if options.batch(len(training)) is None else training.uncached()
-        q, site = learned.q, learned.site
-        if data.stream is not None:
-            training, q, site = from_some(training, data.stream, q, prior, site, options)
-            history.context.update(n_rows=len(training))
-            decision = (
-                f"Kernel and inducing points are learned from {data.source.n_rows} of {len(training)} rows; the "
-                "posterior is that of all rows."
-            )
-            history.add(decision=decision)
-        began = 0.0 if run.deadline is None else run.deadline.now()
-        point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
-        if not np.isfinite(point.elbo):
-            raise ValueError(
-                f"The bound is {point.elbo}: scale the features and the sample weights to moderate values."
-            )
-        history.tell(decision=f"The posterior has a bound of {point.elbo:.2f} nats after {n_steps} iterations.")
-        terms, gap = correction_and_gap(training, point)
-        problems = list(learned.problems)
-        # A step that there was no time for would have taken as long as all of them at most.
-        if not converged and n_steps < max_iter and run.deadline is not None and not run.deadline.allows_again(began):
-            run.progress.cut("more iterations of the posterior of all rows", history)
-        elif not converged and max_iter == config.max_iter:
-            problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
-        history.tell(stage="done", n_rows=n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
-        unfinished = self._unfinished(run, learned, problems)
-        evidence = Evidence(point.elbo, terms, gap)
-        return Inferred(point.q, point.site, learned.n_iter or n_steps, unfinished, learned.notes, evidence)
-
-    def _infer_local(self, data: Data, run: Run, learned: Learned, local: LocalPosterior) -> Inferred:
-        """With neighbours learning has found the posterior of all rows, whose labels their bound may be asked for."""
-        mean = data.prior_mean.scaled(local.variance_scale)
-        assert isinstance(data.source, ArraySource)
-        labels = labels_and_weights(Distinct.of(data.source).source)
-        run.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
-        unfinished = self._unfinished(run, learned, learned.problems)
-        made = local, mean.site(learned.site, local.prior), learned.n_iter, unfinished, learned.notes
-        return Inferred(*made, None, labels, learned.scores)
-
-    def _unfinished(self, run: Run, learned: Learned, problems: Sequence[str]) -> list[str]:
-        """Messages on what did not converge, or was cut short."""
-        unfinished = [*more_iterations(problems), *filter(None, [learned.failed])]
-        if run.progress.cuts and run.deadline is not None:
-            unfinished.insert(0, ended_early(run.deadline.reason, run.progress.cuts))
-        return unfinished
+    def _infer(self, data: Data, run: Run, learned: Learned) -> Inferred:
+        return pipeline.infer(data, run, learned)
 
     def _publish(self, data: Data, run: Run, inferred: Inferred, is_first: bool = True) -> None:
         """Set what is fitted, and warn; of rows that come after others the bound is given these."""
@@ -436,7 +309,7 @@ class FittedInSteps(PosteriorClassifier):
                     before = ConditionedPrior(posterior_before(q, prior, factor))
                     learned = Learned(Beginning(training, before, None, 0, site), None, before, site)
                     # Of rows that promise less than tol, too, a step is taken: many such batches add up.
-                    inferred = self._infer(data, run, learned, leaves_prior=True)
+                    inferred = pipeline.infer(data, run, learned, leaves_prior=True)
             assert isinstance(inferred.q, ConditionedPosterior)
             assert self._evidence is not None
             assert inferred.evidence is not None

@@ -18,8 +18,7 @@ from .memory import MOST_BYTES, fit_bytes
 from .paired import is_better
 from .profile import Options, Outcome, profile
 from .queries import Split
-from .stages import MAX_MOVING, Subsets, subset_sizes
-from .stages import learn as learn_stages
+from .stages import MAX_MOVING, Subsets, learn_in_stages, subset_sizes
 from .start import Beginning, Data, Learned
 
 # The bound cannot tell, with or without a price of 1/2 log n nats for each parameter more. With m = 100, one kernel and
@@ -38,14 +37,14 @@ TRIAL_ROWS, ROWS_PER_POINT = 1500, 15
 TRIAL_ITERATIONS, EACH_ITERATIONS = 10, 20
 
 
-def learn(data: Data, run: Run, beginning: Beginning) -> Learned:
+def learn_without_neighbours(data: Data, run: Run, beginning: Beginning) -> Learned:
     """As of ``stages``; with ``share="auto"`` also whether each class has a kernel and inducing points of its own."""
     resumed = beginning.resumed
     if resumed is None or not resumed.is_decided:
-        return with_own_kernels(data, run, learn_stages(data, run, beginning))
+        return with_own_kernels(data, run, learn_in_stages(data, run, beginning))
     has_own_kernels = len(resumed.q.prior.groups) > len(beginning.prior.groups)
     start = replace(beginning, prior=resumed.q.prior) if has_own_kernels else beginning
-    learned = learn_stages(data, run, start, EACH_ITERATIONS if has_own_kernels else None)
+    learned = learn_in_stages(data, run, start, EACH_ITERATIONS if has_own_kernels else None)
     return replace(learned, beginning=beginning)
 
 
@@ -69,7 +68,7 @@ def with_own_kernels(data: Data, run: Run, one: Learned) -> Learned:
     # From the first of its stages on.
     run.progress.decide(Milestone(each.q, each.site, n_rows=0, is_growing=bool(beginning.grow_to)))
     start = replace(beginning, prior=each.q.prior, previous=each.q, site=each.site, resumed=None)
-    learned = learn_stages(data, run, start, EACH_ITERATIONS)
+    learned = learn_in_stages(data, run, start, EACH_ITERATIONS)
     return replace(learned, beginning=beginning, n_iter=one.n_iter + learned.n_iter)
 
 

@@ -349,7 +349,7 @@ def _are_all_rows(prior: KernelPrior, training: Training) -> bool:
     return all(len(np.unique(np.vstack([group.Z, rows]), axis=0)) <= len(group.Z) for group in prior.groups)
 
 
-def learn(data: Data, run: Run, beginning: Beginning, most_iterations: int | None = None) -> Learned:
+def learn_in_stages(data: Data, run: Run, beginning: Beginning, most_iterations: int | None = None) -> Learned:
     """Hyperparameters and inducing points, from all restarts.
 
     ``most_iterations`` of a stage are a limit of the library's, of which nobody is warned.

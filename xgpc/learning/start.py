@@ -156,7 +156,7 @@ class Inferred:
     scores: Scores | None = None
 
 
-def start(data: Data, run: Run, training: Training, previous_fit: PreviousFit | None) -> Beginning:
+def first_prior(data: Data, run: Run, training: Training, previous_fit: PreviousFit | None) -> Beginning:
     """Kernel and inducing points to start from; of a warm start those of the previous fit, if its data were alike."""
     config, random_state = data.config, run.random_state
     d = training.source.n_features

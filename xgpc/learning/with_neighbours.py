@@ -35,10 +35,8 @@ from .local import (
 )
 from .paired import is_better
 from .query_score import Scores, standard_error
-from .share import has_decided, with_own_kernels
-from .share import learn as learn_without
-from .stages import Subsets
-from .stages import learn as learn_sparse
+from .share import has_decided, learn_without_neighbours, with_own_kernels
+from .stages import Subsets, learn_in_stages
 from .start import Beginning, Data, Learned
 
 # Rows of each class, on average, to learn from without neighbours at first, but no more than so many in all; and most
@@ -120,7 +118,7 @@ def _why_not(data: Data) -> str:
     return ""
 
 
-def learn(data: Data, run: Run, beginning: Beginning) -> Learned:
+def learn_hyperparameters(data: Data, run: Run, beginning: Beginning) -> Learned:
     """Hyperparameters and inducing points, and with neighbours what is learned of these."""
     k, note = neighbors_of(data)
     is_auto = data.config.has_auto_neighbors
@@ -140,11 +138,11 @@ def learn(data: Data, run: Run, beginning: Beginning) -> Learned:
     # A warm start may begin with a kernel for each class; how many there are is decided where no neighbours are taken.
     is_without = len(beginning.prior.groups) > 1 or has_decided(beginning)
     if not k or not isinstance(data.source, ArraySource) or is_without:
-        return learn_without(data, run, beginning)
+        return learn_without_neighbours(data, run, beginning)
     rows, asked = data.queries.decision()
     if is_auto and not len(asked):
         run.history.add(decision="No neighbours: rows, or their groups, are too few to hold some out.")
-        return learn_without(data, run, beginning)
+        return learn_without_neighbours(data, run, beginning)
     try:
         with during("neighbours"):
             return _learn_with(data, run, beginning, k, rows, asked)
@@ -156,7 +154,7 @@ def learn(data: Data, run: Run, beginning: Beginning) -> Learned:
         if latest is None or len(latest.q.prior.groups) > 1:
             raise
     start = replace(beginning, prior=latest.q.prior, previous=latest.q, site=latest.site, resumed=None)
-    return with_own_kernels(data, run, replace(learn_sparse(data, run, start), beginning=beginning))
+    return with_own_kernels(data, run, replace(learn_in_stages(data, run, start), beginning=beginning))
 
 
 def _learn_with(data: Data, run: Run, beginning: Beginning, k: int, rows: np.ndarray, asked: np.ndarray) -> Learned:
@@ -256,7 +254,7 @@ def _learn_both(data: Data, run: Run, beginning: Beginning, task: Task) -> Both:
     # Of few rows learning takes no time.
     has_many = task.source.n_rows >= MIN_ROWS
     limit = START_ITERATIONS if has_many else None
-    sparse = learn_sparse(data, run, start, limit)
+    sparse = learn_in_stages(data, run, start, limit)
     sparse = replace(sparse, beginning=beginning)
     began = 0.0 if run.deadline is None else run.deadline.now()
     tried = first_round(task, _prior(sparse), beginning.prior.groups[0].spec, data.config.kernel is None, max_iter)
@@ -325,7 +323,7 @@ def _notes(task: Task, tried: list[Learnt]) -> tuple[str, ...]:
 def _learned_on(data: Data, run: Run, sparse: Learned, grow_to: int, most_iterations: int | None = None) -> Learned:
     """The same learned on, with more inducing points, so many at most, as long as they pay."""
     start = replace(sparse.beginning, prior=sparse.prior, previous=sparse.q, grow_to=grow_to, resumed=None)
-    more = learn_sparse(data, run, start, most_iterations)
+    more = learn_in_stages(data, run, start, most_iterations)
     return replace(more, beginning=sparse.beginning, n_iter=sparse.n_iter + more.n_iter)
 
 

@@ -19,11 +19,10 @@ from support.full import (
     gibbs_mackay,
     labelled,
 )
-from support.gradients import KERNELS, derivative, points_apart
+from support.gradients import derivative, points_apart
 from support.kernels import kernel_trees, magnitude
 from support.training import sites_of, training
 
-from xgpc._sites import Site
 from xgpc.approximations.full import FullPosterior, FullPrior
 from xgpc.approximations.sparse import SparsePosterior
 from xgpc.inference import ascent
@@ -45,7 +44,6 @@ from xgpc.statistics import GivenSites
 REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
 CASES = [(*key, "kernel") for key in REGISTERED]
 CASES += [(*key, "none") for key in REGISTERED if LIKELIHOODS[key[0]].multi_class]
-POLYA_GAMMA = LIKELIHOODS["logit"].site("polya-gamma")
 # Covariance matrices that have inverses in double precision.
 THREE_KERNELS = (
     SMOOTH,
@@ -384,15 +382,6 @@ def gradient_problem(kernels, n_classes, n=14, d=2, weighted=True, seed=4):
     several = n_classes > 2
     y = classes.astype(float) if several else 2.0 * classes - 1.0
     return training(X, y, weight, n_classes if several else None), full_prior(X, kernels)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "site"),
-    [(kernel, (EXACT, POLYA_GAMMA)[i % 2]) for i, kernel in enumerate(KERNELS)],
-    ids=lambda value: value.bound if isinstance(value, Site) else value,
-)
-def test_gradient_by_kernel_parameters(kernel, site):
-    check_gradient(*gradient_problem([KERNELS[kernel](np.array([0.8, 1.3]), 1.7, 0.3)], 2), site)
 
 
 @settings(repeatable, max_examples=25, phases=[Phase.generate])

@@ -1,6 +1,5 @@
 """Learning with neighbours: the query score's gradient, what is decided, and what a fit with them keeps."""
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +25,7 @@ from xgpc.inference.history import History
 from xgpc.inference.local_sites import converged_sites, start_sites
 from xgpc.learning.local import Task, beginning, fit_sites
 from xgpc.learning.queries import Queries
-from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore, standard_error
+from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore
 from xgpc.rows.executor import Threads
 from xgpc.rows.source import ArraySource
 
@@ -96,14 +95,6 @@ def test_scores_are_weighted_means():
     assert scores.mean == pytest.approx(w @ values / w.sum())
 
 
-def test_standard_error_of_equal_weights_is_that_of_the_mean():
-    values = np.random.default_rng(0).normal(size=50)
-    for factor in (1.0, 7.0):
-        expected = values.std(ddof=1) / np.sqrt(50)
-        assert standard_error(values, np.full(50, factor)) == pytest.approx(expected)
-    assert np.isnan(standard_error(values[:1], np.ones(1)))
-
-
 # Sites of all rows.
 
 
@@ -115,25 +106,6 @@ def test_sites_are_the_same_whoever_works_on_blocks():
     for other in others:
         assert np.array_equal(other.precision, expected.precision)
         assert np.array_equal(other.linear, expected.linear)
-
-
-def test_predictions_after_a_fit_take_what_it_has_made(monkeypatch):
-    """With the same bits as those from a pickle, which has rows and sites alone."""
-    problem = Problem(KERNELS["sum"], n=300)
-    posterior, T = fit_of(problem, problem.executor), problem.X[:20] + 0.1
-    stored = pickle.dumps(posterior)
-    expected = pickle.loads(stored).marginals(T)
-    assert len(stored) == len(pickle.dumps(replace(posterior)))
-    searches, whitenings = [], []
-    monkeypatch.setattr("xgpc.approximations.local.Neighbours", searches.append)
-    monkeypatch.setattr(
-        "xgpc.approximations.local.local_rows",
-        lambda executor, prior, source: whitenings.append(source.n_rows) or local_rows(executor, prior, source),
-    )
-    assert np.array_equal(posterior.marginals(T), expected)
-    assert not searches
-    assert whitenings == [20]
-    assert len(pickle.dumps(posterior)) == len(stored)
 
 
 # Decisions.
@@ -194,18 +166,6 @@ def test_the_columns_of_a_history_are_described():
     columns = {name for model in models for name in model.history_}
     assert {"n_neighbors", "sweeps", "searches", "evaluations", "query_score", "learned_score", "epoch"} <= columns
     assert [name for name in sorted(columns) if f"``{name}``" not in history.__doc__] == []
-
-
-@pytest.mark.parametrize("params", [{}, {"n_inducing": "auto"}, {"n_inducing": "auto", "optimizer": None}])
-def test_decisions_are_rows_of_the_history(params):
-    """Its other rows have an empty string, as the classifier's text says."""
-    X, y = moons(60)
-    model = fit(X, y, max_iter=3, **params)
-    found = [text for text in model.history_.get("decision", ()) if text]
-    assert len(found) == (1 if params else 0)
-    if found:
-        gains = np.isfinite(rows_of(model, "decision")["elbo"])
-        assert len(model.history_["decision"]) == len(model.history_["seconds"]) > np.sum(gains) == 1
 
 
 def test_neighbours_are_left_where_they_tell_nothing():

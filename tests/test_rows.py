@@ -8,19 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from support.executors import Forgetful, Processes
 from support.sources import FileSource
 
-import xgpc
 from xgpc import statistics
-from xgpc._sites import Site
 from xgpc.approximations.base import SeparatePriors, Training, new_key
 from xgpc.approximations.full import FullPrior
 from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference import ascent
-from xgpc.inference.ascent import coordinate_ascent, proper_posterior, steps_from, update
+from xgpc.inference.ascent import coordinate_ascent, update
 from xgpc.inference.correction import BothBounds, correction
 from xgpc.inference.history import History
 from xgpc.inference.mini_batch import Epochs, stochastic
@@ -29,7 +26,7 @@ from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.profile import Options, profile
 from xgpc.likelihoods import record_of
 from xgpc.rows.blas import single_threaded_blas
-from xgpc.rows.block import BLOCK_ROWS, Block
+from xgpc.rows.block import BLOCK_ROWS
 from xgpc.rows.executor import Cost, Threads
 from xgpc.rows.source import ArraySource
 
@@ -210,64 +207,6 @@ def count(block, state):
     return len(block)
 
 
-def test_sites_can_be_stated_again_after_every_cache_is_lost():
-    """Learning starts from the sites of a stated posterior, under another kernel, though nothing remembers them."""
-    source, prior, site, _ = problem("sparse")
-    other = SparsePrior.build(KernelSpec(ConstantKernel(1.0) * RBF(0.7) + DotProduct(0.5), D), prior.Z)
-    with Threads() as executor:
-        training = Training(source, executor)
-        point = update(training, prior.at_prior(None), site)
-        q = proper_posterior(training, point.sites, other)
-        for block in source.blocks():
-            block.forget()
-        again = proper_posterior(training, point.sites, other)
-    for one, same in zip(q.natural, again.natural, strict=True):
-        np.testing.assert_array_equal(one, same)
-
-
-@pytest.mark.parametrize("kind", ["sparse", "label noise"])
-def test_sites_of_a_pass_are_evaluated_once(kind, monkeypatch):
-    """The step, gradients and restatements take them from the pass, those of a learned label noise, too."""
-    source, prior, site, n_latents = problem(kind)
-    with Threads() as executor:
-        training = Training(source, executor, n_latents)
-        point = update(training, start(training, prior, site), site)
-        evaluated, honest = [], Block.evaluated
-        monkeypatch.setattr(Block, "evaluated", lambda *args: evaluated.append(args[0].start) or honest(*args))
-        steps_from(training, point)
-        point.q.gradient(training, point.sites, point.target)
-        other = SparsePrior.build(KernelSpec(ConstantKernel(1.0) * RBF(0.7), D), prior.Z)
-        update(training, proper_posterior(training, point.sites, other), point.site)
-        # Learning goes on from here if that was no good.
-        proper_posterior(training, point.sites, other)
-    assert not evaluated
-
-
-@pytest.mark.parametrize("kind", THREE_CLASSES)
-def test_the_curvature_of_a_block_is_prepared_once_for_all_products(kind, monkeypatch):
-    """And anew for another posterior."""
-    # Of more than one product.
-    monkeypatch.setattr(ascent, "SOFTMAX_CG_TOL", 1e-3)
-    source, prior, site, n_latents = problem(kind)
-    honest, prepared, multiplied = site.record, [], []
-
-    def curvature(y, weight, sites):
-        product = honest.curvature(y, weight, sites)
-        prepared.append(len(y))
-        return lambda values: multiplied.append(len(y)) or product(values)
-
-    table = honest.table and honest.table()
-    site = Site(*honest.key, n_latents, learned=site.learned, table=table, record=replace(honest, curvature=curvature))
-    with Threads() as executor:
-        training = Training(source, executor, n_latents)
-        point = update(training, start(training, prior, site), site)
-        for _ in range(2):
-            before = len(prepared), len(multiplied)
-            q = steps_from(training, point)(1.0)
-            assert len(prepared) - before[0] == len(source.blocks()) < len(multiplied) - before[1]
-            point = update(training, q, point.site)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sites_of_another_label_noise_are_those_that_it_makes(weighted):
     """Rescaled ones, to round-off: every part, and the sum of ell."""
@@ -313,18 +252,6 @@ def test_whitened_rows_that_an_error_interrupts_are_made_again():
     for _ in range(2):
         with block.whitened("one", 1, 8, np.float64) as (memory, is_there):
             assert (memory.shape, is_there) == ((1, 0), False)
-
-
-@pytest.mark.parametrize("kind", ["sparse", "separate"])
-def test_whitened_rows_are_kept_within_their_memory_only(kind):
-    bits = []
-    for cache_bytes in (2**29, 8 * 20 * N // 2, 0):
-        source, prior, site, n_latents = problem(kind, cache_bytes)
-        with Threads() as executor:
-            training = Training(source, executor, n_latents)
-            q = coordinate_ascent(training, prior.at_prior(n_latents), site, tol=0.0, max_iter=3, history=History()).q
-        bits.append(q.P.tobytes() + q.h.tobytes())
-    assert len(set(bits)) == 1
 
 
 def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
@@ -409,12 +336,3 @@ def test_what_is_replaced_has_another_key(kind):
 
 def log_likelihood_of(training, q, site):
     return training.reduce(statistics.log_likelihood, statistics.StatedSites(q.belief, site))
-
-
-def test_a_batch_of_all_rows_keeps_what_full_batches_keep(monkeypatch):
-    """Whitened rows are remembered from pass to pass, as without a batch size."""
-    X, y, _ = rows(None, 200)
-    params = {"n_inducing": 10, "optimizer": None, "random_state": 0}
-    expected = xgpc.GPClassifier(**params).fit(X, y).elbo_
-    monkeypatch.setattr(Training, "uncached", None)
-    assert xgpc.GPClassifier(batch_size=len(X), **params).fit(X, y).elbo_ == expected

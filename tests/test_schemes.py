@@ -20,9 +20,7 @@ from xgpc import GPClassifier
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference.ascent import coordinate_ascent, update
 from xgpc.inference.history import History
-from xgpc.inference.mini_batch import learning_rate_schedule
 from xgpc.learning.izmailov_kropotov import FixedSites, JointBound, _slope_of_precision
-from xgpc.learning.profile import Options
 from xgpc.learning.schemes import SCHEMES
 from xgpc.likelihoods import LIKELIHOODS
 
@@ -317,12 +315,6 @@ def test_a_scheme_takes_its_bounds_and_names_them_when_given_another(optimizer, 
         assert f"take one of {others}, or {SCHEMES[optimizer].needs}" in str(error.value)
 
 
-@pytest.mark.parametrize("optimizer", ["joint", "hybrid"])
-def test_the_message_says_what_auto_means(optimizer):
-    with pytest.raises(ValueError, match=r"is not for the bound 'exact' of likelihood 'logit'"):
-        GPClassifier(optimizer=optimizer).fit(*SMALL["moons"])
-
-
 @pytest.mark.parametrize("optimizer", SCHEMES)
 def test_nothing_to_learn_is_no_error(optimizer):
     """A kernel without free parameters, and inducing points that stay."""
@@ -342,21 +334,6 @@ def test_fixed_parameters_stay(optimizer):
     assert model.kernel_.k1 == kernel.k1
     assert model.kernel_.n_dims == 2
     assert not np.allclose(model.kernel_.theta, kernel.theta)
-
-
-@pytest.mark.parametrize("optimizer", SCHEMES)
-def test_an_outcome_is_the_best_posterior_with_its_pass(optimizer):
-    """What a scheme returns is worth what it says, under the site, at the kernel that it returns."""
-    problem = Problem(KERNELS["ard"], FIRST_BOUND[optimizer], n=40)
-    rows, start = problem.training(), SparsePosterior.at_prior(SparsePrior.build(problem.spec, problem.Z))
-    scheme = SCHEMES[optimizer].bind(None, learning_rate_schedule("adaptive"), np.random.RandomState(0))
-    outcome = scheme(rows, start, problem.site, Options(True, 1e-5, 30, History()))
-    again, first = (update(rows, q, problem.site) for q in (outcome.q, start))
-    assert outcome.site.key == problem.site.key
-    assert again.elbo == pytest.approx(outcome.point.elbo, rel=1e-12)
-    for mine, theirs in zip(outcome.point.target, again.target, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
-    assert again.elbo > first.elbo + 1.0
 
 
 @pytest.mark.parametrize("likelihood", ["logit", "svm"])

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.gaussian_process.kernels import Matern
+from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
+from sklearn.gaussian_process.kernels import ConstantKernel as C
 from support.gradients import KERNELS, SOME_KERNELS, Problem, derivative, points_apart
 from support.kernels import kernel_trees, magnitude
 
 from xgpc import _engine
 from xgpc.inference.ascent import update
 from xgpc.kernels.gradient import KernelGradient
-from xgpc.kernels.spec import KernelSpec
+from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.rows.block import BLOCK_ROWS
 
 # Each kernel with one of the bounds, some with both: a gradient has them as factors.
@@ -128,3 +129,11 @@ def test_contractions_with_any_tree(tree, seed, m):
 @pytest.mark.parametrize("kernel", ["sum", "product of sums"])
 def test_gradient_adds_up_over_blocks_and_tiles(kernel, bound):
     check_gradient_at_fixed_q(Problem(kernel, bound, n=BLOCK_ROWS + 300, m=4, weighted=True))
+
+
+def test_gradient_by_shared_length_scales_and_by_points():
+    groups = Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"))
+    kernel = C(1.3) * RBF([0.7, 1.1, 2.0]) + Matern(1.5, nu=1.5) + DotProduct(0.5)
+    problem = Problem(kernel, "exact", d=5, groups=groups)
+    assert [name[-15:] for name in problem.spec.names[1:4]] == [f"length_scale[{j}]" for j in range(3)]
+    check_profiled_gradient(problem)

@@ -121,15 +121,6 @@ def test_columns_of_levels_have_one_ratio():
     assert_allclose(gradient, [np.log(2.0), -np.log(2.0)])
 
 
-def test_kernels_of_several_classes_have_a_prior_each():
-    first, second = spec_of("ard"), spec_of("ard").with_theta(spec_of("ard").theta + np.arange(5.0))
-    prior = LengthScalePrior(0.7, np.ones(4))
-    groups = [SparsePrior.build(spec, np.zeros((1, 4))) for spec in (first, second)]
-    value, gradient = prior.of(groups)
-    assert value == prior.at(first)[0] + prior.at(second)[0]
-    assert_allclose(gradient, np.concatenate([prior.at(first)[1], prior.at(second)[1]]))
-
-
 # What is climbed.
 
 
@@ -307,15 +298,6 @@ def test_warm_starts_never_lower_what_is_climbed():
         quietly(model, X, y)
         climbed.append(model.elbo_ + prior.at(KernelSpec(model.kernel_, 5))[0])
     assert np.all(np.diff(climbed) >= -1e-9 * np.abs(climbed[1:]))
-
-
-def test_saved_models_keep_it_and_those_without_had_none(tmp_path):
-    X, y = moons(60)
-    for given in ("auto", 0.5, None):
-        model = quietly(GPClassifier(n_inducing=8, length_scale_prior=given, random_state=0), X, y)
-        model.save(tmp_path / "model.npz")
-        assert GPClassifier.load(tmp_path / "model.npz").length_scale_prior == given
-    assert xgpc.io.LATER["length_scale_prior"] is None
 
 
 def test_the_papers_systems_have_none():

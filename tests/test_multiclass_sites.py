@@ -12,11 +12,11 @@ from scipy.special import digamma, gammaln, log_expit, logsumexp, ndtr, ndtri, s
 from scipy.stats import qmc
 from sklearn.datasets import load_digits
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.sites import DELTA, build, evaluate_one
+from support.sites import DELTA, build, evaluate_one, normal_plus_gumbel
 from support.sites import evaluate as evaluate_site
 
 from xgpc import GPClassifier
-from xgpc.likelihoods.softmax import GUMBEL_VARIANCE, _gumbel_normal_terms, softmax_log_probabilities
+from xgpc.likelihoods import LIKELIHOODS
 
 NOISE = {"multinomial-step": 0.0, "multinomial-probit": 1.0, "multinomial-logit": 1.702**2}
 repeatable = settings(deadline=None, derandomize=True, max_examples=40)
@@ -216,13 +216,14 @@ def test_logistic_softmax_site_is_stationary(seed, n_classes, factor, offset):
     assert_allclose(precision, (label + gamma) * np.tanh(0.5 * c) / (2.0 * c), rtol=1e-12)
 
 
-def by_fine_rule(m, v, y, n_nodes=6001):
-    """ell and lambda (C,) of one point by their integrals, with the table that predictions read."""
+def by_fine_rule(m, v, y, n_nodes=2001):
+    """ell and lambda (C,) of one point by their integrals, without the library's table."""
     sd = np.sqrt(v)
     low, high = np.max(m - 4.0 - 7.5 * sd), np.max(m + np.where(v < 72.0, 36.0 + 0.5 * v, np.sqrt(72.0 * v)))
     u = np.linspace(0.0, np.arcsinh(high - low), n_nodes)
     t = low + np.sinh(u)
-    log_H, hazard = _gumbel_normal_terms(t - m[:, None], np.sqrt(v + GUMBEL_VARIANCE)[:, None])
+    each = [normal_plus_gumbel(t - mean, deviation) for mean, deviation in zip(m, sd, strict=True)]
+    log_H, hazard = (np.array(values) for values in zip(*each, strict=True))
     weight, R = np.cosh(u) * (u[1] - u[0]) * np.exp(log_H.sum(axis=0)), hazard.sum(axis=0)
     return m[y] + np.euler_gamma - weight @ (t * R), (hazard * (R - hazard)) @ weight
 
@@ -232,9 +233,10 @@ def by_fine_rule(m, v, y, n_nodes=6001):
 @pytest.mark.parametrize(("least", "most"), [(1e-3, 2e-3), (0.5, 2.0), (15.0, 60.0), (5e3, 1e4), (1e-3, 1e4)])
 def test_softmax_is_its_integral(n_classes, spread, least, most):
     """The errors that softmax.h states."""
-    m, v, y = problem(4, n_classes, n=4, spread=spread, least=least, most=most)
+    n = 4 if n_classes < 100 else 1
+    m, v, y = problem(4, n_classes, n=n, spread=spread, least=least, most=most)
     ell, precision, _ = evaluate("softmax", "exact", m, v, y)
-    for i in range(4):
+    for i in range(n):
         expected = by_fine_rule(m[:, i], v[:, i], y[i])
         assert ell[i] == pytest.approx(min(expected[0], 0.0), rel=0.0, abs=1e-5)
         assert_allclose(precision[:, i], expected[1], rtol=1e-4, atol=1e-8)
@@ -247,7 +249,7 @@ def test_gradients_of_softmax_are_its_probabilities(n_classes, variance):
     m, v, y = problem(7, n_classes, n=8, spread=2.0, least=0.5 * variance, most=2.0 * variance)
     _, precision, linear = evaluate("softmax", "exact", m, v, y)
     gradient = linear - precision * m
-    p = np.exp(softmax_log_probabilities(np.ascontiguousarray(m.T), np.ascontiguousarray(v.T))).T
+    p = np.exp(LIKELIHOODS["softmax"].log_probabilities("exact", *map(np.ascontiguousarray, (m.T, v.T)), None)).T
     assert_allclose(gradient, (np.arange(n_classes)[:, None] == y) - p, rtol=0.0, atol=1e-6)
     assert_allclose(gradient.sum(axis=0), 0.0, atol=1e-12 * (1.0 + np.abs(precision * m).max()))
 

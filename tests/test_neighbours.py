@@ -5,9 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.model_selection import (
     GroupKFold,
-    KFold,
     LeaveOneGroupOut,
-    LeaveOneOut,
     PredefinedSplit,
     ShuffleSplit,
     TimeSeriesSplit,
@@ -77,14 +75,6 @@ def test_a_row_is_not_among_its_neighbours(kind, d, k):
     assert_allclose(distances(rows, rows, index), expected, rtol=1e-7, atol=1e-7)
     if k == 299:
         assert np.array_equal(np.sort(index, axis=1), [np.delete(np.arange(300), i) for i in range(300)])
-
-
-def test_trees_are_for_what_they_are_fast_for():
-    """Rows on a line in many dimensions are low-dimensional, normal ones are not."""
-    rng = np.random.default_rng(0)
-    line = rng.normal(size=(8000, 1)) * rng.normal(size=20)
-    assert Neighbours(line).method == "tree"
-    assert Neighbours(rng.normal(size=(8000, 20))).method == "all"
 
 
 def test_clusters_find_most_of_the_nearest():
@@ -240,12 +230,6 @@ def test_splitters_see_groups():
         assert not len(np.intersect1d(*(groups[rows] for rows in one)))
 
 
-def test_rounds_take_the_splits_in_turn():
-    source = queries(splitter=KFold(4))
-    firsts = [source.draw(number, 1000)[1][0] for number in range(5)]
-    assert firsts == [750, 500, 250, 0, 750]
-
-
 def test_one_group_cannot_be_divided():
     with pytest.raises(ValueError, match="groups must have two groups or more"):
         queries(groups=np.zeros(1000)).draw(0, 100)
@@ -319,13 +303,6 @@ def test_splits_of_given_rows_cannot_divide_others(size):
         queries(60, splitter=PredefinedSplit(np.arange(size) % 3)).draw(0, 40)
 
 
-def test_lists_and_unsigned_numbers_are_splits():
-    source = queries(60, splitter=Splits([FIRST[::-1].astype(np.uint8), LAST.tolist()]))
-    support, asked = source.decision()
-    assert np.array_equal(support, FIRST)
-    assert np.array_equal(asked, LAST)
-
-
 @pytest.mark.parametrize("labels", [["no", "yes"], ["a", "b", "c"]])
 def test_what_splitters_are_given(labels):
     """Zeros in place of the rows, numbers of the classes and groups; all rows, or those that are not kept apart."""
@@ -361,10 +338,3 @@ def test_splitters_are_asked_once_for_a_set_of_rows():
     shuffled = queries(60, splitter=ShuffleSplit(3))
     sides = [shuffled.draw(number, 60)[1].tolist() for number in range(6)]
     assert sides[:3] == sides[3:]
-
-
-def test_the_last_splits_of_many_are_kept():
-    source = queries(60, splitter=LeaveOneOut())
-    assert [source.draw(number, 60)[1].tolist() for number in range(12)] == [
-        *([59 - number] for number in range(10)), [59], [58]
-    ]  # fmt: skip

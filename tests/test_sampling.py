@@ -166,16 +166,6 @@ def test_the_prior_is_that_of_fully_independent_training_conditionals(n, m, kern
         assert_allclose(residual, kernel.diag(NEW) - np.diag(fitc(smooth, jitter, NEW, Z, NEW)), rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_an_inducing_point_at_every_row_leaves_nothing_of_a_variance_that_differs_from_row_to_row(full):
-    """The jitter is a share of the mean variance."""
-    kernel = ConstantKernel(0.1) * RBF(1.0) + DotProduct(0.01)
-    model, X, *_ = build(30, 30, kernel, full)
-    variance = kernel.diag(X)
-    assert np.max(variance) > 20.0 * np.min(variance)
-    assert np.array_equal(model.residual, np.zeros(30))
-
-
 @pytest.mark.parametrize(
     ("kernel", "shift"),
     [(DotProduct() + 4.0 * RBF(0.7), 3000.0), (ConstantKernel(1e6) + 4.0 * RBF(0.7), 0.0), (NOISY, 0.0)],
@@ -270,22 +260,6 @@ def test_draws_of_normal_factors_are_from_the_dense_posterior(n, m, kernel, full
         z, e = conditional.draw(1, Numbers(own))
         assert_allclose(Z[:, c], z[:, 0], rtol=0, atol=1e-12)
         assert_allclose(E[:, c], e[:, 0], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(("m", "full"), [(2, False), (2, True)])
-def test_draws_have_the_sample_moments_of_the_dense_posterior(m, full):
-    """The generator's numbers are independent: no number is used twice."""
-    model, *_ = build(3, m, full=full)
-    omega, count = np.array([0.1, 0.3, 0.2]), 6000
-    random = np.random.default_rng(0)
-    for gram in (model.A @ model.A.T, None):
-        model._gram = gram
-        mean, covariance = normal_of(lambda xi: assembled(model, *model.draw(omega, Numbers(xi))), 8)
-        draws = np.array([assembled(model, *model.draw(omega, random)) for _ in range(count)])
-        variance = np.diag(covariance)
-        assert np.all(np.abs(draws.mean(axis=0) - mean) < 5 * np.sqrt(variance / count))
-        error = np.sqrt((np.outer(variance, variance) + covariance**2) / count)
-        assert np.all(np.abs(np.cov(draws.T) - covariance) < 5 * error)
 
 
 # Metropolis steps.

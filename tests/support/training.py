@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from xgpc.approximations.base import Training
+from xgpc.approximations.base import Training, grouped
+from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference import ascent, fitting, mini_batch
 from xgpc.inference.ascent import coordinate_ascent, update
 from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
@@ -41,6 +42,12 @@ def bound_gradient(rows, q, site):
     """Gradients of the bound by theta and by inducing points at a posterior, with its own sites."""
     point = update(rows, q, site)
     return q.gradient(rows, point.sites, point.target)
+
+
+def in_single_precision(q):
+    """The same posterior, whose whitened rows are of single precision."""
+    prior = grouped([SparsePrior.build(group.spec, group.Z, np.float32) for group in q.prior.groups])
+    return SparsePosterior.from_natural(prior, q.P, q.h)
 
 
 def sizes_of_updates(monkeypatch):

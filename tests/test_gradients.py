@@ -131,9 +131,18 @@ def test_gradient_adds_up_over_blocks_and_tiles(kernel, bound):
     check_gradient_at_fixed_q(Problem(kernel, bound, n=BLOCK_ROWS + 300, m=4, weighted=True))
 
 
+GROUPS = Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"))
+
+
+def test_gradient_where_some_factors_have_a_length_scale_for_each_feature_and_some_for_each_group():
+    kernel = C(1.3) * RBF([0.7, 1.1, 2.0, 0.9, 1.6]) + Matern([1.5, 0.8, 1.2], nu=1.5) * RBF(2.0)
+    problem = Problem(kernel, "exact", d=5, groups=GROUPS)
+    assert problem.spec.features == [None, (0,), (1,), (2,), (3,), (4,), (0,), (1, 2, 4), (3,), None]
+    check_profiled_gradient(problem)
+
+
 def test_gradient_by_shared_length_scales_and_by_points():
-    groups = Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"))
     kernel = C(1.3) * RBF([0.7, 1.1, 2.0]) + Matern(1.5, nu=1.5) + DotProduct(0.5)
-    problem = Problem(kernel, "exact", d=5, groups=groups)
+    problem = Problem(kernel, "exact", d=5, groups=GROUPS)
     assert [name[-15:] for name in problem.spec.names[1:4]] == [f"length_scale[{j}]" for j in range(3)]
     check_profiled_gradient(problem)

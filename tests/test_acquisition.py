@@ -274,14 +274,6 @@ def test_batches_of_larger_pools_tell_no_less(params):
     assert told[0] > joint_information(model, pool[:10])
 
 
-def test_data_frames_keep_their_names():
-    pd = pytest.importorskip("pandas")
-    X, y = moons()
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    model = GPClassifier(RBF(1.0), n_inducing=10, n_neighbors=0, optimizer=None).fit(frame, y)
-    assert len(select(model, frame, 3)) == 3
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [({"n": 0}, "n must be an integer from 1 to the number of candidates, 120; got 0"), ({"n": 121}, "candidates, 120"),

@@ -16,7 +16,6 @@ from support.fits import quietly
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.learning import share
 from xgpc.rows.deadline import FINAL_STEPS, LEAST_STEPS, Deadline, OutOfTime, Timed, stopped_by_interrupts
 from xgpc.rows.executor import Cost, Executor
 from xgpc.rows.source import ArraySource
@@ -77,7 +76,7 @@ KINDS = {
 
 @pytest.fixture(autouse=True)
 def small_data_may_decide(monkeypatch):
-    monkeypatch.setattr(share, "LEAST_ROWS", 100)
+    monkeypatch.setattr("xgpc.learning.share.LEAST_ROWS", 100)
 
 
 def fitted(kind, max_time, interrupts=(), **params):

@@ -19,8 +19,8 @@ from sklearn.utils.estimator_checks import check_estimator
 from support.reference import moons, ringnorm, waveform
 from threadpoolctl import threadpool_limits
 
+import xgpc
 from xgpc import GPClassifier
-from xgpc.approximations import sparse
 
 ROWS, LABELS = moons(40)
 
@@ -194,13 +194,13 @@ def test_mini_batches_learn_hyperparameters_on_a_subset():
 def test_jitter_escalates_is_reported_and_ends_in_an_error(monkeypatch):
     model = GPClassifier(random_state=0, optimizer=None)
     assert model.fit(ROWS, LABELS).jitter_ == 1e-6
-    honest, failures = sparse.cholesky_and_inverse, [2]
+    honest, failures = xgpc.approximations.sparse.cholesky_and_inverse, [2]
 
     def failing(matrix):
         failures[0] -= 1
         return None if failures[0] >= 0 else honest(matrix)
 
-    monkeypatch.setattr(sparse, "cholesky_and_inverse", failing)
+    monkeypatch.setattr("xgpc.approximations.sparse.cholesky_and_inverse", failing)
     assert model.fit(ROWS, LABELS).jitter_ == pytest.approx(1e-4)
     failures[0] = 10**6
     with pytest.raises(ValueError, match=r"not positive definite, even with a relative jitter of 0\.1"):

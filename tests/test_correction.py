@@ -136,18 +136,6 @@ def test_equals_the_dense_formulas(name, weighted, rows):
     assert np.abs(actual[1] - variance).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["full", "full with noise", "sparse"])
-def test_a_row_of_weight_two_is_two_rows_and_one_of_zero_is_none(name):
-    weight = np.where(np.arange(60) % 3 == 0, 2.0, np.where(np.arange(60) % 7 == 0, 0.0, 1.0))
-    rows = np.repeat(np.arange(60), weight.astype(int))
-    weighted = classifier(**FITS[name]).fit(X, Y, sample_weight=weight)
-    repeated = classifier(**FITS[name]).fit(X[rows], Y[rows])
-    assert_allclose(
-        weighted.predict_latent(NEW, corrected=True), repeated.predict_latent(NEW, corrected=True), rtol=0, atol=1e-6
-    )
-    assert weighted.bound_gap() == pytest.approx(repeated.bound_gap(), rel=1e-6)
-
-
 # What it is for.
 
 

@@ -11,7 +11,6 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, RationalQuadratic, WhiteKernel
 from support.full import (
-    EXACT,
     SMOOTH,
     assert_near,
     classifier,
@@ -266,16 +265,6 @@ def test_mean_of_softmax_solves_the_newton_system(bound, share, monkeypatch):
     assert_near(prior.posterior((precision, linear)).mean, expected, 1e-8)
 
 
-@pytest.mark.parametrize("n_latents", [None, 3])
-def test_the_prior_is_the_posterior_of_no_sites(n_latents):
-    X, _ = labelled(9)
-    prior = full_prior(X, [SMOOTH])
-    q = prior.at_prior(n_latents)
-    assert q.kl == 0.0
-    assert not np.any(q.mean)
-    assert np.array_equal(q.variance, np.broadcast_to(np.diag(prior.K), (*q.shape, 9)))
-
-
 # Equal to the sparse code with Z = X.
 
 
@@ -430,24 +419,3 @@ def test_gradient_by_the_kernel_parameters_of_several_latent_functions(likelihoo
     kernels = THREE_KERNELS if share == "none" else THREE_KERNELS[1:2]
     site = LIKELIHOODS[likelihood].site(bound, 3, 0.05)
     check_gradient(*gradient_problem(kernels, 3, 10), site)
-
-
-@pytest.mark.parametrize("likelihood", ["probit", "logit"])
-def test_gradient_with_negative_precisions(likelihood):
-    """A fifth of the labels are wrong, which additive noise takes for what they are."""
-    X, _ = labelled(24, seed=4)
-    y = np.where(np.sin(2.0 * X[:, 0]) > 0.0, 1.0, -1.0)
-    y[::5] *= -1.0
-    prior = full_prior(X, [ConstantKernel(4.0) * RBF(1.5) + WhiteKernel(0.1)])
-    rows, site = training(X, y), LIKELIHOODS[likelihood].site("additive-noise", label_noise=0.02)
-    point = check_gradient(rows, prior, site)
-    assert np.any(sites_of(rows, point.q, site)[2] < 0.0)
-
-
-def test_gradient_of_equal_rows_adds_up():
-    """At their common latent value, with white noise and without."""
-    X, _ = labelled(8, n_classes=2)
-    rows, y = np.repeat(X, 3, axis=0), np.where(np.random.default_rng(0).random(24) < 0.6, 1.0, -1.0)
-    Z = np.unique(X, axis=0)
-    for kernel in (SMOOTH, SMOOTH + WhiteKernel(0.3)):
-        check_gradient(training(rows, y), full_prior(Z, [kernel]), EXACT)

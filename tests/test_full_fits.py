@@ -1,7 +1,5 @@
 """Fits of the full Gaussian process: invariances, learning, files, warm starts and faults."""
 
-import pickle
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -187,36 +185,6 @@ def test_learning_raises_the_bound_and_leaves_the_rows(likelihood, share):
 
 
 # Files and warm starts.
-
-
-@pytest.mark.parametrize(
-    ("likelihood", "share", "kernel"),
-    [
-        ("logit", "kernel", None),
-        ("logit", "kernel", SMOOTH + WhiteKernel(0.1)),
-        ("step", "kernel", SMOOTH),
-        ("softmax", "kernel", None),
-        ("softmax", "none", SMOOTH + WhiteKernel(0.1)),
-        ("multinomial-probit", "none", SMOOTH),
-    ],
-)
-def test_saved_models_predict_the_same_bits(tmp_path, likelihood, share, kernel):
-    X, y = labelled(30, seed=11)
-    X, y = np.vstack([X, X[:5]]), np.append(y, y[5:10])
-    y = y if LIKELIHOODS[likelihood].multi_class else np.minimum(y, 1)
-    options = {"optimizer": "profile", "max_iter": 3, "tol": 1e-3, "likelihood": likelihood, "share": share}
-    model = quietly(classifier(kernel, **options), X.astype(np.float32), np.array(["a", "b", "c"])[y])
-    model.save(tmp_path / "model.npz")
-    new = X + 0.1
-    for other in (GPClassifier.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))):
-        assert isinstance(other.posterior_, FullPosterior)
-        assert np.array_equal(other.predict_proba(new), model.predict_proba(new))
-        for mine, theirs in zip(other.predict_latent(new, True), model.predict_latent(new, True), strict=True):
-            assert np.array_equal(mine, theirs)
-        assert (other.elbo_, other.jitter_, other.inducing_points) == (model.elbo_, 0.0, "all")
-        assert other.posterior_.kl == model.posterior_.kl
-        assert other.kernel_ == model.kernel_
-        assert np.array_equal(other.inducing_points_, model.inducing_points_)
 
 
 @pytest.mark.parametrize(

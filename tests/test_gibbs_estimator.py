@@ -63,15 +63,6 @@ def test_a_fitted_sampler_pickles():
 
 
 @short_chains
-def test_float32_rows_are_the_same_rows_in_double_precision():
-    X, y = DATA
-    narrow = X.astype(np.float32)
-    a, b = (small().fit(rows, y) for rows in (narrow, narrow.astype(np.float64)))
-    assert np.array_equal(a.samples_, b.samples_)
-    assert np.array_equal(a.predict_proba(narrow), b.predict_proba(narrow.astype(np.float64)))
-
-
-@short_chains
 def test_progress_goes_to_stderr(capsys):
     X, y = DATA
     options = {"n_samples": 12, "thin": 2, "n_proposals": 4, "n_warmup": 3, "n_chains": 2}

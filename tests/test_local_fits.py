@@ -168,11 +168,6 @@ def test_new_rows_have_all_training_rows_for_neighbours(points):
     assert_allclose(variance, expected * model.local_posterior_.variance_scale, rtol=0.0, atol=2e-4)
 
 
-def test_weights_of_classes_are_weights_of_rows():
-    weighted = small(class_weight={0: 1.0, 1: 2.5})
-    assert bits(weighted) == bits(small(sample_weight=np.where(LABELS == 1, 2.5, 1.0)))
-
-
 # Fits after others.
 
 
@@ -204,15 +199,6 @@ def test_without_neighbours_it_is_the_sparse_classifier():
     assert bits(model) == bits(sparse)
     # Few rows have none by default.
     assert bits(small(n_neighbors="auto")) == bits(sparse)
-
-
-def test_given_kernels_stay_as_they_are():
-    model = small(**GIVEN)
-    assert model.kernel_ == GIVEN["kernel"]
-    assert model.n_neighbors_ == 10
-    learned = small(kernel=GIVEN["kernel"])
-    assert type(learned.kernel_) is type(GIVEN["kernel"])
-    assert type(learned.kernel_.k2) is RBF
 
 
 def test_kernels_without_length_scales():

@@ -11,22 +11,16 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut, PredefinedSplit, TimeSeriesSplit
-from support.executors import Forgetful
 from support.fits import quietly, rows_of
 from support.gradients import derivative
 from support.local import KERNELS, Problem
 from support.reference import moons
 
 from xgpc import GPClassifier, _local
-from xgpc.approximations.local import predicted
 from xgpc.approximations.local_rows import local_rows
 from xgpc.inference import history
-from xgpc.inference.history import History
 from xgpc.inference.local_sites import converged_sites, start_sites
-from xgpc.learning.local import Task, beginning, fit_sites
-from xgpc.learning.queries import Queries
 from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore
-from xgpc.rows.executor import Threads
 from xgpc.rows.source import ArraySource
 
 
@@ -83,39 +77,10 @@ def test_gradient_is_nearly_that_of_the_score_with_converged_sites(name, link):
     assert error < 0.05 * np.linalg.norm(expected)
 
 
-def test_scores_are_weighted_means():
-    problem, score = score_of(KERNELS["rbf"], weighted=True)
-    point = np.append(problem.prior.spec.theta, np.log(0.6))
-    scores, at = score.at(point).scores, problem.neighbourhoods(score.queries.X)
-    mean, variance = predicted(problem.executor, at, problem.q)
-    values = problem.link.scores(mean, 0.6 * variance, score.queries.y)[0]
-    # At converged sites another sweep changes nothing.
-    assert_allclose(scores.values, values, rtol=1e-7, atol=1e-9)
-    w = score.queries.weight
-    assert scores.mean == pytest.approx(w @ values / w.sum())
-
-
 # Sites of all rows.
 
 
-def test_sites_are_the_same_whoever_works_on_blocks():
-    problem = Problem(KERNELS["rbf"], n=3000)
-    with Threads(1) as one, Threads(3) as three:
-        assert (one.n_threads, three.n_threads, Forgetful().n_threads) == (1, 3, 1)
-        expected, *others = (fit_of(problem, executor) for executor in (one, three, Forgetful()))
-    for other in others:
-        assert np.array_equal(other.precision, expected.precision)
-        assert np.array_equal(other.linear, expected.linear)
-
-
 # Decisions.
-
-
-def fit_of(problem, executor):
-    """The local posterior at a problem's kernel, its sites made by an executor."""
-    queries = Queries(len(problem.X), None, None, problem.y, np.random.RandomState(0))
-    task = Task(executor, problem.source, problem.link, None, problem.n_neighbors, queries, History())
-    return fit_sites(task, beginning(task, problem.prior))[0]
 
 
 def fit(X, y, groups=None, sample_weight=None, **params):
@@ -377,14 +342,6 @@ def test_few_rows(n):
     score, error = model.query_score_
     assert np.isfinite(score)
     assert np.isnan(error) == (n < 4)
-
-
-@pytest.mark.parametrize("n_neighbors", [39, 40, 10**6])
-def test_more_neighbours_than_rows_are_all_rows(n_neighbors):
-    X, y = moons(40)
-    model = fit(X, y, n_neighbors=n_neighbors)
-    assert model.n_neighbors_ == min(n_neighbors, 40)
-    assert np.all(np.isfinite(model.predict_log_proba(X)))
 
 
 # Draws from the prior.

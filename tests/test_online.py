@@ -250,17 +250,6 @@ def test_classes_that_come_later():
     assert one.score(FLOWERS, KINDS) > 0.9
 
 
-@pytest.mark.parametrize(
-    "names", [np.array(["no", "yes"]), np.array(["no", "yes"], dtype=object), np.array([False, True])]
-)
-def test_labels_of_any_kind(names):
-    one = model().partial_fit(X[FIRST], names[y[FIRST]], classes=names)
-    one.partial_fit(X[SECOND], names[y[SECOND]]).partial_fit(X[:1], names[y[:1]])
-    numbers = model().partial_fit(X[FIRST], y[FIRST]).partial_fit(X[SECOND], y[SECOND]).partial_fit(X[:1], y[:1])
-    np.testing.assert_array_equal(one.predict(X), names[numbers.predict(X)])
-    assert one.elbo(X, names[y]) == numbers.elbo(X, y)
-
-
 def test_class_weights_are_those_of_the_model_whatever_classes_a_batch_has():
     one = model(class_weight={0: 1.0, 1: 3.0}).partial_fit(X[FIRST], y[FIRST])
     other = model().partial_fit(X[FIRST], y[FIRST], sample_weight=np.where(y[FIRST], 3.0, 1.0))

@@ -86,13 +86,6 @@ def test_probabilities_are_near_those_of_double_precision(kind):
 
 
 @pytest.mark.parametrize("y", [Y, THREE], ids=["two classes", "three"])
-def test_learning_comes_to_the_optimum_of_double_precision(y):
-    one, other = (quietly(mixed(precision=name, tol=1e-6, share="kernel"), X, y) for name in ("mixed", "double"))
-    assert one.elbo_ == pytest.approx(other.elbo_, abs=0.01)
-    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), atol=2e-3)
-
-
-@pytest.mark.parametrize("y", [Y, THREE], ids=["two classes", "three"])
 def test_any_number_of_threads_gives_the_same_bits(y):
     many, labels = np.tile(X, (20, 1)), np.tile(y, 20)
     options = {"optimizer": None, "kernel": KERNEL, "max_iter": 3}

@@ -15,7 +15,6 @@ from support.fits import quietly
 from xgpc import BayesianLinearClassifier, _sites
 from xgpc.likelihoods import (
     LIKELIHOODS,
-    LikelihoodBound,
     has_label_noise,
     record_of,
     resolve,
@@ -61,11 +60,6 @@ def test_every_compiled_site_has_a_record_and_every_record_a_site():
     assert {record.key for record in RECORDS} == set(_sites.KINDS)
     assert {record.key for record in RECORDS if record.is_multi_class} == _sites.MULTI_CLASS
     assert sorted(_sites.KINDS.values()) == list(range(len(RECORDS)))
-
-
-def test_bounds_of_a_likelihood_have_as_many_latent_functions():
-    for likelihood in LIKELIHOODS.values():
-        assert {record.is_multi_class for record in likelihood.bounds.values()} == {likelihood.multi_class}
 
 
 @every_record
@@ -267,16 +261,6 @@ def test_the_table_is_shared_and_cannot_be_written_to(record):
     assert np.array_equal(evaluate(site, m, v, y)[0], evaluate(other, m, v, y)[0])
 
 
-@every_record
-def test_log_probabilities_are_those_of_the_likelihood(record):
-    _, m, v, _ = problem(record, 6)
-    m, v = (np.ascontiguousarray(a.T) if record.is_multi_class else a[0] for a in (m, v))
-    value = record.log_probabilities(m, v, 0.1)
-    assert value.shape == (12, 4 if record.is_multi_class else 2)
-    assert_allclose(np.exp(value).sum(axis=1), 1.0, rtol=1e-8)
-    assert np.array_equal(LIKELIHOODS[record.likelihood].log_probabilities(record.bound, m, v, 0.1), value)
-
-
 # Curvatures.
 
 
@@ -438,11 +422,3 @@ def test_tables_of_another_shape_are_refused():
     _, m, v, y = problem(record, 10)
     with pytest.raises(ValueError, match="without its table"):
         evaluate(_sites.Site(*record.key, n_latents=4), m, v, y)
-
-
-def test_functions_of_records_are_of_modules():
-    """So that a block's task with a record, or a site that has one, can go to another process."""
-    for record in RECORDS:
-        assert isinstance(record, LikelihoodBound)
-        for function in (record.predictive, record.curvature, record.table):
-            assert function is None or pickle.loads(pickle.dumps(function)) is not None

@@ -1,9 +1,7 @@
 """Rows, statistics and executors: pure functions of a block and a state, wherever the rows live."""
 
-import copy
 import os
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -67,10 +65,6 @@ def problem(kind, cache_bytes=2**29):
     site = record_of(*names.get(kind, ("logit", "exact"))).site(n_latents or 2)
     assert site.learned == (kind == "label noise")
     return ArraySource(X, y, weight, cache_bytes), prior, site, n_latents
-
-
-def first_posterior(prior, n_latents):
-    return SparsePosterior.at_prior(prior) if isinstance(prior, LinearPrior) else prior.at_prior(n_latents)
 
 
 def start(training, prior, site):
@@ -272,21 +266,6 @@ def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
     assert bits[0] == bits[1]
 
 
-@pytest.mark.parametrize("kind", KINDS[:4])
-def test_copies_of_a_posterior_are_values_too(kind):
-    """Read-only, with the same key, and without what can be made of them again."""
-    _, prior, _, n_latents = problem(kind)
-    q = first_posterior(prior, n_latents)
-    assert q.kl == pytest.approx(0.0, abs=1e-9)
-    for copied in (pickle.loads(pickle.dumps(q)), copy.deepcopy(q)):
-        assert copied.key == q.key
-        assert "kl" not in vars(copied)
-        for name, value in vars(copied).items():
-            if isinstance(value, np.ndarray):
-                np.testing.assert_array_equal(value, getattr(q, name))
-                assert not value.flags.writeable
-
-
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_process_makes_keys_of_its_own():
     """Else what it sends back could be taken for what was made here meanwhile."""
@@ -300,39 +279,3 @@ def test_a_forked_process_makes_keys_of_its_own():
     os.close(read)
     os.close(write)
     assert len({*mine, *theirs}) == 6
-
-
-def test_a_sample_has_the_rows_it_is_asked_for():
-    X, y, weight = rows(None)
-    chosen = np.array([5, 1, N - 1, 5])
-    part = ArraySource(X, y, weight).sample(chosen, 3.0)
-    np.testing.assert_array_equal(part.X, X[chosen])
-    np.testing.assert_array_equal(part.y, y[chosen])
-    np.testing.assert_array_equal(part.weight, 3.0 * weight[chosen])
-    assert part.total_weight == pytest.approx(3.0 * weight[chosen].sum())
-    picked = ArraySource(X, y, weight).pick(chosen)
-    for array, whole in ((picked.X, X), (picked.y, y), (picked.weight, weight)):
-        np.testing.assert_array_equal(array[picked.rows], whole[chosen])
-    assert len(ArraySource(X, y).sample(chosen).weight) == 0
-    np.testing.assert_array_equal(ArraySource(X, y).sample(chosen, 2.0).weight, np.full(4, 2.0))
-
-
-@pytest.mark.parametrize("kind", ["sparse", "separate", "full", "linear"])
-def test_what_is_replaced_has_another_key(kind):
-    """What a block remembers of a prior or a posterior is not taken for that of one made from it."""
-    source, prior, site, n_latents = problem(kind)
-    q = first_posterior(prior, n_latents)
-    with Threads() as executor:
-        training = Training(source, executor, n_latents)
-        q = update(training, q, site).q.prior.posterior(update(training, q, site).target)
-        before = log_likelihood_of(training, q, site)
-        parts = {"mean": 2.0 * q.mean} if kind == "full" else {"w": 2.0 * q.w}
-        other = replace(q, **parts)
-        after = log_likelihood_of(training, other, site)
-        fresh = problem(kind)[0]
-        assert after == log_likelihood_of(Training(fresh, executor, n_latents), other, site) != before
-    assert pickle.loads(pickle.dumps(q)).key == q.key
-
-
-def log_likelihood_of(training, q, site):
-    return training.reduce(statistics.log_likelihood, statistics.StatedSites(q.belief, site))

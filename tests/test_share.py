@@ -195,14 +195,6 @@ def test_two_groups_of_which_none_can_be_kept_apart_share_a_kernel():
     assert quietly(classifier(max_iter=10), X, y, groups=np.arange(len(X)) > 50).share_ == "kernel"
 
 
-def test_weighted_fits_decide_too():
-    X, y = own_features()
-    weight = np.random.default_rng(2).uniform(0.5, 2.0, len(y))
-    model = quietly(classifier(), X, y, sample_weight=weight)
-    assert model.share_ == "none"
-    assert np.isfinite(model.elbo_)
-
-
 def test_the_number_of_points_grows_after_the_decision():
     X, y = own_features()
     model = quietly(classifier(n_inducing="auto"), X, y)

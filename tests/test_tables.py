@@ -313,19 +313,6 @@ def test_everything_a_model_does_takes_tables(tmp_path):
     assert batches[1].shape == (0, 2)
 
 
-@pytest.mark.parametrize(
-    "parameters", [{"inducing_points": "all"}, {"n_neighbors": 6}, {"n_jobs": 2}, {"optimizer": "adam"}], ids=str
-)
-def test_other_ways_to_fit_take_tables(parameters, tmp_path):
-    table, y = frame()
-    model = fitted(table, y, **{"max_iter": 3, **parameters})
-    assert np.mean(model.predict(table) == y) > 0.7
-    model.save(tmp_path / "model.npz")
-    assert np.array_equal(GPClassifier.load(tmp_path / "model.npz").predict_proba(table), model.predict_proba(table))
-    if "n_jobs" in parameters:
-        assert np.array_equal(fitted(table, y, max_iter=3, n_jobs=1).predict_proba(table), model.predict_proba(table))
-
-
 def test_streams_keep_the_encoding_of_their_first_batch():
     table, y = frame()
     model = small()

@@ -16,10 +16,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from sklearn.gaussian_process.kernels import Sum as SumOfKernels
 from support.gibbs import TruePosterior
+from support.internals import SMALL_TILT, polya_gamma_variance
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.inference.correction import SMALL_TILT, polya_gamma_variance
 from xgpc.likelihoods import LIKELIHOODS
 
 # Covariance matrices that have inverses in double precision.

@@ -19,26 +19,26 @@ from support.full import (
     labelled,
 )
 from support.gradients import derivative, points_apart
+from support.internals import (
+    LEAST_COMPLEMENT,
+    SOFTMAX_PRECISION_RATE,
+    FullPosterior,
+    FullPrior,
+    GivenSites,
+    History,
+    KernelSpec,
+    SparsePosterior,
+    carry_over,
+    coordinate_ascent,
+    starting_posterior,
+    steps_from,
+    thetas,
+    update,
+)
 from support.kernels import kernel_trees, magnitude
 from support.training import sites_of, training
 
-from xgpc.approximations.full import FullPosterior, FullPrior
-from xgpc.approximations.sparse import SparsePosterior
-from xgpc.inference import ascent
-from xgpc.inference.ascent import (
-    SOFTMAX_PRECISION_RATE,
-    carry_over,
-    coordinate_ascent,
-    steps_from,
-    update,
-)
-from xgpc.inference.history import History
-from xgpc.inference.starts import starting_posterior
-from xgpc.kernels.spec import KernelSpec
-from xgpc.learning.profile import thetas
 from xgpc.likelihoods import LIKELIHOODS, has_label_noise
-from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
-from xgpc.statistics import GivenSites
 
 REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
 CASES = [(*key, "kernel") for key in REGISTERED]
@@ -236,8 +236,8 @@ def test_a_posterior_is_a_value():
 @pytest.mark.parametrize("share", ["kernel", "none"])
 def test_mean_of_softmax_solves_the_newton_system(bound, share, monkeypatch):
     """(K^-1 + sum_i H_i) mean = sum_i g_i + H_i m_i, at the latent values of rows of which some are equal."""
-    monkeypatch.setattr(ascent, "SOFTMAX_CG_TOL", 1e-12)
-    monkeypatch.setattr(ascent, "CG_MAX_ITER", 500)
+    monkeypatch.setattr("xgpc.inference.ascent.SOFTMAX_CG_TOL", 1e-12)
+    monkeypatch.setattr("xgpc.inference.ascent.CG_MAX_ITER", 500)
     X, classes = labelled(8, seed=15)
     random, place = np.random.default_rng(0), np.append(np.arange(8), [1, 1, 4])
     Z, place = np.unique(X, axis=0), np.unique(X[place], axis=0, return_inverse=True)[1].ravel()

@@ -7,13 +7,10 @@ from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from support.gradients import KERNELS, SOME_KERNELS, Problem, derivative, points_apart
+from support.internals import BLOCK_ROWS, Groups, KernelGradient, KernelSpec, update
 from support.kernels import kernel_trees, magnitude
 
 from xgpc import _engine
-from xgpc.inference.ascent import update
-from xgpc.kernels.gradient import KernelGradient
-from xgpc.kernels.spec import Groups, KernelSpec
-from xgpc.rows.block import BLOCK_ROWS
 
 # Each kernel with one of the bounds, some with both: a gradient has them as factors.
 EACH = [(name, ("exact", "polya-gamma")[i % 2], i % 4 < 2) for i, name in enumerate(KERNELS)]

@@ -7,17 +7,26 @@ from scipy.special import log_expit
 from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.preprocessing import StandardScaler
+from support.internals import (
+    WINDOW,
+    Epochs,
+    GivenSites,
+    History,
+    KernelSpec,
+    SparsePosterior,
+    SparsePrior,
+    StatedSites,
+    learning_rate_schedule,
+    natural_step,
+    proper_posterior,
+    restated,
+    stochastic,
+    update,
+)
 from support.reference import DenseModel, ringnorm
 from support.training import ascended, bound_gradient, sites_of, training, updated
 
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference import ascent, mini_batch
-from xgpc.inference.ascent import natural_step, proper_posterior, restated
-from xgpc.inference.history import History
-from xgpc.inference.mini_batch import Epochs, learning_rate_schedule, stochastic
-from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.statistics import GivenSites, StatedSites
 
 EXACT, POLYA_GAMMA = LIKELIHOODS["logit"].site("exact"), LIKELIHOODS["logit"].site("polya-gamma")
 BOUNDS = ("exact", "polya-gamma")
@@ -205,7 +214,7 @@ def test_one_epoch_of_few_batches_takes_a_step(batch_size):
     X, y, Z, spec = problem(9, 100, 6, 1)
     prior = SparsePrior.build(spec, Z)
     rows, start = training(X, y), SparsePosterior.at_prior(prior)
-    before = ascent.update(rows, start, EXACT).elbo
+    before = update(rows, start, EXACT).elbo
     point, epochs, _ = stochastic(
         rows,
         start,
@@ -234,7 +243,7 @@ def test_sliding_window_stops_the_mini_batches():
     change = history.arrays()["change"][:-1]
     assert converged
     assert len(change) < 100 * 40
-    assert np.mean(change[-mini_batch.WINDOW :]) < 1e-3
+    assert np.mean(change[-WINDOW:]) < 1e-3
 
 
 @pytest.mark.parametrize("rate", ["fast", 0.0, 1.5, -1, (0.0, 0.7), (2, 0.4), (1, 2, 3), None, np.nan])

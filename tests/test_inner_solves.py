@@ -10,17 +10,23 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 from support.full import full_prior, labelled
+from support.internals import (
+    History,
+    KernelSpec,
+    Options,
+    ProfiledBound,
+    SparsePrior,
+    coordinate_ascent,
+    natural_step,
+    starting_posterior,
+    steps_from,
+    update,
+)
 from support.latents import Problem, cases, repeatable, seeds, symmetric
 from support.sites import evaluate
 from support.training import training
 
 from xgpc import GPClassifier
-from xgpc.approximations.sparse import SparsePrior
-from xgpc.inference.ascent import coordinate_ascent, natural_step, steps_from, update
-from xgpc.inference.history import History
-from xgpc.inference.starts import starting_posterior
-from xgpc.kernels.spec import KernelSpec
-from xgpc.learning.profile import Options, ProfiledBound
 from xgpc.likelihoods import LIKELIHOODS
 
 SOFTMAX = [("softmax", bound, share) for bound in ("exact", "additive-noise") for share in ("kernel", "none")]

@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import Matern
+from support.internals import ArraySource, converged_sites, predicted, start_sites
 from support.local import (
     KERNELS,
     Dense,
@@ -18,9 +19,6 @@ from support.local import (
 )
 
 from xgpc import _local
-from xgpc.approximations.local import predicted
-from xgpc.inference.local_sites import converged_sites, start_sites
-from xgpc.rows.source import ArraySource
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 

@@ -9,25 +9,30 @@ from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 from support.full import full_prior, labelled
 from support.gradients import derivative
+from support.internals import (
+    ArraySource,
+    History,
+    KernelSpec,
+    Local,
+    Neighbourhoods,
+    Neighbours,
+    QueryScore,
+    Softmax,
+    SparsePrior,
+    Threads,
+    converged_sites,
+    coordinate_ascent,
+    in_order,
+    local_rows,
+    predicted,
+    start_sites,
+)
 from support.local import KERNELS
 from support.reference import moons
 from support.training import training
 
 from xgpc import GPClassifier
-from xgpc.approximations.local import predicted
-from xgpc.approximations.local_rows import Neighbourhoods, in_order, local_rows
-from xgpc.approximations.sparse import SparsePrior
-from xgpc.inference.ascent import coordinate_ascent
-from xgpc.inference.history import History
-from xgpc.inference.links import Softmax
-from xgpc.inference.local_sites import Local, converged_sites, start_sites
-from xgpc.kernels.spec import KernelSpec
-from xgpc.learning import with_neighbours
-from xgpc.learning.query_score import QueryScore
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.rows.executor import Threads
-from xgpc.rows.neighbours import Neighbours
-from xgpc.rows.source import ArraySource
 
 
 def three_classes(X):
@@ -190,7 +195,7 @@ def test_where_neighbours_are_left_each_class_may_have_its_kernel():
 
 
 def test_more_rows_times_classes_than_memory_is_meant_for_take_none(monkeypatch):
-    monkeypatch.setattr(with_neighbours, "MOST_CLASS_ROWS", 6000)
+    monkeypatch.setattr("xgpc.learning.with_neighbours.MOST_CLASS_ROWS", 6000)
     X, y = fields(2001, 0)
     model = quietly(GPClassifier(n_inducing=10, max_iter=3, random_state=0), X, y)
     assert model.n_neighbors_ == 0

@@ -13,15 +13,20 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut, PredefinedSplit, TimeSeriesSplit
 from support.fits import quietly, rows_of
 from support.gradients import derivative
+from support.internals import (
+    LOG_SCALE_SPREAD,
+    WORST_SCORE,
+    ArraySource,
+    QueryScore,
+    converged_sites,
+    local_rows,
+    start_sites,
+)
 from support.local import KERNELS, Problem
 from support.reference import moons
 
+import xgpc
 from xgpc import GPClassifier, _local
-from xgpc.approximations.local_rows import local_rows
-from xgpc.inference import history
-from xgpc.inference.local_sites import converged_sites, start_sites
-from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore
-from xgpc.rows.source import ArraySource
 
 
 def score_of(kernel, link="logit", weighted=False, n=150, n_queries=60, k=8, tol=1e-10):
@@ -130,7 +135,7 @@ def test_the_columns_of_a_history_are_described():
     models = [fit(X, y, n_inducing="auto", max_iter=3), fit(X, y, batch_size=100, n_neighbors=0, max_iter=3)]
     columns = {name for model in models for name in model.history_}
     assert {"n_neighbors", "sweeps", "searches", "evaluations", "query_score", "learned_score", "epoch"} <= columns
-    assert [name for name in sorted(columns) if f"``{name}``" not in history.__doc__] == []
+    assert [name for name in sorted(columns) if f"``{name}``" not in xgpc.inference.history.__doc__] == []
 
 
 def test_neighbours_are_left_where_they_tell_nothing():

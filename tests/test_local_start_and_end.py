@@ -13,8 +13,8 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from support.fits import quietly
 from support.reference import moons
 
+import xgpc
 from xgpc import GPClassifier
-from xgpc.inference import local_sites
 
 FACTOR = 0.3
 
@@ -149,7 +149,7 @@ def test_probabilities_are_neither_timid_nor_bold():
 def test_sites_that_go_on_leave_what_is_learned_without(n_neighbors, monkeypatch):
     X, y = board(2100, 0)
     expected = fit(X, y, kernel=C(2.0) * RBF([1.0, 1.0]), n_neighbors=0)
-    converged = local_sites.converged_sites
+    converged = xgpc.inference.local_sites.converged_sites
 
     def never(*args):
         return replace(converged(*args), converged=False)

@@ -7,6 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.gradients import derivative
+from support.internals import (
+    LEAST_COMPLEMENT,
+    Epochs,
+    History,
+    MiniBatches,
+    SeparatePriors,
+    SparsePosterior,
+    carry_over,
+    coupled_end,
+    learning_rate_schedule,
+    natural_step,
+    restated,
+    steps_from,
+    stochastic,
+    thetas,
+    update,
+)
 from support.latents import (
     CASES,
     NOISY,
@@ -22,15 +39,7 @@ from support.latents import (
 )
 from support.training import sites_of, updated
 
-from xgpc.approximations.base import SeparatePriors
-from xgpc.approximations.sparse import SparsePosterior
-from xgpc.inference import ascent
-from xgpc.inference.ascent import carry_over, coupled_end, natural_step, restated, steps_from, update
-from xgpc.inference.history import History
-from xgpc.inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule, stochastic
-from xgpc.learning.profile import thetas
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
 
 # Those of two classes that a learned parameter or negative precisions set apart, and all of several.
 MOST_CASES = [case for case in CASES if case[:2] in SEVERAL + NOISY]
@@ -185,8 +194,8 @@ def test_equal_kernels_give_what_one_gives(likelihood, bound):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weighted, monkeypatch):
     """(I + sum_i H_i (x) a_i a_i^T) w = sum_i (g_i + H_i m_i) (x) a_i."""
-    monkeypatch.setattr(ascent, "SOFTMAX_CG_TOL", 1e-10)
-    monkeypatch.setattr(ascent, "CG_MAX_ITER", 500)
+    monkeypatch.setattr("xgpc.inference.ascent.SOFTMAX_CG_TOL", 1e-10)
+    monkeypatch.setattr("xgpc.inference.ascent.CG_MAX_ITER", 500)
     problem = Problem(likelihood, bound, share, seed=5, weighted=weighted)
     q, site = problem.arbitrary_posterior(), problem.site()
     rows = problem.training()

@@ -7,16 +7,12 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
 from support.fits import quietly
+from support.internals import KernelSpec, SparsePosterior, SparsePrior, correction_and_gap, restated_sums, update
 from support.online import CASES, FIRST, FLOWERS, KINDS, NAMES, SECOND, THIRD, X, model, y
 from support.reference import SITES, DenseModel
 from support.training import training
 
 from xgpc import GPClassifier
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference import ascent
-from xgpc.inference.correction import correction_and_gap
-from xgpc.inference.online import restated_sums
-from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
 
 
@@ -66,7 +62,7 @@ def test_a_later_batch_has_the_sites_of_its_own_posterior(likelihood, bound, sha
     noise = getattr(one, "label_noise_", None)
     site = LIKELIHOODS[likelihood].site(one._resolved[1], len(one.classes_), noise)
     targets = labels[SECOND].astype(float) if C else 2.0 * labels[SECOND] - 1.0
-    sums = ascent.update(training(rows[SECOND], targets, n_latents=C), q, site).target
+    sums = update(training(rows[SECOND], targets, n_latents=C), q, site).target
     for made, old, now, prior in zip(sums, before, natural(one), (np.eye(12), 0.0), strict=True):
         np.testing.assert_allclose(factor * (old - prior) + made, now, rtol=2e-4, atol=2e-4 * np.max(np.abs(now)))
 
@@ -172,7 +168,7 @@ def test_the_correction_s_terms_are_those_of_all_rows_before_by_the_factor_and_o
     before = one._correction
     one.partial_fit(X[SECOND], y[SECOND], forgetting_factor=0.5)
     rows = training(X[SECOND], 2.0 * y[SECOND] - 1.0)
-    point = ascent.update(rows, one.posterior_, LIKELIHOODS["logit"].site("polya-gamma"))
+    point = update(rows, one.posterior_, LIKELIHOODS["logit"].site("polya-gamma"))
     for found, old, new in zip(one._correction, before, correction_and_gap(rows, point)[0], strict=True):
         np.testing.assert_allclose(found, 0.5 * old + new, rtol=1e-10, atol=1e-12)
     mean, variance = one.predict_latent(X, corrected=True)

@@ -8,25 +8,35 @@ import pytest
 from scipy import sparse
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from support.executors import Forgetful, Processes
+from support.internals import (
+    BLOCK_ROWS,
+    ArraySource,
+    BothBounds,
+    Cost,
+    Epochs,
+    FullPrior,
+    History,
+    KernelSpec,
+    LinearPrior,
+    Options,
+    SeparatePriors,
+    SparsePosterior,
+    SparsePrior,
+    Threads,
+    Training,
+    coordinate_ascent,
+    correction,
+    new_key,
+    profile,
+    single_threaded_blas,
+    starting_posterior,
+    statistics,
+    stochastic,
+    update,
+)
 from support.sources import FileSource
 
-from xgpc import statistics
-from xgpc.approximations.base import SeparatePriors, Training, new_key
-from xgpc.approximations.full import FullPrior
-from xgpc.approximations.linear import LinearPrior
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference.ascent import coordinate_ascent, update
-from xgpc.inference.correction import BothBounds, correction
-from xgpc.inference.history import History
-from xgpc.inference.mini_batch import Epochs, stochastic
-from xgpc.inference.starts import starting_posterior
-from xgpc.kernels.spec import KernelSpec
-from xgpc.learning.profile import Options, profile
 from xgpc.likelihoods import record_of
-from xgpc.rows.blas import single_threaded_blas
-from xgpc.rows.block import BLOCK_ROWS
-from xgpc.rows.executor import Cost, Threads
-from xgpc.rows.source import ArraySource
 
 N, D = 2 * BLOCK_ROWS + 100, 3
 KERNEL = ConstantKernel(3.0) * RBF(1.5) + WhiteKernel(0.1)

@@ -13,15 +13,21 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support.gradients import Problem, derivative
+from support.internals import (
+    SCHEMES,
+    FixedSites,
+    History,
+    JointBound,
+    SparsePosterior,
+    SparsePrior,
+    _slope_of_precision,
+    coordinate_ascent,
+    update,
+)
 from support.reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, moons, twonorm
 from support.training import ascended, sites_of
 
 from xgpc import GPClassifier
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference.ascent import coordinate_ascent, update
-from xgpc.inference.history import History
-from xgpc.learning.izmailov_kropotov import FixedSites, JointBound, _slope_of_precision
-from xgpc.learning.schemes import SCHEMES
 from xgpc.likelihoods import LIKELIHOODS
 
 TAYLOR = LIKELIHOODS["logit"].site("taylor")

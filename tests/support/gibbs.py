@@ -6,7 +6,6 @@ from scipy.special import expit, log_expit, logsumexp
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from xgpc.gibbs import GibbsClassifier
-from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat  # noqa: F401
 
 from .reference import moons
 

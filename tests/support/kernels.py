@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import (
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
-from xgpc.kernels.spec import KernelSpec
+from .internals import KernelSpec
 
 MATERN = {"1/2": 0.5, "3/2": 1.5, "5/2": 2.5, "infinity": np.inf}
 

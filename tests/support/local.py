@@ -10,15 +10,23 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
 from xgpc import _local
-from xgpc.approximations.local import LocalPosterior
-from xgpc.approximations.local_rows import Neighbourhoods, in_order, local_rows, metric
-from xgpc.approximations.sparse import SparsePrior
-from xgpc.inference.links import TwoClasses
-from xgpc.inference.local_sites import Local, cavities, conditioned
-from xgpc.kernels.spec import KernelSpec
-from xgpc.rows.executor import Threads
-from xgpc.rows.neighbours import Neighbours
-from xgpc.rows.source import ArraySource
+
+from .internals import (
+    ArraySource,
+    KernelSpec,
+    Local,
+    LocalPosterior,
+    Neighbourhoods,
+    Neighbours,
+    SparsePrior,
+    Threads,
+    TwoClasses,
+    cavities,
+    conditioned,
+    in_order,
+    local_rows,
+    metric,
+)
 
 KERNELS = {
     "rbf": C(2.0) * RBF([0.7, 1.2]),

@@ -8,17 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit, logsumexp
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
-from support.gibbs import (
-    DATA,
-    GRID,
-    NEW,
-    SMOOTH,
-    TruePosterior,
-    effective_sample_size,
-    short_chains,
-    small,
-    split_r_hat,
-)
+from support.gibbs import DATA, GRID, NEW, SMOOTH, TruePosterior, short_chains, small
+from support.internals import effective_sample_size, split_r_hat
 
 from xgpc.gibbs import GibbsClassifier
 

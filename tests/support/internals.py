@@ -12,6 +12,7 @@ from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.local import LocalPosterior, predicted
 from xgpc.approximations.local_rows import Neighbourhoods, in_order, local_rows, metric
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat
 from xgpc.inference.ascent import (
     PRECISION_RATE,
     SOFTMAX_PRECISION_RATE,

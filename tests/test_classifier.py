@@ -69,13 +69,6 @@ def test_a_warning_says_why_learning_stopped_short():
     assert "max_iter=2 was reached before tol=0.0001 by the optimizer" in str(caught[0].message)
 
 
-def test_float32_is_close_to_float64_and_stays_float32():
-    X, y = moons(500)
-    double = GPClassifier(n_inducing=30, random_state=0, optimizer=None).fit(X, y)
-    single = GPClassifier(n_inducing=30, random_state=0, optimizer=None).fit(X.astype(np.float32), y)
-    np.testing.assert_allclose(single.predict_proba(X.astype(np.float32)), double.predict_proba(X), atol=1e-5)
-
-
 @pytest.mark.parametrize("params", [{}, {"batch_size": 50}], ids=str)
 def test_n_jobs_does_not_change_a_bit(params):
     # Three blocks of rows.

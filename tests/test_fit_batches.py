@@ -150,14 +150,6 @@ def test_a_row_of_weight_zero_is_none(small_subset):
     assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-10)
 
 
-def test_a_warm_start_does_not_lower_the_bound(small_subset):
-    X, y, _ = problem()
-    fitted = quietly(model(warm_start=True, max_iter=3).fit_batches, cut((X, y), 1000))
-    before = fitted.elbo_
-    again = quietly(fitted.fit_batches, cut((X, y), 500))
-    assert again.elbo_ >= before - 1e-9 * abs(before)
-
-
 @pytest.mark.parametrize("n", [300, N])
 def test_warnings_are_shown_where_the_fit_is_asked_for(small_subset, n):
     X, y, _ = problem(n)

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -22,8 +20,7 @@ from support.internals import (
     steps_from,
     update,
 )
-from support.latents import Problem, cases, repeatable, seeds, symmetric
-from support.sites import evaluate
+from support.latents import Problem, cases, symmetric
 from support.training import training
 
 from xgpc import GPClassifier
@@ -47,27 +44,6 @@ def hard_problem(name, variance, bound, n_inducing=25):
 
 
 # The curvature by the means.
-
-
-@repeatable
-@given(seed=seeds, n_classes=st.sampled_from([2, 3, 7, 40]), size=st.floats(-3.0, 3.0))
-def test_precisions_of_the_exact_softmax_are_second_derivatives(seed, n_classes, size):
-    """-d^2 ell / dm_c^2, which the curvature by the means takes them for."""
-    random = np.random.default_rng(seed)
-    m, y = 2.0 * random.normal(size=(n_classes, 9)), random.integers(0, n_classes, 9)
-    v = 10.0**size * random.uniform(0.1, 2.0, m.shape)
-    site, step = LIKELIHOODS["softmax"].site("exact", n_classes), 1e-2
-    _, expected, _ = evaluate(site, m, v, y)
-
-    def slope(c, shift):
-        moved = m.copy()
-        moved[c] += shift
-        _, precision, linear = evaluate(site, moved, v, y)
-        return (linear - precision * moved)[c]
-
-    for c in range(min(n_classes, 3)):
-        difference = (slope(c, -step) - slope(c, step)) / (2.0 * step)
-        assert_allclose(difference, expected[c], rtol=0.0, atol=4e-5)
 
 
 # Lengths of steps.

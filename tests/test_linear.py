@@ -161,10 +161,6 @@ def test_n_jobs_does_not_change_a_bit(density, params):
         assert (model.elbo_, model.prior_variance_) == (models[0].elbo_, models[0].prior_variance_)
 
 
-def test_float32_is_close_to_float64():
-    np.testing.assert_allclose(fit(X.astype(np.float32)).predict_proba(X), fit().predict_proba(X), atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("likelihood", "learning_rate", "prior_variance"),
     [
@@ -190,16 +186,6 @@ def test_integer_weights_are_repeated_rows(likelihood):
     repeated = fit(np.repeat(X, weight, axis=0), np.repeat(Y, weight), likelihood=likelihood, tol=1e-8)
     assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-9)
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-6)
-
-
-def test_class_weight_multiplies_sample_weight():
-    by_class = fit(class_weight={0: 2.0, 1: 0.5})
-    by_sample = fit(sample_weight=np.where(Y == 0, 2.0, 0.5))
-    np.testing.assert_array_equal(by_class.coef_, by_sample.coef_)
-    weight = np.where(X[:, 0] > 0, 3.0, 1.0)
-    counts = np.bincount(Y)
-    balanced = fit(class_weight="balanced", sample_weight=weight)
-    np.testing.assert_array_equal(balanced.coef_, fit(sample_weight=weight * (len(Y) / (2 * counts))[Y]).coef_)
 
 
 @pytest.mark.parametrize("likelihood", NAMES)

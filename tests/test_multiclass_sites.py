@@ -36,12 +36,6 @@ def problem(seed, n_classes, n=25, spread=3.0, least=0.3, most=10.0):
     return m, np.exp(random.uniform(np.log(least), np.log(most), size=m.shape)), random.integers(n_classes, size=n)
 
 
-def label_probability(likelihood, m, v, y):
-    """p_y of a multinomial site from its ell = log(1 - delta) p_y + log(delta / (C - 1)) (1 - p_y)."""
-    wrong = np.log(DELTA / (len(m) - 1))
-    return (evaluate(likelihood, "additive-noise", m, v, y)[0] - wrong) / (np.log1p(-DELTA) - wrong)
-
-
 def assert_is_site_of_difference(value, site, m, v, y, limits):
     """Of two classes: ell, lambda and d ell / dm of a site of one latent value f_1 - f_0, whose variance is v."""
     ell, precision, linear = value
@@ -100,27 +94,6 @@ def test_softmax_without_variance(n_classes):
         assert_allclose(ell, np.log(p[y, np.arange(25)]), rtol=0.0, atol=1e-7)
         assert_allclose(precision, p * (1.0 - p), rtol=0.0, atol=1e-6)
         assert_allclose(linear - precision * m, (np.arange(n_classes)[:, None] == y) - p, rtol=0.0, atol=1e-6)
-
-
-@pytest.mark.parametrize("likelihood", NOISE)
-@repeatable
-@given(seed=seeds, n_classes=st.sampled_from([2, 3, 4, 10, 30]))
-def test_label_probabilities(likelihood, seed, n_classes):
-    """P(noisy f_y is the largest) by a fine rule, for two classes as for binary labels with the noise of both."""
-    m, v, y = problem(seed, n_classes, n=3, least=0.5, most=4.0)
-    x = np.linspace(-9.0, 9.0, 3001)
-    weights = np.exp(-0.5 * x**2) / np.exp(-0.5 * x**2).sum()
-    variance = v + NOISE[likelihood]
-    probability = label_probability(likelihood, m, v, y)
-    for i, label in enumerate(y):
-        z = (m[label, i] + np.sqrt(variance[label, i]) * x - m[:, i, None]) / np.sqrt(variance[:, i, None])
-        expected = weights @ ndtr(np.delete(z, label, axis=0)).prod(axis=0)
-        assert probability[i] == pytest.approx(expected, abs=1e-6)
-        if n_classes == 2:
-            t = (m[label, i] - m[1 - label, i]) / np.sqrt(variance[:, i].sum())
-            assert probability[i] == pytest.approx(ndtr(t), abs=1e-9)
-    total = sum(label_probability(likelihood, m, v, np.full(3, c)) for c in range(n_classes))
-    assert_allclose(total, 1.0, rtol=0.0, atol=1e-5)
 
 
 def integral_of_largest(m, s, label, other=None, power=0):

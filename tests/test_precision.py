@@ -85,22 +85,6 @@ def test_probabilities_are_near_those_of_double_precision(kind):
     assert one.elbo_ == pytest.approx(other.elbo_, abs=1e-3)
 
 
-@pytest.mark.parametrize("y", [Y, THREE], ids=["two classes", "three"])
-def test_any_number_of_threads_gives_the_same_bits(y):
-    many, labels = np.tile(X, (20, 1)), np.tile(y, 20)
-    options = {"optimizer": None, "kernel": KERNEL, "max_iter": 3}
-    one, two = (quietly(mixed(**options, n_jobs=n), many, labels) for n in (1, 2))
-    assert_same_bits(one, two)
-
-
-def test_batches_give_the_fit_of_all_rows():
-    options = {"optimizer": None, "kernel": KERNEL, "inducing_points": X[:20]}
-    whole = quietly(mixed(**options), X, Y)
-    streamed = mixed(**options).fit_batches(lambda: ((X[i : i + 150], Y[i : i + 150]) for i in range(0, len(X), 150)))
-    assert streamed.elbo_ == pytest.approx(whole.elbo_, abs=1e-4)
-    np.testing.assert_allclose(streamed.predict_proba(X), whole.predict_proba(X), atol=1e-5)
-
-
 def test_sites_with_neighbours_are_of_double_precision():
     options = {"optimizer": None, "kernel": KERNEL, "inducing_points": X[:20], "n_neighbors": 5, "max_iter": 5}
     one, other = (quietly(mixed(**options, precision=name), X, Y) for name in ("mixed", "double"))

@@ -324,30 +324,6 @@ def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classe
         assert np.array_equal(a, expected)
 
 
-@repeatable
-@given(seed=seeds)
-def test_curvature_of_softmax_is_the_hessian_without_variance(seed):
-    """diag(p) - p p^T, to what the variance and the least complement leave."""
-    record = record_of("softmax", "exact")
-    random = np.random.default_rng(seed)
-    m, y = random.normal(size=(4, 10)), random.integers(0, 4, 10).astype(np.float64)
-    site, v = record.site(4), np.full((4, 10), 1e-6)
-    _, precision, linear = evaluate(site, m, v, y)
-    sites = SimpleNamespace(mean=m, variance=v, precision=precision, linear=linear)
-    values, step = random.normal(size=m.shape), 1e-4
-
-    def gradient(m):
-        _, precision, linear = evaluate(site, m, v, y)
-        return linear - precision * m
-
-    slope = (gradient(m + step * values) - gradient(m - step * values)) / (2.0 * step)
-    p = np.exp(m) / np.exp(m).sum(axis=0)
-    hessian = p * (values - np.sum(p * values, axis=0))
-    assert_allclose(-slope, hessian, atol=1e-4)
-    # d = lambda / (1 - p) is p there, as lambda is p (1 - p).
-    assert_allclose(record.curvature(y, np.empty(0), sites)(values), hessian, atol=1e-4)
-
-
 # Values.
 
 

@@ -156,14 +156,6 @@ def test_all_batches_are_summed_up(begin, factor, tmp_path):
     assert lines_of(model.fit(X, y))[0]["rows"] == "300"
 
 
-def test_a_loaded_model_has_the_same_summary(model, tmp_path):
-    model.save(tmp_path / "model.npz")
-    again = GPClassifier.load(tmp_path / "model.npz")
-    assert again.summary() == model.summary()
-    assert again.decisions_ == model.decisions_
-    assert again.warnings_ == model.warnings_
-
-
 def test_there_is_no_summary_before_a_fit():
     for call in (GPClassifier.summary, lambda one: one.decisions_):
         with pytest.raises(NotFittedError):

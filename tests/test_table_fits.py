@@ -86,19 +86,6 @@ def test_importances_are_of_the_tables_columns():
     assert np.sum(model.feature_importances_) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("parameters", [{}, {"inducing_points": "all"}], ids=str)
-def test_saved_models_have_the_length_scales_of_levels(parameters, tmp_path):
-    table, y = letters()
-    new, _ = letters(seed=1)
-    new.loc[3, "pos2"] = "U"
-    model = fitted(table, y, max_iter=4, **parameters)
-    model.save(tmp_path / "model.npz")
-    loaded = GPClassifier.load(tmp_path / "model.npz")
-    assert loaded.kernel_ == model.kernel_
-    assert np.array_equal(loaded.kernel_.bounds, model.kernel_.bounds)
-    assert np.array_equal(loaded.predict_proba(new), model.predict_proba(new))
-
-
 def test_queries_that_have_no_rows_yet_are_refused():
     table, y = letters(20)
     lazy = polars.LazyFrame(table)

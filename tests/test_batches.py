@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xgpc.rows import draw
 from xgpc.rows.batches import BatchSource, Rows, in_blocks, read_ahead, reading
 from xgpc.rows.block import BLOCK_ROWS
 from xgpc.rows.draw import Draw
@@ -39,10 +38,6 @@ def test_blocks_do_not_depend_on_batches(sizes):
     assert [len(block.X) for block in blocks] == [BLOCK_ROWS, BLOCK_ROWS, 17]
     for array, parts in zip(everything, zip(*blocks, strict=True), strict=True):
         np.testing.assert_array_equal(array, np.concatenate(parts))
-
-
-def test_no_rows_make_no_blocks():
-    assert list(in_blocks([])) == list(in_blocks([rows(0)])) == []
 
 
 def test_items_are_read_in_order_by_one_other_thread_which_ends():
@@ -108,12 +103,6 @@ def test_what_the_reader_raises_is_raised_in_the_caller(error):
     with pytest.raises(type(error)) as caught:
         next(ahead)
     assert caught.value is error
-    assert not readers()
-
-
-def test_an_error_at_the_beginning():
-    with pytest.raises(ZeroDivisionError):
-        next(read_ahead(lambda: iter([1 // 0])))
     assert not readers()
 
 
@@ -241,20 +230,3 @@ def test_a_sample_does_not_depend_on_batches(sizes):
     everything = rows(9000, 3)
     for one, other in zip(drawn(everything, 700), drawn(everything, 700, sizes), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_what_is_dropped_on_the_way_is_not_missed(monkeypatch):
-    everything = rows(40_000, 4)
-    few = drawn(everything, 500)
-    monkeypatch.setattr(draw, "ROOM", 1e9)
-    for one, other in zip(few, drawn(everything, 500), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_memory_of_a_draw_does_not_grow_with_the_rows():
-    found = Draw(1000, np.random.default_rng(0))
-    held = []
-    for block in in_blocks(cut(rows(100_000, 3), [])):
-        found.add(block)
-        held.append(sum(len(keys) for keys, _ in found._parts))
-    assert max(held) < draw.ROOM * (1000 * draw.ROOM) + BLOCK_ROWS

@@ -19,7 +19,6 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.partitions import InThisProcess
 
 from xgpc import GPClassifier
-from xgpc.learning import stages
 
 pd = pytest.importorskip("pandas")
 
@@ -48,7 +47,7 @@ def quietly(method, *given, **named):
 
 @pytest.fixture(autouse=True)
 def small_subset(monkeypatch):
-    monkeypatch.setattr(stages, "LAST_ROWS", SIZE)
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", SIZE)
 
 
 def model(**given):
@@ -61,7 +60,7 @@ def model(**given):
 def test_partitions_make_the_fit_of_batches(kind, monkeypatch):
     given = problem(3 if kind == "three classes" else 2)[: 3 if kind == "weights" else 2]
     if kind == "few rows":
-        monkeypatch.setattr(stages, "LAST_ROWS", N)
+        monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", N)
     batches = parts(*given)
     if kind == "no rows in some":
         batches = [tuple(one[:0] for one in given), *batches]

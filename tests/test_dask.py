@@ -9,23 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given as drawn
-from hypothesis import settings
-from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.partitions import InThisProcess
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.approximations.base import Training
-from xgpc.inference.ascent import update
-from xgpc.learning import stages
-from xgpc.likelihoods import LIKELIHOODS
-from xgpc.partitions import OverPartitions, survey_partitions
-from xgpc.reading import survey
-from xgpc.rows.executor import Threads
-from xgpc.statistics import StatedSites, stated
 
 # Data frames of dask are made of its own.
 pytest.importorskip("pandas")
@@ -109,7 +97,7 @@ def client(connected):
 
 @pytest.fixture
 def small_subset(monkeypatch):
-    monkeypatch.setattr(stages, "LAST_ROWS", SIZE)
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", SIZE)
 
 
 @pytest.mark.parametrize("kind", ["weights", "neighbours", "learned"])
@@ -181,48 +169,6 @@ def test_frames(client, small_subset):
     assert model.predict(X_rows).compute().tolist() == expected.predict(table[["east", "north"]]).tolist()
     with pytest.raises(ValueError, match="other feature names"):
         model.predict(rows[["north", "east"]])
-
-
-@settings(max_examples=30, deadline=None)
-@drawn(st.lists(st.integers(0, 400), min_size=0, max_size=6), st.integers(2, 4), st.integers(0, 3), st.booleans())
-def test_the_rows_drawn_do_not_depend_on_the_partitions(cuts, n_classes, seed, is_weighted):
-    given = problem(400, n_classes, seed)[: 3 if is_weighted else 2]
-    cuts = (0, *sorted(cuts), 400)
-    batches = list(zip(*(parts(one, cuts) for one in given), strict=True))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "LAST_ROWS", 90)
-        one = survey([given], None, np.random.RandomState(seed), lambda: None, print)
-        partitions = InThisProcess(batches)
-        other, _ = survey_partitions(partitions, None, np.random.RandomState(seed), lambda: None, print)
-    for expected, found in zip(one.sample, other.sample, strict=True):
-        np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(one.counts, other.counts)
-    np.testing.assert_allclose(other.weights, one.weights, rtol=1e-14)
-    assert (one.n_rows, one.n_given, one.is_all) == (other.n_rows, other.n_given, other.is_all)
-
-
-def test_any_executor_can_read_the_partitions(small_subset):
-    X, y, weight = problem()
-    model = quietly(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
-    partitions = InThisProcess(list(zip(*(parts(one) for one in (X, y, weight)), strict=True)))
-    found, stream = survey_partitions(partitions, None, np.random.RandomState(0), lambda: None, print)
-    rows, site = stream(found.class_factors("balanced"), np.array([-1.0, 1.0]), ()), stated_site()
-    with OverPartitions(1) as executor, Threads(2) as threads:
-        one = update(Training(rows, executor), model.posterior_, site)
-        other = update(Training(rows, threads), model.posterior_, site)
-        blocks = executor.map(stated, rows, StatedSites(model.posterior_.belief, site))
-        means = np.concatenate([sites.mean[0] for sites in blocks])
-    assert one.elbo == pytest.approx(other.elbo, rel=1e-12)
-    for mine, theirs in zip(one.target, other.target, strict=True):
-        lower = np.tril if mine.ndim == 2 else np.asarray
-        np.testing.assert_allclose(lower(mine), lower(theirs), rtol=1e-10, atol=1e-8)
-    np.testing.assert_allclose(means, model.predict_latent(X[weight > 0.0])[0], rtol=1e-10, atol=1e-12)
-    numbers = np.array([3, 4000, 3])
-    np.testing.assert_array_equal(rows.sample(numbers).X, X[weight > 0.0][numbers])
-
-
-def stated_site():
-    return LIKELIHOODS["logit"].site("exact", 2, None)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

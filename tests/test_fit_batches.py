@@ -3,7 +3,6 @@
 import threading
 import tracemalloc
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,14 +12,6 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.frames import named
 
 from xgpc import GPClassifier
-from xgpc.approximations.base import Training
-from xgpc.inference import ascent
-from xgpc.inference.ascent import update
-from xgpc.inference.run import Run
-from xgpc.learning import stages
-from xgpc.rows import batches
-from xgpc.rows.block import BLOCK_ROWS
-from xgpc.rows.executor import Threads
 
 KERNEL = ConstantKernel(2.0) * RBF([1.0, 1.5])
 # More than one block, and a small part of the rows below.
@@ -66,7 +57,7 @@ def assert_same_fit(one, other, X):
 
 @pytest.fixture
 def small_subset(monkeypatch):
-    monkeypatch.setattr(stages, "LAST_ROWS", SIZE)
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", SIZE)
 
 
 def reader_is_gone():
@@ -107,37 +98,9 @@ def test_the_fit_does_not_depend_on_batches_or_threads(small_subset, n_classes):
         assert_same_fit(quietly(model(**{**options, "n_jobs": n_jobs}).fit_batches, source), first, X[:50])
 
 
-def test_the_sample_does_not_depend_on_batches(small_subset):
-    """Where labels turn up one by one, too, and the classes have equal claims to the last row."""
-    X, _, weight = problem()
-    n = N // 2 + 2
-    assert n * SIZE % N == N // 2
-    y = np.repeat([1, 0], [n, N - n])
-    y[[1, n]] = [0, 1]
-    one_by_one = [slice(i, i + 1) for i in range(10)]
-    sources = [
-        model()._validate_batches(Run(), [(X[part], y[part], weight[part]) for part in parts], None).source
-        for parts in ([*one_by_one, slice(10, N)], [slice(0, N)])
-    ]
-    for name in ("X", "y", "weight"):
-        np.testing.assert_array_equal(*(getattr(source, name) for source in sources))
-
-
-def test_threads_of_many_rows_make_the_same_bits(small_subset, monkeypatch):
-    monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0.0)
-    X, y, _ = problem()
-    first, *others = (
-        quietly(model(optimizer=None, n_jobs=n_jobs).fit_batches, cut((X, y), 999)) for n_jobs in (1, 2, 5)
-    )
-    for other in others:
-        assert_same_fit(first, other, X[:50])
-
-
 CASES = {
-    "logit": {"likelihood": "logit"},
     "svm": {"likelihood": "svm"},
     "logit, polya-gamma": {"likelihood": "logit", "bound": "polya-gamma"},
-    "softmax": {"likelihood": "softmax"},
     "softmax, own kernels": {"likelihood": "softmax", "share": "none"},
 }
 
@@ -158,73 +121,10 @@ def test_the_posterior_of_a_stream_is_that_of_its_rows_in_memory(small_subset, c
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_a_pass_over_a_stream_makes_the_bits_of_one_in_memory(small_subset):
-    X, y, weight = problem(n_classes=3)
-    given = []
-    for source in (cut((X, y, weight), 777), [(X, y, weight)]):
-        fitted = model(likelihood="softmax", optimizer=None)
-        data = fitted._validate_batches(Run(), source, None)
-        given.append(data)
-    assert data.stream is not None
-    training = Training(data.stream, Threads(1), 3)
-    in_memory = replace(training, source=data.stream.sample(np.arange(N)))
-    q = model(likelihood="softmax", optimizer=None, n_neighbors=0, max_iter=5)
-    q = quietly(q.fit, X, y).posterior_
-    site = data.likelihood.site(data.bound, 3, None)
-    one, other = update(training, q, site), update(in_memory, q, site)
-    assert one.log_likelihood == other.log_likelihood
-    for a, b in zip(one.target, other.target, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def count_passes(monkeypatch):
-    passes = []
-    honest = batches.BlocksAhead.__iter__
-
-    def counted(self):
-        passes.append(len(self))
-        return honest(self)
-
-    monkeypatch.setattr(batches.BlocksAhead, "__iter__", counted)
-    return passes
-
-
-@pytest.mark.parametrize(("n_classes", "most"), [(2, 6), (3, 20)])
-def test_a_stream_is_passed_over_a_few_times(small_subset, monkeypatch, n_classes, most):
-    """Of several classes, too, whose steps solve systems in tens of products."""
-    passes = count_passes(monkeypatch)
-    X, y, _ = problem(n_classes=n_classes)
-    fitted = model(optimizer=None).fit_batches(cut((X, y), 1000))
-    assert fitted.converged_
-    assert len(passes) <= most
-
-
-def test_steps_of_several_classes_ask_for_no_products_of_all_rows(small_subset, monkeypatch):
-    sizes, honest = [], ascent.curvature_product
-
-    def counted(block, state):
-        sizes.append(len(block))
-        return honest(block, state)
-
-    monkeypatch.setattr(ascent, "curvature_product", counted)
-    passes = count_passes(monkeypatch)
-    X, y, _ = problem(n_classes=3)
-    fitted = model(optimizer=None).fit_batches(cut((X, y), 1000))
-    # One for each step, one at the start.
-    assert len(passes) == fitted.n_iter_ + 1
-    assert set(sizes) == {BLOCK_ROWS, SIZE - BLOCK_ROWS}
-
-
 def test_learning_is_that_of_a_sample(small_subset):
     X, y, _ = problem()
     options = {"kernel": None, "inducing_points": "kmeans", "max_iter": 4}
     fitted = quietly(model(**options).fit_batches, cut((X, y), 1000))
-    sample = model(**options)._validate_batches(Run(random_state=0), cut((X, y), 1000), None).source
-    assert sample.n_rows == SIZE
-    codes = np.where(sample.y > 0.0, 1, 0)
-    of_sample = quietly(model(**options, n_neighbors=0).fit, sample.X, codes)
-    assert fitted.kernel_ == of_sample.kernel_
-    np.testing.assert_array_equal(fitted.inducing_points_, of_sample.inducing_points_)
     (said,) = [text for text in fitted.history_["decision"] if "learned from" in text]
     assert str(SIZE) in said
     assert str(N) in said
@@ -248,14 +148,6 @@ def test_a_row_of_weight_zero_is_none(small_subset):
     one = quietly(model(**options).fit_batches, cut((X, y, weight), 1000))
     other = quietly(model(**options, n_neighbors=0).fit, X[keep], y[keep], weight[keep])
     assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-10)
-
-
-def test_a_warm_start_does_not_lower_the_bound(small_subset):
-    X, y, _ = problem()
-    fitted = quietly(model(warm_start=True, max_iter=3).fit_batches, cut((X, y), 1000))
-    before = fitted.elbo_
-    again = quietly(fitted.fit_batches, cut((X, y), 500))
-    assert again.elbo_ >= before - 1e-9 * abs(before)
 
 
 @pytest.mark.parametrize("n", [300, N])
@@ -374,19 +266,15 @@ def test_what_a_source_raises_is_passed_on(small_subset, monkeypatch, at_reading
     assert reader_is_gone()
 
 
-def test_a_failure_of_the_caller_ends_the_reader(small_subset, monkeypatch):
+@pytest.mark.parametrize("stage", ["reading", "posterior"])
+def test_a_failure_of_the_caller_ends_the_reader(small_subset, stage):
+    def interrupt(state):
+        if state.stage == stage and state.n_rows > SIZE:
+            raise KeyboardInterrupt
+
     X, y, _ = problem()
-
-    def interrupted(self, other):
-        raise KeyboardInterrupt
-
-    fitted = model(optimizer=None)
-    data = fitted._validate_batches(Run(random_state=0), cut((X, y), 1000), None)
-    training = Training(data.stream, Threads(1))
-    q = quietly(model(optimizer=None).fit, X[:300], y[:300]).posterior_
-    monkeypatch.setattr("xgpc.statistics.Moments.__iadd__", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
-        update(training, q, data.likelihood.site(data.bound, 2, None))
+        model(optimizer=None, callback=interrupt).fit_batches(cut((X, y), 1000))
     # The traceback, which has the frames of the pass, is still there.
     assert caught.tb is not None
     assert reader_is_gone()
@@ -476,7 +364,7 @@ def test_what_is_for_rows_in_memory(small_subset, options):
 
 
 def test_memory_does_not_grow_with_the_rows(monkeypatch):
-    monkeypatch.setattr(stages, "LAST_ROWS", 2000)
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 2000)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 40))
     y = (X[:, 0] > 0.0).astype(int)

@@ -8,21 +8,30 @@ from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from support.fits import quietly, rows_of
 from support.gradients import KERNELS, Problem, derivative
+from support.internals import (
+    DEFAULT_LEVEL,
+    DEFAULT_SPREAD,
+    ArraySource,
+    FixedSites,
+    Groups,
+    History,
+    JointBound,
+    KernelSpec,
+    LengthScalePrior,
+    Options,
+    ProfiledBound,
+    QueryScore,
+    SparsePosterior,
+    SparsePrior,
+    converged_sites,
+    start_sites,
+    update,
+)
 from support.local import Problem as LocalProblem
 from support.reference import moons
 
 import xgpc
 from xgpc import GPClassifier
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference.ascent import update
-from xgpc.inference.history import History
-from xgpc.inference.local_sites import converged_sites, start_sites
-from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
-from xgpc.kernels.spec import Groups, KernelSpec
-from xgpc.learning.izmailov_kropotov import FixedSites, JointBound
-from xgpc.learning.profile import Options, ProfiledBound
-from xgpc.learning.query_score import QueryScore
-from xgpc.rows.source import ArraySource
 
 SEVERAL = ["ard", "sum", "fixed ard", "matern 3/2", "product", "power", "power with noise", "noise by everything"]
 ONE = ["isotropic", "matern 1/2 isotropic", "rational quadratic", "nothing free"]
@@ -119,15 +128,6 @@ def test_columns_of_levels_have_one_ratio():
     value, gradient = LengthScalePrior(1.0, np.ones(4)).at(spec)
     assert value == pytest.approx(-(np.log(2.0) ** 2))
     assert_allclose(gradient, [np.log(2.0), -np.log(2.0)])
-
-
-def test_kernels_of_several_classes_have_a_prior_each():
-    first, second = spec_of("ard"), spec_of("ard").with_theta(spec_of("ard").theta + np.arange(5.0))
-    prior = LengthScalePrior(0.7, np.ones(4))
-    groups = [SparsePrior.build(spec, np.zeros((1, 4))) for spec in (first, second)]
-    value, gradient = prior.of(groups)
-    assert value == prior.at(first)[0] + prior.at(second)[0]
-    assert_allclose(gradient, np.concatenate([prior.at(first)[1], prior.at(second)[1]]))
 
 
 # What is climbed.
@@ -307,15 +307,6 @@ def test_warm_starts_never_lower_what_is_climbed():
         quietly(model, X, y)
         climbed.append(model.elbo_ + prior.at(KernelSpec(model.kernel_, 5))[0])
     assert np.all(np.diff(climbed) >= -1e-9 * np.abs(climbed[1:]))
-
-
-def test_saved_models_keep_it_and_those_without_had_none(tmp_path):
-    X, y = moons(60)
-    for given in ("auto", 0.5, None):
-        model = quietly(GPClassifier(n_inducing=8, length_scale_prior=given, random_state=0), X, y)
-        model.save(tmp_path / "model.npz")
-        assert GPClassifier.load(tmp_path / "model.npz").length_scale_prior == given
-    assert xgpc.io.LATER["length_scale_prior"] is None
 
 
 def test_the_papers_systems_have_none():

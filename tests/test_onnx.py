@@ -14,12 +14,10 @@ from sklearn.preprocessing import StandardScaler
 from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc._kernels import FAMILIES
 from xgpc.likelihoods import LIKELIHOODS, record_of
 from xgpc.onnx import to_onnx
 from xgpc.onnx.export import IR_VERSION, OPSET
 from xgpc.onnx.graph import Graph, Tensor
-from xgpc.onnx.latent import PROFILES
 from xgpc.onnx.links import Latent, probabilities
 
 ATOL = 1e-5
@@ -74,10 +72,6 @@ def fitted(kernel, y, **parameters):
 def test_every_kernel(name, parameters):
     y = THREE if parameters.get("share") == "none" else TWO
     assert_predicts_as(fitted(KERNELS[name], y, **parameters), atol=1e-7)
-
-
-def test_every_family_has_a_profile():
-    assert PROFILES.keys() == FAMILIES.keys()
 
 
 @pytest.mark.parametrize(("likelihood", "bound"), RECORDS)
@@ -142,15 +136,6 @@ def test_labels_of_any_type(labels):
 @pytest.mark.parametrize("y", [TWO, THREE])
 def test_single_precision_is_for_input_and_output_alone(y):
     assert_predicts_as(fitted(20.0 * RBF(0.5), y), dtype="float32", atol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.dtype("float32"), np.float64])
-def test_types_of_numpy_are_those_of_their_names(dtype):
-    model = fitted(RBF(0.5), TWO)
-    found = to_onnx(model, dtype)
-    assert found == to_onnx(model, np.dtype(dtype).name)
-    wanted = TensorProto.FLOAT if np.dtype(dtype).itemsize == 4 else TensorProto.DOUBLE
-    assert found.graph.input[0].type.tensor_type.elem_type == wanted
 
 
 @pytest.mark.parametrize("intercept", [True, False])

@@ -13,10 +13,11 @@ from sklearn.preprocessing import StandardScaler
 from support.fits import quietly, rows_of, warnings_of
 from support.latents import CASES, NOISY, SEVERAL, cases
 from support.reference import moons, ringnorm
-from support.training import sizes_of_updates
 
 from xgpc import GPClassifier, systems
 from xgpc.approximations.sparse import SparsePrior
+from xgpc.inference import ascent, fitting
+from xgpc.learning import adam
 from xgpc.likelihoods import record_of
 
 X, Y = moons(300)
@@ -51,6 +52,19 @@ def waves(n, seed=0):
     X = random.normal(size=(n, 5))
     f = 2.0 * np.sin(2.0 * X[:, 0]) + X[:, 1] * X[:, 2]
     return X, (random.uniform(size=n) < 1.0 / (1.0 + np.exp(-3.0 * f))).astype(int)
+
+
+def sizes_of_updates(monkeypatch):
+    """Numbers of rows of the updates from now on: a list that grows."""
+    sizes, honest = [], ascent.update
+
+    def update(rows, q, site):
+        sizes.append(len(rows))
+        return honest(rows, q, site)
+
+    for module in (ascent, fitting, adam):
+        monkeypatch.setattr(module, "update", update)
+    return sizes
 
 
 # Where it ends.

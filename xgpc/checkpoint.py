@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -27,6 +26,7 @@ from .files import check_replaceable, regular, replacing
 from .inference.progress import Milestone
 from .kernels.spec import Groups
 from .learning.start import Data
+from .status import warn_user
 
 FORMAT = "xgpc checkpoint 3"
 # A file with 2048 inducing points is 100 MB and takes up to a second to write: 3 % of the time between two of them. A
@@ -124,11 +124,9 @@ class Checkpoint:
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
-                warnings.warn(
+                warn_user(
                     f"The checkpoint {os.fspath(self.path)!r} could not be written: {error}. The fit goes on; what "
-                    "was written before, if anything was, stays, and writing is tried again.",
-                    UserWarning,
-                    stacklevel=2,
+                    "was written before, if anything was, stays, and writing is tried again."
                 )
         self._last = self._clock()
 

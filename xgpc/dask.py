@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -17,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from .classifier import GPClassifier
 from .partitions import OverPartitions, in_partition
 from .reading import Columns, columns_names, rows_to_predict
+from .status import warn_user
 
 try:
     import dask
@@ -105,7 +105,7 @@ class DaskPartitions:
             if now - gone_since > SECONDS_TO_START and not self._has_warned:
                 self._has_warned = True
                 limit = f", {SECONDS_WITHOUT_WORKERS:g} seconds at most" if self._had_workers else ""
-                warnings.warn(f"The cluster has no workers: the fit waits for some{limit}.", UserWarning, stacklevel=2)
+                warn_user(f"The cluster has no workers: the fit waits for some{limit}.")
             if self._had_workers and now - gone_since > SECONDS_WITHOUT_WORKERS:
                 raise RuntimeError(f"The workers of the cluster have died, and no others have come. {WHAT_TO_DO}")
 

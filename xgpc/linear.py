@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,7 +29,7 @@ from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
 from .rows.executor import Executor, on_threads
 from .rows.source import NONE, ArraySource
-from .status import Status
+from .status import Status, warn_user
 from .validation import checked_rows, training_data
 
 # Those whose sites have no negative precision, and nothing to learn.
@@ -189,7 +188,7 @@ class BayesianLinearClassifier(LatentClassifier):
                 "of the classes (least), or separate them (largest). Give a prior_variance if that is not meant."
             )
         if messages:
-            warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
+            warn_user("\n".join(messages), ConvergenceWarning)
         b = prior.scale * q.w
         self.posterior_, self.elbo_, self.n_iter_, self.converged_ = q, elbo, n_iter, converged
         self.coef_ = span.coefficients(b[: prior.d])[None]

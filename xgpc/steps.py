@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -45,7 +44,7 @@ from .rows.executor import Executor, Threads
 from .rows.source import NONE, RowSource, source_of
 from .rows.tables import index_columns, note_of_index
 from .rows.tails import Limit
-from .status import Status
+from .status import Status, warn_user
 from .tabular import table_data, with_limits
 from .validation import (
     check_same_classes,
@@ -258,7 +257,7 @@ class FittedInSteps(PosteriorClassifier):
             names, spread = names_of_columns(self, data.encoding), self.feature_spread_
             messages += parameters_at_bounds(specs, labels, names, spread)
         if messages:
-            self._warn("\n".join(messages))
+            warn_user("\n".join(messages), ConvergenceWarning)
         self.classes_, self.encoding_ = data.classes, data.encoding
         self.class_count_, self.n_samples_seen_ = data.class_totals, (data.stream or data.source).n_rows
         self.warnings_ = messages
@@ -276,10 +275,6 @@ class FittedInSteps(PosteriorClassifier):
             store.remove()
         elif latest is not None:
             store.offer(latest, at_once=True)
-
-    def _warn(self, message: str) -> None:
-        """What has not converged, in the name of who called the method that was to fit."""
-        warnings.warn(message, ConvergenceWarning, stacklevel=5)
 
     def _continued(
         self, config: FitConfig, X: Any, y: Any, sample_weight: Any, classes: Any, factor: float, n_more: int

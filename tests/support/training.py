@@ -2,13 +2,19 @@
 
 import numpy as np
 
-from xgpc.approximations.base import Training
-from xgpc.inference import ascent, fitting, mini_batch
-from xgpc.inference.ascent import coordinate_ascent, update
-from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
-from xgpc.rows.executor import Threads
-from xgpc.rows.source import CACHE_BYTES, ArraySource
-from xgpc.statistics import StatedSites, stated
+from .internals import (
+    CACHE_BYTES,
+    ArraySource,
+    SparsePosterior,
+    SparsePrior,
+    StatedSites,
+    Threads,
+    Training,
+    coordinate_ascent,
+    grouped,
+    stated,
+    update,
+)
 
 
 def training(X, y, weight=None, n_latents=None, n_jobs=None, cache_bytes=CACHE_BYTES):
@@ -43,14 +49,7 @@ def bound_gradient(rows, q, site):
     return q.gradient(rows, point.sites, point.target)
 
 
-def sizes_of_updates(monkeypatch):
-    """Numbers of rows of the updates from now on: a list that grows."""
-    sizes, honest = [], ascent.update
-
-    def update(rows, q, site):
-        sizes.append(len(rows))
-        return honest(rows, q, site)
-
-    for module in (ascent, fitting, mini_batch, adam, izmailov_kropotov, prior_variance, stages):
-        monkeypatch.setattr(module, "update", update)
-    return sizes
+def in_single_precision(q):
+    """The same posterior, whose whitened rows are of single precision."""
+    prior = grouped([SparsePrior.build(group.spec, group.Z, np.float32) for group in q.prior.groups])
+    return SparsePosterior.from_natural(prior, q.P, q.h)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from ..names import Points
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Executor, Pool
+from ..status import warn_user
 from ..validation import checked_rows, training_data
 from .chain import Model, Proposals, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
@@ -291,11 +291,10 @@ class GibbsClassifier(LatentClassifier):
         self._set_fit(chains, beginning.model.whitening, data.classes)
         self.kernel_, self.inducing_points_ = beginning.spec.kernel, beginning.Z
         if self.r_hat_ > LARGEST_R_HAT:
-            warnings.warn(
+            warn_user(
                 f"R-hat is {self.r_hat_:.4g}, above {LARGEST_R_HAT}: chains that disagree, or draws too few to tell. "
                 f"Raise n_samples={self.n_samples} or thin={self.thin}; n_warmup where it stays.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def _check_parameters(self) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import warnings
 
+from ..status import warn_user
 from .inducing import FIRST_INDUCING, MAX_INDUCING
 
 # Bytes for each row and class: marginals and sites of the latest posterior, and of the one to go back to. For each
@@ -42,10 +42,8 @@ def warn_of_many_classes(n_rows: int, n_classes: int, n_inducing: int, own_kerne
     if needed <= MOST_BYTES:
         return
     one_kernel = "share='kernel', " if own_kernels else ""
-    warnings.warn(
+    warn_user(
         f"A fit of {n_rows} rows to {n_classes} classes with {n_inducing} inducing points takes about "
         f"{1e-9 * needed:.2g} GB. Less is taken by {one_kernel}fewer inducing points (n_inducing), fewer rows, or "
-        "sklearn.multiclass.OneVsRestClassifier(GPClassifier(...)), which has one class in memory at a time.",
-        UserWarning,
-        stacklevel=6,
+        "sklearn.multiclass.OneVsRestClassifier(GPClassifier(...)), which has one class in memory at a time."
     )

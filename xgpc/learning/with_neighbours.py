@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..inference.run import Run
 from ..inference.starts import starting_posterior
 from ..rows.deadline import Deadline, OutOfTime, during
 from ..rows.source import ArraySource, SparseSource, labels_and_weights
+from ..status import warn_user
 from .local import (
     DEFAULT_NEIGHBORS,
     LEAST_QUERIES,
@@ -125,12 +125,12 @@ def learn_hyperparameters(data: Data, run: Run, beginning: Beginning) -> Learned
     if note:
         run.history.add(decision=note)
         if not is_auto:
-            _warn(
+            warn_user(
                 f"n_neighbors={data.config.n_neighbors} is not followed. {note} For neighbours leave batch_size=None; "
                 "for none give n_neighbors=0."
             )
     if k > MANY_NEIGHBORS:
-        _warn(
+        warn_user(
             f"n_neighbors={data.config.n_neighbors}: time grows with the cube of the neighbours, here {k}, for each "
             f"row of a prediction and of some tens of sweeps over all {data.source.n_rows} rows. Tens are usual "
             f"(n_neighbors='auto' takes {DEFAULT_NEIGHBORS}); for all rows at once there is inducing_points='all'."
@@ -202,11 +202,6 @@ def _learn_with(data: Data, run: Run, beginning: Beginning, k: int, rows: np.nda
         scores=scores,
         notes=() if is_auto else both.notes,
     )
-
-
-def _warn(message: str) -> None:
-    """Shown where the user calls ``fit``."""
-    warnings.warn(message, UserWarning, stacklevel=7)
 
 
 def _advice(learnt: Learnt) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import reprlib
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.spec import Groups
+from ..status import warn_user
 from .tables import (
     Column,
     Level,
@@ -343,10 +343,9 @@ def said_missing(counts: Sequence[tuple[str, int]]) -> str:
 
 def warn_of_means(counts: Sequence[tuple[str, int]]) -> None:
     """Of numbers that are missing where the training rows missed none."""
-    warnings.warn(
+    warn_user(
         f"X has {said_missing(counts)}. The training rows missed none there: their mean stands for such a number, as "
-        "if it had been seen. Fit with rows that miss some if predictions are to know of it.",
-        stacklevel=3,
+        "if it had been seen. Fit with rows that miss some if predictions are to know of it."
     )
 
 

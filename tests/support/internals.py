@@ -44,6 +44,7 @@ from xgpc.learning.stages import GROWTH, LAST_ROWS, MIN_GAIN, ROWS_PER_POINT, Su
 from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
 from xgpc.rows.blas import single_threaded_blas
 from xgpc.rows.block import BLOCK_ROWS, Block
+from xgpc.rows.coinciding import Distinct
 from xgpc.rows.executor import Cost, Executor, Threads
 from xgpc.rows.neighbours import Neighbours
 from xgpc.rows.source import CACHE_BYTES, ArraySource, Picked

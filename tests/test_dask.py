@@ -12,8 +12,20 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.internals import (
+    OverPartitions,
+    StatedSites,
+    Threads,
+    Training,
+    check_streamed,
+    stated,
+    survey_partitions,
+    update,
+)
+from support.partitions import InThisProcess
 
 from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.likelihoods import LIKELIHOODS
 
 # Data frames of dask are made of its own.
 pytest.importorskip("pandas")
@@ -169,6 +181,29 @@ def test_frames(client, small_subset):
     assert model.predict(X_rows).compute().tolist() == expected.predict(table[["east", "north"]]).tolist()
     with pytest.raises(ValueError, match="other feature names"):
         model.predict(rows[["north", "east"]])
+
+
+def test_any_executor_can_read_the_partitions(small_subset):
+    X, y, weight = problem()
+    model = quietly(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
+    partitions = InThisProcess(list(zip(*(parts(one) for one in (X, y, weight)), strict=True)))
+    found, stream = survey_partitions(partitions, None, np.random.RandomState(0), lambda: check_streamed(model), print)
+    rows, site = (
+        stream(found.class_factors("balanced"), np.array([-1.0, 1.0]), ()),
+        LIKELIHOODS["logit"].site("exact", 2, None),
+    )
+    with OverPartitions(1) as executor, Threads(2) as threads:
+        one = update(Training(rows, executor), model.posterior_, site)
+        other = update(Training(rows, threads), model.posterior_, site)
+        blocks = executor.map(stated, rows, StatedSites(model.posterior_.belief, site))
+        means = np.concatenate([sites.mean[0] for sites in blocks])
+    assert one.elbo == pytest.approx(other.elbo, rel=1e-12)
+    for mine, theirs in zip(one.target, other.target, strict=True):
+        lower = np.tril if mine.ndim == 2 else np.asarray
+        np.testing.assert_allclose(lower(mine), lower(theirs), rtol=1e-10, atol=1e-8)
+    np.testing.assert_allclose(means, model.predict_latent(X[weight > 0.0])[0], rtol=1e-10, atol=1e-12)
+    numbers = np.array([3, 4000, 3])
+    np.testing.assert_array_equal(rows.sample(numbers).X, X[weight > 0.0][numbers])
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -40,6 +40,7 @@ from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
 from xgpc.learning.inducing import FIRST_OF_FEW
 from xgpc.learning.izmailov_kropotov import FixedSites, JointBound, _slope_of_precision
 from xgpc.learning.memory import fit_bytes
+from xgpc.learning.paired import LEAST_GAIN, is_better
 from xgpc.learning.profile import Options, ProfiledBound, lbfgs, profile, thetas
 from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore
 from xgpc.learning.schemes import SCHEMES

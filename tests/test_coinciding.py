@@ -8,7 +8,6 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from support.fits import quietly
-from support.internals import ArraySource, Distinct
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -132,17 +131,3 @@ def test_the_fit_says_how_many_rows_coincide():
     without = quietly(clone(model).set_params(n_neighbors=0), twice, labels)
     assert found.elbo_ == pytest.approx(without.elbo_)
     assert not any("of another" in one for one in [*quietly(clone(model), X, Y).decisions_, *without.decisions_])
-
-
-@pytest.mark.parametrize("n_latents", [1, 3])
-def test_sites_of_copies_are_shares_of_their_sum(n_latents):
-    rng = np.random.default_rng(0)
-    weight = rng.gamma(2.0, size=40)
-    found = Distinct.of(ArraySource(rng.integers(0, 3, (40, 2)).astype(float), np.ones(40), weight))
-    r = found.source.n_rows
-    assert r < 10
-    sites = rng.gamma(2.0, size=(n_latents, r)), rng.normal(size=(n_latents, r))
-    parts = found.parts(sites)
-    for whole, part, again in zip(sites, parts, found.sums(parts), strict=True):
-        assert_allclose(again, whole, rtol=1e-13)
-        assert_allclose(part / weight, (whole / found.source.weight)[:, found.place], rtol=1e-13)

@@ -3,7 +3,6 @@
 import pickle
 import warnings
 
-import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,7 +15,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from sklearn.gaussian_process.kernels import Sum as SumOfKernels
 from support.gibbs import TruePosterior
-from support.internals import SMALL_TILT, polya_gamma_variance
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -35,20 +33,6 @@ SITE_ERROR = 1.6e-8
 def classifier(kernel=SMOOTH, inducing_points="all", **options):
     options = {"bound": "polya-gamma", "tol": 1e-12, "max_iter": 2000, "random_state": 0, **options}
     return GPClassifier(kernel, inducing_points=inducing_points, optimizer=None, **options)
-
-
-# The variance of Polya-Gamma variables.
-
-
-@settings(deadline=None, derandomize=True, max_examples=200)
-@given(st.floats(0.0, 1e3) | st.floats(0.9 * SMALL_TILT, 1.1 * SMALL_TILT) | st.floats(0.0, 1e-3))
-def test_polya_gamma_variance_is_mpmaths(c):
-    with mpmath.workdps(60):
-        x = mpmath.mpf(c)
-        expected = (
-            (mpmath.tanh(x / 2) / x - mpmath.sech(x / 2) ** 2 / 2) / (2 * x**2) if c > 1e-15 else 1 / mpmath.mpf(24)
-        )
-    assert polya_gamma_variance(np.array([c]))[0] == pytest.approx(float(expected), rel=1e-11)
 
 
 # Dense formulas.

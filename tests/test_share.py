@@ -7,7 +7,6 @@ import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import quietly, rows_of
-from support.internals import LEAST_GAIN, is_better
 
 from xgpc import GPClassifier
 
@@ -194,17 +193,6 @@ def test_decisions_repeat_and_do_not_depend_on_threads(separate):
 def test_two_groups_of_which_none_can_be_kept_apart_share_a_kernel():
     X, y = own_features()
     assert quietly(classifier(max_iter=10), X, y, groups=np.arange(len(X)) > 50).share_ == "kernel"
-
-
-def test_weights_count_in_the_comparison():
-    gains = np.array([0.3, 0.1, -0.2, 0.05])
-    assert is_better(gains, np.array([1.0, 1.0, 1e-6, 1.0]))[0]
-    assert not is_better(gains, np.array([1.0, 1.0, 3.0, 1.0]))[0]
-    # More than a standard error, and more than what it costs.
-    assert not is_better(np.full(4, 0.9 * LEAST_GAIN), np.ones(4))[0]
-    better, words = is_better(np.array([0.0, 2.0]), np.ones(2))
-    assert not better
-    assert words.startswith("the mean log probability of 2 held-out rows changes by +1 +- 1 nats: not taken")
 
 
 def test_the_number_of_points_grows_after_the_decision():

@@ -1,7 +1,6 @@
 """The perturbative correction and the bound gap: against explicit inverses, quadrature and the true posterior."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from sklearn.gaussian_process.kernels import Sum as SumOfKernels
+from support.fits import quietly
 from support.gibbs import TruePosterior
 from support.reference import moons
 
@@ -91,13 +91,6 @@ FITS = {
     "sparse at the rows": {"inducing_points": np.unique(X, axis=0)},
     "mini-batches": {"inducing_points": INDUCING, "batch_size": 10, "max_iter": 30, "tol": 1e-3},
 }
-
-
-def quietly(model, *args, **options):
-    """A fit whose convergence is not what the test is about."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return model.fit(*args, **options)
 
 
 @pytest.mark.parametrize("rows", ["distinct", "repeated"])

@@ -9,13 +9,12 @@ import runpy
 import shutil
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.fits import without_warnings
 from support.partitions import InThisProcess
 
 from xgpc import GPClassifier
@@ -39,12 +38,6 @@ def parts(*arrays):
     return [tuple(one[start:stop] for one in arrays) for start, stop in itertools.pairwise(CUTS)]
 
 
-def quietly(method, *given, **named):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return method(*given, **named)
-
-
 @pytest.fixture(autouse=True)
 def small_subset(monkeypatch):
     monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", SIZE)
@@ -64,8 +57,8 @@ def test_partitions_make_the_fit_of_batches(kind, monkeypatch):
     batches = parts(*given)
     if kind == "no rows in some":
         batches = [tuple(one[:0] for one in given), *batches]
-    expected = quietly(model().fit_batches, batches)
-    found = quietly(model().fit_batches, InThisProcess(batches))
+    expected = without_warnings(model().fit_batches, batches)
+    found = without_warnings(model().fit_batches, InThisProcess(batches))
     assert found.elbo_ == pytest.approx(expected.elbo_, rel=1e-12)
     # Several classes take ten times as many steps, in which rounding grows.
     error = 1e-8 if kind == "three classes" else 1e-10
@@ -76,7 +69,7 @@ def test_partitions_make_the_fit_of_batches(kind, monkeypatch):
 def test_classes_that_are_given_are_all_that_there_are():
     X, y, _ = problem()
     partitions = InThisProcess(parts(X, y))
-    assert quietly(model().fit_batches, partitions, classes=[1, 0]).classes_.tolist() == [0, 1]
+    assert without_warnings(model().fit_batches, partitions, classes=[1, 0]).classes_.tolist() == [0, 1]
     with pytest.raises(ValueError, match=r"No row has a label of the given classes \[2\]"):
         model().fit_batches(partitions, classes=[0, 1, 2])
     y[1702] = 7
@@ -103,7 +96,7 @@ def assert_fit_of(batches, path):
     """The model that a recipe wrote is that of the same rows, in one process."""
     X = np.concatenate([rows for rows, _ in batches])
     assert {tuple(row) for row in X} == {tuple(row) for row in problem()[0]}
-    expected = quietly(GPClassifier(n_inducing=100, random_state=0).fit_batches, batches)
+    expected = without_warnings(GPClassifier(n_inducing=100, random_state=0).fit_batches, batches)
     found = GPClassifier.load(path)
     assert found.kernel_ == expected.kernel_
     assert found.feature_names_in_.tolist() == ["east", "north"]
@@ -116,7 +109,7 @@ def run_recipe(name, *arguments):
     """What the recipe's command does, in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [name, *map(str, arguments)])
-        return quietly(runpy.run_path, str(RECIPES / name), run_name="__main__")
+        return without_warnings(runpy.run_path, str(RECIPES / name), run_name="__main__")
 
 
 # Runs a recipe where fewer rows are learned from.

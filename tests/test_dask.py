@@ -17,7 +17,6 @@ from support.internals import (
     StatedSites,
     Threads,
     Training,
-    check_streamed,
     stated,
     survey_partitions,
     update,
@@ -181,7 +180,7 @@ def test_any_executor_can_read_the_partitions(small_subset):
     X, y, weight = problem()
     model = without_warnings(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
     partitions = InThisProcess(list(zip(*(parts(one) for one in (X, y, weight)), strict=True)))
-    found, stream = survey_partitions(partitions, None, np.random.RandomState(0), lambda: check_streamed(model), print)
+    found, stream = survey_partitions(partitions, None, np.random.RandomState(0), lambda: None, print)
     rows, site = (
         stream(found.class_factors("balanced"), np.array([-1.0, 1.0]), ()),
         LIKELIHOODS["logit"].site("exact", 2, None),

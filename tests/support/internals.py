@@ -46,7 +46,6 @@ from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore
 from xgpc.learning.schemes import SCHEMES
 from xgpc.learning.stages import GROWTH, LAST_ROWS, MIN_GAIN, ROWS_PER_POINT, Subsets, subset_sizes
 from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
-from xgpc.parameters import check_streamed
 from xgpc.partitions import OverPartitions, survey_partitions
 from xgpc.rows.blas import single_threaded_blas
 from xgpc.rows.block import BLOCK_ROWS, Block

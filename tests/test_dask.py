@@ -114,7 +114,9 @@ def test_few_rows_make_the_fit_of_arrays(client, kind):
     assert_same_bits(model, expected, X)
 
 
-@pytest.mark.parametrize("kind", ["learned", "weights", "several classes", "float32", "corrected", "label noise"])
+@pytest.mark.parametrize(
+    "kind", ["learned", "weights", "several classes", "float32", "corrected", "label noise", "far values"]
+)
 def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
     X, y, weight = problem(n_classes=3 if kind == "several classes" else 2)
     chosen = options(optimizer=None)
@@ -128,12 +130,15 @@ def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
         chosen["bound"] = "polya-gamma"
     elif kind == "label noise":
         chosen["bound"] = "additive-noise"
+    elif kind == "far values":
+        X[::50, 1] = -9999.0
     rows = (X, y, weight)[: 3 if kind == "weights" else 2]
     expected = quietly(GPClassifier(**chosen).fit_batches, [rows])
     model = quietly(DaskGPClassifier(**chosen).fit, *map(of_unknown_sizes, rows))
     # The same rows are drawn: what is learned from them is the same.
     assert model.kernel_ == expected.kernel_
     np.testing.assert_array_equal(model.inducing_points_, expected.inducing_points_)
+    assert bool(model.encoding_) == (kind == "far values")
     assert model.n_iter_ == expected.n_iter_
     assert model.elbo_ == pytest.approx(expected.elbo_, rel=1e-12)
     is_corrected = kind == "corrected"

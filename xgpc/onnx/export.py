@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
 from ..classifier import GPClassifier
+from ..data.encoding import of_table
+from ..data.tails import Limit
 from ..likelihoods import record_of
 from ..linear import BayesianLinearClassifier
-from ..rows.encoding import of_table
-from ..rows.tails import Limit
 from .graph import Graph, Tensor, absolute, maximum, minimum, where
 from .latent import marginals
 from .links import Latent, probabilities

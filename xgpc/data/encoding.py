@@ -16,7 +16,7 @@ import numpy as np
 
 from ..kernels.spec import Groups
 from ..status import warn_user
-from .tables import (
+from .frames import (
     Column,
     Level,
     Levels,

@@ -13,7 +13,7 @@ from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked
 from ..rows.columnar import ArrowRows, NumpyRows
 from ..rows.source import dense
 from .checks import BadRow, checked_labels, checked_weights
-from .frames import Levels, columns_of, is_table, refuse_not_in_memory, refuse_times, with_names
+from .frames import Column, Levels, columns_of, is_table, refuse_not_in_memory, refuse_times, with_names
 
 HOW_TO_READ_AGAIN = (
     "A fit reads the rows many times. Give a function that returns a new iterator each time it is called, such as "
@@ -161,18 +161,14 @@ def checked_features(X: Any, names: tuple[str, ...] | None = None, copy: bool = 
     """
     refuse_not_in_memory(X)
     X = dense(with_names(X))
-    refuse_times(X)
-    levels = [one for one in columns_of(X) if isinstance(one, Levels)] if is_table(X) and len(X) else []
-    if levels:
-        raise ValueError(
-            f"The column {levels[0].name!r} of the batch has levels, such as {next(iter(levels[0].levels), None)!r}. "
-            "GPClassifier.fit takes them, but rows in batches, and of dask, must be numbers: make columns of the "
-            "levels before, as sklearn.preprocessing.OneHotEncoder does, or leave such columns out."
-        )
     found = _get_feature_names(X)
     own = names if found is None else tuple(str(name) for name in found)
-    as_numbers: dict[str, Any] = {"dtype": (np.float64, np.float32), "order": "C", "copy": copy}
-    rows = check_array(X, **as_numbers, ensure_all_finite=False, ensure_min_samples=0, input_name="X")
+    if is_table(X) and len(X):
+        rows = np.column_stack([_numbers(column) for column in columns_of(X)])
+    else:
+        refuse_times(X)
+        as_numbers: dict[str, Any] = {"dtype": (np.float64, np.float32), "order": "C", "copy": copy}
+        rows = check_array(X, **as_numbers, ensure_all_finite=False, ensure_min_samples=0, input_name="X")
     if not largest_size(rows) <= LARGEST_FEATURE:
         # The limit is infinite in float32, where it would not be exceeded.
         row, column = np.argwhere(~(np.abs(rows, dtype=np.float64) <= LARGEST_FEATURE))[0]
@@ -183,6 +179,17 @@ def checked_features(X: Any, names: tuple[str, ...] | None = None, copy: bool = 
         name = None if own is None else own[column]
         raise BadRow(int(row), f"{rows[row, column]}", advice, int(column), name)
     return Columns(rows.shape[1], own), rows
+
+
+def _numbers(column: Column) -> np.ndarray:
+    """Values (r,) of a column of a batch; ValueError for levels."""
+    if isinstance(column, Levels):
+        raise ValueError(
+            f"The column {column.name!r} of the batch has levels, such as {next(iter(column.levels), None)!r}. "
+            "GPClassifier.fit takes them, but rows in batches, and of dask, must be numbers: make columns of the "
+            "levels before, as sklearn.preprocessing.OneHotEncoder does, or leave such columns out."
+        )
+    return column.values
 
 
 def rows_to_predict(batch: Any, names: tuple[str, ...] | None, fitted: Columns, copy: bool = False) -> np.ndarray:

@@ -15,7 +15,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.preprocessing import StandardScaler
-from support.fits import quietly
+from support.fits import quietly, without_warnings
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -190,9 +190,7 @@ def test_a_callback_of_later_batches():
     for part in (slice(0, 100), slice(100, 200)):
         states.clear()
         for model in (plain, told):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                model.partial_fit(X[part], y[part])
+            without_warnings(model.partial_fit, X[part], y[part])
         assert bits(plain) == bits(told)
         assert [states[0].stage, states[-1].stage] == ["checking", "done"]
         assert states[-1].elbo == told.elbo_

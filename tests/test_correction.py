@@ -1,9 +1,7 @@
 """The perturbative correction and the bound gap: against explicit inverses, quadrature and the true posterior."""
 
 import pickle
-import warnings
 
-import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,8 +13,8 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from sklearn.gaussian_process.kernels import Sum as SumOfKernels
+from support.fits import quietly
 from support.gibbs import TruePosterior
-from support.internals import SMALL_TILT, polya_gamma_variance
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -35,20 +33,6 @@ SITE_ERROR = 1.6e-8
 def classifier(kernel=SMOOTH, inducing_points="all", **options):
     options = {"bound": "polya-gamma", "tol": 1e-12, "max_iter": 2000, "random_state": 0, **options}
     return GPClassifier(kernel, inducing_points=inducing_points, optimizer=None, **options)
-
-
-# The variance of Polya-Gamma variables.
-
-
-@settings(deadline=None, derandomize=True, max_examples=200)
-@given(st.floats(0.0, 1e3) | st.floats(0.9 * SMALL_TILT, 1.1 * SMALL_TILT) | st.floats(0.0, 1e-3))
-def test_polya_gamma_variance_is_mpmaths(c):
-    with mpmath.workdps(60):
-        x = mpmath.mpf(c)
-        expected = (
-            (mpmath.tanh(x / 2) / x - mpmath.sech(x / 2) ** 2 / 2) / (2 * x**2) if c > 1e-15 else 1 / mpmath.mpf(24)
-        )
-    assert polya_gamma_variance(np.array([c]))[0] == pytest.approx(float(expected), rel=1e-11)
 
 
 # Dense formulas.
@@ -107,13 +91,6 @@ FITS = {
     "sparse at the rows": {"inducing_points": np.unique(X, axis=0)},
     "mini-batches": {"inducing_points": INDUCING, "batch_size": 10, "max_iter": 30, "tol": 1e-3},
 }
-
-
-def quietly(model, *args, **options):
-    """A fit whose convergence is not what the test is about."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return model.fit(*args, **options)
 
 
 @pytest.mark.parametrize("rows", ["distinct", "repeated"])

@@ -2,13 +2,13 @@
 
 import threading
 import tracemalloc
-import warnings
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.fits import without_warnings
 from support.frames import named
 
 from xgpc import GPClassifier
@@ -34,12 +34,6 @@ def cut(arrays, size):
 def model(**options):
     given = {"kernel": KERNEL, "inducing_points": problem()[0][:20], "n_inducing": 20, "random_state": 0}
     return GPClassifier(**{**given, **options})
-
-
-def quietly(method, *given):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return method(*given)
 
 
 def assert_same_fit(one, other, X):
@@ -81,21 +75,21 @@ def test_few_rows_make_the_fit_of_arrays(kind):
         options["batch_size"] = 200
     elif kind == "learned":
         options = {"kernel": None, "max_iter": 3, "inducing_points": "kmeans", "n_neighbors": 0}
-    in_memory = quietly(model(**options).fit, *given)
+    in_memory = without_warnings(model(**options).fit, *given)
     for size in (60, 5000):
-        assert_same_fit(quietly(model(**options).fit_batches, cut(given, size)), in_memory, X[:50])
+        assert_same_fit(without_warnings(model(**options).fit_batches, cut(given, size)), in_memory, X[:50])
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_the_fit_does_not_depend_on_batches_or_threads(small_subset, n_classes):
     X, y, weight = problem(n_classes=n_classes)
     options = {"max_iter": 3, "n_jobs": 1}
-    first = quietly(model(**options).fit_batches, cut((X, y, weight), 1000))
+    first = without_warnings(model(**options).fit_batches, cut((X, y, weight), 1000))
     others = [(cut((X, y, weight), size), 1) for size in (97, N)]
     uneven = [slice(0, 0), slice(0, 5), slice(5, 2000), slice(2000, 2000), slice(2000, N)]
     others += [([(X[part], y[part], weight[part]) for part in uneven], n_jobs) for n_jobs in (2, 5)]
     for source, n_jobs in others:
-        assert_same_fit(quietly(model(**{**options, "n_jobs": n_jobs}).fit_batches, source), first, X[:50])
+        assert_same_fit(without_warnings(model(**{**options, "n_jobs": n_jobs}).fit_batches, source), first, X[:50])
 
 
 CASES = {
@@ -111,8 +105,8 @@ def test_the_posterior_of_a_stream_is_that_of_its_rows_in_memory(small_subset, c
     n_classes = 3 if "softmax" in case else 2
     X, y, weight = problem(n_classes=n_classes)
     options = {**CASES[case], "optimizer": None, "tol": 0.0, "max_iter": 400}
-    streamed = quietly(model(**options).fit_batches, cut((X, y, weight), 1000))
-    in_memory = quietly(model(**options, n_neighbors=0).fit, X, y, weight)
+    streamed = without_warnings(model(**options).fit_batches, cut((X, y, weight), 1000))
+    in_memory = without_warnings(model(**options, n_neighbors=0).fit, X, y, weight)
     np.testing.assert_allclose(streamed.elbo_, in_memory.elbo_, rtol=1e-10)
     np.testing.assert_allclose(streamed.predict_proba(X[:200]), in_memory.predict_proba(X[:200]), atol=1e-6)
     if "polya" in case:
@@ -124,7 +118,7 @@ def test_the_posterior_of_a_stream_is_that_of_its_rows_in_memory(small_subset, c
 def test_learning_is_that_of_a_sample(small_subset):
     X, y, _ = problem()
     options = {"kernel": None, "inducing_points": "kmeans", "max_iter": 4}
-    fitted = quietly(model(**options).fit_batches, cut((X, y), 1000))
+    fitted = without_warnings(model(**options).fit_batches, cut((X, y), 1000))
     (said,) = [text for text in fitted.history_["decision"] if "learned from" in text]
     assert str(SIZE) in said
     assert str(N) in said
@@ -134,8 +128,8 @@ def test_balanced_classes_count_all_rows(small_subset):
     X, y, weight = problem()
     weight[::5] = 0.0
     options = {"class_weight": "balanced", "optimizer": None, "tol": 0.0}
-    streamed = quietly(model(**options).fit_batches, cut((X, y, weight), 1000))
-    in_memory = quietly(model(**options, n_neighbors=0).fit, X, y, weight)
+    streamed = without_warnings(model(**options).fit_batches, cut((X, y, weight), 1000))
+    in_memory = without_warnings(model(**options, n_neighbors=0).fit, X, y, weight)
     assert streamed.elbo_ == pytest.approx(in_memory.elbo_, rel=1e-10)
 
 
@@ -145,8 +139,8 @@ def test_a_row_of_weight_zero_is_none(small_subset):
     X[2000:4500] = 9.0
     keep = weight > 0.0
     options = {"optimizer": None, "tol": 0.0}
-    one = quietly(model(**options).fit_batches, cut((X, y, weight), 1000))
-    other = quietly(model(**options, n_neighbors=0).fit, X[keep], y[keep], weight[keep])
+    one = without_warnings(model(**options).fit_batches, cut((X, y, weight), 1000))
+    other = without_warnings(model(**options, n_neighbors=0).fit, X[keep], y[keep], weight[keep])
     assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-10)
 
 
@@ -160,7 +154,7 @@ def test_warnings_are_shown_where_the_fit_is_asked_for(small_subset, n):
 
 def test_mini_batches_of_adam_learn_from_the_sample(small_subset):
     X, y, _ = problem()
-    fitted = quietly(model(optimizer="adam", batch_size=100, max_iter=2).fit_batches, cut((X, y), 1000))
+    fitted = without_warnings(model(optimizer="adam", batch_size=100, max_iter=2).fit_batches, cut((X, y), 1000))
     assert fitted.score(X, y) > 0.75
 
 
@@ -168,10 +162,10 @@ def test_names_of_features_are_kept(small_subset):
     X, y, _ = problem()
     frame = named(X)
     for n in (N, 500):
-        fitted = quietly(model(optimizer=None).fit_batches, cut((frame[:n], y[:n]), 400))
+        fitted = without_warnings(model(optimizer=None).fit_batches, cut((frame[:n], y[:n]), 400))
         assert fitted.feature_names_in_.tolist() == ["a", "b"]
         assert fitted.predict(frame[:5]).shape == (5,)
-        quietly(fitted.fit_batches, cut((X[:n], y[:n]), 400))
+        without_warnings(fitted.fit_batches, cut((X[:n], y[:n]), 400))
         assert not hasattr(fitted, "feature_names_in_")
         assert fitted.n_features_in_ == 2
 
@@ -181,7 +175,7 @@ def test_names_of_features_are_kept(small_subset):
 )
 def test_labels_of_any_kind(small_subset, labels):
     X, y, _ = problem()
-    fitted = quietly(model(optimizer=None).fit_batches, cut((X, labels[y]), 1000), labels)
+    fitted = without_warnings(model(optimizer=None).fit_batches, cut((X, labels[y]), 1000), labels)
     assert fitted.classes_.tolist() == labels.tolist()
     assert fitted.score(X, labels[y]) > 0.75
 
@@ -255,7 +249,7 @@ def test_what_a_source_raises_is_passed_on(small_subset, monkeypatch, at_reading
     error = kind("the disk is gone")
     monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0.0)
     X, y, _ = problem()
-    fitted = quietly(model(optimizer=None, n_jobs=2).fit, X[:300], y[:300])
+    fitted = without_warnings(model(optimizer=None, n_jobs=2).fit, X[:300], y[:300])
     before = dict(fitted.__dict__)
     with pytest.raises(kind) as caught:
         fitted.fit_batches(failing(at_reading, error))
@@ -373,7 +367,7 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch):
         fitted = model(kernel=RBF(6.0), inducing_points=X[:5], optimizer=None, max_iter=2)
         tracemalloc.start()
         try:
-            quietly(fitted.fit_batches, lambda: ((X.copy(), y) for _ in range(repetitions)))
+            without_warnings(fitted.fit_batches, lambda: ((X.copy(), y) for _ in range(repetitions)))
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

@@ -1,12 +1,10 @@
 """What the estimator is given: bad data and parameters are refused, odd but valid data give probabilities."""
 
-import warnings
-
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ExpSineSquared, Matern, WhiteKernel
-from support.fits import quietly
+from support.fits import quietly, without_warnings
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -148,9 +146,7 @@ ODD = {
 def test_odd_but_valid_data_gives_probabilities(case):
     X, params = ODD[case]
     y = np.sort(LABELS)[[0, -1]] if len(X) == 2 else LABELS
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = GPClassifier(random_state=0, **params).fit(X, y)
+    model = without_warnings(GPClassifier(random_state=0, **params).fit, X, y)
     proba = model.predict_proba(X)
     assert np.all(np.isfinite(proba))
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)

@@ -268,3 +268,10 @@ def test_the_largest_trees_are_allowed(reverse):
     assert_equals_scikit_learn(kernel, X, X, spec)
     assert_equals_scikit_learn(kernel.clone_with_theta(spec.theta + 0.1), X, X, spec.with_theta(spec.theta + 0.1))
     assert len(spec.theta) == len(spec.bounds) == len(spec.names) == 2 * MAX_FACTORS
+
+
+def test_a_start_outside_the_bounds_moves_to_them():
+    spec = KernelSpec(C(1.0, (2.0, 3.0)) * RBF([0.5, 7.0], [(1.0, 2.0), (1.0, 9.0)]), 2)
+    np.testing.assert_allclose(np.exp(spec.within_bounds().theta), [2.0, 1.0, 7.0], rtol=1e-14)
+    inside = KernelSpec(C(2.5, (2.0, 3.0)) * RBF([1.5, 7.0], [(1.0, 2.0), (1.0, 9.0)]), 2)
+    assert inside.within_bounds() is inside

@@ -130,6 +130,15 @@ def test_columns_of_levels_have_one_ratio():
     assert_allclose(gradient, [np.log(2.0), -np.log(2.0)])
 
 
+def test_kernels_of_several_classes_have_a_prior_each():
+    first, second = spec_of("ard"), spec_of("ard").with_theta(spec_of("ard").theta + np.arange(5.0))
+    prior = LengthScalePrior(0.7, np.ones(4))
+    groups = [SparsePrior.build(spec, np.zeros((1, 4))) for spec in (first, second)]
+    value, gradient = prior.of(groups)
+    assert value == prior.at(first)[0] + prior.at(second)[0]
+    assert_allclose(gradient, np.concatenate([prior.at(first)[1], prior.at(second)[1]]))
+
+
 # What is climbed.
 
 

@@ -1,11 +1,13 @@
 """Fits to many classes: the memory that they take, and what is said of it."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.multiclass import OneVsRestClassifier
 from support.fits import quietly
+from support.internals import fit_bytes
 
 from xgpc import GPClassifier
 
@@ -18,10 +20,31 @@ def groups_of_rows(n, n_classes, n_features=8):
     return centres[y] + random.normal(size=(n, n_features)), y
 
 
+def peak_bytes(model, X, y):
+    quietly(model, X[:200], y[:200] % 3)
+    tracemalloc.start()
+    quietly(model, X, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
 def classifier(**params):
     return GPClassifier(
         **{"n_neighbors": 0, "max_iter": 1, "n_inducing": 20, "share": "kernel", "random_state": 0} | params
     )
+
+
+@pytest.mark.parametrize(
+    ("n", "n_classes", "m", "share"),
+    [(2000, 60, 10, "kernel"), (500, 30, 100, "kernel"), (500, 30, 60, "none")],
+)
+def test_memory_is_what_is_said(n, n_classes, m, share):
+    X, y = groups_of_rows(n, n_classes)
+    peak = peak_bytes(classifier(n_inducing=m, share=share), X, y)
+    # Separate kernels' whitened rows are a cache with a limit of its own.
+    cache = 8 * n * m * (n_classes if share == "none" else 1)
+    assert peak < 1.3 * (fit_bytes(n, n_classes, m, share == "none") + cache + X.nbytes) + 2e6
 
 
 def test_a_fit_that_takes_much_memory_is_warned_of(monkeypatch):

@@ -5,9 +5,9 @@ import pickle
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import quietly
-from support.internals import KernelSpec, SparsePosterior, SparsePrior, correction_and_gap, restated_sums, update
+from support.internals import SparsePosterior, SparsePrior, correction_and_gap, update
 from support.online import CASES, FIRST, FLOWERS, KINDS, NAMES, SECOND, THIRD, X, model, y
 from support.reference import SITES, DenseModel
 from support.training import training
@@ -178,22 +178,6 @@ def test_the_correction_s_terms_are_those_of_all_rows_before_by_the_factor_and_o
 
 
 # More inducing points.
-
-
-def test_sums_are_restated_where_the_jitter_is_another():
-    """z = T z' with both jitters: the quadratic form and the linear term are those of the same inducing values."""
-    spec = KernelSpec(DotProduct() + RBF(), 2)
-    before = SparsePrior.build(spec, X[:6])
-    prior = SparsePrior.build(spec, np.vstack([X[:6], 50.0 + X[6:8]]))
-    rng = np.random.default_rng(0)
-    half, h, later = rng.normal(size=(6, 6)), rng.normal(size=6), rng.normal(size=8)
-    P = half @ half.T
-    wide_P, wide_h = restated_sums((np.tril(P), h), before, prior)
-    z = before.Linv @ (prior.L @ later)[:6]
-    assert np.linalg.norm(z - later[:6]) > 0.0
-    full = wide_P + np.tril(wide_P, -1).T
-    assert later @ full @ later == pytest.approx(z @ P @ z)
-    assert later @ wide_h == pytest.approx(z @ h)
 
 
 @pytest.mark.parametrize("case", [("logit", "polya-gamma", "kernel"), ("softmax", "exact", "none")])

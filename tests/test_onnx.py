@@ -1,16 +1,15 @@
 """ONNX models: what onnxruntime computes of them is what the classifiers predict."""
 
-import warnings
-
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, RationalQuadratic, WhiteKernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from support.fits import without_warnings
 from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -60,9 +59,7 @@ def assert_predicts_as(model, rows=ROWS, dtype="float64", atol=ATOL):
 
 def fitted(kernel, y, **parameters):
     model = GPClassifier(kernel, **{"n_inducing": 12, "optimizer": None, "random_state": 0, **parameters})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X, y)
+    return without_warnings(model.fit, X, y)
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -22,7 +22,6 @@ from support.internals import (
     SparsePrior,
     StatedSites,
     coordinate_ascent,
-    lbfgs,
     natural_step,
     proper_posterior,
     restated,
@@ -104,22 +103,6 @@ def test_a_fit_that_says_so_ends_at_a_stationary_point(data, params):
     model = quietly(GPClassifier(kernel, **options), X, y)
     assert model.converged_
     assert np.max(np.abs(slopes(model, X, y))) < 3e-3
-
-
-def test_a_value_that_does_not_fall_any_more_is_no_convergence():
-    """Later evaluations find less, as inner solves that are cut short do: the line search cannot tell."""
-    scale, evaluations = np.array([1.0, 100.0]), 0
-
-    def function(x):
-        nonlocal evaluations
-        evaluations += 1
-        return 0.5 * float(x @ (scale * x)) + (0.05 if evaluations > 2 else 0.0), scale * x
-
-    unlimited = {"limits": [(None, None)] * 2, "tol": 1e-9, "max_iter": 50, "max_evaluations": 200, "least": 500.0}
-    assert lbfgs(function, np.ones(2), **unlimited)[1] == "flat"
-    # The same without the fault.
-    evaluations = -1000
-    assert lbfgs(function, np.ones(2), **unlimited)[1] == "converged"
 
 
 # Sites that make no proper posterior of another prior.

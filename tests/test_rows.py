@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from support.internals import (
     coordinate_ascent,
     correction,
     new_key,
+    on_threads,
     profile,
     single_threaded_blas,
     starting_posterior,
@@ -35,6 +37,7 @@ from support.internals import (
     update,
 )
 from support.sources import FileSource
+from threadpoolctl import threadpool_info
 
 from xgpc.likelihoods import record_of
 
@@ -289,3 +292,30 @@ def test_a_forked_process_makes_keys_of_its_own():
     os.close(read)
     os.close(write)
     assert len({*mine, *theirs}) == 6
+
+
+def blas_threads():
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 3])
+def test_each_has_the_values_in_order_and_one_thread_of_blas(n_jobs):
+    def square(x):
+        assert blas_threads() <= {1}
+        return x**2
+
+    with Threads(n_jobs) as executor:
+        assert executor.each(square, range(50)) == [x**2 for x in range(50)]
+        assert executor.each(square, []) == []
+    assert on_threads(n_jobs)(square, range(50)) == [x**2 for x in range(50)]
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_each_raises_what_the_function_raises_and_leaves_no_thread(n_jobs):
+    def fail(x):
+        raise ValueError(f"of {x}")
+
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="of 0"):
+        on_threads(n_jobs)(fail, range(20))
+    assert threading.active_count() == before

@@ -2,7 +2,6 @@
 
 import warnings
 
-import mpmath
 import numpy as np
 import pytest
 from scipy.special import expit, log_expit
@@ -20,7 +19,6 @@ from support.internals import (
     JointBound,
     SparsePosterior,
     SparsePrior,
-    _slope_of_precision,
     coordinate_ascent,
     update,
 )
@@ -161,18 +159,6 @@ def test_joint_bound_starts_where_its_xi_are_best():
     value, gradient = function(function.start)
     assert -value == pytest.approx(elbo, rel=1e-9)
     np.testing.assert_allclose(gradient[-len(problem.y) :], 0.0, atol=1e-6)
-
-
-def test_slope_of_the_sites_precision():
-    """Near zero, where it is a series, about the change to the closed form, and far: to 3e-7, where the series ends."""
-    xi = np.concatenate([[1e-300, 1e-12, 1e-6], np.geomspace(1e-3, 0.06, 40), [0.0499999, 0.05, 0.3, 1, 7, 40, 900]])
-    slope = _slope_of_precision(np.concatenate([xi, -xi, [0.0]]))
-    with mpmath.workdps(60):
-        f = [
-            mpmath.diff(lambda t: mpmath.tanh(t / 2) / (2 * t), x) if x > 1e-5 else -x / 24 for x in map(mpmath.mpf, xi)
-        ]
-    expected = np.array([float(value) for value in f])
-    np.testing.assert_allclose(slope, np.concatenate([expected, -expected, [0.0]]), rtol=3e-7)
 
 
 # vi-Taylor.

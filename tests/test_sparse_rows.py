@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
+from support.fits import without_warnings
 
 from xgpc import GPClassifier
 
@@ -22,9 +23,9 @@ def rows(n=N, d=D, density=0.2, seed=0):
 
 
 def fitted(X, y, *given, **parameters):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return GPClassifier(**{"n_inducing": 15, "max_iter": 4, "random_state": 0, **parameters}).fit(X, y, *given)
+    return without_warnings(
+        GPClassifier(**{"n_inducing": 15, "max_iter": 4, "random_state": 0, **parameters}).fit, X, y, *given
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,9 +117,7 @@ def test_a_fit_does_not_make_the_rows_dense(monkeypatch):
 
 
 def quietly_fitted(source, **parameters):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return GPClassifier(n_inducing=15, max_iter=4, random_state=0, **parameters).fit_batches(source)
+    return without_warnings(GPClassifier(n_inducing=15, max_iter=4, random_state=0, **parameters).fit_batches, source)
 
 
 @pytest.mark.parametrize("n_kept", [10_000, 200])

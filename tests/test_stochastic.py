@@ -110,6 +110,19 @@ def test_threads_change_no_bit():
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "share"), [("logit", "kernel"), ("softmax", "none"), ("logistic-softmax", "kernel")]
+)
+def test_threads_divide_large_mini_batches_and_change_no_bit(likelihood, share, monkeypatch):
+    rows, labels = waves(9000) if likelihood == "logit" else blobs(9000)
+    params = {"likelihood": likelihood, "bound": "auto", "share": share, "batch_size": 4500, "max_iter": 1}
+    one, two = (quietly(model(**params, n_jobs=n_jobs), rows, labels) for n_jobs in (1, 2))
+    assert outcomes(one) == outcomes(two)
+    monkeypatch.setattr("xgpc.inference.mini_batch.PARALLEL_ROWS", len(rows))
+    whole = quietly(model(**params), rows, labels)
+    np.testing.assert_allclose(outcomes(one), outcomes(whole), rtol=1e-6, atol=1e-6)
+
+
 # How long it takes.
 
 

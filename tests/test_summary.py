@@ -92,9 +92,11 @@ def test_levels_that_share_a_length_scale_have_the_name_of_their_column(table):
 
 def test_a_kernel_of_each_class_and_shares_of_many_take_few_lines():
     random = np.random.default_rng(0)
-    X, y = random.normal(size=(80, 2)), np.arange(80) % 8
+    X, y = random.normal(size=(84, 2)), np.arange(84) % 12
     model = GPClassifier(share="none", optimizer=None, n_inducing=5, random_state=0).fit(X, y)
     text = model.summary()
+    assert "12 classes: 0 8.3%, 1 8.3%, " in text
+    assert " and 2 more" in text
     assert text.count("  kernel  ") == 5
     assert text.count("  length scales  ") == 5
     assert "5 for each class" in text

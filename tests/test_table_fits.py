@@ -78,6 +78,15 @@ def test_a_fit_names_the_levels_of_a_given_kernel():
     assert "k2__length_scale[0] = 0.9 is at its lower bound (level 'A' of column 'pos0')" in "\n".join(messages)
 
 
+def test_a_fit_names_the_columns_of_a_given_kernel():
+    table, y = letters()
+    bounds = np.tile([0.5, 2.0], (5, 1))
+    bounds[0] = 0.9, 1.1
+    kernel = ConstantKernel(2.0) * RBF(np.ones(5), bounds)
+    messages = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), table, y)
+    assert "k2__length_scale[0] = 0.9 is at its lower bound ('pos0')" in "\n".join(messages)
+
+
 def test_importances_are_of_the_tables_columns():
     table, y = letters(300)
     model = fitted(table, y)

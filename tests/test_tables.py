@@ -10,6 +10,7 @@ import pyarrow
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.fits import without_warnings
 from support.kernels import compiled
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -44,9 +45,7 @@ def small(**parameters):
 
 
 def fitted(X, y, sample_weight=None, **parameters):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return small(**parameters).fit(X, y, sample_weight)
+    return without_warnings(small(**parameters).fit, X, y, sample_weight)
 
 
 def as_libraries_have_it(columns):

@@ -2,11 +2,10 @@
 
 import datetime
 import math
-import warnings
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
+from support.fits import without_warnings
 from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -103,9 +102,7 @@ def test_arguments_that_are_allowed(name, value):
         if name in model.get_params():
             if kind == "GPClassifier":
                 model.set_params(n_inducing=4)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                model.set_params(**{name: value}).fit(X, Y)
+            without_warnings(model.set_params(**{name: value}).fit, X, Y)
             assert model.predict(X).shape == Y.shape
 
 

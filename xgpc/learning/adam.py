@@ -93,7 +93,7 @@ def stochastic(
         estimates: list[float] = []
         while len(estimates) < steps and not (at_rest and is_level):
             # By the executor, who ends what takes too long.
-            run = partial(loop.run, q, site=site)
+            run = partial(loop.run, q, site=site, executor=training.executor)
             ((rates, change, log_likelihood),) = training.executor.each(run, [next(feed)])
             estimates += log_likelihood.tolist()
             at_rest = window.rests(change[rates > 0.0])

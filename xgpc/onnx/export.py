@@ -121,7 +121,7 @@ def _proba(model: Any, rows: Tensor) -> Tensor:
 
 
 def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
-    """Rows of d features as ``xgpc.rows.tails.within`` has them."""
+    """Rows of d features as ``xgpc.data.tails.within`` has them."""
     ends, given, slopes = np.full((2, d), [[-np.inf], [np.inf]]), np.zeros((2, d)), np.zeros((d, d))
     is_predicted = np.zeros(d, dtype=bool)
     for one in limits:

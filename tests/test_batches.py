@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xgpc.rows.batches import BatchSource, Rows, in_blocks, read_ahead, reading
+from xgpc.data.batches import reading
+from xgpc.data.draw import Draw
+from xgpc.rows.batches import BatchSource, Rows, in_blocks, read_ahead
 from xgpc.rows.block import BLOCK_ROWS
-from xgpc.rows.draw import Draw
 from xgpc.rows.source import NONE, ArraySource
 
 

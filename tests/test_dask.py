@@ -119,7 +119,9 @@ def test_few_rows_make_the_fit_of_arrays(client, kind):
     assert_same_bits(model, expected, X)
 
 
-@pytest.mark.parametrize("kind", ["learned", "weights", "several classes", "float32", "corrected", "label noise"])
+@pytest.mark.parametrize(
+    "kind", ["learned", "weights", "several classes", "float32", "corrected", "label noise", "far values"]
+)
 def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
     X, y, weight = problem(n_classes=3 if kind == "several classes" else 2)
     chosen = options(optimizer=None)
@@ -133,12 +135,15 @@ def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
         chosen["bound"] = "polya-gamma"
     elif kind == "label noise":
         chosen["bound"] = "additive-noise"
+    elif kind == "far values":
+        X[::50, 1] = -9999.0
     rows = (X, y, weight)[: 3 if kind == "weights" else 2]
     expected = without_warnings(GPClassifier(**chosen).fit_batches, [rows])
     model = without_warnings(DaskGPClassifier(**chosen).fit, *map(of_unknown_sizes, rows))
     # The same rows are drawn: what is learned from them is the same.
     assert model.kernel_ == expected.kernel_
     np.testing.assert_array_equal(model.inducing_points_, expected.inducing_points_)
+    assert bool(model.encoding_) == (kind == "far values")
     assert model.n_iter_ == expected.n_iter_
     assert model.elbo_ == pytest.approx(expected.elbo_, rel=1e-12)
     is_corrected = kind == "corrected"
@@ -180,7 +185,7 @@ def test_any_executor_can_read_the_partitions(small_subset):
     X, y, weight = problem()
     model = without_warnings(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
     partitions = InThisProcess(list(zip(*(parts(one) for one in (X, y, weight)), strict=True)))
-    found, stream = survey_partitions(partitions, None, np.random.RandomState(0), lambda: None, print)
+    found, stream = survey_partitions(partitions, None, SIZE, np.random.RandomState(0), lambda: None, print)
     rows, site = (
         stream(found.class_factors("balanced"), np.array([-1.0, 1.0]), ()),
         LIKELIHOODS["logit"].site("exact", 2, None),

@@ -8,7 +8,6 @@ from scipy.sparse import csr_matrix
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.metrics import log_loss
 from support.fits import quietly
-from support.partitions import InThisProcess
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -168,11 +167,10 @@ def test_later_batches_of_a_stream_are_as_the_first_one_has_them():
     np.testing.assert_array_equal(both.predict_proba(CODED), one.predict_proba(CODED))
 
 
-@pytest.mark.parametrize("partitioned", [False, True])
-def test_batches_are_as_the_rows_that_are_learned_from(monkeypatch, partitioned):
+def test_batches_are_as_the_rows_that_are_learned_from(monkeypatch):
     monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 150)
     batches = [(X[:100], Y[:100]), (X[100:], Y[100:])]
-    found = quietly(_Batches(model(optimizer=None)), InThisProcess(batches) if partitioned else batches, None)
+    found = quietly(_Batches(model(optimizer=None)), batches, None)
     assert found.encoding_.limits[0].slopes
     assert np.max(np.abs(found.inducing_points_)) < 100.0
     assert found.elbo(X, Y) == pytest.approx(found.elbo_)

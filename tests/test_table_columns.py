@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from support.fits import without_warnings
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.rows import Reservoir, from_arrow, from_parquet
+from xgpc.rows import from_arrow, from_parquet
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -85,9 +85,6 @@ def test_an_index_in_a_table_of_arrow_is_no_feature(indexed):
     assert BayesianLinearClassifier().fit(arrow, table["class"]).n_features_in_ == 2
     batches = without_warnings(small().fit_batches, [(arrow, table["class"])])
     assert batches.feature_names_in_.tolist() == ["a", "b"]
-    reservoir = Reservoir(5, random_state=0)
-    reservoir.add(arrow, table["class"])
-    assert reservoir.rows()[0].shape == (5, 2)
 
 
 def test_who_names_the_index_gets_it(tmp_path):

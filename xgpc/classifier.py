@@ -24,7 +24,6 @@ from .names import (
     PrecisionName,
     ShareName,
 )
-from .partitions import OverPartitions
 from .steps import FittedInSteps
 
 
@@ -433,7 +432,7 @@ class GPClassifier(FittedInSteps):
         ``keep_on_interrupt`` do not shorten the first reading. Later readings must give the same rows; their number,
         columns and labels are checked.
         """
-        return self._fitted(source, classes, validate=GPClassifier._validate_batches, threads=OverPartitions)
+        return self._fitted(source, classes, validate=GPClassifier._validate_batches)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

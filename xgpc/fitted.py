@@ -19,6 +19,10 @@ from .approximations.columns import ColumnOf, covariance_columns
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .config import is_integer, is_name
+from .data.batches import Columns, fills_memory_again, names_of_source, numbered, reading, rows_to_predict
+from .data.checks import class_numbers, site_labels
+from .data.encoding import Encoding, of_table
+from .data.training import checked_labels_of, checked_rows
 from .estimator import LatentClassifier
 from .inference.ascent import Point, coordinate_ascent
 from .inference.correction import corrected_marginals, correction_and_gap
@@ -28,14 +32,11 @@ from .inference.starts import starting_posterior
 from .kernels.relevance import relevance
 from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise
 from .ranges import check_latent
-from .reading import Columns, columns_names, fills_memory_again, names_of_source, numbered, rows_to_predict
-from .rows.batches import read_ahead, reading
+from .rows.batches import read_ahead
 from .rows.blas import single_threaded_blas
-from .rows.encoding import Encoding, of_table
 from .rows.executor import Threads, on_threads
 from .rows.source import ArraySource, dense, in_dense_parts
 from .summary import summary
-from .validation import checked_rows, class_numbers, site_labels
 
 # Bytes that a joint covariance may take while it is made: what a machine of 4 GB has.
 MOST_COVARIANCE_BYTES = 3e9
@@ -181,13 +182,13 @@ class PosteriorClassifier(LatentClassifier):
             For what is no source, or lacks columns; from the iterator for a bad batch, which notes of the error name.
         """
         check_is_fitted(self)
-        names = columns_names(self)
+        names = Columns.fitted(self).names
         if names is not None and hasattr(source, "with_features"):
             source = source.with_features(names)
         return self._proba_batches(source, reading(source, again=False))
 
     def _proba_batches(self, source: Any, read: Callable[[], Iterator[Any]]) -> Iterator[np.ndarray]:
-        fitted, table = Columns(self.n_features_in_, columns_names(self)), of_table(self.encoding_)
+        fitted, table = Columns.fitted(self), of_table(self.encoding_)
         names, copy = names_of_source(source), fills_memory_again(source)
 
         def rows_of(given: Any) -> np.ndarray:
@@ -352,7 +353,8 @@ class PosteriorClassifier(LatentClassifier):
         Every row counts once: it is ``elbo_`` on the training data of a fit without weights.
         """
         check_is_fitted(self)
-        rows, y = checked_rows(self, X, y, reset=False)
+        rows = checked_rows(self, X, reset=False)
+        y = checked_labels_of(self, y, rows.shape[0])
         q = self._without_neighbors()
         labels = site_labels(class_numbers(y, self.classes_), q.n_latents)
         mean, variance = self._marginals(q, rows)

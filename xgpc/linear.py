@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -17,6 +16,7 @@ from .approximations.linear import LinearPrior, SpanBelief
 from .approximations.row_span import RowSpan, squared_norms
 from .approximations.sparse import SparsePosterior
 from .config import check_allowed, is_name, is_number
+from .data.training import checked_rows, training_data
 from .estimator import LatentClassifier
 from .inference.ascent import Point
 from .inference.mini_batch import Epochs, learning_rate_schedule
@@ -30,7 +30,6 @@ from .rows.block import BLOCK_ROWS
 from .rows.executor import Executor, on_threads
 from .rows.source import NONE, ArraySource
 from .status import Status, warn_user
-from .validation import checked_rows, training_data
 
 # Those whose sites have no negative precision, and nothing to learn.
 BOUNDS = {
@@ -219,20 +218,12 @@ class BayesianLinearClassifier(LatentClassifier):
 
     def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """Rows of positive weight, their labels as -1 or +1, and their weights, None for all ones."""
-        if y is None:
-            raise ValueError(
-                "This BayesianLinearClassifier estimator requires y to be passed, but the target y is None."
-            )
-        X = checked_rows(self, X, reset=True, accept_sparse="csr")
-        # The checks of labels and weights, with the rows' numbers for X, which may be sparse.
-        numbers_of_rows = np.arange(float(X.shape[0]))[:, None]
-        rows, codes, self.classes_, weight = training_data(clone(self), numbers_of_rows, y, sample_weight)
+        X, codes, self.classes_, weight, _ = training_data(self, X, y, sample_weight)
         if len(self.classes_) > 2:
             raise ValueError(
                 f"Only binary classification is supported. The type of the target is multiclass ({len(self.classes_)} "
                 "classes); sklearn.multiclass.OneVsRestClassifier fits one classifier for each."
             )
-        X = X if len(rows) == X.shape[0] else X[rows[:, 0].astype(np.intp)]
         return X, np.where(codes == 1, 1.0, -1.0), weight
 
     def _first_prior(self, X: Any, weight: np.ndarray | None) -> LinearPrior:
@@ -262,7 +253,7 @@ class BayesianLinearClassifier(LatentClassifier):
     def predict_latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at X (n, d), dense or sparse."""
         check_is_fitted(self)
-        X = checked_rows(self, X, reset=False, accept_sparse="csr")
+        X = checked_rows(self, X, reset=False)
         q: Any = self.posterior_
         belief = SpanBelief(self._span, q.belief, q.prior.variance)
         mean, variance = joint_marginals(belief, X, self.n_jobs, ())

@@ -21,6 +21,15 @@ from .approximations.conditioned import ConditionedPosterior, ConditionedPrior
 from .approximations.sparse import SparsePosterior
 from .checkpoint import Checkpoint, fingerprint
 from .config import FitConfig, check_batches, check_parameters, check_streamed, checked_mean, checked_noise
+from .data.batches import Columns
+from .data.checks import check_same_classes, checked_classes, checked_groups, site_labels
+from .data.draw import seed_of_keys
+from .data.encoding import Encoding
+from .data.frames import index_columns, note_of_index
+from .data.partitions import Partitions, survey_partitions
+from .data.survey import survey
+from .data.tails import Limit
+from .data.training import names_of_columns, training_data, with_limits
 from .fitted import PosteriorClassifier
 from .inference.online import posterior_before, restated_sums
 from .inference.prior_mean import PriorMean, base_rates
@@ -32,28 +41,13 @@ from .learning.queries import Queries
 from .learning.schemes import check_optimizer
 from .learning.start import Beginning, Data, Inferred, Learned, PreviousFit
 from .likelihoods import LIKELIHOODS, START_NOISE, resolve
-from .partitions import Partitions, survey_partitions
-from .reading import Columns, Streamed, Survey, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.columnar import ArrowRows
 from .rows.deadline import Deadline, stopped_by_interrupts
-from .rows.draw import seed_of_keys
-from .rows.encoding import Encoding
 from .rows.executor import Executor, Threads
 from .rows.source import NONE, RowSource, source_of
-from .rows.tables import index_columns, note_of_index
-from .rows.tails import Limit
 from .status import Status, warn_user
-from .tabular import table_data, with_limits
-from .validation import (
-    check_same_classes,
-    checked_classes,
-    checked_groups,
-    names_of_columns,
-    site_labels,
-    training_data,
-)
 
 
 def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
@@ -128,9 +122,9 @@ class FittedInSteps(PosteriorClassifier):
         """``columns`` are those of a source that the rows were read from; ``config``: None for the estimator's."""
         for text in filter(None, (note, note_of_index(index_columns(X)))):
             run.history.add(decision=text)
-        X, codes, classes, weight, encoding = table_data(self, X, y, sample_weight, classes)
+        X, codes, classes, weight, encoding = training_data(self, X, y, sample_weight, classes)
         if columns is not None:
-            set_columns(self, columns)
+            columns.set_on(self)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
         rows = Rows(X, codes, NONE if weight is None else weight)
         return self._data(run, config or FitConfig.of(self), rows, classes, groups, encoding=encoding)
@@ -155,7 +149,9 @@ class FittedInSteps(PosteriorClassifier):
             class_totals = _class_totals(rows.y, rows.weight, len(classes))
         mean = checked_mean(config.mean, likelihood.name, bound, len(classes))
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
-        X, encoding = with_limits(self, run.history, rows, encoding)
+        X, encoding, told = with_limits(self, rows, encoding)
+        if told:
+            run.history.add(decision=told)
         source = source_of(X, labels[rows.y], rows.weight)
         self.feature_mean_, self.feature_spread_ = mean_and_spread(source)
         queries = Queries(len(rows.y), groups, config.query_split, rows.y, run.random_state)
@@ -179,36 +175,22 @@ class FittedInSteps(PosteriorClassifier):
         return data
 
     def _validate_batches(self, run: Run, source: Any, classes: ArrayLike | None) -> Data:
+        """Rows that need not fit into memory: what the first reading finds of them, and what reads all of them."""
         if isinstance(source, ArrowRows) and source.index:
             run.history.add(decision=note_of_index(source.index))
-        given, config = None if classes is None else checked_classes(classes), FitConfig.of(self)
-
-        def surveyed(random_state: np.random.RandomState, read: Callable[[int], None]) -> tuple[Survey, Streamed]:
-            check = partial(check_streamed, config, stages.LAST_ROWS)
-            if isinstance(source, Partitions):
-                return survey_partitions(source, given, random_state, check, read)
-            found = survey(source, given, random_state, check, read)
-            return found, partial(streamed, source, found)
-
-        return self._validate_streamed(run, config, surveyed)
-
-    def _validate_streamed(
-        self,
-        run: Run,
-        config: FitConfig,
-        surveyed: Callable[[np.random.RandomState, Callable[[int], None]], tuple[Survey, Streamed]],
-    ) -> Data:
-        """Rows that need not fit into memory: what the first reading finds of them, and what reads all of them."""
         check_batches(self)
+        given, config = None if classes is None else checked_classes(classes), FitConfig.of(self)
         run.history.tell(stage="reading")
-        found, stream = surveyed(run.random_state, lambda n_rows: run.history.tell(n_rows=n_rows))
+        check, read = partial(check_streamed, config, stages.LAST_ROWS), lambda n_rows: run.history.tell(n_rows=n_rows)
+        read_first = survey_partitions if isinstance(source, Partitions) else survey
+        found, stream = read_first(source, given, stages.LAST_ROWS, run.random_state, check, read)
         sample = found.sample
         if found.is_all:
             weight = sample.weight if found.has_weights else None
             return self._validate(run, sample.X, found.classes[sample.y], weight, columns=found.columns, config=config)
         factors = found.class_factors(self.class_weight)
         run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from {len(sample.X)} of them.")
-        set_columns(self, found.columns)
+        found.columns.set_on(self)
         if factors is not None:
             sample = sample._replace(weight=factors[sample.y] * sample.weight)
         elif not found.has_weights:
@@ -288,7 +270,7 @@ class FittedInSteps(PosteriorClassifier):
         with single_threaded_blas():
             with self._begun() as run:
                 run.history.tell(stage="checking")
-                rows, codes, _, weight = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
+                rows, codes, _, weight, _ = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
                 source = source_of(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
                 queries = Queries(len(codes), None, None, codes, run.random_state)
                 likelihood = LIKELIHOODS[name]

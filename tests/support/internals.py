@@ -12,6 +12,7 @@ from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.local import LocalPosterior, predicted
 from xgpc.approximations.local_rows import Neighbourhoods, in_order, local_rows, metric
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.data.partitions import OverPartitions, survey_partitions
 from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat
 from xgpc.inference import ascent, fitting, mini_batch
 from xgpc.inference.ascent import (
@@ -46,7 +47,6 @@ from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore
 from xgpc.learning.schemes import SCHEMES
 from xgpc.learning.stages import GROWTH, LAST_ROWS, MIN_GAIN, ROWS_PER_POINT, Subsets, subset_sizes
 from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
-from xgpc.partitions import OverPartitions, survey_partitions
 from xgpc.rows.blas import single_threaded_blas
 from xgpc.rows.block import BLOCK_ROWS, Block
 from xgpc.rows.coinciding import Distinct

@@ -32,11 +32,11 @@ from .profile import Coordinates, Options, Outcome, profile
 RATE, DELAY, POINTS_SHARE, RATE_BATCH, RATE_FACTOR = 0.05, 300.0, 0.1, 100, 3.0
 # The sliding window is at rest below ``tol`` times the root of WINDOW_ROWS / n, of fewer rows n for each latent
 # function, and times the batch's rows / RATE_BATCH, of larger batches. A relative change of the natural parameters
-# costs about its square times n nats, and tolerances are in nats where rows are few. (Held-out NLL, means of four splits, at
-# 1, 2, 4 and 8 times tol: diabetes .4543 .4539 .4534 .4529, german .5044 .5042 .5034 .5036, svmguide1 .0819 .0828 .0836
-# .0845; seconds fall as the root or faster. Rows for each latent function rather than rows: landsat, waveform and
-# page-blocks lost .0001 to .004, in two thirds of the time.) Steps of large batches have less noise, go further, and
-# cost as much more as they have rows.
+# costs about its square times n nats, and tolerances are in nats where rows are few. (Held-out NLL, means of four
+# splits, at 1, 2, 4 and 8 times tol: diabetes .4543 .4539 .4534 .4529, german .5044 .5042 .5034 .5036, svmguide1 .0819
+# .0828 .0836 .0845; seconds fall as the root or faster. Rows for each latent function rather than rows: landsat,
+# waveform and page-blocks lost .0001 to .004, in two thirds of the time.) Steps of large batches have less noise, go
+# further, and cost as much more as they have rows.
 WINDOW_ROWS = 10_000
 # Nats a row by which the bound may still rise, while steps double, when the window ends the fit: the noise of
 # mini-batches brings the natural parameters to rest while inducing points, whose rate is low, still move. (covtype,

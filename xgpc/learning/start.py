@@ -14,6 +14,7 @@ from ..approximations.full import FullPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from ..config import FitConfig
+from ..data.encoding import Encoding, of_table
 from ..inference.fitting import Evidence
 from ..inference.prior_mean import OF_SITE, PriorMean
 from ..inference.progress import Milestone
@@ -22,7 +23,6 @@ from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, Likelihood
-from ..rows.encoding import Encoding, of_table
 from ..rows.source import RowSource
 from .inducing import Sample, inducing_points, sample_size
 from .memory import most_points, warn_of_many_classes

@@ -89,6 +89,18 @@ class Survey:
         check_classes_present(self.classes[self.tally[2] > 0.0])
         return None if class_weight is None else class_factors(class_weight, self.classes, self.tally[0])
 
+    def training_rows(self, factors: np.ndarray | None) -> Rows:
+        """The sample's rows of positive weight, with weights (C,) of the classes, or without."""
+        X, codes, weight = self.sample
+        if factors is None and not self.has_weights:
+            return self.sample._replace(weight=NONE)
+        keep = weight > 0.0
+        if not np.all(keep):
+            X, codes, weight = X[keep], codes[keep], weight[keep]
+        weight = weight if factors is None else factors[codes] * weight
+        check_weight_range(weight)
+        return Rows(X, codes, weight)
+
     def class_totals(self, factors: np.ndarray | None) -> np.ndarray:
         """Sums (C,) of the rows' weights, with weights (C,) of the classes, or without."""
         return self.tally[2] if factors is None else factors * self.tally[2]

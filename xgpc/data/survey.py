@@ -47,7 +47,7 @@ class Survey:
     has_weights : bool
     classes : (C,) labels
     tally : (3, C) rows of each class, those of positive weight, and sums of weights
-    sample : Rows, some of them, or all if ``is_all``, with positions in ``classes`` as y
+    sample : Rows of positive weight, some or, if ``is_all``, all, with positions in ``classes`` as y
     """
 
     columns: Columns
@@ -90,13 +90,10 @@ class Survey:
         return None if class_weight is None else class_factors(class_weight, self.classes, self.tally[0])
 
     def training_rows(self, factors: np.ndarray | None) -> Rows:
-        """The sample's rows of positive weight, with weights (C,) of the classes, or without."""
+        """The sample, with weights (C,) of the classes, or without."""
         X, codes, weight = self.sample
         if factors is None and not self.has_weights:
             return self.sample._replace(weight=NONE)
-        keep = weight > 0.0
-        if not np.all(keep):
-            X, codes, weight = X[keep], codes[keep], weight[keep]
         weight = weight if factors is None else factors[codes] * weight
         check_weight_range(weight)
         return Rows(X, codes, weight)

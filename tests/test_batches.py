@@ -175,9 +175,9 @@ def drawn(all_rows, size, sizes=(), seed=1):
 @pytest.mark.parametrize("n", [1, 500, 1000])
 def test_few_rows_are_all_drawn(n):
     everything = rows(n)
-    everything.weight[::2] = 0.0
+    everything.weight[1::2] = 0.0
     for array, found in zip(everything, drawn(everything, 1000), strict=True):
-        np.testing.assert_array_equal(array, found)
+        np.testing.assert_array_equal(array[::2], found)
 
 
 @pytest.mark.parametrize("order", ["random", "one class after the other", "rare class last"])

@@ -21,7 +21,6 @@ from .approximations.conditioned import ConditionedPosterior, ConditionedPrior
 from .approximations.sparse import SparsePosterior
 from .checkpoint import Checkpoint, fingerprint
 from .config import FitConfig, check_batches, check_parameters, check_streamed, checked_mean, checked_noise
-from .data.batches import Columns
 from .data.checks import check_same_classes, checked_classes, checked_groups, site_labels
 from .data.draw import seed_of_keys
 from .data.encoding import Encoding
@@ -116,15 +115,12 @@ class FittedInSteps(PosteriorClassifier):
         groups: Any = None,
         classes: Any = None,
         note: str = "",
-        columns: Columns | None = None,
         config: FitConfig | None = None,
     ) -> Data:
-        """``columns`` are those of a source that the rows were read from; ``config``: None for the estimator's."""
+        """``config``: None for the estimator's."""
         for text in filter(None, (note, note_of_index(index_columns(X)))):
             run.history.add(decision=text)
         X, codes, classes, weight, encoding = training_data(self, X, y, sample_weight, classes)
-        if columns is not None:
-            columns.set_on(self)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
         rows = Rows(X, codes, NONE if weight is None else weight)
         return self._data(run, config or FitConfig.of(self), rows, classes, groups, encoding=encoding)
@@ -184,19 +180,14 @@ class FittedInSteps(PosteriorClassifier):
         check, read = partial(check_streamed, config, stages.LAST_ROWS), lambda n_rows: run.history.tell(n_rows=n_rows)
         read_first = survey_partitions if isinstance(source, Partitions) else survey
         found, stream = read_first(source, given, stages.LAST_ROWS, run.random_state, check, read)
-        sample = found.sample
-        if found.is_all:
-            weight = sample.weight if found.has_weights else None
-            return self._validate(run, sample.X, found.classes[sample.y], weight, columns=found.columns, config=config)
         factors = found.class_factors(self.class_weight)
-        run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from {len(sample.X)} of them.")
+        rows = found.training_rows(factors)
         found.columns.set_on(self)
-        if factors is not None:
-            sample = sample._replace(weight=factors[sample.y] * sample.weight)
-        elif not found.has_weights:
-            sample = sample._replace(weight=NONE)
+        if found.is_all:
+            return self._data(run, config, rows, found.classes, None)
+        run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from {len(rows.X)} of them.")
         totals, all_rows = found.class_totals(factors), partial(stream, factors)
-        return self._data(run, config, sample, found.classes, None, all_rows, class_totals=totals)
+        return self._data(run, config, rows, found.classes, None, all_rows, class_totals=totals)
 
     def _deadline(self) -> Deadline | None:
         """From now on; None where nothing can end a fit early."""

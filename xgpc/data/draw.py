@@ -59,11 +59,11 @@ def whole_numbers(counts: np.ndarray, size: int) -> np.ndarray:
 def of_least_keys(keys: np.ndarray, rows: Rows, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which rows (r,) are the so many of each class that have the least keys, and the least key of the others (C,).
 
-    The latter is 1 where there are no others. Rows of weight 0 are never among them.
+    The latter is 1 where there are no others.
     """
-    keep, limits = rows.weight > 0.0, np.ones(len(numbers))
+    keep, limits = np.ones(len(keys), dtype=bool), np.ones(len(numbers))
     for c, number in enumerate(numbers):
-        (of_class,) = np.nonzero(keep & (rows.y == c))
+        (of_class,) = np.nonzero(rows.y == c)
         if len(of_class) > number:
             order = np.argsort(keys[of_class], kind="stable")
             limits[c] = keys[of_class[order[number]]]
@@ -97,13 +97,12 @@ class Draw:
         return int(self.tally[0].sum())
 
     def add(self, rows: Rows) -> None:
-        """Further rows, whose y are label numbers, in any order, and whose weights are given; of weight 0, none."""
+        """Further rows, whose y are label numbers, and whose weights are given; those of weight 0 are counted alone."""
         keys = self._generator.random(len(rows.X))
         more = tally(rows.y, rows.weight, self.tally.shape[1])
         self.tally = widened(self.tally, more.shape[1]) + more
         self._limits = np.append(self._limits, np.ones(more.shape[1] - len(self._limits)))
-        # All rows while they are no more than the sample: then it is no sample.
-        keep = np.ones(len(keys), dtype=bool) if self.is_all else (rows.weight > 0.0) & (keys < self._limits[rows.y])
+        keep = (rows.weight > 0.0) & (keys < self._limits[rows.y])
         self._parts.append((keys[keep], Rows(*(array[keep] for array in rows))))
         self._n_kept += int(np.count_nonzero(keep))
         if self._n_kept > self._most:
@@ -116,21 +115,14 @@ class Draw:
         return self.n_rows <= self.size
 
     def sample(self) -> Rows:
-        """The rows drawn so far, in their order; all of them, those of weight 0 too, if they are no more than asked."""
-        if not self.is_all:
-            self._keep(whole_numbers(self.tally[1], self.size))
-        return self._joined()[1]
+        """The rows drawn so far, in their order; all of positive weight, if they are no more than asked."""
+        self._keep(whole_numbers(self.tally[1], self.size))
+        return self._parts[0][1]
 
     def _keep(self, numbers: np.ndarray) -> None:
         """So many rows of each class, those of least keys."""
-        keys, rows = self._joined()
+        keys, rows = np.concatenate([keys for keys, _ in self._parts]), joined([rows for _, rows in self._parts])
         keep, limits = of_least_keys(keys, rows, numbers)
         self._limits = np.minimum(self._limits, limits)
         self._parts = [(keys[keep], Rows(*(array[keep] for array in rows)))]
         self._n_kept = int(np.count_nonzero(keep))
-
-    def _joined(self) -> tuple[np.ndarray, Rows]:
-        if len(self._parts) > 1:
-            keys, rows = zip(*self._parts, strict=True)
-            self._parts = [(np.concatenate(keys), joined(rows))]
-        return self._parts[0]

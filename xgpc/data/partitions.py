@@ -59,11 +59,11 @@ def summarized(batch: Any, allowed: np.ndarray | None, each: None) -> Summary | 
 
 class Drawing(NamedTuple):
     """How a partition's rows that may be in the sample are found: seed of the keys, classes (C,), and keys (C,) below
-    which those of each class are, or None for all rows, those of weight 0, too."""
+    which those of each class are."""
 
     seed: np.ndarray
     classes: np.ndarray
-    limits: np.ndarray | None
+    limits: np.ndarray
 
 
 def candidates(batch: Any, drawing: Drawing, place: tuple[int, int]) -> tuple[np.ndarray, Rows] | None:
@@ -81,9 +81,7 @@ def candidates(batch: Any, drawing: Drawing, place: tuple[int, int]) -> tuple[np
     keys = keys_from(drawing.seed, first).random(n_rows)
     codes = codes_of(checked.y, drawing.classes)
     weight = np.ones(n_rows) if checked.weight is None else checked.weight
-    keep = np.ones(n_rows, dtype=bool)
-    if drawing.limits is not None:
-        keep = (keys < drawing.limits[codes]) & (weight > 0.0)
+    keep = (keys < drawing.limits[codes]) & (weight > 0.0)
     return keys[keep], Rows(checked.X[keep], codes[keep], weight[keep])
 
 
@@ -129,22 +127,20 @@ def survey_partitions(
             read_so_far(int(counts[0].sum()))
     if found is None:
         raise ValueError(f"The {len(partitions)} partitions have no rows. Give some that have.")
-    is_all, limits = found.n_rows <= size, None
-    classes, order = found.labels.classes()
-    given = found.tally[1]
+    is_all = found.n_rows <= size
     if not is_all:
         check_streamed()
-        most = most_numbers(mean_numbers(given, size))
-        limits = np.minimum(1.0, most / np.maximum(1, given))[order]
+    classes, order = found.labels.classes()
+    given = found.tally[1]
+    limits = np.minimum(1.0, most_numbers(mean_numbers(given, size)) / np.maximum(1, given))[order]
     n_rows, n_given = counts.tolist()
     places = list(zip(accumulate(n_rows, initial=0), n_rows, strict=False))
     drawing = Drawing(seed_of_keys(random_state), classes, limits)
     parts = [part for part in partitions.run(candidates, drawing, places) if part is not None]
     keys, rows = np.concatenate([keys for keys, _ in parts]), joined([rows for _, rows in parts])
     rows = rows._replace(y=order[rows.y])
-    if not is_all:
-        keep, _ = of_least_keys(keys, rows, whole_numbers(given, size))
-        rows = Rows(*(array[keep] for array in rows))
+    keep, _ = of_least_keys(keys, rows, whole_numbers(given, size))
+    rows = Rows(*(array[keep] for array in rows))
     surveyed = Survey.of(found, rows, is_all, allowed)
 
     def stream(factors: np.ndarray | None, labels: np.ndarray, limits: Sequence[Limit]) -> PartitionedRows:

@@ -47,7 +47,7 @@ class Survey:
     has_weights : bool
     classes : (C,) labels
     tally : (3, C) rows of each class, those of positive weight, and sums of weights
-    sample : Rows, some of them, or all if ``is_all``, with positions in ``classes`` as y
+    sample : Rows of positive weight, some or, if ``is_all``, all, with positions in ``classes`` as y
     """
 
     columns: Columns
@@ -88,6 +88,15 @@ class Survey:
         """
         check_classes_present(self.classes[self.tally[2] > 0.0])
         return None if class_weight is None else class_factors(class_weight, self.classes, self.tally[0])
+
+    def training_rows(self, factors: np.ndarray | None) -> Rows:
+        """The sample, with weights (C,) of the classes, or without."""
+        X, codes, weight = self.sample
+        if factors is None and not self.has_weights:
+            return self.sample._replace(weight=NONE)
+        weight = weight if factors is None else factors[codes] * weight
+        check_weight_range(weight)
+        return Rows(X, codes, weight)
 
     def class_totals(self, factors: np.ndarray | None) -> np.ndarray:
         """Sums (C,) of the rows' weights, with weights (C,) of the classes, or without."""

@@ -35,7 +35,7 @@ from .status import Status, warn_user
 BOUNDS = {
     name: bounds
     for name, likelihood in LIKELIHOODS.items()
-    if (bounds := [bound for bound, record in likelihood.bounds.items() if record.is_linear])
+    if (bounds := [bound for bound, record in likelihood.bounds.items() if record.has_quadratics])
 }
 # Ten units of the latent function take a base rate to 5e-5: the scale that Gelman, Jakulin, Pittau & Su (2008) give
 # the constant term.

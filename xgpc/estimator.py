@@ -61,8 +61,8 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
                 run.history.tell(stage="checking")
                 data = (validate or type(self)._validate)(fitted, run, *given, **named)
                 with threads(self.n_jobs) as executor, fitted._interrupts(run):
-                    beginning = fitted._start(data, run, run.watching(executor))
-                    learned = fitted._learn(data, run, beginning)
+                    initial = fitted._start(data, run, run.watching(executor))
+                    learned = fitted._learn(data, run, initial)
                     inferred = fitted._infer(data, run, learned)
             fitted._publish(data, run, inferred)
         self.__dict__ = fitted.__dict__
@@ -84,9 +84,9 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
     def _start(self, data: Any, run: Run, executor: Executor) -> Any:
         """Where to begin."""
 
-    def _learn(self, data: Any, run: Run, beginning: Any) -> Any:
+    def _learn(self, data: Any, run: Run, initial: Any) -> Any:
         """Hyperparameters."""
-        return beginning
+        return initial
 
     def _infer(self, data: Any, run: Run, learned: Any) -> Any:
         """The posterior at these."""

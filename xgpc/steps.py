@@ -26,11 +26,11 @@ from .inference.online import posterior_before, restated_sums
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import FitState, Run
 from .learning import pipeline, stages
+from .learning.hold_out import HoldOut
 from .learning.inducing import MAX_INDUCING, mean_and_spread, with_more_points
 from .learning.messages import no_gain, parameters_at_bounds
-from .learning.queries import Queries
 from .learning.schemes import check_optimizer
-from .learning.start import Beginning, Data, Inferred, Learned, PreviousFit
+from .learning.start import Data, FitResult, HyperparameterFit, InitialState, PreviousFit
 from .likelihoods import LIKELIHOODS, START_NOISE, resolve
 from .partitions import Partitions, survey_partitions
 from .reading import Columns, Streamed, Survey, set_columns, streamed, survey
@@ -158,7 +158,7 @@ class FittedInSteps(PosteriorClassifier):
         X, encoding = with_limits(self, run.history, rows, encoding)
         source = source_of(X, labels[rows.y], rows.weight)
         self.feature_mean_, self.feature_spread_ = mean_and_spread(source)
-        queries = Queries(len(rows.y), groups, config.query_split, rows.y, run.random_state)
+        hold_out = HoldOut(len(rows.y), groups, config.query_split, rows.y, run.random_state)
         everything = None if stream is None else stream(labels, () if encoding is None else encoding.limits)
         data = Data(
             config,
@@ -168,7 +168,7 @@ class FittedInSteps(PosteriorClassifier):
             likelihood,
             bound,
             noise,
-            queries,
+            hold_out,
             stream=everything,
             encoding=encoding,
             prior_mean=PriorMean(mean, base_rates(class_totals) if mean is None else None),
@@ -227,20 +227,20 @@ class FittedInSteps(PosteriorClassifier):
             return nullcontext()
         return stopped_by_interrupts(run.deadline)
 
-    def _start(self, data: Data, run: Run, executor: Executor) -> Beginning:
+    def _start(self, data: Data, run: Run, executor: Executor) -> InitialState:
         previous = None
         if data.config.warm_start and hasattr(self, "posterior_"):
             noise = getattr(self, "label_noise_", START_NOISE)
             previous = PreviousFit(self.posterior_, self.classes_, self.encoding_, noise)
         return pipeline.start(data, run, executor, previous)
 
-    def _learn(self, data: Data, run: Run, beginning: Beginning) -> Learned:
-        return pipeline.learn(data, run, beginning)
+    def _learn(self, data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
+        return pipeline.learn(data, run, initial)
 
-    def _infer(self, data: Data, run: Run, learned: Learned) -> Inferred:
+    def _infer(self, data: Data, run: Run, learned: HyperparameterFit) -> FitResult:
         return pipeline.infer(data, run, learned)
 
-    def _publish(self, data: Data, run: Run, inferred: Inferred, is_first: bool = True) -> None:
+    def _publish(self, data: Data, run: Run, inferred: FitResult, is_first: bool = True) -> None:
         """Set what is fitted, and warn; of rows that come after others the bound is given these."""
         q, evidence = inferred.q, inferred.evidence
         unfinished, guessing = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
@@ -249,7 +249,7 @@ class FittedInSteps(PosteriorClassifier):
         record = data.likelihood.bounds[data.bound]
         # The likelihood of the support vector machine is no probability.
         is_evidence = record.is_bound and record.likelihood != "svm"
-        if evidence and is_first and is_evidence and is_learned and not (inferred.notes or run.progress.cuts):
+        if evidence and is_first and is_evidence and is_learned and not (inferred.notes or run.progress.skipped):
             messages += no_gain(evidence.elbo, guessing, data.base_rate_log_score)
         # The bounds of the default kernel are the fit's own, of which nobody need be told.
         if is_learned and data.config.kernel is not None and not inferred.notes:
@@ -271,7 +271,7 @@ class FittedInSteps(PosteriorClassifier):
         store, latest = run.progress.store, run.progress.latest
         if store is None:
             return
-        if not run.progress.cuts:
+        if not run.progress.skipped:
             store.remove()
         elif latest is not None:
             store.offer(latest, at_once=True)
@@ -290,10 +290,10 @@ class FittedInSteps(PosteriorClassifier):
                 run.history.tell(stage="checking")
                 rows, codes, _, weight = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
                 source = source_of(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
-                queries = Queries(len(codes), None, None, codes, run.random_state)
+                hold_out = HoldOut(len(codes), None, None, codes, run.random_state)
                 likelihood = LIKELIHOODS[name]
                 totals = _class_totals(codes, source.weight, len(self.classes_))
-                given = config, source, self.classes_, totals, likelihood, bound, noise, queries
+                given = config, source, self.classes_, totals, likelihood, bound, noise, hold_out
                 mean = PriorMean(np.atleast_1d(self.mean_))
                 data = Data(*given, encoding=self.encoding_, prior_mean=mean)
                 m = q.prior.n_inducing
@@ -302,7 +302,7 @@ class FittedInSteps(PosteriorClassifier):
                     training = Training(data.source, run.watching(executor), q.n_latents)
                     site = likelihood.site(bound, len(self.classes_), noise)
                     before = ConditionedPrior(posterior_before(q, prior, factor))
-                    learned = Learned(Beginning(training, before, None, 0, site), None, before, site)
+                    learned = HyperparameterFit(InitialState(training, before, None, 0, site), None, before, site)
                     # Of rows that promise less than tol, too, a step is taken: many such batches add up.
                     inferred = pipeline.infer(data, run, learned, leaves_prior=True)
             assert isinstance(inferred.q, ConditionedPosterior)

@@ -83,9 +83,9 @@ def more_iterations(problems: Sequence[str]) -> list[str]:
     return [f"{'; '.join(problems)}. The fit can be used; {advice}."]
 
 
-def ended_early(reason: str, cuts: Sequence[str]) -> str:
+def ended_early(reason: str, skipped: Sequence[str]) -> str:
     """A message on what there was no time for."""
-    return f"{reason} left no time for {', '.join(cuts)}. The fit can be used; more time may give a higher bound."
+    return f"{reason} left no time for {', '.join(skipped)}. The fit can be used; more time may give a higher bound."
 
 
 def no_gain(elbo: float, guessing: float, base_rate: float) -> list[str]:

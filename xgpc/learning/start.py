@@ -16,7 +16,7 @@ from ..approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from ..config import FitConfig
 from ..inference.fitting import Evidence
 from ..inference.prior_mean import OF_SITE, PriorMean
-from ..inference.progress import Milestone
+from ..inference.progress import BestSoFar
 from ..inference.run import Run
 from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
@@ -24,9 +24,9 @@ from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, Likelihood
 from ..rows.encoding import Encoding, of_table
 from ..rows.source import RowSource
+from .hold_out import HoldOut
 from .inducing import Sample, inducing_points, sample_size
 from .memory import most_points, warn_of_many_classes
-from .queries import Queries
 from .query_score import Scores
 
 
@@ -56,7 +56,7 @@ class Data:
     likelihood: Likelihood
     bound: str
     label_noise: float | None
-    queries: Queries
+    hold_out: HoldOut
     stream: RowSource | None = None
     encoding: Encoding | None = None
     prior_mean: PriorMean = OF_SITE
@@ -93,7 +93,7 @@ class PreviousFit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Beginning:
+class InitialState:
     """Where a fit starts.
 
     Attributes
@@ -103,7 +103,7 @@ class Beginning:
     previous : the posterior of a fit before, if there is one to start from
     grow_to : int, the number of inducing points up to which more are added while they pay; 0: none are
     site : Site
-    resumed : Milestone of an earlier fit of the same, or None
+    resumed : BestSoFar of an earlier fit of the same, or None
     length_scale_prior : LengthScalePrior, of all kernels
     """
 
@@ -112,12 +112,12 @@ class Beginning:
     previous: KernelPosterior | None
     grow_to: int
     site: Site
-    resumed: Milestone | None = None
+    resumed: BestSoFar | None = None
     length_scale_prior: LengthScalePrior = NO_PRIOR
 
 
 @dataclass(frozen=True)
-class Learned:
+class HyperparameterFit:
     """What learning ends with: a posterior of some of the rows, or None, a prior and a site.
 
     ``problems`` are what did not converge, ``failed`` is why there are no neighbours that were asked for, with advice,
@@ -126,7 +126,7 @@ class Learned:
     With neighbours also the local posterior of all rows, whose prior is ``prior``, and scores of rows kept apart.
     """
 
-    beginning: Beginning
+    initial: InitialState
     q: KernelPosterior | None
     prior: KernelPrior
     site: Site
@@ -139,7 +139,7 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Inferred:
+class FitResult:
     """The posterior of all rows, whose predictions are the model's, with site, iterations and messages.
 
     ``evidence`` is its bound. With neighbours there is none, but the labels and weights of the distinct rows, with
@@ -156,7 +156,7 @@ class Inferred:
     scores: Scores | None = None
 
 
-def first_prior(data: Data, run: Run, training: Training, previous_fit: PreviousFit | None) -> Beginning:
+def first_prior(data: Data, run: Run, training: Training, previous_fit: PreviousFit | None) -> InitialState:
     """Kernel and inducing points to start from; of a warm start those of the previous fit, if its data were alike."""
     config, random_state = data.config, run.random_state
     d = training.source.n_features
@@ -193,7 +193,7 @@ def first_prior(data: Data, run: Run, training: Training, previous_fit: Previous
     elif previous is not None and not previous.prior.is_full:
         pairs = zip(specs, previous.prior.groups, strict=True)
         continued = grouped([SparsePrior.build(spec, group.Z, dtype) for spec, group in pairs])
-        return Beginning(training, continued, previous, 0, site, length_scale_prior=length_scale_prior)
+        return InitialState(training, continued, previous, 0, site, length_scale_prior=length_scale_prior)
     else:
         Z = inducing_points(sample, config.inducing_points, config.n_inducing, random_state, specs[0])
         if method is None and data.encoding is not None:
@@ -206,7 +206,7 @@ def first_prior(data: Data, run: Run, training: Training, previous_fit: Previous
     first = grouped([prior] * n_kernels)
     if n_kernels > 1 and previous is not None:
         first = first.rebuilt(specs, first.Z)
-    return Beginning(training, first, previous, grow_to, site, length_scale_prior=length_scale_prior)
+    return InitialState(training, first, previous, grow_to, site, length_scale_prior=length_scale_prior)
 
 
 def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrior:

@@ -23,7 +23,7 @@ Split = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Queries:
+class HoldOut:
     """Draws rows to predict, and rows to predict them from; all by their numbers, ascending.
 
     Attributes
@@ -41,10 +41,10 @@ class Queries:
     labels: np.ndarray
     random_state: np.random.RandomState
 
-    def among(self, rows: np.ndarray) -> Queries:
+    def among(self, rows: np.ndarray) -> HoldOut:
         """The same of some of the rows, ascending, which are numbered anew."""
         groups = None if self.groups is None else self.groups[rows]
-        return Queries(len(rows), groups, self.splitter, self.labels[rows], self.random_state)
+        return HoldOut(len(rows), groups, self.splitter, self.labels[rows], self.random_state)
 
     def decision(self, share: float = DECISION_SHARE, random_state: np.random.RandomState | None = None) -> Split:
         """Rows to learn from, and rows to decide by: this share of them, or what a splitter's last split asks.
@@ -57,23 +57,23 @@ class Queries:
         if self.splitter is None:
             if not size or (self.groups is not None and len(np.unique(self.groups)) < 3):
                 return np.arange(self.n_rows), np.arange(0)
-            others, asked = self._apart(size, random_state)
-            return others, _some(asked, size, random_state)
-        others, asked = self._splits[-1]
-        return others, _some(asked, DECISION_ROWS, random_state)
+            others, held_out = self._apart(size, random_state)
+            return others, _some(held_out, size, random_state)
+        others, held_out = self._splits[-1]
+        return others, _some(held_out, DECISION_ROWS, random_state)
 
     def draw(self, number: int, size: int) -> Split:
         """Support rows and query rows of round ``number``: ``size`` in all, or as many as there are."""
         size = min(size, self.n_rows)
         n_queries = max(1, int(QUERY_SHARE * size))
         if self.splitter is None:
-            support, asked = self._apart(max(1, int(QUERY_SHARE * self.n_rows)), self.random_state)
+            support, held_out = self._apart(max(1, int(QUERY_SHARE * self.n_rows)), self.random_state)
         else:
             splits = self._splits
             # The last split comes first: in time it is the one with most rows before it.
-            support, asked = splits[-1 - number % len(splits)]
-        asked = _some(asked, n_queries, self.random_state)
-        return _some(support, size - len(asked), self.random_state), asked
+            support, held_out = splits[-1 - number % len(splits)]
+        held_out = _some(held_out, n_queries, self.random_state)
+        return _some(support, size - len(held_out), self.random_state), held_out
 
     def _apart(self, n_asked: int, random_state: np.random.RandomState) -> Split:
         """Some of the rows at random, or of their groups, against the others, which are more."""
@@ -134,14 +134,14 @@ def _checked(split: Any, n_rows: int) -> Split:
     if len(parts) != 2:
         what = f"{len(parts)} parts" if len(parts) else repr(split)
         raise ValueError(f"a split must be a pair of arrays; it gave {what}")
-    support, asked = (_row_numbers(part, n_rows) for part in parts)
-    both = np.intersect1d(support, asked, assume_unique=True)
+    support, held_out = (_row_numbers(part, n_rows) for part in parts)
+    both = np.intersect1d(support, held_out, assume_unique=True)
     if len(both):
         raise ValueError(
             f"{len(both)} rows, row {both[0]} among them, are both to be learned from and to be asked: they know their "
             "own labels"
         )
-    return support, asked
+    return support, held_out
 
 
 def _row_numbers(rows: Any, n_rows: int) -> np.ndarray:

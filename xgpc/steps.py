@@ -1,4 +1,4 @@
-"""The steps of a fit of ``GPClassifier``, to rows in memory, in batches, or after other rows."""
+"""The steps of a fit of ``GPClassifier``: to rows in memory, to batches, or to rows that follow earlier ones."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ from .validation import (
 
 
 def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
-    """Sums (C,) of the weights (n,) of the rows of each class; without weights, (0,), each row has 1."""
+    """Total weight (C,) of each class; an empty ``weight`` (0,) counts every row once."""
     return np.bincount(codes, weight if len(weight) else None, n_classes).astype(np.float64)
 
 
 class FittedInSteps(PosteriorClassifier):
-    """What ``GPClassifier`` does with the parameters that it has."""
+    """The steps of a fit of ``GPClassifier``, given its parameters."""
 
     kernel: Kernel | None
     likelihood: str
@@ -84,11 +84,11 @@ class FittedInSteps(PosteriorClassifier):
     random_state: Any
     verbose: int
 
-    # Parameters that copies and clones have in common.
+    # Copies and clones share these parameters instead of copying them.
     _shared: tuple[str, ...] = ("callback",)
 
     def __sklearn_clone__(self) -> Self:
-        # What a callback remembers, or shows, is its owner's, and need not be possible to copy.
+        # A callback may hold objects that cannot be copied, so the clone keeps the same callback.
         bare = copy.copy(self)
         for name in self._shared:
             setattr(bare, name, None)
@@ -103,7 +103,7 @@ class FittedInSteps(PosteriorClassifier):
         return other
 
     def __getstate__(self) -> Any:
-        # Many callbacks cannot be pickled, and that of a fitted model has done its work.
+        # Many callbacks cannot be pickled, and a fitted model no longer needs its callback.
         state = super().__getstate__()
         return {**state, "callback": None} if hasattr(self, "posterior_") else state
 
@@ -125,7 +125,11 @@ class FittedInSteps(PosteriorClassifier):
         columns: Columns | None = None,
         config: FitConfig | None = None,
     ) -> Data:
-        """``columns`` are those of a source that the rows were read from; ``config``: None for the estimator's."""
+        """Check the rows in memory.
+
+        ``columns`` describe the source that the rows were read from, if any; ``config`` replaces the estimator's
+        parameters.
+        """
         for text in filter(None, (note, note_of_index(index_columns(X)))):
             run.history.add(decision=text)
         X, codes, classes, weight, encoding = table_data(self, X, y, sample_weight, classes)
@@ -146,8 +150,11 @@ class FittedInSteps(PosteriorClassifier):
         encoding: Encoding | None = None,
         class_totals: np.ndarray | None = None,
     ) -> Data:
-        """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class, and of
-        the features' limits; their classes have the weights ``class_totals`` (C,)."""
+        """Collect checked rows, with class numbers as y, and the model's parts in a ``Data``.
+
+        ``stream`` builds the source of all rows from the site labels of the classes and the limits of the features; it
+        is given when ``rows`` are only a sample. ``class_totals`` (C,) are then the total weights of the classes.
+        """
         likelihood, bound = resolve(config.likelihood, config.bound, len(classes))
         check_optimizer(config.optimizer, likelihood.name, bound)
         noise = checked_noise(config.label_noise, likelihood.name, bound)
@@ -198,7 +205,9 @@ class FittedInSteps(PosteriorClassifier):
         config: FitConfig,
         surveyed: Callable[[np.random.RandomState, Callable[[int], None]], tuple[Survey, Streamed]],
     ) -> Data:
-        """Rows that need not fit into memory: what the first reading finds of them, and what reads all of them."""
+        """Check rows that may not fit into memory: ``surveyed`` reads them once and returns a sample and a source of
+        all.
+        """
         check_batches(self)
         run.history.tell(stage="reading")
         found, stream = surveyed(run.random_state, lambda n_rows: run.history.tell(n_rows=n_rows))
@@ -217,7 +226,7 @@ class FittedInSteps(PosteriorClassifier):
         return self._data(run, config, sample, found.classes, None, all_rows, class_totals=totals)
 
     def _deadline(self) -> Deadline | None:
-        """From now on; None where nothing can end a fit early."""
+        """The deadline, counted from now; None if nothing can end the fit early."""
         if self.max_time is None and not self.keep_on_interrupt and self.callback is None:
             return None
         return Deadline(math.inf if self.max_time is None else float(self.max_time))
@@ -241,17 +250,17 @@ class FittedInSteps(PosteriorClassifier):
         return pipeline.infer(data, run, learned)
 
     def _publish(self, data: Data, run: Run, inferred: FitResult, is_first: bool = True) -> None:
-        """Set what is fitted, and warn; of rows that come after others the bound is given these."""
+        """Set the fitted attributes and warn; ``is_first`` is False when ``partial_fit`` continues from earlier rows."""
         q, evidence = inferred.q, inferred.evidence
         unfinished, guessing = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
         is_learned = data.config.optimizer is not None and not data.is_of_one_class
         record = data.likelihood.bounds[data.bound]
-        # The likelihood of the support vector machine is no probability.
+        # The support vector machine's likelihood is not a probability, so its bound is no evidence.
         is_evidence = record.is_bound and record.likelihood != "svm"
         if evidence and is_first and is_evidence and is_learned and not (inferred.notes or run.progress.skipped):
             messages += no_gain(evidence.elbo, guessing, data.base_rate_log_score)
-        # The bounds of the default kernel are the fit's own, of which nobody need be told.
+        # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
         if is_learned and data.config.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
             names, spread = names_of_columns(self, data.encoding), self.feature_spread_
@@ -279,7 +288,7 @@ class FittedInSteps(PosteriorClassifier):
     def _continued(
         self, config: FitConfig, X: Any, y: Any, sample_weight: Any, classes: Any, factor: float, n_more: int
     ) -> None:
-        """What ``_fitted`` is for a first batch: here kernel, inducing points and the posterior before are given."""
+        """Continue ``partial_fit`` with a further batch: kernel, inducing points and previous posterior are given."""
         q = self.posterior_
         assert isinstance(q, SparsePosterior)
         if classes is not None:
@@ -303,7 +312,7 @@ class FittedInSteps(PosteriorClassifier):
                     site = likelihood.site(bound, len(self.classes_), noise)
                     before = ConditionedPrior(posterior_before(q, prior, factor))
                     learned = HyperparameterFit(InitialState(training, before, None, 0, site), None, before, site)
-                    # Of rows that promise less than tol, too, a step is taken: many such batches add up.
+                    # Take a step even if it gains less than tol: the gains of many batches add up.
                     inferred = pipeline.infer(data, run, learned, leaves_prior=True)
             assert isinstance(inferred.q, ConditionedPosterior)
             assert self._evidence is not None

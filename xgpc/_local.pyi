@@ -3,32 +3,16 @@ from typing import Any
 import numpy as np
 
 from ._engine import Workspace
-from ._kernels import InducingKernel
+from ._kernels import InducingKernel, KernelGradient
 
 OUTPUTS: tuple[str, ...]
 LINKS: dict[str, int]
 
 class Support:
     def __init__(self, kernel: InducingKernel, *arrays: np.ndarray) -> None: ...
-    def condition(
-        self,
-        x: np.ndarray,
-        a: np.ndarray,
-        residual: np.ndarray,
-        index: np.ndarray,
-        n_earlier: np.ndarray | None,
-        found: list[Any],
-    ) -> None: ...
+    def condition(self, arrays: tuple[np.ndarray | None, ...], found: list[Any]) -> None: ...
     def pull_back(
-        self,
-        x: np.ndarray,
-        a: np.ndarray,
-        residual: np.ndarray,
-        index: np.ndarray,
-        n_earlier: np.ndarray | None,
-        given: list[Any],
-        outputs: list[Any],
-        d_a: np.ndarray,
+        self, arrays: tuple[np.ndarray | None, ...], given: list[Any], outputs: list[Any], d_a: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
 
 def cavity_scores(
@@ -44,14 +28,5 @@ def cavity_pull_back(
     d_linear: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]: ...
 def kernel_gradient(
-    kernel: InducingKernel,
-    X: np.ndarray,
-    G: np.ndarray,
-    g: np.ndarray,
-    work: Workspace,
-    terms: np.ndarray,
-    shapes: np.ndarray,
-    sums: np.ndarray,
-    products: np.ndarray,
-    squares: np.ndarray,
+    kernel: InducingKernel, X: np.ndarray, G: np.ndarray, g: np.ndarray, work: Workspace, total: KernelGradient
 ) -> None: ...

@@ -6,8 +6,8 @@ import numpy as np
 
 from libc.stdint cimport int64_t
 
-from ._engine cimport Workspace, tiles
-from ._kernels cimport InducingKernel, diagonal_gradient_block, gradient_block, real
+from ._engine cimport Workspace, add_gradient, tiles
+from ._kernels cimport InducingKernel, KernelGradient, real
 
 cdef extern from "local.h" nogil:
     ctypedef struct xg_local_kernel:
@@ -115,6 +115,7 @@ cdef class Support:
         self.support.precision, self.support.linear = &precision[0, 0], &linear[0, 0]
 
     cdef xg_local_rows rows_of(self, tuple arrays):
+        # x, a, residual, index and n_earlier or None, as ``condition`` takes them.
         cdef xg_local_rows rows
         cdef const int64_t[::1] n_earlier
         (n, k), m = np.shape(arrays[3]), self.support.m
@@ -138,9 +139,13 @@ cdef class Support:
             rows.n_earlier = &n_earlier[0]
         return rows
 
-    def condition(self, x, a, residual, index, n_earlier, list found):
-        """Writes b (C, n, m), variance and mean (C, n), and slopes (C, n, k) or None, of each set of neighbours."""
-        cdef xg_local_rows rows = self.rows_of((x, a, residual, index, n_earlier))
+    def condition(self, tuple arrays, list found):
+        """Writes b (C, n, m), variance and mean (C, n), and slopes (C, n, k) or None, of each set of neighbours.
+
+        ``arrays`` are the rows: x (n_factors, n, d), a (n, m), residual (n,), index (n, k) of their neighbours, and
+        n_earlier (n,) where there are two sets of neighbours, else None.
+        """
+        cdef xg_local_rows rows = self.rows_of(arrays)
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, rows.k))
         cdef xg_local_conditional out[2]
         cdef double[:, :, ::1] b, slopes
@@ -153,12 +158,12 @@ cdef class Support:
         with nogil:
             xg_local_condition(&self.kernel, &self.support, &rows, &scratch[0], out, NULL)
 
-    def pull_back(self, x, a, residual, index, n_earlier, list given, list outputs, double[:, ::1] d_a):
+    def pull_back(self, tuple arrays, list given, list outputs, double[:, ::1] d_a):
         """Writes d_a and each set's ``OUTPUTS``; returns the sums over rows: terms, shapes and scales.
 
-        ``given`` has each set's gradients by b, variance and mean.
+        ``arrays`` are the rows, as for ``condition``; ``given`` has each set's gradients by b, variance and mean.
         """
-        cdef xg_local_rows rows = self.rows_of((x, a, residual, index, n_earlier))
+        cdef xg_local_rows rows = self.rows_of(arrays)
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, rows.k))
         cdef xg_local_gradient gradient
         cdef Py_ssize_t F = self.kernel.n_factors
@@ -223,9 +228,8 @@ def cavity_pull_back(int link, const double[::1] mean, const double[::1] varianc
 
 
 def kernel_gradient(InducingKernel kernel, const real[:, :] X, const double[:, ::1] G, const double[::1] g,
-                    Workspace work, double[::1] terms, double[::1] shapes, double[:, ::1] sums,
-                    double[:, :, ::1] products, double[:, ::1] squares):
-    """Adds the contractions of G = dF/dk(X, Z) (n, m) and g = dF/dk(x, x) (n,), as ``KernelGradient`` has them."""
+                    Workspace work, KernelGradient total):
+    """Adds the contractions of G = dF/dk(X, Z) (n, m) and g = dF/dk(x, x) (n,) to ``total``."""
     cdef Py_ssize_t tile, i, j, q, rows, n = X.shape[0], m = kernel.n_inducing
     with nogil:
         for tile in range(tiles(0, n, work)):
@@ -234,6 +238,4 @@ def kernel_gradient(InducingKernel kernel, const real[:, :] X, const double[:, :
             for q in range(m):
                 for j in range(rows):
                     work.b[q * rows + j] = G[i + j, q]
-            gradient_block(kernel, X, NULL, i, rows, &work.b[0], &work.kernel, &work.a[0], &terms[0], &shapes[0],
-                           &sums[0, 0], &products[0, 0, 0], &squares[0, 0])
-            diagonal_gradient_block(kernel, X, NULL, i, rows, &g[i], False, &work.kernel, &terms[0], &shapes[0])
+            add_gradient(kernel, X, i, rows, &g[i], False, work, total)

@@ -193,7 +193,7 @@ class Neighbourhoods:
 def conditionals(rows: slice, at: Neighbourhoods, with_slopes: bool = False) -> list[Conditional]:
     """Of few rows, by each set of neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row."""
     found = [at.empty(rows.stop - rows.start, with_slopes) for _ in range(at.n_sets)]
-    at.compiled.condition(*at.arguments(rows), [(part.b, part.variance, part.mean, part.slopes) for part in found])
+    at.compiled.condition(at.arguments(rows), [(part.b, part.variance, part.mean, part.slopes) for part in found])
     return found
 
 
@@ -249,7 +249,7 @@ def pulled_back(executor: Executor, state: PullBack) -> PulledBack:
         here = (part.part(rows) for part in state.given)
         given = [tuple(map(np.ascontiguousarray, (part.b, part.variance, part.mean))) for part in here]
         outputs = [tuple(np.empty((C, rows.stop - rows.start, widths[name])) for name in _local.OUTPUTS) for _ in sets]
-        sums = at.compiled.pull_back(*at.arguments(rows), given, outputs, d_a[rows])
+        sums = at.compiled.pull_back(at.arguments(rows), given, outputs, d_a[rows])
         for whole, parts in zip(sets, outputs, strict=True):
             for name, part in zip(_local.OUTPUTS, parts, strict=True):
                 whole[name][:, rows] = part

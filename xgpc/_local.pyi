@@ -1,5 +1,3 @@
-from typing import Any
-
 import numpy as np
 
 from ._engine import Workspace
@@ -10,10 +8,16 @@ LINKS: dict[str, int]
 
 class Support:
     def __init__(self, kernel: InducingKernel, *arrays: np.ndarray) -> None: ...
-    def condition(self, arrays: tuple[np.ndarray | None, ...], found: list[Any]) -> None: ...
+    def condition(
+        self, arrays: tuple[np.ndarray | None, ...], with_slopes: bool = False
+    ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]]: ...
     def pull_back(
-        self, arrays: tuple[np.ndarray | None, ...], given: list[Any], outputs: list[Any], d_a: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+        self, arrays: tuple[np.ndarray | None, ...], given: list[tuple[np.ndarray, ...]]
+    ) -> tuple[
+        list[tuple[np.ndarray, ...]],
+        np.ndarray,
+        tuple[np.ndarray, np.ndarray, np.ndarray],
+    ]: ...
 
 def cavity_scores(
     link: int, mean: np.ndarray, variance: np.ndarray, y: np.ndarray

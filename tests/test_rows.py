@@ -17,6 +17,7 @@ from support.internals import (
     Epochs,
     FullPrior,
     History,
+    KernelGradient,
     KernelSpec,
     LinearPrior,
     Options,
@@ -39,6 +40,8 @@ from support.internals import (
 from support.sources import FileSource
 from threadpoolctl import threadpool_info
 
+from xgpc import _sites
+from xgpc._sites import Site
 from xgpc.likelihoods import record_of
 
 N, D = 2 * BLOCK_ROWS + 100, 3

@@ -125,9 +125,9 @@ cdef void make(WhitenedRows block, Py_ssize_t start, Py_ssize_t rows, double* a)
         project(block.kernel, &block.Linv[0, 0], block.X, NULL, start, rows, &block.work.kernel, a)
 
 
-cdef Tile whitened(WhitenedRows block, Py_ssize_t number) noexcept nogil:
+cdef Tile whitened(WhitenedRows block, Py_ssize_t place) noexcept nogil:
     # A tile of whitened rows: in the cache, filled on the first pass, if there is one; else in scratch.
-    cdef Py_ssize_t m = block.work.n_inducing, start = number * block.work.rows
+    cdef Py_ssize_t m = block.work.n_inducing, start = place * block.work.rows
     cdef Py_ssize_t rows = min(block.work.rows, block.n - start)
     cdef Tile tile = Tile(start, rows, NULL, NULL)
     cdef double* wide = &block.work.a[0] if block.cache.wide == NULL else block.cache.wide + start * m
@@ -363,8 +363,8 @@ def gradient_of_gram(InducingKernel kernel, const double[:, ::1] G, KernelGradie
     scratch.x, scratch.x2, scratch.row_sum = &x[0], &norms[0], &norms[m]
     scratch.factor, scratch.rest = &tiles_of_m[0], &tiles_of_m[m * m]
     with nogil:
-        gradient_block[double](kernel, kernel._points, NULL, 0, m, &G[0, 0], &scratch, &tiles_of_m[2 * m * m], total.terms,
-                       total.shapes, total.sums, total.products, total.squares)
+        gradient_block[double](kernel, kernel._points, NULL, 0, m, &G[0, 0], &scratch, &tiles_of_m[2 * m * m],
+                               total.terms, total.shapes, total.sums, total.products, total.squares)
 
 
 def matrix_gradients(const double[:, ::1] Linv, const double[:, ::1] Rinv, const double[:, ::1] P,

@@ -75,8 +75,8 @@ def marginals_block(InducingKernel kernel, const real[:, :] X, const double[:, :
 
 def gradient_of_block(InducingKernel kernel, Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] G,
                       const double[::1] by_noise, Workspace work, KernelGradient total):
-    """Adds the contraction of rows start..stop of the symmetric dF / dK = G, and of the gradient (n,) by the rows' noise,
-    to ``total``; the kernel is the one at the training rows."""
+    """Adds the contraction of rows start..stop of the symmetric dF / dK = G, and of the gradient (n,) by the rows'
+    noise, to ``total``; the kernel is the one at the training rows."""
     cdef Py_ssize_t tile, i, rows
     with nogil:
         for tile in range(tiles(start, stop, work)):

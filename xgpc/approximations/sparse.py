@@ -152,7 +152,8 @@ class GaussianBelief:
         ((rows, _),) = self.basis.rows(block)
         P, h = zero_moments(*self.w.shape)
         values, total = _engine.update_block(rows, self.Rinv, self.w, site, block.y, block.weight, P, h)
-        return Sites(self.key, site.key, *values, total), P, h
+        mean, variance, precision, linear = values
+        return Sites(self.key, site.key, mean, variance, precision, linear, total), P, h
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,7 +56,7 @@ class Cache:
     def __init__(self) -> None:
         self._last: dict[str, tuple[Hashable, Any]] = {}
 
-    def last(self, kind: str) -> tuple[Hashable, Any]:
+    def last(self, kind: str) -> tuple[Any, Any]:
         """The last value of a kind, and its key; None twice if there is none."""
         return self._last.get(kind, (None, None))
 

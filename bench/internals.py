@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from xgpc import _engine, _local
-from xgpc._svi import NaturalGradient
+from xgpc import _local
+from xgpc._svi import BatchPart, NaturalGradient
 from xgpc.approximations.base import Training
 from xgpc.approximations.local_rows import Conditional, PullBack, in_order, local_rows, pulled_back
 from xgpc.approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
@@ -87,13 +87,12 @@ def mini_batch_steps(X, y, prior, site, order, batch_rows, moving=(), every=1):
     m, d = prior.n_inducing, X.shape[1]
     start = SparsePosterior.at_prior(prior)
     loop = NaturalGradient(m, 1, np.concatenate([start.P.ravel(), start.h]), *learning_rate_schedule("adaptive"))
-    work = _engine.Workspace(batch_rows, m, d)
-    labels, weights, record = np.empty(batch_rows), np.empty(batch_rows), np.empty((3, len(order) // batch_rows))
+    part, record = BatchPart(m, 1, batch_rows, d, moving), np.empty((3, len(order) // batch_rows))
     rows = ArraySource(X, y).pick(order)
     kernels = [one.kernel for one in moving] or [prior.core]
     return lambda: loop.run(
-        kernels, rows.X, rows.rows, batch_rows, prior.Linv[None], site, rows.y, rows.weight, float(len(X)), work,
-        labels, weights, record, moving, every,
+        kernels, rows.X, rows.rows, batch_rows, prior.Linv[None], site, rows.y, rows.weight, float(len(X)), part,
+        record, moving, every,
     )  # fmt: skip
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xgpc.rows import draw
-from xgpc.rows.batches import BatchSource, Rows, in_blocks, read_ahead, reading
+from xgpc.data.batches import reading
+from xgpc.data.draw import Draw
+from xgpc.rows.batches import BatchSource, Rows, in_blocks, read_ahead
 from xgpc.rows.block import BLOCK_ROWS
-from xgpc.rows.draw import Draw
 from xgpc.rows.source import NONE, ArraySource
 
 
@@ -39,10 +39,6 @@ def test_blocks_do_not_depend_on_batches(sizes):
     assert [len(block.X) for block in blocks] == [BLOCK_ROWS, BLOCK_ROWS, 17]
     for array, parts in zip(everything, zip(*blocks, strict=True), strict=True):
         np.testing.assert_array_equal(array, np.concatenate(parts))
-
-
-def test_no_rows_make_no_blocks():
-    assert list(in_blocks([])) == list(in_blocks([rows(0)])) == []
 
 
 def test_items_are_read_in_order_by_one_other_thread_which_ends():
@@ -108,12 +104,6 @@ def test_what_the_reader_raises_is_raised_in_the_caller(error):
     with pytest.raises(type(error)) as caught:
         next(ahead)
     assert caught.value is error
-    assert not readers()
-
-
-def test_an_error_at_the_beginning():
-    with pytest.raises(ZeroDivisionError):
-        next(read_ahead(lambda: iter([1 // 0])))
     assert not readers()
 
 
@@ -185,9 +175,9 @@ def drawn(all_rows, size, sizes=(), seed=1):
 @pytest.mark.parametrize("n", [1, 500, 1000])
 def test_few_rows_are_all_drawn(n):
     everything = rows(n)
-    everything.weight[::2] = 0.0
+    everything.weight[1::2] = 0.0
     for array, found in zip(everything, drawn(everything, 1000), strict=True):
-        np.testing.assert_array_equal(array, found)
+        np.testing.assert_array_equal(array[::2], found)
 
 
 @pytest.mark.parametrize("order", ["random", "one class after the other", "rare class last"])
@@ -241,20 +231,3 @@ def test_a_sample_does_not_depend_on_batches(sizes):
     everything = rows(9000, 3)
     for one, other in zip(drawn(everything, 700), drawn(everything, 700, sizes), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_what_is_dropped_on_the_way_is_not_missed(monkeypatch):
-    everything = rows(40_000, 4)
-    few = drawn(everything, 500)
-    monkeypatch.setattr(draw, "ROOM", 1e9)
-    for one, other in zip(few, drawn(everything, 500), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_memory_of_a_draw_does_not_grow_with_the_rows():
-    found = Draw(1000, np.random.default_rng(0))
-    held = []
-    for block in in_blocks(cut(rows(100_000, 3), [])):
-        found.add(block)
-        held.append(sum(len(keys) for keys, _ in found._parts))
-    assert max(held) < draw.ROOM * (1000 * draw.ROOM) + BLOCK_ROWS

@@ -87,6 +87,11 @@ def test_fits_in_any_thread_have_one_set_of_bits(tmp_path):
     assert len(outputs.pop().splitlines()) == len(MODELS)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread_of_blas():
+    """Here as many as there are."""
+
+
 @pytest.fixture
 def two_threads():
     with threadpool_limits(2, user_api="blas"):

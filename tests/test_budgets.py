@@ -15,10 +15,9 @@ from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 from support.reference import moons
 
-from xgpc import GPClassifier, steps
-from xgpc.learning import share
-from xgpc.rows.deadline import FINAL_STEPS, LEAST_STEPS, Deadline, OutOfTime, Timed, during, stopped_by_interrupts
-from xgpc.rows.executor import Cost, Executor, Threads
+from xgpc import GPClassifier
+from xgpc.rows.deadline import FINAL_STEPS, LEAST_STEPS, Deadline, OutOfTime, Timed, stopped_by_interrupts
+from xgpc.rows.executor import Cost, Executor
 from xgpc.rows.source import ArraySource
 
 # So short that estimates from passes do not count: time runs out at a given reading of the clock.
@@ -77,7 +76,7 @@ KINDS = {
 
 @pytest.fixture(autouse=True)
 def small_data_may_decide(monkeypatch):
-    monkeypatch.setattr(share, "LEAST_ROWS", 100)
+    monkeypatch.setattr("xgpc.learning.share.LEAST_ROWS", 100)
 
 
 def fitted(kind, max_time, interrupts=(), **params):
@@ -149,22 +148,6 @@ def test_neighbours_are_taken_where_there_is_little_more_time_than_they_take():
         assert "left no time for more than 64 inducing points with neighbours" in str(warning.message)
 
 
-def test_a_posterior_that_ends_for_want_of_progress_is_no_matter_of_time(monkeypatch):
-    X, y = moons()
-    fit_posterior = steps.fit_posterior_or_keep
-
-    def unfinished(*given):
-        point, n_steps, _ = fit_posterior(*given)
-        return point, n_steps, False
-
-    monkeypatch.setattr(steps, "fit_posterior_or_keep", unfinished)
-    model = GPClassifier(n_inducing=6, max_time=1000.0, random_state=0)
-    with pytest.warns(ConvergenceWarning) as caught:
-        model.fit(X, y)
-    assert not model.converged_
-    assert not any("left no time" in str(one.message) for one in caught)
-
-
 def test_a_budget_that_is_over_keeps_the_given_kernel_with_a_posterior():
     kernel = 2.0 * RBF(0.5)
     X, y = moons()
@@ -226,12 +209,6 @@ def test_time_is_kept_back_in_proportion_to_rows_and_work():
         executor.reduce(final, rows, State(50.0))
 
 
-def test_an_end_is_named_by_the_innermost_of_what_is_done():
-    with pytest.raises(OutOfTime) as caught, during("learning"), during("a stage"):
-        raise OutOfTime
-    assert caught.value.where == "a stage"
-
-
 @pytest.mark.parametrize("kind", ["profile in stages", "neighbours", "classes", "mini-batches", "full", "joint"])
 def test_an_interrupt_keeps_the_best_so_far(kind):
     X, y = KINDS[kind][0]()
@@ -278,19 +255,3 @@ def test_handlers_stay_as_they_are_outside_of_the_main_thread():
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(inside).result() is handler
     assert not deadline.is_stopped
-
-
-def test_a_deadline_that_is_earlier_stops_with_the_other():
-    deadline = Deadline(10.0, lambda: 0.0)
-    half = deadline.earlier(0.5)
-    assert half.left == 5.0
-    assert half.allows_again(-5.0)
-    assert not half.allows_again(-6.0)
-    deadline.stop()
-    assert half.left == -math.inf
-    assert not half.allows_again(0.0)
-
-
-def test_the_executor_of_a_budget_has_the_threads_of_the_other():
-    with Threads(2) as threads:
-        assert Timed(threads, Deadline(), 1, abs).n_threads == 2

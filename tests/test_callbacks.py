@@ -15,11 +15,10 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.preprocessing import StandardScaler
-from support.fits import quietly
+from support.fits import quietly, without_warnings
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.learning import share, stages
 
 STAGES = ("checking", "reading", "start", "learning", "neighbours", "posterior", "done")
 SMALL = {"random_state": 0, "n_inducing": 6, "max_iter": 8}
@@ -46,7 +45,7 @@ KINDS = {
 
 @pytest.fixture(autouse=True)
 def small_data_may_decide(monkeypatch):
-    monkeypatch.setattr(share, "LEAST_ROWS", 100)
+    monkeypatch.setattr("xgpc.learning.share.LEAST_ROWS", 100)
 
 
 def fitted(kind, callback, **params):
@@ -191,9 +190,7 @@ def test_a_callback_of_later_batches():
     for part in (slice(0, 100), slice(100, 200)):
         states.clear()
         for model in (plain, told):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                model.partial_fit(X[part], y[part])
+            without_warnings(model.partial_fit, X[part], y[part])
         assert bits(plain) == bits(told)
         assert [states[0].stage, states[-1].stage] == ["checking", "done"]
         assert states[-1].elbo == told.elbo_
@@ -206,7 +203,7 @@ def test_a_callback_of_later_batches():
 
 
 def test_a_callback_of_rows_in_batches(monkeypatch):
-    monkeypatch.setattr(stages, "LAST_ROWS", 1000)
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 1000)
     X, y = moons(6000)
     batches = [(X[i : i + 700], y[i : i + 700]) for i in range(0, 6000, 700)]
     states = []

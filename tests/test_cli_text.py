@@ -10,7 +10,7 @@ from xgpc import GPClassifier
 from xgpc.app.cli import main
 from xgpc.app.columns import Wanted
 from xgpc.app.tables import are_measurements, encode_labels, parse_labels, read_table
-from xgpc.rows.tables import Levels
+from xgpc.data.frames import Levels
 
 # Of the csv module, in characters of a cell.
 FIELD_LIMIT = 131_072

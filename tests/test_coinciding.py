@@ -11,9 +11,6 @@ from support.fits import quietly
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.inference import local_sites
-from xgpc.rows.coinciding import Distinct
-from xgpc.rows.source import NONE, ArraySource
 
 N = 90
 X, Y = moons(N)
@@ -25,79 +22,31 @@ NEIGHBOURS = pytest.mark.parametrize("n_neighbors", [3, 10, N])
 POINTS = pytest.mark.parametrize("points", [np.full((1, 2), 1e4), X[60:66]], ids=["far", "near"])
 
 
-# Which rows coincide.
-
-
-def by_hand(source):
-    """Numbers of the first of equal rows, from a dictionary, for which -0.0 and 0.0 are equal."""
-    found = {}
-    keys = [(*x, y) for x, y in zip(source.X.tolist(), source.y.tolist(), strict=True)]
-    return np.array([found.setdefault(key, i) for i, key in enumerate(keys)])
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_distinct_rows_are_the_first_of_each_with_the_sum_of_the_weights(dtype, weighted):
-    rng = np.random.default_rng(0)
-    values = np.array([0.0, -0.0, 1.0, -1.0, 1e-30, 1e30, 0.1, 255.0])
-    for n, d in ((1, 1), (2, 1), (300, 1), (5000, 3), (3000, 40)):
-        rows = values[rng.integers(0, 8, (n // 3 + 1, d))].astype(dtype)[rng.integers(0, n // 3 + 1, n)]
-        weight = rng.gamma(2.0, size=n) if weighted else NONE
-        given = ArraySource(rows, rng.choice([-1.0, 1.0], n), weight)
-        first, found = by_hand(given), Distinct.of(given)
-        kept = np.unique(first)
-        assert_array_equal(found.source.X, rows[kept])
-        assert_array_equal(found.source.y, given.y[kept])
-        assert found.source.X.dtype == dtype
-        assert_array_equal(kept[found.place], first)
-        each = weight if weighted else np.ones(n)
-        sums = np.bincount(first, each, n)
-        assert_allclose(found.share, each / sums[first], rtol=1e-13)
-        assert found.source.total_weight == pytest.approx(given.total_weight)
-        if len(kept) < n:
-            assert_allclose(found.source.weight, sums[kept], rtol=1e-13)
-
-
-def test_rows_that_differ_stay():
-    """In the last bit of one value, or in their label alone; whole numbers have few bits."""
-    grid = np.stack(np.meshgrid(*3 * [np.arange(40.0)]), axis=-1).reshape(-1, 3)
-    near = np.nextafter(1.0, [0.0, 2.0])[:, None]
-    for rows in (grid, grid.astype(np.float32), near):
-        given = ArraySource(rows, np.ones(len(rows)))
-        assert Distinct.of(given).source is given
-    given = ArraySource(np.ones((3, 2)), np.array([0.0, 1.0, 2.0]))
-    assert Distinct.of(given).source is given
-
-
-def test_the_order_in_memory_does_not_matter():
-    wide, y = np.random.default_rng(0).integers(0, 3, (200, 6)).astype(float), np.ones(200)
-    expected = Distinct.of(ArraySource(np.ascontiguousarray(wide[:, ::2]), y))
-    for rows in (wide[:, ::2], np.asfortranarray(wide[:, ::2])):
-        assert_array_equal(Distinct.of(ArraySource(rows, y)).place, expected.place)
-
-
-@pytest.mark.parametrize("n_latents", [1, 3])
-def test_sites_of_copies_are_shares_of_their_sum(n_latents):
-    rng = np.random.default_rng(0)
-    weight = rng.gamma(2.0, size=40)
-    found = Distinct.of(ArraySource(rng.integers(0, 3, (40, 2)).astype(float), np.ones(40), weight))
-    r = found.source.n_rows
-    assert r < 10
-    sites = rng.gamma(2.0, size=(n_latents, r)), rng.normal(size=(n_latents, r))
-    parts = found.parts(sites)
-    for whole, part, again in zip(sites, parts, found.sums(parts), strict=True):
-        assert_allclose(again, whole, rtol=1e-13)
-        assert_allclose(part / weight, (whole / found.source.weight)[:, found.place], rtol=1e-13)
-
-
 # Fits.
 
 
 @pytest.fixture
 def to_the_end(monkeypatch):
     """Sweeps go on until nothing changes, so that no tolerance is between two fits."""
-    monkeypatch.setattr(local_sites, "TOLERANCE", 1e-10)
-    monkeypatch.setattr(local_sites, "CLASSES_TOLERANCE", 1e-10)
+    monkeypatch.setattr("xgpc.inference.local_sites.TOLERANCE", 1e-10)
+    monkeypatch.setattr("xgpc.inference.local_sites.CLASSES_TOLERANCE", 1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rows_that_are_kept_are_the_first_of_each(dtype):
+    """Rows that differ in one bit or in their label stay; -0.0 and 0.0 are equal."""
+    rng = np.random.default_rng(0)
+    values = np.array([0.0, -0.0, 1.0, np.nextafter(dtype(1.0), dtype(2.0)), 1e-30, 0.1, 2.0], dtype=dtype)
+    rows, y = values[rng.integers(0, 7, (300, 2))], rng.integers(0, 2, 300)
+    found = {}
+    first = [
+        found.setdefault((*x, label), i) for i, (x, label) in enumerate(zip(rows.tolist(), y.tolist(), strict=True))
+    ]
+    kept = np.unique(first)
+    for X in (rows, np.asfortranarray(rows)):
+        model = quietly(given(rows[:4], 5).set_params(feature_transform=None), X, y)
+        assert model.posterior_.X.dtype == dtype
+        assert_array_equal(model.posterior_.X, rows[kept])
 
 
 def given(points, n_neighbors):

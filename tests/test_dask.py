@@ -4,28 +4,27 @@ import itertools
 import os
 import pickle
 import tempfile
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given as drawn
-from hypothesis import settings
-from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.fits import without_warnings
+from support.internals import (
+    OverPartitions,
+    StatedSites,
+    Threads,
+    Training,
+    stated,
+    survey_partitions,
+    update,
+)
 from support.partitions import InThisProcess
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.approximations.base import Training
-from xgpc.inference.ascent import update
-from xgpc.learning import stages
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.partitions import OverPartitions, survey_partitions
-from xgpc.reading import survey
-from xgpc.rows.executor import Threads
-from xgpc.statistics import StatedSites, stated
 
 # Data frames of dask are made of its own.
 pytest.importorskip("pandas")
@@ -79,12 +78,6 @@ def of_known_sizes(values, cuts=CUTS):
     return array.from_array(values, chunks=(chunks, *((1,) * n for n in values.shape[1:])))
 
 
-def quietly(method, *given):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return method(*given)
-
-
 def assert_same_bits(one, other, X):
     np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
     assert one.elbo_ == other.elbo_
@@ -109,7 +102,7 @@ def client(connected):
 
 @pytest.fixture
 def small_subset(monkeypatch):
-    monkeypatch.setattr(stages, "LAST_ROWS", SIZE)
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", SIZE)
 
 
 @pytest.mark.parametrize("kind", ["weights", "neighbours", "learned"])
@@ -120,13 +113,15 @@ def test_few_rows_make_the_fit_of_arrays(client, kind):
         chosen["n_neighbors"] = 3
     elif kind == "learned":
         chosen.update(optimizer="profile", max_iter=5, kernel=None)
-    expected = quietly(GPClassifier(**chosen).fit, *given)
+    expected = without_warnings(GPClassifier(**chosen).fit, *given)
     model = DaskGPClassifier(**chosen)
-    quietly(model.fit, *(of_known_sizes(one, (0, 900, 900, 2500)) for one in given))
+    without_warnings(model.fit, *(of_known_sizes(one, (0, 900, 900, 2500)) for one in given))
     assert_same_bits(model, expected, X)
 
 
-@pytest.mark.parametrize("kind", ["learned", "weights", "several classes", "float32", "corrected", "label noise"])
+@pytest.mark.parametrize(
+    "kind", ["learned", "weights", "several classes", "float32", "corrected", "label noise", "far values"]
+)
 def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
     X, y, weight = problem(n_classes=3 if kind == "several classes" else 2)
     chosen = options(optimizer=None)
@@ -140,12 +135,15 @@ def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
         chosen["bound"] = "polya-gamma"
     elif kind == "label noise":
         chosen["bound"] = "additive-noise"
+    elif kind == "far values":
+        X[::50, 1] = -9999.0
     rows = (X, y, weight)[: 3 if kind == "weights" else 2]
-    expected = quietly(GPClassifier(**chosen).fit_batches, [rows])
-    model = quietly(DaskGPClassifier(**chosen).fit, *map(of_unknown_sizes, rows))
+    expected = without_warnings(GPClassifier(**chosen).fit_batches, [rows])
+    model = without_warnings(DaskGPClassifier(**chosen).fit, *map(of_unknown_sizes, rows))
     # The same rows are drawn: what is learned from them is the same.
     assert model.kernel_ == expected.kernel_
     np.testing.assert_array_equal(model.inducing_points_, expected.inducing_points_)
+    assert bool(model.encoding_) == (kind == "far values")
     assert model.n_iter_ == expected.n_iter_
     assert model.elbo_ == pytest.approx(expected.elbo_, rel=1e-12)
     is_corrected = kind == "corrected"
@@ -159,7 +157,7 @@ def test_the_bits_are_those_of_any_number_of_workers(small_subset):
     for n_workers in (1, 2, 3):
         with local_cluster(n_workers, processes=False) as cluster, Client(cluster, set_as_default=False) as client:
             model = DaskGPClassifier(**options(optimizer=None, client=client))
-            fits.append(quietly(model.fit, *map(of_known_sizes, (X, y, weight))))
+            fits.append(without_warnings(model.fit, *map(of_known_sizes, (X, y, weight))))
     assert_same_bits(fits[0], fits[1], X)
     assert_same_bits(fits[0], fits[2], X)
 
@@ -167,13 +165,13 @@ def test_the_bits_are_those_of_any_number_of_workers(small_subset):
 def test_frames(client, small_subset):
     X, y, weight = problem()
     table = pd.DataFrame(X, columns=["east", "north"]).assign(label=np.array(["no", "yes"])[y], weight=weight)
-    expected = quietly(
+    expected = without_warnings(
         GPClassifier(**options(optimizer=None)).fit_batches,
         [(table[["east", "north"]], table["label"], table["weight"])],
     )
     rows = dataframe.from_delayed([delayed(part) for part in parts(table)], meta=table[:0])
     X_rows = rows[["east", "north"]]
-    model = quietly(DaskGPClassifier(**options(optimizer=None)).fit, X_rows, rows["label"], rows["weight"])
+    model = without_warnings(DaskGPClassifier(**options(optimizer=None)).fit, X_rows, rows["label"], rows["weight"])
     assert model.feature_names_in_.tolist() == ["east", "north"]
     assert model.classes_.tolist() == ["no", "yes"]
     local = expected.predict_proba(table[["east", "north"]])
@@ -183,30 +181,15 @@ def test_frames(client, small_subset):
         model.predict(rows[["north", "east"]])
 
 
-@settings(max_examples=30, deadline=None)
-@drawn(st.lists(st.integers(0, 400), min_size=0, max_size=6), st.integers(2, 4), st.integers(0, 3), st.booleans())
-def test_the_rows_drawn_do_not_depend_on_the_partitions(cuts, n_classes, seed, is_weighted):
-    given = problem(400, n_classes, seed)[: 3 if is_weighted else 2]
-    cuts = (0, *sorted(cuts), 400)
-    batches = list(zip(*(parts(one, cuts) for one in given), strict=True))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "LAST_ROWS", 90)
-        one = survey([given], None, np.random.RandomState(seed), lambda: None, print)
-        partitions = InThisProcess(batches)
-        other, _ = survey_partitions(partitions, None, np.random.RandomState(seed), lambda: None, print)
-    for expected, found in zip(one.sample, other.sample, strict=True):
-        np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(one.counts, other.counts)
-    np.testing.assert_allclose(other.weights, one.weights, rtol=1e-14)
-    assert (one.n_rows, one.n_given, one.is_all) == (other.n_rows, other.n_given, other.is_all)
-
-
 def test_any_executor_can_read_the_partitions(small_subset):
     X, y, weight = problem()
-    model = quietly(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
+    model = without_warnings(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
     partitions = InThisProcess(list(zip(*(parts(one) for one in (X, y, weight)), strict=True)))
-    found, stream = survey_partitions(partitions, None, np.random.RandomState(0), lambda: None, print)
-    rows, site = stream(found.class_factors("balanced"), np.array([-1.0, 1.0]), ()), stated_site()
+    found, stream = survey_partitions(partitions, None, SIZE, np.random.RandomState(0), lambda: None, print)
+    rows, site = (
+        stream(found.class_factors("balanced"), np.array([-1.0, 1.0]), ()),
+        LIKELIHOODS["logit"].site("exact", 2, None),
+    )
     with OverPartitions(1) as executor, Threads(2) as threads:
         one = update(Training(rows, executor), model.posterior_, site)
         other = update(Training(rows, threads), model.posterior_, site)
@@ -221,14 +204,10 @@ def test_any_executor_can_read_the_partitions(small_subset):
     np.testing.assert_array_equal(rows.sample(numbers).X, X[weight > 0.0][numbers])
 
 
-def stated_site():
-    return LIKELIHOODS["logit"].site("exact", 2, None)
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_predictions_are_lazy_and_those_of_the_local_model(client, n_classes):
     X, y, _ = problem(900, n_classes)
-    model = quietly(
+    model = without_warnings(
         DaskGPClassifier(**options(optimizer=None)).fit, of_known_sizes(X, (0, 900)), of_known_sizes(y, (0, 900))
     )
     local = model.to_local()
@@ -371,7 +350,7 @@ def test_parameters_copies_and_files(client, tmp_path):
     for other in (again, *(kind.load(tmp_path / "model.npz") for kind in (GPClassifier, DaskGPClassifier))):
         np.testing.assert_array_equal(other.predict_proba(X), expected)
     assert not hasattr(model.to_local(), "client")
-    warm = quietly(
+    warm = without_warnings(
         model.set_params(warm_start=True, max_iter=1).fit, of_known_sizes(X, (0, 400)), of_known_sizes(y, (0, 400))
     )
     assert warm.n_iter_ == 1
@@ -405,7 +384,7 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
     client, small_subset, tmp_path, monkeypatch
 ):
     X, y, _ = problem()
-    calm = quietly(DaskGPClassifier(**options(optimizer=None)).fit, of_unknown_sizes(X), of_unknown_sizes(y))
+    calm = without_warnings(DaskGPClassifier(**options(optimizer=None)).fit, of_unknown_sizes(X), of_unknown_sizes(y))
     rows, run = mortal(str(tmp_path), X), DaskPartitions.run
     settings = {
         # A local cluster looks so long after a death whether the worker is back, and gives it up if it has died again.
@@ -427,7 +406,7 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
 
         def fitted(*given):
             # Not in this thread: a fit that hangs is an error after a while.
-            return thread.submit(quietly, model.fit, *given).result(timeout=SECONDS)
+            return thread.submit(without_warnings, model.fit, *given).result(timeout=SECONDS)
 
         monkeypatch.setattr(DaskPartitions, "run", run_where_all_are_up)
         model = DaskGPClassifier(**options(optimizer=None, client=client))

@@ -16,22 +16,16 @@ from sklearn.gaussian_process.kernels import (
 )
 from support.fits import quietly
 
-from xgpc import GPClassifier, fitted
-from xgpc.approximations import draws
-from xgpc.approximations.draws import exact_draws, prior_draws
-from xgpc.kernels.spec import KernelSpec
+from xgpc import GPClassifier
 
 KERNELS = {
-    "rbf": ConstantKernel(2.0) * RBF([0.7, 1.2]),
     "matern-1/2": Matern(0.8, nu=0.5),
-    "matern-3/2": Matern([1.1, 0.6], nu=1.5),
     "matern-5/2": ConstantKernel(1.5) * Matern(0.9, nu=2.5),
     "matern-inf": Matern([0.7, 1.2], nu=np.inf),
     "rational quadratic": RationalQuadratic(0.9, 0.7),
     "sum": ConstantKernel(0.5) + ConstantKernel(1.3) * RBF([0.7, 1.2]) + Matern(0.4, nu=1.5),
     "product": RBF([0.7, 1.2]) * RationalQuadratic(0.9, 0.7) * Matern(2.0, nu=0.5),
     "power": Exponentiation(RBF(1.0) + ConstantKernel(0.3), 2),
-    "white": RBF(1.0) + WhiteKernel(0.4),
 }
 LEVEL = 5.0
 
@@ -58,25 +52,6 @@ def fit(n_classes=2, kernel=None, **options):
     return quietly(GPClassifier(kernel, **options), *problem(n_classes=n_classes))
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_draws_of_the_prior_have_the_kernel_as_covariance_whatever_the_number_of_cosines(kernel, monkeypatch):
-    monkeypatch.setattr(draws, "N_COSINES", 7)
-    X = np.random.default_rng(1).normal(size=(4, 2))
-    sample = prior_draws(KernelSpec(kernel, 2), 20_000, np.random.RandomState(0)).at(X).T
-    # The white kernel is no part of a function. With few cosines draws have heavier tails than a normal distribution.
-    clean = kernel.k1 if isinstance(getattr(kernel, "k2", None), WhiteKernel) else kernel
-    covariance = clean(X)
-    variance = np.diag(covariance)
-    assert np.all(np.abs(sample.mean(axis=1)) <= LEVEL * np.sqrt(variance / 20_000))
-    products = sample[:, None] * sample[None]
-    errors = np.std(products, axis=2) / np.sqrt(20_000)
-    assert np.all(np.abs(products.mean(axis=2) - covariance) <= LEVEL * errors)
-    # At each row they are normal: the fourth moment is 3 variance^2, with variance (105 - 9) variance^4 / n.
-    fourth = np.mean(sample**4, axis=1) / variance**2
-    single = len(KernelSpec(kernel, 2).without_noise().terms) == 1
-    assert not single or np.all(np.abs(fourth - 3.0) <= LEVEL * np.sqrt(96.0 / 20_000))
-
-
 @pytest.mark.parametrize("method", ["exact", "pathwise"])
 @pytest.mark.parametrize(
     ("n_classes", "options"),
@@ -84,11 +59,12 @@ def test_draws_of_the_prior_have_the_kernel_as_covariance_whatever_the_number_of
         pytest.param(2, {}, id="two classes"),
         pytest.param(2, {"kernel": ConstantKernel(2.0) * Matern(0.9, nu=1.5) + WhiteKernel(0.3)}, id="noise"),
         pytest.param(3, {}, id="a kernel for all"),
+        *(pytest.param(2, {"kernel": kernel}, id=name) for name, kernel in KERNELS.items()),
         pytest.param(3, {"share": "none", "likelihood": "logistic-softmax"}, id="kernels for each"),
     ],
 )
 def test_draws_have_the_mean_and_covariance_of_predict_latent(method, n_classes, options, monkeypatch):
-    monkeypatch.setattr(draws, "N_COSINES", 64)
+    monkeypatch.setattr("xgpc.approximations.draws.N_COSINES", 64)
     model = fit(n_classes, **options)
     # Far away the prior is left; two rows are equal.
     X = np.random.default_rng(2).normal(size=(6, 2))
@@ -109,29 +85,18 @@ def test_draws_have_the_mean_and_covariance_of_predict_latent(method, n_classes,
 def test_draws_of_full_processes_and_with_neighbours_are_exact(options, monkeypatch):
     model = fit(**options)
     X = np.random.default_rng(2).normal(size=(5, 2))
-    monkeypatch.setattr(fitted, "EXACT_ROWS", 1)
+    monkeypatch.setattr("xgpc.fitted.EXACT_ROWS", 1)
     sample = model.sample_latent(X, 4000, random_state=3)
     assert_moments(sample, *model.predict_latent(X, return_cov=True))
     with pytest.raises(ValueError, match="is for inducing points: not for neighbours"):
         model.sample_latent(X, method="pathwise")
 
 
-def test_exact_draws_of_singular_covariances_need_no_jitter():
-    rng = np.random.default_rng(0)
-    B = rng.normal(size=(6, 2))
-    sample = exact_draws(np.arange(6.0), 1e8 * B @ B.T, 50, np.random.RandomState(0))
-    # All draws lie in the span of B.
-    residual = (sample.T - np.arange(6.0)) @ np.linalg.svd(B)[0][:, 2:]
-    assert np.max(np.abs(residual)) <= 1e-6 * np.max(np.abs(sample))
-    nothing = exact_draws(np.ones(3), np.zeros((3, 3)), 2, np.random.RandomState(0))
-    np.testing.assert_array_equal(nothing, np.ones((3, 2)))
-
-
 def test_the_default_is_exact_for_few_rows_and_pathwise_for_many(monkeypatch):
     model, (X, _) = fit(), problem()
     by_name = {name: model.sample_latent(X, 2, random_state=5, method=name) for name in ("exact", "pathwise")}
     np.testing.assert_array_equal(model.sample_latent(X, 2, random_state=5), by_name["exact"])
-    monkeypatch.setattr(fitted, "EXACT_ROWS", len(X) - 1)
+    monkeypatch.setattr("xgpc.fitted.EXACT_ROWS", len(X) - 1)
     np.testing.assert_array_equal(model.sample_latent(X, 2, random_state=5), by_name["pathwise"])
     # Where there are no paths, it stays exact.
     linear = fit(kernel=ConstantKernel(1.0) * RBF(1.0) + DotProduct())
@@ -177,7 +142,7 @@ def test_a_covariance_of_many_rows_is_refused_before_it_takes_the_memory(n_class
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 0.5 * q.covariance_bytes(700) <= peak <= 1.1 * q.covariance_bytes(700)
-    monkeypatch.setattr(fitted, "MOST_COVARIANCE_BYTES", q.covariance_bytes(699))
+    monkeypatch.setattr("xgpc.fitted.MOST_COVARIANCE_BYTES", q.covariance_bytes(699))
     assert model.predict_latent(X[:699], return_cov=True)[1].shape[0] == 699
     for call in (lambda: model.predict_latent(X, return_cov=True), lambda: model.sample_latent(X, method="exact")):
         with pytest.raises(ValueError, match=r"joint covariance of 700 rows would take .* GB .* Take fewer rows"):

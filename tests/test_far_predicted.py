@@ -5,15 +5,13 @@ import pickle
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.metrics import log_loss
 from support.fits import quietly
-from support.partitions import InThisProcess
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.learning import stages
 from xgpc.onnx import to_onnx
-from xgpc.rows.tails import FEATURES, UNCORRELATED_ROWS, limits_of, within
 
 CODE = -9999.0
 
@@ -34,7 +32,8 @@ CLEAN, Y = clean(240, 0)
 X, FAR = coded(CLEAN)
 OTHERS, LABELS = clean(600, 1)
 CODED, FAR_OTHERS = coded(OTHERS, 1)
-NO_WEIGHT = np.empty(0)
+# Fewest features that predict each other, most, and the ridge: so many rows in which features are uncorrelated.
+FEATURES, UNCORRELATED_ROWS = (4, 1000), 10.0
 
 
 def model(**options):
@@ -44,6 +43,16 @@ def model(**options):
 @pytest.fixture(scope="module")
 def fitted():
     return quietly(model(), X, Y)
+
+
+def encoding_of(rows, weight=None):
+    """What a fit makes of rows."""
+    return quietly(
+        model(kernel=RBF(1.0), n_inducing=1, optimizer=None, max_iter=1),
+        rows,
+        np.arange(len(rows)) % 2,
+        sample_weight=weight,
+    ).encoding_
 
 
 def predictions(rows, far, weight, others, far_others):
@@ -64,55 +73,57 @@ def predictions(rows, far, weight, others, far_others):
 @pytest.mark.parametrize("is_weighted", [False, True])
 def test_far_values_are_ridge_regressions_on_the_others(is_weighted):
     weight = np.random.default_rng(2).integers(1, 4, len(X)).astype(np.float64)
-    found = limits_of(X, weight if is_weighted else NO_WEIGHT)
-    assert [one.feature for one in found] == [0, 1, 2, 3, 4]
+    found = encoding_of(X, weight if is_weighted else None)
+    assert [one.feature for one in found.limits] == [0, 1, 2, 3, 4]
     weight = weight if is_weighted else np.ones(len(X))
-    np.testing.assert_allclose(within(CODED, found), predictions(X, FAR, weight, CODED, FAR_OTHERS), rtol=1e-7)
+    np.testing.assert_allclose(found.encode(CODED), predictions(X, FAR, weight, CODED, FAR_OTHERS), rtol=1e-7)
 
 
 def test_weights_equal_repeats():
     repeats = np.random.default_rng(3).integers(1, 4, len(X))
-    weighted, repeated = limits_of(X, repeats.astype(np.float64)), limits_of(np.repeat(X, repeats, axis=0), NO_WEIGHT)
-    np.testing.assert_allclose(within(CODED, weighted), within(CODED, repeated), rtol=1e-7)
+    weighted, repeated = encoding_of(X, repeats.astype(np.float64)), encoding_of(np.repeat(X, repeats, axis=0))
+    np.testing.assert_allclose(weighted.encode(CODED), repeated.encode(CODED), rtol=1e-7)
 
 
 @pytest.mark.parametrize("factor", [1e-9, 1e9])
 def test_units_of_features_do_not_matter(factor):
     units = np.array([1.0, factor, 1.0, 1.0, 1.0])
     shift = np.array([0.0, 0.0, 5.0, 0.0, 0.0])
-    moved = within(CODED * units + shift, limits_of(X * units + shift, NO_WEIGHT))
-    np.testing.assert_allclose(moved, within(CODED, limits_of(X, NO_WEIGHT)) * units + shift, rtol=1e-6)
+    moved = encoding_of(X * units + shift).encode(CODED * units + shift)
+    np.testing.assert_allclose(moved, encoding_of(X).encode(CODED) * units + shift, rtol=1e-6)
 
 
 def test_a_function_of_other_features_is_found_again_but_for_constant_ones():
     rows = np.column_stack([CLEAN[:, 0] + 2.0 * CLEAN[:, 1] - 3.0, CLEAN, np.full(len(X), 0.1)])
     broken = rows.copy()
     broken[::40, 0] = CODE
-    (one,) = found = limits_of(broken, NO_WEIGHT)
+    found = encoding_of(broken)
+    (one,) = found.limits
     assert one.slopes[0] == one.slopes[-1] == 0.0
-    np.testing.assert_allclose(within(broken, found), rows, atol=0.3)
+    np.testing.assert_allclose(found.encode(broken), rows, atol=0.3)
     other = broken[:1] + np.eye(rows.shape[1])[-1:]
-    assert within(other, found)[0, 0] == within(broken[:1], found)[0, 0]
+    assert found.encode(other)[0, 0] == found.encode(broken[:1])[0, 0]
 
 
 def test_predictions_stay_within_limits_and_do_not_depend_on_other_rows_or_layout():
-    found = limits_of(X, NO_WEIGHT)
+    found = encoding_of(X)
     rows = np.vstack([CODED, 30.0 * CODED, np.full((1, 5), CODE), np.full((1, 5), 1e9)])
-    moved = within(rows, found)
-    np.testing.assert_array_equal(moved, np.vstack([within(row[None], found) for row in rows]))
-    np.testing.assert_array_equal(moved, within(np.asfortranarray(rows), found))
-    for one in found:
+    moved = found.encode(rows)
+    np.testing.assert_array_equal(moved, np.vstack([found.encode(row[None]) for row in rows]))
+    np.testing.assert_array_equal(moved, found.encode(np.asfortranarray(rows)))
+    for one in found.limits:
         assert not np.any(one.is_far(moved))
-    assert within(moved, found) is moved
-    assert within(rows.astype(np.float32), found).dtype == np.float32
+    np.testing.assert_array_equal(found.encode(moved), moved)
+    assert found.encode(rows.astype(np.float32)).dtype == np.float32
 
 
 def test_few_and_very_many_features_are_at_limits():
-    for d in (FEATURES[0] - 1, FEATURES[-1] + 1):
+    for d in (FEATURES[0] - 1, FEATURES[1] + 1):
         rows = np.random.default_rng(0).normal(size=(60, d))
         rows[0, 0] = CODE
-        (one,) = found = limits_of(rows, NO_WEIGHT)
-        assert within(rows, found)[0, 0] == one.low
+        found = encoding_of(rows)
+        (one,) = found.limits
+        assert found.encode(rows)[0, 0] == one.low
 
 
 def test_codes_cost_no_more_than_means_of_cells_that_are_known_to_be_wrong(fitted):
@@ -156,11 +167,10 @@ def test_later_batches_of_a_stream_are_as_the_first_one_has_them():
     np.testing.assert_array_equal(both.predict_proba(CODED), one.predict_proba(CODED))
 
 
-@pytest.mark.parametrize("partitioned", [False, True])
-def test_batches_are_as_the_rows_that_are_learned_from(monkeypatch, partitioned):
-    monkeypatch.setattr(stages, "LAST_ROWS", 150)
+def test_batches_are_as_the_rows_that_are_learned_from(monkeypatch):
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 150)
     batches = [(X[:100], Y[:100]), (X[100:], Y[100:])]
-    found = quietly(_Batches(model(optimizer=None)), InThisProcess(batches) if partitioned else batches, None)
+    found = quietly(_Batches(model(optimizer=None)), batches, None)
     assert found.encoding_.limits[0].slopes
     assert np.max(np.abs(found.inducing_points_)) < 100.0
     assert found.elbo(X, Y) == pytest.approx(found.elbo_)

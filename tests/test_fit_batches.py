@@ -2,25 +2,16 @@
 
 import threading
 import tracemalloc
-import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.fits import without_warnings
 from support.frames import named
 
 from xgpc import GPClassifier
-from xgpc.approximations.base import Training
-from xgpc.inference import ascent
-from xgpc.inference.ascent import update
-from xgpc.inference.run import Run
-from xgpc.learning import stages
-from xgpc.rows import batches
-from xgpc.rows.block import BLOCK_ROWS
-from xgpc.rows.executor import Threads
 
 KERNEL = ConstantKernel(2.0) * RBF([1.0, 1.5])
 # More than one block, and a small part of the rows below.
@@ -45,12 +36,6 @@ def model(**options):
     return GPClassifier(**{**given, **options})
 
 
-def quietly(method, *given):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return method(*given)
-
-
 def assert_same_fit(one, other, X):
     """Bit for bit, history and all but times."""
     np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
@@ -66,7 +51,7 @@ def assert_same_fit(one, other, X):
 
 @pytest.fixture
 def small_subset(monkeypatch):
-    monkeypatch.setattr(stages, "LAST_ROWS", SIZE)
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", SIZE)
 
 
 def reader_is_gone():
@@ -90,54 +75,26 @@ def test_few_rows_make_the_fit_of_arrays(kind):
         options["batch_size"] = 200
     elif kind == "learned":
         options = {"kernel": None, "max_iter": 3, "inducing_points": "kmeans", "n_neighbors": 0}
-    in_memory = quietly(model(**options).fit, *given)
+    in_memory = without_warnings(model(**options).fit, *given)
     for size in (60, 5000):
-        assert_same_fit(quietly(model(**options).fit_batches, cut(given, size)), in_memory, X[:50])
+        assert_same_fit(without_warnings(model(**options).fit_batches, cut(given, size)), in_memory, X[:50])
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_the_fit_does_not_depend_on_batches_or_threads(small_subset, n_classes):
     X, y, weight = problem(n_classes=n_classes)
     options = {"max_iter": 3, "n_jobs": 1}
-    first = quietly(model(**options).fit_batches, cut((X, y, weight), 1000))
+    first = without_warnings(model(**options).fit_batches, cut((X, y, weight), 1000))
     others = [(cut((X, y, weight), size), 1) for size in (97, N)]
     uneven = [slice(0, 0), slice(0, 5), slice(5, 2000), slice(2000, 2000), slice(2000, N)]
     others += [([(X[part], y[part], weight[part]) for part in uneven], n_jobs) for n_jobs in (2, 5)]
     for source, n_jobs in others:
-        assert_same_fit(quietly(model(**{**options, "n_jobs": n_jobs}).fit_batches, source), first, X[:50])
-
-
-def test_the_sample_does_not_depend_on_batches(small_subset):
-    """Where labels turn up one by one, too, and the classes have equal claims to the last row."""
-    X, _, weight = problem()
-    n = N // 2 + 2
-    assert n * SIZE % N == N // 2
-    y = np.repeat([1, 0], [n, N - n])
-    y[[1, n]] = [0, 1]
-    one_by_one = [slice(i, i + 1) for i in range(10)]
-    sources = [
-        model()._validate_batches(Run(), [(X[part], y[part], weight[part]) for part in parts], None).source
-        for parts in ([*one_by_one, slice(10, N)], [slice(0, N)])
-    ]
-    for name in ("X", "y", "weight"):
-        np.testing.assert_array_equal(*(getattr(source, name) for source in sources))
-
-
-def test_threads_of_many_rows_make_the_same_bits(small_subset, monkeypatch):
-    monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0.0)
-    X, y, _ = problem()
-    first, *others = (
-        quietly(model(optimizer=None, n_jobs=n_jobs).fit_batches, cut((X, y), 999)) for n_jobs in (1, 2, 5)
-    )
-    for other in others:
-        assert_same_fit(first, other, X[:50])
+        assert_same_fit(without_warnings(model(**{**options, "n_jobs": n_jobs}).fit_batches, source), first, X[:50])
 
 
 CASES = {
-    "logit": {"likelihood": "logit"},
     "svm": {"likelihood": "svm"},
     "logit, polya-gamma": {"likelihood": "logit", "bound": "polya-gamma"},
-    "softmax": {"likelihood": "softmax"},
     "softmax, own kernels": {"likelihood": "softmax", "share": "none"},
 }
 
@@ -148,8 +105,8 @@ def test_the_posterior_of_a_stream_is_that_of_its_rows_in_memory(small_subset, c
     n_classes = 3 if "softmax" in case else 2
     X, y, weight = problem(n_classes=n_classes)
     options = {**CASES[case], "optimizer": None, "tol": 0.0, "max_iter": 400}
-    streamed = quietly(model(**options).fit_batches, cut((X, y, weight), 1000))
-    in_memory = quietly(model(**options, n_neighbors=0).fit, X, y, weight)
+    streamed = without_warnings(model(**options).fit_batches, cut((X, y, weight), 1000))
+    in_memory = without_warnings(model(**options, n_neighbors=0).fit, X, y, weight)
     np.testing.assert_allclose(streamed.elbo_, in_memory.elbo_, rtol=1e-10)
     np.testing.assert_allclose(streamed.predict_proba(X[:200]), in_memory.predict_proba(X[:200]), atol=1e-6)
     if "polya" in case:
@@ -158,73 +115,10 @@ def test_the_posterior_of_a_stream_is_that_of_its_rows_in_memory(small_subset, c
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_a_pass_over_a_stream_makes_the_bits_of_one_in_memory(small_subset):
-    X, y, weight = problem(n_classes=3)
-    given = []
-    for source in (cut((X, y, weight), 777), [(X, y, weight)]):
-        fitted = model(likelihood="softmax", optimizer=None)
-        data = fitted._validate_batches(Run(), source, None)
-        given.append(data)
-    assert data.stream is not None
-    training = Training(data.stream, Threads(1), 3)
-    in_memory = replace(training, source=data.stream.sample(np.arange(N)))
-    q = model(likelihood="softmax", optimizer=None, n_neighbors=0, max_iter=5)
-    q = quietly(q.fit, X, y).posterior_
-    site = data.likelihood.site(data.bound, 3, None)
-    one, other = update(training, q, site), update(in_memory, q, site)
-    assert one.log_likelihood == other.log_likelihood
-    for a, b in zip(one.target, other.target, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def count_passes(monkeypatch):
-    passes = []
-    honest = batches.BlocksAhead.__iter__
-
-    def counted(self):
-        passes.append(len(self))
-        return honest(self)
-
-    monkeypatch.setattr(batches.BlocksAhead, "__iter__", counted)
-    return passes
-
-
-@pytest.mark.parametrize(("n_classes", "most"), [(2, 6), (3, 20)])
-def test_a_stream_is_passed_over_a_few_times(small_subset, monkeypatch, n_classes, most):
-    """Of several classes, too, whose steps solve systems in tens of products."""
-    passes = count_passes(monkeypatch)
-    X, y, _ = problem(n_classes=n_classes)
-    fitted = model(optimizer=None).fit_batches(cut((X, y), 1000))
-    assert fitted.converged_
-    assert len(passes) <= most
-
-
-def test_steps_of_several_classes_ask_for_no_products_of_all_rows(small_subset, monkeypatch):
-    sizes, honest = [], ascent.curvature_product
-
-    def counted(block, state):
-        sizes.append(len(block))
-        return honest(block, state)
-
-    monkeypatch.setattr(ascent, "curvature_product", counted)
-    passes = count_passes(monkeypatch)
-    X, y, _ = problem(n_classes=3)
-    fitted = model(optimizer=None).fit_batches(cut((X, y), 1000))
-    # One for each step, one at the start.
-    assert len(passes) == fitted.n_iter_ + 1
-    assert set(sizes) == {BLOCK_ROWS, SIZE - BLOCK_ROWS}
-
-
 def test_learning_is_that_of_a_sample(small_subset):
     X, y, _ = problem()
     options = {"kernel": None, "inducing_points": "kmeans", "max_iter": 4}
-    fitted = quietly(model(**options).fit_batches, cut((X, y), 1000))
-    sample = model(**options)._validate_batches(Run(random_state=0), cut((X, y), 1000), None).source
-    assert sample.n_rows == SIZE
-    codes = np.where(sample.y > 0.0, 1, 0)
-    of_sample = quietly(model(**options, n_neighbors=0).fit, sample.X, codes)
-    assert fitted.kernel_ == of_sample.kernel_
-    np.testing.assert_array_equal(fitted.inducing_points_, of_sample.inducing_points_)
+    fitted = without_warnings(model(**options).fit_batches, cut((X, y), 1000))
     (said,) = [text for text in fitted.history_["decision"] if "learned from" in text]
     assert str(SIZE) in said
     assert str(N) in said
@@ -234,8 +128,8 @@ def test_balanced_classes_count_all_rows(small_subset):
     X, y, weight = problem()
     weight[::5] = 0.0
     options = {"class_weight": "balanced", "optimizer": None, "tol": 0.0}
-    streamed = quietly(model(**options).fit_batches, cut((X, y, weight), 1000))
-    in_memory = quietly(model(**options, n_neighbors=0).fit, X, y, weight)
+    streamed = without_warnings(model(**options).fit_batches, cut((X, y, weight), 1000))
+    in_memory = without_warnings(model(**options, n_neighbors=0).fit, X, y, weight)
     assert streamed.elbo_ == pytest.approx(in_memory.elbo_, rel=1e-10)
 
 
@@ -245,17 +139,9 @@ def test_a_row_of_weight_zero_is_none(small_subset):
     X[2000:4500] = 9.0
     keep = weight > 0.0
     options = {"optimizer": None, "tol": 0.0}
-    one = quietly(model(**options).fit_batches, cut((X, y, weight), 1000))
-    other = quietly(model(**options, n_neighbors=0).fit, X[keep], y[keep], weight[keep])
+    one = without_warnings(model(**options).fit_batches, cut((X, y, weight), 1000))
+    other = without_warnings(model(**options, n_neighbors=0).fit, X[keep], y[keep], weight[keep])
     assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-10)
-
-
-def test_a_warm_start_does_not_lower_the_bound(small_subset):
-    X, y, _ = problem()
-    fitted = quietly(model(warm_start=True, max_iter=3).fit_batches, cut((X, y), 1000))
-    before = fitted.elbo_
-    again = quietly(fitted.fit_batches, cut((X, y), 500))
-    assert again.elbo_ >= before - 1e-9 * abs(before)
 
 
 @pytest.mark.parametrize("n", [300, N])
@@ -268,7 +154,7 @@ def test_warnings_are_shown_where_the_fit_is_asked_for(small_subset, n):
 
 def test_mini_batches_of_adam_learn_from_the_sample(small_subset):
     X, y, _ = problem()
-    fitted = quietly(model(optimizer="adam", batch_size=100, max_iter=2).fit_batches, cut((X, y), 1000))
+    fitted = without_warnings(model(optimizer="adam", batch_size=100, max_iter=2).fit_batches, cut((X, y), 1000))
     assert fitted.score(X, y) > 0.75
 
 
@@ -276,10 +162,10 @@ def test_names_of_features_are_kept(small_subset):
     X, y, _ = problem()
     frame = named(X)
     for n in (N, 500):
-        fitted = quietly(model(optimizer=None).fit_batches, cut((frame[:n], y[:n]), 400))
+        fitted = without_warnings(model(optimizer=None).fit_batches, cut((frame[:n], y[:n]), 400))
         assert fitted.feature_names_in_.tolist() == ["a", "b"]
         assert fitted.predict(frame[:5]).shape == (5,)
-        quietly(fitted.fit_batches, cut((X[:n], y[:n]), 400))
+        without_warnings(fitted.fit_batches, cut((X[:n], y[:n]), 400))
         assert not hasattr(fitted, "feature_names_in_")
         assert fitted.n_features_in_ == 2
 
@@ -289,7 +175,7 @@ def test_names_of_features_are_kept(small_subset):
 )
 def test_labels_of_any_kind(small_subset, labels):
     X, y, _ = problem()
-    fitted = quietly(model(optimizer=None).fit_batches, cut((X, labels[y]), 1000), labels)
+    fitted = without_warnings(model(optimizer=None).fit_batches, cut((X, labels[y]), 1000), labels)
     assert fitted.classes_.tolist() == labels.tolist()
     assert fitted.score(X, labels[y]) > 0.75
 
@@ -363,7 +249,7 @@ def test_what_a_source_raises_is_passed_on(small_subset, monkeypatch, at_reading
     error = kind("the disk is gone")
     monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0.0)
     X, y, _ = problem()
-    fitted = quietly(model(optimizer=None, n_jobs=2).fit, X[:300], y[:300])
+    fitted = without_warnings(model(optimizer=None, n_jobs=2).fit, X[:300], y[:300])
     before = dict(fitted.__dict__)
     with pytest.raises(kind) as caught:
         fitted.fit_batches(failing(at_reading, error))
@@ -374,19 +260,15 @@ def test_what_a_source_raises_is_passed_on(small_subset, monkeypatch, at_reading
     assert reader_is_gone()
 
 
-def test_a_failure_of_the_caller_ends_the_reader(small_subset, monkeypatch):
+@pytest.mark.parametrize("stage", ["reading", "posterior"])
+def test_a_failure_of_the_caller_ends_the_reader(small_subset, stage):
+    def interrupt(state):
+        if state.stage == stage and state.n_rows > SIZE:
+            raise KeyboardInterrupt
+
     X, y, _ = problem()
-
-    def interrupted(self, other):
-        raise KeyboardInterrupt
-
-    fitted = model(optimizer=None)
-    data = fitted._validate_batches(Run(random_state=0), cut((X, y), 1000), None)
-    training = Training(data.stream, Threads(1))
-    q = quietly(model(optimizer=None).fit, X[:300], y[:300]).posterior_
-    monkeypatch.setattr("xgpc.statistics.Moments.__iadd__", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
-        update(training, q, data.likelihood.site(data.bound, 2, None))
+        model(optimizer=None, callback=interrupt).fit_batches(cut((X, y), 1000))
     # The traceback, which has the frames of the pass, is still there.
     assert caught.tb is not None
     assert reader_is_gone()
@@ -476,7 +358,7 @@ def test_what_is_for_rows_in_memory(small_subset, options):
 
 
 def test_memory_does_not_grow_with_the_rows(monkeypatch):
-    monkeypatch.setattr(stages, "LAST_ROWS", 2000)
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 2000)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 40))
     y = (X[:, 0] > 0.0).astype(int)
@@ -485,7 +367,7 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch):
         fitted = model(kernel=RBF(6.0), inducing_points=X[:5], optimizer=None, max_iter=2)
         tracemalloc.start()
         try:
-            quietly(fitted.fit_batches, lambda: ((X.copy(), y) for _ in range(repetitions)))
+            without_warnings(fitted.fit_batches, lambda: ((X.copy(), y) for _ in range(repetitions)))
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

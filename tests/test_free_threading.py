@@ -1,8 +1,11 @@
 """Threads that share a model or fit at the same time, with and without a global interpreter lock."""
 
+import os
+import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -13,7 +16,6 @@ from sklearn.gaussian_process.kernels import RBF
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.approximations.base import new_key
 
 THREADS = 8
 X, TWO = moons(300)
@@ -60,9 +62,31 @@ def test_threads_that_fit_at_the_same_time_make_the_same_bits(name):
     assert len(set(at_once(fit))) == 1
 
 
-def test_threads_make_keys_of_their_own():
-    found = at_once(lambda: [new_key() for _ in range(2000)])
-    assert len(set().union(*found)) == 2000 * THREADS
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are forks on POSIX systems alone")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_process_that_is_forked_while_another_thread_predicts_can_predict():
+    """Whatever locks that thread has: without care the child would wait for one that nobody releases."""
+    model, done = MODELS["sparse"].fit(X, TWO), threading.Event()
+    expected = model.predict_proba(X).tobytes()
+
+    def busy():
+        while not done.is_set():
+            model.predict_proba(X)
+
+    thread = threading.Thread(target=busy)
+    thread.start()
+    try:
+        codes = []
+        for _ in range(20):
+            child = os.fork()
+            if not child:
+                signal.alarm(20)
+                os._exit(model.predict_proba(X).tobytes() != expected)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    finally:
+        done.set()
+        thread.join()
+    assert codes == [0] * 20
 
 
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this interpreter has the lock in any case")

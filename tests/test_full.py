@@ -11,7 +11,6 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, RationalQuadratic, WhiteKernel
 from support.full import (
-    EXACT,
     SMOOTH,
     assert_near,
     classifier,
@@ -19,33 +18,31 @@ from support.full import (
     gibbs_mackay,
     labelled,
 )
-from support.gradients import KERNELS, derivative, points_apart
+from support.gradients import derivative, points_apart
+from support.internals import (
+    LEAST_COMPLEMENT,
+    SOFTMAX_PRECISION_RATE,
+    FullPosterior,
+    FullPrior,
+    GivenSites,
+    History,
+    KernelSpec,
+    SparsePosterior,
+    carry_over,
+    coordinate_ascent,
+    starting_posterior,
+    steps_from,
+    thetas,
+    update,
+)
 from support.kernels import kernel_trees, magnitude
 from support.training import sites_of, training
 
-from xgpc._sites import Site
-from xgpc.approximations.full import FullPosterior, FullPrior
-from xgpc.approximations.sparse import SparsePosterior
-from xgpc.inference import ascent
-from xgpc.inference.ascent import (
-    SOFTMAX_PRECISION_RATE,
-    carry_over,
-    coordinate_ascent,
-    steps_from,
-    update,
-)
-from xgpc.inference.history import History
-from xgpc.inference.starts import starting_posterior
-from xgpc.kernels.spec import KernelSpec
-from xgpc.learning.profile import thetas
 from xgpc.likelihoods import LIKELIHOODS, has_label_noise
-from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
-from xgpc.statistics import GivenSites
 
 REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
 CASES = [(*key, "kernel") for key in REGISTERED]
 CASES += [(*key, "none") for key in REGISTERED if LIKELIHOODS[key[0]].multi_class]
-POLYA_GAMMA = LIKELIHOODS["logit"].site("polya-gamma")
 # Covariance matrices that have inverses in double precision.
 THREE_KERNELS = (
     SMOOTH,
@@ -239,8 +236,8 @@ def test_a_posterior_is_a_value():
 @pytest.mark.parametrize("share", ["kernel", "none"])
 def test_mean_of_softmax_solves_the_newton_system(bound, share, monkeypatch):
     """(K^-1 + sum_i H_i) mean = sum_i g_i + H_i m_i, at the latent values of rows of which some are equal."""
-    monkeypatch.setattr(ascent, "SOFTMAX_CG_TOL", 1e-12)
-    monkeypatch.setattr(ascent, "CG_MAX_ITER", 500)
+    monkeypatch.setattr("xgpc.inference.ascent.SOFTMAX_CG_TOL", 1e-12)
+    monkeypatch.setattr("xgpc.inference.ascent.CG_MAX_ITER", 500)
     X, classes = labelled(8, seed=15)
     random, place = np.random.default_rng(0), np.append(np.arange(8), [1, 1, 4])
     Z, place = np.unique(X, axis=0), np.unique(X[place], axis=0, return_inverse=True)[1].ravel()
@@ -266,16 +263,6 @@ def test_mean_of_softmax_solves_the_newton_system(bound, share, monkeypatch):
         system[c, :, c] += np.linalg.inv(kernel(Z, Z))
     expected = np.linalg.solve(system.reshape(24, 24), right.ravel()).reshape(3, 8)
     assert_near(prior.posterior((precision, linear)).mean, expected, 1e-8)
-
-
-@pytest.mark.parametrize("n_latents", [None, 3])
-def test_the_prior_is_the_posterior_of_no_sites(n_latents):
-    X, _ = labelled(9)
-    prior = full_prior(X, [SMOOTH])
-    q = prior.at_prior(n_latents)
-    assert q.kl == 0.0
-    assert not np.any(q.mean)
-    assert np.array_equal(q.variance, np.broadcast_to(np.diag(prior.K), (*q.shape, 9)))
 
 
 # Equal to the sparse code with Z = X.
@@ -386,15 +373,6 @@ def gradient_problem(kernels, n_classes, n=14, d=2, weighted=True, seed=4):
     return training(X, y, weight, n_classes if several else None), full_prior(X, kernels)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "site"),
-    [(kernel, (EXACT, POLYA_GAMMA)[i % 2]) for i, kernel in enumerate(KERNELS)],
-    ids=lambda value: value.bound if isinstance(value, Site) else value,
-)
-def test_gradient_by_kernel_parameters(kernel, site):
-    check_gradient(*gradient_problem([KERNELS[kernel](np.array([0.8, 1.3]), 1.7, 0.3)], 2), site)
-
-
 @settings(repeatable, max_examples=25, phases=[Phase.generate])
 @given(
     tree=st.integers(1, 3).flatmap(lambda d: st.tuples(kernel_trees(d), st.just(d))),
@@ -441,24 +419,3 @@ def test_gradient_by_the_kernel_parameters_of_several_latent_functions(likelihoo
     kernels = THREE_KERNELS if share == "none" else THREE_KERNELS[1:2]
     site = LIKELIHOODS[likelihood].site(bound, 3, 0.05)
     check_gradient(*gradient_problem(kernels, 3, 10), site)
-
-
-@pytest.mark.parametrize("likelihood", ["probit", "logit"])
-def test_gradient_with_negative_precisions(likelihood):
-    """A fifth of the labels are wrong, which additive noise takes for what they are."""
-    X, _ = labelled(24, seed=4)
-    y = np.where(np.sin(2.0 * X[:, 0]) > 0.0, 1.0, -1.0)
-    y[::5] *= -1.0
-    prior = full_prior(X, [ConstantKernel(4.0) * RBF(1.5) + WhiteKernel(0.1)])
-    rows, site = training(X, y), LIKELIHOODS[likelihood].site("additive-noise", label_noise=0.02)
-    point = check_gradient(rows, prior, site)
-    assert np.any(sites_of(rows, point.q, site)[2] < 0.0)
-
-
-def test_gradient_of_equal_rows_adds_up():
-    """At their common latent value, with white noise and without."""
-    X, _ = labelled(8, n_classes=2)
-    rows, y = np.repeat(X, 3, axis=0), np.where(np.random.default_rng(0).random(24) < 0.6, 1.0, -1.0)
-    Z = np.unique(X, axis=0)
-    for kernel in (SMOOTH, SMOOTH + WhiteKernel(0.3)):
-        check_gradient(training(rows, y), full_prior(Z, [kernel]), EXACT)

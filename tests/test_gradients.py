@@ -4,21 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.gaussian_process.kernels import Matern
+from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
+from sklearn.gaussian_process.kernels import ConstantKernel as C
 from support.gradients import KERNELS, SOME_KERNELS, Problem, derivative, points_apart
+from support.internals import BLOCK_ROWS, Groups, KernelGradient, KernelSpec, update
 from support.kernels import kernel_trees, magnitude
-from support.training import bound_gradient, training
 
 from xgpc import _engine
-from xgpc._kernels import KernelGradient
-from xgpc.inference.ascent import update
-from xgpc.kernels.spec import KernelSpec
-from xgpc.rows.block import BLOCK_ROWS
 
 # Each kernel with one of the bounds, some with both: a gradient has them as factors.
 EACH = [(name, ("exact", "polya-gamma")[i % 2], i % 4 < 2) for i, name in enumerate(KERNELS)]
 EACH += [(name, ("polya-gamma", "exact")[i % 2], i % 4 < 2) for i, name in enumerate(KERNELS) if name in SOME_KERNELS]
-every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 every_bound = pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
 
 
@@ -58,11 +54,6 @@ def check_gradient_at_fixed_q(problem):
     np.testing.assert_allclose(by_Z, expected, rtol=0.0, atol=1e-7 * size)
 
 
-@pytest.mark.parametrize(("kernel", "bound", "weighted"), EACH[: len(KERNELS)])
-def test_gradient_of_the_profiled_bound(kernel, bound, weighted):
-    check_profiled_gradient(Problem(kernel, bound, weighted=weighted))
-
-
 @settings(deadline=None, derandomize=True, max_examples=12)
 @given(
     kernel=st.sampled_from(SOME_KERNELS),
@@ -80,20 +71,6 @@ def test_gradient_of_any_profiled_bound(kernel, bound, seed, n, m, d, weighted):
 @pytest.mark.parametrize(("kernel", "bound", "weighted"), EACH)
 def test_gradient_at_a_fixed_posterior(kernel, bound, weighted):
     check_gradient_at_fixed_q(Problem(kernel, bound, m=4, d=3, weighted=weighted))
-
-
-@settings(deadline=None, derandomize=True, max_examples=15)
-@given(
-    kernel=st.sampled_from(SOME_KERNELS),
-    bound=st.sampled_from(["exact", "polya-gamma"]),
-    seed=st.integers(0, 2**20),
-    n=st.integers(1, 40),
-    m=st.integers(1, 6),
-    d=st.integers(1, 3),
-    weighted=st.booleans(),
-)
-def test_gradient_at_any_fixed_posterior(kernel, bound, seed, n, m, d, weighted):
-    check_gradient_at_fixed_q(Problem(kernel, bound, seed, n, m, d, weighted))
 
 
 @settings(deadline=None, derandomize=True, max_examples=25)
@@ -151,14 +128,18 @@ def test_gradient_adds_up_over_blocks_and_tiles(kernel, bound):
     check_gradient_at_fixed_q(Problem(kernel, bound, n=BLOCK_ROWS + 300, m=4, weighted=True))
 
 
-@every_bound
-@pytest.mark.parametrize("kernel", ["sum", "product of sums"])
-def test_gradient_without_the_cache_of_whitened_rows(kernel, bound):
-    """The same bits whether the whitened rows are kept or formed anew."""
-    problem = Problem(kernel, bound, n=700)
-    q = problem.arbitrary_posterior()
-    gradients = []
-    for cache_bytes in (2**29, 0):
-        rows = training(problem.X, problem.y, cache_bytes=cache_bytes)
-        gradients.append(np.concatenate([part.ravel() for part in bound_gradient(rows, q, problem.site)]))
-    assert np.array_equal(*gradients)
+GROUPS = Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"))
+
+
+def test_gradient_where_some_factors_have_a_length_scale_for_each_feature_and_some_for_each_group():
+    kernel = C(1.3) * RBF([0.7, 1.1, 2.0, 0.9, 1.6]) + Matern([1.5, 0.8, 1.2], nu=1.5) * RBF(2.0)
+    problem = Problem(kernel, "exact", d=5, groups=GROUPS)
+    assert problem.spec.features == [None, (0,), (1,), (2,), (3,), (4,), (0,), (1, 2, 4), (3,), None]
+    check_profiled_gradient(problem)
+
+
+def test_gradient_by_shared_length_scales_and_by_points():
+    kernel = C(1.3) * RBF([0.7, 1.1, 2.0]) + Matern(1.5, nu=1.5) + DotProduct(0.5)
+    problem = Problem(kernel, "exact", d=5, groups=GROUPS)
+    assert [name[-15:] for name in problem.spec.names[1:4]] == [f"length_scale[{j}]" for j in range(3)]
+    check_profiled_gradient(problem)

@@ -1,16 +1,12 @@
 """Samples of the data and inducing points drawn from them."""
 
-import warnings
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare
-from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, Sum
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
@@ -19,17 +15,12 @@ from xgpc import GPClassifier
 from xgpc.approximations.sparse import SparsePrior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.inducing import (
-    FIRST_INDUCING,
-    FIRST_OF_FEW,
     GREEDY_TRACE,
     METHODS,
-    SAMPLE_ROWS,
-    SAMPLE_ROWS_PER_POINT,
     Sample,
     conditional_variance_sample,
     greedy_conditional_variance,
     inducing_points,
-    sample_size,
 )
 from xgpc.rows.source import NONE, ArraySource
 
@@ -56,34 +47,12 @@ def choose(sample, method, n_inducing, seed=0):
     return inducing_points(sample, method, n_inducing, state(seed), spec)
 
 
-def inertia(X, Z):
-    """Mean squared distance to the nearest point of Z."""
-    return np.mean(np.min(np.sum((X[:, None] - Z) ** 2, axis=2), axis=1))
-
-
 @pytest.fixture(scope="module")
 def X():
     return make_blobs(400, n_features=2, centers=12, cluster_std=0.4, random_state=0)[0]
 
 
 # Sample.
-
-
-@repeatable
-@given(repeating_rows)
-def test_rows_are_distinct_and_counted(X):
-    sample = sample_of(X)
-    assert len(np.unique(sample.rows, axis=0)) == len(sample.rows)
-    assert np.array_equal(np.repeat(sample.rows, sample.counts.astype(int), axis=0), X[np.lexsort(X.T[::-1])])
-
-
-@repeatable
-@given(repeating_rows, st.integers(0, 2**20))
-def test_weights_equal_repeats(X, seed):
-    repeats = np.random.default_rng(seed).integers(1, 5, len(X))
-    weighted, repeated = sample_of(X, repeats.astype(np.float64)), sample_of(np.repeat(X, repeats, axis=0))
-    for name in ("rows", "counts", "mean", "scale"):
-        assert np.array_equal(getattr(weighted, name), getattr(repeated, name))
 
 
 @every_method
@@ -109,18 +78,8 @@ def test_mean_and_scale_are_weighted_moments(X, seed):
     np.testing.assert_allclose(sample.scale, expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize("value", [0.0, 0.1, -7.7e100, 1e6 / 3, 1e-200, 1e-310])
-@pytest.mark.parametrize("n", [1, 20, 1000, 5000])
-def test_a_constant_feature_has_scale_one(n, value):
-    """However the mean rounds, beside a feature that varies, weighted or not."""
-    random = np.random.default_rng(0)
-    X = np.column_stack([np.arange(n, dtype=np.float64), np.full(n, value)])
-    assert sample_of(X).scale[1] == 1.0
-    assert sample_of(X, random.uniform(0.1, 3.0, n)).scale[1] == 1.0
-
-
 @every_method
-@pytest.mark.parametrize("scale", [1e-280, 1e-200, 1e-30, 1e30, 1e120, 1e150])
+@pytest.mark.parametrize("scale", [1e-280, 1e150])
 def test_huge_and_tiny_features_stay_in_range(X, method, scale):
     """Relative to the scale, the same as of moderate features up to rounding."""
     plain, scaled = sample_of(X), sample_of(X * scale)
@@ -130,12 +89,6 @@ def test_huge_and_tiny_features_stay_in_range(X, method, scale):
     np.testing.assert_allclose(Z / scale, choose(plain, method, 12), rtol=1e-9)
 
 
-def test_features_of_different_scales_count_alike(X):
-    stretch = np.array([1e-120, 1e120])
-    Z = choose(sample_of(X * stretch), "kmeans", 12)
-    np.testing.assert_allclose(Z / stretch, choose(sample_of(X), "kmeans", 12), rtol=1e-9)
-
-
 def test_a_large_sample_is_a_random_choice_without_repeats():
     X = np.arange(5000.0)[:, None]
     sample = Sample(ArraySource(X, np.zeros(len(X))), 300, state())
@@ -143,24 +96,6 @@ def test_a_large_sample_is_a_random_choice_without_repeats():
     assert np.all(sample.counts == 1.0)
     assert np.isin(sample.rows, X).all()
     assert abs(sample.mean[0] - X.mean()) < 4 * X.std() / np.sqrt(300)
-
-
-def test_a_sample_keeps_its_rows_weights():
-    X = np.arange(500.0)[:, None]
-    sample = Sample(ArraySource(X, np.zeros(len(X)), X[:, 0] + 1.0), 100, state())
-    assert np.array_equal(sample.counts, sample.rows[:, 0] + 1.0)
-
-
-def test_samples_of_float32_rows_are_float64(X):
-    single = X.astype(np.float32)
-    assert sample_of(single).rows.dtype == np.float64
-    assert np.array_equal(sample_of(single).rows, sample_of(single.astype(np.float64)).rows)
-
-
-def test_sample_size_grows_with_the_inducing_points():
-    assert sample_size("auto") == max(SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT * FIRST_INDUCING)
-    assert sample_size(10) == SAMPLE_ROWS
-    assert sample_size(10_000) == 10_000 * SAMPLE_ROWS_PER_POINT
 
 
 # Inducing points.
@@ -178,20 +113,6 @@ def test_never_more_points_than_asked_for_or_distinct_rows(method, X, n_inducing
     np.testing.assert_allclose(Z, np.clip(Z, X.min(axis=0), X.max(axis=0)), atol=1e-12)
     if n_inducing >= distinct:
         assert np.array_equal(Z, sample.rows)
-
-
-@every_method
-def test_auto_is_the_default_number(X, method):
-    sample = sample_of(X)
-    Z = choose(sample, method, "auto")
-    assert np.array_equal(Z, choose(sample, method, FIRST_OF_FEW))
-    assert len(Z) == (400 if method == "all" else FIRST_OF_FEW)
-    many = np.random.default_rng(1).normal(size=(2000, 2))
-    assert len(choose(sample_of(many), method, "auto")) == (2000 if method == "all" else FIRST_INDUCING)
-
-
-def test_all_takes_every_distinct_row(X):
-    assert np.array_equal(choose(sample_of(np.vstack([X, X])), "all", 3), np.unique(X, axis=0))
 
 
 @repeatable
@@ -213,31 +134,11 @@ def test_rows_that_are_nearly_equal_are_no_cause_for_a_warning(gap):
         assert m < 20 or np.all(nearest <= 2.0 * gap * np.linalg.norm(rows, axis=1) + 1e-6)
 
 
-def test_choosing_points_silences_no_warning_of_others(monkeypatch):
-    """What another thread warns of at that time, too: filters are those of the process."""
-
-    class Telling(KMeans):
-        def fit(self, *given, **named):
-            warnings.warn("of another thread", ConvergenceWarning, stacklevel=2)
-            return super().fit(*given, **named)
-
-    monkeypatch.setattr("xgpc.learning.inducing.KMeans", Telling)
-    with pytest.warns(ConvergenceWarning, match="of another thread"):
-        choose(sample_of(np.random.default_rng(0).normal(size=(50, 2))), "kmeans", 5)
-
-
 @pytest.mark.parametrize("method", ["kmeans", "random"])
 def test_points_are_determined_by_the_random_state(X, method):
     sample = sample_of(X)
     assert np.array_equal(*(choose(sample, method, 15, 7) for _ in range(2)))
     assert not np.array_equal(*(choose(sample, method, 15, seed) for seed in (7, 8)))
-
-
-def test_kmeans_points_cover_better_than_random_rows(X):
-    sample = sample_of(X)
-    kmeans = [inertia(X, choose(sample, "kmeans", 12, seed)) for seed in range(5)]
-    random = [inertia(X, choose(sample, "random", 12, seed)) for seed in range(5)]
-    assert max(kmeans) < min(random)
 
 
 def test_kmeans_finds_well_separated_clusters():
@@ -267,12 +168,6 @@ def test_given_points_are_taken_as_they_are(X, convert):
     assert Z.dtype == np.float64
     assert Z.flags.c_contiguous
     assert np.array_equal(Z, points)
-
-
-def test_given_points_are_copied(X):
-    points = np.ones((3, 2))
-    choose(sample_of(X), points, "auto")[:] = 5.0
-    assert np.all(points == 1.0)
 
 
 @pytest.mark.parametrize(
@@ -353,7 +248,7 @@ def test_greedy_points_are_distinct_rows_however_often_rows_repeat(X, n_inducing
     ],
     ids=lambda value: None if callable(value) and not hasattr(value, "theta") else str(value),
 )
-@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("d", [1, 5])
 def test_as_many_greedy_points_as_the_rank_explain_everything(kernel, rank, d):
     rows = np.random.default_rng(1).normal(size=(200, d))
     Z = greedy_conditional_variance(KernelSpec(kernel, d), rows, 50)

@@ -1,7 +1,6 @@
 """Labels, sources and parameters that cannot be what is meant: one rule and one message, wherever they are given."""
 
 import os
-import pickle
 
 import numpy as np
 import pytest
@@ -9,8 +8,6 @@ from sklearn.gaussian_process.kernels import RBF
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.learning import stages
-from xgpc.rows.batches import BadRow
 
 X, CODES = moons(60)
 LARGE = 2**60
@@ -36,7 +33,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [10, 1000])
 def test_labels_of_other_kinds_are_refused_for_any_number_of_rows(monkeypatch, kind, size):
-    monkeypatch.setattr(stages, "LAST_ROWS", size)
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", size)
     y, message = KINDS[kind], r"Labels must be text|y is an array of objects"
     for fit in (
         lambda one: one.fit(X, y),
@@ -53,7 +50,7 @@ def test_labels_of_other_kinds_are_refused_for_any_number_of_rows(monkeypatch, k
 def test_text_may_be_an_array_of_objects(monkeypatch):
     y = np.array(["no", "yes"], dtype=object)[CODES]
     for size in (10, 1000):
-        monkeypatch.setattr(stages, "LAST_ROWS", size)
+        monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", size)
         fitted = model().fit_batches(halves(y[:30], y[30:]))
         assert fitted.classes_.tolist() == ["no", "yes"]
 
@@ -111,14 +108,6 @@ def test_a_symbolic_link_as_a_checkpoint_stays(tmp_path):
     model(checkpoint=link).fit(X, CODES)
     assert os.path.islink(link)
     assert not target.exists()
-
-
-def test_errors_of_rows_come_from_other_processes_as_they_were():
-    error = BadRow(3, "nan", ": features must be finite.", 1)
-    error.add_note("(partition 2)")
-    again = pickle.loads(pickle.dumps(error))
-    assert str(again) == str(error) == "Row 3 of the batch has nan in column 1: features must be finite."
-    assert (again.row, again.column, again.__notes__) == (3, 1, ["(partition 2)"])
 
 
 @pytest.mark.parametrize("options", [{"forgetting_factor": 0.5}, {"n_new_inducing": 3}])

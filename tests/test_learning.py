@@ -9,21 +9,20 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from support.fits import quietly, rows_of, warnings_of
-from support.reference import moons, ringnorm
-
-from xgpc import GPClassifier
-from xgpc.approximations import sparse
-from xgpc.approximations.sparse import SparsePrior
-from xgpc.learning import stages
-from xgpc.learning.inducing import FIRST_OF_FEW
-from xgpc.learning.stages import (
+from support.internals import (
+    FIRST_OF_FEW,
     GROWTH,
     LAST_ROWS,
     MIN_GAIN,
     ROWS_PER_POINT,
+    SparsePrior,
     Subsets,
     subset_sizes,
 )
+from support.reference import moons, ringnorm
+
+import xgpc
+from xgpc import GPClassifier
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=80)
 
@@ -58,36 +57,6 @@ def test_subsets_are_nested_ascending_rows_and_none_stands_for_all_at_the_end(la
         assert subsets.rows(size) is None
 
 
-def test_subsets_are_random_and_determined_by_the_state():
-    y = np.tile([-1.0, 1.0], 50)
-    subsets = [Subsets(y, np.random.RandomState(seed)).rows(30) for seed in (0, 0, 1)]
-    assert np.array_equal(subsets[0], subsets[1])
-    assert not np.array_equal(subsets[0], subsets[2])
-    # Every row has the same chance.
-    state, count = np.random.RandomState(0), np.zeros(100)
-    for _ in range(2000):
-        count[Subsets(y, state).rows(30)] += 1
-    assert np.all(np.abs(count - 600) < 5 * np.sqrt(2000 * 0.3 * 0.7))
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "n_inducing", "sizes"),
-    [
-        (2, 1, [2]),
-        (8000, 100, [8000]),
-        (8001, 100, [4000, 8001]),
-        (50_000, 100, [4000, 16_000, 50_000]),
-        (10**6, 100, [4000, 16_000, 64_000, 131_072]),
-        (10**6, 200, [8000, 32_000, 131_072]),
-        (10**6, 1000, [40_000, 131_072]),
-        (10**9, 2048, [131_072]),
-    ],
-)
-def test_automatic_sizes(n_rows, n_inducing, sizes):
-    """Four thousand rows or forty a point, four times as many at a time, and all or about 130 000 at the end."""
-    assert subset_sizes(n_rows, n_inducing, "auto") == sizes
-
-
 @repeatable
 @given(st.integers(2, 10 * LAST_ROWS), st.integers(1, 4096), st.integers(0, 10 * LAST_ROWS))
 def test_automatic_sizes_grow_and_more_rows_add_stages_at_the_end(n_rows, n_inducing, more):
@@ -107,10 +76,6 @@ def test_sizes_that_are_given_or_none():
     assert subset_sizes(3000, 100, (200, 3000)) == [200, 3000]
     assert subset_sizes(3000, 100, np.array([200, 5000])) == [200, 3000]
     assert subset_sizes(50, 100, [200]) == [50]
-
-
-def test_sizes_above_the_number_of_rows_are_one_stage():
-    assert subset_sizes(1000, 10, [200, 2000, 5000]) == [200, 1000]
 
 
 @pytest.fixture(scope="module")
@@ -152,17 +117,6 @@ def test_history_tells_the_stages(staged):
     assert np.nanmax(posterior_rows["elbo"]) == model.elbo_
 
 
-def test_n_jobs_changes_no_bit_of_what_subsets_teach():
-    X, y = ringnorm(9000, np.random.default_rng(0))
-    params = {"subset_sizes": [1000, 3000], "n_inducing": 16, "max_iter": 6, "random_state": 0}
-    models = [quietly(GPClassifier(n_jobs=n_jobs, **params), X, y) for n_jobs in (1, 2, 3)]
-    for other in models[1:]:
-        assert other.elbo_ == models[0].elbo_
-        assert np.array_equal(other.kernel_.theta, models[0].kernel_.theta)
-        assert np.array_equal(other.inducing_points_, models[0].inducing_points_)
-        assert np.array_equal(other.predict_proba(X), models[0].predict_proba(X))
-
-
 # The number of inducing points.
 
 
@@ -200,8 +154,7 @@ def test_decisions_are_explained(grown):
     assert np.array_equal(table["n_inducing"], FIRST_OF_FEW * 2 ** np.arange(len(gains)))
 
 
-@pytest.mark.parametrize("optimizer", [None, "profile", "alternate"])
-@pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
+@pytest.mark.parametrize(("optimizer", "bound"), [(None, "exact"), ("profile", "exact"), ("alternate", "polya-gamma")])
 def test_data_that_need_no_more_inducing_points_get_none(optimizer, bound):
     X, y = moons(200)
     model = quietly(GPClassifier(optimizer=optimizer, bound=bound, random_state=0), X, y)
@@ -209,37 +162,13 @@ def test_data_that_need_no_more_inducing_points_get_none(optimizer, bound):
     assert "not taken" in model.decisions_[-1]
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        pytest.param({"optimizer": "joint", "bound": "polya-gamma"}, id="joint"),
-        pytest.param({"optimizer": "adam", "batch_size": 20}, id="adam"),
-    ],
-)
-def test_what_a_scheme_has_not_reached_is_no_gain_of_more_points(monkeypatch, params):
-    monkeypatch.setattr(stages, "MIN_GAIN", 0.05)
-    X, y = moons(300)
-    model = quietly(GPClassifier(max_iter=15, length_scale_prior=None, random_state=0, **params), X, y)
-    assert len(model.inducing_points_) == FIRST_OF_FEW
-
-
-@pytest.mark.parametrize("optimizer", [None, "profile"])
-def test_never_more_inducing_points_than_the_cap(monkeypatch, optimizer):
+def test_never_more_inducing_points_than_the_cap(monkeypatch):
     monkeypatch.setattr("xgpc.learning.memory.MAX_INDUCING", FIRST_OF_FEW + 7)
-    monkeypatch.setattr(stages, "MIN_GAIN", -1.0)
+    monkeypatch.setattr("xgpc.learning.stages.MIN_GAIN", -1.0)
     X, y = ringnorm(300, np.random.default_rng(1))
-    model = quietly(GPClassifier(optimizer=optimizer, max_iter=10, random_state=0), X, y)
+    model = quietly(GPClassifier(optimizer=None, max_iter=10, random_state=0), X, y)
     assert len(model.inducing_points_) == FIRST_OF_FEW + 7
     assert model.decisions_[-1].startswith(f"No more inducing points were tried: {FIRST_OF_FEW + 7} are the most")
-
-
-@pytest.mark.parametrize("optimizer", [None, "profile"])
-def test_never_more_inducing_points_than_distinct_rows(monkeypatch, optimizer):
-    monkeypatch.setattr(stages, "MIN_GAIN", -1.0)
-    X = np.repeat(np.random.default_rng(0).normal(size=(40, 2)), 2, axis=0)
-    y = (X[:, 0] * X[:, 1] > 0).astype(int)
-    model = quietly(GPClassifier(ConstantKernel(2.0) * RBF(0.2), optimizer=optimizer, random_state=0), X, y)
-    assert len(model.inducing_points_) == 40
 
 
 @pytest.mark.parametrize("params", [{"inducing_points": "all"}, {"inducing_points": np.eye(20)}, {"n_inducing": 10}])
@@ -285,21 +214,6 @@ def test_a_restart_leaves_a_poor_basin():
     assert again.elbo_ > once.elbo_ + 20.0
     assert again.score(X, y) > once.score(X, y)
     assert np.all((again.kernel_.theta >= POOR_BASIN.bounds[:, 0]) & (again.kernel_.theta <= POOR_BASIN.bounds[:, 1]))
-
-
-def test_with_a_kernel_that_stays_every_number_of_points_is_fitted_once(monkeypatch):
-    fitted, ascent = [], stages.coordinate_ascent
-
-    def counted(training, start, site, **options):
-        fitted.append(start.prior.n_inducing)
-        return ascent(training, start, site, **options)
-
-    monkeypatch.setattr(stages, "coordinate_ascent", counted)
-    X, y = moons(300)
-    model = quietly(GPClassifier(ConstantKernel(1.0) * RBF(0.1), optimizer=None, random_state=0), X, y)
-    assert fitted[0] == FIRST_OF_FEW
-    assert len(fitted) == len(set(fitted)) > 2
-    assert model.elbo_ == pytest.approx(model.elbo(X, y))
 
 
 @pytest.mark.parametrize("kernel", [None, RBF(1.0), ConstantKernel(1.0) * RBF([0.3, 3.0]) + WhiteKernel(0.1)], ids=str)
@@ -351,8 +265,8 @@ def test_separable_classes_are_learned_up_to_the_bound_of_the_variance():
     assert model.elbo_ > start.elbo_ + 1.0
 
 
-@pytest.mark.parametrize("value", [0.0, 7.0, -1e3])
-def test_constant_features_keep_their_length_scale_and_do_not_matter(value):
+def test_constant_features_keep_their_length_scale_and_do_not_matter():
+    value = 7.0
     X, y = moons(150)
     with_constant = np.column_stack([X, np.full(150, value)])
     kernel = ConstantKernel(2.0) * RBF([1.0, 0.8, 1.7])
@@ -401,16 +315,15 @@ def test_jitter_that_learning_needed_is_reported(monkeypatch):
     """Sixty rows, of which most depend on the others to far more than 1e-5."""
     X, y = moons(60)
     model = GPClassifier(inducing_points=X, learn_inducing=False, random_state=0)
-    assert quietly(model, X, y).jitter_ == sparse.JITTER
-    honest = sparse.cholesky_and_inverse
+    assert quietly(model, X, y).jitter_ == 1e-6
+    honest = xgpc.approximations.sparse.cholesky_and_inverse
     # As if round-off took a hundred thousandth of the diagonal.
     monkeypatch.setattr(
-        sparse,
-        "cholesky_and_inverse",
+        "xgpc.approximations.sparse.cholesky_and_inverse",
         lambda matrix: honest(matrix - 1e-5 * np.mean(np.diag(matrix)) * np.eye(len(matrix))),
     )
     bound = model.elbo_
-    assert quietly(model, X, y).jitter_ == model.posterior_.prior.jitter > sparse.JITTER
+    assert quietly(model, X, y).jitter_ == model.posterior_.prior.jitter > 1e-6
     assert model.elbo_ == pytest.approx(bound, rel=0.01)
 
 

@@ -8,21 +8,30 @@ from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from support.fits import quietly, rows_of
 from support.gradients import KERNELS, Problem, derivative
+from support.internals import (
+    DEFAULT_LEVEL,
+    DEFAULT_SPREAD,
+    ArraySource,
+    FixedSites,
+    Groups,
+    History,
+    JointBound,
+    KernelSpec,
+    LengthScalePrior,
+    Options,
+    ProfiledBound,
+    QueryScore,
+    SparsePosterior,
+    SparsePrior,
+    converged_sites,
+    start_sites,
+    update,
+)
 from support.local import Problem as LocalProblem
 from support.reference import moons
 
 import xgpc
 from xgpc import GPClassifier
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference.ascent import update
-from xgpc.inference.history import History
-from xgpc.inference.local_sites import converged_sites, start_sites
-from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
-from xgpc.kernels.spec import Groups, KernelSpec
-from xgpc.learning.izmailov_kropotov import FixedSites, JointBound
-from xgpc.learning.profile import Options, ProfiledBound
-from xgpc.learning.query_score import QueryScore
-from xgpc.rows.source import ArraySource
 
 SEVERAL = ["ard", "sum", "fixed ard", "matern 3/2", "product", "power", "power with noise", "noise by everything"]
 ONE = ["isotropic", "matern 1/2 isotropic", "rational quadratic", "nothing free"]
@@ -307,15 +316,6 @@ def test_warm_starts_never_lower_what_is_climbed():
         quietly(model, X, y)
         climbed.append(model.elbo_ + prior.at(KernelSpec(model.kernel_, 5))[0])
     assert np.all(np.diff(climbed) >= -1e-9 * np.abs(climbed[1:]))
-
-
-def test_saved_models_keep_it_and_those_without_had_none(tmp_path):
-    X, y = moons(60)
-    for given in ("auto", 0.5, None):
-        model = quietly(GPClassifier(n_inducing=8, length_scale_prior=given, random_state=0), X, y)
-        model.save(tmp_path / "model.npz")
-        assert GPClassifier.load(tmp_path / "model.npz").length_scale_prior == given
-    assert xgpc.io.LATER["length_scale_prior"] is None
 
 
 def test_the_papers_systems_have_none():

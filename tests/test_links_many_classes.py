@@ -3,33 +3,11 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.special import log_ndtr, log_softmax, logsumexp, ndtr, ndtri
+from scipy.special import log_ndtr, log_softmax, logsumexp, ndtri
 from scipy.stats import qmc
+from support.sites import GUMBEL_VARIANCE, normal_plus_gumbel
 
-from xgpc.likelihoods import multinomial, softmax
-from xgpc.likelihoods.largest import MESH, Family, _floors, _panel_edges
-from xgpc.likelihoods.multinomial import NORMAL, multinomial_log_probabilities
-from xgpc.likelihoods.softmax import GUMBEL_NORMAL, GUMBEL_VARIANCE, softmax_log_probabilities
-
-
-def normal_plus_gumbel(u, sd):
-    """log H and h / H (n,) of N(0, sd^2) plus a standard Gumbel variable at u (n,), without the library's table.
-
-    Given the normal variable by the trapezoidal rule, or given the Gumbel variable where the normal one is the wider.
-    """
-    if sd < 3.0:
-        z = np.arange(-9.0, 9.0, 0.12)
-        weight = np.exp(-0.5 * z * z) / np.sum(np.exp(-0.5 * z * z))
-        y = np.exp(np.minimum(sd * z - u[:, None], 700.0))
-        above, density, below = -np.expm1(-y) @ weight, (y * np.exp(-y)) @ weight, np.exp(-y) @ weight
-    else:
-        g = np.arange(-4.5, 36.0, 0.25)
-        weight = np.exp(-g - np.exp(-g)) / np.sum(np.exp(-g - np.exp(-g)))
-        x = (u[:, None] - g) / sd
-        above, below = ndtr(-x) @ weight, ndtr(x) @ weight
-        density = np.exp(-0.5 * x * x) @ weight / (sd * np.sqrt(2.0 * np.pi))
-    log_cdf = np.where(above < 0.5, np.log1p(-np.minimum(above, 0.6)), np.log(np.maximum(below, 1e-300)))
-    return log_cdf, density / np.exp(log_cdf)
+from xgpc.likelihoods import LIKELIHOODS
 
 
 def normal(u, sd):
@@ -65,8 +43,9 @@ def dense(mean, variance, noise):
 
 def link(mean, variance, noise):
     if noise == "gumbel":
-        return softmax_log_probabilities(mean, variance)
-    return multinomial_log_probabilities(mean, variance, noise, 0.0)
+        return LIKELIHOODS["softmax"].log_probabilities("exact", mean, variance, None)
+    name = {0.0: "multinomial-step", 1.0: "multinomial-probit"}[noise]
+    return LIKELIHOODS[name].log_probabilities("additive-noise", mean, variance, 0.0)
 
 
 def classes(kind, n_classes, n=1, seed=0):
@@ -115,7 +94,7 @@ def test_a_hundred_classes_agree_with_quasi_monte_carlo(kind):
         f = mean + np.sqrt(variance) * ndtri(qmc.Sobol(100, seed=seed).random(2048))
         means.append(np.exp(log_softmax(f, axis=1)).mean(axis=0))
     error = np.std(means, axis=0, ddof=1) / np.sqrt(12)
-    probability = np.exp(softmax_log_probabilities(mean, variance))[0]
+    probability = np.exp(link(mean, variance, "gumbel"))[0]
     likely = probability > 1e-3
     assert np.count_nonzero(likely) >= 10
     assert np.all(np.abs(probability - np.mean(means, axis=0))[likely] < 6.0 * error[likely])
@@ -133,21 +112,19 @@ def test_a_thousand_classes_that_are_alike():
         assert_allclose(value, dense(mean[0], variance[0], noise), rtol=0.0, atol=1e-5)
 
 
-def best_bound(mean, scale, y, family):
-    """max over t of log P(all others <= t < y), of a dense set of t."""
+def best_bound(mean, scale, y):
+    """max over t of log P(all others <= t < y) of normal values, of a dense set of t."""
     low = np.max(mean - 9.0 * scale)
     t = np.concatenate([low - np.geomspace(1e-6, 1.0, 1000) * (low - mean[y]), np.linspace(mean[y], low, 1000)])
-    total = family.log_survival((t - mean[y])[None], scale[y, None, None])[0]
-    for c in np.delete(np.arange(len(mean)), y):
-        total = total + family.logs((t - mean[c])[None], scale[c, None, None])[0][0]
-    return np.max(total)
+    others = np.delete(np.arange(len(mean)), y)
+    below = log_ndtr((t - mean[others, None]) / scale[others, None]).sum(axis=0)
+    return np.max(below + log_ndtr((mean[y] - t) / scale[y]))
 
 
-@pytest.mark.parametrize("family", [GUMBEL_NORMAL, NORMAL], ids=["gumbel", "normal"])
 @pytest.mark.parametrize("n_classes", [2, 3, 10, 100])
 @pytest.mark.parametrize("kind", ["far", "of all sizes", "alike but some"])
-def test_probabilities_below_what_the_integral_reaches_have_the_best_bound(kind, n_classes, family):
-    """To a twentieth of the logarithm, which is what the links state of the probability; of both families."""
+def test_probabilities_below_what_the_integral_reaches_have_the_best_bound(kind, n_classes):
+    """To a twentieth of the logarithm, which is what the links state of the probability."""
     random = np.random.default_rng(n_classes)
     mean, scale = 300.0 * random.normal(size=n_classes), random.uniform(1.3, 4.0, n_classes)
     if kind == "of all sizes":
@@ -158,51 +135,14 @@ def test_probabilities_below_what_the_integral_reaches_have_the_best_bound(kind,
     low = np.max(mean - 9.0 * scale)
     far = np.flatnonzero(mean < low - 3.0 * scale)[:12]
     assert len(far)
-    floors = _floors(
-        mean[None], scale[None], np.array([low]), np.zeros(len(far), dtype=np.intp), far, family
-    )  # fmt: skip
-    expected = [best_bound(mean, scale, y, family) for y in far]
-    assert_allclose(floors, expected, rtol=0.05)
+    expected = [best_bound(mean, scale, y) for y in far]
+    assert_allclose(link(mean[None], scale[None] ** 2, 0.0)[0, far], expected, rtol=0.05)
 
 
 def test_tiny_probabilities_of_many_classes_are_tilted_expectations():
     """For classes far below a certain one, E[exp(f_y)] is exp(m + v / 2), below the range of a double, too."""
     mean, variance = np.linspace(-3000.0, -100.0, 200)[None], np.linspace(0.1, 5.0, 200)[None]
     mean[0, -1], variance[0, -1] = 0.0, 0.0
-    value = softmax_log_probabilities(mean, variance)[0]
+    value = link(mean, variance, "gumbel")[0]
     assert_allclose(value[:-1], (mean + 0.5 * variance)[0, :-1], rtol=1e-4)
     assert value[-1] == pytest.approx(0.0, abs=1e-12)
-
-
-@pytest.mark.parametrize(("name", "noise"), [("GUMBEL_NORMAL", "gumbel"), ("NORMAL", 1.0), ("NORMAL", 0.0)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_work_is_in_proportion_to_the_number_of_classes(kind, name, noise, monkeypatch):
-    """Values of distribution functions, for each class of each row, and of the panels' density."""
-    module = softmax if noise == "gumbel" else multinomial
-    family, counted = getattr(module, name), []
-
-    def counting(function):
-        return lambda u, scale: counted.append(u.size) or function(u, scale)
-
-    monkeypatch.setattr(module, name, Family(*map(counting, family)))
-    work = []
-    for n_classes in (10, 100, 1000):
-        counted.clear()
-        link(*classes(kind, n_classes, 8), noise)
-        work.append(sum(counted) / (8 * n_classes))
-    assert work[0] < 700
-    assert work[1] < 1.5 * work[0] + 100
-    assert work[2] < 1.5 * work[0] + 100
-    mean, variance = classes(kind, 1000, 8)
-    mesh, panels = _panel_edges(mean, np.sqrt(variance + 1.0), np.full(8, -9.0), np.full(8, 20.0))
-    assert mesh.shape == panels.shape == (8, MESH + 1)
-
-
-@pytest.mark.parametrize("variance", [0.0, 0.1, 10.0, 1e4])
-def test_the_slope_is_the_derivative_beyond_the_table_too(variance):
-    scale = np.array([np.sqrt(variance + GUMBEL_VARIANCE)])
-    x = np.concatenate([np.linspace(-40.0, -11.5, 9), np.linspace(-9.0, 12.5, 9), np.linspace(14.5, 60.0, 9)])
-    u, step = np.euler_gamma + scale * x, 1e-4 * scale
-    _, slope = softmax._gumbel_normal(u, scale)
-    above, below = (softmax._gumbel_normal(u + h, scale)[0] for h in (step, -step))
-    assert_allclose(slope, (below - above) / (2.0 * step), rtol=2e-5)

@@ -9,25 +9,30 @@ from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 from support.full import full_prior, labelled
 from support.gradients import derivative
+from support.internals import (
+    ArraySource,
+    History,
+    KernelSpec,
+    Local,
+    Neighbourhoods,
+    Neighbours,
+    QueryScore,
+    Softmax,
+    SparsePrior,
+    Threads,
+    converged_sites,
+    coordinate_ascent,
+    in_order,
+    local_rows,
+    predicted,
+    start_sites,
+)
 from support.local import KERNELS
 from support.reference import moons
 from support.training import training
 
 from xgpc import GPClassifier
-from xgpc.approximations.local import predicted
-from xgpc.approximations.local_rows import Neighbourhoods, conditionals, in_order, local_rows
-from xgpc.approximations.sparse import SparsePrior
-from xgpc.inference.ascent import coordinate_ascent
-from xgpc.inference.history import History
-from xgpc.inference.links import Softmax
-from xgpc.inference.local_sites import Local, converged_sites, start_sites
-from xgpc.kernels.spec import KernelSpec
-from xgpc.learning import local, with_neighbours
-from xgpc.learning.query_score import QueryScore
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.rows.executor import Threads
-from xgpc.rows.neighbours import Neighbours
-from xgpc.rows.source import ArraySource
 
 
 def three_classes(X):
@@ -142,18 +147,6 @@ def test_accepted_sites_make_the_probabilities_of_their_fixed_point(name, varian
     assert np.max(np.abs(np.exp(probabilities[0]) - np.exp(probabilities[1]))) < 0.005
 
 
-def test_means_are_linear_in_the_neighbours_linear_terms():
-    rng = np.random.default_rng(0)
-    X, classes = labelled(40, seed=1)
-    _, local, _ = local_problem(ConstantKernel(2.0) * Matern(0.8, nu=1.5), X, classes, X[:5], 7)
-    precision, linear, other = rng.uniform(0.0, 2.0, (3, 40)), rng.normal(size=(3, 40)), rng.normal(size=(3, 40))
-    precision[:, ::5] = 0.0
-    found = conditionals(slice(0, 40), local.neighbourhoods((precision, linear)), with_slopes=True)
-    for part, expected in zip(found, conditionals(slice(0, 40), local.neighbourhoods((precision, other))), strict=True):
-        assert_allclose(part.mean_of(linear, local.index), part.mean, rtol=1e-12, atol=1e-12)
-        assert_allclose(part.mean_of(other, local.index), expected.mean, rtol=1e-12, atol=1e-12)
-
-
 def test_a_fit_with_a_number_of_neighbours():
     X, y = moons(300)
     y = y + (X[:, 0] > 1.0)
@@ -202,37 +195,8 @@ def test_where_neighbours_are_left_each_class_may_have_its_kernel():
 
 
 def test_more_rows_times_classes_than_memory_is_meant_for_take_none(monkeypatch):
-    monkeypatch.setattr(with_neighbours, "MOST_CLASS_ROWS", 6000)
+    monkeypatch.setattr("xgpc.learning.with_neighbours.MOST_CLASS_ROWS", 6000)
     X, y = fields(2001, 0)
     model = quietly(GPClassifier(n_inducing=10, max_iter=3, random_state=0), X, y)
     assert model.n_neighbors_ == 0
     assert "rows times classes are 6003, of which 6000 are the most" in model.decisions_[0]
-
-
-@pytest.mark.parametrize(("n_latents", "rows"), [(None, 8000), (3, 8000), (5, 8000), (10, 4000), (26, 2000)])
-def test_a_round_has_fewer_rows_of_many_classes(n_latents, rows):
-    assert local.rows_of_round(0, n_latents) == rows
-    assert local.rows_of_round(1, n_latents) == 2 * rows
-
-
-@pytest.mark.parametrize(("n_latents", "variance", "most"), [(3, 50.0, 1e4), (3, 2e4, 2e4), (None, 50.0, 1e5)])
-def test_a_variance_rises_no_further_in_a_round(n_latents, variance, most):
-    kernel = ConstantKernel(variance, (1e-2, 1e5)) * Matern([1.0, 2.0], (1e-2, 1e3), nu=0.5)
-    prior = SparsePrior.build(KernelSpec(kernel, 2), np.eye(2))
-    nothing = local.Scores(np.empty(0), np.empty(0))
-    start = local.Learnt(prior, (np.empty((1, 0)),) * 2, 0.0, np.arange(0), nothing, nothing, 0)
-    low, high = local.limits(local.Task(None, None, None, n_latents, 24, None, None), start).T
-    assert np.exp(high[0]) == pytest.approx(most)
-    theta = prior.spec.theta
-    assert high[1:3] == pytest.approx(np.minimum(theta[1:] + local.MAX_STEP, np.log(1e3)))
-    assert low[:3] == pytest.approx(np.maximum(theta - local.MAX_STEP, np.log(1e-2)))
-
-
-def test_saved_with_neighbours_of_several_classes(tmp_path):
-    X, y = moons(120)
-    y = y + (X[:, 0] > 1.0)
-    model = quietly(GPClassifier(n_neighbors=5, n_inducing=8, max_iter=2, random_state=0), X, y)
-    model.save(tmp_path / "model.npz")
-    loaded = GPClassifier.load(tmp_path / "model.npz")
-    assert np.array_equal(loaded.predict_proba(X), model.predict_proba(X))
-    assert loaded.query_score_ == model.query_score_

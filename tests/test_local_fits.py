@@ -63,13 +63,12 @@ def test_given_rows_stay_the_users():
         model.posterior_.X[0] = 0.0
 
 
-@pytest.mark.parametrize("likelihood", ["logit", "probit"])
-def test_any_number_of_threads_gives_the_same_bits(likelihood):
+def test_any_number_of_threads_gives_the_same_bits():
     """In several blocks of rows, with rows at equal distances."""
     rng = np.random.default_rng(0)
     X = np.round(2.0 * rng.normal(size=(2500, 6)))
     y = (np.sin(X[:, 0]) + X[:, 1] + rng.normal(size=2500) > 0.0).astype(int)
-    one, two = (small(X, y, likelihood=likelihood, n_jobs=n_jobs, max_iter=3) for n_jobs in (1, 2))
+    one, two = (small(X, y, n_jobs=n_jobs, max_iter=3) for n_jobs in (1, 2))
     assert one.n_neighbors_ == 10
     assert bits(one, X[:200]) == bits(two, X[:200])
     for n_jobs in (2, 3):
@@ -101,23 +100,11 @@ def test_files(fitted, tmp_path):
     assert_allclose(half.predict_proba(FRESH), fitted.predict_proba(FRESH), atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "x", "f4", 8, object(), np.float32, np.zeros(2), ["float32"]])
+@pytest.mark.parametrize("dtype", ["float16", 8, np.float32, ["float32"]])
 def test_types_of_rows_in_files_are_two(dtype, fitted, tmp_path):
     with pytest.raises(ValueError, match="rows_dtype must be 'float32', 'float64' or None; got"):
         fitted.save(tmp_path / "model.npz", dtype)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_bytes_of_a_row_in_a_file(n_classes, tmp_path):
-    """8 d + 16 C, and 4 d + 16 C, for C latent functions: sites keep their precision."""
-    X, latents = ROWS[:60], 1 if n_classes == 2 else n_classes
-    model = small(X, np.arange(60) % n_classes, **GIVEN, n_neighbors=5, max_iter=2)
-    for dtype, size in ((None, 8), ("float64", 8), ("float32", 4)):
-        model.save(tmp_path / "model.npz", dtype)
-        arrays = np.load(tmp_path / "model.npz")
-        found = sum(arrays[name].nbytes for name in arrays if len(X) in arrays[name].shape)
-        assert found == len(X) * (size * X.shape[1] + 16 * latents)
 
 
 @pytest.mark.parametrize("size", [1e38, 1e39])
@@ -132,29 +119,6 @@ def test_rows_that_single_precision_cannot_hold(size, tmp_path):
     with pytest.raises(ValueError, match=r"rows_dtype='float32' has no values of size 1e\+39; leave rows_dtype=None"):
         model.save(tmp_path / "half.npz", "float32")
     assert not (tmp_path / "half.npz").exists()
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_rows_of_single_precision_keep_their_bits_in_any_file(dtype, tmp_path):
-    model = small(ROWS.astype(np.float32), **GIVEN)
-    model.save(tmp_path / "model.npz", dtype)
-    loaded = GPClassifier.load(tmp_path / "model.npz")
-    assert np.array_equal(loaded.predict_log_proba(FRESH), model.predict_log_proba(FRESH))
-
-
-def test_scores_of_a_single_row_have_no_error_in_files(tmp_path):
-    model = small(max_iter=2)
-    model.query_score_ = (-0.5, np.nan)
-    model.save(tmp_path / "model.npz")
-    assert np.array_equal(GPClassifier.load(tmp_path / "model.npz").query_score_, (-0.5, np.nan), equal_nan=True)
-
-
-def test_files_lose_splitters_alone(tmp_path):
-    model = small(query_split=TimeSeriesSplit(4))
-    model.save(tmp_path / "model.npz")
-    loaded = GPClassifier.load(tmp_path / "model.npz")
-    assert loaded.query_split is None
-    assert bits(loaded) == bits(model)
 
 
 def test_the_bound_is_found_when_it_is_asked_for(tmp_path):
@@ -173,15 +137,12 @@ def test_the_bound_is_found_when_it_is_asked_for(tmp_path):
         _ = GPClassifier.load(tmp_path / "before.npz").elbo_
 
 
-@pytest.mark.parametrize("layout", ["columns", "every other", "list"])
-def test_any_layout_of_the_rows(layout, fitted):
-    layouts = {
-        "columns": np.asfortranarray(ROWS),
-        "every other": np.repeat(np.repeat(ROWS, 2, axis=0), 2, axis=1)[::2, ::2],
-        "list": ROWS.tolist(),
-    }
-    assert bits(small(layouts[layout])) == bits(fitted)
-    assert np.array_equal(fitted.predict_proba(np.asfortranarray(FRESH)), fitted.predict_proba(FRESH))
+def test_files_lose_splitters_alone(tmp_path):
+    model = small(query_split=TimeSeriesSplit(4))
+    model.save(tmp_path / "model.npz")
+    loaded = GPClassifier.load(tmp_path / "model.npz")
+    assert loaded.query_split is None
+    assert bits(loaded) == bits(model)
 
 
 GIVEN = {"kernel": C(4.0) * RBF(0.5), "optimizer": None}
@@ -223,19 +184,6 @@ def test_new_rows_have_all_training_rows_for_neighbours(points):
     assert_allclose(variance, expected * model.posterior_.variance_scale, rtol=0.0, atol=2e-4)
 
 
-def test_weights_of_classes_are_weights_of_rows():
-    weighted = small(class_weight={0: 1.0, 1: 2.5})
-    assert bits(weighted) == bits(small(sample_weight=np.where(LABELS == 1, 2.5, 1.0)))
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1e6])
-def test_any_weights_give_probabilities(scale):
-    weight = np.where(np.arange(300) % 7, 1.0, scale)
-    model = small(sample_weight=weight)
-    assert model.n_neighbors_ == 10 or not model.converged_
-    assert np.all(np.isfinite(model.predict_log_proba(FRESH)))
-
-
 # Fits after others.
 
 
@@ -266,15 +214,6 @@ def test_without_neighbours_it_is_the_sparse_classifier():
     assert bits(model) == bits(sparse)
     # Few rows have none by default.
     assert bits(small(n_neighbors="auto")) == bits(sparse)
-
-
-def test_given_kernels_stay_as_they_are():
-    model = small(**GIVEN)
-    assert model.kernel_ == GIVEN["kernel"]
-    assert model.n_neighbors_ == 10
-    learned = small(kernel=GIVEN["kernel"])
-    assert type(learned.kernel_) is type(GIVEN["kernel"])
-    assert type(learned.kernel_.k2) is RBF
 
 
 def test_kernels_without_length_scales():

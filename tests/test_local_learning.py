@@ -1,6 +1,5 @@
 """Learning with neighbours: the query score's gradient, what is decided, and what a fit with them keeps."""
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -12,23 +11,22 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut, PredefinedSplit, TimeSeriesSplit
-from support.executors import Forgetful
 from support.fits import quietly, rows_of
 from support.gradients import derivative
+from support.internals import (
+    LOG_SCALE_SPREAD,
+    WORST_SCORE,
+    ArraySource,
+    QueryScore,
+    converged_sites,
+    local_rows,
+    start_sites,
+)
 from support.local import KERNELS, Problem
 from support.reference import moons
 
+import xgpc
 from xgpc import GPClassifier, _local
-from xgpc.approximations.local import predicted
-from xgpc.approximations.local_rows import local_rows
-from xgpc.inference import history
-from xgpc.inference.history import History
-from xgpc.inference.local_sites import converged_sites, start_sites
-from xgpc.learning.local import Task, beginning, fit_sites
-from xgpc.learning.queries import Queries
-from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore, standard_error
-from xgpc.rows.executor import Threads
-from xgpc.rows.source import ArraySource
 
 
 def score_of(kernel, link="logit", weighted=False, n=150, n_queries=60, k=8, tol=1e-10):
@@ -84,66 +82,10 @@ def test_gradient_is_nearly_that_of_the_score_with_converged_sites(name, link):
     assert error < 0.05 * np.linalg.norm(expected)
 
 
-def test_scores_are_weighted_means():
-    problem, score = score_of(KERNELS["rbf"], weighted=True)
-    point = np.append(problem.prior.spec.theta, np.log(0.6))
-    scores, at = score.at(point).scores, problem.neighbourhoods(score.queries.X)
-    mean, variance = predicted(problem.executor, at, problem.q)
-    values = problem.link.scores(mean, 0.6 * variance, score.queries.y)[0]
-    # At converged sites another sweep changes nothing.
-    assert_allclose(scores.values, values, rtol=1e-7, atol=1e-9)
-    w = score.queries.weight
-    assert scores.mean == pytest.approx(w @ values / w.sum())
-
-
-def test_standard_error_of_equal_weights_is_that_of_the_mean():
-    values = np.random.default_rng(0).normal(size=50)
-    for factor in (1.0, 7.0):
-        expected = values.std(ddof=1) / np.sqrt(50)
-        assert standard_error(values, np.full(50, factor)) == pytest.approx(expected)
-    assert np.isnan(standard_error(values[:1], np.ones(1)))
-
-
 # Sites of all rows.
 
 
-def test_sites_are_the_same_whoever_works_on_blocks():
-    problem = Problem(KERNELS["rbf"], n=3000)
-    with Threads(1) as one, Threads(3) as three:
-        assert (one.n_threads, three.n_threads, Forgetful().n_threads) == (1, 3, 1)
-        expected, *others = (fit_of(problem, executor) for executor in (one, three, Forgetful()))
-    for other in others:
-        assert np.array_equal(other.precision, expected.precision)
-        assert np.array_equal(other.linear, expected.linear)
-
-
-def test_predictions_after_a_fit_take_what_it_has_made(monkeypatch):
-    """With the same bits as those from a pickle, which has rows and sites alone."""
-    problem = Problem(KERNELS["sum"], n=300)
-    posterior, T = fit_of(problem, problem.executor), problem.X[:20] + 0.1
-    stored = pickle.dumps(posterior)
-    expected = pickle.loads(stored).marginals(T)
-    assert len(stored) == len(pickle.dumps(replace(posterior)))
-    searches, whitenings = [], []
-    monkeypatch.setattr("xgpc.approximations.local.Neighbours", searches.append)
-    monkeypatch.setattr(
-        "xgpc.approximations.local.local_rows",
-        lambda executor, prior, source: whitenings.append(source.n_rows) or local_rows(executor, prior, source),
-    )
-    assert np.array_equal(posterior.marginals(T), expected)
-    assert not searches
-    assert whitenings == [20]
-    assert len(pickle.dumps(posterior)) == len(stored)
-
-
 # Decisions.
-
-
-def fit_of(problem, executor):
-    """The local posterior at a problem's kernel, its sites made by an executor."""
-    queries = Queries(len(problem.X), None, None, problem.y, np.random.RandomState(0))
-    task = Task(executor, problem.source, problem.link, None, problem.n_neighbors, queries, History())
-    return fit_sites(task, beginning(task, problem.prior))[0]
 
 
 def fit(X, y, groups=None, sample_weight=None, **params):
@@ -193,19 +135,7 @@ def test_the_columns_of_a_history_are_described():
     models = [fit(X, y, n_inducing="auto", max_iter=3), fit(X, y, batch_size=100, n_neighbors=0, max_iter=3)]
     columns = {name for model in models for name in model.history_}
     assert {"n_neighbors", "sweeps", "searches", "evaluations", "query_score", "learned_score", "epoch"} <= columns
-    assert [name for name in sorted(columns) if f"``{name}``" not in history.__doc__] == []
-
-
-@pytest.mark.parametrize("params", [{}, {"n_inducing": "auto"}, {"n_inducing": "auto", "optimizer": None}])
-def test_decisions_are_rows_of_the_history(params):
-    """Its other rows have an empty string, as the classifier's text says."""
-    X, y = moons(60)
-    model = fit(X, y, max_iter=3, **params)
-    found = [text for text in model.history_.get("decision", ()) if text]
-    assert len(found) == (1 if params else 0)
-    if found:
-        gains = np.isfinite(rows_of(model, "decision")["elbo"])
-        assert len(model.history_["decision"]) == len(model.history_["seconds"]) > np.sum(gains) == 1
+    assert [name for name in sorted(columns) if f"``{name}``" not in xgpc.inference.history.__doc__] == []
 
 
 def test_neighbours_are_left_where_they_tell_nothing():
@@ -416,14 +346,6 @@ def test_few_rows(n):
     score, error = model.query_score_
     assert np.isfinite(score)
     assert np.isnan(error) == (n < 4)
-
-
-@pytest.mark.parametrize("n_neighbors", [39, 40, 10**6])
-def test_more_neighbours_than_rows_are_all_rows(n_neighbors):
-    X, y = moons(40)
-    model = fit(X, y, n_neighbors=n_neighbors)
-    assert model.n_neighbors_ == min(n_neighbors, 40)
-    assert np.all(np.isfinite(model.predict_log_proba(X)))
 
 
 # Draws from the prior.

@@ -8,22 +8,13 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from support.fits import quietly
 from support.reference import moons
 
+import xgpc
 from xgpc import GPClassifier
-from xgpc.inference import local_sites
-from xgpc.inference.history import History
-from xgpc.inference.links import LINKS
-from xgpc.kernels.spec import KernelSpec
-from xgpc.learning import local
-from xgpc.learning.local import LOG_SCALE_BOUNDS, LOG_SCALE_CHANGE, Asked, Task, by_frequencies, nearer
-from xgpc.learning.queries import Queries
-from xgpc.learning.query_score import Scores
-from xgpc.rows.executor import Threads
-from xgpc.rows.source import ArraySource
 
 FACTOR = 0.3
 
@@ -73,15 +64,6 @@ def test_labels_that_change_over_few_rows_are_seen(random_state):
     assert np.all(scores[5:] > -0.6)
 
 
-def test_fits_that_tell_something_begin_nowhere_else(monkeypatch):
-    X, y = board(700, 0)
-    T, _ = board(50, 10)
-    model = fit(X, y, n_neighbors=8)
-    assert np.isfinite(model.history_["learned_score"]).sum() == 6
-    monkeypatch.setattr(local, "tells", lambda task, learnt, fitted=0: True)
-    assert np.array_equal(fit(X, y, n_neighbors=8).predict_proba(T), model.predict_proba(T))
-
-
 @pytest.mark.parametrize("optimizer", ["profile", None])
 def test_random_labels_are_said_to_tell_nothing(optimizer):
     rng = np.random.default_rng(0)
@@ -108,19 +90,6 @@ def test_random_labels_are_said_to_tell_nothing(optimizer):
     assert message.startswith(str(decision))
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_frequencies_are_those_of_weights(weighted):
-    X, y = moons(40)
-    weight = np.random.default_rng(0).gamma(2.0, size=40) if weighted else np.ones(40)
-    with Threads(1) as executor:
-        source, link = ArraySource(X, 2.0 * y - 1.0, weight), LINKS["logit", "exact"](2)
-        queries = Queries(40, None, None, y, np.random.RandomState(0))
-        task = Task(executor, source, link, None, 5, queries, History())
-        asked = np.array([3, 7, 8])
-        expected = [np.log(np.sum(weight[y == y[i]]) / np.sum(weight)) for i in asked]
-        assert_allclose(by_frequencies(task, asked), expected)
-
-
 def line(n, rng):
     X = rng.normal(size=(n, 5))
     return X, (2.0 * X[:, 0] + X[:, 1] + rng.logistic(size=n) > 0.0).astype(int)
@@ -143,29 +112,6 @@ def test_few_rows_keep_what_is_learned_without_neighbours():
     assert fit(X, y, n_neighbors=5).kernel_ == fit(X, y, n_neighbors=0).kernel_
 
 
-@pytest.mark.parametrize("kernel", [RBF([3.0, 40.0]), 2.0 * Matern(9.0, nu=1.5) + C(2.0) * RBF([3.0, 3.0])])
-def test_half_of_the_rows_have_their_neighbours_within_a_length_scale(kernel):
-    rng = np.random.default_rng(0)
-    X, k, spec = rng.normal(size=(501, 2)), 10, KernelSpec(kernel, 2)
-    found = nearer(spec, X, k, 1)
-    # All length scales become shorter in proportion, and nothing else changes.
-    change = found.theta - spec.theta
-    is_length = np.array(["length_scale" in name for name in spec.names])
-    assert np.all(change[~is_length] == 0.0)
-    assert_allclose(change[is_length], change[is_length][0])
-    assert change[is_length][0] < 0.0
-    inverse = np.hypot.reduce(found.at(X[:1]).inverse_length_scale, axis=0)
-    distances = np.sort(np.linalg.norm((X[:, None] - X) * inverse, axis=2), axis=1)[:, k]
-    assert np.median(distances) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("kernel", [RBF(1e-4), DotProduct(), RBF(1.0, "fixed")])
-def test_what_is_near_or_has_no_length_scale_stays(kernel):
-    spec = KernelSpec(kernel, 2)
-    found = nearer(spec, np.random.default_rng(0).normal(size=(200, 2)), 10, 1)
-    assert np.array_equal(found.theta, spec.theta)
-
-
 # The factor of the variances.
 
 
@@ -181,44 +127,6 @@ def test_variances_have_the_factor():
     assert_allclose(posterior.marginals(T)[1], FACTOR * variance, rtol=1e-14)
     assert_allclose(posterior.covariance(T), FACTOR * covariance, rtol=1e-14)
     assert_allclose(model.predict_latent(T)[1], FACTOR * variance, rtol=1e-14)
-
-
-@pytest.mark.parametrize(("name", "n_classes"), [("logit", 2), ("probit", 2), ("softmax", 3)])
-def test_the_factor_is_the_most_probable_of_rows_kept_apart(name, n_classes):
-    """Under a normal distribution of its logarithm's change."""
-    rng = np.random.default_rng(0)
-    link, C_ = LINKS[name, "exact"](n_classes), 1 if n_classes == 2 else n_classes
-    mean, variance = rng.normal(size=(C_, 40)), rng.gamma(2.0, 2.0, (C_, 40))
-    y = np.where(rng.random(40) < 0.5, 1.0, -1.0) if n_classes == 2 else rng.integers(0, 3, 40).astype(float)
-    weight, before = np.exp(rng.normal(size=40)), -0.4
-    source = ArraySource(np.zeros((40, 1)), y, weight)
-    asked = Asked(source, mean, variance, Scores(np.empty(0), np.empty(0)))
-
-    def minus_log_posterior(log_scale):
-        values, _ = link.scores(mean, variance * np.exp(log_scale - before), y)
-        return 0.5 * ((log_scale - before) / LOG_SCALE_CHANGE) ** 2 - weight @ values
-
-    expected = minimize_scalar(minus_log_posterior, bounds=LOG_SCALE_BOUNDS, options={"xatol": 1e-10}).x
-    assert asked.log_scale(link, before) == pytest.approx(expected, abs=1e-4)
-
-
-def test_the_factor_is_at_most_one():
-    """However wrong the process is: a larger one would make up for labels of another kind."""
-    y = np.tile([-1.0, 1.0], 20)
-    source = ArraySource(np.zeros((40, 1)), y, np.ones(40))
-    asked = Asked(source, -9.0 * y[None], np.ones((1, 40)), Scores(np.empty(0), np.empty(0)))
-    assert asked.log_scale(LINKS["logit", "exact"](2), -0.4) == pytest.approx(0.0, abs=1e-4)
-
-
-def test_the_factor_is_kept_in_files_and_copies(tmp_path):
-    X, y = board(400, 0)
-    model = fit(X, y, n_neighbors=12)
-    scale = model.posterior_.variance_scale
-    assert 0.04 < scale < 1.0
-    model.save(tmp_path / "model.npz")
-    again = GPClassifier.load(tmp_path / "model.npz")
-    assert again.posterior_.variance_scale == scale
-    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
 
 
 def test_probabilities_are_neither_timid_nor_bold():
@@ -241,7 +149,7 @@ def test_probabilities_are_neither_timid_nor_bold():
 def test_sites_that_go_on_leave_what_is_learned_without(n_neighbors, monkeypatch):
     X, y = board(2100, 0)
     expected = fit(X, y, kernel=C(2.0) * RBF([1.0, 1.0]), n_neighbors=0)
-    converged = local_sites.converged_sites
+    converged = xgpc.inference.local_sites.converged_sites
 
     def never(*args):
         return replace(converged(*args), converged=False)

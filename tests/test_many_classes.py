@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sklearn.multiclass import OneVsRestClassifier
 from support.fits import quietly
+from support.internals import fit_bytes
 
 from xgpc import GPClassifier
-from xgpc.learning import memory
 
 
 def groups_of_rows(n, n_classes, n_features=8):
@@ -44,38 +44,16 @@ def test_memory_is_what_is_said(n, n_classes, m, share):
     peak = peak_bytes(classifier(n_inducing=m, share=share), X, y)
     # Separate kernels' whitened rows are a cache with a limit of its own.
     cache = 8 * n * m * (n_classes if share == "none" else 1)
-    assert peak < 1.3 * (memory.fit_bytes(n, n_classes, m, share == "none") + cache + X.nbytes) + 2e6
+    assert peak < 1.3 * (fit_bytes(n, n_classes, m, share == "none") + cache + X.nbytes) + 2e6
 
 
 def test_a_fit_that_takes_much_memory_is_warned_of(monkeypatch):
     X, y = groups_of_rows(400, 20)
-    monkeypatch.setattr(memory, "MOST_BYTES", 0.99 * memory.fit_bytes(400, 20, 20, False))
+    monkeypatch.setattr("xgpc.learning.memory.MOST_BYTES", 1e5)
     with pytest.warns(UserWarning, match=r"400 rows to 20 classes with 20 inducing points takes about .* GB") as caught:
         quietly(classifier(optimizer=None), X, y)
     # ``fit`` is called there.
     assert [Path(one.filename).name for one in caught] == ["fits.py"]
-
-
-def test_what_is_chosen_by_default_is_not(monkeypatch, recwarn):
-    X, y = groups_of_rows(400, 20)
-    monkeypatch.setattr(memory, "MOST_BYTES", 1.01 * memory.fit_bytes(400, 20, 64, False))
-    model = classifier(n_inducing="auto", optimizer=None, kernel=None).fit(X, y)
-    assert not [one for one in recwarn if "GB" in str(one.message)]
-    assert len(model.inducing_points_) == 64
-
-
-@pytest.mark.parametrize(("n_classes", "own"), [(3, False), (26, True), (1000, False), (1000, True)])
-def test_added_points_have_room(n_classes, own):
-    m = memory.most_points(100, n_classes, own)
-    assert 32 <= m <= memory.MAX_INDUCING
-    assert memory.fit_bytes(0, n_classes, m, own) <= 0.5 * memory.MOST_BYTES
-    assert m == memory.MAX_INDUCING or memory.fit_bytes(0, n_classes, m + 1, own) > 0.5 * memory.MOST_BYTES
-
-
-@pytest.mark.parametrize(("n", "n_classes", "most"), [(52_200, 7, 68), (18_000, 26, 53), (10**6, 10, 32)])
-def test_points_of_many_rows_and_classes_are_few(n, n_classes, most):
-    assert memory.most_points(n, n_classes, own_kernels=False) == most
-    assert memory.most_points(n, None, own_kernels=False) == memory.MAX_INDUCING
 
 
 def test_a_kernel_for_each_class_is_not_tried_without_room(monkeypatch):

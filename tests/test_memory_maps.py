@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 
 from xgpc import GPClassifier
-from xgpc.learning import inducing
 
 N, D = 12_000, 100
 
@@ -17,7 +16,7 @@ N, D = 12_000, 100
 @pytest.fixture(params=[np.float32, np.float64])
 def mapped(request, tmp_path, monkeypatch):
     """Features, whose start values are looked for among few rows, as the rows looked at are copied."""
-    monkeypatch.setattr(inducing, "SAMPLE_ROWS", 100)
+    monkeypatch.setattr("xgpc.learning.inducing.SAMPLE_ROWS", 100)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, D)).astype(request.param)
     np.save(tmp_path / "X.npy", X)

@@ -5,47 +5,10 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import warnings_of
-from support.reference import moons, ringnorm, twonorm
+from support.reference import moons, twonorm
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.gibbs import GibbsClassifier
-from xgpc.kernels import default
-from xgpc.kernels.spec import KernelSpec
-from xgpc.learning import stages
-from xgpc.learning.inducing import FIRST_OF_FEW
-from xgpc.learning.messages import more_iterations, parameters_at_bounds
-
-NO_CLASS, FOUR = [], [f"feature {j}" for j in range(4)]
-
-
-def test_parameters_at_their_bounds_are_named():
-    kernel = ConstantKernel(2.0, (0.5, 2.0)) * RBF(
-        [1.0, 1.5, 3.0, 7.0], [(0.1, 9.0), (0.1, 9.0), (3.0, 9.0), (0.1, 7.0)]
-    )
-    (message,) = parameters_at_bounds([KernelSpec(kernel, 4)], NO_CLASS, FOUR, np.ones(4))
-    assert message.startswith(
-        "Kernel parameters have run to their bounds: k1__constant_value = 2 is at its upper bound; "
-        "k2__length_scale[2] = 3 is at its lower bound (feature 2); "
-        "k2__length_scale[3] = 7 is at its upper bound (feature 3). "
-    )
-    # Not free, or where its bounds leave no choice.
-    none = KernelSpec(ConstantKernel(2.0, "fixed") * RBF(1.0, (1.0, 1.0)), 4)
-    assert parameters_at_bounds([none], NO_CLASS, FOUR, np.ones(4)) == []
-
-
-def test_features_that_their_length_scales_switch_off_are_told_apart_and_named():
-    kernel = RBF([1.0, 100.0, 100.0], (1e-2, 100.0))
-    spec = KernelSpec(kernel, 3)
-    # Of the last feature that is no more than its rows are apart.
-    spread = np.array([1.0, 0.3, 40.0])
-    off, other = parameters_at_bounds([spec], NO_CLASS, ["'a'", "'worst area'", "'c'"], spread)
-    assert off == (
-        "The length scale of 'worst area' (length_scale[1] = 100) is at its upper bound: the feature is irrelevant; "
-        "drop it or ignore this."
-    )
-    assert "length_scale[2] = 100 is at its upper bound ('c')" in other
-    both, _ = parameters_at_bounds([spec, spec], ["'no'", "'yes'"], FOUR, spread)
-    assert "class 'no': length scale of feature 1 (length_scale[1] = 100); class 'yes': length scale" in both
 
 
 def test_a_fit_names_the_columns_of_a_data_frame():
@@ -62,24 +25,6 @@ def test_a_fit_names_the_columns_of_a_data_frame():
     assert message.startswith("The length scale of feature 1 (k2__length_scale[1] = 50)")
 
 
-def test_more_iterations_are_advised_where_they_help():
-    limit, rounding = "max_iter=3 was reached before tol=0.1", "the optimizer's line search failed after 12 iterations"
-    (said,) = more_iterations([limit])
-    assert "raise max_iter for a higher bound" in said
-    (said,) = more_iterations([rounding])
-    assert "max_iter" not in said
-    assert "raise tol" in said
-    # One message, with what helps against both.
-    (said,) = more_iterations([rounding, limit])
-    assert said.startswith(f"{rounding}; {limit}. ")
-    assert "raise tol" in said
-    assert "raise max_iter" not in said
-    assert "no help" not in said
-    (said,) = more_iterations([limit, f"{limit} by the posterior"])
-    assert said.count("raise max_iter") == 1
-    assert more_iterations([]) == []
-
-
 def test_a_fit_that_neither_optimizer_nor_posterior_ends_is_told_of_once():
     X, y = moons(200)
     model = GPClassifier(n_inducing=8, bound="polya-gamma", max_iter=2, tol=1e-12, random_state=0)
@@ -87,14 +32,6 @@ def test_a_fit_that_neither_optimizer_nor_posterior_ends_is_told_of_once():
     assert message.count("max_iter=2 was reached before tol=1e-12") == 2
     assert message.count("raise max_iter") == 1
     assert model.warnings_ == [message]
-
-
-def test_bounds_that_the_fit_chose_itself_are_nobodys_concern(monkeypatch):
-    monkeypatch.setattr(default, "VARIANCE_BOUNDS", (1e-2, 50.0))
-    X = np.linspace(-3.0, 3.0, 60)[:, None]
-    model = GPClassifier(random_state=0)
-    assert warnings_of(model, X, X[:, 0] > 0.05) == []
-    assert model.kernel_.k1.constant_value == pytest.approx(50.0)
 
 
 def test_parameters_of_no_kernel_cannot_be_set():
@@ -131,13 +68,6 @@ def test_no_warning_without_a_reason():
     kernel = ConstantKernel(2.0, (1.9, 2.1)) * RBF(1.0, (0.99, 1.01))
     assert warnings_of(GPClassifier(random_state=0), X, y) == []
     assert warnings_of(GPClassifier(kernel, optimizer=None, random_state=0), X, y) == []
-
-
-def test_a_warning_speaks_of_the_parameters_that_were_given(monkeypatch):
-    monkeypatch.setattr(stages, "MAX_MOVING", FIRST_OF_FEW)
-    monkeypatch.setattr(stages, "GROWING_ITERATIONS", 4)
-    messages = warnings_of(GPClassifier(max_iter=300, random_state=0), *ringnorm(800, np.random.default_rng(0)))
-    assert [message for message in messages if "max_iter=" in message and "max_iter=300" not in message] == []
 
 
 def test_a_value_that_is_too_large_is_named_by_its_feature_and_row():

@@ -1,14 +1,11 @@
 """Numbers that are missing: the mean next to an indicator in tables, an error that says where in arrays."""
 
-import json
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from support import fits
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.rows.encoding import Encoding, NumberColumn
 
 pd = pytest.importorskip("pandas")
 
@@ -32,10 +29,8 @@ def test_missing_numbers_are_the_mean_next_to_an_indicator():
     X = pd.DataFrame({"a": [1.0, 2.0, np.nan, 6.0] * 10, "b": np.arange(40.0)})
     y, weight = np.arange(40) % 2, np.tile([1.0, 1.0, 1.0, 2.0], 10)
     model = fitted(X, y, sample_weight=weight)
-    assert model.encoding_.columns == (
-        NumberColumn("a", 3.75, True),
-        NumberColumn("b", np.average(X["b"], weights=weight), False),
-    )
+    columns = [(one.name, one.fill, one.has_missing) for one in model.encoding_.columns]
+    assert columns == [("a", 3.75, True), ("b", np.average(X["b"], weights=weight), False)]
     rows = model.encoding_.encode(X.iloc[:4])
     np.testing.assert_array_equal(rows, [[1, 0, 0], [2, 1, 0], [3.75, 2, 1], [6, 3, 0]])
     assert model.encoding_.matrix_names == ("a", "b", "missingindicator_a")
@@ -68,8 +63,6 @@ def test_numbers_that_only_rows_to_predict_miss_are_the_mean_as_if_seen():
         assert len(caught) == 1
         for one, other in zip(np.atleast_1d(found), np.atleast_1d(call(means)), strict=True):
             np.testing.assert_array_equal(one, other)
-    # Files keep the means.
-    assert Encoding.from_data(json.loads(json.dumps(model.encoding_.to_data()))) == model.encoding_
 
 
 def test_arrays_must_have_all_numbers():

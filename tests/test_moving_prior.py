@@ -20,6 +20,7 @@ from xgpc.kernels.prior import NO_PRIOR, LengthScalePrior
 from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.learning.adam import moving_priors
 from xgpc.learning.profile import Coordinates
+from xgpc.rows.executor import Threads
 
 # The posterior hardly moves.
 RESTING = (SCHEDULES["constant"], 1e-12, 0.0)
@@ -30,7 +31,7 @@ def steps(rows, q, site, moving, batches, n_total=None, schedule=RESTING):
     order = np.concatenate(batches).astype(np.intp)
     source = rows.source
     loop = MiniBatches(q, len(batches[0]), n_total or len(rows), source.n_features, schedule, moving)
-    loop.run(q, source.pick(order), site)
+    loop.run(q, source.pick(order), site, Threads(1))
     return loop
 
 

@@ -1,16 +1,30 @@
 """Several latent functions, with one kernel or one each: passes, gradients and steps against dense formulas."""
 
 import tracemalloc
-from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.datasets import load_iris
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.preprocessing import StandardScaler
 from support.gradients import derivative
+from support.internals import (
+    LEAST_COMPLEMENT,
+    Epochs,
+    History,
+    MiniBatches,
+    SeparatePriors,
+    SparsePosterior,
+    Threads,
+    carry_over,
+    coupled_end,
+    learning_rate_schedule,
+    natural_step,
+    restated,
+    steps_from,
+    stochastic,
+    thetas,
+    update,
+)
 from support.latents import (
     CASES,
     NOISY,
@@ -24,24 +38,15 @@ from support.latents import (
     seeds,
     symmetric,
 )
-from support.training import sites_of, training, updated
+from support.training import sites_of, updated
 
-from xgpc.approximations.base import SeparatePriors
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference import ascent
-from xgpc.inference.ascent import carry_over, coordinate_ascent, coupled_end, natural_step, restated, steps_from, update
-from xgpc.inference.history import History
-from xgpc.inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule, stochastic
-from xgpc.kernels.spec import KernelSpec
-from xgpc.learning.profile import thetas
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
 
 # Those of two classes that a learned parameter or negative precisions set apart, and all of several.
 MOST_CASES = [case for case in CASES if case[:2] in SEVERAL + NOISY]
 
 
-@cases(MOST_CASES)
+@cases(CASES)
 @repeatable
 @given(
     seed=seeds,
@@ -190,8 +195,8 @@ def test_equal_kernels_give_what_one_gives(likelihood, bound):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weighted, monkeypatch):
     """(I + sum_i H_i (x) a_i a_i^T) w = sum_i (g_i + H_i m_i) (x) a_i."""
-    monkeypatch.setattr(ascent, "SOFTMAX_CG_TOL", 1e-10)
-    monkeypatch.setattr(ascent, "CG_MAX_ITER", 500)
+    monkeypatch.setattr("xgpc.inference.ascent.SOFTMAX_CG_TOL", 1e-10)
+    monkeypatch.setattr("xgpc.inference.ascent.CG_MAX_ITER", 500)
     problem = Problem(likelihood, bound, share, seed=5, weighted=weighted)
     q, site = problem.arbitrary_posterior(), problem.site()
     rows = problem.training()
@@ -207,29 +212,12 @@ def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weig
     assert_near(w.ravel(), np.linalg.solve(system, right.ravel()), 1e-8)
 
 
-@pytest.mark.parametrize("bound", ["exact", "additive-noise"])
-def test_coupled_means_save_most_iterations(bound, monkeypatch):
-    X, y = load_iris(return_X_y=True)
-    X, y = StandardScaler().fit_transform(X), y.astype(np.float64)
-    prior = SparsePrior.build(KernelSpec(ConstantKernel(2.0) * RBF(2.0), 4), X[::8])
-    site, needed, best = LIKELIHOODS["softmax"].site(bound, 3), [], []
-    rows = training(X, y, n_latents=3)
-    for steps in (steps_from, lambda rows, point: partial(natural_step, point.q, point.target)):
-        monkeypatch.setattr(ascent, "steps_from", steps)
-        history = History()
-        end = coordinate_ascent(rows, prior.at_prior(3), site, tol=1e-10, max_iter=5000, history=history)
-        best.append(end.elbo)
-        needed.append(np.argmax(history.arrays()["elbo"] > max(best) - 1e-6))
-    assert best[1] == pytest.approx(best[0], abs=1e-6)
-    assert needed[1] >= 3 * needed[0]
-
-
 # Threads, memory, mini-batches.
 
 
-@cases([case for case in CASES if case[:2] in SEVERAL])
+@cases([("logit", "exact", "kernel"), *(case for case in CASES if case[:2] in SEVERAL)])
 def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share):
-    problem = Problem(likelihood, bound, share, n=5000, m=20)
+    problem = Problem(likelihood, bound, share, n=5000, m=60)
     q, site, results = problem.arbitrary_posterior(), problem.site(), []
     for n_jobs, cache_bytes in ((1, 0), (1, 2**29), (2, 0), (3, 2**29)):
         rows = problem.training(n_jobs=n_jobs, cache_bytes=cache_bytes)
@@ -301,7 +289,7 @@ def test_mini_batch_steps_are_equation_12(likelihood, bound, share, weighted):
     left_over = np.array([p.spec.kernel.diag(problem.X) for p in problem.latents()]) - np.sum(A**2, axis=2)
     rows = problem.random.permutation(60).astype(np.intp)
     loop = MiniBatches(q, 20, 60, 2, learning_rate_schedule(0.5))
-    loop.run(q, problem.training().source.pick(rows), site)
+    loop.run(q, problem.training().source.pick(rows), site, Threads(1))
     for batch in rows.reshape(3, 20):
         a, covariance = A[:, batch], np.linalg.inv(P)
         mean = np.einsum("cij,cjk,ck->ci", a, covariance, h)

@@ -5,17 +5,14 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.model_selection import (
     GroupKFold,
-    KFold,
     LeaveOneGroupOut,
-    LeaveOneOut,
     PredefinedSplit,
-    ShuffleSplit,
     TimeSeriesSplit,
 )
 from support.fits import quietly
 
 from xgpc import GPClassifier
-from xgpc.learning.queries import Queries
+from xgpc.learning.hold_out import HoldOut
 from xgpc.rows import neighbours
 from xgpc.rows.neighbours import Neighbours
 
@@ -77,14 +74,6 @@ def test_a_row_is_not_among_its_neighbours(kind, d, k):
     assert_allclose(distances(rows, rows, index), expected, rtol=1e-7, atol=1e-7)
     if k == 299:
         assert np.array_equal(np.sort(index, axis=1), [np.delete(np.arange(300), i) for i in range(300)])
-
-
-def test_trees_are_for_what_they_are_fast_for():
-    """Rows on a line in many dimensions are low-dimensional, normal ones are not."""
-    rng = np.random.default_rng(0)
-    line = rng.normal(size=(8000, 1)) * rng.normal(size=20)
-    assert Neighbours(line).method == "tree"
-    assert Neighbours(rng.normal(size=(8000, 20))).method == "all"
 
 
 def test_clusters_find_most_of_the_nearest():
@@ -158,7 +147,7 @@ def test_neighbours_of_far_points_are_rows(d, scale):
 
 def queries(n=1000, groups=None, splitter=None, seed=0):
     labels = np.where(np.arange(n) % 3, 1.0, -1.0)
-    return Queries(n, groups, splitter, labels, np.random.RandomState(seed))
+    return HoldOut(n, groups, splitter, labels, np.random.RandomState(seed))
 
 
 def assert_parts(one, n, size=None):
@@ -200,21 +189,6 @@ def test_groups_stay_on_one_side(sizes):
         assert len(one[0]) >= 50
 
 
-@pytest.mark.parametrize("source", [queries(9), queries(groups=np.arange(1000) % 2)])
-def test_what_cannot_be_spared_is_not_kept_apart(source):
-    """Of fewer than ten rows none; of two groups one must ask while the kernel is learned, and the other answer."""
-    others, kept = source.decision()
-    assert np.array_equal(others, np.arange(source.n_rows))
-    assert not len(kept)
-
-
-def test_rows_among_others_keep_their_groups():
-    groups = np.repeat(np.arange(100), 10)
-    source, rows = queries(groups=groups), np.arange(0, 1000, 3)
-    for one in (source.among(rows).decision(), source.among(rows).draw(0, 200)):
-        assert not len(np.intersect1d(*(groups[rows[part]] for part in one)))
-
-
 @pytest.mark.parametrize("size", [50, 400, 1000])
 def test_time_runs_one_way(size):
     """Every row that asks is later than all that answer."""
@@ -230,25 +204,6 @@ def test_time_runs_one_way(size):
     assert_parts(again, len(others))
     assert again[0][-1] < again[1][0]
     assert others[again[1][-1]] < kept[0]
-
-
-def test_splitters_see_groups():
-    groups = np.repeat(np.arange(50), 20)
-    source = queries(groups=groups, splitter=GroupKFold(5))
-    for one in (source.decision(), *(source.draw(number, 600) for number in range(6))):
-        assert_parts(one, 1000, 1000)
-        assert not len(np.intersect1d(*(groups[rows] for rows in one)))
-
-
-def test_rounds_take_the_splits_in_turn():
-    source = queries(splitter=KFold(4))
-    firsts = [source.draw(number, 1000)[1][0] for number in range(5)]
-    assert firsts == [750, 500, 250, 0, 750]
-
-
-def test_one_group_cannot_be_divided():
-    with pytest.raises(ValueError, match="groups must have two groups or more"):
-        queries(groups=np.zeros(1000)).draw(0, 100)
 
 
 # Splitters of others.
@@ -319,13 +274,6 @@ def test_splits_of_given_rows_cannot_divide_others(size):
         queries(60, splitter=PredefinedSplit(np.arange(size) % 3)).draw(0, 40)
 
 
-def test_lists_and_unsigned_numbers_are_splits():
-    source = queries(60, splitter=Splits([FIRST[::-1].astype(np.uint8), LAST.tolist()]))
-    support, asked = source.decision()
-    assert np.array_equal(support, FIRST)
-    assert np.array_equal(asked, LAST)
-
-
 @pytest.mark.parametrize("labels", [["no", "yes"], ["a", "b", "c"]])
 def test_what_splitters_are_given(labels):
     """Zeros in place of the rows, numbers of the classes and groups; all rows, or those that are not kept apart."""
@@ -349,22 +297,3 @@ def test_what_splitters_are_given(labels):
         chosen = np.isin(group, groups)
         assert np.array_equal(codes, y[chosen])
         assert np.array_equal(groups, group[chosen])
-
-
-def test_splitters_are_asked_once_for_a_set_of_rows():
-    """One that shuffles would answer otherwise the second time; its own random state alone decides."""
-    splitter = Splits((FIRST, LAST), (LAST, FIRST))
-    source = queries(60, splitter=splitter)
-    draws = [source.decision(), *(source.draw(number, 60) for number in range(4))]
-    assert len(splitter.asked) == 1
-    assert [one[1][0] >= 50 for one in draws] == [False, False, True, False, True]
-    shuffled = queries(60, splitter=ShuffleSplit(3))
-    sides = [shuffled.draw(number, 60)[1].tolist() for number in range(6)]
-    assert sides[:3] == sides[3:]
-
-
-def test_the_last_splits_of_many_are_kept():
-    source = queries(60, splitter=LeaveOneOut())
-    assert [source.draw(number, 60)[1].tolist() for number in range(12)] == [
-        *([59 - number] for number in range(10)), [59], [58]
-    ]  # fmt: skip

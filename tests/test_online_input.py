@@ -7,7 +7,6 @@ from support.fits import quietly
 from support.online import FIRST, SECOND, X, model, y
 
 from xgpc import GPClassifier
-from xgpc.inference import ascent
 
 # What is refused, and leaves the estimator as it was.
 
@@ -89,25 +88,6 @@ def test_a_bad_first_batch_leaves_no_fit(given, said):
     with pytest.raises(ValueError, match=said):
         fresh.partial_fit(**BATCH | given)
     assert vars(fresh) == before
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-def test_an_interrupt_leaves_the_model_as_it_was(monkeypatch, is_first):
-    one = model() if is_first else model().partial_fit(X[FIRST], y[FIRST])
-    before = dict(vars(one))
-    calls, honest = [], ascent.update
-
-    def update(*arguments):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return honest(*arguments)
-
-    monkeypatch.setattr(ascent, "update", update)
-    with pytest.raises(KeyboardInterrupt):
-        one.partial_fit(X[SECOND], y[SECOND])
-    assert len(calls) == 3
-    assert vars(one) == before
 
 
 def test_too_few_iterations_are_said_where_the_call_is():

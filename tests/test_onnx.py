@@ -1,25 +1,22 @@
 """ONNX models: what onnxruntime computes of them is what the classifiers predict."""
 
-import warnings
-
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, RationalQuadratic, WhiteKernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from support.fits import without_warnings
 from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc._kernels import FAMILIES
 from xgpc.likelihoods import LIKELIHOODS, record_of
 from xgpc.onnx import to_onnx
 from xgpc.onnx.export import IR_VERSION, OPSET
 from xgpc.onnx.graph import Graph, Tensor
-from xgpc.onnx.latent import PROFILES
 from xgpc.onnx.links import Latent, probabilities
 
 ATOL = 1e-5
@@ -62,9 +59,7 @@ def assert_predicts_as(model, rows=ROWS, dtype="float64", atol=ATOL):
 
 def fitted(kernel, y, **parameters):
     model = GPClassifier(kernel, **{"n_inducing": 12, "optimizer": None, "random_state": 0, **parameters})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X, y)
+    return without_warnings(model.fit, X, y)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -74,10 +69,6 @@ def fitted(kernel, y, **parameters):
 def test_every_kernel(name, parameters):
     y = THREE if parameters.get("share") == "none" else TWO
     assert_predicts_as(fitted(KERNELS[name], y, **parameters), atol=1e-7)
-
-
-def test_every_family_has_a_profile():
-    assert PROFILES.keys() == FAMILIES.keys()
 
 
 @pytest.mark.parametrize(("likelihood", "bound"), RECORDS)
@@ -142,15 +133,6 @@ def test_labels_of_any_type(labels):
 @pytest.mark.parametrize("y", [TWO, THREE])
 def test_single_precision_is_for_input_and_output_alone(y):
     assert_predicts_as(fitted(20.0 * RBF(0.5), y), dtype="float32", atol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.dtype("float32"), np.float64])
-def test_types_of_numpy_are_those_of_their_names(dtype):
-    model = fitted(RBF(0.5), TWO)
-    found = to_onnx(model, dtype)
-    assert found == to_onnx(model, np.dtype(dtype).name)
-    wanted = TensorProto.FLOAT if np.dtype(dtype).itemsize == 4 else TensorProto.DOUBLE
-    assert found.graph.input[0].type.tensor_type.elem_type == wanted
 
 
 @pytest.mark.parametrize("intercept", [True, False])

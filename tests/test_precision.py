@@ -7,13 +7,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import quietly
 from support.latents import CASES, Problem, cases, repeatable, seeds, symmetric
 from support.reference import moons
-from support.training import bound_gradient, sites_of, training, updated
+from support.training import bound_gradient, in_single_precision, sites_of, updated
 
 from xgpc import GPClassifier
-from xgpc.approximations.base import grouped
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.checkpoint import Checkpoint
-from xgpc.rows.source import ArraySource
 
 EPS = float(np.finfo(np.float32).eps)
 X, Y = moons(400)
@@ -23,12 +19,6 @@ KERNEL = ConstantKernel(4.0) * RBF([1.0, 1.0])
 
 def mixed(**options):
     return GPClassifier(**{"precision": "mixed", "n_inducing": 20, "n_neighbors": 0, "random_state": 0, **options})
-
-
-def single(q):
-    """The same posterior, whose whitened rows are of single precision."""
-    prior = grouped([SparsePrior.build(group.spec, group.Z, np.float32) for group in q.prior.groups])
-    return SparsePosterior.from_natural(prior, q.P, q.h)
 
 
 def assert_same_bits(one, other):
@@ -42,7 +32,7 @@ def assert_same_bits(one, other):
 def test_one_pass_differs_from_that_of_rounded_rows_by_rounding_alone(likelihood, bound, share, seed):
     """Means are those of rounded rows, in double precision; variances and statistics have a few roundings more."""
     problem = Problem(likelihood, bound, share, seed, weighted=seed % 2 == 0)
-    rows, site, q = problem.training(), problem.site(), single(problem.arbitrary_posterior())
+    rows, site, q = problem.training(), problem.site(), in_single_precision(problem.arbitrary_posterior())
     mean, variance, precision, linear = (np.atleast_2d(values) for values in sites_of(rows, q, site))
     A = problem.whitened_rows().astype(np.float32).astype(np.float64)
     A = np.broadcast_to(A, (len(mean), *A.shape[1:]))
@@ -69,26 +59,10 @@ def test_one_pass_differs_from_that_of_rounded_rows_by_rounding_alone(likelihood
 def test_gradients_are_those_of_double_precision_but_for_rounding(likelihood, bound, share):
     problem = Problem(likelihood, bound, share, weighted=True)
     rows, site, q = problem.training(), problem.site(), problem.arbitrary_posterior()
-    for found, expected in zip(bound_gradient(rows, single(q), site), bound_gradient(rows, q, site), strict=True):
+    for found, expected in zip(
+        bound_gradient(rows, in_single_precision(q), site), bound_gradient(rows, q, site), strict=True
+    ):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.max(np.abs(expected)))
-
-
-@pytest.mark.parametrize("options", [{}, {"share": "none"}, {"likelihood": "step"}], ids=str)
-def test_rows_that_are_not_kept_give_the_same_bits(options):
-    problem = Problem("softmax", "exact", options.get("share", "kernel"), n=1200)
-    if "likelihood" in options:
-        problem = Problem("step", "additive-noise", "kernel", n=1200)
-    q, site = single(problem.arbitrary_posterior()), problem.site()
-    kept, made = (updated(problem.training(cache_bytes=size), q, site) for size in (2**30, 0))
-    for one, other in zip(kept, made, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_kept_rows_take_half_the_memory():
-    block = next(iter(ArraySource(X, Y.astype(float), np.empty(0), 4 * X.size).blocks()))
-    for dtype, size in ((np.float32, X.size), (np.float64, 0), (np.float32, X.size)):
-        (memory,) = block.row_caches("basis", 1, X.size, dtype)
-        assert (memory.values.shape, memory.values.dtype, memory.is_filled) == ((size,), dtype, False)
 
 
 # The bound of additive noise is so flat at its optimum that 1e-4 nats are as much as 1e-3 of a probability.
@@ -109,29 +83,6 @@ def test_probabilities_are_near_those_of_double_precision(kind):
     difference = np.max(np.abs(one.predict_proba(X) - other.predict_proba(X)))
     assert 0.0 < difference < tolerance
     assert one.elbo_ == pytest.approx(other.elbo_, abs=1e-3)
-
-
-@pytest.mark.parametrize("y", [Y, THREE], ids=["two classes", "three"])
-def test_learning_comes_to_the_optimum_of_double_precision(y):
-    one, other = (quietly(mixed(precision=name, tol=1e-6, share="kernel"), X, y) for name in ("mixed", "double"))
-    assert one.elbo_ == pytest.approx(other.elbo_, abs=0.01)
-    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), atol=2e-3)
-
-
-@pytest.mark.parametrize("y", [Y, THREE], ids=["two classes", "three"])
-def test_any_number_of_threads_gives_the_same_bits(y):
-    many, labels = np.tile(X, (20, 1)), np.tile(y, 20)
-    options = {"optimizer": None, "kernel": KERNEL, "max_iter": 3}
-    one, two = (quietly(mixed(**options, n_jobs=n), many, labels) for n in (1, 2))
-    assert_same_bits(one, two)
-
-
-def test_batches_give_the_fit_of_all_rows():
-    options = {"optimizer": None, "kernel": KERNEL, "inducing_points": X[:20]}
-    whole = quietly(mixed(**options), X, Y)
-    streamed = mixed(**options).fit_batches(lambda: ((X[i : i + 150], Y[i : i + 150]) for i in range(0, len(X), 150)))
-    assert streamed.elbo_ == pytest.approx(whole.elbo_, abs=1e-4)
-    np.testing.assert_allclose(streamed.predict_proba(X), whole.predict_proba(X), atol=1e-5)
 
 
 def test_sites_with_neighbours_are_of_double_precision():
@@ -173,31 +124,3 @@ def test_partial_fits_are_of_the_precision():
         model.partial_fit(X[:200], Y[:200], classes=[0, 1]).partial_fit(X[200:], Y[200:])
     assert {group.dtype for group in one.posterior_.prior.groups} == {np.float32}
     assert 0.0 < np.max(np.abs(one.predict_proba(X) - other.predict_proba(X))) < 1e-5
-
-
-@pytest.mark.parametrize("share", ["kernel", "none"])
-def test_a_checkpoint_keeps_the_precision(share, tmp_path, monkeypatch):
-    monkeypatch.setattr("xgpc.checkpoint.SECONDS_BETWEEN", 0.0)
-    model, honest = mixed(share=share, checkpoint=tmp_path / "fit.npz"), Checkpoint._write
-
-    def write_and_stop(self, milestone):
-        honest(self, milestone)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Checkpoint, "_write", write_and_stop)
-    with pytest.raises(KeyboardInterrupt):
-        quietly(model, X, THREE)
-    monkeypatch.setattr(Checkpoint, "_write", honest)
-    quietly(model, X, THREE)
-    assert any("goes on from the checkpoint" in text for text in model.history_["decision"])
-    assert {group.dtype for group in model.posterior_.prior.groups} == {np.float32}
-
-
-def test_rows_of_a_block_are_made_again_for_another_precision():
-    """Sites and whitened rows that a block keeps are those of one basis; another one's precision is another basis."""
-    problem = Problem("logit", "exact", "kernel")
-    rows, site, q = problem.training(), problem.site(), problem.arbitrary_posterior()
-    fresh = updated(training(problem.X, problem.y), q, site)
-    updated(rows, single(q), site)
-    for one, other in zip(updated(rows, q, site), fresh, strict=True):
-        np.testing.assert_array_equal(one, other)

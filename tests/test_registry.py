@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,27 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from sklearn.gaussian_process.kernels import RBF
-from support.training import training
+from support.fits import quietly
 
-import xgpc.linear
-from xgpc import _sites
-from xgpc.approximations.sparse import SparsePrior
-from xgpc.inference.ascent import update
-from xgpc.inference.mini_batch import MiniBatches, learning_rate_schedule
-from xgpc.kernels.spec import KernelSpec
+from xgpc import BayesianLinearClassifier, _sites
 from xgpc.likelihoods import (
     LIKELIHOODS,
-    LikelihoodBound,
-    expected_log_likelihood,
     has_label_noise,
     record_of,
-    registry,
     resolve,
 )
-from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
-from xgpc.rows.executor import on_threads
 
+# What a class's complement counts as at least, where it is divided by.
+LEAST_COMPLEMENT = 1e-3
 RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.bounds.values()]
 COUPLED = [record for record in RECORDS if record.curvature is not None]
 
@@ -69,11 +60,6 @@ def test_every_compiled_site_has_a_record_and_every_record_a_site():
     assert {record.key for record in RECORDS} == set(_sites.KINDS)
     assert {record.key for record in RECORDS if record.is_multi_class} == _sites.MULTI_CLASS
     assert sorted(_sites.KINDS.values()) == list(range(len(RECORDS)))
-
-
-def test_bounds_of_a_likelihood_have_as_many_latent_functions():
-    for likelihood in LIKELIHOODS.values():
-        assert {record.is_multi_class for record in likelihood.bounds.values()} == {likelihood.multi_class}
 
 
 @every_record
@@ -120,19 +106,6 @@ def test_dispatch_refuses_sites_of_the_other_number_of_classes(key, n_latents, m
     site, m = _sites.Site(*key, n_latents=n_latents), np.zeros((n_latents, 5))
     with pytest.raises(ValueError, match="is not one of"):
         evaluate(site, m, m + 1.0, np.zeros(5))
-
-
-def test_errors_of_a_site_come_out_of_passes(monkeypatch):
-    """Out of the threads' blocks, full and of mini-batches."""
-    monkeypatch.setitem(_sites.KINDS, ("new", "bound"), UNKNOWN)
-    site = _sites.Site("new", "bound")
-    X = np.random.default_rng(0).normal(size=(50, 2))
-    prior = SparsePrior.build(KernelSpec(RBF(1.0), 2), X[:5])
-    rows, q = training(X, np.ones(50)), prior.at_prior(None)
-    with pytest.raises(ValueError, match=f"Site {UNKNOWN}"):
-        update(rows, q, site)
-    with pytest.raises(ValueError, match=f"Site {UNKNOWN}"):
-        MiniBatches(q, 10, 50, 2, learning_rate_schedule(0.5)).run(q, rows.source.pick(np.arange(50)), site)
 
 
 # Records.
@@ -206,7 +179,13 @@ def test_quadratics_are_concave_and_of_one_latent_function(record, seed):
 
 @every_record
 def test_the_linear_classifier_takes_what_has_quadratics(record):
-    assert record.is_linear == record.has_quadratics == (record.bound in xgpc.linear.BOUNDS.get(record.likelihood, ()))
+    X, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
+    model = BayesianLinearClassifier(record.likelihood, bound=record.bound)
+    if record.has_quadratics:
+        assert quietly(model, X, y).predict(X).shape == (20,)
+    else:
+        with pytest.raises(ValueError, match=r"likelihood|bound"):
+            model.fit(X, y)
 
 
 @every(record for record in RECORDS if record.is_safe and record.is_bound and record.has_quadratics)
@@ -281,35 +260,6 @@ def test_the_table_is_shared_and_cannot_be_written_to(record):
     assert np.array_equal(evaluate(site, m, v, y)[0], evaluate(other, m, v, y)[0])
 
 
-@every_record
-def test_log_probabilities_are_those_of_the_likelihood(record):
-    _, m, v, _ = problem(record, 6)
-    m, v = (np.ascontiguousarray(a.T) if record.is_multi_class else a[0] for a in (m, v))
-    value = record.log_probabilities(m, v, 0.1)
-    assert value.shape == (12, 4 if record.is_multi_class else 2)
-    assert_allclose(np.exp(value).sum(axis=1), 1.0, rtol=1e-8)
-    assert np.array_equal(LIKELIHOODS[record.likelihood].log_probabilities(record.bound, m, v, 0.1), value)
-
-
-@every_record
-def test_log_probabilities_are_made_in_parts(record, monkeypatch):
-    """Whatever their size, the same ones; and none of more rows at a time."""
-    _, m, v, _ = problem(record, 7)
-    m, v = (a.T if record.is_multi_class else a[0] for a in (m, v))
-    value, sizes = record.log_probabilities(m, v, 0.1), []
-
-    def predictive(mean, variance, **noise):
-        sizes.append(len(mean))
-        return record.predictive(mean, variance, **noise)
-
-    monkeypatch.setattr(registry, "LINK_ROWS", 5)
-    again = replace(record, predictive=predictive).log_probabilities(m, v, 0.1)
-    assert_allclose(again, value, rtol=1e-12)
-    assert sizes == [5, 5, 2]
-    for n_jobs in (1, 2, 3):
-        assert np.array_equal(record.log_probabilities(m, v, 0.1, on_threads(n_jobs)), again)
-
-
 # Curvatures.
 
 
@@ -371,30 +321,6 @@ def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classe
     assert np.array_equal(again, product[:, part])
     for a, expected in zip(arrays, before, strict=True):
         assert np.array_equal(a, expected)
-
-
-@repeatable
-@given(seed=seeds)
-def test_curvature_of_softmax_is_the_hessian_without_variance(seed):
-    """diag(p) - p p^T, to what the variance and the least complement leave."""
-    record = record_of("softmax", "exact")
-    random = np.random.default_rng(seed)
-    m, y = random.normal(size=(4, 10)), random.integers(0, 4, 10).astype(np.float64)
-    site, v = record.site(4), np.full((4, 10), 1e-6)
-    _, precision, linear = evaluate(site, m, v, y)
-    sites = SimpleNamespace(mean=m, variance=v, precision=precision, linear=linear)
-    values, step = random.normal(size=m.shape), 1e-4
-
-    def gradient(m):
-        _, precision, linear = evaluate(site, m, v, y)
-        return linear - precision * m
-
-    slope = (gradient(m + step * values) - gradient(m - step * values)) / (2.0 * step)
-    p = np.exp(m) / np.exp(m).sum(axis=0)
-    hessian = p * (values - np.sum(p * values, axis=0))
-    assert_allclose(-slope, hessian, atol=1e-4)
-    # d = lambda / (1 - p) is p there, as lambda is p (1 - p).
-    assert_allclose(record.curvature(y, np.empty(0), sites)(values), hessian, atol=1e-4)
 
 
 # Values.
@@ -471,19 +397,3 @@ def test_tables_of_another_shape_are_refused():
     _, m, v, y = problem(record, 10)
     with pytest.raises(ValueError, match="without its table"):
         evaluate(_sites.Site(*record.key, n_latents=4), m, v, y)
-
-
-def test_functions_of_records_are_of_modules():
-    """So that a block's task with a record, or a site that has one, can go to another process."""
-    for record in RECORDS:
-        assert isinstance(record, LikelihoodBound)
-        for function in (record.predictive, record.curvature, record.table):
-            assert function is None or pickle.loads(pickle.dumps(function)) is not None
-
-
-def test_expected_log_likelihood_is_the_sum_of_the_terms():
-    for record in RECORDS:
-        site, m, v, y = problem(record, 5)
-        one = not record.is_multi_class
-        total = expected_log_likelihood(site, m[0] if one else m, v[0] if one else v, y)
-        assert total == pytest.approx(float(np.sum(evaluate(site, m, v, y)[0])), rel=1e-12)

@@ -10,7 +10,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 
 from xgpc import GPClassifier
-from xgpc.learning import stages
 
 N, SIZE = 6000, 700
 
@@ -61,7 +60,7 @@ def reusing(arrays, wrap):
 @pytest.mark.parametrize("last_rows", [1500, N])
 def test_fits_are_those_of_batches_that_stay(kind, last_rows, monkeypatch):
     """Whether all rows are kept, or each pass reads them."""
-    monkeypatch.setattr(stages, "LAST_ROWS", last_rows)
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", last_rows)
     arrays = problem()
     model = GPClassifier(RBF(1.0), n_inducing=20, n_neighbors=0, optimizer=None, random_state=0, n_jobs=2)
     with warnings.catch_warnings():

@@ -6,18 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-import xgpc.linear
 from xgpc import BayesianLinearClassifier
-from xgpc.approximations.row_span import RowSpan
-from xgpc.rows import executor, source
-
-repeatable = settings(deadline=None, derandomize=True, max_examples=60)
 
 
 def problem(n, d, seed=0, rank=None):
@@ -45,7 +38,7 @@ def in_all_features(monkeypatch):
 
     def direct(*args, **params):
         with monkeypatch.context() as patch:
-            patch.setattr(xgpc.linear.RowSpan, "of", classmethod(lambda cls, X: (cls(None), X)))
+            patch.setattr("xgpc.linear.RowSpan.of", classmethod(lambda cls, X: (cls(None), X)))
             return fit(*args, **params)
 
     return direct
@@ -207,8 +200,8 @@ def test_a_fit_does_not_depend_on_the_one_before():
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 def test_no_bit_depends_on_the_number_of_threads(kind, monkeypatch):
     X, y, _ = problem(90, 120, seed=10)
-    monkeypatch.setattr(executor, "MIN_PARALLEL_WORK", 0)
-    monkeypatch.setattr(source, "BLOCK_ROWS", 16)
+    monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0)
+    monkeypatch.setattr("xgpc.rows.source.BLOCK_ROWS", 16)
     models = [fit(kind(X), y, n_jobs=n_jobs, tol=1e-4) for n_jobs in (1, 2, 3)]
     for model in models[1:]:
         assert model.elbo_ == models[0].elbo_
@@ -255,52 +248,3 @@ def test_an_unfitted_model_has_no_covariance():
 
 
 # The span itself.
-
-
-@repeatable
-@given(
-    seed=st.integers(0, 2**20),
-    d=st.integers(2, 30),
-    share=st.floats(0.05, 1.0),
-    rank=st.integers(1, 30),
-    exponent=st.sampled_from([0, 4, 9]),
-    make_sparse=st.booleans(),
-)
-def test_coordinates_are_those_of_an_orthonormal_basis_of_the_span(seed, d, share, rank, exponent, make_sparse):
-    """Each row to round-off of its own size, though others are larger by orders of magnitude."""
-    random = np.random.default_rng(seed)
-    n = max(1, min(d - 1, int(share * d)))
-    rank = min(rank, n)
-    X = random.normal(size=(n, rank)) @ random.normal(size=(rank, d)) * 10.0 ** random.uniform(-exponent, 0, (n, 1))
-    span, coordinates = RowSpan.of(sparse.csr_array(X) if make_sparse else X)
-    Q = span.basis
-    assert Q.shape == (d, rank)
-    np.testing.assert_allclose(Q.T @ Q, np.eye(rank), atol=1e-13)
-    sizes = np.linalg.norm(X, axis=1)
-    assert np.all(np.linalg.norm(coordinates @ Q.T - X, axis=1) <= 1e-13 * d * sizes)
-    inside, outside = span.coordinates(X)
-    assert np.all(np.linalg.norm(inside - coordinates, axis=1) <= 1e-13 * d * sizes)
-    assert np.all((outside >= 0.0) & (outside <= 1e-13 * d * sizes**2))
-
-    new = random.normal(size=(5, d))
-    for rows in (new, sparse.csr_array(new)):
-        inside, outside = span.coordinates(rows)
-        np.testing.assert_allclose(inside, new @ Q, atol=1e-13 * d)
-        np.testing.assert_allclose(outside, np.sum((new - new @ Q @ Q.T) ** 2, axis=1), atol=1e-13 * d)
-    b, root = random.normal(size=rank), random.normal(size=(rank + 2, rank + 2))
-    np.testing.assert_allclose(span.coefficients(b), Q @ b, atol=1e-13 * d)
-    for more in (0, 1):
-        S, T = root[: rank + more] @ root[: rank + more].T, np.zeros((d + more, rank + more))
-        T[:d, :rank], T[d:, rank:] = Q, np.eye(more)
-        outer = np.zeros((d + more, d + more))
-        outer[:d, :d] = 0.7 * (np.eye(d) - Q @ Q.T)
-        np.testing.assert_allclose(span.covariance(S, 0.7), T @ S @ T.T + outer, atol=1e-12 * d)
-
-
-def test_with_as_many_rows_as_features_these_are_the_coordinates():
-    X, S = np.random.default_rng(0).normal(size=(5, 5)), np.eye(6)
-    span, coordinates = RowSpan.of(X)
-    assert span.basis is None
-    assert coordinates is X
-    assert span.coordinates(X) == (X, 0.0)
-    assert span.covariance(S, 0.7) is S

@@ -1,38 +1,48 @@
 """Rows, statistics and executors: pure functions of a block and a state, wherever the rows live."""
 
-import copy
 import os
 import pickle
-from dataclasses import replace
+import threading
 
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from support.executors import Forgetful, Processes
+from support.internals import (
+    BLOCK_ROWS,
+    ArraySource,
+    BothBounds,
+    Cost,
+    Epochs,
+    FullPrior,
+    History,
+    KernelGradient,
+    KernelSpec,
+    LinearPrior,
+    Options,
+    SeparatePriors,
+    SparsePosterior,
+    SparsePrior,
+    Threads,
+    Training,
+    coordinate_ascent,
+    correction,
+    new_key,
+    on_threads,
+    profile,
+    single_threaded_blas,
+    starting_posterior,
+    statistics,
+    stochastic,
+    update,
+)
 from support.sources import FileSource
+from threadpoolctl import threadpool_info
 
-import xgpc
-from xgpc import _sites, statistics
-from xgpc._kernels import KernelGradient
+from xgpc import _sites
 from xgpc._sites import Site
-from xgpc.approximations.base import SeparatePriors, Training, new_key
-from xgpc.approximations.full import FullPrior
-from xgpc.approximations.linear import LinearPrior
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference import ascent
-from xgpc.inference.ascent import coordinate_ascent, proper_posterior, steps_from, update
-from xgpc.inference.correction import BothBounds, correction
-from xgpc.inference.history import History
-from xgpc.inference.mini_batch import Epochs, stochastic
-from xgpc.inference.starts import starting_posterior
-from xgpc.kernels.spec import KernelSpec
-from xgpc.learning.profile import Options, profile
 from xgpc.likelihoods import record_of
-from xgpc.rows.blas import single_threaded_blas
-from xgpc.rows.block import BLOCK_ROWS, Block
-from xgpc.rows.executor import Cost, Threads
-from xgpc.rows.source import ArraySource
 
 N, D = 2 * BLOCK_ROWS + 100, 3
 KERNEL = ConstantKernel(3.0) * RBF(1.5) + WhiteKernel(0.1)
@@ -71,10 +81,6 @@ def problem(kind, cache_bytes=2**29):
     site = record_of(*names.get(kind, ("logit", "exact"))).site(n_latents or 2)
     assert site.learned == (kind == "label noise")
     return ArraySource(X, y, weight, cache_bytes), prior, site, n_latents
-
-
-def first_posterior(prior, n_latents):
-    return SparsePosterior.at_prior(prior) if isinstance(prior, LinearPrior) else prior.at_prior(n_latents)
 
 
 def start(training, prior, site):
@@ -213,64 +219,6 @@ def count(block, state):
     return len(block)
 
 
-def test_sites_can_be_stated_again_after_every_cache_is_lost():
-    """Learning starts from the sites of a stated posterior, under another kernel, though nothing remembers them."""
-    source, prior, site, _ = problem("sparse")
-    other = SparsePrior.build(KernelSpec(ConstantKernel(1.0) * RBF(0.7) + DotProduct(0.5), D), prior.Z)
-    with Threads() as executor:
-        training = Training(source, executor)
-        point = update(training, prior.at_prior(None), site)
-        q = proper_posterior(training, point.sites, other)
-        for block in source.blocks():
-            block.forget()
-        again = proper_posterior(training, point.sites, other)
-    for one, same in zip(q.natural, again.natural, strict=True):
-        np.testing.assert_array_equal(one, same)
-
-
-@pytest.mark.parametrize("kind", ["sparse", "label noise"])
-def test_sites_of_a_pass_are_evaluated_once(kind, monkeypatch):
-    """The step, gradients and restatements take them from the pass, those of a learned label noise, too."""
-    source, prior, site, n_latents = problem(kind)
-    with Threads() as executor:
-        training = Training(source, executor, n_latents)
-        point = update(training, start(training, prior, site), site)
-        evaluated, honest = [], Block.evaluated
-        monkeypatch.setattr(Block, "evaluated", lambda *args: evaluated.append(args[0].start) or honest(*args))
-        steps_from(training, point)
-        point.q.gradient(training, point.sites, point.target)
-        other = SparsePrior.build(KernelSpec(ConstantKernel(1.0) * RBF(0.7), D), prior.Z)
-        update(training, proper_posterior(training, point.sites, other), point.site)
-        # Learning goes on from here if that was no good.
-        proper_posterior(training, point.sites, other)
-    assert not evaluated
-
-
-@pytest.mark.parametrize("kind", THREE_CLASSES)
-def test_the_curvature_of_a_block_is_prepared_once_for_all_products(kind, monkeypatch):
-    """And anew for another posterior."""
-    # Of more than one product.
-    monkeypatch.setattr(ascent, "SOFTMAX_CG_TOL", 1e-3)
-    source, prior, site, n_latents = problem(kind)
-    honest, prepared, multiplied = site.record, [], []
-
-    def curvature(y, weight, sites):
-        product = honest.curvature(y, weight, sites)
-        prepared.append(len(y))
-        return lambda values: multiplied.append(len(y)) or product(values)
-
-    table = honest.table and honest.table()
-    site = Site(*honest.key, n_latents, learned=site.learned, table=table, record=replace(honest, curvature=curvature))
-    with Threads() as executor:
-        training = Training(source, executor, n_latents)
-        point = update(training, start(training, prior, site), site)
-        for _ in range(2):
-            before = len(prepared), len(multiplied)
-            q = steps_from(training, point)(1.0)
-            assert len(prepared) - before[0] == len(source.blocks()) < len(multiplied) - before[1]
-            point = update(training, q, point.site)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sites_of_another_label_noise_are_those_that_it_makes(weighted):
     """Rescaled ones, to round-off: every part, and the sum of ell."""
@@ -319,18 +267,6 @@ def test_whitened_rows_are_kept_once_all_are_made(monkeypatch):
     assert (cache.values.shape, cache.is_filled) == ((0,), False)
 
 
-@pytest.mark.parametrize("kind", ["sparse", "separate"])
-def test_whitened_rows_are_kept_within_their_memory_only(kind):
-    bits = []
-    for cache_bytes in (2**29, 8 * 20 * N // 2, 0):
-        source, prior, site, n_latents = problem(kind, cache_bytes)
-        with Threads() as executor:
-            training = Training(source, executor, n_latents)
-            q = coordinate_ascent(training, prior.at_prior(n_latents), site, tol=0.0, max_iter=3, history=History()).q
-        bits.append(q.P.tobytes() + q.h.tobytes())
-    assert len(set(bits)) == 1
-
-
 def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
     """Learning, too, with blocks that live as long as one statistic: the same bits."""
     X, y, _ = rows(None)
@@ -349,21 +285,6 @@ def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
     assert bits[0] == bits[1]
 
 
-@pytest.mark.parametrize("kind", KINDS[:4])
-def test_copies_of_a_posterior_are_values_too(kind):
-    """Read-only, with the same key, and without what can be made of them again."""
-    _, prior, _, n_latents = problem(kind)
-    q = first_posterior(prior, n_latents)
-    assert q.kl == pytest.approx(0.0, abs=1e-9)
-    for copied in (pickle.loads(pickle.dumps(q)), copy.deepcopy(q)):
-        assert copied.key == q.key
-        assert "kl" not in vars(copied)
-        for name, value in vars(copied).items():
-            if isinstance(value, np.ndarray):
-                np.testing.assert_array_equal(value, getattr(q, name))
-                assert not value.flags.writeable
-
-
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_process_makes_keys_of_its_own():
     """Else what it sends back could be taken for what was made here meanwhile."""
@@ -379,46 +300,28 @@ def test_a_forked_process_makes_keys_of_its_own():
     assert len({*mine, *theirs}) == 6
 
 
-def test_a_sample_has_the_rows_it_is_asked_for():
-    X, y, weight = rows(None)
-    chosen = np.array([5, 1, N - 1, 5])
-    part = ArraySource(X, y, weight).sample(chosen, 3.0)
-    np.testing.assert_array_equal(part.X, X[chosen])
-    np.testing.assert_array_equal(part.y, y[chosen])
-    np.testing.assert_array_equal(part.weight, 3.0 * weight[chosen])
-    assert part.total_weight == pytest.approx(3.0 * weight[chosen].sum())
-    picked = ArraySource(X, y, weight).pick(chosen)
-    for array, whole in ((picked.X, X), (picked.y, y), (picked.weight, weight)):
-        np.testing.assert_array_equal(array[picked.rows], whole[chosen])
-    assert len(ArraySource(X, y).sample(chosen).weight) == 0
-    np.testing.assert_array_equal(ArraySource(X, y).sample(chosen, 2.0).weight, np.full(4, 2.0))
+def blas_threads():
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
 
-@pytest.mark.parametrize("kind", ["sparse", "separate", "full", "linear"])
-def test_what_is_replaced_has_another_key(kind):
-    """What a block remembers of a prior or a posterior is not taken for that of one made from it."""
-    source, prior, site, n_latents = problem(kind)
-    q = first_posterior(prior, n_latents)
-    with Threads() as executor:
-        training = Training(source, executor, n_latents)
-        q = update(training, q, site).q.prior.posterior(update(training, q, site).target)
-        before = log_likelihood_of(training, q, site)
-        parts = {"mean": 2.0 * q.mean} if kind == "full" else {"w": 2.0 * q.w}
-        other = replace(q, **parts)
-        after = log_likelihood_of(training, other, site)
-        fresh = problem(kind)[0]
-        assert after == log_likelihood_of(Training(fresh, executor, n_latents), other, site) != before
-    assert pickle.loads(pickle.dumps(q)).key == q.key
+@pytest.mark.parametrize("n_jobs", [1, 2, 3])
+def test_each_has_the_values_in_order_and_one_thread_of_blas(n_jobs):
+    def square(x):
+        assert blas_threads() <= {1}
+        return x**2
+
+    with Threads(n_jobs) as executor:
+        assert executor.each(square, range(50)) == [x**2 for x in range(50)]
+        assert executor.each(square, []) == []
+    assert on_threads(n_jobs)(square, range(50)) == [x**2 for x in range(50)]
 
 
-def log_likelihood_of(training, q, site):
-    return training.reduce(statistics.log_likelihood, statistics.StatedSites(q.belief, site))
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_each_raises_what_the_function_raises_and_leaves_no_thread(n_jobs):
+    def fail(x):
+        raise ValueError(f"of {x}")
 
-
-def test_a_batch_of_all_rows_keeps_what_full_batches_keep(monkeypatch):
-    """Whitened rows are remembered from pass to pass, as without a batch size."""
-    X, y, _ = rows(None, 200)
-    params = {"n_inducing": 10, "optimizer": None, "random_state": 0}
-    expected = xgpc.GPClassifier(**params).fit(X, y).elbo_
-    monkeypatch.setattr(Training, "uncached", None)
-    assert xgpc.GPClassifier(batch_size=len(X), **params).fit(X, y).elbo_ == expected
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="of 0"):
+        on_threads(n_jobs)(fail, range(20))
+    assert threading.active_count() == before

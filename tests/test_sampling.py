@@ -166,16 +166,6 @@ def test_the_prior_is_that_of_fully_independent_training_conditionals(n, m, kern
         assert_allclose(residual, kernel.diag(NEW) - np.diag(fitc(smooth, jitter, NEW, Z, NEW)), rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_an_inducing_point_at_every_row_leaves_nothing_of_a_variance_that_differs_from_row_to_row(full):
-    """The jitter is a share of the mean variance."""
-    kernel = ConstantKernel(0.1) * RBF(1.0) + DotProduct(0.01)
-    model, X, *_ = build(30, 30, kernel, full)
-    variance = kernel.diag(X)
-    assert np.max(variance) > 20.0 * np.min(variance)
-    assert np.array_equal(model.residual, np.zeros(30))
-
-
 @pytest.mark.parametrize(
     ("kernel", "shift"),
     [(DotProduct() + 4.0 * RBF(0.7), 3000.0), (ConstantKernel(1e6) + 4.0 * RBF(0.7), 0.0), (NOISY, 0.0)],
@@ -272,22 +262,6 @@ def test_draws_of_normal_factors_are_from_the_dense_posterior(n, m, kernel, full
         assert_allclose(E[:, c], e[:, 0], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("m", "full"), [(2, False), (2, True)])
-def test_draws_have_the_sample_moments_of_the_dense_posterior(m, full):
-    """The generator's numbers are independent: no number is used twice."""
-    model, *_ = build(3, m, full=full)
-    omega, count = np.array([0.1, 0.3, 0.2]), 6000
-    random = np.random.default_rng(0)
-    for gram in (model.A @ model.A.T, None):
-        model._gram = gram
-        mean, covariance = normal_of(lambda xi: assembled(model, *model.draw(omega, Numbers(xi))), 8)
-        draws = np.array([assembled(model, *model.draw(omega, random)) for _ in range(count)])
-        variance = np.diag(covariance)
-        assert np.all(np.abs(draws.mean(axis=0) - mean) < 5 * np.sqrt(variance / count))
-        error = np.sqrt((np.outer(variance, variance) + covariance**2) / count)
-        assert np.all(np.abs(np.cov(draws.T) - covariance) < 5 * error)
-
-
 # Metropolis steps.
 
 
@@ -325,42 +299,6 @@ def test_log_weight_is_the_log_ratio_of_posterior_and_proposal(n, m, kernel, ful
     difference = log_target(model, z, e) - log_proposal(model, proposals.normal, z, e)
     assert np.ptp(weight) > 1.0
     assert_allclose(weight - weight[0], difference - difference[0], rtol=1e-7, atol=1e-7)
-
-
-@pytest.mark.parametrize(("n", "m", "kernel"), [(10, 10, SMOOTH), (10, 4, NOISY)])
-def test_proposals_have_the_factors_of_the_exact_bounds_posterior(n, m, kernel):
-    """P = I + sum_i lambda_i a_i a_i^T and h = sum_i r_i a_i of it, to the thousandth of a nat that they stop at."""
-    model, X, Z, _ = build(n, m, kernel)
-    q = Proposals(model, *sites_of_the_bound(model, X, Z, kernel, False)).normal
-    reference = GPClassifier(kernel, inducing_points=Z, optimizer=None, tol=1e-10).fit(X, model.y).posterior_
-    near = reference.prior.posterior((np.eye(m) + model.A.T @ (q.precision[:, None] * model.A), model.A.T @ q.linear))
-    assert 0.0 <= near.kl_to(reference) < 1e-3
-    assert np.all(q.precision > 0.0)
-
-
-@pytest.mark.parametrize(("n", "m", "kernel"), [(10, 10, SMOOTH), (10, 10, NOISY), (12, 9, NOISY), (12, 9, SMOOTH)])
-def test_proposals_of_a_full_process_have_the_marginals_of_the_exact_bounds_posterior(n, m, kernel):
-    """To the thousandth of a nat that they stop at; repeated rows have one latent value.
-
-    Noise keeps its prior in that posterior: it is in the sites, and is left out of what these make of the rest.
-    """
-    model, X, Z, _ = build(n, m, kernel, True)
-    precision, linear = sites_of_the_bound(model, X, Z, kernel, True)
-    reference = GPClassifier(kernel, inducing_points="all", bound="exact", optimizer=None, tol=1e-10)
-    p = reference.fit(X, model.y).posterior_
-    model.residual = np.zeros(n)
-    mean, covariance = dense_conditional(model, precision, linear)
-    distinct = slice(-n, m - n or None)
-    mean, covariance = mean[distinct], covariance[distinct, distinct]
-    order = np.array([np.flatnonzero(np.all(row == p.prior.Z, axis=1))[0] for row in Z])
-    inverse = np.linalg.inv(SMOOTH(Z)) + np.diag(p.precision[order])
-    other_mean = np.linalg.solve(inverse, p.linear[order])
-    assert_allclose(other_mean, p.mean[order], rtol=0, atol=1e-8)
-    product = inverse @ covariance
-    gap = mean - other_mean
-    kl = 0.5 * (np.trace(product) - len(gap) - np.linalg.slogdet(product)[1] + gap @ inverse @ gap)
-    assert -1e-9 <= kl < 1e-3
-    assert np.all(precision > 0.0)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import warnings
 
-import mpmath
 import numpy as np
 import pytest
 from scipy.special import expit, log_expit
@@ -13,17 +12,20 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support.gradients import Problem, derivative
-from support.reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, moons, ringnorm, twonorm
+from support.internals import (
+    SCHEMES,
+    FixedSites,
+    History,
+    JointBound,
+    SparsePosterior,
+    SparsePrior,
+    coordinate_ascent,
+    update,
+)
+from support.reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, moons, twonorm
 from support.training import ascended, sites_of
 
 from xgpc import GPClassifier
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference.ascent import coordinate_ascent, update
-from xgpc.inference.history import History
-from xgpc.inference.mini_batch import learning_rate_schedule
-from xgpc.learning.izmailov_kropotov import FixedSites, JointBound, _slope_of_precision
-from xgpc.learning.profile import Options
-from xgpc.learning.schemes import SCHEMES
 from xgpc.likelihoods import LIKELIHOODS
 
 TAYLOR = LIKELIHOODS["logit"].site("taylor")
@@ -159,18 +161,6 @@ def test_joint_bound_starts_where_its_xi_are_best():
     np.testing.assert_allclose(gradient[-len(problem.y) :], 0.0, atol=1e-6)
 
 
-def test_slope_of_the_sites_precision():
-    """Near zero, where it is a series, about the change to the closed form, and far: to 3e-7, where the series ends."""
-    xi = np.concatenate([[1e-300, 1e-12, 1e-6], np.geomspace(1e-3, 0.06, 40), [0.0499999, 0.05, 0.3, 1, 7, 40, 900]])
-    slope = _slope_of_precision(np.concatenate([xi, -xi, [0.0]]))
-    with mpmath.workdps(60):
-        f = [
-            mpmath.diff(lambda t: mpmath.tanh(t / 2) / (2 * t), x) if x > 1e-5 else -x / 24 for x in map(mpmath.mpf, xi)
-        ]
-    expected = np.array([float(value) for value in f])
-    np.testing.assert_allclose(slope, np.concatenate([expected, -expected, [0.0]]), rtol=3e-7)
-
-
 # vi-Taylor.
 
 
@@ -241,12 +231,6 @@ def test_all_schemes_reach_the_same_maximum(small, optimizer, nats):
     np.testing.assert_allclose(model.predict_proba(X), profile.predict_proba(X), atol=0.02)
 
 
-def test_exact_alternate_ends_where_profile_does(small):
-    X, y, kernel, _ = small
-    models = [fit(X, y, optimizer, "exact", kernel) for optimizer in ("alternate", "profile")]
-    assert models[0].elbo_ == pytest.approx(models[1].elbo_, abs=0.1)
-
-
 @pytest.mark.parametrize("optimizer", ["alternate", "hybrid"])
 @pytest.mark.parametrize("learn_inducing", [False, True])
 def test_polya_gamma_alternation_never_lowers_the_bound(small, optimizer, learn_inducing):
@@ -256,14 +240,6 @@ def test_polya_gamma_alternation_never_lowers_the_bound(small, optimizer, learn_
     bounds = model.history_["elbo"][np.isfinite(model.history_["evaluation"])]
     assert len(bounds) >= 5
     assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[1:]))
-
-
-@pytest.mark.parametrize("optimizer", ["profile", "alternate"])
-def test_exact_learning_never_ends_below_its_start(optimizer):
-    X, y = ringnorm(600, np.random.default_rng(0))
-    kernel = C(2.0) * RBF(np.full(20, 6.0))
-    params = {"Z": X[:20], "learn_inducing": True, "max_iter": 15, "tol": 1e-4}
-    assert fit(X, y, optimizer, "exact", kernel, **params).elbo_ > fit(X, y, None, "exact", kernel, Z=X[:20]).elbo_ + 50
 
 
 def test_taylor_learns_with_the_alternate_scheme():
@@ -317,12 +293,6 @@ def test_a_scheme_takes_its_bounds_and_names_them_when_given_another(optimizer, 
         assert f"take one of {others}, or {SCHEMES[optimizer].needs}" in str(error.value)
 
 
-@pytest.mark.parametrize("optimizer", ["joint", "hybrid"])
-def test_the_message_says_what_auto_means(optimizer):
-    with pytest.raises(ValueError, match=r"is not for the bound 'exact' of likelihood 'logit'"):
-        GPClassifier(optimizer=optimizer).fit(*SMALL["moons"])
-
-
 @pytest.mark.parametrize("optimizer", SCHEMES)
 def test_nothing_to_learn_is_no_error(optimizer):
     """A kernel without free parameters, and inducing points that stay."""
@@ -342,21 +312,6 @@ def test_fixed_parameters_stay(optimizer):
     assert model.kernel_.k1 == kernel.k1
     assert model.kernel_.n_dims == 2
     assert not np.allclose(model.kernel_.theta, kernel.theta)
-
-
-@pytest.mark.parametrize("optimizer", SCHEMES)
-def test_an_outcome_is_the_best_posterior_with_its_pass(optimizer):
-    """What a scheme returns is worth what it says, under the site, at the kernel that it returns."""
-    problem = Problem(KERNELS["ard"], FIRST_BOUND[optimizer], n=40)
-    rows, start = problem.training(), SparsePosterior.at_prior(SparsePrior.build(problem.spec, problem.Z))
-    scheme = SCHEMES[optimizer].bind(None, learning_rate_schedule("adaptive"), np.random.RandomState(0))
-    outcome = scheme(rows, start, problem.site, Options(True, 1e-5, 30, History()))
-    again, first = (update(rows, q, problem.site) for q in (outcome.q, start))
-    assert outcome.site.key == problem.site.key
-    assert again.elbo == pytest.approx(outcome.point.elbo, rel=1e-12)
-    for mine, theirs in zip(outcome.point.target, again.target, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
-    assert again.elbo > first.elbo + 1.0
 
 
 @pytest.mark.parametrize("likelihood", ["logit", "svm"])

@@ -6,11 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.special import log_expit, log_ndtr, log_softmax, logsumexp
-from sklearn.base import clone
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.sites import DELTA, build, evaluate, expectation, expectation_over_classes, probability_of_largest
 
-from xgpc import GPClassifier, _sites
+from xgpc import _sites
 from xgpc.likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise, resolve
 
 REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
@@ -45,8 +43,6 @@ ERRORS = {("logit", "exact"): (1.6e-8, 0.0), ("probit", "exact"): (1.6e-7, 5.5e-
 SEVERAL = (2, 3, 7, 100)
 CASES = [(*site, n) for site in REGISTERED for n in (SEVERAL if LIKELIHOODS[site[0]].multi_class else (2,))]
 every_case = pytest.mark.parametrize(("name", "bound", "n_classes"), CASES)
-# Fits of a few rows want few classes.
-every_fit = pytest.mark.parametrize(("name", "bound", "n_classes"), [c for c in CASES if c[2] <= 3])
 repeatable = settings(deadline=None, derandomize=True, max_examples=20)
 seeds = st.integers(0, 2**32 - 1)
 
@@ -228,42 +224,3 @@ def test_no_points_are_no_work(name, bound, n_classes):
     assert ell.shape == (0,)
     assert precision.shape == linear.shape == (site.n_latents, 0)
     assert expected_log_likelihood(site, precision, linear, ell) == 0.0
-
-
-def blobs(n_classes):
-    """Overlapping classes around a circle, rows that are the same in single precision."""
-    random = np.random.default_rng(0)
-    y = np.arange(60) % n_classes
-    angle = 2.0 * np.pi * y / n_classes
-    X = 1.5 * np.column_stack([np.cos(angle), np.sin(angle)]) + random.normal(size=(60, 2))
-    return X.astype(np.float32).astype(np.float64), y
-
-
-def classifier(name, bound, **parameters):
-    kernel = ConstantKernel(4.0) * RBF([1.5, 1.5])
-    return GPClassifier(
-        kernel, likelihood=name, bound=bound, optimizer=None, max_iter=1000, random_state=0, **parameters
-    )
-
-
-@every_fit
-def test_single_precision_rows_give_the_same_fit(name, bound, n_classes):
-    X, y = blobs(n_classes)
-    model = classifier(name, bound, n_inducing=8)
-    expected = clone(model).fit(X, y).predict_proba(X)
-    model.fit(X.astype(np.float32), y)
-    probability = model.predict_proba(X.astype(np.float32))
-    assert np.all(np.isfinite(probability))
-    assert_allclose(probability, expected, rtol=0.0, atol=1e-4)
-    # Overlap or not, a fit knows more than the classes' shares.
-    assert model.score(X, y) > 0.5 + 0.5 / n_classes
-
-
-@every_fit
-def test_weights_of_two_are_doubled_rows(name, bound, n_classes):
-    X, y = blobs(n_classes)
-    model = classifier(name, bound, inducing_points=X[::8])
-    doubled = clone(model).fit(np.repeat(X, 2, axis=0), np.repeat(y, 2))
-    model.fit(X, y, sample_weight=np.full(len(X), 2.0))
-    assert model.elbo_ == pytest.approx(doubled.elbo_, rel=1e-6)
-    assert_allclose(model.predict_proba(X), doubled.predict_proba(X), rtol=0.0, atol=1e-6)

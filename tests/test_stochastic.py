@@ -13,10 +13,11 @@ from sklearn.preprocessing import StandardScaler
 from support.fits import quietly, rows_of, warnings_of
 from support.latents import CASES, NOISY, SEVERAL, cases
 from support.reference import moons, ringnorm
-from support.training import sizes_of_updates
 
 from xgpc import GPClassifier, systems
 from xgpc.approximations.sparse import SparsePrior
+from xgpc.inference import ascent, fitting
+from xgpc.learning import adam
 from xgpc.likelihoods import record_of
 
 X, Y = moons(300)
@@ -51,6 +52,19 @@ def waves(n, seed=0):
     X = random.normal(size=(n, 5))
     f = 2.0 * np.sin(2.0 * X[:, 0]) + X[:, 1] * X[:, 2]
     return X, (random.uniform(size=n) < 1.0 / (1.0 + np.exp(-3.0 * f))).astype(int)
+
+
+def sizes_of_updates(monkeypatch):
+    """Numbers of rows of the updates from now on: a list that grows."""
+    sizes, honest = [], ascent.update
+
+    def update(rows, q, site):
+        sizes.append(len(rows))
+        return honest(rows, q, site)
+
+    for module in (ascent, fitting, adam):
+        monkeypatch.setattr(module, "update", update)
+    return sizes
 
 
 # Where it ends.
@@ -94,6 +108,19 @@ def test_it_is_determined_by_the_seed():
 def test_threads_change_no_bit():
     found = [outcomes(quietly(model(batch_size=50, max_iter=2, n_jobs=n_jobs), X, Y)) for n_jobs in (1, 2)]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "share"), [("logit", "kernel"), ("softmax", "none"), ("logistic-softmax", "kernel")]
+)
+def test_threads_divide_large_mini_batches_and_change_no_bit(likelihood, share, monkeypatch):
+    rows, labels = waves(9000) if likelihood == "logit" else blobs(9000)
+    params = {"likelihood": likelihood, "bound": "auto", "share": share, "batch_size": 4500, "max_iter": 1}
+    one, two = (quietly(model(**params, n_jobs=n_jobs), rows, labels) for n_jobs in (1, 2))
+    assert outcomes(one) == outcomes(two)
+    monkeypatch.setattr("xgpc.inference.mini_batch.PARALLEL_ROWS", len(rows))
+    whole = quietly(model(**params), rows, labels)
+    np.testing.assert_allclose(outcomes(one), outcomes(whole), rtol=1e-6, atol=1e-6)
 
 
 # How long it takes.

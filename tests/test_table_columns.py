@@ -2,15 +2,14 @@
 
 import json
 import pickle
-import warnings
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from sklearn.exceptions import ConvergenceWarning
+from support.fits import without_warnings
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.rows import Reservoir, from_arrow, from_parquet
+from xgpc.rows import from_arrow, from_parquet
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -21,13 +20,6 @@ N = 60
 
 def small(**parameters):
     return GPClassifier(**{"n_inducing": 8, "max_iter": 5, "optimizer": None, "random_state": 0, **parameters})
-
-
-def quietly(fit, *given):
-    """What a method that fits returns, without its warnings of convergence."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return fit(*given)
 
 
 def frame(seed=0):
@@ -65,11 +57,11 @@ def test_an_index_in_a_parquet_file_is_no_feature(indexed, tmp_path):
     table.drop(columns="town").to_parquet(tmp_path / "rows.parquet")
     source = from_parquet(tmp_path / "rows.parquet", target="class")
     assert (source.feature_names, source.index) == (["a", "b"], names)
-    model = quietly(small().fit_batches, source)
+    model = without_warnings(small().fit_batches, source)
     assert model.feature_names_in_.tolist() == ["a", "b"]
     assert len(said(model)) == bool(names)
     assert all(repr(name) in text for name in names for text in said(model))
-    expected = quietly(small().fit, table[["a", "b"]], table["class"]).predict_proba(table[["a", "b"]])
+    expected = without_warnings(small().fit, table[["a", "b"]], table["class"]).predict_proba(table[["a", "b"]])
     (found,) = model.predict_proba_batches(from_parquet(tmp_path / "rows.parquet"))
     np.testing.assert_array_equal(found, expected)
 
@@ -79,9 +71,9 @@ def test_an_index_in_a_table_of_arrow_is_no_feature(indexed):
     for features in (["a", "b"], ["a", "b", "town"]):
         arrow = pa.Table.from_pandas(table[features])
         assert arrow.column_names == features + names
-        expected = quietly(small().fit, table[features], table["class"])
+        expected = without_warnings(small().fit, table[features], table["class"])
         for given in (arrow, arrow.combine_chunks().to_batches()[0]):
-            model = quietly(small().fit, given, table["class"])
+            model = without_warnings(small().fit, given, table["class"])
             assert model.feature_names_in_.tolist() == features
             assert len(said(model)) == bool(names)
             np.testing.assert_array_equal(model.predict_proba(given), expected.predict_proba(table[features]))
@@ -91,11 +83,8 @@ def test_an_index_in_a_table_of_arrow_is_no_feature(indexed):
                 assert len(model.encoding_.encode(given)) == N
     arrow = pa.Table.from_pandas(table[["a", "b"]])
     assert BayesianLinearClassifier().fit(arrow, table["class"]).n_features_in_ == 2
-    batches = quietly(small().fit_batches, [(arrow, table["class"])])
+    batches = without_warnings(small().fit_batches, [(arrow, table["class"])])
     assert batches.feature_names_in_.tolist() == ["a", "b"]
-    reservoir = Reservoir(5, random_state=0)
-    reservoir.add(arrow, table["class"])
-    assert reservoir.rows()[0].shape == (5, 2)
 
 
 def test_who_names_the_index_gets_it(tmp_path):
@@ -105,7 +94,7 @@ def test_who_names_the_index_gets_it(tmp_path):
         from_parquet(tmp_path / "rows.parquet", target="class", columns=["a", "id"]),
         from_arrow(pa.Table.from_pandas(table), target="class", columns=["a", "id"]),
     ):
-        model = quietly(small().fit_batches, source)
+        model = without_warnings(small().fit_batches, source)
         assert model.feature_names_in_.tolist() == ["a", "id"]
         assert not said(model)
         # To predict, too, as the model has it.
@@ -125,7 +114,7 @@ def test_labels_that_are_not_text_are_compared(labels, features, tmp_path):
     table = frame()
     y = table["class"]
     X = table[features].set_axis(pd.Index(labels), axis=1)
-    model = quietly(small().fit, X, y)
+    model = without_warnings(small().fit, X, y)
     expected = model.predict_proba(X)
     model.save(tmp_path / "model.npz")
     for one in (model, GPClassifier.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))):
@@ -138,12 +127,12 @@ def test_labels_that_are_not_text_are_compared(labels, features, tmp_path):
     with pytest.raises(ValueError, match="same order"):
         model.elbo(X[[labels[1], labels[0]]], y)
     # The next fit remembers its own, and arrays have none.
-    quietly(model.fit, X[[labels[1], labels[0]]], y)
+    without_warnings(model.fit, X[[labels[1], labels[0]]], y)
     model.predict(X[[labels[1], labels[0]]])
     if features == ["a", "b"]:
-        quietly(model.fit, X.to_numpy(), y)
+        without_warnings(model.fit, X.to_numpy(), y)
         model.predict(X[[labels[1], labels[0]]])
-        quietly(quietly(model.fit, X, y).fit_batches, [(X.to_numpy(), y)])
+        without_warnings(without_warnings(model.fit, X, y).fit_batches, [(X.to_numpy(), y)])
         model.predict(X[[labels[1], labels[0]]])
         linear = BayesianLinearClassifier().fit(X, y)
         with pytest.raises(ValueError, match="same order"):
@@ -152,7 +141,7 @@ def test_labels_that_are_not_text_are_compared(labels, features, tmp_path):
 
 def test_column_labels_of_a_file_are_checked(tmp_path):
     path = tmp_path / "model.npz"
-    quietly(small().fit, frame()[["a", "b"]].set_axis([0, 1], axis=1), frame()["class"]).save(path)
+    without_warnings(small().fit, frame()[["a", "b"]].set_axis([0, 1], axis=1), frame()["class"]).save(path)
     with np.load(path) as archive:
         arrays = dict(archive)
     header = json.loads(str(arrays.pop("header")))

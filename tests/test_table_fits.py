@@ -3,19 +3,15 @@
 import numpy as np
 import polars
 import pytest
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import quietly, warnings_of
-from support.gradients import Problem, derivative
+from support.kernels import compiled
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.kernels.default import LENGTH_SCALE_RANGE, LONGEST_OF_LEVELS, START_LENGTH_SCALE, STARTS, default_kernel
-from xgpc.kernels.spec import Groups, KernelSpec
-from xgpc.learning.messages import parameters_at_bounds
 
 pd = pytest.importorskip("pandas")
 
 LETTERS = ("A", "C", "G", "T")
-GROUPS = Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"))
 
 
 def letters(n=150, n_columns=4, seed=0):
@@ -31,38 +27,14 @@ def fitted(table, y, **parameters):
     return quietly(GPClassifier(**{"n_inducing": 20, "max_iter": 30, "random_state": 0, **parameters}), table, y)
 
 
-def test_every_level_has_a_length_scale_with_bounds_of_its_own():
-    scale = np.array([1.0, 0.6, 0.6, 3.0, 0.6])
-    kernel = default_kernel(scale, GROUPS)
-    np.testing.assert_allclose(kernel.k2.length_scale, np.sqrt(1.5) * scale)
-    low, high = kernel.k2.length_scale_bounds.T / (np.sqrt(3.0) * scale)
-    np.testing.assert_allclose(low, LENGTH_SCALE_RANGE[0])
-    levels = np.array([False, True, True, False, True])
-    np.testing.assert_allclose(high, np.where(levels, LONGEST_OF_LEVELS, LENGTH_SCALE_RANGE[1]))
-    np.testing.assert_allclose(default_kernel(scale).k2.length_scale, np.sqrt(2.5) * scale)
-
-
 def test_the_kernel_starts_where_that_of_a_length_scale_for_each_column_does():
     table, y = letters()
     model = fitted(table, y, optimizer=None)
     groups, scales = model.encoding_.groups, model.kernel_.k2.length_scale
     first = np.unique(groups.index, return_index=True)[1]
-    shared = KernelSpec(model.kernel_.k1 * RBF(scales[first]), len(scales), groups)
-    own = KernelSpec(model.kernel_, len(scales), groups)
     rows = model.encoding_.encode(table)
-    np.testing.assert_allclose(own.at(rows).cross(rows), shared.at(rows).cross(rows), rtol=1e-12)
-
-
-def test_gradients_where_some_factors_have_a_length_scale_for_each_feature_and_some_for_each_group():
-    kernel = ConstantKernel(1.3) * RBF([0.7, 1.1, 2.0, 0.9, 1.6]) + Matern([1.5, 0.8, 1.2], nu=1.5) * RBF(2.0)
-    problem = Problem(kernel, "exact", d=5, groups=GROUPS)
-    assert problem.spec.features == [None, (0,), (1,), (2,), (3,), (4,), (0,), (1, 2, 4), (3,), None]
-    theta, Z = problem.spec.theta, problem.Z
-    _, (by_theta, _) = problem.profiled_bound(theta, Z)
-    expected = [
-        derivative(lambda h, u=u: problem.profiled_bound(theta + h * u, Z)[0], 2e-3) for u in np.eye(len(theta))
-    ]
-    np.testing.assert_allclose(by_theta, expected, atol=1e-5 * np.abs(by_theta).max())
+    own, shared = (compiled(k, rows, groups) for k in (model.kernel_, model.kernel_.k1 * RBF(scales[first])))
+    np.testing.assert_allclose(own.cross(rows), shared.cross(rows), rtol=1e-12)
 
 
 def test_length_scales_tell_levels_that_matter_from_those_that_do_not():
@@ -77,11 +49,6 @@ def test_length_scales_tell_levels_that_matter_from_those_that_do_not():
     # What tells nothing is held where it is no longer than twice its start.
     others = [name for name in names if name.startswith(("pos1", "pos2", "pos3")) and "unknown" not in name]
     assert np.mean([scales[name] > 0.99 * longest[name] for name in others]) > 0.5
-    # No training row has unknown levels, so that nothing but the prior moves their length scales.
-    free = fitted(table, y, length_scale_prior=None)
-    unknown = free.encoding_.matrix_names.index("pos0=unknown")
-    starts = START_LENGTH_SCALE * longest["pos0=unknown"] / LONGEST_OF_LEVELS * np.array(STARTS)[:, 0]
-    assert np.min(np.abs(free.kernel_.k2.length_scale[unknown] / starts - 1.0)) < 1e-8
 
 
 def test_the_order_of_columns_does_not_matter():
@@ -101,30 +68,6 @@ def test_bounds_of_the_default_kernel_are_nobodys_concern():
     assert np.any(np.isclose(kernel.length_scale, kernel.length_scale_bounds[:, 1]))
 
 
-def test_warnings_name_the_level_that_a_length_scale_belongs_to():
-    table, y = letters()
-    table.loc[::7, "pos1"] = None
-    table["gain"] = np.where(np.arange(len(table)) % 5 == 0, 7.0, np.where(np.arange(len(table)) % 5 == 1, 3.0, 0.0))
-    encoding = fitted(table, y, optimizer=None).encoding_
-    described = encoding.described_columns
-    assert len(described) == len(encoding.matrix_names)
-    levels = [f"level {letter!r} of column 'pos0'" for letter in LETTERS]
-    assert described[:5] == [*levels, "unknown levels of column 'pos0'"]
-    assert "missing values of column 'pos1'" in described
-    assert described[-4:] == [
-        *(f"value {value} of column 'gain'" for value in (0, 3, 7)),
-        "other values of column 'gain'",
-    ]
-    spread = np.ones(len(described))
-    kernel = RBF(np.ones(len(described)), [(1.0, 2.0), *[(0.1, 10.0)] * (len(described) - 1)])
-    [message] = parameters_at_bounds([KernelSpec(kernel, len(described), encoding.groups)], [], described, spread)
-    assert "length_scale[0] = 1 is at its lower bound (level 'A' of column 'pos0')" in message
-    # One for each column of the table has the column's name.
-    kernel = RBF(np.ones(6 + 1), [(1.0, 2.0), *[(0.1, 10.0)] * 6])
-    [message] = parameters_at_bounds([KernelSpec(kernel, len(described), encoding.groups)], [], described, spread)
-    assert "length_scale[0] = 1 is at its lower bound ('pos0')" in message
-
-
 def test_a_fit_names_the_levels_of_a_given_kernel():
     table, y = letters()
     width = len(fitted(table, y, optimizer=None).encoding_.matrix_names)
@@ -135,33 +78,21 @@ def test_a_fit_names_the_levels_of_a_given_kernel():
     assert "k2__length_scale[0] = 0.9 is at its lower bound (level 'A' of column 'pos0')" in "\n".join(messages)
 
 
+def test_a_fit_names_the_columns_of_a_given_kernel():
+    table, y = letters()
+    bounds = np.tile([0.5, 2.0], (5, 1))
+    bounds[0] = 0.9, 1.1
+    kernel = ConstantKernel(2.0) * RBF(np.ones(5), bounds)
+    messages = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), table, y)
+    assert "k2__length_scale[0] = 0.9 is at its lower bound ('pos0')" in "\n".join(messages)
+
+
 def test_importances_are_of_the_tables_columns():
     table, y = letters(300)
     model = fitted(table, y)
     assert model.feature_importances_.shape == (5,)
     assert np.argmax(model.feature_importances_) in (0, 4)
     assert np.sum(model.feature_importances_) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("parameters", [{}, {"inducing_points": "all"}, {"optimizer": "alternate"}], ids=str)
-def test_saved_models_have_the_length_scales_of_levels(parameters, tmp_path):
-    table, y = letters()
-    new, _ = letters(seed=1)
-    new.loc[3, "pos2"] = "U"
-    model = fitted(table, y, max_iter=4, **parameters)
-    model.save(tmp_path / "model.npz")
-    loaded = GPClassifier.load(tmp_path / "model.npz")
-    assert loaded.kernel_ == model.kernel_
-    assert np.array_equal(loaded.kernel_.bounds, model.kernel_.bounds)
-    assert np.array_equal(loaded.predict_proba(new), model.predict_proba(new))
-
-
-def test_a_warm_start_goes_on_from_the_length_scales_of_levels():
-    table, y = letters()
-    model = fitted(table, y, warm_start=True)
-    bound = model.elbo_
-    quietly(model, table, y)
-    assert model.elbo_ >= bound - 1e-6 * abs(bound)
 
 
 def test_queries_that_have_no_rows_yet_are_refused():

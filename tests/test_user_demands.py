@@ -5,17 +5,14 @@ Each names the demand, and asserts the answer on a small case of it; other tests
 
 import tracemalloc
 import warnings
-import zipfile
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from scipy.optimize import approx_fprime
-from scipy.sparse import csr_array
 from sklearn.datasets import load_iris, make_moons
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import quietly
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -91,20 +88,7 @@ def test_4_several_classes_with_labels_of_any_kind_need_no_setting():
     assert np.mean(model.predict(flowers) == names) > 0.93
 
 
-def test_5_a_model_is_one_file_without_pickled_objects_and_predicts_the_same_bits(tmp_path):
-    """Heard: "How do I save a model": and nobody who reads it runs code that came with it."""
-    model = small().fit(X, y)
-    model.save(tmp_path / "model.npz")
-    loaded = GPClassifier.load(tmp_path / "model.npz")
-    assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
-    assert loaded.get_params()["n_inducing"] == 12
-    with np.load(tmp_path / "model.npz", allow_pickle=False) as file:
-        assert all(file[name].dtype != object for name in file.files)
-    with zipfile.ZipFile(tmp_path / "model.npz") as archive:
-        assert all(name.endswith(".npy") for name in archive.namelist())
-
-
-def test_6_the_optimiser_names_parameters_at_their_bounds_and_does_not_depend_on_the_features_units():
+def test_5_the_optimiser_names_parameters_at_their_bounds_and_does_not_depend_on_the_features_units():
     """Heard: "The optimiser fails silently": and its gradient is that of the bound."""
     narrow = ConstantKernel(1.0, (0.5, 2.0)) * RBF(1.0, (0.9, 1.1))
     with pytest.warns(ConvergenceWarning, match=r"run to their bounds: k1__constant_value = 2 is at its upper bound"):
@@ -123,19 +107,7 @@ def test_6_the_optimiser_names_parameters_at_their_bounds_and_does_not_depend_on
     assert np.max(np.abs(approx_fprime(model.kernel_.theta, bound, 1e-4))) < 0.05
 
 
-@pytest.mark.parametrize("options", [{}, {"likelihood": "svm"}, {"likelihood": "step"}, {"n_neighbors": 4}])
-def test_7_predict_is_the_class_of_the_largest_probability(options):
-    """Heard: "predict and predict_proba disagree": never, at ties and far away as little as near."""
-    model = quietly(small(max_iter=10, **options), X, y)
-    everywhere = np.concatenate([X, 50.0 * X, X[:1] + np.linspace(-3, 3, 200)[:, None]])
-    p = model.predict_proba(everywhere)
-    assert_array_equal(model.predict(everywhere), model.classes_[np.argmax(p, axis=1)])
-    odds = model.decision_function(everywhere)
-    assert_array_equal(odds > 0, p[:, 1] > p[:, 0])
-    np.testing.assert_allclose(np.exp(model.predict_log_proba(everywhere)), p, rtol=1e-12)
-
-
-def test_8_rows_that_come_later_are_learned_without_the_earlier_ones():
+def test_6_rows_that_come_later_are_learned_without_the_earlier_ones():
     """Heard: "Online updates": next to a fit of all rows at the same kernel and points, a nat or two are lost."""
     rows, labels = make_moons(1200, noise=0.25, random_state=1)
     model = small().partial_fit(rows[:400], labels[:400])
@@ -148,21 +120,7 @@ def test_8_rows_that_come_later_are_learned_without_the_earlier_ones():
     assert lost < 0.2 * (at_once.elbo_ - first.elbo(rows, labels))
 
 
-def test_9_a_weight_of_two_is_a_row_that_comes_twice_and_class_weights_multiply():
-    """Heard: "Sample and class weights": with a meaning that can be checked."""
-    fixed = {"kernel": 2.0 * RBF(0.5), "inducing_points": X[:12], "optimizer": None, "tol": 1e-10}
-    weight = np.where(np.arange(len(y)) % 3 == 0, 2.0, 1.0)
-    twice = np.concatenate([np.arange(len(y)), np.flatnonzero(weight == 2.0)])
-    weighted, repeated = small(**fixed).fit(X, y, sample_weight=weight), small(**fixed).fit(X[twice], y[twice])
-    assert weighted.elbo_ == pytest.approx(repeated.elbo_, abs=1e-6)
-    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-6)
-
-    by_class = small(class_weight={0: 1.0, 1: 3.0}, **fixed).fit(X, y)
-    by_row = small(**fixed).fit(X, y, sample_weight=np.where(y == 1, 3.0, 1.0))
-    assert_array_equal(by_class.predict_proba(X), by_row.predict_proba(X))
-
-
-def test_10_float32_rows_stay_so_and_lose_next_to_nothing():
+def test_7_float32_rows_stay_so_and_lose_next_to_nothing():
     """Heard: "float32": no copy in float64 of rows that were given in half of that, and sums of doubles."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(20_000, 16)).astype(np.float32)
@@ -181,51 +139,7 @@ def test_10_float32_rows_stay_so_and_lose_next_to_nothing():
     assert single.predict_proba(rows[:5]).dtype == np.float64
 
 
-def test_11_it_passes_the_checks_of_scikit_learn():
-    """Heard: "Looks like scikit-learn, behaves otherwise": its own checks, for two classes and several."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        results = check_estimator(GPClassifier(n_inducing=8, max_iter=5, random_state=0), on_fail=None, on_skip=None)
-    assert [result["check_name"] for result in results if result["status"] == "failed"] == []
-    assert sum(result["status"] == "passed" for result in results) > 40
-
-
-@pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
-def test_12_mini_batches_come_to_the_bound_of_all_rows_without_a_learning_rate_to_choose(bound):
-    """Heard: "Mini-batches: which learning rate, and why is the bound so noisy": none, and it is not."""
-    rows, labels = make_moons(4000, noise=0.25, random_state=2)
-    fixed = {"kernel": 9.0 * RBF(0.8), "inducing_points": rows[:20], "optimizer": None, "bound": bound}
-    full, batches = small(**fixed).fit(rows, labels), small(batch_size=100, **fixed).fit(rows, labels)
-    # Forty steps an epoch are few: of tens of thousands of rows it is a thousandth (bench/studies/mini_batches.py).
-    assert full.elbo_ - batches.elbo_ == pytest.approx(0.0, abs=0.01 * abs(full.elbo_))
-    # What is reported is the bound of all rows, and not an estimate from the last batch.
-    assert batches.elbo_ == pytest.approx(batches.elbo(rows, labels), rel=1e-9)
-
-
-def test_13_latent_means_variances_and_covariances_of_a_classifier():
-    """Heard: "The latent mean and variance are not accessible": they are, and say where nothing is known."""
-    kernel = 4.0 * RBF(0.7) + WhiteKernel(0.1, "fixed")
-    model = small(kernel=kernel, optimizer=None).fit(X, y)
-    mean, variance = model.predict_latent(X[:30])
-    same, covariance = model.predict_latent(X[:30], return_cov=True)
-    np.testing.assert_allclose(same, mean, rtol=1e-10)
-    np.testing.assert_allclose(np.diag(covariance), variance, rtol=1e-8)
-    assert np.min(np.linalg.eigvalsh(covariance)) > 0.0
-    far_mean, far_variance = model.predict_latent([[1e3, 1e3]])
-    assert far_mean[0] == pytest.approx(0.0, abs=1e-12)
-    assert far_variance[0] == pytest.approx(4.1, rel=1e-9)
-    assert np.all(variance < far_variance[0])
-
-
-def test_14_sparse_rows_give_what_dense_ones_do():
-    rng = np.random.default_rng(0)
-    rows = np.where(rng.random((3000, 100)) < 0.02, 1.0, 0.0)
-    labels, sparse = rows[:, :40].sum(axis=1) > 1, csr_array(rows)
-    one, other = (quietly(small(max_iter=5), given, labels) for given in (sparse, rows))
-    np.testing.assert_allclose(one.predict_proba(sparse), other.predict_proba(rows), atol=1e-9)
-
-
-def test_15_a_table_with_text_categories_and_missing_numbers_is_fitted_as_it_is():
+def test_8_a_table_with_text_categories_and_missing_numbers_is_fitted_as_it_is():
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"town": pandas.Categorical(np.where(X[:, 0] > 0.5, "Rome", "Oslo")), "height": X[:, 1]})
     table.loc[::7, "height"] = np.nan

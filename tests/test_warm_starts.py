@@ -8,13 +8,8 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 from support.reference import moons
-from support.training import sizes_of_updates
 
 from xgpc import GPClassifier
-from xgpc.inference import ascent, fitting, starts
-from xgpc.rows.executor import Threads
-from xgpc.rows.source import ArraySource
-from xgpc.statistics import marginals
 
 
 def cancer():
@@ -89,36 +84,6 @@ def test_new_rows_get_the_better_of_the_learned_and_the_previous_hyperparameters
     assert "decision" not in better.history_
 
 
-def test_mini_batches_pass_over_all_rows_seldom(monkeypatch):
-    """Once for the previous bound, and twice for each run of theirs, or thrice if its start is gone back to."""
-    X, y = cancer()
-    model = quietly(GPClassifier(warm_start=True, batch_size=50, random_state=0, **SUBSET), X, y)
-    sizes = sizes_of_updates(monkeypatch)
-    for _ in range(4):
-        quietly(model, X, y)
-        assert 3 <= sizes.count(len(y)) <= 7
-        sizes.clear()
-
-
-@pytest.mark.parametrize("likelihood", ["step", "multinomial-probit"])
-@pytest.mark.parametrize("batch_size", [None, 30])
-def test_label_noise_starts_from_the_previous_fits(likelihood, batch_size, monkeypatch):
-    X, y = (iris if likelihood.startswith("multinomial") else moons)()
-    params = {"bound": "additive-noise", "likelihood": likelihood, "n_inducing": 10, "max_iter": 30, "optimizer": None}
-    model = quietly(GPClassifier(warm_start=True, random_state=0, **params), X, y)
-    seen, honest = [], ascent.carry_over
-
-    def carry_over(rows, q, prior, site):
-        seen.append(site.parameter)
-        return honest(rows, q, prior, site)
-
-    for module in (starts, fitting):
-        monkeypatch.setattr(module, "carry_over", carry_over)
-    learned = model.label_noise_
-    quietly(model.set_params(batch_size=batch_size), X, y)
-    assert seen[0] == learned
-
-
 @pytest.mark.parametrize("share", ["kernel", "none"])
 @pytest.mark.parametrize("then", ["all", "kmeans"])
 def test_a_full_process_hands_its_sites_to_rows_that_it_does_not_have(then, share):
@@ -129,16 +94,3 @@ def test_a_full_process_hands_its_sites_to_rows_that_it_does_not_have(then, shar
     model.set_params(inducing_points=then).fit(X[1::2], y[1::2])
     fresh = GPClassifier(2.0 * RBF(1.5), inducing_points=then, **options).fit(X[1::2], y[1::2])
     assert model.elbo_ == pytest.approx(fresh.elbo_, rel=1e-8)
-
-
-def test_carried_over_sites_are_those_of_a_prediction():
-    X, y = moons()
-    q = GPClassifier(2.0 * RBF(1.5), inducing_points="all", optimizer=None).fit(X[:90], y[:90]).posterior_
-    source = ArraySource(X[90:])
-    with Threads() as executor:
-        found = list(executor.map(marginals, source, q.belief_anywhere))
-    np.testing.assert_array_equal(
-        np.concatenate([np.stack(pair) for pair in found], axis=-1)[:, 0], q.marginals(X[90:])
-    )
-    with pytest.raises(ValueError, match="none of the distinct rows"):
-        q.belief.marginals(source.blocks()[0])

@@ -42,17 +42,6 @@ def test_integer_weights_are_repeated_rows_in_learning(optimizer, bound, toleran
     np.testing.assert_allclose(weighted.kernel_.theta, repeated.kernel_.theta, atol=10.0 * tolerance)
 
 
-@pytest.mark.parametrize("bound", ["exact", "polya-gamma", "taylor"])
-def test_integer_weights_are_repeated_rows_at_given_hyperparameters(bound):
-    X, y, Z, weight = weighted_moons()
-    kernel = ConstantKernel(2.0) * RBF([1.0, 1.0])
-    model = GPClassifier(kernel, inducing_points=Z, optimizer=None, bound=bound, tol=1e-12, max_iter=2000)
-    weighted = clone(model).fit(X, y, sample_weight=weight)
-    repeated = clone(model).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
-    assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-8)
-    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=0.0, atol=1e-8)
-
-
 @pytest.mark.parametrize("optimizer", ["profile", "alternate", "adam"])
 def test_class_weights_are_the_rows_weights_in_learning(optimizer):
     X, y, Z, weight = weighted_moons()

@@ -31,10 +31,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import _sites
 from .config import is_integer, is_name, is_number
+from .data.checks import site_labels
 from .likelihoods import LikelihoodBound, record_of
 from .likelihoods.logistic_softmax import normal_points
 from .metrics import check_classifier
-from .validation import site_labels
 
 # Of a link, and latent means and variances, (n,) or (n, C) each: (n,).
 Score = Callable[["Link", np.ndarray, np.ndarray], np.ndarray]

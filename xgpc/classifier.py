@@ -24,211 +24,164 @@ from .names import (
     PrecisionName,
     ShareName,
 )
-from .partitions import OverPartitions
 from .steps import FittedInSteps
 
 
 class GPClassifier(FittedInSteps):
     """Sparse variational Gaussian process classifier.
 
-    A Gaussian process prior on a latent function, or on one for each of several classes, a likelihood, and a normal
-    approximation of the posterior at ``m`` inducing points, fitted by natural gradients: no learning rate to choose,
-    linear in the number of rows.
+    The model has a Gaussian process prior on a latent function (with several classes: on one for each) and a likelihood
+    that turns latent values into class probabilities. A normal distribution at ``m`` inducing points approximates the
+    posterior. The fit uses natural gradients: its time is linear in the number of rows, and it has no
+    learning rate to choose. The guide's page "How a fit decides" has the
+    rules behind "auto".
 
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel, default=None
-        Covariance of the latent function, of scikit-learn's ConstantKernel, RBF, Matern (nu 0.5, 1.5, 2.5, inf),
-        RationalQuadratic, DotProduct and WhiteKernel, their sums, products and integer powers; bounds and fixed
-        parameters are honoured. None stands for ``ConstantKernel() * RBF()`` with one length scale per feature, started
-        at sqrt(d / 2) times the feature's standard deviation (half the difference, if it has two values). With
-        neighbours a Matern kernel takes its place where that predicts better. White noise is each row's own and keeps
-        its prior, so that a noise level that is learned falls.
+        Covariance of the latent function, with scikit-learn's bounds and fixed parameters. ConstantKernel, RBF, Matern
+        (nu 0.5, 1.5, 2.5, inf), RationalQuadratic, DotProduct and WhiteKernel, their sums, products and integer powers
+        are compiled. None: ``ConstantKernel() * RBF()`` with one length scale for each feature.
     likelihood : str, default="logit"
-        Two classes: "logit", "probit", "step" (the sign of the latent value), "svm" (that of the Bayesian support
-        vector machine [4]_). Any number: "softmax", "logistic-softmax", "multinomial-logit", "multinomial-probit" and
-        "multinomial-step" (the class of the largest latent value, with logistic, normal or no noise). With more than
-        two classes "logit" means "softmax".
+        For two classes: "logit", "probit", "step", or "svm" (Bayesian support vector machine [4]_). For any number of
+        classes: "softmax", "logistic-softmax", "multinomial-logit", "multinomial-probit" or "multinomial-step". "logit"
+        becomes "softmax" when there are more than two classes.
     bound : {"auto", "exact", "polya-gamma", "taylor", "augmented", "additive-noise"}, default="auto"
-        "auto" means the first of those that the likelihood has. "exact" (logit, probit, svm, softmax): the expected log
-        likelihood itself, in closed form or, for softmax, by an integral. "polya-gamma": the bound of [1]_ for
-        logit, of [5]_ for logistic-softmax. "taylor" (logit): the expansion about the latent mean of [3]_, section 4.2,
-        with which ``elbo_`` is an approximation and no bound. "augmented" (svm): the bound of [4]_. "additive-noise":
-        those of [6]_ for logit, probit, step, softmax and the multinomial likelihoods.
+        Lower bound of the log evidence that the fit maximises. "auto" takes the tightest one of the likelihood. "exact"
+        has no slack; "polya-gamma" is that of [1]_ and [5]_, "augmented" of [4]_ and "additive-noise" of [6]_; "taylor"
+        ([3]_, section 4.2) is an approximation and no bound.
     n_inducing : int or "auto", default="auto"
-        Number m of inducing points, at most the number of distinct rows. "auto" starts with 32, or 64 of fewer than
-        2000 rows, and doubles them to 2048 at most, while the bound of some rows gains 0.05 nats or more by each added
-        point. Beyond 256 points, kernel parameters alone are learned. Of several classes, rows times classes times
-        points are 2.5e7 at most.
+        Number m of inducing points, at most the number of distinct rows. "auto" doubles it from 32 (64 below 2000 rows)
+        up to 2048 while more points raise the bound enough. More points fit better and cost time and memory.
     n_neighbors : int or "auto", default="auto"
-        With k > 0 a prediction also takes what the k nearest training rows, by the learned length scales, know of the
-        residual that inducing points leave: for classes that change over short distances ([7]_; bound "exact" of
-        "logit", "probit" and, with a shared kernel, "softmax"). The kernel is then learned by the log probability of
-        rows predicted from others, and the model holds the training rows. A fit makes tens of sweeps of O(n k^3), a
-        prediction takes O(k^3) a row; k is at most the number of distinct rows, and usually some tens. 0: none. "auto",
-        for 2000 rows or more: 24, if they raise the mean log probability of held-out rows by more than its standard
-        error and .002 nats; of several classes if rows times classes are a million at most.
+        Number k of nearest training rows that correct each prediction, for classes that change over short distances
+        [7]_; 0 takes none. "auto" takes 24 if held-out rows, of 2000 rows or more, are then predicted better. For the
+        bound "exact" of "logit", "probit" and "softmax". The fitted model then holds the training rows.
     query_split : splitter of scikit-learn or None, default=None
-        How held-out rows, and query rows with neighbours, are chosen: as the model will be used. None: at random, or
-        by ``groups``; ``TimeSeriesSplit()`` for rows in order of time. Its ``split`` gets zeros (n, 1) as X, class
-        numbers as y, and ``groups``: once for all rows, and once for those that it did not hold out. One that shuffles
-        needs a ``random_state`` of its own for fits to repeat.
+        How held-out rows are chosen where they decide something. None: at random, or by ``groups``. Give
+        ``TimeSeriesSplit()`` for rows in the order of time. A splitter that shuffles needs its own ``random_state``.
     inducing_points : {"kmeans", "random", "greedy", "all"} or array of shape (m, d), default="kmeans"
-        Where the inducing points start. "greedy": rows of largest variance given those before, under the start kernel.
-        "all": no inducing points, but a full Gaussian process with a latent value at each distinct row, in O(n^3) time
-        and O(n^2) memory, learned by "profile" in full batches: what inducing points at all rows would give. More
-        points ("auto") are rows drawn in proportion to their variance given the points so far.
+        Where the inducing points start: cluster centres, random rows, rows of largest variance given the points before,
+        or the given places. "all" fits the full Gaussian process, in O(n^3) time and O(n^2) memory.
     optimizer : {"profile", "alternate", "joint", "hybrid", "adam", "stochastic"} or None, default="profile"
-        "profile": L-BFGS on the bound maximised over the posterior. "alternate": vi-JJ of [3]_, with the Taylor bound
-        vi-Taylor; "joint" and "hybrid": vi-JJ-full and vi-JJ-hybrid, for the Polya-Gamma bound. "stochastic": X-GPC's
-        way [1]_, a step of Adam after each natural-gradient step on a mini-batch, or on all rows; averaged over steps.
-        "adam": "stochastic", then "profile" from there. None: kernel and inducing points stay as given.
+        How kernel parameters and inducing points are learned. "profile": L-BFGS on the bound, maximised over the
+        posterior. "stochastic": the mini-batches of X-GPC [1]_; "adam": these, then "profile". "alternate", "joint" and
+        "hybrid": the methods of [3]_. None: nothing is learned.
     learn_inducing : bool, default=True
-        Whether the optimizer also moves the inducing points, those given included; a full Gaussian process has none.
+        Whether the optimizer also moves the inducing points.
     n_restarts_optimizer : int, default=0
-        Further starts of the kernel parameters, drawn within their bounds; the highest bound with the log prior counts.
+        Number of further starts, with kernel parameters drawn within their bounds. The fit keeps the best start.
     length_scale_prior : "auto", float or None, default="auto"
-        Of kernels with a length scale for each feature: standard deviation of their logarithms, in units of the
-        features' spreads, about their mean. It is that of a normal prior, whose logarithm every optimizer adds to the
-        bound, as length scales that are free overfit few rows. "auto": 1 with ``kernel=None``, no prior with a kernel
-        that is given. With ``kernel=None`` the mean has a weak prior, too, about where it starts. None: no prior.
+        Standard deviation of a normal prior of the logarithms of the length scales, in units of the features' spreads,
+        about their mean; it keeps few rows from being overfitted. "auto": 1 with ``kernel=None``, otherwise none.
     subset_sizes : "auto", None or increasing integers, default="auto"
-        Rows that kernel parameters and inducing points are learned from, stage by stage, in random subsets with the
-        classes in proportion. "auto": from 4000, or 40 for each inducing point, fourfold to all rows, 131 072 at most;
-        None: all rows at once. The posterior is fitted to all rows in any case.
+        Sizes of the random subsets of rows from which kernel and inducing points are learned, one after the other.
+        "auto" goes from 4000 rows up to 131 072. None: all rows at once. The posterior always uses all rows.
     share : {"auto", "kernel", "none"}, default="auto"
         Whether the latent functions of several classes share one kernel and its inducing points, or have their own.
-        "auto", from three classes and 1000 rows on: their own, if these raise the mean log probability of up to 4000
-        held-out rows by over .002 nats and a standard error; one with a kernel or neighbours given, mini-batches,
-        another optimizer than "profile" or ``inducing_points="all"``. Warm starts keep theirs.
+        "auto" gives each class its own if held-out rows, of 1000 rows or more, are then predicted better.
     label_noise : "learn" or float, default="learn"
-        Of the bounds "additive-noise" but softmax's: probability delta that a label is another than the likelihood
-        says, 0 < delta < 1/2 if it is given. "learn": the one that gives the highest bound, below that of guessing,
-        1 - 1/C with C classes.
+        Probability, between 0 and 1/2, that a label is wrong, for "additive-noise" bounds (but not of softmax). "learn"
+        takes the probability of the highest bound.
     mean : float, sequence of C floats or "base-rate", default=0.0
-        What the latent function is before any row is seen, and far away from all rows; of several classes, in the order
-        of ``classes_``, a number for each. "base-rate": the value, in ``mean_``, at which the weighted frequencies of
-        the training rows' classes are predicted there (half a row more of each, if one has none); not with label noise.
+        Prior mean of the latent function (of each of C latent functions), which predictions far from all rows return
+        to. "base-rate": the mean, in ``mean_``, that predicts the class frequencies there.
     batch_size : int or None, default=None
-        Rows of a mini-batch, at most half of all; None, or all rows and more: every iteration passes over all rows.
+        Number of rows in a mini-batch, at most half of the rows. None: each iteration uses all rows.
     learning_rate : "adaptive", float, or (delay, forgetting), default="adaptive"
-        Rate of the posterior's steps on mini-batches, with learning and without: that of Ranganath et al. [2]_, kept
-        above t^-0.6; a constant in (0, 1]; or (t + delay)^-forgetting. The estimate is an average of the iterates.
+        Step size of the posterior with mini-batches: adaptive [2]_; a constant in (0, 1]; or
+        (t + delay)^-forgetting at step t.
     max_iter : int, default=200
-        Most iterations: of the posterior (passes over the data, or epochs of mini-batches), and of the optimizer in its
-        last stage. One of "profile" can take 30 passes and more; one of "stochastic" and "adam" is an epoch, of 100 to
-        1000 mini-batches, or 20 steps on all rows. Rounds with neighbours have 15.
+        Largest number of iterations of the optimizer in its last stage, and of the posterior (passes over the rows, or
+        epochs of mini-batches).
     tol : float, default=1e-4
-        Optimizer: stop when five iterations raise the bound of n rows by less than ``tol * max(|bound|, 500, n / 20)``
-        nats on average. Posterior, full batch: when a step raises it by less than ``tol * max(1, |bound| / 1000)``
-        nats, a hundred times that after "stochastic". Mini-batch: when the relative change of the averaged natural
-        parameters, on average over five steps, is below ``tol``, after two epochs or more; of "stochastic" below
-        ``tol * max(1, 1e4 / n)**0.5 * max(1, b / 100)`` with b rows in a step. Rounds with neighbours have their own.
+        Smaller values iterate longer. Optimizer and posterior stop once the bound rises by less than about ``tol``,
+        relative to its size; mini-batches once the posterior's parameters change by less than ``tol``.
     precision : {"double", "mixed"}, default="double"
-        "mixed" keeps whitened rows in single precision, and so are their products with the posterior's factors and the
-        sums of outer products of a few hundred rows; all else is double. Kept rows take half the memory; an iteration
-        takes half the time or less, learning half to all of it. Latent values have an error relative to the kernel's
-        standard deviation: on 17 data sets probabilities moved by some 1e-5 at most with variances of some hundreds, by
-        1e-4 at 4000 and by .01 at 1e5. Full processes, steps on mini-batches and sites with neighbours are always
-        double.
+        "mixed" computes the largest products in single precision: half the memory, and up to half the time.
+        Probabilities change by about 1e-5, and by more if the kernel's variance is above 1000.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the sample weights. "balanced": n / (C n_c) by numbers of rows, whatever their weights, as in SVC.
+        Factors of the sample weights, for each class. "balanced": n / (C n_c) as in SVC, with n_c rows of class c.
     categorical_features : "from_dtype", None, or list, default="from_dtype"
-        Columns whose values are levels, any two of which are at a distance of one before length scales, of which each
-        level has its own if ``kernel`` is None. "from_dtype": columns of data frames (pandas, polars) and tables
-        (Arrow) that are text or of a type for categories; of arrays none. None: none. A list, for arrays too: names of
-        the columns, positions, or True and False for each. A column has 255 levels at most; missing values are a level,
-        and levels that the training rows did not have are as different from all others. See ``encoding_``.
+        Columns whose values are levels without an order. "from_dtype": text and categorical columns of data frames. A
+        list has names, positions, or True and False for each column. A column has 255 levels at most.
     feature_transform : "auto" or None, default="auto"
-        "auto": values of a feature that are far from all others, such as -9999 for what is missing, count as missing in
-        training rows, rows to predict, and inducing points that are given: a linear regression on the other features
-        predicts them; of fewer than four features, or a thousand, a limit near the others stands for them. They lie
-        beyond a gap five times as wide as the range of all nearer values; other values stay, heavy tails included, and
-        so do sparse rows and memory maps. See ``encoding_.limits``. None: no value is changed.
+        "auto" treats a value that a wide gap separates from all others, such as -9999, as missing, when fitting and
+        when predicting. ``encoding_.limits`` tells which. None: no value is changed.
     warm_start : bool, default=False
-        Start from the previous fit's kernel (if it is learned), inducing points, posterior and label noise, whatever
-        ``kernel``, ``n_inducing`` and ``inducing_points`` say now. What is then learned is kept if it raises the bound
-        of all rows with the log prior. Between a full Gaussian process and inducing points, kernel and sites go over.
-        With other features, classes, or numbers of latent functions or kernels a fit begins anew, and says so.
+        Whether to start from the previous fit's kernel, inducing points, posterior and label noise. With other features
+        or classes the fit begins anew, and says so.
     max_time : float or None, default=None
-        Seconds after which a fit is to end, by a tenth or one pass over the data more at most: with the best that was
-        learned by then, and the posterior of all rows, for which time is kept back. A ConvergenceWarning and
-        ``decisions_`` say what there was no time for. Neighbours and more inducing points are left out where
-        they could not end in time. Choosing hundreds of points by "kmeans", before learning, is not cut short.
+        Seconds after which the fit ends with the best result so far, always with a complete posterior. ``decisions_``
+        and a ConvergenceWarning say what was left out.
     keep_on_interrupt : bool, default=False
-        With True the first KeyboardInterrupt (SIGINT) ends the fit as if ``max_time`` were over, a second one is
-        raised and leaves the estimator as it was. Of fits in the main thread: signals reach no other.
+        With True, the first KeyboardInterrupt ends the fit as if ``max_time`` were over; the second one is raised.
     checkpoint : path or None, default=None
-        File for what is learned, written twice a minute at most, and removed once a fit has ended by itself. A fit with
-        the same data and parameters that was killed, or out of time, goes on from there to the same optimum within
-        ``tol``; rounds with neighbours begin anew. With subsets of rows ``random_state`` must be an integer for that.
+        File to which the fit writes its state. A fit with the same data and parameters that was killed goes on from
+        there; the file is removed when the fit ends. ``random_state`` must then be an integer.
     callback : function or None, default=None
-        Called in the calling thread with an ``xgpc.inference.run.FitState``: as a fit begins, after each pass over
-        rows, at each row of ``history_``, and at the end. If it returns True the fit ends as if ``max_time`` were over.
-        What it raises is passed on, and leaves the estimator as it was. Pickles of fitted models have None.
+        Function of an ``xgpc.inference.run.FitState``, which is called after each pass over the rows. If it returns
+        True, the fit ends as if ``max_time`` were over.
     n_jobs : int or None, default=None
-        Threads over blocks of rows; the steps of mini-batches take one. Results do not depend on it, bit for bit.
+        Number of threads. Results do not depend on it, bit for bit.
     random_state : int, RandomState or None, default=None
-        Sampling of rows for start values, inducing points and mini-batches.
+        Seed of all random choices: subsets of rows, inducing points, held-out rows and mini-batches.
     verbose : int, default=0
-        1 tells how a fit goes: to the logger "xgpc" where it is shown at level INFO, or else on standard error.
+        1 reports how the fit goes, to the logger "xgpc" or to standard error.
 
     Attributes
     ----------
     classes_ : (C,) array
-    n_features_in_, n_samples_seen_ : int, features; and rows of positive weight, by all calls of ``partial_fit``
-    feature_names_in_ : array of str, if X had names
+        Class labels.
+    n_features_in_, n_samples_seen_ : int
+        Number of features; number of rows of positive weight, in all calls of ``partial_fit``.
+    feature_names_in_ : array of str
+        Column names, if X had names.
     feature_mean_, feature_spread_ : (d,) arrays
-        Means and standard deviations of the training rows' features, of a table as they are encoded.
-    feature_importances_ : (d,) array, relevance of the features by kernels with a length scale for each
-    share_ : "kernel" or "none", what the latent functions share; "kernel" of a single one
-    kernel_ : Kernel, with the learned parameters; a list of one for each class where ``share_`` is "none"
+        Means and standard deviations of the training rows' features; of a table, after encoding.
+    feature_importances_ : (d,) array
+        Relevance of each feature, from kernels with one length scale for each feature.
+    share_ : "kernel" or "none"
+        Whether the latent functions share a kernel.
+    kernel_ : Kernel, or list of C kernels where ``share_`` is "none"
+        Kernel with the learned parameters.
     encoding_ : Encoding or None
-        How tables with levels or missing numbers become matrices, and what stands for values beyond ``limits``:
-        ``encode(X)`` does it. Of tables ``matrix_names`` names the columns of these, which have a length scale each by
-        default, and ``length_scale_names`` what those of a kernel with one for each column of the table belong to.
-    inducing_points_ : (m, d) array; (C, m, d) where ``share_`` is "none"; of a full process the distinct rows
-    label_noise_ : float, delta, where there is one
-    mean_ : float, or (C,) array of C latent functions, their mean under the prior
-    posterior_ : SparsePosterior; FullPosterior with ``inducing_points="all"``; LocalPosterior with neighbours
-    n_neighbors_ : int, neighbours that predictions take; 0 without
+        How a table becomes a matrix (``encode(X)``, columns ``matrix_names``), and its ``limits``.
+    inducing_points_ : (m, d) array; (C, m, d) where ``share_`` is "none"
+        Inducing points; distinct rows of a full Gaussian process.
+    label_noise_ : float
+        Probability of a wrong label, for bounds that have one.
+    mean_ : float, or (C,) array
+        Prior mean of the latent functions.
+    posterior_ : SparsePosterior, FullPosterior ("all" inducing points) or LocalPosterior (with neighbours)
+        The posterior that predicts.
+    n_neighbors_ : int
+        Number of neighbours of each prediction; 0 without neighbours.
     query_score_ : (float, float) or None
-        Mean log probability, in nats, of held-out rows, predicted with the neighbours of all the others before they
-        are given back, and its standard error, of independent rows (of one row: NaN): of a tenth of the rows, or of
-        those that the last split of ``query_split`` asks, and of 4000 at most. Of fewer than ten rows, or of two
-        groups, none are held out: then of the queries of a round, before it.
+        With neighbours: mean log probability of held-out rows, in nats, and its standard error.
     elbo_ : float
-        Lower bound of the log evidence of the training data, in nats, all constants included, without the length
-        scales' log prior (``history_["log_prior"]``), which is climbed with it; of the last batch by ``partial_fit``.
-        With neighbours it is that of the sparse posterior at the learned kernel, which knows nothing of them: it is
-        found when it is first asked for, and an AttributeError of a loaded model that was saved before that. Also
-        ``log_marginal_likelihood_value_``, as scikit-learn has it.
+        Lower bound of the log evidence of the training data, in nats, with all constants; of the last batch after
+        ``partial_fit``. With neighbours it is the bound of the posterior without them, computed when first asked for;
+        a model that was saved before that raises an AttributeError. Also ``log_marginal_likelihood_value_``.
     history_ : dict of arrays
-        A row for each evaluation of the optimizer (``theta`` as scikit-learn has it), each ``decision``, each
-        iteration of the posterior and each round with neighbours. All rows have ``seconds`` since the start and most
-        ``elbo``, the bound on the ``n_rows`` rows in use, with ``n_inducing`` points: compare it at the same ``n_rows``
-        only. Columns that no row has are missing; NaN where a row has no value, an empty string in ``decision``. All
-        columns, and what the rows of a round are: ``help("xgpc.inference.history")``.
+        One row for each evaluation, iteration and decision. ``help("xgpc.inference.history")`` explains the columns.
     decisions_ : list of str
-        What the fit decided and why, a sentence each, such as how many inducing points and neighbours it has.
+        What the fit decided and why, such as the number of inducing points.
     warnings_ : list of str
-        What the fit's ConvergenceWarning said.
-    class_count_ : (C,) array, sums of the weights of each class's rows, or their numbers; of all batches so far
-    n_iter_ : int, iterations of the optimizer in all stages, or of the posterior without one
+        Messages of the fit's ConvergenceWarning.
+    class_count_ : (C,) array
+        Sum of the weights of each class's rows, in all batches so far.
+    n_iter_ : int
+        Number of iterations of the optimizer in all stages; of the posterior if nothing was learned.
     converged_ : bool
-        Whether optimizer and posterior ended by ``tol``: not by ``max_iter``, ``max_time`` or an interrupt, nor where
-        the optimizer could not go on.
+        Whether optimizer and posterior ended by ``tol``.
     jitter_ : float
-        Added to the diagonal of the inducing points' covariance matrix, relative to its mean diagonal; 0 of a full
-        Gaussian process.
+        Number added to the diagonal of the inducing points' covariance matrix, relative to its mean diagonal.
 
     Notes
     -----
-    A pass over n rows costs O(n (m^2 + m d)) time, and memory O(n + m^2) beyond the inputs, plus 8 n m bytes (4 with
-    ``precision="mixed"``) while that is below 512 MB; O(n (C m^2 + m d)) and C (80 n + 200 m^2) bytes for C > 2 classes
-    that share a kernel, C (80 n + 300 m^2) with their own; beyond 4 GB there is a warning. Inputs in float32 stay in
-    float32. Features of size up to 1e140 are accepted, in ``fit`` and to predict; where a kernel that grows with them
-    (DotProduct) takes the latent mean beyond 1e150, an error names the row.
+    A pass over n rows takes O(n (m^2 + m d)) time, and O(n (C m^2 + m d)) for C > 2 classes that share a kernel. Memory
+    is O(n + m^2) beyond the inputs, and 8 n m bytes more while that is below 512 MB. Inputs in float32 stay in float32.
 
     References
     ----------
@@ -329,23 +282,21 @@ class GPClassifier(FittedInSteps):
 
         Parameters
         ----------
-        X : (n, d) array, float32 or float64 as given, other numbers converted to float64
-            A memory map is read where it is; with rows of weight 0, and for neighbours, rows are copied. Or a table
-            (pandas, polars, Arrow) with columns of numbers and levels, of which values may be missing: a missing number
-            is the training rows' mean next to an indicator with its own length scale, or, if the training rows missed
-            none of the column, the mean alone, with a warning. The index that pandas writes into tables of Arrow is no
-            feature. Or a sparse matrix, of which blocks of rows are dense at a time; neighbours, and "all" as inducing
-            points, need dense rows.
-        y : (n,) array of labels
+        X : (n, d) array, data frame or sparse matrix
+            Training rows. Arrays keep float32 or float64; other numbers become float64. A memory map is read in place.
+            Data frames (pandas, polars, Arrow) may have categorical columns and missing values; a missing number
+            becomes the column's mean beside an indicator column. Sparse rows become dense block by block; neighbours
+            and ``inducing_points="all"`` need dense rows.
+        y : (n,) array
+            Class labels.
         sample_weight : (n,) array, default=None
-            Not negative. A row of weight w counts as w rows, and rows of equal features and label as one neighbour.
+            Weights, not negative. A row of weight w counts as w equal rows.
         groups : (n,) array, default=None
-            Rows of a group are never predicted from each other where held-out rows decide, or while a kernel with
-            neighbours is learned, unless ``query_split`` does so. None may be missing.
+            Group labels, none missing. Where held-out rows decide something, rows of one group are never on both sides,
+            unless ``query_split`` splits otherwise.
         classes : array, default=None
-            All labels that there may be, if the rows lack some. A class without rows is as improbable as the others'
-            rows tell. Rows of one class tell nothing of the kernel: its parameters and the inducing points then stay
-            where learning would start, and no neighbours are taken.
+            All class labels, if some have no rows; such a class is improbable. With rows of a single class nothing is
+            learned: kernel and inducing points stay at their start.
 
         Returns
         -------
@@ -354,16 +305,16 @@ class GPClassifier(FittedInSteps):
         Raises
         ------
         ValueError
-            For bad data or parameters, and for a ``checkpoint`` of another fit. The estimator is then, as after an
-            interrupt without ``keep_on_interrupt``, what it was before.
+            If data or parameters are not valid, or the ``checkpoint`` belongs to another fit. The estimator is then
+            what it was before, as it is after an interrupt.
         OSError
-            If no ``checkpoint`` can be written at its path; later failures are warned of once.
+            If the ``checkpoint`` cannot be written. Later failures of writing give one warning.
 
         Warns
         -----
         ConvergenceWarning
-            If ``max_iter`` was reached, time or an interrupt ended the fit, kernel parameters have run to their bounds,
-            or query rows tell of no kernel.
+            If the fit ended by ``max_iter``, ``max_time`` or an interrupt; if kernel parameters have reached their
+            bounds; or if the model predicts no better than the class frequencies.
         """
         return self._fitted(X, y, sample_weight, groups=groups, classes=classes)
 
@@ -377,38 +328,32 @@ class GPClassifier(FittedInSteps):
         forgetting_factor: float = 1.0,
         n_new_inducing: int = 0,
     ) -> Self:
-        """Learn from a batch of a stream of rows, none of which is kept.
+        """Update the model with a batch of rows from a stream; no rows are kept.
 
-        The first call learns kernel, inducing points and posterior from its batch as ``fit`` does with
-        ``n_neighbors=0``: some thousands of rows are better than few. Later calls, and calls after ``fit``, keep
-        likelihood, kernel, inducing points, ``mean_`` and label noise, and add the sites of the new rows to
-        ``posterior_``, iterated to convergence given those of all rows before, which stay as they were when their batch
-        came [8]_.
-        The result depends, a little, on how the rows are divided into batches and on their order.
+        The first call fits the model to its batch, as ``fit`` does with ``n_neighbors=0``: give it some thousands of
+        rows. Later calls, and calls after ``fit``, keep likelihood, kernel, ``mean_``, label noise and inducing points,
+        and update ``posterior_`` with the new rows [8]_. The result depends slightly on the order of the rows and on
+        how they are divided into batches.
 
-        Afterwards ``elbo_``, ``bound_gap()``, ``n_iter_``, ``converged_`` and ``history_`` are those of this batch:
-        ``elbo_`` is a lower bound of its log evidence given the posterior before it, sum E_q[log p(y | f)] -
-        KL(q || q before). ``elbo(X, y)`` is for any rows, and measures KL from the prior, as after ``fit``.
+        ``elbo_``, ``bound_gap()``, ``n_iter_``, ``converged_`` and ``history_`` are those of the latest batch:
+        ``elbo_`` is then a lower bound of the batch's log evidence given all rows before.
 
         Parameters
         ----------
         X : (n, d) array
-            As for ``fit``; one row is enough for later calls.
-        y : (n,) array of labels
+            Rows as for ``fit``; later calls may have a single row.
+        y : (n,) array
+            Class labels.
         classes : array, default=None
-            All labels that are to come, if the first batch lacks some. A class is predicted from the first call on, as
-            improbable where rows of others are. Of rows of one class no kernel is learned, then or later; see ``fit``.
-            Later calls may repeat them.
+            All class labels, if the first batch lacks some. Later calls may repeat them.
         sample_weight : (n,) array, default=None
-            As for ``fit``.
+            Weights as for ``fit``.
         forgetting_factor : float in [0, 1], default=1.0
-            Multiplies the sites of all rows before, for streams whose classes drift: a row that came k calls ago counts
-            as ``forgetting_factor ** k`` rows. The first call has nothing to forget.
+            Factor of the influence of all earlier rows, for classes that drift: a row that came k calls ago counts as
+            ``forgetting_factor ** k`` rows.
         n_new_inducing : int, default=0
-            At most so many rows of the batch become further inducing points, up to 2048 in all, drawn in proportion to
-            their variance given the points so far: for streams that come to new places. The first call chooses its
-            points as ``fit`` does, and ``decisions_`` says so. Earlier rows count as independent of the new points'
-            values given the old ones'.
+            Largest number of rows of this batch that become further inducing points (2048 in all), for streams that
+            reach new places. The first call ignores it.
 
         Returns
         -------
@@ -417,20 +362,20 @@ class GPClassifier(FittedInSteps):
         Raises
         ------
         ValueError
-            For bad data or parameters; with ``n_neighbors`` above 0, after a fit that took neighbours, and for
-            ``inducing_points="all"``, which need all rows; for ``class_weight="balanced"``; for a likelihood or bound
-            that was set since the first call. The estimator is then, as after an interrupt, what it was before.
+            If data or parameters are not valid; with neighbours, ``inducing_points="all"`` or
+            ``class_weight="balanced"``; and if likelihood or bound were changed since the first call. The estimator is
+            then what it was before.
 
         Warns
         -----
         ConvergenceWarning
-            As ``fit``.
+            As ``fit`` does.
 
         Notes
         -----
-        O(n (m^2 + m d) + m^3) an iteration, as a fit of the batch's rows; memory O(n + m^2). ``batch_size`` and
-        ``checkpoint`` are for the first call; later ones take all rows of the batch in each iteration. A saved and
-        loaded model goes on with the same bits, if ``random_state`` is an integer or there are no new points.
+        O(n (m^2 + m d) + m^3) time for each iteration, with n rows in the batch, and O(n + m^2) memory. ``batch_size``
+        and ``checkpoint`` are for the first call. A model that was saved and loaded goes on with the same bits, if
+        ``random_state`` is an integer or no inducing points are added.
         """
         check_parameters(self)
         check_stream(self, forgetting_factor, n_new_inducing)
@@ -448,25 +393,21 @@ class GPClassifier(FittedInSteps):
         return self
 
     def fit_batches(self, source: Any, classes: ArrayLike | None = None) -> Self:
-        """Fit to training rows that need not fit into memory, given in batches that are read several times.
+        """Fit the model to rows that need not fit into memory, in batches that are read several times.
 
-        Of no more than 131 072 rows the fit is that of ``fit``, bit for bit. Of more, kernel and inducing points, and
-        how many of these, are learned from so many rows, drawn in the first reading with the classes in proportion;
-        the posterior is that of all rows, by a reading for each step: few by the exact bounds of two classes, more with
-        several classes, and most by the Polya-Gamma bound, whose steps are short. Nothing depends on the sizes of the
-        batches. While a batch is in use a thread reads the next.
+        Up to 131 072 rows the result is that of ``fit``, bit for bit. With more rows, kernel and inducing points are
+        learned from so many rows, drawn in the first reading with the classes in proportion; the posterior uses all
+        rows, with one reading for each step. The result does not depend on the batches' sizes. A thread reads the next
+        batch while one is in use.
 
         Parameters
         ----------
         source : function, iterable or sequence
-            A function without arguments that returns an iterator of batches, or an iterable, not an iterator, of them,
-            such as a list; or ``xgpc.rows.from_parquet``, ``from_arrow`` or ``from_npy``. Batches are tuples (X, y) or
-            (X, y, sample_weight), as for ``fit``, of any number of rows, in memory that the next may fill again; a
-            sparse X becomes dense when it is read. Or
-            ``xgpc.partitions.Partitions``: batches on a cluster, which works on them where they are; how rows are
-            divided then changes the fit by rounding.
+            A function without arguments that returns an iterator of batches; an iterable (not an iterator) of batches,
+            such as a list; or the result of ``xgpc.rows.from_parquet``, ``from_arrow`` or ``from_npy``. A batch is a
+            tuple (X, y) or (X, y, sample_weight) as for ``fit``; its memory may be reused for the next one.
         classes : (C,) array, default=None
-            All labels that there are: another one is an error as soon as it is read.
+            All class labels. Another label is an error as soon as it is read.
 
         Returns
         -------
@@ -475,10 +416,10 @@ class GPClassifier(FittedInSteps):
         Raises
         ------
         ValueError
-            For bad parameters, rows or sources; notes of the error name the batch, counted from 0. Of more than 131 072
-            rows also for neighbours (``n_neighbors`` above 0), which would make all rows part of the model,
-            ``inducing_points="all"``, and ``batch_size`` unless an optimizer takes mini-batches. What the source itself
-            raises is passed on. The estimator is then, as after an interrupt, what it was before.
+            If parameters, rows or the source are not valid; the error's notes name the batch, counted from 0. With more
+            than 131 072 rows also for ``n_neighbors`` above 0, ``inducing_points="all"``, and for ``batch_size`` unless
+            the optimizer uses mini-batches. Errors of the source itself are passed on. The estimator is then what it
+            was before.
 
         Warns
         -----
@@ -487,11 +428,11 @@ class GPClassifier(FittedInSteps):
 
         Notes
         -----
-        Memory beyond the learning's is for two batches and the rows to learn from; it does not grow with the number of
-        rows. The first reading is not cut short by ``max_time`` or ``keep_on_interrupt``: an interrupt there is raised.
-        Later readings must give the same rows, of which their number, columns and labels are checked.
+        Memory beyond that of learning holds two batches and the rows to learn from. ``max_time`` and
+        ``keep_on_interrupt`` do not shorten the first reading. Later readings must give the same rows; their number,
+        columns and labels are checked.
         """
-        return self._fitted(source, classes, validate=GPClassifier._validate_batches, threads=OverPartitions)
+        return self._fitted(source, classes, validate=GPClassifier._validate_batches)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

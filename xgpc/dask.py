@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -15,8 +14,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
-from .partitions import OverPartitions, in_partition
-from .reading import Columns, columns_names, rows_to_predict
+from .data.batches import Columns, rows_to_predict
+from .data.partitions import OverPartitions, in_partition
+from .status import warn_user
 
 try:
     import dask
@@ -48,7 +48,7 @@ def _apply(packed: tuple[Callable[..., Any], Any], each: Any, *batch: Any) -> An
 
 
 class DaskPartitions:
-    """Partitions of dask collections; see ``xgpc.partitions.Partitions``.
+    """Partitions of dask collections; see ``xgpc.data.partitions.Partitions``.
 
     Every task is made of the partition's own graph and of values: it can run on any worker, and again on another.
 
@@ -105,7 +105,7 @@ class DaskPartitions:
             if now - gone_since > SECONDS_TO_START and not self._has_warned:
                 self._has_warned = True
                 limit = f", {SECONDS_WITHOUT_WORKERS:g} seconds at most" if self._had_workers else ""
-                warnings.warn(f"The cluster has no workers: the fit waits for some{limit}.", UserWarning, stacklevel=2)
+                warn_user(f"The cluster has no workers: the fit waits for some{limit}.")
             if self._had_workers and now - gone_since > SECONDS_WITHOUT_WORKERS:
                 raise RuntimeError(f"The workers of the cluster have died, and no others have come. {WHAT_TO_DO}")
 
@@ -327,7 +327,7 @@ class DaskGPClassifier(GPClassifier):
         is_array = isinstance(X, array.Array)
         # Names and numbers of columns are known now.
         sample = np.empty((0, *X.shape[1:])) if is_array else X._meta
-        rows_to_predict(sample, None, Columns(self.n_features_in_, columns_names(self)))
+        rows_to_predict(sample, None, Columns.fitted(self))
         # The model is a task's result, not a part of each task; its threads are the worker's.
         on_worker = delayed(model.set_params(n_jobs=1), pure=False, traverse=False)
         given = {"model": on_worker, "method": method, "empty": empty, "meta": empty, **options}

@@ -22,6 +22,7 @@ from .approximations.local import LocalPosterior
 from .approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from .archive import KINDS, Archive, Member
 from .config import check_parameters, is_integer, is_name, is_number
+from .data.encoding import Encoding, of_table
 from .files import regular, replacing
 from .inference.fitting import Evidence
 from .kernels.spec import KERNELS, Groups, KernelSpec, check_tree
@@ -29,7 +30,6 @@ from .learning.inducing import given_points
 from .likelihoods import LIKELIHOODS, has_label_noise, record_of
 from .ranges import LARGEST_FEATURE, largest_size
 from .rows.blas import single_threaded_blas
-from .rows.encoding import Encoding, of_table
 
 FORMAT = 7
 # Of a covariance below the identity, as q(z) has it.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,6 +16,7 @@ from .approximations.linear import LinearPrior, SpanBelief
 from .approximations.row_span import RowSpan, squared_norms
 from .approximations.sparse import SparsePosterior
 from .config import check_allowed, is_name, is_number
+from .data.training import checked_rows, training_data
 from .estimator import LatentClassifier
 from .inference.ascent import Point
 from .inference.mini_batch import Epochs, learning_rate_schedule
@@ -30,14 +29,13 @@ from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
 from .rows.executor import Executor, on_threads
 from .rows.source import NONE, ArraySource
-from .status import Status
-from .validation import checked_rows, training_data
+from .status import Status, warn_user
 
 # Those whose sites have no negative precision, and nothing to learn.
 BOUNDS = {
     name: bounds
     for name, likelihood in LIKELIHOODS.items()
-    if (bounds := [bound for bound, record in likelihood.bounds.items() if record.is_linear])
+    if (bounds := [bound for bound, record in likelihood.bounds.items() if record.has_quadratics])
 }
 # Ten units of the latent function take a base rate to 5e-5: the scale that Gelman, Jakulin, Pittau & Su (2008) give
 # the constant term.
@@ -157,17 +155,17 @@ class BayesianLinearClassifier(LatentClassifier):
     def _start(self, data: Data, run: Run, executor: Executor) -> Training:
         return Training(data.source, executor)
 
-    def _learn(self, data: Data, run: Run, beginning: Training) -> tuple[Point[SparsePosterior], int, bool]:
+    def _learn(self, data: Data, run: Run, initial: Training) -> tuple[Point[SparsePosterior], int, bool]:
         """The prior variance and the posterior, in turn."""
         site, tol, max_iter, history = data.site, self.tol, self.max_iter, run.history
-        history.tell(stage="learning", n_rows=len(beginning))
-        if self.batch_size is None or LEAST_STEPS * self.batch_size > len(beginning):
+        history.tell(stage="learning", n_rows=len(initial))
+        if self.batch_size is None or LEAST_STEPS * self.batch_size > len(initial):
             monotone = site.record.is_bound
-            found = ascend(beginning, data.prior, site, monotone=monotone, tol=tol, max_iter=max_iter, history=history)
+            found = ascend(initial, data.prior, site, monotone=monotone, tol=tol, max_iter=max_iter, history=history)
         else:
             schedule = learning_rate_schedule(self.learning_rate)
             options = Epochs(int(self.batch_size), schedule, tol, max_iter, run.random_state, history)
-            found = stochastic_ascent(beginning, data.prior, site, options)
+            found = stochastic_ascent(initial, data.prior, site, options)
         point, n_iter, _ = found
         variance = point.q.prior.variance
         said = f"The bound is {point.elbo:.2f} nats after {n_iter} iterations, at a prior variance of {variance:.4g}."
@@ -189,7 +187,7 @@ class BayesianLinearClassifier(LatentClassifier):
                 "of the classes (least), or separate them (largest). Give a prior_variance if that is not meant."
             )
         if messages:
-            warnings.warn("\n".join(messages), ConvergenceWarning, stacklevel=4)
+            warn_user("\n".join(messages), ConvergenceWarning)
         b = prior.scale * q.w
         self.posterior_, self.elbo_, self.n_iter_, self.converged_ = q, elbo, n_iter, converged
         self.coef_ = span.coefficients(b[: prior.d])[None]
@@ -220,20 +218,12 @@ class BayesianLinearClassifier(LatentClassifier):
 
     def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """Rows of positive weight, their labels as -1 or +1, and their weights, None for all ones."""
-        if y is None:
-            raise ValueError(
-                "This BayesianLinearClassifier estimator requires y to be passed, but the target y is None."
-            )
-        X = checked_rows(self, X, reset=True, accept_sparse="csr")
-        # The checks of labels and weights, with the rows' numbers for X, which may be sparse.
-        numbers_of_rows = np.arange(float(X.shape[0]))[:, None]
-        rows, codes, self.classes_, weight = training_data(clone(self), numbers_of_rows, y, sample_weight)
+        X, codes, self.classes_, weight, _ = training_data(self, X, y, sample_weight)
         if len(self.classes_) > 2:
             raise ValueError(
                 f"Only binary classification is supported. The type of the target is multiclass ({len(self.classes_)} "
                 "classes); sklearn.multiclass.OneVsRestClassifier fits one classifier for each."
             )
-        X = X if len(rows) == X.shape[0] else X[rows[:, 0].astype(np.intp)]
         return X, np.where(codes == 1, 1.0, -1.0), weight
 
     def _first_prior(self, X: Any, weight: np.ndarray | None) -> LinearPrior:
@@ -263,7 +253,7 @@ class BayesianLinearClassifier(LatentClassifier):
     def predict_latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at X (n, d), dense or sparse."""
         check_is_fitted(self)
-        X = checked_rows(self, X, reset=False, accept_sparse="csr")
+        X = checked_rows(self, X, reset=False)
         q: Any = self.posterior_
         belief = SpanBelief(self._span, q.belief, q.prior.variance)
         mean, variance = joint_marginals(belief, X, self.n_jobs, ())

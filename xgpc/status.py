@@ -7,15 +7,25 @@ import os
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TextIO
 
 LOGGER = logging.getLogger("xgpc")
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # A terminal's line is written anew so often at most: eyes follow no faster, and writing costs some microseconds.
 SECONDS_BETWEEN_UPDATES = 0.1
 # Where every line stays, in a file or a notebook: 360 of them an hour.
 SECONDS_BETWEEN_LINES = 10.0
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn, and name the line of the user's code that called the library."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 class Status:

@@ -1,11 +1,10 @@
-"""The steps of a fit of ``GPClassifier``, to rows in memory, in batches, or after other rows."""
+"""The steps of a fit of ``GPClassifier``: to rows in memory, to batches, or to rows that follow earlier ones."""
 
 from __future__ import annotations
 
 import copy
 import math
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -19,66 +18,44 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from .approximations.base import Training
 from .approximations.conditioned import ConditionedPosterior, ConditionedPrior
-from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .checkpoint import Checkpoint, fingerprint
 from .config import FitConfig, check_batches, check_parameters, check_streamed, checked_mean, checked_noise
+from .data.checks import check_same_classes, checked_classes, checked_groups, site_labels
+from .data.draw import seed_of_keys
+from .data.encoding import Encoding
+from .data.frames import index_columns, note_of_index
+from .data.partitions import Partitions, survey_partitions
+from .data.survey import survey
+from .data.tails import Limit
+from .data.training import names_of_columns, training_data, with_limits
 from .fitted import PosteriorClassifier
-from .inference.correction import correction_and_gap
-from .inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep
 from .inference.online import posterior_before, restated_sums
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import FitState, Run
-from .inference.streamed import from_some
-from .learning import stages
+from .learning import pipeline, stages
+from .learning.hold_out import HoldOut
 from .learning.inducing import MAX_INDUCING, mean_and_spread, with_more_points
-from .learning.messages import ended_early, more_iterations, no_gain, parameters_at_bounds
-from .learning.queries import Queries
+from .learning.messages import no_gain, parameters_at_bounds
 from .learning.schemes import check_optimizer
-from .learning.start import Beginning, Data, Inferred, Learned, PreviousFit, start
-from .learning.with_neighbours import learn
+from .learning.start import Data, FitResult, HyperparameterFit, InitialState, PreviousFit
 from .likelihoods import LIKELIHOODS, START_NOISE, resolve
-from .partitions import Partitions, survey_partitions
-from .reading import Columns, Streamed, Survey, set_columns, streamed, survey
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
-from .rows.coinciding import Distinct
 from .rows.columnar import ArrowRows
-from .rows.deadline import Deadline, OutOfTime, Timed, during, stopped_by_interrupts
-from .rows.draw import seed_of_keys
-from .rows.encoding import Encoding
+from .rows.deadline import Deadline, stopped_by_interrupts
 from .rows.executor import Executor, Threads
-from .rows.source import NONE, ArraySource, RowSource, labels_and_weights, source_of
-from .rows.tables import index_columns, note_of_index
-from .rows.tails import Limit
-from .statistics import update
-from .status import Status
-from .tabular import table_data, with_limits
-from .validation import (
-    check_same_classes,
-    checked_classes,
-    checked_groups,
-    names_of_columns,
-    site_labels,
-    training_data,
-)
-
-ONE_CLASS = "Rows of one class tell nothing of the kernel: it stays as it is, and no neighbours are taken."
-# After "stochastic" the posterior of all rows is found to so many times ``tol``: mini-batches leave more of the bound.
-# (Additive noise, four classes, 5000 rows: 23 passes gained 1.1 nats, of which the first 4 gained 1.)
-AFTER_MINI_BATCHES = 100.0
-# After "stochastic" the posterior of a stream takes so many steps, each a pass over all rows: mini-batches have learned
-# from a random sample of them. (``python bench/run.py larger_than_memory --kinds x-gpc``, 11 000 000 rows.)
-STREAM_STEPS = 1
+from .rows.source import NONE, RowSource, source_of
+from .status import Status, warn_user
 
 
 def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
-    """Sums (C,) of the weights (n,) of the rows of each class; without weights, (0,), each row has 1."""
+    """Total weight (C,) of each class; an empty ``weight`` (0,) counts every row once."""
     return np.bincount(codes, weight if len(weight) else None, n_classes).astype(np.float64)
 
 
 class FittedInSteps(PosteriorClassifier):
-    """What ``GPClassifier`` does with the parameters that it has."""
+    """The steps of a fit of ``GPClassifier``, given its parameters."""
 
     kernel: Kernel | None
     likelihood: str
@@ -100,11 +77,11 @@ class FittedInSteps(PosteriorClassifier):
     random_state: Any
     verbose: int
 
-    # Parameters that copies and clones have in common.
+    # Copies and clones share these parameters instead of copying them.
     _shared: tuple[str, ...] = ("callback",)
 
     def __sklearn_clone__(self) -> Self:
-        # What a callback remembers, or shows, is its owner's, and need not be possible to copy.
+        # A callback may hold objects that cannot be copied, so the clone keeps the same callback.
         bare = copy.copy(self)
         for name in self._shared:
             setattr(bare, name, None)
@@ -119,7 +96,7 @@ class FittedInSteps(PosteriorClassifier):
         return other
 
     def __getstate__(self) -> Any:
-        # Many callbacks cannot be pickled, and that of a fitted model has done its work.
+        # Many callbacks cannot be pickled, and a fitted model no longer needs its callback.
         state = super().__getstate__()
         return {**state, "callback": None} if hasattr(self, "posterior_") else state
 
@@ -138,15 +115,12 @@ class FittedInSteps(PosteriorClassifier):
         groups: Any = None,
         classes: Any = None,
         note: str = "",
-        columns: Columns | None = None,
         config: FitConfig | None = None,
     ) -> Data:
-        """``columns`` are those of a source that the rows were read from; ``config``: None for the estimator's."""
+        """Check the rows in memory; a ``config`` replaces the estimator's parameters."""
         for text in filter(None, (note, note_of_index(index_columns(X)))):
             run.history.add(decision=text)
-        X, codes, classes, weight, encoding = table_data(self, X, y, sample_weight, classes)
-        if columns is not None:
-            set_columns(self, columns)
+        X, codes, classes, weight, encoding = training_data(self, X, y, sample_weight, classes)
         groups = None if groups is None else checked_groups(groups, y, sample_weight)
         rows = Rows(X, codes, NONE if weight is None else weight)
         return self._data(run, config or FitConfig.of(self), rows, classes, groups, encoding=encoding)
@@ -162,8 +136,11 @@ class FittedInSteps(PosteriorClassifier):
         encoding: Encoding | None = None,
         class_totals: np.ndarray | None = None,
     ) -> Data:
-        """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class, and of
-        the features' limits; their classes have the weights ``class_totals`` (C,)."""
+        """Collect checked rows, with class numbers as y, and the model's parts in a ``Data``.
+
+        ``stream`` builds the source of all rows from the site labels of the classes and the limits of the features; it
+        is given when ``rows`` are only a sample. ``class_totals`` (C,) are then the total weights of the classes.
+        """
         likelihood, bound = resolve(config.likelihood, config.bound, len(classes))
         check_optimizer(config.optimizer, likelihood.name, bound)
         noise = checked_noise(config.label_noise, likelihood.name, bound)
@@ -171,10 +148,12 @@ class FittedInSteps(PosteriorClassifier):
             class_totals = _class_totals(rows.y, rows.weight, len(classes))
         mean = checked_mean(config.mean, likelihood.name, bound, len(classes))
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
-        X, encoding = with_limits(self, run.history, rows, encoding)
+        X, encoding, told = with_limits(self, rows, encoding)
+        if told:
+            run.history.add(decision=told)
         source = source_of(X, labels[rows.y], rows.weight)
         self.feature_mean_, self.feature_spread_ = mean_and_spread(source)
-        queries = Queries(len(rows.y), groups, config.query_split, rows.y, run.random_state)
+        hold_out = HoldOut(len(rows.y), groups, config.query_split, rows.y, run.random_state)
         everything = None if stream is None else stream(labels, () if encoding is None else encoding.limits)
         data = Data(
             config,
@@ -184,7 +163,7 @@ class FittedInSteps(PosteriorClassifier):
             likelihood,
             bound,
             noise,
-            queries,
+            hold_out,
             stream=everything,
             encoding=encoding,
             prior_mean=PriorMean(mean, base_rates(class_totals) if mean is None else None),
@@ -195,45 +174,26 @@ class FittedInSteps(PosteriorClassifier):
         return data
 
     def _validate_batches(self, run: Run, source: Any, classes: ArrayLike | None) -> Data:
+        """Check rows that may not fit into memory: the first reading counts them and draws a sample to learn from."""
         if isinstance(source, ArrowRows) and source.index:
             run.history.add(decision=note_of_index(source.index))
-        given, config = None if classes is None else checked_classes(classes), FitConfig.of(self)
-
-        def surveyed(random_state: np.random.RandomState, read: Callable[[int], None]) -> tuple[Survey, Streamed]:
-            check = partial(check_streamed, config, stages.LAST_ROWS)
-            if isinstance(source, Partitions):
-                return survey_partitions(source, given, random_state, check, read)
-            found = survey(source, given, random_state, check, read)
-            return found, partial(streamed, source, found)
-
-        return self._validate_streamed(run, config, surveyed)
-
-    def _validate_streamed(
-        self,
-        run: Run,
-        config: FitConfig,
-        surveyed: Callable[[np.random.RandomState, Callable[[int], None]], tuple[Survey, Streamed]],
-    ) -> Data:
-        """Rows that need not fit into memory: what the first reading finds of them, and what reads all of them."""
         check_batches(self)
+        given, config = None if classes is None else checked_classes(classes), FitConfig.of(self)
         run.history.tell(stage="reading")
-        found, stream = surveyed(run.random_state, lambda n_rows: run.history.tell(n_rows=n_rows))
-        sample = found.sample
-        if found.is_all:
-            weight = sample.weight if found.has_weights else None
-            return self._validate(run, sample.X, found.classes[sample.y], weight, columns=found.columns, config=config)
+        check, read = partial(check_streamed, config, stages.LAST_ROWS), lambda n_rows: run.history.tell(n_rows=n_rows)
+        read_first = survey_partitions if isinstance(source, Partitions) else survey
+        found, stream = read_first(source, given, stages.LAST_ROWS, run.random_state, check, read)
         factors = found.class_factors(self.class_weight)
-        run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from {len(sample.X)} of them.")
-        set_columns(self, found.columns)
-        if factors is not None:
-            sample = sample._replace(weight=factors[sample.y] * sample.weight)
-        elif not found.has_weights:
-            sample = sample._replace(weight=NONE)
+        rows = found.training_rows(factors)
+        found.columns.set_on(self)
+        if found.is_all:
+            return self._data(run, config, rows, found.classes, None)
+        run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from {len(rows.X)} of them.")
         totals, all_rows = found.class_totals(factors), partial(stream, factors)
-        return self._data(run, config, sample, found.classes, None, all_rows, class_totals=totals)
+        return self._data(run, config, rows, found.classes, None, all_rows, class_totals=totals)
 
     def _deadline(self) -> Deadline | None:
-        """From now on; None where nothing can end a fit early."""
+        """The deadline, counted from now; None if nothing can end the fit early."""
         if self.max_time is None and not self.keep_on_interrupt and self.callback is None:
             return None
         return Deadline(math.inf if self.max_time is None else float(self.max_time))
@@ -243,149 +203,37 @@ class FittedInSteps(PosteriorClassifier):
             return nullcontext()
         return stopped_by_interrupts(run.deadline)
 
-    def _start(self, data: Data, run: Run, executor: Executor) -> Beginning:
-        run.history.tell(stage="start", n_rows=data.source.n_rows)
-        training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
+    def _start(self, data: Data, run: Run, executor: Executor) -> InitialState:
         previous = None
         if data.config.warm_start and hasattr(self, "posterior_"):
             noise = getattr(self, "label_noise_", START_NOISE)
             previous = PreviousFit(self.posterior_, self.classes_, self.encoding_, noise)
-        beginning = start(data, run, training, previous)
-        beginning = replace(beginning, site=data.prior_mean.site(beginning.site, beginning.prior))
-        store = run.progress.store
-        resumed = None if store is None else store.load(beginning.site, data.groups)
-        if resumed is None:
-            return beginning
-        run.progress.resume(resumed)
-        run.history.add(decision=f"Learning goes on from the checkpoint {self.checkpoint}.")
-        return replace(beginning, resumed=resumed)
+        return pipeline.start(data, run, executor, previous)
 
-    def _learn(self, data: Data, run: Run, beginning: Beginning) -> Learned:
-        """Hyperparameters and inducing points, and whether more of these pay."""
-        if data.is_of_one_class:
-            # Any variance would do, the larger the better.
-            run.history.add(decision=ONE_CLASS)
-            return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
-        learned = self._learned_in_time(data, run, beginning)
-        if learned.n_iter == 0:
-            return learned
-        kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
-        run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
-        return learned
+    def _learn(self, data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
+        return pipeline.learn(data, run, initial)
 
-    def _learned_in_time(self, data: Data, run: Run, beginning: Beginning) -> Learned:
-        """What there is time to learn: the best so far where it ends."""
-        progress, training = run.progress, beginning.training
-        if run.deadline is None:
-            return learn(data, run, beginning)
-        executor = Timed(training.executor, run.deadline, (data.stream or data.source).n_rows, update)
-        try:
-            with during("learning"):
-                learned = learn(data, run, replace(beginning, training=replace(training, executor=executor)))
-        except OutOfTime as end:
-            progress.cut(end.where, run.history)
-            latest = progress.latest
-            if latest is None:
-                return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
-            return Learned(beginning, latest.q, latest.q.prior, latest.site, progress.n_reached)
-        return replace(learned, beginning=beginning)
+    def _infer(self, data: Data, run: Run, learned: HyperparameterFit) -> FitResult:
+        return pipeline.infer(data, run, learned)
 
-    def _infer(self, data: Data, run: Run, learned: Learned, leaves_prior: bool = False) -> Inferred:
-        """The posterior of all rows, of which a step is sure if it ``leaves_prior``, and what corrects it."""
-        if learned.local is not None:
-            return self._infer_local(data, run, learned, learned.local)
-        beginning, history, config = learned.beginning, run.history, data.config
-        training, prior = beginning.training, learned.prior
-        history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
-        n_rows = (data.stream or data.source).n_rows
-        history.tell(stage="posterior", n_rows=n_rows, n_inducing=prior.n_inducing)
-        # What was learned must beat the previous fit; more points than it had are no choice between the two.
-        kept = None
-        if config.optimizer is not None and not beginning.grow_to and beginning.previous:
-            kept = beginning.previous, beginning.prior
-        max_iter, tol = config.max_iter, config.tol
-        if config.optimizer == "stochastic" and learned.n_iter:
-            tol *= AFTER_MINI_BATCHES
-            max_iter = max_iter if data.stream is None else min(max_iter, STREAM_STEPS)
-        # Where mini-batches have learned, full batches find the posterior of all rows.
-        batch_size = None if config.learns_in_batches else config.batch_size
-        options = PosteriorOptions(
-            batch_size,
-            config.learning_rate,
-            tol,
-            max_iter,
-            run.random_state,
-            history,
-            run.deadline,
-            leaves_prior,
-            beginning.length_scale_prior,
-            data.prior_mean,
-        )
-        # Mini-batches pass over all rows a few times in all: nothing to cache for.
-        training = training if options.batch(len(training)) is None else training.uncached()
-        q, site = learned.q, learned.site
-        if data.stream is not None:
-            training, q, site = from_some(training, data.stream, q, prior, site, options)
-            history.context.update(n_rows=len(training))
-            decision = (
-                f"Kernel and inducing points are learned from {data.source.n_rows} of {len(training)} rows; the "
-                "posterior is that of all rows."
-            )
-            history.add(decision=decision)
-        began = 0.0 if run.deadline is None else run.deadline.now()
-        point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
-        if not np.isfinite(point.elbo):
-            raise ValueError(
-                f"The bound is {point.elbo}: scale the features and the sample weights to moderate values."
-            )
-        history.tell(decision=f"The posterior has a bound of {point.elbo:.2f} nats after {n_steps} iterations.")
-        terms, gap = correction_and_gap(training, point)
-        problems = list(learned.problems)
-        # A step that there was no time for would have taken as long as all of them at most.
-        if not converged and n_steps < max_iter and run.deadline is not None and not run.deadline.allows_again(began):
-            run.progress.cut("more iterations of the posterior of all rows", history)
-        elif not converged and max_iter == config.max_iter:
-            problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
-        history.tell(stage="done", n_rows=n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
-        unfinished = self._unfinished(run, learned, problems)
-        evidence = Evidence(point.elbo, terms, gap)
-        return Inferred(point.q, point.site, learned.n_iter or n_steps, unfinished, learned.notes, evidence)
-
-    def _infer_local(self, data: Data, run: Run, learned: Learned, local: LocalPosterior) -> Inferred:
-        """With neighbours learning has found the posterior of all rows, whose labels their bound may be asked for."""
-        mean = data.prior_mean.scaled(local.variance_scale)
-        assert isinstance(data.source, ArraySource)
-        labels = labels_and_weights(Distinct.of(data.source).source)
-        run.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
-        unfinished = self._unfinished(run, learned, learned.problems)
-        made = local, mean.site(learned.site, local.prior), learned.n_iter, unfinished, learned.notes
-        return Inferred(*made, None, labels, learned.scores)
-
-    def _unfinished(self, run: Run, learned: Learned, problems: Sequence[str]) -> list[str]:
-        """Messages on what did not converge, or was cut short."""
-        unfinished = [*more_iterations(problems), *filter(None, [learned.failed])]
-        if run.progress.cuts and run.deadline is not None:
-            unfinished.insert(0, ended_early(run.deadline.reason, run.progress.cuts))
-        return unfinished
-
-    def _publish(self, data: Data, run: Run, inferred: Inferred, is_first: bool = True) -> None:
-        """Set what is fitted, and warn; of rows that come after others the bound is given these."""
+    def _publish(self, data: Data, run: Run, inferred: FitResult, is_first: bool = True) -> None:
+        """Set the fitted attributes and warn; ``partial_fit`` gives ``is_first=False`` for later batches."""
         q, evidence = inferred.q, inferred.evidence
         unfinished, guessing = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
         is_learned = data.config.optimizer is not None and not data.is_of_one_class
         record = data.likelihood.bounds[data.bound]
-        # The likelihood of the support vector machine is no probability.
+        # The support vector machine's likelihood is not a probability, so its bound is no evidence.
         is_evidence = record.is_bound and record.likelihood != "svm"
-        if evidence and is_first and is_evidence and is_learned and not (inferred.notes or run.progress.cuts):
+        if evidence and is_first and is_evidence and is_learned and not (inferred.notes or run.progress.skipped):
             messages += no_gain(evidence.elbo, guessing, data.base_rate_log_score)
-        # The bounds of the default kernel are the fit's own, of which nobody need be told.
+        # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
         if is_learned and data.config.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
             names, spread = names_of_columns(self, data.encoding), self.feature_spread_
             messages += parameters_at_bounds(specs, labels, names, spread)
         if messages:
-            self._warn("\n".join(messages))
+            warn_user("\n".join(messages), ConvergenceWarning)
         self.classes_, self.encoding_ = data.classes, data.encoding
         self.class_count_, self.n_samples_seen_ = data.class_totals, (data.stream or data.source).n_rows
         self.warnings_ = messages
@@ -399,19 +247,15 @@ class FittedInSteps(PosteriorClassifier):
         store, latest = run.progress.store, run.progress.latest
         if store is None:
             return
-        if not run.progress.cuts:
+        if not run.progress.skipped:
             store.remove()
         elif latest is not None:
             store.offer(latest, at_once=True)
 
-    def _warn(self, message: str) -> None:
-        """What has not converged, in the name of who called the method that was to fit."""
-        warnings.warn(message, ConvergenceWarning, stacklevel=5)
-
     def _continued(
         self, config: FitConfig, X: Any, y: Any, sample_weight: Any, classes: Any, factor: float, n_more: int
     ) -> None:
-        """What ``_fitted`` is for a first batch: here kernel, inducing points and the posterior before are given."""
+        """Continue ``partial_fit`` with a further batch: kernel, inducing points and previous posterior are given."""
         q = self.posterior_
         assert isinstance(q, SparsePosterior)
         if classes is not None:
@@ -420,12 +264,12 @@ class FittedInSteps(PosteriorClassifier):
         with single_threaded_blas():
             with self._begun() as run:
                 run.history.tell(stage="checking")
-                rows, codes, _, weight = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
+                rows, codes, _, weight, _ = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
                 source = source_of(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
-                queries = Queries(len(codes), None, None, codes, run.random_state)
+                hold_out = HoldOut(len(codes), None, None, codes, run.random_state)
                 likelihood = LIKELIHOODS[name]
                 totals = _class_totals(codes, source.weight, len(self.classes_))
-                given = config, source, self.classes_, totals, likelihood, bound, noise, queries
+                given = config, source, self.classes_, totals, likelihood, bound, noise, hold_out
                 mean = PriorMean(np.atleast_1d(self.mean_))
                 data = Data(*given, encoding=self.encoding_, prior_mean=mean)
                 m = q.prior.n_inducing
@@ -434,9 +278,9 @@ class FittedInSteps(PosteriorClassifier):
                     training = Training(data.source, run.watching(executor), q.n_latents)
                     site = likelihood.site(bound, len(self.classes_), noise)
                     before = ConditionedPrior(posterior_before(q, prior, factor))
-                    learned = Learned(Beginning(training, before, None, 0, site), None, before, site)
-                    # Of rows that promise less than tol, too, a step is taken: many such batches add up.
-                    inferred = self._infer(data, run, learned, leaves_prior=True)
+                    learned = HyperparameterFit(InitialState(training, before, None, 0, site), None, before, site)
+                    # Take a step even if it gains less than tol: the gains of many batches add up.
+                    inferred = pipeline.infer(data, run, learned, leaves_prior=True)
             assert isinstance(inferred.q, ConditionedPosterior)
             assert self._evidence is not None
             assert inferred.evidence is not None

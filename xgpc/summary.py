@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.special import xlogy
 
+from .data.encoding import LevelColumn, of_table
 from .kernels.spec import KernelSpec
-from .rows.encoding import LevelColumn, of_table
 
 # Names and values, a line each.
 Rows = list[tuple[str, str]]

@@ -3,7 +3,7 @@
 Kernel and 100 inducing points are learned from the first 300 rows alone, then batches of 1000 come to `partial_fit`.
 NLL of each batch before it is learned, and of the test rows, a tenth, at the end. "First kernel": it stays.
 "Reservoir": after 5, 15 and 45 batches a new model learns kernel, inducing points and posterior from
-`xgpc.rows.Reservoir`, at most 5000 rows with weights that stand for all before, and goes on from there. "Carried over":
+at most 5000 rows, drawn from all before with weights that stand for these, and goes on from there. "Carried over":
 kernel and inducing points are those of that model, and the posterior is the stream's so far: what the rows told of f at
 the old points is taken to have been told of the mean of f there, given the new points under the new kernel. Rows are in
 random order, means of the orders; electricity also in order of time, which is one of its features: later rows are then
@@ -22,8 +22,6 @@ from methods import method
 from problems import load, standardised
 from records import LIBRARY
 from sklearn.exceptions import ConvergenceWarning
-
-from xgpc.rows import Reservoir
 
 from . import Option, Part
 
@@ -50,7 +48,7 @@ def stream(data, way, schedule):
     """NLL of rows before they are learned, and of the test rows at the end."""
     settings = {"threads": 1, "n_inducing": N_INDUCING, "n_neighbors": 0, "share": "kernel", "max_iter": 50}
     fresh, classes = partial(method("xgpc").make, **settings), np.unique(data.y)
-    model, reservoir, total = fresh(), Reservoir(RESERVOIR, random_state=0), 0.0
+    model, keys, total = fresh(), np.random.default_rng(0).random(len(data.y)), 0.0
     first_rows, after = schedule
     starts = [0, *range(first_rows, len(data.y), BATCH_ROWS), len(data.y)]
     for number, rows in enumerate(map(slice, starts, starts[1:])):
@@ -58,10 +56,11 @@ def stream(data, way, schedule):
         if number:
             total += scores(model.predict_proba(X), y)["nll"] * len(y)
         quietly(model.partial_fit, X, y, classes=classes)
-        reservoir.add(X, y)
         if way != FIRST and number in after:
-            sample, labels, weight = reservoir.rows()
-            before, model = model.posterior_, quietly(fresh().partial_fit, sample, labels, classes, weight)
+            # Those of the least keys, in their order: each of the rows so far is among them as probably as any other.
+            kept = np.sort(np.argsort(keys[: rows.stop])[:RESERVOIR])
+            weight = rows.stop / len(kept)
+            before, model = model.posterior_, quietly(fresh().partial_fit, data.X[kept], data.y[kept], classes, weight)
             if way == CARRIED:
                 model.posterior_ = carried_over(before, model.posterior_.prior)
     end = scores(model.predict_proba(data.X_test), data.y_test)["nll"]

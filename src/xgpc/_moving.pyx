@@ -88,6 +88,40 @@ def pull_back(InducingKernel kernel, cross, gram):
     return by_value, by_points
 
 
+cdef void plus(double[::1] here, double[::1] other) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(here.shape[0]):
+        here[i] += other[i]
+
+
+cdef class GradientSums:
+    """Sums over rows from which the gradient by one kernel and its inducing points follows."""
+
+    def __init__(self, InducingKernel kernel):
+        cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features, f = kernel.n_factors
+        self.gram = np.zeros((m, m))
+        self.terms, self.shapes, self.squares = np.zeros(kernel.n_terms), np.zeros(f), np.zeros(f * d)
+        self.sums, self.products = np.zeros(f * m), np.zeros(f * m * d)
+
+    cdef void clear(self) noexcept nogil:
+        self.gram[:] = 0.0
+        self.terms[:] = 0.0
+        self.shapes[:] = 0.0
+        self.sums[:] = 0.0
+        self.products[:] = 0.0
+        self.squares[:] = 0.0
+
+    cdef void add(self, GradientSums other) noexcept nogil:
+        cdef Py_ssize_t k
+        for k in range(self.gram.shape[0]):
+            plus(self.gram[k], other.gram[k])
+        plus(self.terms, other.terms)
+        plus(self.shapes, other.shapes)
+        plus(self.sums, other.sums)
+        plus(self.products, other.products)
+        plus(self.squares, other.squares)
+
+
 cdef class MovingPrior:
     """A kernel and inducing points, moved by Adam along stochastic gradients, and the average of where they were.
 
@@ -117,7 +151,7 @@ cdef class MovingPrior:
 
     def __init__(self, InducingKernel kernel, double jitter, vector, limits, unit, logarithms, prior, double rate,
                  double delay):
-        cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features, f = kernel.n_factors, n = len(vector)
+        cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features, n = len(vector)
         self.vector, self.average = np.array(vector), np.array(vector)
         self.at, self.mean_at, self.before = self.vector, self.average, np.array(vector)
         self.low, self.high = np.array(limits, dtype=np.float64, order="C")
@@ -133,9 +167,7 @@ cdef class MovingPrior:
         self.kernel = InducingKernel(variance, kernel.noise, kernel.term, kernel.family, shape, scale, points)
         self.variance, self.shape, self.inverse_length_scale, self.points = variance, shape, scale, points
         self.by_points = np.zeros((m, d))
-        self.gram, self.inverse = np.zeros((2, m, m))
-        self.terms, self.shapes, self.squares = np.zeros(kernel.n_terms), np.zeros(f), np.zeros(f * d)
-        self.sums, self.products = np.zeros(f * m), np.zeros(f * m * d)
+        self.inverse = np.zeros((m, m))
         self.small = Workspace(m, m, d)
         self.jitter, self.rate, self.delay = jitter, rate, delay
         self.steps = self.failures = 0
@@ -192,20 +224,17 @@ cdef class MovingPrior:
         info = _blas.potrf_lower(m, &self.inverse[0, 0])
         return info if info else _blas.trtri_lower(m, &self.inverse[0, 0])
 
-    cdef void add(self, bint is_first, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t rows,
+    cdef void add(self, GradientSums to, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t rows,
                   Py_ssize_t classes, double scale, const double* a, const double* b, const double* factors,
                   const double* w, const double* mean, const double* precision, const double* linear,
                   Workspace work) noexcept nogil:
-        # Adds to the gradient what ``rows`` rows of the tile a (rows, m) contribute, or begins with it. Of each of
-        # ``classes`` latent functions: the tile b = a R^{-T} (tiles lie work.rows rows apart), R^{-1} (m, m), w (m,),
-        # and mean, precision and linear (rows,), q and its sites at these rows. All is multiplied by ``scale``.
+        # Adds to the sums what ``rows`` rows of the tile a (rows, m) contribute. Of each of ``classes`` latent
+        # functions: the tile b = a R^{-T} (tiles lie work.rows rows apart), R^{-1} (m, m), w (m,), and mean, precision
+        # and linear (rows,), q and its sites at these rows. All is multiplied by ``scale``.
         # dF/da_i = (r - lambda m) w + lambda (I - P^{-1}) a_i, dF/dk_ii = -lambda / 2.
         cdef Py_ssize_t c, e, i, m = self.kernel.n_inducing, size = rows * m
         cdef double* G = &work.b[0]
         cdef double* U = &work.term[0]
-        if is_first:
-            memset(&self.gram[0, 0], 0, m * m * sizeof(double))
-            self.clear()
         for c in range(classes):
             memcpy(U, b + c * work.rows * m, size * sizeof(double))
             _blas.trmm_lower(rows, m, factors + c * m * m, U)
@@ -216,34 +245,28 @@ cdef class MovingPrior:
                 work.row_sum[i] = scale * linear[c * rows + i] - work.ell[i] * mean[c * rows + i]
                 work.residual[i] = (0.0 if c == 0 else work.residual[i]) - 0.5 * work.ell[i]
             xg_gradient_tile(rows, m, &work.ell[0], &work.row_sum[0], w + c * m, U, c > 0, G)
-        _blas.gemm_inner(rows, m, m, G, a, &self.gram[0, 0])
+        _blas.gemm_inner(rows, m, m, G, a, &to.gram[0, 0])
         _blas.trmm_lower(rows, m, &self.inverse[0, 0], G)
-        gradient_block(self.kernel, X, index, 0, rows, G, &work.kernel, U, &self.terms[0], &self.shapes[0],
-                       &self.sums[0], &self.products[0], &self.squares[0])
+        gradient_block(self.kernel, X, index, 0, rows, G, &work.kernel, U, &to.terms[0], &to.shapes[0],
+                       &to.sums[0], &to.products[0], &to.squares[0])
         diagonal_gradient_block(self.kernel, X, index, 0, rows, &work.residual[0], False, &work.kernel,
-                                &self.terms[0], &self.shapes[0])
+                                &to.terms[0], &to.shapes[0])
 
-    cdef void clear(self) noexcept nogil:
-        memset(&self.terms[0], 0, self.terms.shape[0] * sizeof(double))
-        memset(&self.shapes[0], 0, self.shapes.shape[0] * sizeof(double))
-        memset(&self.sums[0], 0, self.sums.shape[0] * sizeof(double))
-        memset(&self.products[0], 0, self.products.shape[0] * sizeof(double))
-        memset(&self.squares[0], 0, self.squares.shape[0] * sizeof(double))
+    cdef void collect(self, double sides, GradientSums found) noexcept nogil:
+        by_parameters(self.kernel, sides, &found.terms[0], &found.shapes[0], &found.sums[0], &found.products[0],
+                      &found.squares[0], &self.by_value[0], &self.by_points[0, 0])
 
-    cdef void collect(self, double sides) noexcept nogil:
-        by_parameters(self.kernel, sides, &self.terms[0], &self.shapes[0], &self.sums[0], &self.products[0],
-                      &self.squares[0], &self.by_value[0], &self.by_points[0, 0])
-        self.clear()
-
-    cdef void pull(self) noexcept nogil:
-        # slope = the gradient by the vector, from what was added.
+    cdef void pull(self, GradientSums found) noexcept nogil:
+        # slope = the gradient by the vector, from the sums, which are used up.
         # With B = sum_i dF/da_i a_i^T, dF/dK_mm = -L^{-T} [tril(B) + tril(B)^T - diag(B)] L^{-1} / 2.
         cdef Py_ssize_t e, i, j, m = self.kernel.n_inducing
         cdef double trace = 0.0
-        cdef double* gram = &self.gram[0, 0]
+        cdef double* gram = &self.small.b[0]
+        memcpy(gram, &found.gram[0, 0], m * m * sizeof(double))
         memset(&self.by_value[0], 0, self.by_value.shape[0] * sizeof(double))
         memset(&self.by_points[0, 0], 0, self.by_points.shape[0] * self.by_points.shape[1] * sizeof(double))
-        self.collect(1.0)
+        self.collect(1.0, found)
+        found.clear()
         for i in range(m):
             for j in range(i + 1):
                 gram[i * m + j] *= -0.5
@@ -255,9 +278,9 @@ cdef class MovingPrior:
         for i in range(m):
             gram[i * m + i] += self.jitter * trace / m
         gradient_block[double](self.kernel, self.kernel._points, NULL, 0, m, gram, &self.small.kernel,
-                               &self.small.a[0], &self.terms[0], &self.shapes[0], &self.sums[0], &self.products[0],
-                               &self.squares[0])
-        self.collect(2.0)
+                               &self.small.a[0], &found.terms[0], &found.shapes[0], &found.sums[0],
+                               &found.products[0], &found.squares[0])
+        self.collect(2.0, found)
         memset(&self.slope[0], 0, self.n_theta * sizeof(double))
         for e in range(self.row.shape[0]):
             self.slope[self.column[e]] += self.power[e] * self.by_value[self.row[e]]
@@ -268,11 +291,11 @@ cdef class MovingPrior:
         for e in range(self.unit.shape[0]):
             self.slope[self.n_theta + e] = (&self.by_points[0, 0])[e] * self.unit[e]
 
-    cdef void move(self) noexcept nogil:
+    cdef void move(self, GradientSums found) noexcept nogil:
         # A step along the gradient; where that kernel's matrix cannot be factorised the vector stays.
         cdef Py_ssize_t i, n = self.at.shape[0]
         cdef double correction_1, correction_2, rate, weight
-        self.pull()
+        self.pull(found)
         rate = self.rate * pow(1.0 + self.steps / self.delay, -0.5)
         self.steps += 1
         correction_1, correction_2 = 1.0 - pow(BETA_1, self.steps), 1.0 - pow(BETA_2, self.steps)

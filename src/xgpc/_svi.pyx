@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memset
 from . cimport _blas
 from ._engine cimport Workspace, project
 from ._kernels cimport InducingKernel, diagonal_block, real
-from ._moving cimport MovingPrior, weight_of_latest
+from ._moving cimport GradientSums, MovingPrior, weight_of_latest
 from ._sites cimport Site, evaluate
 from ._tiles cimport xg_norms_and_means, xg_scale_and_sum, xg_squared_norms
 
@@ -46,6 +46,41 @@ cdef void pack(const real[:, :] X, const Py_ssize_t* index, Py_ssize_t rows, dou
             a[j * rows + i] = X[index[i], j]
 
 
+cdef class BatchPart:
+    """Rows of a mini-batch that are worked on in one go, with their scratch and what they contribute to a step.
+
+    Parameters
+    ----------
+    n_inducing, n_latents : int
+    tile : int, rows that are worked on at a time
+    n_features : int
+    moving : sequence of MovingPrior, whose gradients the rows contribute to
+    n_kernels : int
+    """
+    cdef Workspace work
+    cdef double[::1] target, spread, labels, weights
+    cdef list sums
+    cdef double log_likelihood
+
+    def __init__(self, Py_ssize_t n_inducing, Py_ssize_t n_latents, Py_ssize_t tile, Py_ssize_t n_features, moving=(),
+                 Py_ssize_t n_kernels=1):
+        self.work = Workspace(tile, n_inducing, n_features, n_latents, n_kernels)
+        self.target = np.zeros(n_latents * n_inducing * (n_inducing + 1))
+        self.spread = np.empty(n_latents * tile * n_inducing)
+        self.labels, self.weights = np.empty((2, tile))
+        self.sums = [GradientSums((<MovingPrior?>prior).kernel) for prior in moving]
+        self.log_likelihood = 0.0
+
+    cdef void add(self, BatchPart other) noexcept:
+        # What the other part contributes, too.
+        cdef Py_ssize_t i, g
+        self.log_likelihood += other.log_likelihood
+        for i in range(self.target.shape[0]):
+            self.target[i] += other.target[i]
+        for g in range(len(self.sums)):
+            (<GradientSums>self.sums[g]).add(<GradientSums>other.sums[g])
+
+
 cdef class NaturalGradient:
     """State of the mini-batch loop.
 
@@ -68,7 +103,7 @@ cdef class NaturalGradient:
     cdef readonly Py_ssize_t n_inducing, n_latents, iteration, steps
     cdef readonly object average, mean_direction
     cdef readonly double squared_norm, memory
-    cdef double[::1] eta, mean_eta, target, gradient, mean_gradient, factor, w, spread
+    cdef double[::1] eta, mean_eta, gradient, mean_gradient, factor, w
     cdef double a, b
     cdef int schedule
 
@@ -78,9 +113,8 @@ cdef class NaturalGradient:
         self.eta = eta
         self.average = self.mean_eta = np.zeros(size)
         self.mean_direction = self.mean_gradient = np.zeros(size)
-        self.target, self.gradient = np.zeros(size), np.empty(size)
+        self.gradient = np.empty(size)
         self.factor, self.w = np.empty(n_latents * n_inducing * n_inducing), np.empty(n_latents * n_inducing)
-        self.spread = np.empty(0)
         self.squared_norm = self.memory = 0.0
         self.iteration = self.steps = 0
 
@@ -137,10 +171,11 @@ cdef class NaturalGradient:
                 return info
         return 0
 
-    cdef void marginals(self, Py_ssize_t c, Py_ssize_t rows, const double* a, Workspace work) noexcept nogil:
+    cdef void marginals(self, Py_ssize_t c, Py_ssize_t rows, const double* a, Workspace work,
+                        double* spread) noexcept nogil:
         # Of latent function c, for the tile a (rows, m) of its whitened rows; the tile a R^{-T} is kept in ``spread``.
         cdef Py_ssize_t i, m = self.n_inducing
-        cdef double* b = &self.spread[c * work.rows * m]
+        cdef double* b = spread + c * work.rows * m
         cdef double* variance = &work.variance[c * rows]
         xg_norms_and_means(rows, m, a, &self.w[c * m], b, &work.x2[0], &work.mean[c * rows])
         _blas.trmm_lower_t(rows, m, &self.factor[c * m * m], b)
@@ -148,14 +183,14 @@ cdef class NaturalGradient:
         for i in range(rows):
             variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)
 
-    cdef void advance(self, double scale, double* rate, double* change) noexcept nogil:
-        # The step that the target asks for.
+    cdef void advance(self, double[::1] target, double scale, double* rate, double* change) noexcept nogil:
+        # The step that the target, of all rows of the mini-batch, asks for.
         cdef Py_ssize_t c, j, m = self.n_inducing, part = m * (m + 1), size = self.n_latents * part
         cdef double rho, total, distance, weight
         for c in range(self.n_latents):
             for j in range(m):
-                self.target[c * part + j * m + j] += 1.0 / scale
-        rho = self.next_rate(size, xg_natural_gradient(size, scale, &self.target[0], &self.eta[0], &self.gradient[0]))
+                target[c * part + j * m + j] += 1.0 / scale
+        rho = self.next_rate(size, xg_natural_gradient(size, scale, &target[0], &self.eta[0], &self.gradient[0]))
         rate[0], change[0] = rho, 0.0
         if rho > 0.0:
             xg_step(size, rho, &self.gradient[0], &self.eta[0])
@@ -166,87 +201,125 @@ cdef class NaturalGradient:
             self.steps += 1
         self.iteration += 1
 
+    cdef void collect(self, kernels, const real[:, :] X, const Py_ssize_t* order, Py_ssize_t n_rows,
+                      const double[:, :, ::1] Linv, Site site, const double[::1] y, const double[::1] weight,
+                      double scale, BatchPart part, moving, bint is_moved):
+        # What the rows of the mini-batch at ``order`` contribute to a step.
+        cdef Workspace work = part.work
+        cdef Py_ssize_t piece, rows, i, c, g, m = self.n_inducing, size = m * (m + 1), tile = work.rows
+        cdef Py_ssize_t n_groups = len(kernels)
+        cdef bint moves = len(moving) > 0, is_first = True
+        cdef double* a = NULL
+        cdef const double* inverse = NULL
+        cdef const Py_ssize_t* index = NULL
+        cdef InducingKernel kernel = kernels[0]
+        cdef MovingPrior prior = moving[0] if moves else None
+        cdef GradientSums sums = part.sums[0] if moves else None
+        for found in part.sums:
+            (<GradientSums>found).clear()
+        with nogil:
+            part.log_likelihood = 0.0
+            for piece in range((n_rows + tile - 1) // tile):
+                is_first = piece == 0
+                index, rows = order + piece * tile, min(tile, n_rows - piece * tile)
+                for c in range(self.n_latents):
+                    if c < n_groups:
+                        if n_groups > 1:
+                            with gil:
+                                kernel = kernels[c]
+                                prior = moving[c] if moves else None
+                        inverse = &prior.inverse[0, 0] if moves else &Linv[c, 0, 0]
+                        a = &work.a[c * work.rows * m]
+                        if kernel is None:
+                            pack(X, index, rows, a)
+                            memset(&work.diagonal[0], 0, rows * sizeof(double))
+                        else:
+                            project(kernel, inverse, X, index, 0, rows, &work.kernel, a)
+                            diagonal_block(kernel, X, index, 0, rows, &work.kernel, &work.diagonal[0])
+                    self.marginals(c, rows, a, work, &part.spread[0])
+                for i in range(rows):
+                    part.labels[i] = y[index[i]]
+                    if weight.shape[0]:
+                        part.weights[i] = weight[index[i]]
+                evaluate(site, rows, rows, &work.mean[0], &work.variance[0], &part.labels[0],
+                         &part.weights[0] if weight.shape[0] else NULL, &work.site[0], &work.ell[0],
+                         &work.precision[0], &work.linear[0])
+                for i in range(rows):
+                    part.log_likelihood += work.ell[i]
+                if is_moved:
+                    for g in range(n_groups):
+                        if n_groups > 1:
+                            with gil:
+                                prior, sums = moving[g], part.sums[g]
+                        prior.add(sums, X, index, rows, 1 if n_groups > 1 else self.n_latents, scale,
+                                  &work.a[g * work.rows * m], &part.spread[g * work.rows * m],
+                                  &self.factor[g * m * m], &self.w[g * m], &work.mean[g * rows],
+                                  &work.precision[g * rows], &work.linear[g * rows], work)
+                xg_clip_precision(self.n_latents * rows, &work.mean[0], &work.precision[0], &work.linear[0])
+                for c in range(self.n_latents):
+                    g = c if n_groups > 1 else 0
+                    xg_scale_and_sum(rows, m, &work.a[g * work.rows * m], &work.precision[c * rows],
+                                     &work.linear[c * rows], not is_first, &work.x2[0], &work.b[0],
+                                     &part.target[c * size + m * m])
+                    _blas.syrk_lower(rows, m, 1.0, &work.b[0], 0.0 if is_first else 1.0, &part.target[c * size])
+
+    cdef finish(self, BatchPart part, double scale, double* record, Py_ssize_t stride, moving):
+        # The step of the posterior, and those of the priors that move, by what all rows of the mini-batch contribute.
+        cdef MovingPrior prior
+        cdef GradientSums sums
+        cdef Py_ssize_t g
+        record[2 * stride] = scale * part.log_likelihood
+        with nogil:
+            self.advance(part.target, scale, record, record + stride)
+        for g in range(len(moving)):
+            prior, sums = moving[g], part.sums[g]
+            with nogil:
+                prior.move(sums)
+
     def run(self, kernels, const real[:, :] X, const Py_ssize_t[::1] order, Py_ssize_t batch,
             const double[:, :, ::1] Linv, Site site, const double[::1] y, const double[::1] weight, double n_total,
-            Workspace work, double[::1] labels, double[::1] weights, double[:, ::1] records, moving=(),
-            Py_ssize_t every=1):
+            BatchPart part, double[:, ::1] records, moving=(), Py_ssize_t every=1):
         """One step for each ``batch`` consecutive entries of ``order``.
 
-        ``kernels`` and ``Linv`` hold one kernel for all latent functions, or one for each; ``work`` has as many tiles.
+        ``kernels`` and ``Linv`` hold one kernel for all latent functions, or one for each; ``part`` has as many tiles.
         A kernel that is None stands for rows that are whitened already, and all of the prior. If kernels are
         ``moving``, these have a step of Adam after every ``every`` steps, along the gradient at the posterior before
         the last of them, which its rows have no part in.
         Writes into ``records`` (3, steps) each step's rate, relative change of the averaged natural parameters and
         estimate of the expected log-likelihood. Returns 0, or LAPACK's info of the Cholesky factorisation that failed.
         """
-        cdef Py_ssize_t step, piece, first, rows, i, c, g, m = self.n_inducing, part = m * (m + 1), tile = work.rows
-        cdef Py_ssize_t n_groups = len(kernels)
-        cdef double scale = n_total / batch, total
-        cdef bint moves = len(moving) > 0, is_moved = False
-        cdef double* a = NULL
-        cdef const double* inverse = NULL
-        cdef const Py_ssize_t* index = NULL
-        cdef int info = 0
-        cdef InducingKernel kernel = kernels[0]
-        cdef MovingPrior prior = moving[0] if moves else None
-        if self.spread.shape[0] < self.n_latents * work.rows * m:
-            self.spread = np.empty(self.n_latents * work.rows * m)
-        with nogil:
-            for step in range(records.shape[1]):
+        cdef Py_ssize_t step, stride = records.shape[1]
+        cdef double scale = n_total / batch
+        cdef bint is_moved
+        cdef int info
+        for step in range(records.shape[1]):
+            with nogil:
                 info = self.factorise()
-                if info:
-                    break
-                is_moved = moves and (self.iteration + 1) % every == 0
-                total = 0.0
-                for piece in range((batch + tile - 1) // tile):
-                    first = piece * tile
-                    index, rows = &order[step * batch + first], min(tile, batch - first)
-                    for c in range(self.n_latents):
-                        if c < n_groups:
-                            if n_groups > 1:
-                                with gil:
-                                    kernel = kernels[c]
-                                    prior = moving[c] if moves else None
-                            inverse = &prior.inverse[0, 0] if moves else &Linv[c, 0, 0]
-                            a = &work.a[c * work.rows * m]
-                            if kernel is None:
-                                pack(X, index, rows, a)
-                                memset(&work.diagonal[0], 0, rows * sizeof(double))
-                            else:
-                                project(kernel, inverse, X, index, 0, rows, &work.kernel, a)
-                                diagonal_block(kernel, X, index, 0, rows, &work.kernel, &work.diagonal[0])
-                        self.marginals(c, rows, a, work)
-                    for i in range(rows):
-                        labels[i] = y[index[i]]
-                        if weight.shape[0]:
-                            weights[i] = weight[index[i]]
-                    evaluate(site, rows, rows, &work.mean[0], &work.variance[0], &labels[0],
-                             &weights[0] if weight.shape[0] else NULL, &work.site[0], &work.ell[0],
-                             &work.precision[0], &work.linear[0])
-                    for i in range(rows):
-                        total += work.ell[i]
-                    if is_moved:
-                        for g in range(n_groups):
-                            if n_groups > 1:
-                                with gil:
-                                    prior = moving[g]
-                            prior.add(first == 0, X, index, rows, 1 if n_groups > 1 else self.n_latents, scale,
-                                      &work.a[g * work.rows * m], &self.spread[g * work.rows * m],
-                                      &self.factor[g * m * m], &self.w[g * m], &work.mean[g * rows],
-                                      &work.precision[g * rows], &work.linear[g * rows], work)
-                    xg_clip_precision(self.n_latents * rows, &work.mean[0], &work.precision[0], &work.linear[0])
-                    for c in range(self.n_latents):
-                        g = c if n_groups > 1 else 0
-                        xg_scale_and_sum(rows, m, &work.a[g * work.rows * m], &work.precision[c * rows],
-                                         &work.linear[c * rows], first > 0, &work.x2[0], &work.b[0],
-                                         &self.target[c * part + m * m])
-                        _blas.syrk_lower(rows, m, 1.0, &work.b[0], 1.0 if first else 0.0, &self.target[c * part])
-                records[2, step] = scale * total
-                self.advance(scale, &records[0, step], &records[1, step])
-                if is_moved:
-                    for g in range(n_groups):
-                        if n_groups > 1:
-                            with gil:
-                                prior = moving[g]
-                        prior.move()
+            if info:
+                return info
+            is_moved = len(moving) > 0 and (self.iteration + 1) % every == 0
+            self.collect(kernels, X, &order[step * batch], batch, Linv, site, y, weight, scale, part, moving, is_moved)
+            self.finish(part, scale, &records[0, step], stride, moving if is_moved else ())
+        return 0
+
+    def begin_step(self):
+        """Start a step whose rows are divided: ``collect_part`` for each part, in any thread, and ``end_step``.
+
+        Returns 0, or LAPACK's info of the Cholesky factorisation that failed.
+        """
+        cdef int info
+        with nogil:
+            info = self.factorise()
         return info
+
+    def collect_part(self, kernels, const real[:, :] X, const Py_ssize_t[::1] order, const double[:, :, ::1] Linv,
+                     Site site, const double[::1] y, const double[::1] weight, double scale, BatchPart part, moving=()):
+        """What the rows at ``order`` contribute to a step of rows that are worth ``scale`` rows each, into ``part``."""
+        self.collect(kernels, X, &order[0], order.shape[0], Linv, site, y, weight, scale, part, moving, len(moving) > 0)
+
+    def end_step(self, parts, double scale, double[:, ::1] record, moving=()):
+        """Take the step, by the sums over the parts, which the first holds afterwards; ``record`` (3, 1) as ``run``."""
+        cdef BatchPart total = parts[0]
+        for part in parts[1:]:
+            total.add(part)
+        self.finish(total, scale, &record[0, 0], 1, moving)

@@ -4,8 +4,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from multiprocessing import get_context
 
-from xgpc.rows.blas import single_threaded_blas
-from xgpc.rows.executor import Executor
+from .internals import Executor, single_threaded_blas
 
 held = []
 

@@ -6,11 +6,16 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 
-def quietly(model, X, y, **options):
-    """A fit whose warnings of convergence are not what the test is about."""
+def without_warnings(method, *given, **named):
+    """A call whose warnings of convergence are not what the test is about."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X, y, **options)
+        return method(*given, **named)
+
+
+def quietly(model, X, y, **options):
+    """A fit whose warnings of convergence are not what the test is about."""
+    return without_warnings(model.fit, X, y, **options)
 
 
 def rows_of(model, column):

@@ -5,12 +5,10 @@ from scipy.special import expit, log_expit
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from xgpc import GPClassifier
-from xgpc.approximations.base import SeparatePriors
-from xgpc.approximations.full import FullPrior
-from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
 
 from .gradients import points_apart
+from .internals import FullPrior, KernelSpec, SeparatePriors
 
 EXACT = LIKELIHOODS["logit"].site("exact")
 SMOOTH = ConstantKernel(2.0) * Matern(1.2, nu=0.5)

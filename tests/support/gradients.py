@@ -6,12 +6,9 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
 from xgpc import _sites
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference.ascent import coordinate_ascent
-from xgpc.inference.history import History
-from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS
 
+from .internals import History, KernelSpec, SparsePosterior, SparsePrior, coordinate_ascent
 from .training import training
 
 # Each takes a length scale (d,), a variance and a white variance.

@@ -15,9 +15,14 @@ from sklearn.gaussian_process.kernels import (
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
-from xgpc.kernels.spec import KernelSpec
+from .internals import KernelSpec
 
 MATERN = {"1/2": 0.5, "3/2": 1.5, "5/2": 2.5, "infinity": np.inf}
+
+
+def compiled(kernel, Z, groups=None):
+    """The core's kernel at inducing points."""
+    return KernelSpec(kernel, np.shape(Z)[1], groups).at(Z)
 
 
 def magnitude(kernel, X, Z):

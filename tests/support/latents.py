@@ -7,14 +7,17 @@ from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic, WhiteKernel
 
 from xgpc import _sites
-from xgpc.approximations.base import SeparatePriors
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference.ascent import coordinate_ascent
-from xgpc.inference.history import History
-from xgpc.inference.starts import starting_posterior
-from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import LIKELIHOODS, has_label_noise
 
+from .internals import (
+    History,
+    KernelSpec,
+    SeparatePriors,
+    SparsePosterior,
+    SparsePrior,
+    coordinate_ascent,
+    starting_posterior,
+)
 from .reference import DenseModel
 from .training import training
 

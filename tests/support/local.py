@@ -1,5 +1,7 @@
 """Dense NumPy versions of the local posterior's formulas, and of expectation propagation."""
 
+from functools import cached_property
+
 import numpy as np
 from scipy.special import log_expit, log_ndtr
 from scipy.stats import norm
@@ -8,15 +10,23 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
 from xgpc import _local
-from xgpc.approximations.local import LocalPosterior
-from xgpc.approximations.local_rows import Neighbourhoods, in_order, local_rows, metric
-from xgpc.approximations.sparse import SparsePrior
-from xgpc.inference.links import TwoClasses
-from xgpc.inference.local_sites import Local, cavities, conditioned
-from xgpc.kernels.spec import KernelSpec
-from xgpc.rows.executor import Threads
-from xgpc.rows.neighbours import Neighbours
-from xgpc.rows.source import ArraySource
+
+from .internals import (
+    ArraySource,
+    KernelSpec,
+    Local,
+    LocalPosterior,
+    Neighbourhoods,
+    Neighbours,
+    SparsePrior,
+    Threads,
+    TwoClasses,
+    cavities,
+    conditioned,
+    in_order,
+    local_rows,
+    metric,
+)
 
 KERNELS = {
     "rbf": C(2.0) * RBF([0.7, 1.2]),
@@ -99,6 +109,7 @@ class Dense:
     def whiten(self, T):
         return np.linalg.solve(self.L, self.kernel(self.Z, T)).T
 
+    @cached_property
     def q(self):
         """w and V, by the chain rule: each row's target given those of its earlier neighbours."""
         P, h = np.eye(self.A.shape[1]), np.zeros(self.A.shape[1])
@@ -119,7 +130,7 @@ class Dense:
         """Of a training row, with its own conditional term taken out of q(z)."""
         b, mean, variance = self.row(i, self.index[i])
         total = variance + 1.0 / self.precision[i]
-        w, V = self.q()
+        w, V = self.q
         P = np.linalg.inv(V)
         h = P @ w - b * (self.linear[i] / self.precision[i] - mean) / total
         V = np.linalg.inv(P - np.outer(b, b) / total)
@@ -135,7 +146,7 @@ class Dense:
 
     def predict(self, x, near):
         gamma, b, D, residual = self.weights(x, near)
-        w, V = self.q()
+        w, V = self.q
         mean = b @ w + gamma @ (self.linear[near] / self.precision[near])
         return mean, residual - D @ gamma + b @ V @ b
 
@@ -150,7 +161,7 @@ class Dense:
         across = self.kernel(T, self.X) - a @ self.A.T
         mixed = gammas @ across.T
         own = self.kernel(T) - a @ a.T
-        return b @ self.q()[1] @ b.T + own - mixed - mixed.T + gammas @ among @ gammas.T
+        return b @ self.q[1] @ b.T + own - mixed - mixed.T + gammas @ among @ gammas.T
 
 
 def tilted_moments(link, y, m, v):

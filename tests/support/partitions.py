@@ -2,7 +2,7 @@
 
 import pickle
 
-from xgpc.partitions import in_partition
+from xgpc.data.partitions import in_partition
 
 
 class InThisProcess:

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from xgpc.rows.block import BLOCK_ROWS, Block
-from xgpc.rows.source import ArraySource, Picked
+from .internals import BLOCK_ROWS, ArraySource, Block, Picked
 
 NONE = np.empty(0)
 

@@ -2,13 +2,26 @@
 
 import numpy as np
 
-from xgpc.approximations.base import Training
-from xgpc.inference import ascent, fitting, mini_batch
-from xgpc.inference.ascent import coordinate_ascent, update
-from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
-from xgpc.rows.executor import Threads
-from xgpc.rows.source import CACHE_BYTES, ArraySource
-from xgpc.statistics import StatedSites, stated
+from .internals import (
+    CACHE_BYTES,
+    ArraySource,
+    SparsePosterior,
+    SparsePrior,
+    StatedSites,
+    Threads,
+    Training,
+    adam,
+    ascent,
+    coordinate_ascent,
+    fitting,
+    grouped,
+    izmailov_kropotov,
+    mini_batch,
+    prior_variance,
+    stages,
+    stated,
+    update,
+)
 
 
 def training(X, y, weight=None, n_latents=None, n_jobs=None, cache_bytes=CACHE_BYTES):
@@ -41,6 +54,12 @@ def bound_gradient(rows, q, site):
     """Gradients of the bound by theta and by inducing points at a posterior, with its own sites."""
     point = update(rows, q, site)
     return q.gradient(rows, point.sites, point.target)
+
+
+def in_single_precision(q):
+    """The same posterior, whose whitened rows are of single precision."""
+    prior = grouped([SparsePrior.build(group.spec, group.Z, np.float32) for group in q.prior.groups])
+    return SparsePosterior.from_natural(prior, q.P, q.h)
 
 
 def sizes_of_updates(monkeypatch):

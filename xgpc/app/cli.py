@@ -17,9 +17,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..catalogue import SYSTEMS
 from ..classifier import GPClassifier
+from ..data.frames import note_of_index
 from ..files import check_replaceable
 from ..metrics import scores
-from ..rows.tables import note_of_index
 from ..summary import aligned, sentences, summary_rows
 from . import demo
 from .arguments import SYSTEM_OPTIONS, parser

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..classifier import GPClassifier
+from ..data.encoding import LevelColumn, of_table
+from ..data.frames import ColumnTable, Levels
 from ..rows.columnar import near_names
-from ..rows.encoding import LevelColumn, of_table
-from ..rows.tables import ColumnTable, Levels
 
 # Names listed in a message before it says how many more there are.
 LISTED = 10

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from ..data.frames import Column, ColumnTable, Levels, Numbers
 from ..ranges import largest_size
-from ..rows.tables import Column, ColumnTable, Levels, Numbers
 from .columns import Table, Wanted, listed, plain
 
 DELIMITERS = (",", ";", "\t")

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..data.batches import checked_features
+from ..data.checks import BadRow, checked_labels
+from ..data.frames import Column, ColumnTable, Levels, Numbers, as_levels, columns_of, has_missing
 from ..ranges import LARGEST_FEATURE
-from ..reading import checked_features
-from ..rows.batches import BadRow
-from ..rows.columnar import ArrowRows, parquet_dataset
-from ..rows.labels import checked_labels
-from ..rows.tables import Column, ColumnTable, Levels, Numbers, as_levels, columns_of, has_missing, index_in
+from ..rows.columnar import ArrowRows, index_in, parquet_dataset
 from .columns import Table, Wanted
 
 

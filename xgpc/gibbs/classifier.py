@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior
 from ..classifier import GPClassifier
 from ..config import check_allowed, integer_from
+from ..data.training import checked_rows, training_data
 from ..estimator import LatentClassifier
 from ..inference.run import Run
 from ..kernels.spec import KernelSpec
@@ -33,7 +33,7 @@ from ..names import Points
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Executor, Pool
-from ..validation import checked_rows, training_data
+from ..status import warn_user
 from .chain import Model, Proposals, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
 
@@ -244,7 +244,7 @@ class GibbsClassifier(LatentClassifier):
 
     def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
         polya_gamma = _polya_gamma_sampler()
-        rows, codes, classes, _ = training_data(self, X, y, None)
+        rows, codes, classes, *_ = training_data(self, X, y, None)
         if len(classes) != 2:
             raise ValueError(
                 f"Only binary classification is supported. GibbsClassifier is for two classes; got {len(classes)}: "
@@ -291,11 +291,10 @@ class GibbsClassifier(LatentClassifier):
         self._set_fit(chains, beginning.model.whitening, data.classes)
         self.kernel_, self.inducing_points_ = beginning.spec.kernel, beginning.Z
         if self.r_hat_ > LARGEST_R_HAT:
-            warnings.warn(
+            warn_user(
                 f"R-hat is {self.r_hat_:.4g}, above {LARGEST_R_HAT}: chains that disagree, or draws too few to tell. "
                 f"Raise n_samples={self.n_samples} or thin={self.thin}; n_warmup where it stays.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def _check_parameters(self) -> None:
@@ -404,7 +403,7 @@ class GibbsClassifier(LatentClassifier):
 
     def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return checked_rows(self, X, reset=False, dtype=np.float64)
+        return np.asarray(checked_rows(self, X, reset=False), dtype=np.float64)
 
     def predict_latent(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at the rows of X.

@@ -13,7 +13,6 @@ and no training row is needed to predict.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +24,7 @@ from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
 from ..rows.executor import Cost
 from ..statistics import Moments, StatedSites, log_likelihood
+from ..status import warn_user
 from .ascent import Point, of_latents
 
 # Below this the closed form of the variance loses more digits to cancellation than its series leaves out (1e-12).
@@ -102,11 +102,9 @@ def corrected_marginals(
     proper = variance >= 0.0
     negative = int(np.count_nonzero(~proper))
     if negative:
-        warnings.warn(
+        warn_user(
             f"The perturbative correction makes {negative} of {len(variance)} latent variances negative; they are "
-            "returned as 0. The second-order expansion is not good there: bound='exact' has no need of it.",
-            UserWarning,
-            stacklevel=4,
+            "returned as 0. The second-order expansion is not good there: bound='exact' has no need of it."
         )
     return mean, np.where(proper, variance, 0.0)
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import _engine
 from .._moving import MovingPrior
 from .._sites import Site
-from .._svi import SCHEDULES, NaturalGradient
+from .._svi import SCHEDULES, BatchPart, NaturalGradient
 from ..approximations.base import Prior, Training
 from ..approximations.sparse import SparsePosterior
 from ..rows.deadline import Deadline
+from ..rows.executor import Executor
 from ..rows.source import Picked
 from .ascent import Point, best_parameter, update
 from .history import History
@@ -29,6 +29,9 @@ WINDOW = 5
 MIN_EPOCHS = 2
 # Rows of a step that are worked on at a time: their whitened rows and scratch stay in the cache.
 TILE_ROWS = 512
+# Mini-batches of so many rows are divided into parts of so many, which threads work on: a part takes milliseconds. Of
+# fewer rows, handing parts over took longer than it saved.
+PARALLEL_ROWS, PART_ROWS = 4000, 2048
 # Multiply-adds of the mini-batches between two looks at signals: an interrupt is obeyed within a tenth of a second.
 WORK_PER_CALL = 1e9
 
@@ -114,15 +117,18 @@ class MiniBatches:
         parts = [np.tril(q.P).reshape(self.latents, m * m), q.h.reshape(self.latents, m)]
         self.eta = np.concatenate(parts, axis=1).ravel()  # updated in place
         self._loop = NaturalGradient(m, self.latents, self.eta, kind, a, b)
-        self._work = _engine.Workspace(tile, m, n_features, self.latents, q.basis.n_groups)
-        self._labels, self._weights = np.empty((2, tile))
+        self._part_rows = batch if batch < PARALLEL_ROWS else PART_ROWS
+        of_part = m, self.latents, tile, n_features, self._moving, q.basis.n_groups
+        self._parts = [BatchPart(*of_part) for _ in range(-(-batch // self._part_rows))]
 
     @property
     def average(self) -> np.ndarray:
         return self._loop.average
 
-    def run(self, q: SparsePosterior, rows: Picked, site: Site) -> np.ndarray:
+    def run(self, q: SparsePosterior, rows: Picked, site: Site, executor: Executor) -> np.ndarray:
         """A step for each ``batch`` consecutive rows, under q's prior or the moving ones.
+
+        The executor works on the parts of a large mini-batch, whose sums are added in their order.
 
         Returns
         -------
@@ -131,11 +137,29 @@ class MiniBatches:
         kernels, Linv, (X, y, weight, order) = q.basis.mini_batches(rows)
         if self._moving:
             kernels = [prior.kernel for prior in self._moving]
-        records = np.empty((3, len(order) // self.batch))
-        info = self._loop.run(
-            kernels, X, order, self.batch, Linv, site, y, weight, float(self.n_total), self._work, self._labels,
-            self._weights, records, self._moving,
-        )  # fmt: skip
+        records, info = np.empty((3, len(order) // self.batch)), 0
+        if len(self._parts) == 1:
+            info = self._loop.run(
+                kernels, X, order, self.batch, Linv, site, y, weight, float(self.n_total), self._parts[0], records,
+                self._moving,
+            )  # fmt: skip
+        else:
+            scale = self.n_total / self.batch
+
+            def collect(part: tuple[BatchPart, np.ndarray]) -> None:
+                self._loop.collect_part(kernels, X, part[1], Linv, site, y, weight, scale, part[0], self._moving)
+
+            for step in range(records.shape[1]):
+                info = self._loop.begin_step()
+                if info:
+                    break
+                ends = range(0, self.batch, self._part_rows)
+                batch = order[step * self.batch : (step + 1) * self.batch]
+                divided = [batch[start : start + self._part_rows] for start in ends]
+                executor.each(collect, list(zip(self._parts, divided, strict=True)))
+                record = np.empty((3, 1))
+                self._loop.end_step(self._parts, scale, record, self._moving)
+                records[:, step] = record[:, 0]
         if info:
             raise ValueError(
                 f"The posterior precision lost definiteness in iteration {self._loop.iteration} (Cholesky, row "
@@ -170,7 +194,8 @@ class MiniBatches:
         order = random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
         log_likelihoods: list[np.ndarray] = []
         for start in range(0, len(order), rows_per_call):
-            rate, change, log_likelihood = self.run(q, training.source.pick(order[start : start + rows_per_call]), site)
+            rows = training.source.pick(order[start : start + rows_per_call])
+            rate, change, log_likelihood = self.run(q, rows, site, training.executor)
             history.add(epoch=number, learning_rate=rate, change=change, log_likelihood=log_likelihood)
             log_likelihoods.append(log_likelihood)
             if window.rests(change[rate > 0.0]) and number > MIN_EPOCHS:

@@ -12,10 +12,10 @@ from threadpoolctl import ThreadpoolController
 
 from ..approximations.base import KernelPrior
 from ..approximations.sparse import SparsePrior
+from ..data.tails import limits_of, within
 from ..kernels.spec import Groups, KernelSpec
 from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked
 from ..rows.source import RowSource, dense
-from ..rows.tails import limits_of, within
 
 # n_inducing="auto" starts with FIRST_INDUCING, or FIRST_OF_FEW of fewer than FEW_ROWS rows, and doubles them to
 # MAX_INDUCING at most. (Of 700 rows of ten features, 32 points missed a feature in seven of sixteen samples, and more

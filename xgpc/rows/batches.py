@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,12 +13,6 @@ from .executor import Pool
 from .source import NONE, ArraySource, Picked
 
 T = TypeVar("T")
-
-HOW_TO_READ_AGAIN = (
-    "A fit reads the rows many times. Give a function that returns a new iterator each time it is called, such as "
-    "lambda: batches_of('rows.csv'), a list of batches, an object whose __iter__ begins anew, or one of "
-    "xgpc.rows.from_parquet, from_arrow and from_npy"
-)
 
 
 class Rows(NamedTuple):
@@ -30,82 +24,6 @@ class Rows(NamedTuple):
 
     def part(self, rows: slice) -> Rows:
         return Rows(self.X[rows], self.y[rows], self.weight[rows])
-
-
-class BadRow(ValueError):
-    """What is wrong with a row of a batch.
-
-    Attributes
-    ----------
-    row : int, its number in the batch
-    given, advice : what it has, and the rest of the sentence
-    column : int, of the feature, or None for the label
-    name : str, of that column, if it has one
-    """
-
-    def __init__(self, row: int, given: str, advice: str, column: int | None = None, name: str | None = None):
-        where = "" if column is None else f" in column {column if name is None else repr(name)}"
-        super().__init__(f"Row {row} of the batch has {given}{where}{advice}")
-        self.row, self.given, self.advice, self.column, self.name = row, given, advice, column, name
-
-    def __reduce__(self) -> Any:
-        # From another process, with its notes.
-        return type(self), (self.row, self.given, self.advice, self.column, self.name), vars(self)
-
-
-def _refuse_arrays(source: Any) -> None:
-    """ValueError for (X, y), the arrays of one batch, in the place of a sequence of batches."""
-    is_short = isinstance(source, tuple | list) and len(source) in (2, 3)
-    if is_short and [len(getattr(part, "shape", ())) for part in source[:2]] in ([2, 1], [2, 2]):
-        raise ValueError(
-            "A source is a sequence of batches, each of them a tuple; got arrays, which seem to be X and y of one "
-            "batch. Write fit_batches([(X, y)]), or fit(X, y)."
-        )
-
-
-def reading(source: Any, again: bool = True) -> Callable[[], Iterator[Any]]:
-    """A function that reads a source of batches from its beginning, each time it is called.
-
-    Parameters
-    ----------
-    source : a function without arguments that returns an iterator, an iterable, or an object with ``__len__`` and
-        ``__getitem__``
-    again : whether it must be possible to read it more than once
-
-    Raises
-    ------
-    ValueError
-        For what is no such source, or an iterator, which can be read only once, where that is not enough.
-    """
-    if again:
-        _refuse_arrays(source)
-    first = _iterator(source)
-    if first is None and not callable(source):
-        kind = type(source).__name__
-        how = HOW_TO_READ_AGAIN if again else "Of rows in memory make a list of one batch, [X], or call predict_proba"
-        raise ValueError(f"A source of batches must be a function or an iterable; got a {kind}. {how}.")
-    if again and first is source:
-        kind = type(source).__name__
-        raise ValueError(f"The source is a {kind}, which can be read only once. {HOW_TO_READ_AGAIN}.")
-
-    def read() -> Iterator[Any]:
-        begun = source() if first is None else source
-        iterator = _iterator(begun)
-        if iterator is None:
-            kind = type(begun).__name__
-            raise ValueError(f"The source's function must return an iterator of batches; it returned a {kind}.")
-        return iterator
-
-    return read
-
-
-def _iterator(source: Any) -> Iterator[Any] | None:
-    """An iterator over a source; None if it has none, or is a table or an array, whose items are no batches."""
-    if isinstance(source, str | bytes | dict | np.ndarray) or hasattr(source, "columns"):
-        return None
-    if not hasattr(source, "__iter__") and hasattr(source, "__len__") and hasattr(source, "__getitem__"):
-        return (source[i] for i in range(len(source)))
-    return iter(source) if hasattr(source, "__iter__") else None
 
 
 def read_ahead(begin: Callable[[], Iterator[T]]) -> Generator[T, None, None]:

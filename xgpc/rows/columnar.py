@@ -11,11 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from .tables import index_in
-
 # Rows of a batch that is read: memory for two, 14 MB each with 28 float32 features and 100 MB with 200 float64 ones,
 # and enough for a file's own reading to cost little for each.
 BATCH_ROWS = 2**16
+
+
+def index_in(schema: Any) -> list[str]:
+    """Columns of an Arrow schema that pandas wrote of a data frame's index."""
+    described = schema.pandas_metadata or {}
+    # An index that only counts is a description there, and no column.
+    return [name for name in described.get("index_columns", ()) if isinstance(name, str) and name in schema.names]
 
 
 class ArrowRows:
@@ -35,7 +40,7 @@ class ArrowRows:
         names = dataset.schema.names
         if isinstance(columns, str):
             raise ValueError(f"columns must be a list of names; got the text {columns!r}. Write columns=[{columns!r}].")
-        others = [name for name in (target, weight) if name is not None]
+        self._others = others = [name for name in (target, weight) if name is not None]
         self.index = [name for name in index_in(dataset.schema) if name not in others] if columns is None else []
         rest = [name for name in names if name not in (*others, *self.index)]
         self.feature_names = rest if columns is None else list(columns)
@@ -53,13 +58,17 @@ class ArrowRows:
 
     @cached_property
     def _dtype(self) -> Any:
-        return _common_dtype([self._dataset.schema.field(name) for name in self.feature_names])
-
-    def of_numbers(self) -> ArrowRows:
-        """The rows; ValueError unless all files have the columns, and the features are numbers."""
-        _ = self._dtype
-        self._check_files()
-        return self
+        """float32 if no feature needs more; ValueError for one that is no number."""
+        kinds, are_narrow = _pyarrow("pyarrow.types"), []
+        for name in self.feature_names:
+            kind = self._dataset.schema.field(name).type
+            if not (kinds.is_floating(kind) or kinds.is_integer(kind) or kinds.is_boolean(kind)):
+                raise ValueError(
+                    f"The feature {name!r} is of type {kind}: features must be numbers. Turn it into numbers, or leave "
+                    "it out of columns."
+                )
+            are_narrow.append(kinds.is_float32(kind) or kinds.is_float16(kind))
+        return np.float32 if all(are_narrow) else np.float64
 
     def with_features(self, names: Sequence[str]) -> ArrowRows:
         """The same rows with the features of these names, in this order; ValueError unless they are numbers."""
@@ -71,23 +80,25 @@ class ArrowRows:
         labels = None if self.target is None else _labels(table[self.target].combine_chunks())
         return table.select(self.feature_names), labels
 
-    def _check_files(self) -> None:
-        """ValueError for a file that lacks a column, or has one of a type that cannot become the first file's."""
-        others = [name for name in (self.target, self._weight) if name is not None]
+    def of_numbers(self) -> ArrowRows:
+        """The rows; ValueError for features that are no numbers, and for a file that lacks a column, or has one of a
+        type that cannot become the first file's."""
+        _, names = self._dtype, [*self.feature_names, *self._others]
         for fragment in self._dataset.get_fragments():
             schema = fragment.physical_schema
-            if absent := [name for name in (*self.feature_names, *others) if name not in schema.names]:
+            if absent := [name for name in names if name not in schema.names]:
                 raise ValueError(
                     f"The file {fragment.path!r} has no columns {absent}{near_names(absent, schema.names)}, which the "
                     f"first file has; it has {schema.names}."
                 )
-            for name in (*self.feature_names, *others):
+            for name in names:
                 here, there = schema.field(name).type, self._dataset.schema.field(name).type
                 if _is_text(here) != _is_text(there):
                     raise ValueError(
                         f"The column {name!r} of the file {fragment.path!r} is of type {here}, that of the first file "
                         f"of type {there}: make them alike."
                     )
+        return self
 
     def check_target(self) -> None:
         """ValueError without a target, which rows to learn from need."""
@@ -103,16 +114,15 @@ class ArrowRows:
         return int(self._dataset.count_rows())
 
     def __iter__(self) -> ArrowBatches:
-        others = [name for name in (self.target, self._weight) if name is not None]
         # By default Arrow reads ahead what it can, with threads for all cores; whoever reads this does so in one.
         scanner = self._dataset.scanner(
-            columns=[*self.feature_names, *others],
+            columns=[*self.feature_names, *self._others],
             batch_size=BATCH_ROWS,
             batch_readahead=0,
             fragment_readahead=0,
             use_threads=False,
         )
-        return ArrowBatches(scanner.scan_batches(), len(self.feature_names), len(others), self._dtype)
+        return ArrowBatches(scanner.scan_batches(), len(self.feature_names), len(self._others), self._dtype)
 
 
 class ArrowBatches:
@@ -150,19 +160,6 @@ def near_names(absent: Sequence[str], names: Sequence[str]) -> str:
     found = [get_close_matches(name.lower(), lower, n=1) for name in absent]
     near = [repr(lower[one]) for one, *_ in filter(None, found)]
     return f" (did you mean {', '.join(near)}?)" if near else ""
-
-
-def _common_dtype(fields: Sequence[Any]) -> Any:
-    """float32 if no feature needs more; ValueError for one that is no number."""
-    kinds = _pyarrow("pyarrow.types")
-    for field in fields:
-        if not (kinds.is_floating(field.type) or kinds.is_integer(field.type) or kinds.is_boolean(field.type)):
-            raise ValueError(
-                f"The feature {field.name!r} is of type {field.type}: features must be numbers. Turn it into numbers, "
-                "or leave it out of columns."
-            )
-    is_narrow = all(kinds.is_float32(field.type) or kinds.is_float16(field.type) for field in fields)
-    return np.float32 if is_narrow else np.float64
 
 
 def _is_text(kind: Any) -> bool:
@@ -283,7 +280,8 @@ class NumpyRows:
     def __init__(self, paths: Sequence[str | os.PathLike[str]]):
         self._paths = paths
         arrays = self._arrays()
-        for path, array, (what, ndim) in zip(paths, arrays, NUMPY_SHAPES, strict=False):
+        for path, array, what in zip(paths, arrays, ("X", "y", "sample_weight"), strict=False):
+            ndim = 2 if what == "X" else 1
             if array.ndim != ndim and (ndim == 2 or array.shape[1:] != (1,)):
                 raise ValueError(
                     f"{os.fspath(path)!r} has an array of shape {array.shape}; {what} must have {ndim} "
@@ -294,32 +292,27 @@ class NumpyRows:
             raise ValueError(f"X, y and weights must have one row each for all; the files have {lengths} rows.")
 
     def _arrays(self) -> list[np.ndarray]:
-        return [_mapped(path) for path in self._paths]
+        """The files' arrays, mapped into memory; ValueError for what is no such file."""
+        found = []
+        for path in self._paths:
+            name = repr(os.fspath(path))
+            try:
+                array = np.load(path, mmap_mode="r", allow_pickle=False)
+            except ValueError as error:
+                raise ValueError(
+                    f"{name} has no array that can be mapped into memory: {error} Save one of numbers, or of text with "
+                    "a dtype such as 'U10', by np.save."
+                ) from None
+            if not isinstance(array, np.ndarray):
+                array.close()
+                raise ValueError(f"{name} is an archive of arrays (.npz), not one array: save each by np.save.")
+            found.append(array)
+        return found
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
         arrays = self._arrays()
         for start in range(0, len(arrays[0]), BATCH_ROWS):
             yield tuple(np.array(array[start : start + BATCH_ROWS]) for array in arrays)
-
-
-# What the files of ``from_npy`` hold.
-NUMPY_SHAPES = (("X", 2), ("y", 1), ("sample_weight", 1))
-
-
-def _mapped(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array of a ``.npy`` file, mapped into memory; ValueError for what is no such file."""
-    name = repr(os.fspath(path))
-    try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        raise ValueError(
-            f"{name} has no array that can be mapped into memory: {error} Save one of numbers, or of text with a dtype "
-            "such as 'U10', by np.save."
-        ) from None
-    if not isinstance(found, np.ndarray):
-        found.close()
-        raise ValueError(f"{name} is an archive of arrays (.npz), not one array: save each by np.save to a .npy file.")
-    return found
 
 
 def from_npy(

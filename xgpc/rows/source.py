@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from scipy import sparse
@@ -63,59 +63,6 @@ class RowSource(Protocol):
         """Some rows (r,), by their numbers, for one reading: no copy where they are in memory."""
 
 
-class ArraySource:
-    """Rows in memory.
-
-    Parameters
-    ----------
-    X : (n, d) float32 or float64, any strides, or CSR
-    y : (n,) float64 labels: -1 or +1, or 0, ..., C - 1 for C latent functions; empty to predict
-    weight : (n,) float64, positive, or empty for ones
-    cache_bytes : int, memory that whitened rows may take
-    first : int, number of the first row, where these are a part of the rows
-    """
-
-    def __init__(
-        self,
-        X: Any,
-        y: np.ndarray = NONE,
-        weight: np.ndarray = NONE,
-        cache_bytes: int = CACHE_BYTES,
-        first: int = 0,
-    ):
-        self.X, self.y, self.weight = X, y, weight
-        self.n_rows, self.n_features = X.shape
-        self.total_weight = float(np.sum(weight)) if len(weight) else float(self.n_rows)
-        self._blocks = in_blocks(Block, X, y, weight, cache_bytes, first)
-
-    @property
-    def rows(self) -> Any:
-        """As they are in memory."""
-        return self.X
-
-    def blocks(self) -> Sequence[Block]:
-        return self._blocks
-
-    def labels(self) -> np.ndarray:
-        return self.y
-
-    def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
-        weight = self.weight[rows] if len(self.weight) else np.ones(len(rows) if scale != 1.0 else 0)
-        return ArraySource(self.X[rows], self.y[rows], scale * weight)
-
-    def pick(self, rows: np.ndarray) -> Picked:
-        return Picked(self.X, self.y, self.weight, rows)
-
-    def reweighted(self, scale: float) -> ArraySource:
-        """The same rows, their weights times ``scale``."""
-        weight = self.weight if len(self.weight) else np.ones(self.n_rows)
-        return ArraySource(self.X, self.y, scale * weight)
-
-    def uncached(self) -> ArraySource:
-        """The same rows, without memory for caches of whitened ones."""
-        return ArraySource(self.X, self.y, self.weight, 0)
-
-
 class SparseBlock(Block):
     """Rows of a sparse matrix, made dense anew each time that they are asked for."""
 
@@ -134,22 +81,37 @@ class SparseBlock(Block):
         return self.start, self._sparse, self.y, self.weight, self.cache_bytes
 
 
-class SparseSource:
-    """Rows of a sparse matrix in memory, CSR (n, d), dense a block at a time.
+class _InMemory:
+    """Rows in memory.
 
-    Parameters as for ``ArraySource``. ``rows`` are as they are in memory, and ``X`` is all of them as a dense array,
-    made anew each time: for a few of them.
+    Parameters
+    ----------
+    rows : (n, d) float32 or float64, any strides, or CSR
+    y : (n,) float64 labels: -1 or +1, or 0, ..., C - 1 for C latent functions; empty to predict
+    weight : (n,) float64, positive, or empty for ones
+    cache_bytes : int, memory that whitened rows may take
+    first : int, number of the first row, where these are a part of the rows
     """
 
-    def __init__(self, rows: Any, y: np.ndarray = NONE, weight: np.ndarray = NONE, cache_bytes: int = CACHE_BYTES):
+    _kind: type[Block]
+
+    def __init__(
+        self,
+        rows: Any,
+        y: np.ndarray = NONE,
+        weight: np.ndarray = NONE,
+        cache_bytes: int = CACHE_BYTES,
+        first: int = 0,
+    ):
         self.rows, self.y, self.weight = rows, y, weight
         self.n_rows, self.n_features = rows.shape
         self.total_weight = float(np.sum(weight)) if len(weight) else float(self.n_rows)
-        self._blocks = in_blocks(SparseBlock, rows, y, weight, cache_bytes, 0)
-
-    @property
-    def X(self) -> np.ndarray:
-        return dense(self.rows)
+        share = cache_bytes / max(1, self.n_rows)
+        parts = [slice(start, min(start + BLOCK_ROWS, self.n_rows)) for start in range(0, self.n_rows, BLOCK_ROWS)]
+        self._blocks = [
+            self._kind(first + part.start, rows[part], y[part], weight[part], int(share * (part.stop - part.start)))
+            for part in parts
+        ]
 
     def blocks(self) -> Sequence[Block]:
         return self._blocks
@@ -157,17 +119,46 @@ class SparseSource:
     def labels(self) -> np.ndarray:
         return self.y
 
-    def sample(self, rows: np.ndarray, scale: float = 1.0) -> SparseSource:
+    def sample(self, rows: np.ndarray, scale: float = 1.0) -> Self:
         weight = self.weight[rows] if len(self.weight) else np.ones(len(rows) if scale != 1.0 else 0)
-        return SparseSource(self.rows[rows], self.y[rows], scale * weight)
+        return type(self)(self.rows[rows], self.y[rows], scale * weight)
+
+    def uncached(self) -> Self:
+        """The same rows, without memory for caches of whitened ones."""
+        return type(self)(self.rows, self.y, self.weight, 0)
+
+
+class ArraySource(_InMemory):
+    """Rows of an array (n, d)."""
+
+    _kind = Block
+
+    @property
+    def X(self) -> Any:
+        return self.rows
+
+    def pick(self, rows: np.ndarray) -> Picked:
+        return Picked(self.X, self.y, self.weight, rows)
+
+    def reweighted(self, scale: float) -> ArraySource:
+        """The same rows, their weights times ``scale``."""
+        weight = self.weight if len(self.weight) else np.ones(self.n_rows)
+        return ArraySource(self.X, self.y, scale * weight)
+
+
+class SparseSource(_InMemory):
+    """Rows of a sparse matrix, CSR (n, d), dense a block at a time."""
+
+    _kind = SparseBlock
+
+    @property
+    def X(self) -> np.ndarray:
+        """All rows as a dense array, made anew each time: for a few of them."""
+        return dense(self.rows)
 
     def pick(self, rows: np.ndarray) -> Picked:
         weight = self.weight[rows] if len(self.weight) else self.weight
         return Picked(dense(self.rows[rows]), self.y[rows], weight, np.arange(len(rows)))
-
-    def uncached(self) -> SparseSource:
-        """The same rows, without memory for caches of whitened ones."""
-        return SparseSource(self.rows, self.y, self.weight, 0)
 
 
 def source_of(X: Any, y: np.ndarray = NONE, weight: np.ndarray = NONE) -> ArraySource | SparseSource:
@@ -196,19 +187,6 @@ def in_dense_parts(X: Any) -> Iterator[np.ndarray]:
     size = max(1, DENSE_VALUES // (BLOCK_ROWS * max(1, d))) * BLOCK_ROWS if sparse.issparse(X) else max(1, n)
     for start in range(0, max(1, n), size):
         yield dense(X[start : start + size])
-
-
-def in_blocks(
-    kind: type[Block], X: Any, y: np.ndarray, weight: np.ndarray, cache_bytes: int, first: int
-) -> list[Block]:
-    """Blocks of a class of rows in memory, the first of which has the number ``first``."""
-    n = X.shape[0]
-    share = cache_bytes / max(1, n)
-    parts = [slice(start, min(start + BLOCK_ROWS, n)) for start in range(0, n, BLOCK_ROWS)]
-    return [
-        kind(first + rows.start, X[rows], y[rows], weight[rows], int(share * (rows.stop - rows.start)))
-        for rows in parts
-    ]
 
 
 def labels_and_weights(source: RowSource) -> tuple[np.ndarray, np.ndarray]:

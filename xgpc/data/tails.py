@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .blas import single_threaded_blas
-from .source import dense
+from ..rows.blas import single_threaded_blas
+from ..rows.source import dense
 
 # Values are far where no row is over a gap of so many times the range of all that is nearer, from the other side's
 # quartile on. Codes such as -9999, and 1e6, leave gaps of 17 ranges and more in magic; heavy tails thin out by and by.

@@ -1,25 +1,29 @@
-"""Tables with names and types: data frames of pandas and polars, and tables of Arrow, as columns of numbers or levels.
-
-None of these libraries is imported: whoever gives a table has imported its own.
-"""
+"""Tables with names and types, read by narwhals (pandas, polars, Arrow and others): columns of numbers or levels."""
 
 from __future__ import annotations
 
 import numbers
 import re
 import reprlib
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+import narwhals as nw
 import numpy as np
+
+from ..ranges import refuse_masked
+from ..rows.columnar import index_in
+from .checks import is_missing
 
 TIMES = "dates or durations; turn them into numbers, such as days since a first date, or leave them out"
 NESTED = "values that are neither numbers nor text; make columns of these, or leave it out"
+# Types of columns whose values are Python's objects.
+OBJECTS = (nw.Object, nw.Unknown)
+TIME_TYPES = (date, time, timedelta, np.datetime64, np.timedelta64)
 
 # A value of a categorical column.
 Level = str | int | float | bool
@@ -75,32 +79,66 @@ class ColumnTable:
 
 
 def is_table(X: Any) -> bool:
-    """Whether X is a data frame of pandas or polars, a table or batch of Arrow, or one of columns."""
-    if isinstance(X, ColumnTable):
-        return True
-    kind = type(X)
-    library = kind.__module__.partition(".")[0]
-    if library == "pandas":
-        return hasattr(X, "iloc") and hasattr(X, "columns")
-    return (library, kind.__name__) in (("polars", "DataFrame"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch"))
+    """Whether X is a data frame of pandas, polars or others, a table or batch of Arrow, or a ``ColumnTable``."""
+    return isinstance(X, ColumnTable) or nw.dependencies.is_into_dataframe(X) or _is_arrow_batch(X)
 
 
-def is_arrow(X: Any) -> bool:
-    return is_table(X) and type(X).__module__.partition(".")[0] == "pyarrow"
+def _is_arrow_batch(X: Any) -> bool:
+    """Of rows of a table of Arrow, which narwhals takes as a table only."""
+    arrow = nw.dependencies.get_pyarrow()
+    return arrow is not None and isinstance(X, arrow.RecordBatch)
 
 
-def index_in(schema: Any) -> list[str]:
-    """Columns of an Arrow schema that pandas wrote of a data frame's index."""
-    described = schema.pandas_metadata or {}
-    # An index that only counts is a description there, and no column.
-    return [name for name in described.get("index_columns", ()) if isinstance(name, str) and name in schema.names]
+def _whole(X: Any) -> Any:
+    return nw.dependencies.get_pyarrow().Table.from_batches([X]) if _is_arrow_batch(X) else X
+
+
+def refuse_not_in_memory(*given: Any) -> None:
+    """ValueError for queries, such as polars' and dask's, and masked values: NumPy would make arrays of them."""
+    refuse_masked(*given)
+    for value in given:
+        library, kind = type(value).__module__.partition(".")[0], type(value).__name__
+        if library == "dask":
+            raise ValueError(
+                f"Got a {kind} of dask, whose rows need not be in this process: fit and predict with "
+                "xgpc.dask.DaskGPClassifier, or give rows in memory, such as those that its compute() makes."
+            )
+        if kind == "LazyFrame":
+            raise ValueError(f"Got a {kind} of {library}, a query that has no rows yet: give what its collect() makes.")
+
+
+def refuse_times(X: Any) -> None:
+    """ValueError for dates and durations, which would count as numbers of a unit that nobody chose."""
+    how = "turn them into numbers, such as days since a first date, or leave them out."
+    if isinstance(X, np.ndarray) and _are_times(X):
+        raise ValueError(f"X has dates or durations ({X.dtype}); {how}")
+    if is_table(X) and not isinstance(X, ColumnTable):
+        # Types first: to take a column of numbers out of a frame takes longer than to predict a row.
+        frame = nw.from_native(_whole(X), eager_only=True)
+        types = frame.schema.items()
+        objects = [name for name, dtype in types if dtype in OBJECTS and _are_times(frame[name])]
+        times = [str(name) for name, dtype in types if dtype.is_temporal() or name in objects]
+        if times:
+            raise ValueError(f"X has dates or durations in the columns {times}; {how}")
+
+
+def _are_times(values: Any) -> bool:
+    """Whether an array, or a column of objects, is of dates or durations by its first value."""
+    kind = getattr(values.dtype, "kind", "O")
+    return kind in "mM" or (kind == "O" and any(_is_time(type(value)) for value in np.ravel(values[:1])))
+
+
+def _is_time(kind: type) -> bool:
+    return issubclass(kind, TIME_TYPES) or kind.__name__ == "Period"
 
 
 def index_columns(X: Any) -> list[str]:
     """Columns of a table that pandas wrote of a data frame's index; of polars by the names that pandas makes up."""
-    if is_arrow(X):
+    if not is_table(X):
+        return []
+    if hasattr(X, "schema") and hasattr(X.schema, "pandas_metadata"):
         return index_in(X.schema)
-    is_polars = is_table(X) and type(X).__module__.partition(".")[0] == "polars"
+    is_polars = nw.dependencies.is_polars_dataframe(X)
     return [name for name in X.columns if re.fullmatch(r"__index_level_\d+__", name)] if is_polars else []
 
 
@@ -124,17 +162,15 @@ def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
     """
     if not is_table(X):
         return X
-    counts = Counter(X.schema.names if is_arrow(X) else X.columns)
-    repeated = [name for name, count in counts.items() if count > 1]
+    X = _whole(X)
+    names = X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns
+    repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise ValueError(
             f"X has several columns of the same name: {reprlib.repr(repeated)}; give each column a name of its own."
         )
     left_out = [name for name in index_columns(X) if name not in fitted]
-    if not is_arrow(X):
-        return X.drop(left_out) if left_out else X
-    table = X if type(X).__name__ == "Table" else sys.modules["pyarrow"].Table.from_batches([X])
-    return table.drop_columns(left_out) if left_out else table
+    return nw.from_native(X, eager_only=True).drop(left_out).to_native() if left_out else X
 
 
 def columns_of(X: Any) -> list[Column]:
@@ -148,19 +184,35 @@ def columns_of(X: Any) -> list[Column]:
     ValueError
         For columns of something else, which it names, and if there are no columns or no rows.
     """
-    library = type(X).__module__.partition(".")[0]
     n_rows, n_columns = X.shape
     if not n_rows or not n_columns:
         raise ValueError(f"X has {n_rows} rows and {n_columns} columns; give a row and a column or more.")
     if isinstance(X, ColumnTable):
         return list(X.columns)
     if not is_table(X):
-        return [_array_column(f"column {j}", X[:, j]) for j in range(n_columns)]
-    if library == "pandas":
-        return [_pandas_column(str(name), X.iloc[:, j]) for j, name in enumerate(X.columns)]
-    if library == "polars":
-        return [_polars_column(series) for series in X.get_columns()]
-    return [_arrow_column(name, column) for name, column in zip(X.schema.names, X.columns, strict=True)]
+        return [_column(f"column {j}", X[:, j]) for j in range(n_columns)]
+    return [_series_column(series) for series in nw.from_native(_whole(X), eager_only=True).iter_columns()]
+
+
+def _series_column(series: Any) -> Column:
+    """Of a series of narwhals'."""
+    name, dtype = str(series.name), series.dtype
+    if dtype.is_temporal():
+        raise _unusable(name, TIMES)
+    if dtype.is_nested() or dtype == nw.Binary:
+        raise _unusable(name, NESTED)
+    if isinstance(dtype, nw.Categorical | nw.Enum):
+        # pandas has the codes, and levels that may be numbers.
+        categories: Any = getattr(series.to_native(), "cat", None)
+        if hasattr(categories, "codes"):
+            codes, levels = categories.codes.to_numpy().astype(np.intp), categories.categories
+        else:
+            codes, levels = _distinct(series.to_list())
+        return Levels(name, codes, _checked_levels(name, levels))
+    values = series.to_numpy()
+    # Missing values, of whichever library, make of numbers an array of doubles or of objects.
+    column, is_narrow = _column(name, values), dtype == nw.Float32 or values.dtype == np.float16
+    return Numbers(name, column.values.astype(np.float32)) if isinstance(column, Numbers) and is_narrow else column
 
 
 def count_missing(column: Column) -> int:
@@ -199,108 +251,36 @@ def _unusable(name: str, what: str) -> ValueError:
     return ValueError(f"The column {name!r} has {what}.")
 
 
-def _pandas_column(name: str, series: Any) -> Column:
-    dtype = series.dtype
-    if dtype.name == "category":
-        return Levels(name, series.cat.codes.to_numpy().astype(np.intp), checked_levels(name, series.cat.categories))
-    if dtype.kind in "mM" or dtype.name.startswith("period"):
-        raise _unusable(name, TIMES)
-    if dtype.kind in "biuf":
-        is_plain = isinstance(dtype, np.dtype) and dtype in (np.float32, np.float64)
-        return Numbers(
-            name, series.to_numpy() if is_plain else series.to_numpy(dtype=_narrowest(dtype), na_value=np.nan)
-        )
-    return _object_column(name, series.to_numpy(dtype=object).tolist(), series.isna().to_numpy().tolist())
-
-
-def _narrowest(dtype: Any) -> type:
-    """float32 for columns of it, whichever library's."""
-    return np.float32 if str(dtype).lower().startswith(("float32", "float[", "halffloat", "float16")) else np.float64
-
-
-def _polars_column(series: Any) -> Column:
-    polars = sys.modules["polars"]
-    dtype, name = series.dtype, series.name
-    if dtype.is_temporal():
-        raise _unusable(name, TIMES)
-    if dtype.is_nested() or dtype == polars.Binary:
-        raise _unusable(name, NESTED)
-    if dtype.is_numeric() or dtype in (polars.Boolean, polars.Null):
-        narrow = dtype == polars.Float32
-        values = series.cast(polars.Float32 if narrow else polars.Float64).to_numpy()
-        return Numbers(name, values)
-    values = series.to_list()
-    return _object_column(name, values, [value is None for value in values])
-
-
-def _arrow_column(name: str, column: Any) -> Column:
-    arrow = sys.modules["pyarrow"]
-    kinds, kind = arrow.types, column.type
-    if kinds.is_temporal(kind):
-        raise _unusable(name, TIMES)
-    if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind) or kinds.is_boolean(kind):
-        narrow = kinds.is_float32(kind) or kinds.is_float16(kind)
-        # Through integers, as Arrow has no cast from truth values to numbers with a point.
-        column = column.cast(arrow.int8()) if kinds.is_boolean(kind) else column
-        values = column.cast(arrow.float32() if narrow else arrow.float64(), safe=False)
-        return Numbers(name, values.to_numpy(zero_copy_only=False))
-    if kinds.is_null(kind):
-        return Numbers(name, np.full(len(column), np.nan))
-    if kinds.is_nested(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind):
-        raise _unusable(name, NESTED)
-    values = column.to_pylist()
-    missing = [value is None for value in values]
-    if kinds.is_dictionary(kind):
-        codes, levels = _distinct(values, missing)
-        return Levels(name, codes, checked_levels(name, levels))
-    return _object_column(name, values, missing)
-
-
-def _array_column(name: str, values: np.ndarray) -> Column:
-    if values.dtype.kind in "mM":
-        raise _unusable(name, TIMES)
+def _column(name: str, values: np.ndarray) -> Column:
+    """Of an array (n,): numbers, or Python's objects, which are text or numbers."""
     if values.dtype.kind in "biuf":
-        return Numbers(name, values if values.dtype in (np.float32, np.float64) else values.astype(np.float64))
-    objects = values.astype(object).tolist()
-    return _object_column(name, objects, [value is None or _is_unequal(value) for value in objects])
-
-
-def _is_unequal(value: Any) -> bool:
-    """Whether a value is not equal to itself: NaN, or pandas.NA, which does not say."""
-    try:
-        return bool(value != value)
-    except (TypeError, ValueError):
-        return type(value).__name__ == "NAType"
-
-
-def _object_column(name: str, values: Sequence[Any], missing: Sequence[bool]) -> Column:
-    """Of Python's objects: text, or numbers."""
-    kinds = {type(value) for value, absent in zip(values, missing, strict=True) if not absent}
+        return Numbers(name, values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False))
+    given = values.astype(object).tolist() if values.dtype.kind not in "mM" else [values.ravel()[0]]
+    missing = [is_missing(value) for value in given]
+    kinds = {type(value) for value, absent in zip(given, missing, strict=True) if not absent}
     if kinds and all(issubclass(kind, str) for kind in kinds):
-        return Levels(name, *_distinct(values, missing))
-    if all(issubclass(kind, numbers.Real | Decimal | np.bool_) for kind in kinds):
-        pairs = zip(values, missing, strict=True)
-        return Numbers(name, np.array([np.nan if absent else float(value) for value, absent in pairs], dtype=float))
-    if any(issubclass(kind, date | time | timedelta | np.datetime64 | np.timedelta64) for kind in kinds):
+        return Levels(name, *_distinct(given))
+    if any(map(_is_time, kinds)):
         raise _unusable(name, TIMES)
+    if all(issubclass(kind, numbers.Real | Decimal | np.bool_) for kind in kinds):
+        pairs = zip(given, missing, strict=True)
+        return Numbers(name, np.array([np.nan if absent else float(value) for value, absent in pairs], dtype=float))
     if all(issubclass(kind, str | numbers.Real | Decimal | np.bool_) for kind in kinds):
         raise _unusable(name, "both text and numbers; make them all one or the other, as astype(str) does")
     raise _unusable(name, NESTED)
 
 
-def _distinct(values: Iterable[Any], missing: Iterable[bool]) -> tuple[np.ndarray, list[Any]]:
+def _distinct(values: Sequence[Any]) -> tuple[np.ndarray, list[Any]]:
     """Positions (n,) among the distinct values, -1 where one is missing, and these, in the order of their rows."""
     places: dict[Any, int] = {}
-    add: Callable[[Any, int], int] = places.setdefault
-    pairs = zip(values, missing, strict=True)
-    codes = np.array([-1 if absent else add(value, len(places)) for value, absent in pairs], dtype=np.intp)
-    return codes, list(places)
+    codes = [-1 if is_missing(value) else places.setdefault(value, len(places)) for value in values]
+    return np.array(codes, dtype=np.intp), list(places)
 
 
-def checked_levels(name: str, levels: Iterable[Any]) -> list[Level]:
+def _checked_levels(name: str, levels: Iterable[Any]) -> list[Level]:
     """Levels as Python's text or numbers; ValueError for others."""
     found: list[Level] = [value.item() if isinstance(value, np.generic) else value for value in levels]
-    if any(isinstance(value, date | timedelta) for value in found):
+    if any(_is_time(type(value)) for value in found):
         raise _unusable(name, TIMES)
     is_text = [isinstance(value, str) for value in found]
     if not all(text or isinstance(value, int | float) for text, value in zip(is_text, found, strict=True)):

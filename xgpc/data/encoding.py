@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..kernels.spec import Groups
-from .tables import (
+from ..status import warn_user
+from .frames import (
     Column,
     Level,
     Levels,
@@ -85,21 +85,17 @@ class LevelColumn:
     levels: tuple[Level, ...]
     has_missing: bool
 
-    @property
-    def width(self) -> int:
-        return len(self.levels) + self.has_missing + 1
-
 
 @dataclass(frozen=True)
 class Encoding:
     """What a table or an array becomes, learned from training rows: an immutable value.
 
-    The matrix has the columns in their order, a categorical one as ``LevelColumn.width`` columns; then an indicator for
-    each column of numbers of which the training rows missed some; then levels of columns of numbers of which one value
-    has more than half of the training rows, such as gains that most have none of: the values of ten rows or more, and
-    one level for all others. Two levels of a column have the squared distance 1, whichever they are, and so have one
-    that the training rows had and one that they had not; to miss a value is a level. Missing numbers are the mean of
-    the training rows, at a distance of 1 from known ones by their indicator.
+    The matrix has the columns in their order, a categorical one as a column for each level, to miss a value among
+    them, and one for unknown levels; then an indicator for each column of numbers of which the training rows missed
+    some; then levels of columns of numbers of which one value has more than half of the training rows, such as gains
+    that most have none of: the values of ten rows or more, and one level for all others. Two levels of a column have
+    the squared distance 1, whichever they are, and so have one that the training rows had and one that they had not.
+    Missing numbers are the mean of the training rows, at a distance of 1 from known ones by their indicator.
 
     Attributes
     ----------
@@ -144,31 +140,38 @@ class Encoding:
         return cls(tuple(found), str(np.result_type(*given)) if given else "float64")
 
     @cached_property
-    def groups(self) -> Groups:
-        """Which length scale each column of the matrix has, and their names."""
-        filled, repeated = self._with_indicators, self._repeated
-        widths = [1 if isinstance(one, NumberColumn) else one.width for one in self.columns]
-        widths += [1] * len(filled) + [len(one.repeated) + 1 for _, one in repeated]
-        names = [one.name for one in self.columns]
-        names += [INDICATOR + one.name for _, one in filled] + [REPEATED + one.name for _, one in repeated]
-        return Groups(np.repeat(np.arange(len(widths)), widths), tuple(names))
-
-    @property
-    def _with_indicators(self) -> list[tuple[int, NumberColumn]]:
-        """Columns with an indicator, and their numbers."""
+    def _parts(self) -> list[tuple[int, str]]:
+        """What the matrix has, in order: numbers of the table's columns, and what precedes their names."""
         numbers = [(j, one) for j, one in enumerate(self.columns) if isinstance(one, NumberColumn)]
-        return [(j, one) for j, one in numbers if one.has_missing]
-
-    @property
-    def _repeated(self) -> list[tuple[int, NumberColumn]]:
-        """Columns of numbers with levels, and their numbers."""
-        return [(j, one) for j, one in enumerate(self.columns) if isinstance(one, NumberColumn) and one.repeated]
+        return [
+            *((j, "") for j in range(len(self.columns))),
+            *((j, INDICATOR) for j, one in numbers if one.has_missing),
+            *((j, REPEATED) for j, one in numbers if one.repeated),
+        ]
 
     @cached_property
+    def groups(self) -> Groups:
+        """Which length scale each column of the matrix has, and their names."""
+        widths = [len(self._names_of(*part)) for part in self._parts]
+        names = tuple(before + self.columns[j].name for j, before in self._parts)
+        return Groups(np.repeat(np.arange(len(widths)), widths), names)
+
+    def _names_of(self, j: int, before: str) -> list[tuple[str, str]]:
+        """Names of a part's columns of the matrix, and what messages call them."""
+        one, name = self.columns[j], self.columns[j].name
+        if isinstance(one, LevelColumn):
+            levels = [(f"{name}={level}", f"level {level!r} of column {name!r}") for level in one.levels]
+            missing = [(f"{name}=missing", f"missing values of column {name!r}")] * one.has_missing
+            return [*levels, *missing, (f"{name}=unknown", f"unknown levels of column {name!r}")]
+        if before == REPEATED:
+            values = [(f"{name}={value:g}", f"value {value:g} of column {name!r}") for value in one.repeated]
+            return [*values, (f"{name}={np.nan}", f"other values of column {name!r}")]
+        return [(before + name, repr(before + name))]
+
+    @property
     def column_of_matrix(self) -> np.ndarray:
         """The table's column that each column of the matrix was made from."""
-        parts = [*range(len(self.columns)), *(j for j, _ in self._with_indicators), *(j for j, _ in self._repeated)]
-        return np.array(parts)[self.groups.index]
+        return np.array([j for j, _ in self._parts])[self.groups.index]
 
     @property
     def has_levels(self) -> bool:
@@ -184,30 +187,12 @@ class Encoding:
     @property
     def matrix_names(self) -> tuple[str, ...]:
         """Of the columns of the matrix, which inducing points have."""
-        return tuple(name for name, _ in self._columns_of_matrix())
+        return tuple(name for part in self._parts for name, _ in self._names_of(*part))
 
     @property
     def described_columns(self) -> list[str]:
         """The columns of the matrix, as messages have them."""
-        return [described for _, described in self._columns_of_matrix()]
-
-    def _columns_of_matrix(self) -> Iterator[tuple[str, str]]:
-        """Names, and names as messages have them."""
-        for one in self.columns:
-            if isinstance(one, NumberColumn):
-                yield one.name, repr(one.name)
-                continue
-            for level in one.levels:
-                yield f"{one.name}={level}", f"level {level!r} of column {one.name!r}"
-            if one.has_missing:
-                yield f"{one.name}=missing", f"missing values of column {one.name!r}"
-            yield f"{one.name}=unknown", f"unknown levels of column {one.name!r}"
-        for _, one in self._with_indicators:
-            yield INDICATOR + one.name, repr(INDICATOR + one.name)
-        for _, one in self._repeated:
-            for value in one.repeated:
-                yield f"{one.name}={value:g}", f"value {value:g} of column {one.name!r}"
-            yield f"{one.name}={np.nan}", f"other values of column {one.name!r}"
+        return [described for part in self._parts for _, described in self._names_of(*part)]
 
     def encode(self, X: Any) -> np.ndarray:
         """The matrix (n, d) of a table, or of an array, with the columns that this was learned from.
@@ -245,28 +230,27 @@ class Encoding:
             columns = [column.part(rows) for column in columns]
         n = len(columns[0])
         X = np.zeros((n, len(self.groups.index)), dtype=self.dtype)
-        starts = np.searchsorted(self.groups.index, np.arange(len(self.groups.names)))
-        first, unexpected = len(self.columns), []
-        for j, given, one in zip(starts[:first], columns, self.columns, strict=True):
+        unexpected: list[tuple[str, int]] = []
+        starts = np.searchsorted(self.groups.index, np.arange(len(self._parts)))
+        for start, (j, before) in zip(starts, self._parts, strict=True):
+            one = self.columns[j]
             if isinstance(one, LevelColumn):
-                X[np.arange(n), j + _places(given, one)] = IN_OWN_COLUMN
+                X[np.arange(n), start + _places(columns[j], one)] = IN_OWN_COLUMN
                 continue
-            X[:, j] = values = _numbers_of(given, one.name)
+            values = _numbers_of(columns[j], one.name)
             missing = np.isnan(values)
-            X[missing, j] = one.fill
-            if not one.has_missing and np.any(missing):
-                unexpected.append((repr(one.name), int(np.sum(missing))))
+            if before == INDICATOR:
+                X[:, start] = missing
+            elif before == REPEATED:
+                X[np.arange(n), start + _places_of(values, one.repeated)] = IN_OWN_COLUMN
+            else:
+                X[:, start] = np.where(missing, one.fill, values)
+                if not one.has_missing and np.any(missing):
+                    unexpected.append((repr(one.name), int(np.sum(missing))))
         if unexpected and not allow_missing:
             raise ValueError(f"X has {said_missing(unexpected)}. {HOW_TO_MISS}")
         if unexpected:
             warn_of_means(unexpected)
-        indicators = self._with_indicators
-        for start, (place, one) in zip(starts[first:], [*indicators, *self._repeated], strict=True):
-            values = as_numbers(columns[place]).values
-            if start < starts[first] + len(indicators):
-                X[:, start] = np.isnan(values)
-            else:
-                X[np.arange(n), start + _places_of(values, one.repeated)] = IN_OWN_COLUMN
         return X
 
     def to_data(self) -> dict[str, Any]:
@@ -343,10 +327,9 @@ def said_missing(counts: Sequence[tuple[str, int]]) -> str:
 
 def warn_of_means(counts: Sequence[tuple[str, int]]) -> None:
     """Of numbers that are missing where the training rows missed none."""
-    warnings.warn(
+    warn_user(
         f"X has {said_missing(counts)}. The training rows missed none there: their mean stands for such a number, as "
-        "if it had been seen. Fit with rows that miss some if predictions are to know of it.",
-        stacklevel=3,
+        "if it had been seen. Fit with rows that miss some if predictions are to know of it."
     )
 
 
@@ -459,7 +442,7 @@ def _places(column: Column, one: LevelColumn) -> np.ndarray:
             f"The column {one.name!r} has {what[1]}, such as {given.levels[0]!r}; the model was fitted to {what[0]}, "
             f"such as {one.levels[0]!r}. Give it as it was."
         )
-    unknown = one.width - 1
+    unknown = len(one.levels) + one.has_missing
     known = {level: place for place, level in enumerate(one.levels)}
     # The last is of those that are missing, whose code is -1.
     places = [known.get(level, unknown) for level in given.levels]

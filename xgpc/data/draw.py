@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .batches import Rows, joined
+from ..rows.batches import Rows, joined
+from .summary import tally, widened
 
 # Rows of a class are kept while they can still be among those of least keys that it has in the end. Their number on the
 # way is hypergeometric: so many standard deviations above its mean it is exceeded in less than one of 1e14 draws; the
@@ -58,11 +59,11 @@ def whole_numbers(counts: np.ndarray, size: int) -> np.ndarray:
 def of_least_keys(keys: np.ndarray, rows: Rows, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which rows (r,) are the so many of each class that have the least keys, and the least key of the others (C,).
 
-    The latter is 1 where there are no others. Rows of weight 0 are never among them.
+    The latter is 1 where there are no others.
     """
-    keep, limits = rows.weight > 0.0, np.ones(len(numbers))
+    keep, limits = np.ones(len(keys), dtype=bool), np.ones(len(numbers))
     for c, number in enumerate(numbers):
-        (of_class,) = np.nonzero(keep & (rows.y == c))
+        (of_class,) = np.nonzero(rows.y == c)
         if len(of_class) > number:
             order = np.argsort(keys[of_class], kind="stable")
             limits[c] = keys[of_class[order[number]]]
@@ -84,28 +85,28 @@ class Draw:
     """
 
     def __init__(self, size: int, generator: np.random.Generator):
-        self.size, self.n_rows = size, 0
+        self.size = size
         self._generator = generator
-        self._counts = np.zeros(0, dtype=np.int64)
-        self._limits = np.zeros(0)
+        # Of all rows that have come, by the numbers of their labels.
+        self.tally, self._limits = np.zeros((3, 0)), np.zeros(0)
         self._parts: list[tuple[np.ndarray, Rows]] = []
         self._n_kept, self._most = 0, ROOM * size
 
+    @property
+    def n_rows(self) -> int:
+        return int(self.tally[0].sum())
+
     def add(self, rows: Rows) -> None:
-        """Further rows, whose y are class numbers, in any order, and whose weights are given; of weight 0, none."""
+        """Further rows, whose y are label numbers, and whose weights are given; those of weight 0 are counted alone."""
         keys = self._generator.random(len(rows.X))
-        self.n_rows += len(rows.X)
-        is_given = rows.weight > 0.0
-        counts = np.bincount(rows.y, is_given, minlength=len(self._counts)).astype(np.int64)
-        more = len(counts) - len(self._counts)
-        self._counts = np.pad(self._counts, (0, more)) + counts
-        self._limits = np.pad(self._limits, (0, more), constant_values=1.0)
-        # All rows while they are no more than the sample: then it is no sample.
-        keep = is_given & (keys < self._limits[rows.y]) if self.n_rows > self.size else np.ones(len(keys), dtype=bool)
+        more = tally(rows.y, rows.weight, self.tally.shape[1])
+        self.tally = widened(self.tally, more.shape[1]) + more
+        self._limits = np.append(self._limits, np.ones(more.shape[1] - len(self._limits)))
+        keep = (rows.weight > 0.0) & (keys < self._limits[rows.y])
         self._parts.append((keys[keep], Rows(*(array[keep] for array in rows))))
         self._n_kept += int(np.count_nonzero(keep))
         if self._n_kept > self._most:
-            self._keep(most_numbers(mean_numbers(self._counts, self.size)))
+            self._keep(most_numbers(mean_numbers(self.tally[1], self.size)))
             self._most = ROOM * max(self.size, self._n_kept)
 
     @property
@@ -114,21 +115,14 @@ class Draw:
         return self.n_rows <= self.size
 
     def sample(self) -> Rows:
-        """The rows drawn so far, in their order; all of them, those of weight 0 too, if they are no more than asked."""
-        if not self.is_all:
-            self._keep(whole_numbers(self._counts, self.size))
-        return self._joined()[1]
+        """The rows drawn so far, in their order; all of positive weight, if they are no more than asked."""
+        self._keep(whole_numbers(self.tally[1], self.size))
+        return self._parts[0][1]
 
     def _keep(self, numbers: np.ndarray) -> None:
         """So many rows of each class, those of least keys."""
-        keys, rows = self._joined()
+        keys, rows = np.concatenate([keys for keys, _ in self._parts]), joined([rows for _, rows in self._parts])
         keep, limits = of_least_keys(keys, rows, numbers)
         self._limits = np.minimum(self._limits, limits)
         self._parts = [(keys[keep], Rows(*(array[keep] for array in rows)))]
         self._n_kept = int(np.count_nonzero(keep))
-
-    def _joined(self) -> tuple[np.ndarray, Rows]:
-        if len(self._parts) > 1:
-            keys, rows = zip(*self._parts, strict=True)
-            self._parts = [(np.concatenate(keys), joined(rows))]
-        return self._parts[0]

@@ -1,0 +1,56 @@
+"""What the tests of formulas need of the package's inner parts, by name: these alone hold its shape in place.
+
+All else that tests ask for is public: the names of docs/api.md, the registry of likelihoods, the compiled core.
+"""
+
+# ruff: noqa: F401
+
+from xgpc import statistics
+from xgpc._kernels import KernelGradient
+from xgpc.approximations.base import SeparatePriors, Training, grouped, new_key
+from xgpc.approximations.full import FullPosterior, FullPrior
+from xgpc.approximations.linear import LinearPrior
+from xgpc.approximations.local import LocalPosterior, predicted
+from xgpc.approximations.local_rows import Neighbourhoods, in_order, local_rows, metric
+from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.data.partitions import OverPartitions, survey_partitions
+from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat
+from xgpc.inference import ascent, fitting, mini_batch
+from xgpc.inference.ascent import (
+    PRECISION_RATE,
+    SOFTMAX_PRECISION_RATE,
+    carry_over,
+    coordinate_ascent,
+    coupled_end,
+    natural_step,
+    proper_posterior,
+    restated,
+    steps_from,
+    update,
+)
+from xgpc.inference.correction import SMALL_TILT, BothBounds, correction, correction_and_gap, polya_gamma_variance
+from xgpc.inference.history import History
+from xgpc.inference.links import Softmax, TwoClasses
+from xgpc.inference.local_sites import Local, cavities, conditioned, converged_sites, start_sites
+from xgpc.inference.mini_batch import WINDOW, Epochs, MiniBatches, learning_rate_schedule, stochastic
+from xgpc.inference.online import restated_sums
+from xgpc.inference.starts import starting_posterior
+from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
+from xgpc.kernels.spec import Groups, KernelSpec
+from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
+from xgpc.learning.inducing import FIRST_OF_FEW
+from xgpc.learning.izmailov_kropotov import FixedSites, JointBound, _slope_of_precision
+from xgpc.learning.memory import fit_bytes
+from xgpc.learning.paired import LEAST_GAIN, is_better
+from xgpc.learning.profile import Options, ProfiledBound, lbfgs, profile, thetas
+from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore
+from xgpc.learning.schemes import SCHEMES
+from xgpc.learning.stages import GROWTH, LAST_ROWS, MIN_GAIN, ROWS_PER_POINT, Subsets, subset_sizes
+from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
+from xgpc.rows.blas import single_threaded_blas
+from xgpc.rows.block import BLOCK_ROWS, Block
+from xgpc.rows.coinciding import Distinct
+from xgpc.rows.executor import Cost, Executor, Threads, on_threads
+from xgpc.rows.neighbours import Neighbours
+from xgpc.rows.source import CACHE_BYTES, ArraySource, Picked
+from xgpc.statistics import GivenSites, StatedSites, stated

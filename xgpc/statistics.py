@@ -1,4 +1,4 @@
-"""What inference and learning ask of a block of rows: pure functions of the block and a state, with additive records.
+"""Statistics of a block of rows for inference and learning: functions of the block and a state, with additive records.
 
 A state is made of arrays. Of a posterior it has a ``Belief``: the basis in which latent functions are linear,
 f(x) = a(x) . z plus what the basis leaves of the prior, and the distribution of z. A function writes to nothing but the
@@ -79,7 +79,7 @@ class Basis(Protocol):
 
 
 class Predictor(Protocol):
-    """What gives marginals at any rows."""
+    """Marginals at any rows."""
 
     @property
     def cost(self) -> Cost: ...
@@ -129,7 +129,7 @@ class StatedSites:
         sites = cache.get(SITES, belief) or cache.get(RESTATED_SITES, belief)
         is_usable = sites and sites.site_key == self.site.key and sites.rescaling in (AS_EVALUATED, self.rescaling)
         if not is_usable:
-            # What is rescaled already would give other bits.
+            # Sites that are rescaled already would give other bits.
             marginals = (sites.mean, sites.variance) if sites else self.belief.marginals(block)
             sites = block.evaluated(belief, self.site, *marginals)
         if sites.rescaling != self.rescaling:
@@ -179,7 +179,7 @@ class Products:
 
     @property
     def cost(self) -> Cost:
-        # That of kept rows: a solve makes many products, each of which is little.
+        # The cost with kept rows: a solve makes many products, and only the first makes rows.
         return Cost(2.0 * self.w.size, self.w.size)
 
 

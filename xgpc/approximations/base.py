@@ -1,4 +1,4 @@
-"""What inference and learning need of a prior and a posterior, whatever approximation they are of."""
+"""What every approximation has: training rows, priors and posteriors of latent functions, and their marginals."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Training:
     Attributes
     ----------
     n_latents : int or None, number C of latent functions, each with a leading axis in the arrays; None: one, without
-    subsample : some of the rows in memory, with the weight of all, where a pass over all is dear; or None
-        What tells only how to go on may be found of these.
+    subsample : some of the rows in memory, with the weight of all, where a pass over all rows is dear; or None
+        Enough to choose the next step by; a posterior needs all rows.
     """
 
     source: RowSource
@@ -85,7 +85,7 @@ class Training:
         return self if rows is None else replace(self, source=self.source.sample(rows, scale), subsample=None)
 
     def uncached(self) -> Training:
-        """The same, without memory for caches of whitened rows."""
+        """The same rows, of which no pass keeps whitened ones."""
         source = self.source
         return replace(self, source=source.uncached()) if isinstance(source, ArraySource | SparseSource) else self
 
@@ -94,10 +94,10 @@ class Prior(Protocol):
     """p of all latent functions: an immutable value."""
 
     def basis(self, n_latents: int | None) -> Basis:
-        """What latent functions of so many classes are linear in."""
+        """The basis in which ``n_latents`` latent functions (None: one) are linear."""
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
-        """Natural parameters of the prior and of sites that make P and h, as in ``Moments`` but for one class."""
+        """Natural parameters of the prior times sites with the statistics P and h of ``Moments``."""
 
     def posterior(self, natural: Natural) -> Posterior | None:
         """q from its natural parameters, or None if they make none."""
@@ -285,8 +285,8 @@ class KernelPosterior(Posterior, Protocol):
         """The posterior with q's precision and the mean of a pair as ``mean_pair``."""
 
     def first_order_gain(self, target: Natural, other: Any) -> float:
-        """What the bound gains, to first order, on the line of means and covariances to another posterior under the
-        same prior, in nats.
+        """First-order gain of the bound, in nats, along the line of means and covariances to a posterior under the same
+        prior.
 
         g (mean_other - mean) - tr (P' - P) (covariance_other - covariance) / 2, with the natural parameters ``target``,
         (P', h'), that the sites make: the gradients by mean and covariance are g = h' - h - (P' - P) mean and
@@ -302,7 +302,7 @@ class KernelPosterior(Posterior, Protocol):
         """
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """What, with the kernels, it can be made of again: points "Z", natural parameters "eta" and "h"."""
+        """Points "Z", and natural parameters "eta" and "h": with the kernels, they make the posterior again."""
 
     def covariance_forms(self) -> list[CovarianceForm]:
         """The marginals of each latent function in its covariances; what several share is the same object."""
@@ -380,6 +380,11 @@ def joint_covariance(prior: np.ndarray, explained: np.ndarray, added: np.ndarray
     return joint
 
 
+def groups_of_latents(prior: Any, n_latents: int) -> tuple[Any, ...]:
+    """The group of ``prior`` that each latent function belongs to."""
+    return prior.groups * n_latents if len(prior.groups) == 1 else prior.groups
+
+
 class LatentPosterior(Value):
     """A posterior of one latent function, or of C independent ones with a leading axis in the arrays."""
 
@@ -399,8 +404,7 @@ class LatentPosterior(Value):
     @property
     def groups(self) -> tuple[Any, ...]:
         """The prior of each latent function."""
-        groups = self.prior.groups
-        return groups * math.prod(self.shape) if len(groups) == 1 else groups
+        return groups_of_latents(self.prior, math.prod(self.shape))
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d)."""

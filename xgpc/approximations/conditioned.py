@@ -56,7 +56,7 @@ class ConditionedPosterior(SparsePosterior):
         return step, times(self.before.P, step)
 
     def under_first_prior(self) -> SparsePosterior:
-        """The same distribution as a posterior under p, which knows nothing of batches."""
+        """The same distribution as a posterior under p, without earlier batches."""
         return SparsePosterior(self.before.prior, self.P, self.h, self.R, self.Rinv, self.w)
 
 
@@ -87,7 +87,7 @@ class ConditionedPrior(Grouped):
         return self.before.prior.jitter
 
     def basis(self, n_latents: int | None) -> Basis:
-        """That of p: what blocks remember of their whitened rows serves both."""
+        """The basis of p: a block keeps one set of whitened rows for both."""
         return self.before.prior.basis(n_latents)
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:

@@ -36,6 +36,7 @@ from .base import (
     Natural,
     Training,
     cholesky_and_inverse,
+    groups_of_latents,
     joint_covariance,
     new_key,
     prior_covariance,
@@ -113,16 +114,16 @@ class FullPrior(Grouped):
         return self.rows.Z
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> FullPrior:
-        """The same with another kernel, the one of ``specs``, and other rows."""
+        """The prior with the kernel in ``specs`` at other rows."""
         rows = self.rows if np.array_equal(Z, self.Z) else None
         return FullPrior.build(specs[0], Z, self.n_jobs, rows)
 
     def basis_of(self, prior: Any, n_latents: int | None) -> ValueBasis:
-        """The latent values at the distinct rows, whatever the groups of ``prior``, which have the same rows."""
+        """The latent values at the distinct rows, which all groups of ``prior`` share."""
         return ValueBasis(self.rows, n_latents or 1)
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
-        """The sites themselves: what they add to the prior."""
+        """P and h as they are: natural parameters are those that sites add to the prior's."""
         return P, h
 
     def posterior_of(self, prior: KernelPrior, natural: Natural) -> FullPosterior | None:
@@ -198,8 +199,8 @@ class FullPosterior(LatentPosterior):
     @classmethod
     def from_natural(cls, prior: Any, precision: np.ndarray, linear: np.ndarray) -> FullPosterior | None:
         """q from its sites, or None if they make none; O(C n^3)."""
-        factors = []
-        for group, values in zip(_each(prior, precision), _rows(precision), strict=True):
+        factors, precisions = [], np.atleast_2d(precision)
+        for group, values in zip(groups_of_latents(prior, len(precisions)), precisions, strict=True):
             factor = group.factor(values)
             if factor is None:
                 return None
@@ -211,15 +212,10 @@ class FullPosterior(LatentPosterior):
         cls, prior: Any, precision: np.ndarray, linear: np.ndarray, factors: Sequence[Factor]
     ) -> FullPosterior:
         """q from its sites and the factors that their precisions make; O(C n^2)."""
-        alpha, mean = np.empty((2, len(factors), precision.shape[-1]))
-        for c, (group, factor, r) in enumerate(zip(_each(prior, precision), factors, _rows(linear), strict=True)):
-            alpha[c] = r - factor.times(group.K @ r)
-            mean[c] = group.K @ alpha[c]
-        variance = np.stack([factor.variance for factor in factors])
-        shape = precision.shape
-        return cls(
-            prior, precision, linear, tuple(factors), alpha.reshape(shape), mean.reshape(shape), variance.reshape(shape)
-        )
+        groups = groups_of_latents(prior, len(factors))
+        mean, alpha = _mean_and_alpha(groups, factors, linear)
+        variance = np.reshape([factor.variance for factor in factors], linear.shape)
+        return cls(prior, precision, linear, tuple(factors), alpha, mean, variance)
 
     @property
     def natural(self) -> Natural:
@@ -229,7 +225,7 @@ class FullPosterior(LatentPosterior):
     def belief(self) -> ValueBelief:
         noise = np.reshape([group.noise for group in self.groups], self.variance.shape)
         basis = self.prior.basis(self.n_latents)
-        return ValueBelief(self.key, basis, _rows(self.mean), _rows(self.variance + noise))
+        return ValueBelief(self.key, basis, np.atleast_2d(self.mean), np.atleast_2d(self.variance + noise))
 
     @property
     def belief_anywhere(self) -> ValueBelief:
@@ -240,7 +236,7 @@ class FullPosterior(LatentPosterior):
     @property
     def _predictive(self) -> Predictive:
         cores = [group.core for group in self.groups]
-        return Predictive(cores, self.factors, _rows(self.alpha))
+        return Predictive(cores, self.factors, np.atleast_2d(self.alpha))
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
         """The linear term that a precision, as in ``natural``, has at the mean."""
@@ -253,13 +249,10 @@ class FullPosterior(LatentPosterior):
 
     def solve(self, residual: np.ndarray) -> Natural:
         """K alpha and alpha = K^{-1} (K^{-1} + Lambda)^{-1} residual; O(C n^2)."""
-        each = zip(_rows(residual), self.factors, self.groups, strict=True)
-        alpha = np.array([r - factor.times(group.K @ r) for r, factor, group in each])
-        means = [group.K @ a for group, a in zip(self.groups, alpha, strict=True)]
-        return np.reshape(means, residual.shape), alpha.reshape(residual.shape)
+        return _mean_and_alpha(self.groups, self.factors, residual)
 
     def at_mean(self, mean: Natural) -> FullPosterior:
-        """Of (mean, K^{-1} mean): with linear terms K^{-1} mean + lambda mean; O(C n^2)."""
+        """q with the mean of a pair (mean, K^{-1} mean): linear terms K^{-1} mean + lambda mean; O(C n^2)."""
         value, alpha = mean
         return FullPosterior.of_factors(self.prior, self.precision, alpha + self.precision * value, self.factors)
 
@@ -300,7 +293,7 @@ class FullPosterior(LatentPosterior):
         dF/dK = (alpha alpha^T - M) / 2, and by the noise of each distinct row -lambda / 2. The rows do not move: their
         gradient is given as zero. O(C n^3).
         """
-        alphas, precisions = _rows(self.alpha), _rows(natural[0])
+        alphas, precisions = np.atleast_2d(self.alpha), np.atleast_2d(natural[0])
         groups, gradients = self.prior.groups, []
         for g, group in enumerate(groups):
             here = range(len(alphas)) if len(groups) == 1 else range(g, g + 1)
@@ -317,7 +310,7 @@ class FullPosterior(LatentPosterior):
 
     def covariance_forms(self) -> list[CovarianceForm]:
         """Mean alpha.k, variance k(x, x) - |H k|^2 + |N k|^2 of each latent function."""
-        each = zip(self.groups, _rows(self.alpha), self.factors, strict=True)
+        each = zip(self.groups, np.atleast_2d(self.alpha), self.factors, strict=True)
         return [CovarianceForm(group.core, alpha, factor.H, factor.N) for group, alpha, factor in each]
 
     def covariance_sums(self, X: np.ndarray, s: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -330,7 +323,7 @@ class FullPosterior(LatentPosterior):
 
     def covariance_bytes(self, n_rows: int) -> float:
         """The results twice, four matrices more, and what training rows explain."""
-        return 8.0 * n_rows * (n_rows * (2.0 * len(_rows(self.alpha)) + 4.0) + 3.0 * self.alpha.shape[-1])
+        return 8.0 * n_rows * (n_rows * (2.0 * len(np.atleast_2d(self.alpha)) + 4.0) + 3.0 * self.alpha.shape[-1])
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Joint covariance (r, r) or (C, r, r) of a latent function at the rows of X, each with noise of its own;
@@ -343,11 +336,9 @@ class FullPosterior(LatentPosterior):
         return covariance.reshape(*self.shape, len(X), len(X))
 
 
-def _each(prior: Any, values: np.ndarray) -> Sequence[FullPrior]:
-    """The prior of each latent function that ``values`` (n,) or (C, n) are of."""
-    return prior.groups * len(_rows(values)) if len(prior.groups) == 1 else prior.groups
-
-
-def _rows(values: np.ndarray) -> np.ndarray:
-    """(n,) or (C, n) as (1, n) or (C, n)."""
-    return values.reshape(-1, values.shape[-1])
+def _mean_and_alpha(groups: Sequence[FullPrior], factors: Sequence[Factor], linear: np.ndarray) -> Natural:
+    """K alpha and alpha = (I - M K) r, shaped as the linear terms r (n,) or (C, n)."""
+    each = zip(groups, factors, np.atleast_2d(linear), strict=True)
+    alpha = [r - factor.times(group.K @ r) for group, factor, r in each]
+    mean = [group.K @ a for group, a in zip(groups, alpha, strict=True)]
+    return np.reshape(mean, linear.shape), np.reshape(alpha, linear.shape)

@@ -1,4 +1,4 @@
-"""What a full Gaussian process asks of blocks of rows."""
+"""Marginals, statistics and gradients that a full Gaussian process computes from blocks of rows."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class ValueBelief:
 
 @dataclass(frozen=True, eq=False)
 class Factor(Value):
-    """What the precisions of the sites make of a prior: M = H^T H - N^T N.
+    """Factors of M = H^T H - N^T N, which a prior and the precisions of sites determine.
 
     Attributes
     ----------

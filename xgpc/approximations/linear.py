@@ -76,7 +76,7 @@ class LinearBasis:
         return LinearBelief(key, self, Rinv, w)
 
     def mini_batches(self, picked: Picked) -> tuple[list[None], np.ndarray, Picked]:
-        """What the compiled mini-batch loop takes: no kernel, and the whitened rows."""
+        """Arguments of the compiled mini-batch loop: no kernel, and the whitened rows."""
         X, y, weight, rows = picked
         weight = weight[rows] if len(weight) else weight
         return [None], np.empty((1, 1, 1)), Picked(self.whitened(X[rows]), y[rows], weight, np.arange(len(rows)))
@@ -125,7 +125,7 @@ class SpanBelief:
         return self.inside.cost
 
     def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        # What overflows is refused later, with the number of the row.
+        # Values that overflow are refused later, with the number of their row.
         with np.errstate(over="ignore", invalid="ignore"):
             rows, outside = self.span.coordinates(block.X)
             mean, variance = self.inside.marginals(Block(block.start, rows, block.y, block.weight, 0))

@@ -1,9 +1,9 @@
-"""The local posterior: a sparse one, and what the nearest rows know of the residual that it leaves.
+"""The local posterior: a sparse posterior, and the nearest rows' sites for the residual that it leaves.
 
 f(x) = a(x) . z + g(x), with whitened a and z ~ N(0, I) as in a sparse posterior, and g ~ GP(0, D) with
 D(x, x') = k(x, x') - a(x) . a(x'). Each training row has a site; a prediction conditions g on those of the k nearest
-rows. What they say of z follows by the chain rule: each row's site given those of its neighbours that come before it in
-a random order (Vecchia's approximation of the residual; Gyger, Furrer, Sigrist 2025, arXiv 2507.05064).
+rows. The sites of all rows determine q(z) by the chain rule: each row's site given those of its neighbours that come
+before it in a random order (Vecchia's approximation of the residual; Gyger, Furrer, Sigrist 2025, arXiv 2507.05064).
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Coefficients:
 
 
 def site_terms(found: Conditional, sites: Sites) -> Sites:
-    """What rows' sites (C, r) say of b.z, given those of the neighbours: 1 / (1 / lambda + variance), and its product
-    with r / lambda - mean."""
+    """Precisions and linear terms (C, r) that rows' sites have for b.z, given the neighbours' sites: 1 / (1 / lambda +
+    variance), and its product with r / lambda - mean."""
     precision, linear = sites
     share = 1.0 / (1.0 + precision * found.variance)
     return share * precision, share * (linear - precision * found.mean)
@@ -85,7 +85,7 @@ def moments(executor: Executor, found: Conditional, q: Coefficients) -> tuple[np
 
 
 def block_moments(found: Conditional, q: Coefficients) -> tuple[np.ndarray, np.ndarray]:
-    """``moments`` of few rows."""
+    """``moments`` of a block of rows, on the calling thread."""
     mean = np.einsum("crm,cm->cr", found.b, q.w)
     return mean, np.einsum("crm,crm->cr", found.b @ q.V, found.b)
 
@@ -104,7 +104,7 @@ class Predictions:
 
 
 def predict(block: Block, state: Predictions) -> tuple[np.ndarray, np.ndarray]:
-    """Of a block: means and variances (C, r)."""
+    """Means and variances (C, r) of the rows of a block."""
     (found,) = conditionals(block.rows, state.at)
     mean, variance = block_moments(found, state.q)
     return found.mean + mean, found.variance + variance
@@ -119,7 +119,7 @@ def predicted(executor: Executor, at: Neighbourhoods, q: Coefficients) -> tuple[
 
 
 def residual_weights(executor: Executor, at: Neighbourhoods) -> Pulled:
-    """Of all rows: weights "gamma" (C, r, k) of their neighbours' residuals, and "b" (C, r, m) that they leave of a."""
+    """Weights "gamma" (C, r, k) of the neighbours' residuals, and "b" (C, r, m): a less the neighbours' weighted a."""
     none = np.zeros((at.n_latents, len(at.index)))
     nothing = Conditional(np.zeros((*none.shape, at.support.a.shape[1])), none, none)
     (found,) = pulled_back(executor, PullBack(at, [nothing])).sets
@@ -166,7 +166,7 @@ class LocalPosterior(Value):
         whitened_rows: LocalRows,
         neighbours: Neighbours,
     ) -> LocalPosterior:
-        """The same as of the other arguments, with what a fit has made of them: it need not be made again.
+        """A posterior that keeps the whitened rows and the search tree of the fit, which would else be made again.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The gradient of a function of local predictions by the kernel: what reaches rows goes on to the kernel's parameters.
+"""The gradient of a function of local predictions by the kernel: from predictions to rows, and on to its parameters.
 
 Derivatives by whitened rows, residual variances and sites are collected at the training rows; q(z), the sites of one
 sweep and the whitening are then differentiated as the sums over rows that they are.
@@ -53,7 +53,7 @@ def by_moments(
 def by_earlier(
     executor: Executor, earlier: Conditional, sites: Sites, q: Coefficients, by_q: Coefficients
 ) -> Conditional:
-    """Gradient by what earlier neighbours say of one by w and V = P^-1, w = V h; the sites are constants.
+    """Gradient by the ``earlier`` conditionals, from the one by w and V = P^-1, w = V h; the sites are constants.
 
     P = I + sum s b b^T and h = sum g b over the rows, with their ``site_terms`` s and g.
     """
@@ -74,13 +74,13 @@ def by_earlier(
 
 
 def by_terms(terms: Sites, d_s: np.ndarray, d_g: np.ndarray) -> Sites:
-    """Gradients by variance and mean of what neighbours say from those by ``site_terms``; the sites are constants."""
+    """Gradients by a conditional's variance and mean, from those by its ``site_terms``; the sites are constants."""
     s, g = terms
     return -s * (s * d_s + g * d_g), -s * d_g
 
 
 def by_neighbours(executor: Executor, index: np.ndarray, n: int, pulled: Pulled) -> tuple[ByRows, Sites]:
-    """What the neighbours, of n rows, get of a gradient: as rows, and by their sites (C, n)."""
+    """A gradient by n rows as neighbours of others: by their whitened rows, and by their sites (C, n)."""
     r, k = index.shape
     ends, flat = np.arange(0, r * k + 1, k), index.ravel()
     d_a, diagonal = np.zeros((n, pulled["b"].shape[-1])), np.zeros(n)
@@ -119,7 +119,7 @@ class Whitened:
 
 
 def through_whitening(block: Block, state: Whitened) -> tuple[KernelGradient, np.ndarray]:
-    """Of a block: the gradient by k(x, Z) and k(x, x) as the kernel takes it, and dF/dA^T A."""
+    """The gradient by k(x, Z) and k(x, x) of a block, contracted with the kernel's derivatives, and dF/dA^T A."""
     core, d_a = state.prior.core, state.found.a[block.rows]
     work, gradient = workspace(len(block), core.n_inducing, core.n_features), KernelGradient.empty(core)
     G = d_a @ state.prior.Linv
@@ -133,7 +133,7 @@ def kernel_gradient(
     parts: list[tuple[RowSource, LocalRows, ByRows]],
     pairs: list[np.ndarray],
 ) -> np.ndarray:
-    """Gradient by the kernel's ``theta`` of what rows got, and of the pairs' sums of terms, shapes and scales.
+    """Gradient by the kernel's ``theta``, from those by rows, and the pairs' sums of terms, shapes and scales.
 
     A = K_nm L^-T, K_mm = L L^T: dF/dK_nm = dF/dA L^-1, and dF/dK_mm = -L^-T S L^-1 / 2, S the lower triangle of
     dF/dA^T A made symmetric.

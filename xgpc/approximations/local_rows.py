@@ -1,4 +1,4 @@
-"""Rows, and what their nearest training rows say of the residual of a sparse posterior."""
+"""Rows, and the distribution of their latent values given the sites of their nearest training rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .sparse import SparsePrior
 
 # Bytes of a cache line. Whitened rows begin with one: reading vectors that span two costs 4 to 5 % of a sweep.
 CACHE_LINE = 64
-# Of the order in which training rows are thought to have come, see ``in_order``.
+# Of the random order of the training rows, see ``in_order``.
 ORDER_SEED = 0
 # Precisions and linear terms (C, n) of the training rows' sites.
 Sites = tuple[np.ndarray, np.ndarray]
@@ -25,7 +25,7 @@ Sites = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class LocalRows:
-    """What a prior makes of rows.
+    """Rows as the prior transforms them.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Whitening:
 
 
 def whitened(block: Block, state: Whitening) -> LocalRows:
-    """Of a block: features by length scales, a = L^-1 k(Z, x), and what they leave of k(x, x)."""
+    """A block's features divided by length scales, a = L^-1 k(Z, x), and k(x, x) - |a|^2."""
     core = state.prior.core
     X = np.ascontiguousarray(block.X, dtype=np.float64)
     a = core.cross(X) @ state.prior.Linv.T
@@ -83,7 +83,7 @@ def local_rows(executor: Executor, prior: SparsePrior, source: RowSource) -> Loc
 
 
 def metric(core: InducingKernel) -> np.ndarray:
-    """What features (d,) are multiplied with before distances are compared: all factors' inverse length scales."""
+    """Factors (d,) of features whose distances are compared: all inverse length scales of the kernel."""
     has_scale = core.family != FAMILIES["dot-product"]
     if not np.any(has_scale):
         return np.ones(core.n_features)
@@ -104,7 +104,7 @@ def in_order(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Conditional:
-    """What neighbours say of latent values: given z, they are normal with means b.z + mean, and these variances.
+    """Latent values given z and the neighbours' sites: normal with means b.z + mean, and these variances.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Conditional:
         return np.stack([np.einsum("rk,rk->r", slopes, of_class.take(index)) for slopes, of_class in each])
 
     def write(self, rows: slice, part: Conditional) -> None:
-        """That of some rows, from elsewhere."""
+        """Set the values of some rows."""
         self.b[:, rows], self.variance[:, rows], self.mean[:, rows] = part.b, part.variance, part.mean
         if self.slopes is not None:
             self.slopes[:, rows] = part.slopes
@@ -137,7 +137,7 @@ class Conditional:
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhoods:
-    """Rows, and the training rows that tell of them.
+    """Rows, and the training rows that they are predicted from.
 
     Attributes
     ----------
@@ -187,12 +187,12 @@ class Neighbourhoods:
 
 
 def conditionals(rows: slice, at: Neighbourhoods, with_slopes: bool = False) -> list[Conditional]:
-    """Of few rows, by each set of neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row."""
+    """Conditionals of some rows by each set of neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row, on this thread."""
     return [Conditional(*parts) for parts in at.compiled.condition(at.arguments(rows), with_slopes)]
 
 
 def all_conditionals(executor: Executor, at: Neighbourhoods) -> list[Conditional]:
-    """Of all rows; 8 C n m bytes for each set of neighbours."""
+    """``conditionals`` of all rows; 8 C n m bytes for each set of neighbours."""
     found = [at.empty(len(at.index)) for _ in range(1 if at.n_earlier is None else 2)]
 
     def fill(rows: slice) -> None:
@@ -205,19 +205,19 @@ def all_conditionals(executor: Executor, at: Neighbourhoods) -> list[Conditional
 
 @dataclass(frozen=True)
 class PullBack:
-    """Neighbourhoods, and for each set of neighbours a gradient by what it says, in the same form."""
+    """Neighbourhoods, and for each set of neighbours a gradient by its conditional, in the same form."""
 
     at: Neighbourhoods
     given: list[Conditional]
 
 
-# What the compiled gradient has for each row and latent function; see xg_local_pulled in src/xgpc/local.h.
+# Results of the compiled gradient for each row and latent function; see xg_local_pulled in src/xgpc/local.h.
 Pulled = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class PulledBack:
-    """What a gradient makes of other quantities.
+    """A gradient by conditionals as gradients by whitened rows, sites and the kernel.
 
     Attributes
     ----------
@@ -232,7 +232,7 @@ class PulledBack:
 
 
 def pulled_back(executor: Executor, state: PullBack) -> PulledBack:
-    """Of all rows; some three times what ``conditionals`` take."""
+    """The gradients of all rows; it takes some three times as long as ``all_conditionals``."""
     at, (n, k) = state.at, state.at.index.shape
     C, m = at.n_latents, at.support.a.shape[1]
     widths = {"gamma": k, "chi": k, "b": m, "u": m, "d_precision": k, "d_linear": k}

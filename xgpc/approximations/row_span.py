@@ -1,4 +1,4 @@
-"""The span of fewer rows than features: where the data tell of a linear model's coefficients at all."""
+"""The span of fewer rows than features: the only directions in which labels change a linear model's coefficients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RowSpan(Value):
     """Coordinates Q^T x of rows x, for an orthonormal basis Q of a space that holds the training rows; or x itself.
 
     Coefficients beta ~ N(0, s^2 I) are Q b + c with b ~ N(0, s^2 I) and c ~ N(0, s^2 (I - Q Q^T)) independent. Of a
-    training row beta.x = b.(Q^T x): its label tells of b alone, and c keeps its prior. So the fit of b to the
+    training row beta.x = b.(Q^T x): its label depends on b alone, and c keeps its prior. So the fit of b to the
     coordinates, with the same s^2, is that of beta to the rows, and r coefficients take the place of d.
 
     Attributes

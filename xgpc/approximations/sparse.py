@@ -105,7 +105,7 @@ class InducingBasis:
         return totals
 
     def mini_batches(self, picked: Picked) -> tuple[list[InducingKernel], np.ndarray, Picked]:
-        """What the compiled mini-batch loop takes: kernels, each L^{-1}, and rows."""
+        """Arguments of the compiled mini-batch loop: kernels, each L^{-1}, and rows."""
         return [core for core, *_ in self.parts], np.stack([Linv for _, Linv, _ in self.parts]), picked
 
     def prior_variances(self, block: Block) -> np.ndarray:
@@ -125,7 +125,7 @@ class GaussianBelief:
     Attributes
     ----------
     key : str
-    basis : what they are the coefficients of
+    basis : InducingBasis or LinearBasis, in which they are coefficients
     Rinv : (C, m, m) inverse Cholesky factors of P
     w : (C, m)
     """
@@ -210,7 +210,7 @@ class SparsePrior(Grouped):
         )
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SparsePrior:
-        """The same with another kernel, the one of ``specs``, and other inducing points."""
+        """The prior with the kernel in ``specs`` and other inducing points."""
         return SparsePrior.build(specs[0], Z, self.dtype)
 
     def basis_of(self, prior: Any, n_latents: int | None) -> InducingBasis:
@@ -280,7 +280,7 @@ class SparsePosterior(LatentPosterior):
         return cls(prior, P, h, R, Rinv, mean_of(Rinv, h))
 
     def in_precision(self, dtype: type) -> SparsePosterior:
-        """The same, with whitened rows of that type."""
+        """The same distribution, with whitened rows of a type."""
         if self.prior.groups[0].dtype is dtype:
             return self
         return replace(self, prior=grouped([replace(group, dtype=dtype) for group in self.prior.groups]))
@@ -325,7 +325,7 @@ class SparsePosterior(LatentPosterior):
         return step, step
 
     def at_mean(self, mean: Natural) -> SparsePosterior:
-        """Of the mean (w, w), to the last bits, which are those that P and h make."""
+        """q with the mean of a pair (w, w), up to rounding: its mean is P^{-1} h."""
         h = times(self.P, mean[0])
         return replace(self, h=h, w=mean_of(self.Rinv, h))
 

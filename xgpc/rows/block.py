@@ -17,7 +17,7 @@ BLOCK_ROWS = 1152
 
 
 class Rescaling(NamedTuple):
-    """What another label noise makes of sites: precision and linear times ``factor``, ell that and ``offset`` more."""
+    """The change of sites with the label noise: precision, linear and ell times ``factor``, and ell plus ``offset``."""
 
     factor: float = 1.0
     offset: float = 0.0
@@ -47,10 +47,10 @@ class Sites(NamedTuple):
 
 
 class Cache:
-    """What a block remembers: the last value of each kind, with the key of what it was made from.
+    """Values computed from a block: the last of each kind, with a key that says what it was computed with.
 
-    Functions of a block look a value up by its key, and make it where another one is there. So a cache saves time and
-    changes no bit.
+    A function of a block looks a value up by its key, and computes it again where the key is another one: a cache saves
+    time and changes no bit.
     """
 
     def __init__(self) -> None:

@@ -102,13 +102,11 @@ class BayesianLinearClassifier(LatentClassifier):
         Posterior of z, where ``posterior_.prior.scale * z`` are the coefficients. With fewer rows than features, these
         belong to the coordinates of the rows in an orthonormal basis of their span.
 
-    Notes
-    -----
-    A pass takes O(n r^2 + r^3) time, and a step with s rows O(s r^2 + r^3). Here r = d or, with fewer rows than
-    features, the rank of X: all coefficients have the same prior variance, so that labels inform the coefficients within
-    the span of the rows only. The basis of the span takes O(n^2 d) time. Memory beyond X is O(n + d^2), plus a dense
-    block of 1152 rows per thread, or O(n d) with fewer rows than features. X may be sparse, best in CSR format; with
-    fewer rows than features it is made dense.
+    Notes ----- A pass takes O(n r^2 + r^3) time, and a step with s rows O(s r^2 + r^3). Here r = d or, with fewer rows
+    than features, the rank of X: all coefficients have the same prior variance, so that labels inform the coefficients
+    within the span of the rows only. The basis of the span takes O(n^2 d) time. Memory beyond X is O(n + d^2), plus a
+    dense block of 1152 rows per thread, or O(n d) with fewer rows than features. X may be sparse, best in CSR format;
+    with fewer rows than features it is made dense.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""What a gradient by a covariance block becomes before it is one by kernel parameters and inducing points."""
+"""Contractions of a gradient with respect to covariances, from which the gradient in ``theta`` follows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .._kernels import InducingKernel
 
 @dataclass(frozen=True, eq=False)
 class KernelGradient:
-    """Contractions of a gradient dF/dk(X, Z) with every term and factor, additive over blocks of rows.
+    """Contractions of dF/dk(X, Z) with every term and factor of a kernel, additive over blocks of rows.
 
-    See ``gradient_block`` in ``src/xgpc/_kernels.pyx`` for the arrays.
+    ``gradient_block`` in ``src/xgpc/_kernels.pyx`` explains the arrays.
     """
 
     terms: np.ndarray

@@ -232,7 +232,7 @@ BAD = {
     "nan": (replaced(np.nan), Y, {}, "NaN"),
     "sparse nan": (sparse.csr_array(replaced(np.nan)), Y, {}, "NaN"),
     "huge": (replaced(1e200), Y, {}, "scale the features to at most 1e"),
-    "tiny": (1e-200 * X, Y, {}, "scale them"),
+    "tiny": (1e-200 * X, Y, {}, "scale the features to at least"),
     "one class": (X, np.zeros(len(X)), {}, "1 class"),
     "three classes": (X, np.arange(len(X)) % 3, {}, "3 classes.*OneVsRestClassifier"),
     "regression": (X, X[:, 0], {}, "Unknown label type"),

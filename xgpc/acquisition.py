@@ -1,8 +1,8 @@
-"""Which row to ask for next: scores of candidate rows by a fitted classifier, and batches of them.
+"""Acquisition functions: scores of candidate rows by a fitted classifier, and batches of candidates.
 
-For active learning: ``predictive_entropy``, ``mutual_information`` and ``latent_variance`` score rows whose labels can
-be asked for, and ``select`` takes a batch of them. For Bayesian optimisation where some settings fail:
-``probability_of_feasibility`` and ``constrained_expected_improvement``. All are pure functions.
+In active learning, ``predictive_entropy``, ``mutual_information`` and ``latent_variance`` score rows to label, and
+``select`` chooses a batch of them. In Bayesian optimisation with settings that fail, ``probability_of_feasibility`` and
+``constrained_expected_improvement`` score settings to be tried. All are pure functions.
 
 References
 ----------
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,36 +36,29 @@ from .likelihoods import LikelihoodBound, record_of
 from .likelihoods.logistic_softmax import normal_points
 from .metrics import check_classifier
 
-# Of a link, and latent means and variances, (n,) or (n, C) each: (n,).
+# (link, latent means and variances, (n,) or (n, C) each) -> scores (n,)
 Score = Callable[["Link", np.ndarray, np.ndarray], np.ndarray]
-# Where links have come to their limits: the entropy of a logistic label is 40 e^-40 there.
+# Beyond this latent value a label is certain: the entropy of a logistic label is 40 e^-40.
 LINK_RANGE = 40.0
-# A normal distribution farther out than so many standard deviations has 1e-19.
+# A normal distribution has 1e-19 of its mass beyond this many standard deviations.
 NORMAL_RANGE = 9.0
-# Points of the trapezoidal rule over what is left of both: at most a third of a unit of the link, or 7 % of a standard
-# deviation, apart; its errors are those of the predictive probabilities, 1e-8 (tests/test_acquisition.py).
+# Points of the trapezoidal rule over the intersection of both ranges. Their distance is at most a third of a unit of
+# the link, or 7 % of a standard deviation; the error is that of the predictive probabilities, 1e-8
+# (tests/test_acquisition.py).
 POINTS = 256
-# Latent values, a thousandth apart, at which the entropy of a label is known.
+# Latent values at which the entropy of a label is tabulated, a thousandth apart.
 TABLE = 80_001
-# Quasi-random points of latent functions of several classes, where a label given them is a formula or an integral.
+# Quasi-random points for several classes: many where p(y | f) has a formula, few where it is an integral.
 MANY_POINTS, FEW_POINTS = 8192, 512
-# Elements of the largest temporaries.
+# Elements of a large temporary array.
 ELEMENTS = 2_000_000
-# Rows that ``select`` scores anew for each choice, those of the highest scores before: so many first, and then twice as
-# many, and so on.
+# For each choice, ``select`` scores this many of the best rows again, then twice as many, and so on.
 SCORED = 500
 
 
 @dataclass(frozen=True)
 class Link:
-    """What makes labels of latent values.
-
-    Attributes
-    ----------
-    record : LikelihoodBound
-    delta : float or None, label noise
-    n_classes : int
-    """
+    """The likelihood p(y | f) of a fitted classifier; ``delta`` is its label noise, or None."""
 
     record: LikelihoodBound
     delta: float | None
@@ -73,18 +66,18 @@ class Link:
 
     @classmethod
     def of(cls, model: Any) -> Link:
-        """That of a fitted classifier whose latent functions are normal; ValueError for others."""
+        """The link of a fitted classifier with normal latent functions; ValueError for other models."""
         check_is_fitted(model)
         if not hasattr(model, "_resolved"):
             raise ValueError(
                 "model must be a fitted GPClassifier or BayesianLinearClassifier, whose latent functions have normal "
-                f"posteriors; got {type(model).__name__}. Of a pipeline give the last step, and rows as the steps "
-                "before make them; predictive_entropy takes any classifier."
+                f"posteriors; got {type(model).__name__}. For a pipeline give the last step, and rows transformed by "
+                "the other steps; predictive_entropy takes any classifier."
             )
         return cls(record_of(*model._resolved), getattr(model, "label_noise_", None), len(model.classes_))
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Log probabilities (n, classes), latent values integrated out."""
+        """Log probabilities (n, classes) for normal latent values."""
         return self.record.log_probabilities(mean, variance, self.delta)
 
     def given(self, latent: np.ndarray) -> np.ndarray:
@@ -92,7 +85,7 @@ class Link:
         return self.record.log_probabilities_given(latent, self.delta)
 
     def expected_precision(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Precision that a label would add, (n,) or (n, C): that of its site, expected over labels, 0 at least."""
+        """Precision (n,) or (n, C) of the site that a label would add: the mean over the labels, at least 0."""
         site = self.record.site(self.n_classes, self.delta)
         probability = np.exp(self.predictive(mean, variance))
         labels = site_labels(np.arange(self.n_classes), self.n_classes if self.record.is_multi_class else None)
@@ -111,25 +104,26 @@ def entropy(log_probability: np.ndarray) -> np.ndarray:
 
 
 def predictive_entropy(model: Any, X: ArrayLike) -> np.ndarray:
-    """Entropy (n,) of the label at each row of X (n, d), in nats: 0 to log C.
+    """Entropy (n,) of the label at each row of X (n, d), in nats, from 0 to log C.
 
-    Of any fitted classifier with ``predict_log_proba``. It is high where classes overlap, however many labels are known
-    there; ``mutual_information`` is not.
+    ``model`` is any fitted classifier with ``predict_log_proba``. Entropy stays high where classes overlap, even if
+    many labels are known there; ``mutual_information`` does not.
     """
     check_classifier(model, "predict_log_proba")
     return entropy(np.asarray(model.predict_log_proba(X)))
 
 
 def latent_variance(model: Any, X: ArrayLike) -> np.ndarray:
-    """Posterior variance (n,) of the latent function at the rows of X (n, d); of several, its sum."""
+    """Posterior variance (n,) of the latent function at the rows of X (n, d), summed over several functions."""
     return _total_variance(Link.of(model), *model.predict_latent(X))
 
 
 def mutual_information(model: Any, X: ArrayLike) -> np.ndarray:
     """Mutual information (n,) of the label and the latent values at each row of X (n, d), in nats.
 
-    What the label would tell of the latent function: the entropy of the label less what is left of it once the latent
-    values are known ([1]_: BALD), H[E p(y | f)] - E H[p(y | f)], 0 to ``predictive_entropy``.
+    Mutual information measures how much the label would teach about the latent function ([1]_: BALD). It is the entropy
+    of the label minus the expected entropy given the latent values, H[E p(y | f)] - E H[p(y | f)], and lies between 0
+    and ``predictive_entropy``.
 
     Parameters
     ----------
@@ -142,19 +136,18 @@ def mutual_information(model: Any, X: ArrayLike) -> np.ndarray:
 
     Notes
     -----
-    Two classes by one latent function: by the trapezoidal rule with 256 points, to 1e-7. Softmax, which is what more
-    than two classes have by default: in closed form but for what its bound and its predictions have in integrals, to
-    .001 nats for variances up to 1e6, O(n C). Logistic-softmax: by 8192 fixed quasi-random points, 1.6 ms a row and
-    class, to .001 for variances up to 100. The multinomial likelihoods take an integral for each point, some tens of
-    milliseconds a row, and have 512 points: of 3 and 10 classes the largest errors are .001 and .006 nats for variances
-    of 1, .006 and .03 for 100. All are the largest ones measured, of 3 and 10 classes, against 1e5 quasi-random points
-    (4096 of the multinomial likelihoods).
+    The method and the largest measured error depend on the likelihood. Two classes with one latent function: the
+    trapezoidal rule with 256 points, 1e-7 nats. Softmax, the default for more classes: the expectations that the bound
+    and the predictions use, O(n C), .001 for variances up to 1e6. Logistic-softmax: 8192 fixed quasi-random points,
+    1.6 ms per row and class, .001 for variances up to 100. Multinomial likelihoods: 512 points, each with an integral,
+    some tens of milliseconds per row; for 3 and 10 classes .001 and .006 at variance 1, .006 and .03 at variance 100.
+    For several classes, the reference has 1e5 quasi-random points (4096 for the multinomial likelihoods).
     """
     return _information(Link.of(model), *model.predict_latent(X))
 
 
 def _information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Of normal latent values, (n,) or (n, C)."""
+    """Mutual information (n,) for normal latent values, (n,) or (n, C)."""
     if mean.ndim == 2:
         return _information_of_several(link, mean, variance)
     left, (known, excesses, certain) = np.empty(len(mean)), _excess_entropy(link)
@@ -168,7 +161,7 @@ def _information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarr
         with np.errstate(divide="ignore", invalid="ignore"):
             density = np.exp(-0.5 * ((f - m) / s) ** 2)
             integral = np.einsum("ij,ij->i", density, excess)[:, None] * (high - low) / (np.sqrt(2.0 * np.pi) * s)
-        # Without variance all of it is at the mean.
+        # Without variance the expectation is the value at the mean.
         value = np.where(s > 0.0, integral / (POINTS - 1), excess[:, :1])
         left[start : start + step] = certain + value[:, 0]
     return np.maximum(entropy(link.predictive(mean, variance)) - left, 0.0)
@@ -176,10 +169,10 @@ def _information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarr
 
 @lru_cache(maxsize=8)
 def _excess_entropy(link: Link) -> tuple[np.ndarray, np.ndarray, float]:
-    """Entropy of the label given a latent value, in nats, beyond that of where it is as certain as it gets, and that.
+    """Latent values, the excess entropy of the label at each, and the least entropy of a label, in nats.
 
-    At values so near to each other that lines between them have errors of 3e-8, a quarter of their squared distance
-    over 8. It is made once, and halves the time.
+    The excess is the entropy of the label minus its least value, which label noise makes positive. Linear interpolation
+    has an error of 3e-8, a quarter of the squared distance over 8. The table halves the time of ``_information``.
     """
     f = np.linspace(-LINK_RANGE, LINK_RANGE, TABLE)
     certain = float(entropy(link.given(np.array([1e3 * LINK_RANGE])))[0])
@@ -187,7 +180,7 @@ def _excess_entropy(link: Link) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def _information_of_several(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """In closed form, or both entropies from the same points: their difference is positive, as entropy is concave."""
+    """A closed form, or averages at points; the same points for both entropies make the difference positive."""
     if link.record.expected_entropy is not None:
         total = entropy(link.predictive(mean, variance))
         return np.maximum(total - link.record.expected_entropy(mean, variance), 0.0)
@@ -221,25 +214,28 @@ SCORES: dict[str, Score] = {
 
 
 def select(model: Any, X: ArrayLike, n: int, score: str = "mutual_information") -> np.ndarray:
-    """Rows to ask for together: not only each of a high score, but none that tells what another one does.
+    """Choose a batch of rows to be labelled, whose labels would not repeat each other.
 
-    One by one the row of the highest score is taken. Its label is not known, but what it will do to the variances is,
-    nearly: it adds a site, of the precision that is expected over the labels, by which the latent variances of all
-    other rows fall through their joint covariance. The scores that follow are of these variances and the means as they
-    are. With "mutual_information" it is a greedy batch in the manner of [2]_, by conditional variances in place of
-    joint entropies of labels, whose number grows as 2^n.
+    ``select`` takes the row with the highest score, one at a time. The row's label is unknown, but its effect on the
+    variances is nearly known: the label adds a site with a certain expected precision, which lowers the latent
+    variances of all other rows through their joint covariance. The next scores use the lower variances and the same
+    means. With "mutual_information" the batch is greedy as in [2]_, with conditional variances in place of joint
+    entropies of the labels, which have 2^n terms.
 
     Parameters
     ----------
     model : fitted GPClassifier
-    X : (n_rows, d) array or data frame, the candidates
-    n : int, rows to take
+    X : (n_rows, d) array or data frame
+        The candidates.
+    n : int
+        Number of rows to choose.
     score : {"mutual_information", "latent_variance", "predictive_entropy"}, default="mutual_information"
-        What the functions of these names give; "predictive_entropy" falls little where a batch has rows already.
+        The function of this name. "predictive_entropy" falls little near rows that are already chosen.
 
     Returns
     -------
-    (n,) array of row numbers of X, as they were chosen
+    (n,) array
+        Row numbers of X, in the order of choice.
 
     Raises
     ------
@@ -248,10 +244,10 @@ def select(model: Any, X: ArrayLike, n: int, score: str = "mutual_information") 
 
     Notes
     -----
-    All rows are candidates for each choice, and none of their joint covariance but the columns of the chosen ones is
-    made: time grows with n_rows, memory with n_rows times n. Rows are scored anew where they had scores that could be
-    the highest still, as these fall with the variances. "predictive_entropy" of several classes may rise, which is seen
-    of the 500 rows that had the highest scores.
+    Every row is a candidate for each choice. Only the covariance columns of chosen rows are computed, so that time
+    grows with n_rows, and memory with n_rows times n. Scores fall with the variances, so that only rows whose last
+    score exceeds the best new one are scored again. "predictive_entropy" of several classes may rise; a rise is noticed
+    among the 500 rows with the highest scores.
     """
     link = Link.of(model)
     if not hasattr(model, "_covariance_columns"):
@@ -267,27 +263,25 @@ def select(model: Any, X: ArrayLike, n: int, score: str = "mutual_information") 
     chosen = [int(np.argmax(scores))]
     while len(chosen) < n:
         i = chosen[-1]
-        # A step of a Cholesky factorisation of covariance + 1 / precision.
+        # One step of a Cholesky factorisation of covariance + 1 / precision.
         column = column_of(i).T.reshape(mean.shape) - sum((v * v[i] for v in known), start=np.zeros(1))
         precision = link.expected_precision(mean[i : i + 1], variance[i : i + 1])[0]
         column = column * np.sqrt(precision / (1.0 + precision * variance[i]))
         known.append(column)
         variance = np.maximum(variance - column**2, 0.0)
         scores[chosen] = -np.inf
-        i, scores = _best(scores, partial(_scored, function, link, mean, variance))
+        i, scores = _best(scores, function, link, mean, variance)
         chosen.append(i)
     return np.array(chosen)
 
 
-def _scored(function: Score, link: Link, mean: np.ndarray, variance: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return function(link, mean[rows], variance[rows])
+def _best(
+    before: np.ndarray, function: Score, link: Link, mean: np.ndarray, variance: np.ndarray
+) -> tuple[int, np.ndarray]:
+    """The row with the highest new score, and all scores: new ones, and old ones of rows that cannot be the best.
 
-
-def _best(before: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> tuple[int, np.ndarray]:
-    """The row whose score is highest now, and all scores, of which those that were not looked at are of before.
-
-    Scores fall: rows whose scores of before are no higher need not be looked at (Minoux 1978: accelerated greedy
-    algorithm). Minus infinity: not to be chosen.
+    Scores fall, so that a row whose old score is not higher than the best new one need not be scored (Minoux 1978:
+    accelerated greedy algorithm). Rows with the score minus infinity are not chosen.
     """
     scores, is_new, size = before.copy(), np.isneginf(before), SCORED
     while True:
@@ -296,12 +290,12 @@ def _best(before: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> t
         if not len(others):
             return int(np.argmax(np.where(is_new, scores, -np.inf))), scores
         rows = others[np.argsort(-scores[others], kind="stable")[:size]]
-        scores[rows], is_new[rows] = function(rows), True
+        scores[rows], is_new[rows] = function(link, mean[rows], variance[rows]), True
         size *= 2
 
 
 def probability_of_feasibility(model: Any, X: ArrayLike, feasible: Any) -> np.ndarray:
-    """Probability (n,) that the label at each row of X (n, d) is ``feasible``, one of the classifier's labels.
+    """Probability (n,) that the label at each row of X (n, d) is ``feasible``, one of the labels of ``model``.
 
     Raises
     ------
@@ -316,17 +310,17 @@ def probability_of_feasibility(model: Any, X: ArrayLike, feasible: Any) -> np.nd
 
 
 def expected_improvement(mean: ArrayLike, std: ArrayLike, best: float) -> np.ndarray:
-    """Expected improvement (n,) E[max(best - f, 0)], f ~ N(mean, std^2), of what is minimised ([3]_).
+    """Expected improvement (n,) E[max(best - f, 0)], f ~ N(mean, std^2), of an objective to minimise ([3]_).
 
     Parameters
     ----------
     mean, std : (n,) arrays
-        Predictions of the objective, of scikit-learn's GaussianProcessRegressor for instance. To maximise give -mean
+        Predictions of the objective, for instance by scikit-learn's GaussianProcessRegressor. To maximise, give -mean
         and -best.
     best : float
-        The least value of the objective that is known to be feasible.
+        The least known value of the objective at a feasible setting.
     """
-    _check_best(best, "the least value of the objective that is known to be feasible")
+    _check_best(best, "the least value of the objective at a feasible setting")
     mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
     if mean.ndim != 1 or mean.shape != std.shape:
         raise ValueError(f"mean and std must be (n,), a number for each row; got {mean.shape} and {std.shape}.")
@@ -338,25 +332,25 @@ def expected_improvement(mean: ArrayLike, std: ArrayLike, best: float) -> np.nda
     return np.maximum(gain * ndtr(z) + std * density, 0.0)
 
 
-def _check_best(best: Any, what: str) -> None:
+def _check_best(best: Any, meaning: str) -> None:
     if not is_number(best):
-        raise ValueError(f"best must be a number, {what}; got {best!r}.")
+        raise ValueError(f"best must be a number, {meaning}; got {best!r}.")
 
 
 def constrained_expected_improvement(
     model: Any, X: ArrayLike, feasible: Any, mean: ArrayLike, std: ArrayLike, best: float
 ) -> np.ndarray:
-    """Expected improvement (n,) times the probability of feasibility ([4]_): of constraints that a label tells of.
+    """Expected improvement (n,) times the probability that a setting is feasible ([4]_).
 
     Parameters
     ----------
     model, X, feasible : as for ``probability_of_feasibility``
     mean, std : as for ``expected_improvement``, at the rows of X
     best : float
-        As for ``expected_improvement``; or infinity, where nothing is known to be feasible yet. What is returned is
-        then the probability of feasibility alone: the limit of the scores divided by ``best``, which has their order.
+        As for ``expected_improvement``, or infinity if no setting is known to be feasible. The score is then the
+        probability of feasibility, the limit of the score divided by ``best``.
     """
-    _check_best(best, "the least value that is known to be feasible, or infinity (math.inf) where none is known yet")
+    _check_best(best, "the least value at a feasible setting, or infinity (math.inf) where none is known yet")
     probability = probability_of_feasibility(model, X, feasible)
     nothing_feasible = best == np.inf
     improvement = expected_improvement(mean, std, 0.0 if nothing_feasible else best)

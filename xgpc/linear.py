@@ -1,4 +1,4 @@
-"""Bayesian linear classification: the engine of ``GPClassifier`` on the features themselves."""
+"""Bayesian linear classification: the inference of ``GPClassifier`` for a linear latent function."""
 
 from __future__ import annotations
 
@@ -31,31 +31,32 @@ from .rows.executor import Executor, on_threads
 from .rows.source import NONE, ArraySource
 from .status import Status, warn_user
 
-# Those whose sites have no negative precision, and nothing to learn.
+# Bounds whose sites have positive precisions and no parameter to learn.
 BOUNDS = {
     name: bounds
     for name, likelihood in LIKELIHOODS.items()
     if (bounds := [bound for bound, record in likelihood.bounds.items() if record.has_quadratics])
 }
-# Ten units of the latent function take a base rate to 5e-5: the scale that Gelman, Jakulin, Pittau & Su (2008) give
-# the constant term.
+# A standard deviation of ten, the scale of the constant term in Gelman, Jakulin, Pittau & Su (2008), allows base rates
+# down to 5e-5.
 INTERCEPT_VARIANCE = 100.0
-# Prior variance of the latent function without its intercept, averaged over the rows: where the search starts
-# (probabilities of .06 to .94 within two standard deviations), and its range. At the least every probability is the
-# base rate within a per cent, at the largest nearly all are 0 or 1. This near to an end, in the logarithm, is at it.
+# Prior variance of the latent function without its intercept, averaged over the rows. The search starts where two
+# standard deviations are probabilities of .06 and .94. At the lower end of its range every probability is the base rate
+# within a per cent, at the upper end nearly all are 0 or 1. Within AT_BOUND of an end, in the logarithm, a warning says
+# so.
 START_VARIANCE, LATENT_VARIANCE_BOUNDS, AT_BOUND = 2.0, (1e-4, 1e5), 1e-3
-# The reciprocal of the largest feature's square is within the range of a double.
+# The reciprocal of the square of the largest feature must not overflow.
 LEAST_FEATURE = 1e-140
-# Prior variances that may be given.
+# Allowed prior variances.
 VARIANCE_RANGE = (1e-100, 1e100)
-# Steps of an epoch below which mini-batches give way to all rows: gradients that hardly differ make rates near one, and
-# nothing halves a step too long.
+# With fewer steps per epoch, all rows make one batch: gradients that hardly differ give learning rates near one, and
+# nothing shortens a step that is too long.
 LEAST_STEPS = 10
 
 
 @dataclass(frozen=True)
 class Data:
-    """What a fit is of, checked: rows in the coordinates of their span, the first prior of these, and the site."""
+    """Checked training data in the coordinates of the rows' span, the first prior of the coefficients, and the site."""
 
     source: ArraySource
     prior: LinearPrior
@@ -66,50 +67,50 @@ class Data:
 class BayesianLinearClassifier(LatentClassifier):
     """Bayesian linear classification of two classes: logistic, probit, or the support vector machine.
 
-    The latent function is f(x) = coef . x + intercept with normal priors; the posterior is approximated by a normal
-    density of full covariance and fitted as in ``GPClassifier``, without inducing points: linear in the number of rows.
+    The latent function is f(x) = coef . x + intercept with normal priors. As in ``GPClassifier``, a normal density of
+    full covariance approximates the posterior. There are no inducing points, and time is linear in the number of rows.
 
     Parameters
     ----------
     likelihood : {"logit", "probit", "svm"}, default="logit"
-        "svm": the pseudo-likelihood exp(-2 max(1 - y f, 0)) of [1]_, with class probabilities by the probit link.
+        "svm" is the pseudo-likelihood exp(-2 max(1 - y f, 0)) of [1]_, with class probabilities by the probit link.
     bound : str, default="auto"
-        As in ``GPClassifier``, without "additive-noise"; "auto" is "exact". "augmented", for "svm", is linear-BSVM of
+        As in ``GPClassifier``, without "additive-noise"; "auto" is "exact". For "svm", "augmented" is linear-BSVM of
         [2]_, section 4.5.
     prior_variance : "auto" or float, default="auto"
-        Variance s^2 of each coefficient under the prior; "auto" maximises the bound over it. Features are not scaled:
-        one variance for all expects features of like scale, such as ``StandardScaler`` makes.
+        Prior variance s^2 of each coefficient; "auto" maximises the bound over it. All coefficients have the same
+        variance, so that features should have similar scales, as ``StandardScaler`` makes them.
     fit_intercept : bool, default=True
-        Whether there is an intercept. Its prior, N(0, 100), is broad and its own: the classes' base rate says nothing
-        of the size of the coefficients. Centre features that are far from zero.
+        Whether there is an intercept. Its prior N(0, 100) is broad and does not depend on ``prior_variance``. Centre
+        features that are far from zero.
     batch_size, learning_rate, class_weight, n_jobs, random_state, verbose
-        As in ``GPClassifier``; batches of more than a tenth of the rows are all rows.
+        As in ``GPClassifier``. If a batch has more than a tenth of the rows, the fit uses all rows at once.
     max_iter, tol : int, default=200, and float, default=1e-4
-        As in ``GPClassifier`` for the posterior; what a step of the prior variance would gain must be as small.
+        As in ``GPClassifier``. A step of the prior variance must also gain less than ``tol``.
 
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_, elbo_, history_, n_iter_, converged_ : as in ``GPClassifier``
-    coef_, intercept_ : (1, d) and (1,) arrays, posterior means; the intercept is zero without ``fit_intercept``
+    coef_, intercept_ : (1, d) and (1,) arrays
+        Posterior means; the intercept is zero without ``fit_intercept``.
     coef_covariance_ : (D, D) array
-        Posterior covariance of the coefficients and, last, of an intercept. It is made when asked for, 8 D^2 bytes.
+        Posterior covariance of the coefficients and, last, the intercept. Each access computes it anew.
     prior_variance_ : float
-    posterior_ : SparsePosterior of z, where the coefficients are ``posterior_.prior.scale * z``; with fewer rows than
-        features, those of the rows' coordinates in an orthonormal basis of their span
+    posterior_ : SparsePosterior
+        Posterior of z, where ``posterior_.prior.scale * z`` are the coefficients. With fewer rows than features, these
+        belong to the coordinates of the rows in an orthonormal basis of their span.
 
-    Notes
-    -----
-    A pass takes O(n r^2 + r^3) time, a step with s rows O(s r^2 + r^3), where r is d or, with fewer rows than features,
-    the rank of X: the span of the rows is all that the labels tell of, which is exact, as all coefficients have one
-    prior variance. It takes O(n^2 d) time before. Memory is O(n + d^2) beyond X and a dense block of 1152 rows for each
-    thread, or O(n d) with fewer rows. X may be sparse: CSR is taken as it is, other formats are converted; with fewer
-    rows than features it is made dense.
+    Notes ----- A pass takes O(n r^2 + r^3) time, and a step with s rows O(s r^2 + r^3). Here r = d or, with fewer rows
+    than features, the rank of X: all coefficients have the same prior variance, so that labels inform the coefficients
+    within the span of the rows only. The basis of the span takes O(n^2 d) time. Memory beyond X is O(n + d^2), plus a
+    dense block of 1152 rows per thread, or O(n d) with fewer rows than features. X may be sparse, best in CSR format;
+    with fewer rows than features it is made dense.
 
     References
     ----------
     .. [1] Polson, Scott. Data augmentation for support vector machines. Bayesian Analysis 2011.
     .. [2] Wenzel, Galy-Fajou, Deutsch, Kloft. Bayesian nonlinear support vector machines for big data. ECML PKDD 2017.
-       Equation (14), and the class probability with the square root that is missing there.
+       Equation (14); a square root is missing in its class probability.
     """
 
     def __init__(
@@ -134,10 +135,17 @@ class BayesianLinearClassifier(LatentClassifier):
         self.n_jobs, self.random_state, self.verbose = n_jobs, random_state, verbose
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> BayesianLinearClassifier:
-        """Fit to X (n, d), dense or sparse, labels y (n,) of two classes, and weights (n,) that are not negative.
+        """Fit to rows X (n, d), dense or sparse, labels y (n,) of two classes, and non-negative weights (n,).
 
-        ValueError for bad data or parameters: the estimator is then what it was. ConvergenceWarning if ``max_iter``
-        was reached or the prior variance has run to the end of its range.
+        Raises
+        ------
+        ValueError
+            For bad data or parameters; the estimator does not change.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If ``max_iter`` is reached, or the prior variance reaches the end of its range.
         """
         return self._fitted(X, y, sample_weight)
 
@@ -148,7 +156,7 @@ class BayesianLinearClassifier(LatentClassifier):
         X, signs, weight = self._check_training_data(X, y, sample_weight)
         prior = self._first_prior(X, weight)
         span, rows = RowSpan.of(X)
-        # Whitened rows would take as much memory as the rows.
+        # There is no cache, because whitened rows would take as much memory as the rows.
         source = ArraySource(rows, signs, NONE if weight is None else weight, cache_bytes=0)
         return Data(source, prior.of_dimension(rows.shape[1]), span, self._site())
 
@@ -156,7 +164,7 @@ class BayesianLinearClassifier(LatentClassifier):
         return Training(data.source, executor)
 
     def _learn(self, data: Data, run: Run, initial: Training) -> tuple[Point[SparsePosterior], int, bool]:
-        """The prior variance and the posterior, in turn."""
+        """Learn the prior variance and the posterior in turn."""
         site, tol, max_iter, history = data.site, self.tol, self.max_iter, run.history
         history.tell(stage="learning", n_rows=len(initial))
         if self.batch_size is None or LEAST_STEPS * self.batch_size > len(initial):
@@ -167,15 +175,13 @@ class BayesianLinearClassifier(LatentClassifier):
             options = Epochs(int(self.batch_size), schedule, tol, max_iter, run.random_state, history)
             found = stochastic_ascent(initial, data.prior, site, options)
         point, n_iter, _ = found
-        variance = point.q.prior.variance
-        said = f"The bound is {point.elbo:.2f} nats after {n_iter} iterations, at a prior variance of {variance:.4g}."
-        history.tell(decision=said)
+        at = f"after {n_iter} iterations, at a prior variance of {point.q.prior.variance:.4g}"
+        history.tell(decision=f"The bound is {point.elbo:.2f} nats {at}.")
         return found
 
     def _publish(self, data: Data, run: Run, inferred: tuple[Point[SparsePosterior], int, bool]) -> None:
         point, n_iter, converged = inferred
-        q, elbo, span = point.q, point.elbo, data.span
-        prior: LinearPrior = q.prior
+        q, elbo, prior = point.q, point.elbo, point.q.prior
         if not np.isfinite(elbo):
             raise ValueError(f"The bound is {elbo}: give moderate sample weights and prior_variance.")
         messages, log_s2 = [], np.log(prior.variance)
@@ -183,16 +189,16 @@ class BayesianLinearClassifier(LatentClassifier):
             messages.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g}; raise max_iter, or tol.")
         if prior.low < prior.high and min(log_s2 - prior.low, prior.high - log_s2) < AT_BOUND:
             messages.append(
-                f"The prior variance has run to {np.exp(log_s2):.4g}, where its range ends: the features tell nothing "
-                "of the classes (least), or separate them (largest). Give a prior_variance if that is not meant."
+                f"The prior variance is {np.exp(log_s2):.4g}, where its range ends: the features say nothing about the "
+                "classes (lower end), or separate them (upper end). Give a prior_variance if that is not intended."
             )
         if messages:
             warn_user("\n".join(messages), ConvergenceWarning)
         b = prior.scale * q.w
         self.posterior_, self.elbo_, self.n_iter_, self.converged_ = q, elbo, n_iter, converged
-        self.coef_ = span.coefficients(b[: prior.d])[None]
+        self.prior_variance_, self._span = prior.variance, data.span
+        self.coef_ = data.span.coefficients(b[: prior.d])[None]
         self.intercept_ = b[prior.d :] if self.fit_intercept else np.zeros(1)
-        self.prior_variance_, self._span = prior.variance, span
         self.history_ = run.history.arrays()
         self._resolved = self.likelihood, data.site.bound
 
@@ -217,7 +223,7 @@ class BayesianLinearClassifier(LatentClassifier):
         return LIKELIHOODS[self.likelihood].site(bound)
 
     def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray | None]:
-        """Rows of positive weight, their labels as -1 or +1, and their weights, None for all ones."""
+        """Rows of positive weight, their labels -1 or +1, and their weights; None stands for ones."""
         X, codes, self.classes_, weight, _ = training_data(self, X, y, sample_weight)
         if len(self.classes_) > 2:
             raise ValueError(
@@ -227,10 +233,10 @@ class BayesianLinearClassifier(LatentClassifier):
         return X, np.where(codes == 1, 1.0, -1.0), weight
 
     def _first_prior(self, X: Any, weight: np.ndarray | None) -> LinearPrior:
-        """The given prior variance, or where to start and the range, by the mean square of the rows."""
+        """The prior with the given variance, or with a start and a range that the mean square of the rows gives."""
         largest = largest_size(X)
         if 0.0 < largest < LEAST_FEATURE:
-            raise ValueError(f"The largest feature has size {largest:.3g}; scale them to at least {LEAST_FEATURE:g}.")
+            raise ValueError(f"The largest feature is {largest:.3g}; scale the features to at least {LEAST_FEATURE:g}.")
         learned = isinstance(self.prior_variance, str) and largest > 0.0
         if learned:
             blocks = (X[i : i + BLOCK_ROWS].astype(np.float64) / largest for i in range(0, X.shape[0], BLOCK_ROWS))
@@ -243,7 +249,7 @@ class BayesianLinearClassifier(LatentClassifier):
 
     @property
     def coef_covariance_(self) -> np.ndarray:
-        """Posterior covariance (D, D), made anew each time in O(D^2 r) time and 8 D^2 bytes; see the notes for r."""
+        """Posterior covariance (D, D); each access takes O(D^2 r) time, with r as in the notes, and 8 D^2 bytes."""
         check_is_fitted(self)
         q: Any = self.posterior_
         with single_threaded_blas():
@@ -251,7 +257,7 @@ class BayesianLinearClassifier(LatentClassifier):
             return self._span.covariance(root.T @ root, q.prior.variance)
 
     def predict_latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Posterior mean and variance (n,) of the latent function at X (n, d), dense or sparse."""
+        """Posterior mean and variance (n,) of the latent function at the rows of X (n, d), dense or sparse."""
         check_is_fitted(self)
         X = checked_rows(self, X, reset=False)
         q: Any = self.posterior_
@@ -261,7 +267,7 @@ class BayesianLinearClassifier(LatentClassifier):
         return mean, variance
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Log probabilities (n, 2) of the classes; finite and accurate where the probabilities underflow."""
+        """Log probabilities (n, 2) of the classes, which stay accurate where probabilities underflow."""
         mean, variance = self.predict_latent(X)
         name, bound = self._resolved
         return LIKELIHOODS[name].log_probabilities(bound, mean, variance, None, on_threads(self.n_jobs))

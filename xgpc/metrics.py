@@ -1,4 +1,4 @@
-"""Scores of probabilistic predictions that scikit-learn does not have, and the usual ones together."""
+"""Calibration error, which scikit-learn lacks, and the usual scores of probabilistic predictions in one call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from sklearn.metrics import brier_score_loss, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
-# Probabilities of several classes sum to one but for so much.
+# Probabilities of several classes must sum to one within this tolerance.
 SUM_TOLERANCE = 1e-6
 
 
@@ -31,7 +31,7 @@ def check_outcomes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarra
     if not np.all(np.isin(outcome, (0, 1))):
         raise ValueError("y_true must be 0 or 1 (or False and True); compare labels first: y == model.classes_[1].")
     if not np.all((p >= 0.0) & (p <= 1.0)):
-        raise ValueError("probability must be between 0 and 1: that of y_true = 1, model.predict_proba(X)[:, 1].")
+        raise ValueError("probability must be between 0 and 1: P(y_true = 1), model.predict_proba(X)[:, 1].")
     return outcome.astype(bool), p
 
 
@@ -41,8 +41,8 @@ def check_codes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, 
     Raises
     ------
     ValueError
-        For positions outside 0 to C - 1, probabilities that are negative or do not sum to one, or arrays that do not
-        match or are empty.
+        For positions outside 0 to C - 1, probabilities that are negative or do not sum to one, or arrays that are empty
+        or have different lengths.
     """
     code, p = np.asarray(y_true), np.asarray(probability, dtype=np.float64)
     if code.ndim != 1 or p.ndim != 2 or len(code) != len(p) or not p.size:
@@ -52,35 +52,38 @@ def check_codes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, 
         )
     if not np.all(np.isin(code, np.arange(p.shape[1]))):
         raise ValueError(
-            f"y_true must be 0 to {p.shape[1] - 1}, the position of the class: np.searchsorted(model.classes_, y)."
+            f"y_true must be 0 to {p.shape[1] - 1}, positions of the classes: np.searchsorted(model.classes_, y)."
         )
     if not (np.all(p >= 0.0) and np.all(np.abs(np.sum(p, axis=1) - 1.0) <= SUM_TOLERANCE)):
-        raise ValueError("probability must be those of all classes, which sum to one: model.predict_proba(X).")
+        raise ValueError("probability must be (n, C) with rows that sum to one: model.predict_proba(X).")
     return code.astype(np.intp), p
 
 
 def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins: int = 10) -> float:
     """Expected calibration error of the predicted class.
 
-    The confidence of a prediction is the probability of the predicted class: max(p, 1 - p) of two. Over bins of the
-    confidence, of equal width in (0, 1], the error is the mean absolute difference of accuracy and mean confidence,
-    weighted by the number of rows: equations (2) and (5) of [1]_. C classes never fill the bins below 1 / C.
+    The confidence of a prediction is the probability of the predicted class, max(p, 1 - p) for two classes. Bins divide
+    the confidence in (0, 1] into equal widths. The error is the mean absolute difference between accuracy and mean
+    confidence over the bins, weighted by the number of rows: equations (2) and (5) of [1]_. With C classes, bins below
+    1 / C are empty.
 
     Parameters
     ----------
-    y_true : (n,) array of 0 and 1, or of booleans; or positions of the classes, 0 to C - 1
-    probability : (n,) array, or (n, C)
-        Probability p of the outcome 1; or those of all classes, as ``GPClassifier.predict_proba`` returns them.
+    y_true : (n,) array
+        0 and 1, or booleans, or positions of the classes, 0 to C - 1.
+    probability : (n,) or (n, C) array
+        Probability p of the outcome 1, or of all classes, as ``GPClassifier.predict_proba`` returns them.
     n_bins : int, default=10
 
     Returns
     -------
-    float in [0, 1]; 0 is perfect.
+    float
+        In [0, 1]; 0 is perfect.
 
     Raises
     ------
     ValueError
-        For other outcomes or probabilities, arrays that do not match, or ``n_bins`` below one.
+        For other outcomes or probabilities, arrays of different lengths, or ``n_bins`` below one.
 
     References
     ----------
@@ -96,7 +99,7 @@ def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins
         raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
     if np.ndim(probability) == 2:
         code, p = check_codes(y_true, probability)
-        # One but for rounding would have a bin of its own.
+        # A probability that rounding has put above one would need another bin.
         confidence = np.minimum(np.max(p, axis=1), 1.0)
         correct = code == np.argmax(p, axis=1)
     else:
@@ -110,26 +113,27 @@ def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins
 
 
 def scores(y_true: ArrayLike, log_probability: ArrayLike) -> dict[str, float]:
-    """Scores of predictions of two classes or more.
+    """Scores of predictions for two or more classes.
 
     Parameters
     ----------
-    y_true : (n,) array of 0 and 1, or of booleans; or positions of the classes, 0 to C - 1
+    y_true : (n,) array
+        0 and 1, or booleans, or positions of the classes, 0 to C - 1.
     log_probability : (n, C) array
         As ``GPClassifier.predict_log_proba`` returns it.
 
     Returns
     -------
     dict
-        "error" (share of wrong predictions), "nll" (mean negative log likelihood, nats), "brier" (two classes: mean
-        squared error of the probability, 0 to 1; more: the sum of the squared errors of all, 0 to 2, on average over
-        the rows), "auc" (area under the ROC curve; more than two classes: the average over each class against the
-        rest; NaN if a class has no rows) and "ece" (calibration error of the predicted class).
+        "error": the share of wrong predictions. "nll": the mean negative log likelihood in nats. "brier": the mean
+        squared error of the probability, from 0 to 1; for more than two classes, the mean over the rows of the squared
+        errors summed over the classes, from 0 to 2. "auc": the area under the ROC curve, averaged over each class
+        against the rest for more than two classes; NaN if a class has no rows. "ece": the expected calibration error.
 
     Raises
     ------
     ValueError
-        For arrays that do not match, or that have other classes or probabilities.
+        For arrays of different lengths, or other classes or probabilities.
     """
     log_p = np.asarray(log_probability, dtype=np.float64)
     if log_p.ndim == 2 and log_p.shape[1] == 2:
@@ -149,11 +153,11 @@ def scores(y_true: ArrayLike, log_probability: ArrayLike) -> dict[str, float]:
 
 
 def _area_under_curve(code: np.ndarray, log_p: np.ndarray) -> float:
-    """Of two classes; the average of each against the rest, of several; NaN where a class has no rows."""
+    """Area under the ROC curve, averaged over each class against the rest; NaN if a class has no rows."""
     n_classes = log_p.shape[1]
     if not np.all(np.bincount(code, minlength=n_classes)):
         return float("nan")
-    # Log odds order the rows where probabilities have rounded to 0 or 1.
+    # Log odds order rows whose probabilities round to 0 or 1.
     areas = [
         roc_auc_score(code == c, log_p[:, c] - logsumexp(np.delete(log_p, c, axis=1), axis=1))
         for c in (range(n_classes) if n_classes > 2 else [1])
@@ -162,7 +166,7 @@ def _area_under_curve(code: np.ndarray, log_p: np.ndarray) -> float:
 
 
 def check_classifier(model: Any, method: str = "predict_proba") -> None:
-    """ValueError for what is no classifier with this method; NotFittedError before a fit."""
+    """ValueError for a model that is not a classifier with this method; NotFittedError before a fit."""
     check_is_fitted(model)
     missing = [name for name in ("classes_", method) if not hasattr(model, name)]
     if missing:

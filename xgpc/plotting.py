@@ -1,8 +1,8 @@
 """Pictures of fitted classifiers, in the style of scikit-learn's displays.
 
-Each display is made by ``from_estimator`` or ``from_predictions``, keeps the numbers that it shows, and draws them by
-``plot(ax=...)``; ``ax_`` and ``figure_`` are then what was drawn on. Needs matplotlib, imported when something is
-drawn; pyplot is not touched: ``display.figure_.savefig("picture.png")``, or give axes of your own.
+``from_estimator`` or ``from_predictions`` makes a display, which keeps its numbers. ``plot(ax=...)`` draws it again;
+``ax_`` and ``figure_`` are the axes and the figure. Displays need matplotlib and do not use pyplot: save by
+``display.figure_.savefig("picture.png")``, or give axes of your own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a fit came to, in a few lines of text."""
+"""The summary of a fit in a few lines of text."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from scipy.special import xlogy
 from .data.encoding import LevelColumn, of_table
 from .kernels.spec import KernelSpec
 
-# Names and values, a line each.
+# One (name, value) for each line.
 Rows = list[tuple[str, str]]
 
-# Width of the names, so that blocks printed after one another line up; the longest are those of scores.
+# The width of the names is fixed, so that several printed blocks line up; names of scores are the longest.
 NAME_WIDTH = 23
-# Length scales that are listed one by one, and classes whose kernels are shown.
+# Largest numbers of length scales, and of kernels per class, to list.
 LISTED = 5
 IN_DEVIATIONS = "in standard deviations of their features: "
-# Classes whose shares are shown.
+# Largest number of classes to list with their shares.
 LISTED_CLASSES = 10
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:
-    """One line for each (name, value), values starting in the same column."""
+    """One line for each (name, value); all values start in the same column."""
     return "\n".join(f"  {name:<{NAME_WIDTH}}  {value}" for name, value in rows)
 
 
 def sentences(title: str, found: Sequence[str]) -> str:
-    """A title with a line for each sentence; empty without any."""
+    """A title and one line for each sentence; an empty string without sentences."""
     return "".join([f"\n{title}:", *(f"\n- {one}" for one in found)]) if found else ""
 
 
 def summary(model: Any) -> str:
-    """Text of a fitted GPClassifier: its data and model, then its warnings and decisions."""
+    """The summary of a fitted GPClassifier as text: data and model, then warnings and decisions."""
     said = sentences("Warnings", model.warnings_) + sentences("Decisions", model.decisions_)
     return aligned(summary_rows(model)) + said
 
@@ -43,43 +43,40 @@ def summary(model: Any) -> str:
 def summary_rows(model: Any) -> Rows:
     """Data, kernel, posterior and bound of a fitted GPClassifier."""
     likelihood, bound = model._resolved
-    Z, counts = model.inducing_points_, model.class_count_
-    score = model.query_score_
-    # By their frequencies alone every row has log probabilities of this mean.
+    Z, counts, score = model.inducing_points_, model.class_count_, model.query_score_
     shares = counts / np.sum(counts)
-    base = np.sum(xlogy(shares, shares))
-    full = model.posterior_.prior.is_full
-    # After later calls of partial_fit it is the bound of the last batch.
-    n_last = int(model.history_["n_rows"][-1])
-    is_last = n_last < model.n_samples_seen_
-    # With neighbours it is not that of the posterior that predicts, and takes a fit to find.
-    elbo = 0.0 if model.n_neighbors_ else model.elbo_
-    of_rows = f"of the last batch, of {n_last} rows" if is_last else f"{elbo / np.sum(counts):.4f} per row"
     table = of_table(model.encoding_)
     categorical = [] if table is None else [one.name for one in table.columns if isinstance(one, LevelColumn)]
-    return [
-        ("rows", str(model.n_samples_seen_)),
-        ("features", str(model.n_features_in_)),
-        *([("categorical", ", ".join(map(repr, categorical)))] if categorical else []),
-        ("classes", class_shares(model.classes_, counts)),
-        ("likelihood", f"{likelihood}, bound {bound}"),
-        *([("label noise", f"{model.label_noise_:.3g}")] if hasattr(model, "label_noise_") else []),
-        *(
-            [("prior mean", ", ".join(f"{one:.3g}" for one in np.atleast_1d(model.mean_)))]
-            if np.any(model.mean_)
-            else []
-        ),
-        *kernels_rows(model),
-        ("inducing points", "all rows" if full else str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"),
-        *([("neighbours", f"{model.n_neighbors_}; the model holds the training rows")] if model.n_neighbors_ else []),
-        *([] if model.n_neighbors_ else [("bound (ELBO)", f"{elbo:.2f} nats, {of_rows}")]),
-        ("class frequencies alone", f"{base:.4f} nats per row"),
-        *([("held-out rows", f"log probability {score[0]:.4f} +- {score[1]:.4f} nats per row")] if score else []),
-    ]
+    rows = [("rows", str(model.n_samples_seen_)), ("features", str(model.n_features_in_))]
+    if categorical:
+        rows.append(("categorical", ", ".join(map(repr, categorical))))
+    rows.append(("classes", class_shares(model.classes_, counts)))
+    rows.append(("likelihood", f"{likelihood}, bound {bound}"))
+    if hasattr(model, "label_noise_"):
+        rows.append(("label noise", f"{model.label_noise_:.3g}"))
+    if np.any(model.mean_):
+        rows.append(("prior mean", ", ".join(f"{one:.3g}" for one in np.atleast_1d(model.mean_))))
+    rows += kernels_rows(model)
+    points = str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"
+    rows.append(("inducing points", "all rows" if model.posterior_.prior.is_full else points))
+    if model.n_neighbors_:
+        # The bound is not that of the posterior that predicts, and takes another fit to compute.
+        rows.append(("neighbours", f"{model.n_neighbors_}; the model holds the training rows"))
+    else:
+        # After partial_fit the bound is that of the last batch.
+        n_last, elbo = int(model.history_["n_rows"][-1]), model.elbo_
+        is_last = n_last < model.n_samples_seen_
+        of_rows = f"of the last batch, of {n_last} rows" if is_last else f"{elbo / np.sum(counts):.4f} per row"
+        rows.append(("bound (ELBO)", f"{elbo:.2f} nats, {of_rows}"))
+    # Predictions by the class frequencies have this mean log probability.
+    rows.append(("class frequencies alone", f"{np.sum(xlogy(shares, shares)):.4f} nats per row"))
+    if score:
+        rows.append(("held-out rows", f"log probability {score[0]:.4f} +- {score[1]:.4f} nats per row"))
+    return rows
 
 
 def class_shares(classes: np.ndarray, counts: np.ndarray) -> str:
-    """Classes with their shares of the rows; the most frequent ones, if there are many."""
+    """The classes with their shares of the rows; of many classes, the most frequent ones."""
     shares = counts / np.sum(counts)
     if len(classes) <= LISTED_CLASSES:
         return ", ".join(f"{name} {share:.1%}" for name, share in zip(classes, shares, strict=True))
@@ -89,7 +86,7 @@ def class_shares(classes: np.ndarray, counts: np.ndarray) -> str:
 
 
 def kernels_rows(model: Any) -> Rows:
-    """The kernel of a model, or the kernels of the first few classes."""
+    """The kernel of a model, or the kernels of its first classes."""
     specs = [group.spec for group in model.posterior_.prior.groups]
     encoding, spread = of_table(model.encoding_), model.feature_spread_
     names = getattr(model, "feature_names_in_", [f"feature {j}" for j in range(len(spread))])
@@ -105,12 +102,13 @@ def kernels_rows(model: Any) -> Rows:
 
 
 def kernel_rows(spec: KernelSpec, names: Sequence[str], spread: np.ndarray) -> Rows:
-    """A kernel in few lines, however many length scales it has.
+    """A kernel in few lines, with its shortest length scales.
 
     Parameters
     ----------
     spec : KernelSpec
-    names : d names of the features, the columns of the matrix that a table becomes
+    names : d names
+        The features: for a table, the columns of its matrix.
     spread : (d,) array
         Standard deviations of the features.
     """
@@ -123,7 +121,7 @@ def kernel_rows(spec: KernelSpec, names: Sequence[str], spread: np.ndarray) -> R
         whose, unit = names, spread
         if len(scales) != len(names) and groups is not None:
             whose, unit = groups.names, np.sqrt(groups.sums(spread**2))
-        # Along a constant feature no row differs.
+        # All rows have the same value of a constant feature, whose length scale means nothing.
         varying = np.flatnonzero(unit > 0.0)
         relative = scales[varying] / unit[varying]
         order = np.argsort(relative, kind="stable")[:LISTED]

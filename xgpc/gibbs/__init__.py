@@ -1,4 +1,4 @@
-"""The exact posterior, by sampling."""
+"""The exact posterior, by Gibbs sampling."""
 
 from .classifier import GibbsClassifier
 

@@ -1,6 +1,8 @@
-"""Steps of a Markov chain whose distribution is the exact posterior of the logit Gaussian process."""
+"""Markov chains whose distribution is the exact posterior of the logit Gaussian process."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
@@ -8,23 +10,21 @@ from scipy.linalg import cho_solve, solve_triangular
 from ..approximations.sparse import SparsePrior
 from ..kernels.spec import KernelSpec
 
+# (c (n,), generator) -> draws (n,) from PG(1, c)
+PolyaGamma = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+
 
 class Whitening:
-    """The prior in independent coordinates: f(x) = a(x) . z + e, z ~ N(0, I) (r,), e ~ N(0, k) independent.
+    """The prior in independent coordinates: f(x) = a(x) . z + e, with z ~ N(0, I) (r,) and independent e ~ N(0, k).
 
-    "all" rows: a(x) = D^{-1/2} V^T k(X, x) with the eigenvectors V and eigenvalues D of K. No jitter is added, which
-    would swamp a small part of a kernel next to a large one: eigenvalues that are rounding errors are left out. At
-    inducing points Z: a(x) = L^{-1} k(Z, x), K_mm = L L^T; what they leave of the variance is k, whose correlations are
-    dropped: the prior of the fully independent training conditional (Snelson & Ghahramani 2006, equation (7)).
-
-    Parameters
-    ----------
-    spec : KernelSpec
-    Z : (m, d) inducing points or distinct rows
-    full : bool, whether they are the rows
+    If ``full``, Z (m, d) are the distinct rows, and a(x) = D^{-1/2} V^T k(Z, x) with the eigenvectors V and eigenvalues
+    D of K. Eigenvalues that are rounding errors are left out, and there is no jitter, which would swamp a small part of
+    a kernel beside a large one. Otherwise Z are inducing points, and a(x) = L^{-1} k(Z, x) with K_mm = L L^T. The rest
+    of the variance is k, whose correlations are dropped: FITC (Snelson & Ghahramani 2006, equation (7)).
     """
 
     def __init__(self, spec: KernelSpec, Z: np.ndarray, full: bool):
+        self.kernel, self.Z = spec.kernel, Z
         if full:
             self._core = spec.at(Z)
             K = self._core.cross(Z)
@@ -35,11 +35,11 @@ class Whitening:
         else:
             prior = SparsePrior.build(spec, Z)
             self._core, self._map = prior.core, prior.Linv.T
-            # The mean diagonal that the jitter is relative to is a sum of squares of L.
+            # The jitter is relative to the mean diagonal of L L^T.
             self._rounding = prior.jitter * np.sum(prior.L**2) / len(Z)
 
     def rows(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """a (n, r) and k (n,), a white kernel's noise included, of the rows of X (n, d); O(n m (d + r))."""
+        """a (n, r) and k (n,) for the rows of X (n, d); k includes white noise. O(n m (d + r))."""
         A = self._core.cross(X) @ self._map
         residual = self._core.diagonals(X) - np.einsum("ij,ij->i", A, A)
         residual[residual <= 2.0 * self._rounding] = 0.0
@@ -47,29 +47,22 @@ class Whitening:
 
 
 class Model:
-    """Labels of n rows with f_i = a_i . z + e_i.
-
-    Attributes
-    ----------
-    A : (n, r), residual : (n,) k
-    y : (n,) -1 or +1
-    whitening : Whitening, which makes them of rows
-    """
+    """n rows with labels y of -1 or +1 and latent values f_i = a_i . z + e_i: A (n, r), and variances k (n,) of e."""
 
     def __init__(self, whitening: Whitening, X: np.ndarray, y: np.ndarray):
         self.y, self.whitening = y, whitening
         self.A, self.residual = whitening.rows(X)
         n, r = self.A.shape
-        # Multiply-adds of a draw of z given omega, from n pseudo-observations or from r natural parameters.
+        # A draw of z given omega takes so many multiply-adds from n pseudo-observations, or from r natural parameters.
         self._from_rows = n**3 / 6 < n * r**2 + r**3 / 6
         self._gram = self.A @ self.A.T if self._from_rows else None
 
     def draw(self, omega: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """z (r,) and e (n,) given Polya-Gamma variables.
+        """Draw z (r,) and e (n,) given the Polya-Gamma variables omega (n,).
 
-        omega makes f_i a normal observation of y_i / (2 omega_i) with variance 1 / omega_i. From the rows by Matheron's
-        rule, z = z_0 + A^T (A A^T + D)^{-1} (y / (2 omega) - A z_0 - eps), eps ~ N(0, D), D = diag(k + 1 / omega), in
-        O(n^3), or as ``Conditional`` in O(n r^2).
+        Given omega_i, y_i / (2 omega_i) is a normal observation of f_i with variance 1 / omega_i. The draw follows
+        Matheron's rule, z = z_0 + A^T (A A^T + D)^{-1} (y / (2 omega) - A z_0 - eps), eps ~ N(0, D),
+        D = diag(k + 1 / omega), in O(n^3); or ``Conditional`` makes it in O(n r^2).
         """
         if self._gram is None:
             Z, E = Conditional(self, omega, 0.5 * self.y).draw(1, rng)
@@ -86,7 +79,7 @@ class Model:
     def draw_residual(
         self, g: np.ndarray, precision: np.ndarray, linear: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
-        """e (n, count) given g = A z (n, count) and the rows' factors exp(-precision f^2 / 2 + linear f)."""
+        """Draw e (n, count) given g = A z (n, count) and the factors exp(-precision f^2 / 2 + linear f) of the rows."""
         if not np.any(self.residual):
             return np.zeros_like(g)
         variance = (self.residual / (1.0 + precision * self.residual))[:, None]
@@ -94,12 +87,12 @@ class Model:
         return mean + np.sqrt(variance) * rng.standard_normal(g.shape)
 
     def log_likelihood(self, f: np.ndarray) -> np.ndarray:
-        """log p(y | f), (...) for f (n, ...)."""
+        """log p(y | f), of shape (...), for f (n, ...)."""
         return -np.sum(np.logaddexp(0.0, -(f.T * self.y).T), axis=0)
 
 
 class Conditional:
-    """The prior times a factor exp(-precision f_i^2 / 2 + linear f_i) for each row: a normal distribution of z and e.
+    """The normal distribution of z and e: the prior times exp(-precision_i f_i^2 / 2 + linear_i f_i) for each row.
 
     With e integrated out, z ~ N(P^{-1} h, P^{-1}), P = I + sum_i precision_i / (1 + precision_i k_i) a_i a_i^T and
     h = sum_i linear_i / (1 + precision_i k_i) a_i. O(n r^2).
@@ -114,7 +107,7 @@ class Conditional:
         self._mean = cho_solve((self._root, True), model.A.T @ (linear * shrink), check_finite=False)
 
     def draw(self, count: int, rng: np.random.Generator, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-        """z (r, count), of ``scale`` times the standard deviation, and e (n, count) given it; O(n r) each."""
+        """Draw z (r, count), with ``scale`` times the standard deviation, and e (n, count) given z. O(n r) per draw."""
         noise = rng.standard_normal((len(self._mean), count))
         Z = self._mean[:, None] + scale * solve_triangular(self._root, noise, lower=True, trans=1, check_finite=False)
         return Z, self.model.draw_residual(self.model.A @ Z, self.precision, self.linear, rng)
@@ -123,22 +116,22 @@ class Conditional:
 class Proposals:
     """Metropolis steps whose proposals are independent draws from the variational posterior of the exact bound.
 
-    Its sites make it the prior times a normal factor for each row: the ratio of posterior and proposal density is that
-    of the likelihood and the factors, O(n) beyond f.
+    That posterior is the prior times one normal factor per row, its sites. So the ratio of target and proposal density
+    is the ratio of the likelihood and the factors, in O(n) given f.
     """
 
     def __init__(self, model: Model, precision: np.ndarray, linear: np.ndarray):
         self.model, self.normal = model, Conditional(model, precision, linear)
 
     def log_weight(self, f: np.ndarray) -> np.ndarray:
-        """log p(y | f) less the logarithms of the factors, (count,) for f (n, count)."""
+        """log p(y | f) minus the log factors, (count,), for f (n, count)."""
         q = self.normal
         return self.model.log_likelihood(f) - q.linear @ f + 0.5 * q.precision @ f**2
 
     def steps(
         self, z: np.ndarray, e: np.ndarray, count: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-        """States z (r, count), e and f (n, count) after each step from z and e, and how many were accepted."""
+        """States z (r, count), e and f (n, count) after each step, and the number of accepted proposals."""
         proposed, residuals = self.normal.draw(count, rng)
         Z, E = np.column_stack([z, proposed]), np.column_stack([e, residuals])
         F = self.model.A @ Z + E
@@ -150,3 +143,50 @@ class Proposals:
             path[step] = step if log_uniform[step - 1] < log_weight[step] - log_weight[here] else here
         accepted = int(np.count_nonzero(np.diff(path)))
         return Z[:, path[1:]], E[:, path[1:]], F[:, path[1:]], accepted
+
+
+def sweeps(
+    proposals: Proposals, n_proposals: int, dispersion: float, polya_gamma: PolyaGamma, rng: np.random.Generator
+) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """A chain, one Gibbs sweep with its Metropolis steps at a time.
+
+    Yields the states z (r, k) and f (n, k) after the sweep and after each step, k = 1 + ``n_proposals``, and the number
+    of accepted proposals. The chain starts with ``dispersion`` times the proposals' standard deviation.
+    """
+    model = proposals.model
+    Z, E = proposals.normal.draw(1, rng, dispersion)
+    while True:
+        z, e = model.draw(polya_gamma(model.A @ Z[:, -1] + E[:, -1], rng), rng)
+        Z, E = z[:, None], e[:, None]
+        F, n_accepted = model.A @ Z + E, 0
+        if n_proposals:
+            *later, n_accepted = proposals.steps(z, e, n_proposals, rng)
+            Z, E, F = (np.hstack(pair) for pair in zip((Z, E, F), later, strict=True))
+        yield Z, F, n_accepted
+
+
+class States:
+    """States of one chain: every ``thin``-th as a draw, with the quantities to watch, and sums over all of them."""
+
+    def __init__(self, n_samples: int, thin: int, model: Model, watched: np.ndarray) -> None:
+        self._thin, self._model, self._watched = thin, model, watched
+        r = model.A.shape[1]
+        self.draws, self.watched = np.empty((n_samples, r)), np.empty((n_samples, len(watched) + 1))
+        self.sum, self.squares = np.zeros(r), np.zeros((r, r))
+        self.count = self.n_sweeps = self.n_accepted = 0
+
+    def add(self, Z: np.ndarray, F: np.ndarray, n_accepted: int) -> None:
+        """Add the states z (r, k) and f (n, k) of a sweep, as many as are still wanted."""
+        used = Z[:, : len(self.draws) * self._thin - self.count]
+        self.sum += np.sum(used, axis=1)
+        self.squares += used @ used.T
+        # The states are numbered from 1; the numbers that thin divides are kept.
+        picked = np.arange(self._thin - 1 - self.count % self._thin, used.shape[1], self._thin)
+        first = self.count // self._thin
+        kept = slice(first, first + len(picked))
+        self.draws[kept] = used[:, picked].T
+        self.watched[kept, 0] = self._model.log_likelihood(F[:, picked])
+        self.watched[kept, 1:] = F[np.ix_(self._watched, picked)].T
+        self.count += used.shape[1]
+        self.n_sweeps += 1
+        self.n_accepted += n_accepted

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from threading import Event
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -26,7 +25,6 @@ from ..config import check_allowed, integer_from
 from ..data.training import checked_rows, training_data
 from ..estimator import LatentClassifier
 from ..inference.run import Run
-from ..kernels.spec import KernelSpec
 from ..likelihoods import LIKELIHOODS
 from ..likelihoods.binary import logit_log_probabilities
 from ..names import Points
@@ -34,35 +32,24 @@ from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Executor, Pool
 from ..status import warn_user
-from .chain import Model, Proposals, Whitening
+from .chain import Model, PolyaGamma, Proposals, States, Whitening, sweeps
 from .diagnostics import effective_sample_size, split_r_hat
 
-# Proposals are made and weighed in one matrix product: at 1000 rows fifty take two thirds of a sweep's time. Nine of
-# ten states of sweeps alone are effective draws there (both bench/studies/gibbs.py): where chains mix so, a warm-up of
-# twenty sweeps is ample, and R-hat tells where they do not.
+# At 1000 rows, fifty proposals take two thirds of the time of a sweep, because one matrix product makes all of them.
 N_PROPOSALS = 50
-# Starts have so many times the standard deviation of the normal approximation: R-hat asks whether chains that began
-# apart have come together.
+# R-hat asks whether chains that began apart have come together. So chains start with so many times the standard
+# deviation of the normal approximation.
 DISPERSION = 1.5
-# Latent values that are watched by the diagnostics, besides the log likelihood.
+# The diagnostics watch the latent values at this many rows, and the log likelihood.
 WATCHED = 100
-# Above it chains disagree (Vehtari et al. 2021, section 4).
+# Chains with a larger R-hat disagree (Vehtari et al. 2021, section 4).
 LARGEST_R_HAT = 1.01
-# Rows to predict, and draws that become probabilities, at a time.
+# Predictions take this many rows, and average this many draws, at a time.
 ROWS, DRAWS = 1024, 64
 
 
-class Chain:
-    """One chain: its kept draws and sums over all its states."""
-
-    def __init__(self, n_samples: int, size: int, n_watched: int) -> None:
-        self.draws = np.empty((n_samples, size))
-        self.watched = np.empty((n_samples, n_watched + 1))
-        self.count, self.accepted, self.sum, self.squares = 0, 0, np.zeros(size), np.zeros((size, size))
-
-
-def _polya_gamma_sampler() -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
-    """Draws of PG(1, c) for c (n,), exact."""
+def _polya_gamma_sampler() -> PolyaGamma:
+    """A function that draws exactly from PG(1, c) for c (n,)."""
     try:
         from polyagamma import random_polyagamma
     except ImportError:
@@ -74,7 +61,7 @@ def _polya_gamma_sampler() -> Callable[[np.ndarray, np.random.Generator], np.nda
 
 @contextmanager
 def _progress(total: int, verbose: int) -> Iterator[Callable[[], object]]:
-    """A function to call after each sweep."""
+    """A function to call after each of ``total`` sweeps."""
     if not verbose:
         yield lambda: None
         return
@@ -84,70 +71,61 @@ def _progress(total: int, verbose: int) -> Iterator[Callable[[], object]]:
         yield bar.update
 
 
-PolyaGamma = Callable[[np.ndarray, np.random.Generator], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Data:
-    """What a fit is of, checked: rows (n, d), labels -1 or +1, classes, and the sampler of Polya-Gamma variables."""
+class Data(NamedTuple):
+    """Checked training data: rows (n, d), labels (n,) of -1 or +1, and the two classes."""
 
     rows: np.ndarray
     labels: np.ndarray
     classes: np.ndarray
-    polya_gamma: PolyaGamma
-    random_state: np.random.RandomState
 
 
-@dataclass(frozen=True)
-class Beginning:
-    """What the chains are told: kernel and inducing points, model and proposals, rows to watch, and their seeds."""
+class ChainStart(NamedTuple):
+    """Where the chains start: the normal approximation, the rows that diagnostics watch, and one seed per chain."""
 
-    spec: KernelSpec
-    Z: np.ndarray
-    model: Model
     proposals: Proposals
     watched: np.ndarray
     seeds: list[np.random.SeedSequence]
 
 
-class _Proposing(GPClassifier):
-    """A fit for proposals, which need no converged posterior."""
+class _WithoutWarnings(GPClassifier):
+    """A fit that makes proposals: the posterior need not have converged."""
 
     def _warn(self, message: str) -> None:
         pass
 
 
 class GibbsClassifier(LatentClassifier):
-    """Samples of the exact posterior of the logit Gaussian process: what approximations are to be compared with.
+    """Draws from the exact posterior of the logit Gaussian process, as a reference for approximations.
 
-    Polya-Gamma variables make the latent values normal given the labels, so that both can be drawn in turn [1]_: a
-    sweep. Between sweeps the chain takes Metropolis steps whose proposals come from the variational posterior of the
-    exact bound. These are cheap, O(n m), and each is nearly an independent draw where that approximation is good; where
-    it is not, the sweeps move the chain. Two classes; the kernel's parameters are not sampled. Needs
-    ``pip install 'xgpc[gibbs]'``.
+    Polya-Gamma variables make the latent values normal given the labels. A Gibbs sweep draws both in turn [1]_. After
+    each sweep the chain takes Metropolis steps whose proposals come from the variational posterior of the exact bound.
+    A proposal costs O(n m), and is nearly an independent draw if that approximation is good; if it is not, the sweeps
+    move the chain. Two classes; the kernel's parameters are not sampled. Needs ``pip install 'xgpc[gibbs]'``.
 
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel, default=None
-        Fixed, as given; as for ``GPClassifier``. None: learned by a ``GPClassifier`` with the same inducing points.
+        A fixed kernel, as for ``GPClassifier``. None: a ``GPClassifier`` with the same inducing points learns it.
     inducing_points : {"all"} or array of shape (m, d), default="all"
-        "all": the full Gaussian process, O(n^3) a sweep. Else the latent function follows from its values at these
-        points but for an independent residual at each row (FITC), O(n m^2) a sweep: another model than that of a
-        ``GPClassifier`` with these points, which both approximate the full one.
+        "all" samples the full Gaussian process; a sweep takes O(n^3). With points, the latent function follows from its
+        values at the points plus an independent residual at each row (FITC), and a sweep takes O(n m^2). This model
+        differs from that of a ``GPClassifier`` with the same points; both approximate the full process.
     n_samples : int, default=1000
-        Draws kept of each chain, 4 or more.
+        Number of draws to keep per chain, at least 4.
     thin : int, default=10
-        States of a chain for each draw that is kept. Latent means and variances are taken from all states.
+        Every ``thin``-th state of a chain is kept as a draw. Latent means and variances average over all states.
     n_warmup : int, default=20
-        Sweeps at the start of each chain, with their Metropolis steps, that are thrown away.
+        Number of sweeps at the start of each chain to discard, with their Metropolis steps. Twenty are ample if chains
+        mix well, and ``r_hat_`` shows whether they do.
     n_chains : int, default=4
+        Number of independent chains.
     n_proposals : int, default=50
-        Metropolis steps after each sweep; 0: sweeps alone.
+        Number of Metropolis steps after each sweep; 0 means sweeps alone.
     n_jobs : int or None, default=None
-        Chains that run at a time. Results do not depend on it.
+        Number of chains that run at the same time. Results do not depend on it.
     random_state : int, RandomState or None, default=None
     verbose : int, default=0
-        1 shows progress.
+        1 shows a progress bar.
 
     Attributes
     ----------
@@ -156,22 +134,20 @@ class GibbsClassifier(LatentClassifier):
     kernel_ : Kernel
     inducing_points_ : (m, d)
     samples_ : (n_chains, n_samples, r)
-        Kept draws in r independent coordinates, at most as many as inducing points; ``sample_latent`` makes latent
-        values of them.
+        Kept draws in r independent coordinates, r at most the number of inducing points; ``sample_latent`` turns them
+        into latent values.
     r_hat_ : float
-        Largest split R-hat of the log likelihood and of the latent values at 100 rows (all, if there are fewer), from
-        the draws kept.
+        Largest split R-hat of the log likelihood and of the latent values at 100 training rows, from the kept draws.
     ess_ : float
-        Smallest effective sample size of the same.
+        Smallest effective sample size of the same quantities.
     acceptance_rate_ : float
-        Share of the proposals that were accepted; NaN without any.
+        Share of proposals that were accepted; NaN without proposals.
 
     Notes
     -----
-    Time O(n_chains n_samples thin (S / (n_proposals + 1) + n m + m^2)), S the time of a sweep; memory
-    O(n (n + m) + n_chains (n_samples m + m^2)), about 20 n^2 doubles for a full Gaussian process. Polya-Gamma variables
-    are drawn by the polyagamma package, exactly (method of Devroye): a maintained library, and a hundredth of a sweep's
-    time.
+    A fit takes O(n_chains n_samples thin (S / (n_proposals + 1) + n m + m^2)) time, where S is the time of a sweep, and
+    O(n (n + m) + n_chains (n_samples m + m^2)) memory, about 20 n^2 doubles for a full Gaussian process. The polyagamma
+    package draws the Polya-Gamma variables exactly (Devroye's method), in a hundredth of the time of a sweep.
 
     References
     ----------
@@ -205,28 +181,12 @@ class GibbsClassifier(LatentClassifier):
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.kernel = kernel
-        self.inducing_points = inducing_points
-        self.n_samples = n_samples
-        self.thin = thin
-        self.n_warmup = n_warmup
-        self.n_chains = n_chains
-        self.n_proposals = n_proposals
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+        self.kernel, self.inducing_points = kernel, inducing_points
+        self.n_samples, self.thin, self.n_warmup, self.n_chains = n_samples, thin, n_warmup, n_chains
+        self.n_proposals, self.n_jobs, self.random_state, self.verbose = n_proposals, n_jobs, random_state, verbose
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> GibbsClassifier:
-        """Run the chains.
-
-        Parameters
-        ----------
-        X : (n, d) array
-        y : (n,) array of two labels
-
-        Returns
-        -------
-        self
+        """Run the chains for rows X (n, d) and labels y (n,) of two classes.
 
         Raises
         ------
@@ -242,61 +202,6 @@ class GibbsClassifier(LatentClassifier):
         """
         return self._fitted(X, y, None)
 
-    def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
-        polya_gamma = _polya_gamma_sampler()
-        rows, codes, classes, *_ = training_data(self, X, y, None)
-        if len(classes) != 2:
-            raise ValueError(
-                f"Only binary classification is supported. GibbsClassifier is for two classes; got {len(classes)}: "
-                f"{classes.tolist()}."
-            )
-        rows = np.ascontiguousarray(rows, dtype=np.float64)
-        labels = np.where(codes == 1, 1.0, -1.0)
-        return Data(rows, labels, classes, polya_gamma, check_random_state(self.random_state))
-
-    def _start(self, data: Data, run: Run, executor: Executor) -> Beginning:
-        """The model, with proposals from the variational posterior, and seeds of the chains."""
-        q, random_state = self._approximation(data.rows, data.labels, data.random_state), data.random_state
-        seeds = np.random.SeedSequence(random_state.randint(2**31, size=4).tolist()).spawn(self.n_chains)
-        spec, Z = q.prior.groups[0].spec, np.array(q.prior.Z)
-        model = Model(Whitening(spec, Z, isinstance(self.inducing_points, str)), data.rows, data.labels)
-        proposals = Proposals(model, *self._sites(q, data.rows, data.labels))
-        watched = np.sort(random_state.permutation(len(data.rows))[:WATCHED])
-        return Beginning(spec, Z, model, proposals, watched, seeds)
-
-    def _infer(self, data: Data, run: Run, learned: Beginning) -> tuple[Beginning, list[Chain]]:
-        """The chains."""
-        # An interrupt comes to the calling thread alone, and what fails in one chain need not wait for the others.
-        stop = Event()
-        total = self.n_chains * (self.n_warmup + self._sweeps)
-        with _progress(total, self.verbose) as advance:
-
-            def chain(seed: np.random.SeedSequence) -> Chain:
-                rng = np.random.default_rng(seed)
-                model, proposals, watched = learned.model, learned.proposals, learned.watched
-                try:
-                    return self._run(model, proposals, watched, data.polya_gamma, rng, advance, stop)
-                except BaseException:
-                    stop.set()
-                    raise
-
-            with Pool(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
-                try:
-                    return learned, list(pool.map(chain, learned.seeds))
-                finally:
-                    stop.set()
-
-    def _publish(self, data: Data, run: Run, inferred: tuple[Beginning, list[Chain]]) -> None:
-        beginning, chains = inferred
-        self._set_fit(chains, beginning.model.whitening, data.classes)
-        self.kernel_, self.inducing_points_ = beginning.spec.kernel, beginning.Z
-        if self.r_hat_ > LARGEST_R_HAT:
-            warn_user(
-                f"R-hat is {self.r_hat_:.4g}, above {LARGEST_R_HAT}: chains that disagree, or draws too few to tell. "
-                f"Raise n_samples={self.n_samples} or thin={self.thin}; n_warmup where it stays.",
-                ConvergenceWarning,
-            )
-
     def _check_parameters(self) -> None:
         least = {"n_samples": 4, "thin": 1, "n_warmup": 0, "n_chains": 1, "n_proposals": 0}
         points = (
@@ -307,10 +212,34 @@ class GibbsClassifier(LatentClassifier):
         if self.verbose and find_spec("tqdm") is None:
             raise ImportError(f"verbose={self.verbose!r} shows progress by the tqdm package: pip install tqdm.")
 
-    def _approximation(self, X: np.ndarray, y: np.ndarray, random_state: np.random.RandomState) -> KernelPosterior:
-        """The variational posterior of the exact bound, with the kernel given or learned."""
-        # Who gives a kernel answers for it.
-        model = (GPClassifier if self.kernel is None else _Proposing)(
+    def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
+        _polya_gamma_sampler()
+        rows, codes, classes, *_ = training_data(self, X, y, None)
+        if len(classes) != 2:
+            raise ValueError(
+                f"Only binary classification is supported. GibbsClassifier is for two classes; got {len(classes)}: "
+                f"{classes.tolist()}."
+            )
+        return Data(np.ascontiguousarray(rows, dtype=np.float64), np.where(codes == 1, 1.0, -1.0), classes)
+
+    def _start(self, data: Data, run: Run, executor: Executor) -> ChainStart:
+        random_state = check_random_state(self.random_state)
+        q = self._approximation(data, random_state)
+        seeds = np.random.SeedSequence(random_state.randint(2**31, size=4).tolist()).spawn(self.n_chains)
+        whitening = Whitening(q.prior.groups[0].spec, np.array(q.prior.Z), isinstance(self.inducing_points, str))
+        model = Model(whitening, data.rows, data.labels)
+        # The sites of the approximation, one normal factor per row, are all that a proposal needs.
+        mean, variance = q.marginals(data.rows, self.n_jobs)
+        ell, precision, linear = np.empty((3, len(mean)))
+        site = LIKELIHOODS["logit"].site("exact")
+        _sites.sites(site, mean, variance, data.labels, np.empty(0), ell, precision, linear)
+        watched = np.sort(random_state.permutation(len(data.rows))[:WATCHED])
+        return ChainStart(Proposals(model, precision, linear), watched, seeds)
+
+    def _approximation(self, data: Data, random_state: np.random.RandomState) -> KernelPosterior:
+        """The variational posterior of the exact bound, under the given kernel or a learned one."""
+        # A given kernel may fit badly, about which the approximation need not warn.
+        model = (GPClassifier if self.kernel is None else _WithoutWarnings)(
             self.kernel,
             inducing_points=self.inducing_points,
             optimizer="profile" if self.kernel is None else None,
@@ -320,96 +249,81 @@ class GibbsClassifier(LatentClassifier):
             n_jobs=self.n_jobs,
             random_state=random_state,
         )
-        q = model.fit(X, y).posterior_
+        q = model.fit(data.rows, data.labels).posterior_
         assert not isinstance(q, LocalPosterior)
         return q
 
-    def _sites(self, q: KernelPosterior, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Precisions and linear terms (n,) of the rows' factors in q."""
-        mean, variance = q.marginals(X, self.n_jobs)
-        ell, precision, linear = np.empty((3, len(X)))
-        _sites.sites(LIKELIHOODS["logit"].site("exact"), mean, variance, y, np.empty(0), ell, precision, linear)
-        return precision, linear
+    def _infer(self, data: Data, run: Run, start: ChainStart) -> tuple[ChainStart, list[States]]:
+        n_kept_sweeps = -(-self.n_samples * self.thin // (self.n_proposals + 1))
+        # An interrupt reaches the calling thread alone, and an error in one chain should end the others.
+        stop, polya_gamma = Event(), _polya_gamma_sampler()
+        with _progress(self.n_chains * (self.n_warmup + n_kept_sweeps), self.verbose) as advance:
 
-    @property
-    def _sweeps(self) -> int:
-        """Sweeps of a chain after its warm-up."""
-        return -(-self.n_samples * self.thin // (self.n_proposals + 1))
+            def chain(seed: np.random.SeedSequence) -> States:
+                states = States(self.n_samples, self.thin, start.proposals.model, start.watched)
+                rng = np.random.default_rng(seed)
+                walk = sweeps(start.proposals, self.n_proposals, DISPERSION, polya_gamma, rng)
+                try:
+                    for sweep in range(self.n_warmup + n_kept_sweeps):
+                        if stop.is_set():
+                            break
+                        Z, F, n_accepted = next(walk)
+                        advance()
+                        if sweep >= self.n_warmup:
+                            states.add(Z, F, n_accepted)
+                except BaseException:
+                    stop.set()
+                    raise
+                return states
 
-    def _run(
-        self,
-        model: Model,
-        proposals: Proposals,
-        watched: np.ndarray,
-        polya_gamma: Callable[[np.ndarray, np.random.Generator], np.ndarray],
-        rng: np.random.Generator,
-        advance: Callable[[], object],
-        stop: Event,
-    ) -> Chain:
-        chain = Chain(self.n_samples, model.A.shape[1], len(watched))
-        states, kept = self.n_samples * self.thin, 0
-        Z, E = proposals.normal.draw(1, rng, DISPERSION)
-        for sweep in range(self.n_warmup + self._sweeps):
-            if stop.is_set():
-                break
-            z, e = model.draw(polya_gamma(model.A @ Z[:, -1] + E[:, -1], rng), rng)
-            Z, E = z[:, None], e[:, None]
-            F = model.A @ Z + E
-            accepted = 0
-            if self.n_proposals:
-                *later, accepted = proposals.steps(z, e, self.n_proposals, rng)
-                Z, E, F = (np.hstack(pair) for pair in zip((Z, E, F), later, strict=True))
-            advance()
-            if sweep < self.n_warmup:
-                continue
-            chain.accepted += accepted
-            used = Z[:, : states - chain.count]
-            chain.sum += np.sum(used, axis=1)
-            chain.squares += used @ used.T
-            # States are numbered from 1; those that thin divides are kept.
-            picked = np.arange(self.thin - 1 - chain.count % self.thin, used.shape[1], self.thin)
-            chain.draws[kept : kept + len(picked)] = used[:, picked].T
-            chain.watched[kept : kept + len(picked), 0] = model.log_likelihood(F[:, picked])
-            chain.watched[kept : kept + len(picked), 1:] = F[np.ix_(watched, picked)].T
-            kept += len(picked)
-            chain.count += used.shape[1]
-        return chain
+            with Pool(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
+                try:
+                    return start, list(pool.map(chain, start.seeds))
+                finally:
+                    stop.set()
 
-    def _set_fit(self, chains: list[Chain], whitening: Whitening, classes: np.ndarray) -> None:
+    def _publish(self, data: Data, run: Run, inferred: tuple[ChainStart, list[States]]) -> None:
+        start, chains = inferred
         count = sum(chain.count for chain in chains)
         self._mean = sum(chain.sum for chain in chains) / count
         self._covariance = sum(chain.squares for chain in chains) / count - np.outer(self._mean, self._mean)
+        self._whitening, self.classes_ = start.proposals.model.whitening, data.classes
+        self.kernel_, self.inducing_points_ = self._whitening.kernel, self._whitening.Z
         self.samples_ = np.stack([chain.draws for chain in chains])
         watched = np.stack([chain.watched for chain in chains])
-        # What does not vary has no R-hat.
+        # R-hat and effective sample size of a quantity that does not vary are not finite.
         r_hats, sizes = split_r_hat(watched), effective_sample_size(watched)
         self.r_hat_ = float(np.max(r_hats, where=np.isfinite(r_hats), initial=1.0))
         self.ess_ = float(np.min(sizes, where=np.isfinite(sizes), initial=watched.shape[0] * watched.shape[1]))
-        proposals = len(chains) * self._sweeps * self.n_proposals
-        self.acceptance_rate_ = sum(chain.accepted for chain in chains) / proposals if proposals else np.nan
-        self._whitening, self.classes_ = whitening, classes
-
-    def _blocks(self, X: Any) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Whitened rows and residual variances of X, some rows at a time."""
-        for start in range(0, len(X), ROWS):
-            part = slice(start, start + ROWS)
-            with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-                A, residual = self._whitening.rows(X[part])
-                # The variance under the prior, and as large a mean as a draw of A z can have.
-                variance = residual + np.einsum("ij,ij->i", A, A)
-                size = np.sqrt(variance)
-            check_latent(size, variance, X[part], start)
-            yield part, A, residual
+        n_proposed = self.n_proposals * sum(chain.n_sweeps for chain in chains)
+        self.acceptance_rate_ = sum(chain.n_accepted for chain in chains) / n_proposed if n_proposed else np.nan
+        if self.r_hat_ > LARGEST_R_HAT:
+            warn_user(
+                f"R-hat is {self.r_hat_:.4g}, above {LARGEST_R_HAT}: the chains disagree, or they have too few draws. "
+                f"Raise n_samples={self.n_samples} or thin={self.thin}; if R-hat does not fall, raise n_warmup.",
+                ConvergenceWarning,
+            )
 
     def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         return np.asarray(checked_rows(self, X, reset=False), dtype=np.float64)
 
+    def _blocks(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Blocks of the rows of X: positions, whitened rows and residual variances."""
+        for start in range(0, len(X), ROWS):
+            part = slice(start, start + ROWS)
+            with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
+                A, residual = self._whitening.rows(X[part])
+                # The variance under the prior; its root is about the largest mean that a draw of A z can have.
+                variance = residual + np.einsum("ij,ij->i", A, A)
+                size = np.sqrt(variance)
+            check_latent(size, variance, X[part], start)
+            yield part, A, residual
+
     def predict_latent(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at the rows of X.
 
-        Rao-Blackwellised: the means over all states of the chains of what they are given z, with the variance of the
-        former added.
+        Both are Rao-Blackwellised: they average the conditional moments given z over all states of the chains.
         """
         X = self._checked(X)
         mean, variance = np.empty((2, len(X)))
@@ -419,9 +333,9 @@ class GibbsClassifier(LatentClassifier):
         return mean, np.maximum(variance, 0.0)
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
-        """Logarithms (n, 2) of the probabilities.
+        """Log probabilities (n, 2) of the classes.
 
-        Far from the training rows few draws decide a small probability: its Monte Carlo error is then large.
+        Far from the training rows few draws determine a small probability, so that its Monte Carlo error is large.
         """
         X = self._checked(X)
         log_proba = np.full((len(X), 2), -np.inf)
@@ -435,10 +349,10 @@ class GibbsClassifier(LatentClassifier):
         return log_proba - logsumexp(log_proba, axis=1, keepdims=True)
 
     def sample_latent(self, X: ArrayLike) -> np.ndarray:
-        """Draws (n_chains, n_samples, n) of the latent function's part that ``samples_`` fix.
+        """Draws (n_chains, n_samples, n) of the latent function, from ``samples_``.
 
-        The residual variance, which is in ``predict_latent``, is left out: at rows that are not among the inducing
-        points.
+        At rows that are not inducing points, the draws leave out the residual variance, which ``predict_latent``
+        includes.
         """
         X = self._checked(X)
         latent = np.empty((*self.samples_.shape[:2], len(X)))

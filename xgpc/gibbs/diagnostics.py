@@ -7,7 +7,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 
 
 def split(chains: np.ndarray) -> np.ndarray:
-    """Halves of chains (c, s, ...) as chains (2 c, s // 2, ...); the middle draw of an odd number is left out."""
+    """Split chains (c, s, ...) into halves (2 c, s // 2, ...); if s is odd, the middle draw is left out."""
     half = chains.shape[1] // 2
     if half < 2:
         raise ValueError(f"Diagnostics need four draws or more of each chain; got {chains.shape[1]}.")
@@ -15,9 +15,9 @@ def split(chains: np.ndarray) -> np.ndarray:
 
 
 def _variances(halves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean variance within chains, and the estimate of the variance of all, which is larger while chains differ."""
+    """Mean variance within chains, and an estimate of the total variance, which is larger while chains differ."""
     n = halves.shape[1]
-    # Less one of the draws, equal ones are zeros: their mean would else be another number by its rounding.
+    # Subtract one of the draws: equal draws then give zeros, whose mean has no rounding error.
     centred = halves - halves[:1, :1]
     within = np.mean(np.var(centred, axis=1, ddof=1), axis=0)
     between = np.var(np.mean(centred, axis=1), axis=0, ddof=1)
@@ -25,9 +25,9 @@ def _variances(halves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def split_r_hat(chains: np.ndarray) -> np.ndarray:
-    """Split R-hat (...) of chains (c, s, ...): 1 where the halves of all chains have one distribution.
+    """Split R-hat (...) of chains (c, s, ...): 1 if the halves of all chains have the same distribution.
 
-    NaN where nothing varies.
+    A quantity that does not vary has NaN.
 
     References
     ----------
@@ -40,15 +40,16 @@ def split_r_hat(chains: np.ndarray) -> np.ndarray:
 
 
 def effective_sample_size(chains: np.ndarray) -> np.ndarray:
-    """Independent draws (...) that estimate a mean as well as chains (c, s, ...) do.
+    """Number (...) of independent draws that estimate a mean as well as the chains (c, s, ...) do.
 
-    NaN where nothing varies. O(c s log s) for each quantity.
+    A quantity that does not vary has NaN. O(c s log s) for each quantity.
 
     References
     ----------
     Vehtari, Gelman, Simpson, Carpenter, Buerkner. Rank-normalization, folding, and localization: an improved R-hat.
-    Bayesian Analysis 2021. Equations (10) to (13), without ranks; autocorrelations are summed as in Geyer, Practical
-    Markov chain Monte Carlo, 1992, section 3.3: in pairs, while they are positive, and none larger than one before.
+    Bayesian Analysis 2021. Equations (10) to (13), without ranks. Autocorrelations are summed as in Geyer, Practical
+    Markov chain Monte Carlo, 1992, section 3.3: in pairs, until a pair is not positive, and no pair counts more than
+    the one before.
     """
     halves = split(chains)
     c, n = halves.shape[:2]
@@ -62,6 +63,6 @@ def effective_sample_size(chains: np.ndarray) -> np.ndarray:
     pairs = correlations[:even:2] + correlations[1:even:2]
     positive = np.cumprod(pairs > 0.0, axis=0)
     time = 2.0 * np.sum(np.minimum.accumulate(pairs, axis=0) * positive, axis=0) - 1.0
-    # Chains that swing to and fro beat independent draws; no finite number of draws tells by how much at most.
+    # Chains with negative autocorrelation beat independent draws. This limit keeps the estimate finite.
     time = np.maximum(time, 1.0 / np.log10(c * n))
     return np.where(within > 0.0, c * n / time, np.nan)

@@ -1,1 +1,1 @@
-"""scikit-learn's kernels: what they are made of, compiled, and their gradients."""
+"""scikit-learn's kernels: compilation, gradients, and the prior of length scales."""

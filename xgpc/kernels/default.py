@@ -1,4 +1,4 @@
-"""The kernel of a fit that is given none."""
+"""The default kernel."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 
 from .spec import Groups, KernelSpec
 
-# Length scales start at sqrt(d / 2) standard deviations, where the scaled squared distance of two rows is 4 on average.
-# (With sqrt(d), where it is 2, learning missed a feature of sixteen samples' ten: the longer start is nearly linear.)
+# Length scales start at sqrt(d / 2) standard deviations, which makes the mean scaled squared distance of two rows 4.
+# (From sqrt(d), where the kernel is nearly linear, learning missed a feature in ten of sixteen samples.)
 START_LENGTH_SCALE = np.sqrt(0.5)
-# In units of sqrt(d) standard deviations: a thousand times as long, a length scale has switched its feature off, and a
-# hundredth tells apart any two rows.
+# Bounds in units of sqrt(d) standard deviations: a feature is without effect at the upper bound, and any two rows
+# differ at the lower one.
 LENGTH_SCALE_RANGE = (1e-2, 1e3)
-# Those of levels may become so many times as long. Each has its own, as some levels of a column may tell
-# more than others; but a fit that may switch off each of hundreds overfits by that, and levels whose length scales
-# become much longer are one level. (Mean NLL of rows kept apart, of six parts of splice and five draws of others:
-# twice, three times, a thousand times, and with length scales that levels share:
-# splice .113, .112, .140, .129; adult .316, .315, .317, .318; german .503, .504, .516, .500; made pairs of levels .515,
-# .516, .535, .528, motifs .472, .471, .479, .498, and sums of levels .484, .482, .479, .476.)
+# The upper bound of levels, in the same units. Each level has a length scale, as some levels of a column matter more
+# than others. But a fit that may switch off each of hundreds of levels overfits, and levels with long length scales
+# merge. (Mean NLL of held-out rows, of six parts of splice and five draws of the other sets, for bounds of two, three
+# and a thousand, and for one length scale per column: splice .113, .112, .140, .129; adult .316, .315, .317, .318;
+# german .503, .504, .516, .500; simulated pairs of levels .515, .516, .535, .528, motifs .472, .471, .479, .498, and
+# sums of levels .484, .482, .479, .476.)
 LONGEST_OF_LEVELS = 2.0
-# The latent standard deviation starts at 1.4, probabilities of .06 to .94 within two; at 100 it says certainty.
+# The latent standard deviation starts at 1.4, where two of them are probabilities of .06 and .94; at the upper bound
+# nearly all probabilities are 0 or 1.
 START_VARIANCE, VARIANCE_BOUNDS = 2.0, (1e-2, 1e5)
-# Of few rows, learning begins where the bound of fixed kernels is highest: factors of all length scales and of the
-# variance, the first of which is the start itself. Classes in a disk or a ball need the shorter and larger ones.
+# With few rows, learning starts from the fixed kernel with the highest bound. Each pair multiplies all length scales
+# and the variance; the first pair is the start itself. Classes in a disk or a ball need short scales and large
+# variances.
 STARTS = ((1.0, 1.0), (1.0, 10.0), (0.6, 1.0), (0.6, 10.0))
 
 
@@ -32,11 +34,11 @@ def default_kernel(scale: np.ndarray, groups: Groups | None = None) -> Kernel:
 
     Parameters
     ----------
-    scale : (d,)
-        Standard deviations of the features. Times the root of half the number of groups, or of d without any, they are
-        where length scales start.
+    scale : (d,) array
+        Standard deviations of the features. The length scales start at these, times the root of half the number of
+        groups, or of d / 2 without groups.
     groups : Groups, default=None
-        Features of a group with others are levels.
+        Features that share a group are levels.
     """
     n_groups = len(scale) if groups is None else len(groups.names)
     unit = np.sqrt(n_groups) * scale
@@ -47,7 +49,7 @@ def default_kernel(scale: np.ndarray, groups: Groups | None = None) -> Kernel:
 
 
 def other_start(spec: KernelSpec, factors: tuple[float, float]) -> KernelSpec:
-    """A default kernel with all length scales and its variance multiplied by two factors."""
+    """A default kernel whose length scales and variance are multiplied by the two factors."""
     step = np.full(len(spec.theta), np.log(factors[0]))
     step[0] = np.log(factors[1])
     return spec.with_theta(spec.theta + step).within_bounds()

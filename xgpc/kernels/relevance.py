@@ -1,4 +1,4 @@
-"""How much a kernel lets a latent function change along each feature."""
+"""Relevance of features: how much the latent function changes along each of them under a kernel."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from .spec import FACTORS, KernelSpec
 
 
 def relevance(spec: KernelSpec) -> np.ndarray | str:
-    """Root (d,) of the sum of variance / length_scale^2 over the kernel's factors, or why there is none.
+    """Root (d,) of the sum of variance / length_scale^2 over the factors of a kernel, or a reason why it is undefined.
 
-    Of a term s prod_f k_f(|x - x'| / l_f) the slope along feature j has the variance s sum_f c_f / l_fj^2 under the
-    prior, where c_f, 1 of RBF and RationalQuadratic, tells how smooth k_f is. It counts as 1 for all: the Matern kernel
-    of nu = 1/2 has no slope.
+    Under the prior of a term s prod_f k_f(|x - x'| / l_f), the slope along feature j has the variance s sum_f c_f /
+    l_fj^2. The smoothness c_f is 1 for RBF and RationalQuadratic, and counts as 1 for all kernels, because the Matern
+    kernel with nu = 1/2 has no slope.
     """
     factors = spec.factors
     if not all(FACTORS[type(leaf.kernel)].has_length_scale for _, leaf in factors):
@@ -21,7 +21,7 @@ def relevance(spec: KernelSpec) -> np.ndarray | str:
         return "it has one length scale for all features"
     total = np.zeros(spec.n_features)
     for term in spec.without_noise().terms:
-        # A constant has no factors, and changes along no feature.
+        # A constant term has no factors.
         for _, length_scale in spec.spectrum(term) or []:
             total += spec.variance(term) / length_scale**2
     return np.sqrt(total)

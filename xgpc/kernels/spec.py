@@ -1,4 +1,4 @@
-"""scikit-learn kernel objects as specification: values for the core, gradients back to ``theta``."""
+"""scikit-learn's kernel objects, compiled for the core, and gradients in their parameters ``theta``."""
 
 from __future__ import annotations
 
@@ -38,12 +38,15 @@ class Factor:
 
     Attributes
     ----------
-    family : kernel -> name, a key of ``FAMILIES``; empty for parameters that there is no family for
-    shape : name of the parameter whose ``power`` is the family's shape, if it has one
+    family : function
+        Maps a kernel to a key of ``FAMILIES``, or to "" if its parameters have no family.
+    shape : str or None
+        Name of the parameter whose ``power`` is the shape of the family.
     has_length_scale : bool
-    mixing : kernel, value of the shape -> function (random_state, size) -> (*size,) array, or None
-        Of a mixture over tau of exp(-tau r^2 / 2), r the scaled distance, draws of tau: the spectrum is that of
-        sqrt(tau) times a standard normal vector. None where there is no spectrum.
+    mixing : function or None
+        Maps a kernel and the value of its shape to a function that draws tau. The kernel is a mixture over tau of
+        exp(-tau r^2 / 2), r the scaled distance, so that its frequencies are sqrt(tau) times a standard normal vector.
+        None if the kernel has no spectrum.
     """
 
     family: Callable[[Kernel], str]
@@ -58,12 +61,12 @@ def _no_mixture(random_state: np.random.RandomState, size: tuple[int, ...]) -> n
 
 
 def _inverse_gamma(shape: float) -> Draw:
-    """1 / tau is Gamma distributed with mean 1: frequencies are Student's t with 2 ``shape`` degrees of freedom."""
+    """1 / tau has a gamma distribution with mean 1, and frequencies Student's t with 2 ``shape`` degrees of freedom."""
     return lambda random_state, size: shape / random_state.standard_gamma(shape, size)
 
 
 def _gamma(shape: float) -> Draw:
-    """tau is Gamma distributed with mean 1."""
+    """tau has a gamma distribution with mean 1."""
     return lambda random_state, size: random_state.standard_gamma(shape, size) / shape
 
 
@@ -78,35 +81,35 @@ FACTORS = {
     DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, has_length_scale=False),
 }
 COMPOSITIONS = (Sum, Product, Exponentiation)
-# Every kernel class there is support for, by name: what saved models may contain.
+# All supported kernel classes by name; saved models may contain these only.
 KERNELS = {kind.__name__: kind for kind in (ConstantKernel, WhiteKernel, *FACTORS, *COMPOSITIONS)}
 SUPPORTED = (
     "ConstantKernel, RBF, Matern (nu = 0.5, 1.5, 2.5 or inf), RationalQuadratic, DotProduct and WhiteKernel, their "
     "sums and products, and their powers with a positive integer exponent (any exponent for constants)"
 )
-# Below this a reciprocal leaves the range of a double.
+# The reciprocal of a smaller number overflows.
 LEAST_PARAMETER = 1e-300
-# Factors of all terms of a kernel together: every one costs an exponential per row and inducing point, and a power of
-# a sum has many.
+# Largest number of factors in all terms of a kernel. Every factor costs an exponential per row and inducing point, and
+# a power of a sum has many.
 MAX_FACTORS = 64
-# White kernels of a term, which cost nothing but the time to multiply out a power of them.
+# Largest number of white kernels in a term. They cost only the time to multiply out a power.
 MAX_NOISE = 1000
-# Kernels of a tree, and its depth. A sum of MAX_FACTORS products of two has 255 and a depth of 65; walks over a deeper
-# one, ours and scikit-learn's, would come near Python's limit of recursion.
+# Largest number of kernels in a composed kernel, and its depth. A sum of MAX_FACTORS products of two has 255 kernels
+# and a depth of 65; recursion over deeper ones, here and in scikit-learn, would approach Python's limit.
 MAX_KERNELS, MAX_DEPTH = 256, 100
-# Names of features that a message lists.
+# Largest number of feature names in a message.
 LISTED = 10
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One elementary kernel of the tree and where its free parameters stand in ``theta``."""
+    """An elementary kernel, and the positions of its free parameters in ``theta``."""
 
     kernel: Kernel
     theta: dict[str, slice]
 
     def value(self, name: str, theta: np.ndarray | None) -> np.ndarray:
-        """A parameter (1,) or (d,), by the free log-parameters, or the tree's own where there are none."""
+        """A parameter (1,) or (d,), from ``theta`` if it is free, otherwise from the kernel."""
         if theta is None or name not in self.theta:
             return np.atleast_1d(np.asarray(getattr(self.kernel, name), dtype=np.float64))
         return np.exp(theta[self.theta[name]])
@@ -114,7 +117,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Term:
-    """A product of powers of constants, of noise, and of factors that depend on the rows."""
+    """A product of powers of constants, noise, and factors that depend on the rows."""
 
     constants: tuple[tuple[Leaf, float], ...] = ()
     noise: tuple[Leaf, ...] = ()
@@ -126,20 +129,20 @@ class Term:
     def variance(self, theta: np.ndarray | None) -> float:
         constants = [leaf.value("constant_value", theta)[0] for leaf, _ in self.constants]
         noise = [leaf.value("noise_level", theta)[0] for leaf in self.noise]
-        # Infinite where it overflows, which no covariance matrix survives.
+        # An overflow gives infinity, and the Cholesky factorisation then reports it.
         with np.errstate(over="ignore"):
             return float(np.prod(np.power(constants, [power for _, power in self.constants])) * np.prod(noise))
 
 
 def _check_parameter(kernel: Kernel, parameter: Hyperparameter) -> None:
-    """ValueError unless values and bounds of a parameter have finite logarithms and reciprocals."""
+    """ValueError unless the value and the bounds of a parameter have finite logarithms and reciprocals."""
     name = f"{type(kernel).__name__} must have {parameter.name}"
     given = getattr(kernel, parameter.name)
     try:
         value = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"{name} positive and finite; got {given!r}.") from None
-    # A dot product without its constant is linear through the origin.
+    # A fixed sigma_0 = 0 makes a linear function through the origin.
     zero = parameter.fixed and parameter.name == "sigma_0"
     if not np.all(((value >= LEAST_PARAMETER) | (zero & (value == 0.0))) & np.isfinite(value)):
         raise ValueError(f"{name} positive and finite; got {value.tolist()}.")
@@ -157,7 +160,7 @@ def _check_parameter(kernel: Kernel, parameter: Hyperparameter) -> None:
 
 
 def _elementary(kernel: Kernel, offset: int) -> tuple[Term, int]:
-    """An elementary kernel, whose free parameters begin at ``offset`` in theta, as a term, and where they end."""
+    """An elementary kernel as a term, and the end of its free parameters, which begin at ``offset`` in theta."""
     is_factor = type(kernel) in FACTORS and FACTORS[type(kernel)].family(kernel)
     if not is_factor and type(kernel) not in (ConstantKernel, WhiteKernel):
         raise ValueError(f"The kernel {kernel} ({type(kernel).__name__}) is not supported. Supported: {SUPPORTED}.")
@@ -174,7 +177,7 @@ def _elementary(kernel: Kernel, offset: int) -> tuple[Term, int]:
 
 
 def check_tree(root: Any, children: Callable[[Any], Iterable[Any]]) -> None:
-    """ValueError for a tree of too many kernels; at most ``MAX_KERNELS`` of them are looked at."""
+    """ValueError for a tree of too many kernels, after a look at ``MAX_KERNELS`` of them at most."""
     waiting, count = [(root, 1)], 0
     while waiting:
         node, depth = waiting.pop()
@@ -188,7 +191,7 @@ def check_tree(root: Any, children: Callable[[Any], Iterable[Any]]) -> None:
 
 
 def _parts(kernel: Kernel) -> list[Kernel]:
-    """The kernels that a composition is made of."""
+    """The parts of a composed kernel."""
     return [getattr(kernel, name) for name in ("k1", "k2", "kernel") if hasattr(kernel, name)]
 
 
@@ -202,7 +205,7 @@ def _too_many(kernel: Kernel) -> ValueError:
 
 
 def _terms(kernel: Kernel, offset: int) -> tuple[list[Term], int]:
-    """The kernel as a sum of products; its free parameters in theta begin at ``offset`` and end before the second."""
+    """The kernel as a sum of terms, and the end of its free parameters, which begin at ``offset`` in theta."""
     if type(kernel) in (Sum, Product):
         left, middle = _terms(kernel.k1, offset)
         right, end = _terms(kernel.k2, middle)
@@ -239,40 +242,43 @@ def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Features, columns of a matrix, by what they were made of: a kernel may have a length scale for each such group.
+    """Groups of features that come from the same column of a table; a kernel may have one length scale per group.
 
     Attributes
     ----------
-    index : (d,) integers from 0, which group each feature is in
-    names : of the groups, in order
+    index : (d,) array
+        The group of each feature, from 0.
+    names : tuple of str
+        Names of the groups.
     """
 
     index: np.ndarray
     names: tuple[str, ...]
 
     def sums(self, values: np.ndarray) -> np.ndarray:
-        """Sums of values (d,) over each group."""
+        """Sums (groups,) of values (d,) within each group."""
         return np.bincount(self.index, values, minlength=len(self.names))
 
     def name_of(self, feature: int) -> str:
-        """Of the group that a feature is in, as messages have it."""
+        """The quoted name of a feature's group, for messages."""
         return repr(self.names[self.index[feature]])
 
     @property
     def are_shared(self) -> np.ndarray:
-        """Whether each feature (d,) is in a group with others: those of levels are."""
+        """Whether each feature (d,) shares its group with others, as levels do."""
         return np.bincount(self.index)[self.index] > 1
 
     @property
     def described(self) -> str:
+        """Number and names of the groups, for messages."""
         listed = ", ".join(self.names[:LISTED]) + (", ..." if len(self.names) > LISTED else "")
         return f"{len(self.names)} features ({listed})"
 
 
 class Logarithms(NamedTuple):
-    """Of a kernel's variances (n_terms), shapes (n_factors) and length scales (n_factors, d), one after the other.
+    """Logarithms of a kernel's variances (n_terms), shapes (n_factors) and length scales (n_factors, d), concatenated.
 
-    They are linear in ``theta``: ``offset``, and ``power`` times element ``column`` of theta added to number ``row``.
+    The logarithms are linear in ``theta``: ``offset``, plus ``power`` times theta[``column``] at position ``row``.
     """
 
     offset: np.ndarray
@@ -287,17 +293,21 @@ class KernelSpec:
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel
-        Not modified; its hyperparameters, bounds and fixed parameters are the specification.
+        Specifies values, bounds and fixed parameters; it is not modified.
     n_features : int
     groups : Groups, default=None
-        Features of which several may share a length scale; None: each is alone.
+        Features that may share a length scale; None means no sharing.
 
     Attributes
     ----------
-    theta : (n_theta,) logarithms of the free parameters, as in scikit-learn
-    bounds : (n_theta, 2) their bounds
-    names : n_theta names, those of several elements with an index
-    features : n_theta tuples of the features that elements belong to, None of others
+    theta : (n_theta,) array
+        Logarithms of the free parameters, as in scikit-learn.
+    bounds : (n_theta, 2) array
+        Bounds of ``theta``.
+    names : list of str
+        Names of the free parameters; elements of one parameter have an index.
+    features : list of tuple or None
+        For each element of ``theta``, the features whose length scale it is; None for other parameters.
 
     Raises
     ------
@@ -326,15 +336,15 @@ class KernelSpec:
                     f"give one length scale, or one per feature{more}."
                 )
         self.theta = np.asarray(kernel.theta, dtype=np.float64)
-        # Not kernel.bounds: its time doubles with every summand.
+        # kernel.bounds would take twice as long with every further summand.
         free = [parameter for parameter in kernel.hyperparameters if not parameter.fixed]
         self.bounds = np.log(np.vstack([p.bounds for p in free])) if free else np.empty((0, 2))
         self.names = [f"{p.name}[{i}]" if p.n_elements > 1 else p.name for p in free for i in range(p.n_elements)]
-        # No other parameter has several elements.
+        # Length scales are the only parameters with several elements.
         self.features = [columns for p in free for columns in self._features_of(p.n_elements)]
 
     def _features_of(self, n_elements: int) -> list[tuple[int, ...] | None]:
-        """Of each element of a parameter."""
+        """The features of each element of a parameter."""
         if n_elements == 1:
             return [None]
         if self.groups is None or n_elements == self.n_features:
@@ -343,16 +353,16 @@ class KernelSpec:
 
     @property
     def factors(self) -> list[tuple[int, Leaf]]:
-        """Every factor with the number of its term."""
+        """All factors, each with the number of its term."""
         return [(t, leaf) for t, term in enumerate(self.terms) for leaf in term.factors]
 
     @property
     def kernel(self) -> Kernel:
-        """The scikit-learn kernel with this specification's parameters."""
+        """A scikit-learn kernel with the values of ``theta``."""
         return self._template if self._values is None else self._template.clone_with_theta(self._values)
 
     def with_theta(self, theta: np.ndarray) -> KernelSpec:
-        """The same kernel with other values of its free log-parameters."""
+        """The same kernel with other values of ``theta``."""
         values = np.array(theta, dtype=np.float64)
         if values.shape != self.theta.shape or not np.all(np.isfinite(values)):
             raise ValueError(f"theta must be {len(self.theta)} finite numbers; got {theta!r}.")
@@ -361,12 +371,12 @@ class KernelSpec:
         return other
 
     def within_bounds(self) -> KernelSpec:
-        """The same kernel with its free parameters moved into their bounds."""
+        """The same kernel with ``theta`` clipped to its bounds."""
         inside = np.clip(self.theta, *self.bounds.T)
         return self if np.array_equal(inside, self.theta) else self.with_theta(inside)
 
     def _length_scale(self, leaf: Leaf) -> np.ndarray:
-        """Of each feature (d,), or one of all (1,)."""
+        """Length scales (d,) of the features, or one for all (1,)."""
         value = leaf.value("length_scale", self._values)
         return value if self.groups is None or len(value) in (1, self.n_features) else value[self.groups.index]
 
@@ -375,7 +385,7 @@ class KernelSpec:
         return KernelSpec(kernel, self.n_features, self.groups)
 
     def least_length_scales(self, otherwise: np.ndarray) -> np.ndarray:
-        """The least length scale of any factor (d,); ``otherwise`` if no factor has one."""
+        """Least length scales (d,) over the factors, or ``otherwise`` if no factor has length scales."""
         scales = [
             np.broadcast_to(self._length_scale(leaf), self.n_features)
             for _, leaf in self.factors
@@ -384,7 +394,7 @@ class KernelSpec:
         return np.min(scales, axis=0) if scales else otherwise
 
     def spectrum(self, term: Term) -> list[tuple[Draw, np.ndarray]] | None:
-        """Of each factor of a term what draws the mixture over tau, and length scales (d,); None if one has none."""
+        """For each factor of a term, a function that draws tau, and length scales (d,); None without a spectrum."""
         found = []
         for leaf in term.factors:
             factor = FACTORS[type(leaf.kernel)]
@@ -396,7 +406,7 @@ class KernelSpec:
         return found
 
     def variance(self, term: Term) -> float:
-        """Of a term: the product of its constants and noise."""
+        """The product of a term's constants and noise."""
         return term.variance(self._values)
 
     def without_noise(self) -> KernelSpec:
@@ -404,7 +414,7 @@ class KernelSpec:
         return self._of_terms([term for term in self.terms if not term.noise])
 
     def noise_alone(self) -> KernelSpec:
-        """The variance that each row has of its own."""
+        """The independent noise of each row."""
         return self._of_terms([term for term in self.terms if term.noise])
 
     def _of_terms(self, terms: list[Term]) -> KernelSpec:
@@ -414,7 +424,7 @@ class KernelSpec:
         return other
 
     def at(self, inducing_points: np.ndarray) -> InducingKernel:
-        """The compiled kernel between any rows and the inducing points (m, d)."""
+        """The compiled kernel between rows and inducing points (m, d)."""
         values = self._values
         family, shape, scale = [], [], np.ones((len(self.factors), self.n_features))
         for f, (_, leaf) in enumerate(self.factors):
@@ -436,16 +446,9 @@ class KernelSpec:
     def gradient(
         self, core: InducingKernel, cross: KernelGradient, gram: KernelGradient
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient of F with respect to ``theta`` and to the inducing points.
+        """Gradients (n_theta,) and (m, d) of F in ``theta`` and in the inducing points of ``core``.
 
-        Parameters
-        ----------
-        core : the compiled kernel at inducing points (m, d)
-        cross, gram : contractions of dF/dk(X, Z) and dF/dk_ii, and of dF/dk(Z, Z)
-
-        Returns
-        -------
-        (n_theta,) and (m, d) arrays
+        ``cross`` has the contractions of dF/dk(X, Z) and dF/dk_ii, and ``gram`` those of dF/dk(Z, Z).
         """
         by_value, by_points = pull_back(core, cross.arrays, gram.arrays)
         logs = self.logarithms
@@ -454,7 +457,7 @@ class KernelSpec:
 
     @cached_property
     def logarithms(self) -> Logarithms:
-        """How the logarithms of what the compiled kernel has depend on ``theta``."""
+        """The logarithms of the compiled kernel's parameters as a linear function of ``theta``."""
         n_terms, d = len(self.terms), self.n_features
         offset = np.zeros(n_terms + len(self.factors) * (1 + d))
         entries: list[tuple[int, int, float]] = []

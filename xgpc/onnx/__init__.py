@@ -1,4 +1,4 @@
-"""Fitted classifiers as ONNX models, which predict without xgpc and without Python (extra ``onnx``)."""
+"""Export of fitted classifiers as ONNX models, which predict without xgpc and without Python (extra ``onnx``)."""
 
 try:
     import onnx  # noqa: F401

@@ -15,12 +15,12 @@ from ..data.encoding import of_table
 from ..data.tails import Limit
 from ..likelihoods import record_of
 from ..linear import BayesianLinearClassifier
-from .graph import Graph, Tensor, absolute, maximum, minimum, where
+from .graph import Graph, Tensor, absolute, concatenated, maximum, minimum, where
 from .latent import marginals
 from .links import Latent, probabilities
 
-# The first of these that sums along axes given as an input, and the oldest format of files that has it: runtimes since
-# 2022 read both.
+# The oldest operator set that takes the axes of a sum as an input, and the oldest file format that has it. Runtimes
+# since 2022 read both.
 OPSET, IR_VERSION = 17, 8
 DTYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 LABELS = {"U": TensorProto.STRING, "b": TensorProto.BOOL, "i": TensorProto.INT64, "f": TensorProto.DOUBLE}
@@ -33,36 +33,37 @@ def to_onnx(model: Any, dtype: str | type[np.floating[Any]] | np.dtype[Any] = "f
     ----------
     model : GPClassifier without neighbours, or BayesianLinearClassifier
     dtype : {"float64", "float32"} or NumPy's types of these names, default="float64"
-        Of the input and the probabilities. What is between is computed in double precision.
+        Type of the input and the probabilities. The model computes in double precision.
 
     Returns
     -------
     onnx.ModelProto
-        Input "X" (rows, d), for any number of rows, and outputs "label" (rows,) and "probabilities" (rows, C), in the
-        order of ``classes_``, of operator set 17: ``onnx.save(to_onnx(model), path)`` writes it. It has the inducing
-        points and two m by m matrices, or C + 1 of them for C classes: of a full process the training rows.
+        A model of operator set 17 with the input "X" (rows, d), for any number of rows, and the outputs "label" (rows,)
+        and "probabilities" (rows, C), in the order of ``classes_``. ``onnx.save(to_onnx(model), path)`` writes it. The
+        model holds the inducing points, which are the training rows of a full process, and two m by m matrices, or
+        C + 1 of them for C > 2 classes.
 
     Raises
     ------
     TypeError
-        For another object than these classifiers.
+        For an object that is not one of these classifiers.
     ValueError
-        For neighbours, whose search ONNX does not have: fit with ``n_neighbors=0``; for models of tables with levels
-        or missing numbers, which no matrix has: encode these before the fit; for another ``dtype``, and for
-        labels that are no numbers, booleans or strings.
+        For a model with neighbours, because ONNX has no search for them (fit with ``n_neighbors=0``). For a model of a
+        table with levels or missing numbers, because the input is a matrix (encode the table before the fit). For
+        another ``dtype``, or labels that are not numbers, booleans or strings.
     sklearn.exceptions.NotFittedError
         Before a fit.
 
     Notes
     -----
-    Probabilities differ from those of ``predict_proba`` by less than 1e-5, usually 1e-8. Rows are not checked: where
-    ``predict_proba`` refuses NaN or infinity, these give NaN. Memory is for all rows of a call at once, some times
-    8 m bytes for each, and with C > 2 classes some times 2560 C more: call with some thousands of rows.
+    Probabilities differ from those of ``predict_proba`` by less than 1e-5, usually by 1e-8. The model does not check
+    its input: NaN or infinity, which ``predict_proba`` refuses, give NaN. Memory for a row is a multiple of 8 m bytes,
+    and with C > 2 classes of another 2560 C bytes, so that some thousands of rows per call are a good size.
     """
     if not isinstance(model, GPClassifier | BayesianLinearClassifier):
         raise TypeError(
-            f"to_onnx takes a GPClassifier or a BayesianLinearClassifier; got {type(model).__name__}. Of a pipeline "
-            "give its last step, and do the steps before elsewhere."
+            f"to_onnx takes a GPClassifier or a BayesianLinearClassifier; got {type(model).__name__}. For a pipeline "
+            "give its last step, and apply the other steps to the rows yourself."
         )
     name = _name_of(dtype)
     check_is_fitted(model)
@@ -76,7 +77,7 @@ def to_onnx(model: Any, dtype: str | type[np.floating[Any]] | np.dtype[Any] = "f
 
 
 def _name_of(dtype: Any) -> str:
-    """One of ``DTYPES``, from that or from NumPy's type of the name; ValueError for others."""
+    """The key of ``DTYPES`` that a name or a NumPy type stands for; ValueError for other types."""
     try:
         name = "" if dtype is None else np.dtype(dtype).name
     except TypeError:
@@ -87,7 +88,7 @@ def _name_of(dtype: Any) -> str:
 
 
 def _labels(classes: np.ndarray) -> np.ndarray:
-    """The classes in a type that ONNX has, unsigned integers as signed ones."""
+    """The classes as an array whose type ONNX has; all integers become int64."""
     found = classes.astype(str) if classes.dtype.kind == "O" else classes
     if found.dtype.kind not in "Ubiuf" or not np.array_equal(found, classes):
         raise ValueError(
@@ -97,21 +98,23 @@ def _labels(classes: np.ndarray) -> np.ndarray:
 
 
 def _proba(model: Any, rows: Tensor) -> Tensor:
+    """Probabilities (rows, C)."""
     if isinstance(model, BayesianLinearClassifier):
         mean = rows @ model.coef_.T + model.intercept_
-        with_one = _with_intercept(rows) if model.fit_intercept else rows
+        ones = 1.0 + 0.0 * rows.slice(1, 0, 1)
+        with_one = concatenated([rows, ones], 1) if model.fit_intercept else rows
         variance = ((with_one @ model.coef_covariance_) * with_one).sum(1)
         return probabilities(record_of(*model._resolved), Latent(mean, variance, 1), None)
     if model.n_neighbors_:
         raise ValueError(
-            f"The model predicts with {model.n_neighbors_} neighbours, whose search ONNX does not have: fit with "
-            "n_neighbors=0, or keep it as a file by save()."
+            f"The model predicts with {model.n_neighbors_} neighbours, and ONNX cannot search for them: fit with "
+            "n_neighbors=0, or save the model by save()."
         )
     if of_table(model.encoding_) is not None:
         raise ValueError(
-            "The model was fitted to a table with levels or missing numbers, which a matrix of numbers does not have: "
-            "encode the table first, as sklearn.preprocessing.OneHotEncoder does, and fit to that, or keep the "
-            "model as a file by save()."
+            "The model was fitted to a table with levels or missing numbers, but an ONNX model takes a matrix of "
+            "numbers: encode the table by sklearn.preprocessing.OneHotEncoder and fit to the result, or save the "
+            "model by save()."
         )
     if model.encoding_ is not None:
         rows = _within(rows, model.encoding_.limits, model.n_features_in_)
@@ -121,7 +124,7 @@ def _proba(model: Any, rows: Tensor) -> Tensor:
 
 
 def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
-    """Rows of d features as ``xgpc.data.tails.within`` has them."""
+    """Rows of d features with far values replaced as in ``xgpc.data.far_values``."""
     ends, given, slopes = np.full((2, d), [[-np.inf], [np.inf]]), np.zeros((2, d)), np.zeros((d, d))
     is_predicted = np.zeros(d, dtype=bool)
     for one in limits:
@@ -135,12 +138,8 @@ def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
     return where(is_far, minimum(maximum(filled @ slopes + given[1], ends[0]), ends[1]), moved)
 
 
-def _with_intercept(rows: Tensor) -> Tensor:
-    """Rows with a last feature that is one."""
-    return rows.apply("Concat", 1.0 + 0.0 * rows.slice(1, 0, 1), axis=1)
-
-
 def _model(graph: Graph, model: Any, dtype: str, label: int) -> ModelProto:
+    """The graph as a checked ONNX model."""
     given = helper.make_tensor_value_info("X", DTYPES[dtype], ["rows", model.n_features_in_])
     outputs = [
         helper.make_tensor_value_info("label", label, ["rows"]),

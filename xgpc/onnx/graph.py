@@ -1,7 +1,8 @@
-"""A graph of ONNX operators written as arithmetic of tensors."""
+"""A graph of ONNX operators, written as arithmetic with tensors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,19 +10,14 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 
 class Graph:
-    """Nodes and constants of a graph that grows.
-
-    Attributes
-    ----------
-    nodes, constants : lists of what ``onnx.helper.make_graph`` takes
-    """
+    """A growing graph: ``nodes`` and ``constants`` are the lists that ``onnx.helper.make_graph`` takes."""
 
     def __init__(self) -> None:
         self.nodes: list[NodeProto] = []
         self.constants: list[TensorProto] = []
 
     def constant(self, value: Any) -> Tensor:
-        """A number, or an array of numbers or strings; numbers are float64 or int64."""
+        """A constant from a number or an array; floating-point numbers become float64."""
         array = np.asarray(value)
         if array.dtype.kind == "f":
             array = array.astype(np.float64)
@@ -30,119 +26,84 @@ class Graph:
         return Tensor(self, name)
 
     def apply(self, operator: str, *inputs: Any, **attributes: Any) -> Tensor:
-        """The single output of an operator; inputs that are no tensors become constants."""
+        """The output of an operator; inputs that are not tensors become constants."""
         names = [(given if isinstance(given, Tensor) else self.constant(given)).name for given in inputs]
         tensor = Tensor(self, f"{operator}_{len(self.nodes)}")
         self.nodes.append(helper.make_node(operator, names, [tensor.name], **attributes))
         return tensor
 
     def named(self, tensor: Tensor, name: str) -> None:
-        """Make a tensor an output of that name."""
+        """Make a tensor an output of the graph with the given name."""
         self.nodes.append(helper.make_node("Identity", [tensor.name], [name]))
 
 
-class Tensor:
-    """What an operator of a graph gives."""
+def _operator(name: str) -> Callable[[Tensor, Any], Tensor]:
+    return lambda self, other: self.apply(name, other)
 
-    # With an array on the left of an operator, that of the tensor counts.
+
+def _reflected(name: str) -> Callable[[Tensor, Any], Tensor]:
+    return lambda self, other: self.graph.apply(name, other, self)
+
+
+class Tensor:
+    """The output of an operator in a graph."""
+
+    # An array on the left of an arithmetic operator leaves the operation to the tensor.
     __array_ufunc__ = None
 
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph, self.name = graph, name
 
     def apply(self, operator: str, *others: Any, **attributes: Any) -> Tensor:
-        """An operator with this tensor as its first input."""
+        """The output of an operator with this tensor as its first input."""
         return self.graph.apply(operator, self, *others, **attributes)
 
-    def __add__(self, other: Any) -> Tensor:
-        return self.apply("Add", other)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return self.apply("Sub", other)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return self.apply("Mul", other)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return self.apply("Div", other)
-
-    def __matmul__(self, other: Any) -> Tensor:
-        return self.apply("MatMul", other)
-
-    def __lt__(self, other: Any) -> Tensor:
-        return self.apply("Less", other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return self.graph.apply("Add", other, self)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return self.graph.apply("Sub", other, self)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return self.graph.apply("Mul", other, self)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return self.graph.apply("Div", other, self)
+    __add__, __radd__ = _operator("Add"), _reflected("Add")
+    __sub__, __rsub__ = _operator("Sub"), _reflected("Sub")
+    __mul__, __rmul__ = _operator("Mul"), _reflected("Mul")
+    __truediv__, __rtruediv__ = _operator("Div"), _reflected("Div")
+    __matmul__, __lt__ = _operator("MatMul"), _operator("Less")
 
     def __neg__(self) -> Tensor:
         return self.apply("Neg")
 
     def sum(self, axis: int) -> Tensor:
-        """Along an axis, which stays, with one element."""
+        """Sum along an axis, which keeps one element."""
         return self.apply("ReduceSum", [axis], keepdims=1)
 
     def max(self, axis: int) -> Tensor:
-        """Along an axis, which stays, with one element."""
+        """Maximum along an axis, which keeps one element."""
         return self.apply("ReduceMax", axes=[axis], keepdims=1)
 
     def min(self, axis: int) -> Tensor:
-        """Along an axis, which stays, with one element."""
+        """Minimum along an axis, which keeps one element."""
         return self.apply("ReduceMin", axes=[axis], keepdims=1)
 
     def cumulated(self, axis: int, **attributes: int) -> Tensor:
+        """Cumulative sum along an axis."""
         return self.apply("CumSum", axis, **attributes)
 
     def slice(self, axis: int, start: int, stop: int) -> Tensor:
-        """Elements from ``start`` to before ``stop`` along an axis."""
+        """Elements from ``start`` up to, but not including, ``stop`` along an axis."""
         return self.apply("Slice", [start], [stop], [axis])
 
     def with_axis(self, axis: int) -> Tensor:
-        """With another axis, of one element, there."""
+        """The tensor with a new axis of one element."""
         return self.apply("Unsqueeze", [axis])
 
     def reshaped(self, *shape: int) -> Tensor:
-        """-1 for one axis that follows from the others, 0 for one as it is."""
+        """The tensor in another shape: 0 keeps an axis, and -1 stands for the size that follows from the others."""
         return self.apply("Reshape", list(shape))
 
 
-def exp(x: Tensor) -> Tensor:
-    return x.apply("Exp")
+def _function(operator: str) -> Callable[..., Tensor]:
+    return lambda x, *others: x.apply(operator, *others)
 
 
-def log(x: Tensor) -> Tensor:
-    return x.apply("Log")
-
-
-def sqrt(x: Tensor) -> Tensor:
-    return x.apply("Sqrt")
-
-
-def absolute(x: Tensor) -> Tensor:
-    return x.apply("Abs")
-
-
-def maximum(x: Tensor, other: Any) -> Tensor:
-    return x.apply("Max", other)
-
-
-def minimum(x: Tensor, other: Any) -> Tensor:
-    return x.apply("Min", other)
-
-
-def where(condition: Tensor, then: Any, otherwise: Any) -> Tensor:
-    return condition.apply("Where", then, otherwise)
+exp, log, sqrt, absolute = map(_function, ("Exp", "Log", "Sqrt", "Abs"))
+maximum, minimum, where = map(_function, ("Max", "Min", "Where"))
 
 
 def concatenated(tensors: list[Tensor], axis: int) -> Tensor:
-    """Several tensors along an axis, or the only one."""
+    """The tensors one after another along an axis."""
     return tensors[0].apply("Concat", *tensors[1:], axis=axis) if len(tensors) > 1 else tensors[0]

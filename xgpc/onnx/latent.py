@@ -1,8 +1,10 @@
-"""Means and variances of latent functions as a graph."""
+"""Means and variances of latent functions, as a graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add, mul
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,8 @@ from .._kernels import FAMILIES, InducingKernel
 from ..approximations.base import CovarianceForm
 from .graph import Tensor, concatenated, exp, log, maximum, minimum, sqrt
 
-# Family -> function of h and the shape parameter, as in ``src/xgpc/profiles.h``: h = -r^2 / 2, of the dot product x.z.
+# Functions of h and the shape parameter by kernel family, as in ``src/xgpc/profiles.h``: h = -r^2 / 2, or the product
+# x.z for a dot product.
 PROFILES: dict[str, Callable[[Tensor, float], Tensor]] = {
     "rbf": lambda h, shape: exp(h),
     "matern-1/2": lambda h, shape: exp(-sqrt(-2.0 * h)),
@@ -22,8 +25,8 @@ PROFILES: dict[str, Callable[[Tensor, float], Tensor]] = {
 }
 NAMES = {number: name for name, number in FAMILIES.items()}
 DOT_PRODUCT = FAMILIES["dot-product"]
-# As in ``src/xgpc/_kernels.pyx``: |x|^2 + |z|^2 - 2 x.z loses eps |z|^2, above this square and, under the root of a
-# Matern kernel with nu = 1/2, always too much.
+# As in ``src/xgpc/_kernels.pyx``: |x|^2 + |z|^2 - 2 x.z loses eps |z|^2. Above this |z|^2 the loss is too large; under
+# the root of a Matern kernel with nu = 1/2 it always is.
 CANCELLATION_LIMIT = 1e6
 
 
@@ -32,14 +35,11 @@ def _matern(a: Tensor, square: float) -> Tensor:
 
 
 def _half_distances(x: Tensor, z: np.ndarray, by_differences: bool) -> Tensor:
-    """-|x - z|^2 / 2 (rows, m) of scaled rows (rows, d) and points (m, d)."""
+    """-|x - z|^2 / 2 (rows, m) for scaled rows x (rows, d) and points z (m, d)."""
     if by_differences:
-        # Feature by feature, as (rows, m, d) differences would take much memory.
-        squares = [(x.slice(1, j, j + 1) - z[None, :, j]) for j in range(z.shape[1])]
-        total = squares[0] * squares[0]
-        for difference in squares[1:]:
-            total = total + difference * difference
-        return -0.5 * total
+        # One feature at a time, because differences (rows, m, d) would take much memory.
+        differences = [x.slice(1, j, j + 1) - z[None, :, j] for j in range(z.shape[1])]
+        return -0.5 * reduce(add, [one * one for one in differences])
     return minimum(x @ z.T.copy() - 0.5 * ((x * x).sum(1) + np.sum(z**2, axis=1)), 0.0)
 
 
@@ -48,7 +48,7 @@ def _factor(core: InducingKernel, f: int, X: Tensor) -> Tensor:
     name, shape, Z = NAMES[int(core.family[f])], float(core.shape[f]), core.inducing_points
     if core.family[f] == DOT_PRODUCT:
         return PROFILES[name](X @ Z.T.copy(), shape)
-    # Near the points' middle distances lose the fewest digits.
+    # Distances lose the fewest digits if the points are centred.
     centre, scale = Z.mean(axis=0), core.inverse_length_scale[f]
     z = (Z - centre) * scale
     by_differences = name == "matern-1/2" or float(np.max(np.sum(z**2, axis=1))) > CANCELLATION_LIMIT
@@ -59,27 +59,21 @@ def covariances(core: InducingKernel, X: Tensor) -> Tensor:
     """k(X, Z) (rows, m), without noise."""
     terms = []
     for t in np.flatnonzero(np.asarray(core.noise) == 0):
-        # Shaped as the covariances, whatever a term's factors are.
-        term = np.full((1, core.n_inducing), core.variance[t]) + 0.0 * X.sum(1)
-        for f in np.flatnonzero(core.term == t):
-            term = term * _factor(core, int(f), X)
-        terms.append(term)
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+        # Terms without factors need the shape of the covariances, too.
+        constant = np.full((1, core.n_inducing), core.variance[t]) + 0.0 * X.sum(1)
+        terms.append(reduce(mul, [_factor(core, int(f), X) for f in np.flatnonzero(core.term == t)], constant))
+    return reduce(add, terms)
 
 
 def variances(core: InducingKernel, X: Tensor) -> Tensor:
-    """k(x, x) (rows, 1), noise included."""
+    """k(x, x) (rows, 1), including noise."""
     squares = (X * X).sum(1)
-    total: Any = 0.0 * squares
+    terms = []
     for t in range(core.n_terms):
-        term: Any = float(core.variance[t])
-        for f in np.flatnonzero((core.term == t) & (core.family == DOT_PRODUCT)):
-            term = term * (float(core.shape[f]) + squares)
-        total = total + term
-    return total
+        factors = np.flatnonzero((core.term == t) & (core.family == DOT_PRODUCT))
+        constant: Any = float(core.variance[t])
+        terms.append(reduce(mul, [float(core.shape[f]) + squares for f in factors], constant))
+    return reduce(add, terms, 0.0 * squares)
 
 
 def _squared_norms(K: Tensor, matrix: np.ndarray) -> Tensor:
@@ -89,7 +83,7 @@ def _squared_norms(K: Tensor, matrix: np.ndarray) -> Tensor:
 
 
 def marginals(forms: Sequence[CovarianceForm], X: Tensor) -> tuple[Tensor, Tensor]:
-    """Means and variances (rows, C) of the latent functions; what several of them share is computed once."""
+    """Means and variances (rows, C) of the latent functions; functions that share a kernel or a matrix share nodes."""
     kernels: dict[int, tuple[Tensor, Tensor]] = {}
     explained: dict[int, Tensor] = {}
     means, spread = [], []

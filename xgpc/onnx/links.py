@@ -1,11 +1,10 @@
-"""Probabilities of classes as a graph, for each predictive function that ``xgpc.likelihoods`` has."""
+"""Class probabilities as a graph, for each predictive function of ``xgpc.likelihoods``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
@@ -29,16 +28,17 @@ from ..likelihoods.softmax import (
 from .graph import Tensor, absolute, concatenated, exp, log, maximum, minimum, sqrt, where
 from .largest import largest_probabilities
 
-# log Phi(-x) + x^2 / 2 - log t, x >= 0, is a polynomial of t = 1 / (1 + x / TAIL_SCALE): of this degree within 4e-10,
-# so that Phi has that relative error in its tail, too. ONNX has no such function in double precision everywhere.
+# ONNX has no normal distribution function in double precision that all runtimes know. For x >= 0,
+# log Phi(-x) + x^2 / 2 - log t is nearly a polynomial of t = 1 / (1 + x / TAIL_SCALE): with this degree the error is
+# 4e-10, which is also the relative error of Phi in its tail.
 TAIL_SCALE, TAIL_DEGREE = 3.0, 14
-# Least of what is not to be zero: a variance without noise, the sum of classes that have nothing.
+# Least divisor: a variance without noise, or the sum of impossible classes.
 TINY = 1e-300
 
 
 @lru_cache(maxsize=1)
 def _tail_coefficients() -> list[float]:
-    """Of powers of 2 t - 1, the highest first."""
+    """Coefficients of the powers of 2 t - 1, the highest first."""
     t = 0.5 * (1.0 + np.cos(np.pi * (np.arange(400) + 0.5) / 400))
     values = np.log(0.5 * erfcx(TAIL_SCALE * (1.0 / t - 1.0) / np.sqrt(2.0)) / t)
     fit = Chebyshev.fit(t, values, TAIL_DEGREE, domain=[0.0, 1.0])
@@ -62,13 +62,13 @@ def _normal_cdf(x: Tensor) -> Tensor:
 
 
 def _two_classes(mean: Tensor, small: Tensor) -> Tensor:
-    """Columns (-1, +1) from the probability of the less probable class, which has the other sign than the mean."""
+    """Columns (-1, +1) from the probability of the less probable class, whose sign is opposite to the mean's."""
     large, positive = 1.0 - small, -mean < 0.0
     return concatenated([where(positive, small, large), where(positive, large, small)], 1)
 
 
 def _logistic_normal_mean(mean: Tensor, variance: Tensor) -> Tensor:
-    """E[sigma(f)], f ~ N(mean, variance), elementwise: sigma as the normal scale mixture."""
+    """E[sigma(f)], f ~ N(mean, variance), elementwise; a normal scale mixture approximates sigma."""
     weights, widths = np.array(LOGISTIC_MIXTURE).T
     z = mean.with_axis(-1) / sqrt(variance.with_axis(-1) + widths)
     return (_normal_cdf(z) @ weights[:, None]).apply("Squeeze", [-1])
@@ -76,13 +76,7 @@ def _logistic_normal_mean(mean: Tensor, variance: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Latent:
-    """Independent normal latent values of each row.
-
-    Attributes
-    ----------
-    mean, variance : (rows, n_latents)
-    n_latents : int, 1 for two classes, or their number
-    """
+    """Mean and variance (rows, n_latents) of independent normal latent values; two classes have one latent value."""
 
     mean: Tensor
     variance: Tensor
@@ -90,7 +84,7 @@ class Latent:
 
 
 def logit(latent: Latent) -> Tensor:
-    """As ``logit_log_probabilities``, without its series."""
+    """The logistic link, as in ``logit_log_probabilities`` but without the series."""
     a, variance = absolute(latent.mean), latent.variance
     tilted = variance < a
     small = _logistic_normal_mean(where(tilted, a - variance, -a), variance)
@@ -98,13 +92,13 @@ def logit(latent: Latent) -> Tensor:
 
 
 def probit(latent: Latent) -> Tensor:
-    """Phi(-+ mean / sqrt(1 + variance))."""
+    """The probit link, Phi(-+ mean / sqrt(1 + variance))."""
     t = latent.mean / sqrt(1.0 + latent.variance)
     return _two_classes(t, exp(_log_tail(absolute(t))))
 
 
 def noisy(latent: Latent, noise_variance: float, delta: float) -> Tensor:
-    """Additive noise, and labels flipped with probability delta."""
+    """A step with additive normal noise, and labels flipped with probability delta."""
     t = latent.mean / sqrt(maximum(latent.variance + noise_variance, TINY))
     return delta + (1.0 - 2.0 * delta) * _two_classes(t, exp(_log_tail(absolute(t))))
 
@@ -117,30 +111,30 @@ def _normal_terms(u: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def multinomial(latent: Latent, noise_variance: float, delta: float) -> Tensor:
-    """The largest of normal values, and labels replaced by any other with probability delta."""
+    """The largest of several normal values, with labels replaced by any other with probability delta."""
     scale = sqrt(maximum(latent.variance + noise_variance, LEAST_VARIANCE))
     p = largest_probabilities(latent.mean, scale, normal_reach(scale), _normal_terms)
     others = 1.0 - p
-    # Over the classes they sum to C - 1.
+    # The sum over the classes is C - 1.
     return (1.0 - delta) * p + delta * (others / others.sum(1))
 
 
 def _spline_rows(row: Tensor) -> tuple[Tensor, Tensor]:
-    """Spline coefficients along x (rows, C, X_NODES + 2) of psi and slope, at places (rows, C, 1) between rows."""
+    """Spline coefficients along x (rows, C, X_NODES + 2) of psi and slope, at positions (rows, C, 1) between rows."""
     distance = absolute(row - np.arange(-1.0, RHO_NODES + 1.0))
     near, far = maximum(1.0 - distance, 0.0), maximum(2.0 - distance, 0.0)
-    # The cubic B-spline.
+    # Weights of the cubic B-spline.
     weights = far * far * far / 6.0 - near * near * near * (2.0 / 3.0)
     psi, slope = gumbel_normal_tables()
     return weights @ psi, weights @ slope
 
 
 def _along_rows(x: Tensor, psi: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-    """Splines at x (rows, C, T) within their range."""
+    """Values of two splines at x (rows, C, T), which is clipped to their range."""
     at = (minimum(maximum(x, X_LOW), X_HIGH) - X_LOW) * ((X_NODES - 1) / (X_HIGH - X_LOW))
     first = minimum(at.apply("Floor"), float(X_NODES - 2))
     s = at - first
-    # A row that is NaN stays so by s; its index, which no operator promises, has to be one.
+    # NaN rows stay NaN through s, but their index must be valid, and no operator promises that.
     there = first.apply("Cast", to=7).apply("Cast", to=11)
     index = minimum(maximum(there, 0.0), float(X_NODES - 2)).apply("Cast", to=7)
     r = 1.0 - s
@@ -156,7 +150,7 @@ def _along_rows(x: Tensor, psi: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gumbel_terms(u: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """log H and h / H of a normal and a Gumbel value's sum, as ``src/xgpc/gumbel.c``."""
+    """log H and h / H for the sum of a normal and a Gumbel value, as in ``src/xgpc/gumbel.c``."""
     ratio = minimum(float(np.sqrt(GUMBEL_VARIANCE)) / scale, 1.0)
     x = (u - float(np.euler_gamma)) / scale
     psi, slope = _along_rows(x, *_spline_rows((1.0 - sqrt(1.0 - ratio)) * (RHO_NODES - 1.0)))
@@ -170,20 +164,20 @@ def _gumbel_terms(u: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def softmax(latent: Latent) -> Tensor:
-    """The largest of the latent values and Gumbel noise."""
+    """Softmax: the largest of the latent values plus Gumbel noise."""
     reach, scale = gumbel_reach(sqrt(latent.variance)), sqrt(latent.variance + GUMBEL_VARIANCE)
     return largest_probabilities(latent.mean, scale, reach, _gumbel_terms)
 
 
 def logistic_softmax(latent: Latent) -> Tensor:
-    """As ``logistic_softmax_log_probabilities``, at the same points (C, S)."""
+    """Logistic-softmax, as in ``logistic_softmax_log_probabilities`` at the same points (C, S)."""
     mean, variance, points = latent.mean.with_axis(2), latent.variance.with_axis(2), normal_points(latent.n_latents)
     f = mean + sqrt(variance) * points
     log_sigma = minimum(f, 0.0) - log(1.0 + exp(-absolute(f)))
     top = log_sigma.max(1)
     sigma = exp(log_sigma - top)
     others = sigma.cumulated(1, exclusive=1) + sigma.cumulated(1, exclusive=1, reverse=1)
-    # Not a sum: onnxruntime leaves out the addition of what is zero in single precision.
+    # A maximum, because onnxruntime drops the addition of a number that is zero in single precision.
     log_others = top + log(maximum(others, TINY))
     factor = 1.0 / (1.0 + exp(log_others))
     own = _logistic_normal_mean(mean + log(1.0 + exp(log_others)) - log_others, variance)
@@ -191,7 +185,7 @@ def logistic_softmax(latent: Latent) -> Tensor:
     return value / value.sum(1)
 
 
-# Predictive function -> latent values, and its parameters -> probabilities (rows, classes)
+# Predictive function -> function of the latent values and the parameters that makes probabilities (rows, classes)
 LINKS: dict[Callable[..., np.ndarray], Callable[..., Tensor]] = {
     logit_log_probabilities: logit,
     probit_log_probabilities: probit,
@@ -203,11 +197,6 @@ LINKS: dict[Callable[..., np.ndarray], Callable[..., Tensor]] = {
 
 
 def probabilities(record: LikelihoodBound, latent: Latent, delta: float | None) -> Tensor:
-    """Probabilities (rows, classes); ``delta`` of likelihoods with label noise."""
-    function: Any = record.predictive
-    parameters: dict[str, Any] = {}
-    if isinstance(function, partial):
-        function, parameters = function.func, dict(function.keywords)
-    if record.has_label_noise:
-        parameters["delta"] = delta
-    return LINKS[function](latent, **parameters)
+    """Probabilities (rows, classes); ``delta`` is the label noise of likelihoods that have it."""
+    predictive = partial(record.predictive, **({"delta": delta} if record.has_label_noise else {}))
+    return LINKS[predictive.func](latent, **predictive.keywords)

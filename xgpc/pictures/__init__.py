@@ -1,1 +1,1 @@
-"""Displays: what is drawn, and how."""
+"""Displays: the numbers in a picture, and functions that draw them."""

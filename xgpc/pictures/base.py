@@ -1,4 +1,4 @@
-"""What displays share: axes, colours, names."""
+"""Axes, colours, names and checks that all displays use."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart with any colour vision: blue and orange first, which differ in print, too.
+# The colours of Okabe and Ito differ for any colour vision; the first two, blue and orange, differ in grey print too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6A00", "#4D4D4D")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
 NO_NAMES = "X does not have valid feature names"
 
 
 def new_axes(width: float = 6.0, height: float = 5.0) -> Axes:
-    """Axes of a figure of their own, in inches."""
+    """Axes of a new figure of the given size in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -30,27 +30,21 @@ def new_axes(width: float = 6.0, height: float = 5.0) -> Axes:
 
 
 class Display:
-    """What can be drawn.
-
-    Attributes
-    ----------
-    ax_ : matplotlib.axes.Axes, once it is drawn
-    figure_ : matplotlib.figure.Figure
-    """
+    """A picture that can be drawn; once drawn, it has the axes ``ax_`` and the figure ``figure_``."""
 
     ax_: Axes
     figure_: Figure
 
     def _on(self, ax: Axes | None, width: float = 6.0, height: float = 5.0) -> Axes:
-        """Where to draw: the axes given, or new ones."""
+        """The given axes, or new ones, which become ``ax_``."""
         self.ax_ = new_axes(width, height) if ax is None else ax
-        # Or a part of one, which matplotlib's types tell apart.
+        # matplotlib's types distinguish a figure from a subfigure.
         figure: Any = self.ax_.figure
         self.figure_ = figure
         return self.ax_
 
     def _repr_png_(self) -> bytes | None:
-        """What notebooks show, once it is drawn."""
+        """The picture for notebooks, once it is drawn."""
         if not hasattr(self, "figure_"):
             return None
         from io import BytesIO
@@ -61,25 +55,25 @@ class Display:
 
 
 def last_step(model: Any) -> Any:
-    """The fitted model itself, or that in the last step of a pipeline, whose features are what the others make."""
+    """The last step of a fitted pipeline, or the fitted model itself."""
     check_is_fitted(model)
     return model[-1] if isinstance(model, Pipeline) else model
 
 
 def feature_names(model: Any, X: Any, n_features: int) -> list[str]:
-    """Those of a data frame, of the fit, or "Feature 0" and so on."""
+    """Names from the data frame X, from the fit, or "Feature 0" and so on."""
     names = getattr(X, "columns", None)
     names = getattr(model, "feature_names_in_", None) if names is None else names
     return [f"Feature {j}" for j in range(n_features)] if names is None else [str(name) for name in names]
 
 
 def styled(kwargs: dict[str, Any] | None, **defaults: Any) -> dict[str, Any]:
-    """What a user gives goes before the defaults."""
+    """Keyword arguments from a user, which override the defaults."""
     return {**defaults, **(kwargs or {})}
 
 
 def class_codes(model: Any, y: Any) -> np.ndarray:
-    """Positions (n,) of labels in ``classes_``; ValueError for unknown ones or no classifier with probabilities."""
+    """Positions (n,) of labels in ``classes_``; ValueError for unknown labels, or a model without probabilities."""
     check_classifier(model)
     y = np.asarray(y)
     classes = np.asarray(model.classes_)

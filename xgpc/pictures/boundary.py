@@ -1,4 +1,4 @@
-"""Classes over two features: where they meet, how sure the model is, the data and the inducing points."""
+"""Class probabilities over two features, with the data and the inducing points."""
 
 from __future__ import annotations
 
@@ -17,47 +17,48 @@ from .base import COLOURS, MARKERS, NO_NAMES, Display, class_codes, feature_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Points along each axis of the picture at which probabilities are evaluated.
+# Probabilities are evaluated at this many points along each axis.
 GRID = 120
-# Contours of two classes that are drawn as lines; the middle one separates the predictions.
+# Lines in the picture of two classes; the middle one separates the predictions.
 LINES = {0.1: ":", 0.5: "-", 0.9: ":"}
-# Blue and orange behind the points, lighter; translucent colours would show seams between the bands.
+# Lighter blue and orange as a background; translucent colours would show seams between the bands.
 SHADES = ("#7AB3D5", "white", "#E9A87A")
-# How much of a class's colour the background has where the class is certain.
+# Strength of a class's colour in the background where the class is certain.
 STRENGTH = 0.55
 
 
 def decision_contours(
     model: Any, X: Any, y: ArrayLike, features: Sequence[int | str] = (0, 1), ax: Axes | None = None
 ) -> Axes:
-    """Probabilities of the classes over two features, with the data and the inducing points.
-
-    ``DecisionBoundaryDisplay.from_estimator(...).ax_``; see there.
-    """
+    """The axes of ``DecisionBoundaryDisplay.from_estimator``, which explains the arguments."""
     return DecisionBoundaryDisplay.from_estimator(model, X, y, features=features, ax=ax).ax_
 
 
 class DecisionBoundaryDisplay(Display):
-    """Probabilities of the classes over two features, with the data and the inducing points.
+    """Class probabilities over two features, with the data and the inducing points.
 
-    Of two classes bands show the probability of the second, and lines where it is .1, .5 and .9. Of more the colour is
-    that of the most probable class, paler the less probable it is, and lines separate the predictions.
+    For two classes, bands show the probability of the second class, with lines at .1, .5 and .9. For more classes, the
+    colour is that of the most probable class, paler where the class is less probable, and lines separate the
+    predictions.
 
     Parameters
     ----------
     x, y : (r,) and (s,) arrays
         Values of the two features.
     probability : (s, r, C) array
-        Of the classes, at each of them.
+        Class probabilities at these values.
     classes : sequence of C labels
-    names : pair of str, of the features
-    points : (n, 2) array, the rows' values of the features
-    codes : (n,) array, positions of the rows' labels in ``classes``
+    names : pair of str
+        Names of the two features.
+    points : (n, 2) array
+        Rows, with the two features as columns.
+    codes : (n,) array
+        Positions in ``classes`` of the rows' labels.
     inducing_points : (m, 2) array or None
 
     Attributes
     ----------
-    ax_, figure_ : what was drawn on
+    ax_, figure_ : matplotlib axes and figure of the picture
 
     Examples
     --------
@@ -98,26 +99,26 @@ class DecisionBoundaryDisplay(Display):
         X : (n, d) array, data frame or sparse matrix
         y : (n,) array of labels
         features : pair of int or str, default=(0, 1)
-            Columns of X along the horizontal and the vertical axis. The others, if any, are held at their medians; data
-            and inducing points are then projections. In place of values beyond limits of the model stands what
-            ``encoding_`` has for these.
+            Columns of X along the horizontal and the vertical axis. Other features are held at their medians, and the
+            data and inducing points are projected. Values beyond the limits of the model, ``encoding_``, are replaced
+            as in predictions.
         ax : matplotlib.axes.Axes, default=None
-            Where to draw; None makes a new figure.
+            Axes to draw on; None makes a new figure.
 
         Raises
         ------
         ImportError
             Without matplotlib.
         ValueError
-            If ``features`` are not two different columns of X, or y has other labels than the model, or the model was
-            fitted to a table with levels or missing numbers.
+            If ``features`` are not two different columns of X, y has a label that the model does not know, or the model
+            was fitted to a table with levels or missing numbers.
         """
         codes = class_codes(model, y)
         encoding = getattr(model, "encoding_", None)
         if encoding is not None and encoding.columns:
             raise ValueError(
-                "The model was fitted to a table with levels or missing numbers, over which there is no plane to draw: "
-                "fit one to two columns of numbers, or draw importances."
+                "The model was fitted to a table with levels or missing numbers, which has no plane to draw: fit a "
+                "model to two columns of numbers, or draw importances."
             )
         rows = np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)
         rows = rows if encoding is None else encoding.within_limits(rows)
@@ -148,7 +149,7 @@ class DecisionBoundaryDisplay(Display):
         return display.plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw, on new axes if none are given."""
+        """Draw on the given axes, or on new ones."""
         ax = self._on(ax)
         if self.probability.shape[2] == 2:
             self._draw_two(ax)
@@ -180,16 +181,12 @@ class DecisionBoundaryDisplay(Display):
         n_classes = self.probability.shape[2]
         colours = np.array([to_rgb(_colour(c)) for c in range(n_classes)])
         best = np.argmax(self.probability, axis=2)
-        # 0 where all classes are as probable, 1 where one is certain.
+        # 0 where all classes are equally probable, 1 where one class is certain.
         sure = (np.max(self.probability, axis=2) * n_classes - 1.0) / (n_classes - 1.0)
         mix = STRENGTH * np.clip(sure, 0.0, 1.0)[:, :, None]
-        steps = self.x[1] - self.x[0], self.y[1] - self.y[0]
-        extent = (
-            self.x[0] - steps[0] / 2,
-            self.x[-1] + steps[0] / 2,
-            self.y[0] - steps[1] / 2,
-            self.y[-1] + steps[1] / 2,
-        )
+        # The grid's points are the centres of the pixels.
+        half_x, half_y = (0.5 * (a[1] - a[0]) for a in (self.x, self.y))
+        extent = self.x[0] - half_x, self.x[-1] + half_x, self.y[0] - half_y, self.y[-1] + half_y
         ax.imshow(1.0 - mix * (1.0 - colours[best]), extent=extent, origin="lower", aspect="auto", zorder=0)
         for c in range(n_classes):
             others = np.max(np.delete(self.probability, c, axis=2), axis=2)
@@ -198,7 +195,7 @@ class DecisionBoundaryDisplay(Display):
                 ax.contour(self.x, self.y, lead, levels=[0.0], colors="0.2", linewidths=1.0)
 
     def _draw_points(self, ax: Axes) -> None:
-        """The rows, by their classes, and the inducing points, if there are any."""
+        """The rows, coloured by class, and the inducing points."""
         for c, label in enumerate(self.classes):
             rows = self.points[self.codes == c]
             style = dict[str, Any](edgecolor="white", linewidth=0.5, color=_colour(c), marker=MARKERS[c % len(MARKERS)])
@@ -214,13 +211,13 @@ def _colour(c: int) -> str:
 
 
 def _probabilities(model: Any, X: np.ndarray, i: int, j: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Axes of features i and j, and the probabilities of the classes over them."""
+    """Values of features i and j, and the class probabilities over them."""
     low, high = np.min(X, axis=0), np.max(X, axis=0)
     margin = np.where(high > low, 0.04 * (high - low), 0.5)
     x_axis, y_axis = (np.linspace(low[k] - margin[k], high[k] + margin[k], GRID) for k in (i, j))
     points = np.tile(np.median(X, axis=0), (GRID * GRID, 1))
     points[:, i], points[:, j] = np.tile(x_axis, GRID), np.repeat(y_axis, GRID)
     with warnings.catch_warnings():
-        # The columns of the grid are those of X, in their order; that they have no names is no mistake.
+        # The grid has the columns of X without their names, on purpose.
         warnings.filterwarnings("ignore", NO_NAMES, UserWarning)
         return x_axis, y_axis, model.predict_proba(points).reshape(GRID, GRID, -1)

@@ -1,4 +1,4 @@
-"""Whether probabilities are what they say: observed frequencies against them, and accuracy among the most certain."""
+"""Calibration: observed frequencies against predicted probabilities, and errors among the most certain predictions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 N_BINS = 10
-# Points of a coverage curve: shares of the rows.
+# Shares of the rows at which a coverage curve is drawn.
 SHARES = np.linspace(0.02, 1.0, 50)
 
 
 class Bins(NamedTuple):
-    """Of one model, for each bin: mean probability, observed frequency, its 95 % interval, and rows."""
+    """Mean probability, observed frequency, 95 % interval and number of rows of each bin."""
 
     mean: np.ndarray
     frequency: np.ndarray
@@ -30,39 +30,60 @@ class Bins(NamedTuple):
     rows: np.ndarray
 
 
-def equal_mass_bins(y_true: ArrayLike, probability: ArrayLike, n_bins: int = N_BINS) -> Bins:
-    """Rows in the order of their probability, in bins of as many rows each; those of equal probability stay together.
+def _binned(bins: np.ndarray, outcome: np.ndarray, p: np.ndarray, method: str) -> Bins:
+    """Bins that are not empty, for the bin numbers, outcomes and probabilities (n,) of the rows."""
+    counts = np.bincount(bins)
+    filled = np.flatnonzero(counts)
+    positives, rows = np.bincount(bins, outcome)[filled].astype(int), counts[filled]
+    trials = zip(positives.tolist(), rows.tolist(), strict=True)
+    low, high = np.array([binomtest(k, n).proportion_ci(method=method) for k, n in trials]).T
+    return Bins(np.bincount(bins, p)[filled] / rows, positives / rows, low, high, rows)
 
-    Intervals are Wilson's (1927, JASA 22, 209).
+
+def equal_mass_bins(y_true: ArrayLike, probability: ArrayLike, n_bins: int = N_BINS) -> Bins:
+    """Bins with equal numbers of rows, in the order of the probability; rows of equal probability share a bin.
+
+    The intervals are Wilson's (1927, JASA 22, 209).
     """
     outcome, p = check_outcomes(y_true, probability)
     if n_bins < 1:
         raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
     edges = np.unique(np.quantile(p, np.linspace(0.0, 1.0, n_bins + 1)[1:-1], method="inverted_cdf"))
-    bins = np.searchsorted(edges, p, side="left")
-    rows = np.bincount(bins)
-    filled = np.flatnonzero(rows)
-    positives, sums = np.bincount(bins, outcome)[filled].astype(int), np.bincount(bins, p)[filled]
-    rows = rows[filled]
-    trials = zip(positives.tolist(), rows.tolist(), strict=True)
-    low, high = np.array([binomtest(k, n).proportion_ci(method="wilson") for k, n in trials]).T
-    return Bins(sums / rows, positives / rows, low, high, rows)
+    return _binned(np.searchsorted(edges, p, side="left"), outcome, p, "wilson")
+
+
+def _draw_bins(ax: Axes, bins: Bins, **style: Any) -> None:
+    # Rounding may put the frequency outside its interval.
+    error = np.maximum([bins.frequency - bins.low, bins.high - bins.frequency], 0.0)
+    ax.errorbar(bins.mean, bins.frequency, error, capsize=3.0, **style)
+
+
+def _draw_diagonal(ax: Axes) -> None:
+    ax.plot([0.0, 1.0], [0.0, 1.0], color="0.35", linestyle="--", linewidth=1.0)
+    place = dict[str, Any](ha="center", va="top", rotation_mode="anchor", transform_rotates_text=True)
+    ax.text(0.7, 0.68, "perfectly calibrated", color="0.35", rotation=45.0, **place)
+
+
+def _by_name(given: Any, name: str) -> Mapping[str, Any]:
+    return given if isinstance(given, Mapping) else {name: given}
 
 
 class ReliabilityDisplay(Display):
-    """Observed frequency of a class against its predicted probability, of one or several models.
+    """Observed frequency of a class against its predicted probability, for one or several models.
 
-    Rows are put into bins of as many rows each, in the order of the probability. Each point is a bin: mean probability,
-    observed frequency and its 95 % interval (Wilson). A calibrated model's points are near the diagonal.
+    The rows are sorted by probability into bins with equal numbers of rows. Each point shows the mean probability of a
+    bin, and the observed frequency with its 95 % interval (Wilson). The points of a calibrated model are near the
+    diagonal.
 
     Parameters
     ----------
     bins : dict of name to ``Bins``
-    positive : str, what the probability is of, or None
+    positive : str or None
+        Name of the class for the axis label.
 
     Attributes
     ----------
-    ax_, figure_ : what was drawn on
+    ax_, figure_ : matplotlib axes and figure of the picture
 
     Examples
     --------
@@ -85,19 +106,19 @@ class ReliabilityDisplay(Display):
 
         Parameters
         ----------
-        model : a fitted classifier, or a dict of name to classifier
-        X : (n, d) array or data frame, rows that the models were not fitted to
+        model : fitted classifier, or dict of name to fitted classifier
+        X : (n, d) array or data frame
+            Rows that the models were not fitted to.
         y : (n,) array of labels
         label : one of the labels, default=None
-            Whose probability is looked at; None: the last of ``classes_`` if there are two. Of more classes None is the
-            predicted class of each row: its probability against how often it is right.
+            The class whose probability is shown. None means the last of two classes. With more classes, None means the
+            predicted class of each row: its probability against the share of correct predictions.
         n_bins : int, default=10
         ax : matplotlib.axes.Axes, default=None
-            Where to draw; None makes a new figure.
+            Axes to draw on; None makes a new figure.
         """
-        models = model if isinstance(model, Mapping) else {type(model).__name__: model}
         predictions, positive = {}, None
-        for name, one in models.items():
+        for name, one in _by_name(model, type(model).__name__).items():
             codes, probability, classes = class_codes(one, y), one.predict_proba(X), list(one.classes_)
             if label is not None and label not in classes:
                 raise ValueError(f"label must be one of {classes} or None; got {label!r}.")
@@ -119,12 +140,13 @@ class ReliabilityDisplay(Display):
         Parameters
         ----------
         y_true : (n,) array of 0 and 1, or of booleans
-        probability : (n,) array of the outcome 1, or a dict of name to such an array
+        probability : (n,) array, or dict of name to (n,) array
+            Probabilities of the outcome 1.
         n_bins : int, default=10
         ax : matplotlib.axes.Axes, default=None
+            Axes to draw on; None makes a new figure.
         """
-        named = probability if isinstance(probability, Mapping) else {"": probability}
-        return cls._of({name: (y_true, p) for name, p in named.items()}, None, n_bins, ax)
+        return cls._of({name: (y_true, p) for name, p in _by_name(probability, "").items()}, None, n_bins, ax)
 
     @classmethod
     def _of(
@@ -134,17 +156,12 @@ class ReliabilityDisplay(Display):
         return cls(bins, positive=positive).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw, on new axes if none are given."""
+        """Draw on the given axes, or on new ones."""
         ax = self._on(ax)
-        draw_diagonal(ax)
+        _draw_diagonal(ax)
         for k, (name, bins) in enumerate(self.bins.items()):
-            # The interval contains the frequency but for rounding.
-            error = np.maximum([bins.frequency - bins.low, bins.high - bins.frequency], 0.0)
-            colour = COLOURS[k % len(COLOURS)]
-            style = dict[str, Any](color=colour, capsize=3.0, linewidth=1.0, markersize=5.0, elinewidth=1.0)
-            ax.errorbar(
-                bins.mean, bins.frequency, error, fmt=f"{MARKERS[k % len(MARKERS)]}-", label=name or None, **style
-            )
+            style = {"fmt": f"{MARKERS[k % len(MARKERS)]}-", "color": COLOURS[k % len(COLOURS)], "label": name or None}
+            _draw_bins(ax, bins, linewidth=1.0, markersize=5.0, elinewidth=1.0, **style)
         of = "" if self.positive is None else f" of {self.positive}"
         ax.set(xlabel=f"Predicted probability{of}", ylabel="Observed frequency, 95 % interval")
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
@@ -154,26 +171,20 @@ class ReliabilityDisplay(Display):
         return self
 
 
-def draw_diagonal(ax: Axes) -> None:
-    ax.plot([0.0, 1.0], [0.0, 1.0], color="0.35", linestyle="--", linewidth=1.0)
-    place = dict[str, Any](ha="center", va="top", rotation_mode="anchor", transform_rotates_text=True)
-    ax.text(0.7, 0.68, "perfectly calibrated", color="0.35", rotation=45.0, **place)
-
-
 def reliability_diagram(y_true: ArrayLike, probability: ArrayLike, ax: Axes | None = None) -> Axes:
-    """Observed frequency of a class against its predicted probability, in bins of equal width.
+    """Observed frequency of a class against its predicted probability, in ten bins of equal width.
 
-    Each point is one of ten bins of the probability: mean probability and observed frequency, with its 95 % interval
-    (Clopper and Pearson). Bars at the top count the rows of the bins. ``ReliabilityDisplay`` has bins of as many rows
-    each, and several models.
+    Each point shows the mean probability of a bin, and the observed frequency with its 95 % interval (Clopper and
+    Pearson). Bars at the top count the rows of the bins. ``ReliabilityDisplay`` has bins with equal numbers of rows,
+    and compares several models.
 
     Parameters
     ----------
     y_true : (n,) array of 0 and 1, or of booleans
     probability : (n,) array
-        Probability of the outcome 1.
+        Probabilities of the outcome 1.
     ax : matplotlib.axes.Axes, default=None
-        Where to draw; None makes a new figure, which is then ``ax.figure``.
+        Axes to draw on; None makes a new figure, ``ax.figure``.
 
     Returns
     -------
@@ -184,30 +195,21 @@ def reliability_diagram(y_true: ArrayLike, probability: ArrayLike, ax: Axes | No
     ImportError
         Without matplotlib.
     ValueError
-        For other outcomes or probabilities, or arrays that do not match.
+        For other outcomes or probabilities, or arrays of different lengths.
     """
     outcome, p = check_outcomes(y_true, probability)
     ax = new_axes() if ax is None else ax
     bins = np.minimum((p * N_BINS).astype(int), N_BINS - 1)
-    counts = np.bincount(bins, minlength=N_BINS)
-    filled = np.flatnonzero(counts)
-    positives = np.bincount(bins, outcome, minlength=N_BINS)[filled].astype(int)
-    mean = np.bincount(bins, p, minlength=N_BINS)[filled] / counts[filled]
-    frequency = positives / counts[filled]
-    trials = zip(positives.tolist(), counts[filled].tolist(), strict=True)
-    low, high = np.array([binomtest(k, n).proportion_ci() for k, n in trials]).T
-    draw_diagonal(ax)
-    # The interval contains the frequency but for rounding.
-    error = np.maximum([frequency - low, high - frequency], 0.0)
-    ax.errorbar(mean, frequency, error, fmt="o", color=COLOURS[0], ecolor="#7AB3D5", capsize=3.0, linewidth=1.4)
+    _draw_diagonal(ax)
+    _draw_bins(ax, _binned(bins, outcome, p, "exact"), fmt="o", color=COLOURS[0], ecolor="#7AB3D5", linewidth=1.4)
     ticks = np.linspace(0.0, 1.0, 6)
     ax.set(xlabel="Predicted probability", ylabel="Observed frequency, 95 % interval")
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.03, 1.25), xticks=ticks, yticks=ticks)
-    _count_rows(ax.inset_axes((0.0, 0.85, 1.0, 0.15), sharex=ax), counts)
+    _draw_counts(ax.inset_axes((0.0, 0.85, 1.0, 0.15), sharex=ax), np.bincount(bins, minlength=N_BINS))
     return ax
 
 
-def _count_rows(ax: Axes, counts: np.ndarray) -> None:
+def _draw_counts(ax: Axes, counts: np.ndarray) -> None:
     """Bars of the numbers of rows in each bin."""
     edges = np.linspace(0.0, 1.0, N_BINS + 1)
     bars = ax.bar(edges[:-1], counts, width=1.0 / N_BINS, align="edge", color="0.75", edgecolor="white")
@@ -218,26 +220,27 @@ def _count_rows(ax: Axes, counts: np.ndarray) -> None:
 
 
 class Coverage(NamedTuple):
-    """Of one model: error among the share of the rows that it is most certain of, and what it expects it to be."""
+    """Observed and expected error (r,) among the most certain rows, for each share of the rows."""
 
     error: np.ndarray
     expected: np.ndarray
 
 
 class CoverageDisplay(Display):
-    """Error against coverage: how often predictions are wrong if only the most certain ones are made.
+    """Error against coverage: how often predictions are wrong if a model predicts its most certain rows only.
 
-    Rows are taken in the order of the predicted class's probability. The solid line is the error among the first of
-    them, the dashed one what the probabilities say that it is: of a calibrated model they are alike.
+    The rows are sorted by the probability of the predicted class. The solid line is the error among the first rows, and
+    the dashed line the error that the probabilities predict. The lines of a calibrated model are close.
 
     Parameters
     ----------
-    share : (r,) array, shares of the rows
-    coverage : dict of name to ``Coverage``, (r,) arrays each
+    share : (r,) array
+        Shares of the rows.
+    coverage : dict of name to ``Coverage``
 
     Attributes
     ----------
-    ax_, figure_ : what was drawn on
+    ax_, figure_ : matplotlib axes and figure of the picture
     """
 
     def __init__(self, share: np.ndarray, coverage: Mapping[str, Coverage]) -> None:
@@ -245,8 +248,8 @@ class CoverageDisplay(Display):
 
     @classmethod
     def from_estimator(cls, model: Any, X: Any, y: ArrayLike, *, ax: Axes | None = None) -> Self:
-        """Predict and draw: of a fitted classifier, or a dict of name to classifier, and rows unknown to these."""
-        models = model if isinstance(model, Mapping) else {type(model).__name__: model}
+        """Predict and draw; the arguments are those of ``ReliabilityDisplay.from_estimator``."""
+        models = _by_name(model, type(model).__name__)
         return cls._of({name: (class_codes(one, y), one.predict_proba(X)) for name, one in models.items()}, ax)
 
     @classmethod
@@ -255,19 +258,20 @@ class CoverageDisplay(Display):
 
         Parameters
         ----------
-        y_true : (n,) array, positions of the classes, 0 to C - 1
-        probability : (n, C) array, or a dict of name to such an array
+        y_true : (n,) array
+            Positions of the classes, 0 to C - 1.
+        probability : (n, C) array, or dict of name to (n, C) array
         ax : matplotlib.axes.Axes, default=None
+            Axes to draw on; None makes a new figure.
         """
-        named = probability if isinstance(probability, Mapping) else {"": probability}
-        return cls._of({name: (y_true, p) for name, p in named.items()}, ax)
+        return cls._of({name: (y_true, p) for name, p in _by_name(probability, "").items()}, ax)
 
     @classmethod
     def _of(cls, predictions: Mapping[str, tuple[Any, Any]], ax: Axes | None) -> Self:
         return cls(SHARES, {str(name): _coverage(y, p) for name, (y, p) in predictions.items()}).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None, line_kw: dict[str, Any] | None = None) -> Self:
-        """Draw, on new axes if none are given; ``line_kw`` is for ``Axes.plot``."""
+        """Draw on the given axes, or on new ones; ``line_kw`` goes to ``Axes.plot``."""
         ax = self._on(ax)
         for k, (name, one) in enumerate(self.coverage.items()):
             colour = COLOURS[k % len(COLOURS)]

@@ -1,4 +1,4 @@
-"""What a fit did, and what it found: its history and the relevance of the features."""
+"""Pictures of a fit: the bound over time, and the relevance of the features."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
 
 
 class LearningDisplay(Display):
-    """The bound over the time of a fit, in nats a row, stage by stage.
+    """The bound during a fit, in nats per row, with one line for each stage.
 
-    Stages are fits to so many rows with so many inducing points; bounds of different rows do not compare, so that each
-    stage is a line of its own. Lines begin when their stage does.
+    A stage is a part of the fit with a fixed number of rows and inducing points. Bounds of different rows cannot be
+    compared, so that each stage has a line of its own.
 
     Parameters
     ----------
-    history : dict of arrays, ``history_`` of a fitted GPClassifier
+    history : dict of arrays
+        ``history_`` of a fitted GPClassifier.
 
     Attributes
     ----------
-    ax_, figure_ : what was drawn on
+    ax_, figure_ : matplotlib axes and figure of the picture
     """
 
     def __init__(self, history: Mapping[str, np.ndarray]) -> None:
@@ -36,11 +37,11 @@ class LearningDisplay(Display):
 
     @classmethod
     def from_estimator(cls, model: Any, *, ax: Axes | None = None) -> Self:
-        """Draw the history of a fitted GPClassifier, or of one that is the last step of a pipeline."""
+        """Draw the history of a fitted GPClassifier, or of a pipeline whose last step is one."""
         return cls(getattr(last_step(model), "history_", {})).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None, line_kw: dict[str, Any] | None = None) -> Self:
-        """Draw, on new axes if none are given; ``line_kw`` is for ``Axes.plot``."""
+        """Draw on the given axes, or on new ones; ``line_kw`` goes to ``Axes.plot``."""
         ax = self._on(ax)
         table = self.history
         rows, m = table["n_rows"], table["n_inducing"]
@@ -59,16 +60,17 @@ class LearningDisplay(Display):
 
 
 class ImportanceDisplay(Display):
-    """Bars of the features' relevance, ``feature_importances_``, the largest at the top.
+    """Bars of the relevance of the features, with the largest at the top.
 
     Parameters
     ----------
     importances : (d,) array
+        ``feature_importances_`` of a fitted classifier.
     names : d names
 
     Attributes
     ----------
-    ax_, figure_ : what was drawn on
+    ax_, figure_ : matplotlib axes and figure of the picture
     """
 
     def __init__(self, importances: np.ndarray, names: list[str]) -> None:
@@ -80,17 +82,18 @@ class ImportanceDisplay(Display):
     def from_estimator(
         cls, model: Any, *, names: list[str] | None = None, n_features: int = 20, ax: Axes | None = None
     ) -> Self:
-        """Draw those of a fitted classifier.
+        """Draw the feature importances of a fitted classifier.
 
         Parameters
         ----------
         model : fitted GPClassifier, or another classifier with ``feature_importances_``
-            Of a pipeline the last step's, for the features that the steps before it make.
+            For a pipeline, the last step counts; its features are the output of the other steps.
         names : d names, default=None
-            None: those of the data frame that it was fitted to, or that the steps before it give.
+            None takes the names from the training data frame, or from the other steps of a pipeline.
         n_features : int, default=20
-            At most so many bars.
+            Largest number of bars.
         ax : matplotlib.axes.Axes, default=None
+            Axes to draw on; None makes a new figure.
 
         Raises
         ------
@@ -108,7 +111,7 @@ class ImportanceDisplay(Display):
         return cls(importances, names).plot(n_features=n_features, ax=ax)
 
     def plot(self, *, n_features: int = 20, ax: Axes | None = None, bar_kw: dict[str, Any] | None = None) -> Self:
-        """Draw, on new axes if none are given; ``bar_kw`` is for ``Axes.barh``."""
+        """Draw on the given axes, or on new ones; ``bar_kw`` goes to ``Axes.barh``."""
         order = np.argsort(-self.importances, kind="stable")[:n_features][::-1]
         ax = self._on(new_axes(6.0, 1.2 + 0.26 * len(order)) if ax is None else ax)
         ax.barh([self.names[j] for j in order], self.importances[order], **styled(bar_kw, color=COLOURS[0]))

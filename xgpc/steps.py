@@ -250,7 +250,7 @@ class FittedInSteps(PosteriorClassifier):
         return pipeline.infer(data, run, learned)
 
     def _publish(self, data: Data, run: Run, inferred: FitResult, is_first: bool = True) -> None:
-        """Set the fitted attributes and warn; ``is_first`` is False when ``partial_fit`` continues from earlier rows."""
+        """Set the fitted attributes and warn; ``is_first`` is False if ``partial_fit`` continues from earlier rows."""
         q, evidence = inferred.q, inferred.evidence
         unfinished, guessing = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]

@@ -148,7 +148,7 @@ def test_decisions_are_explained(grown):
     assert taken
     assert m == len(model.inducing_points_)
     assert last.startswith(f"Adding {min(m, len(X) - m)} inducing points to {m} changes")
-    assert last.endswith(f": not taken, as {MIN_GAIN:g} is asked for.")
+    assert last.endswith(f": not taken, as at least {MIN_GAIN:g} is required.")
     assert gains[-1] < MIN_GAIN
     assert np.all(table["n_rows"] == len(X))
     assert np.array_equal(table["n_inducing"], FIRST_OF_FEW * 2 ** np.arange(len(gains)))

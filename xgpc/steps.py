@@ -216,7 +216,9 @@ class FittedInSteps(PosteriorClassifier):
             weight = sample.weight if found.has_weights else None
             return self._validate(run, sample.X, found.classes[sample.y], weight, columns=found.columns, config=config)
         factors = found.class_factors(self.class_weight)
-        run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from {len(sample.X)} of them.")
+        run.history.tell(
+            decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {len(sample.X)}."
+        )
         set_columns(self, found.columns)
         if factors is not None:
             sample = sample._replace(weight=factors[sample.y] * sample.weight)

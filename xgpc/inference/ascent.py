@@ -318,7 +318,7 @@ def best_rate(rate: float, promised: float, gain: float) -> float:
 def step_or_fallback(
     training: Training, point: Point[Q], steps: Callable[[float], Q | None], rate: float, failures: int
 ) -> Q | None:
-    """The next posterior to try; after ``FALLBACK_AFTER`` failures, that of a bound that cannot fall, if there is one."""
+    """The next posterior to try; after ``FALLBACK_AFTER`` failures, that of a bound that cannot fall, if any."""
     fallback = point.site.record.fallback
     if failures != FALLBACK_AFTER or fallback is None:
         return steps(rate)

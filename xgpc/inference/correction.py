@@ -104,7 +104,8 @@ def corrected_marginals(
     if negative:
         warn_user(
             f"The perturbative correction makes {negative} of {len(variance)} latent variances negative; they are "
-            "returned as 0. The second-order expansion is not good there: bound='exact' has no need of it."
+            "returned as 0. The second-order expansion is inaccurate at these rows; bound='exact' needs no "
+            "correction."
         )
     return mean, np.where(proper, variance, 0.0)
 

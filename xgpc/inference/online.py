@@ -45,7 +45,7 @@ def posterior_before(q: SparsePosterior, prior: KernelPrior, forgetting_factor: 
     before = SparsePosterior.from_natural(prior, *prior.with_sites(forgetting_factor * P, forgetting_factor * h))
     if before is None:
         raise ValueError(
-            "The precision of the posterior of the rows before is not positive definite any more: fit anew, with fewer "
-            "inducing points or features that are scaled."
+            "The precision of the posterior of the earlier rows is no longer positive definite: fit again with fewer "
+            "inducing points, or scale the features."
         )
     return before

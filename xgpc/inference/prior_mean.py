@@ -91,7 +91,7 @@ def base_rate_mean(record: LikelihoodBound, base_rate: np.ndarray, variance: np.
     found = root(difference, start, method="hybr", tol=TOLERANCE, options={"eps": DIFFERENCE})
     if not np.all(np.isfinite(found.x)) or np.max(np.abs(found.fun)) > LARGEST_ERROR:
         raise ValueError(
-            "mean='base-rate': no means of the latent functions were found at which the frequencies of the classes, "
-            f"{base_rate.tolist()}, are what the prior predicts; give their means, a number for each class."
+            "mean='base-rate': no prior mean was found for which the prior predicts the class frequencies "
+            f"{base_rate.tolist()}; give the mean as a list with one number for each class."
         )
     return np.asarray(found.x - np.mean(found.x))

@@ -59,7 +59,7 @@ def parameters_at_bounds(
     if others:
         messages.append(
             f"Kernel parameters have run to their bounds: {_listed(others)}. The data may not determine them: widen "
-            "their bounds, or fix them. A variance at its upper bound tells of classes that separate."
+            "their bounds, or fix them. A variance at its upper bound means that the classes separate."
         )
     return messages
 
@@ -77,7 +77,7 @@ def more_iterations(problems: Sequence[str]) -> list[str]:
     if not problems:
         return []
     by_limit = ["max_iter" in problem for problem in problems]
-    advice = "more iterations are no help: raise tol, or scale the features"
+    advice = "more iterations do not help: raise tol, or scale the features"
     if any(by_limit):
         advice = "raise max_iter for a higher bound, or tol" if all(by_limit) else "raise tol, or scale the features"
     return [f"{'; '.join(problems)}. The fit can be used; {advice}."]
@@ -99,7 +99,7 @@ def no_gain(elbo: float, guessing: float, base_rate: float) -> list[str]:
     if elbo > max(NO_GAIN * guessing, base_rate):
         return []
     return [
-        f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels by the frequencies of the "
-        f"classes alone, {base_rate:.5g}: it has not shown that the features tell the classes apart. More rows may "
-        "show it, or a kernel whose length scales start near the distance over which classes change."
+        f"The bound, {elbo:.5g} nats, is no better than {base_rate:.5g}, the log likelihood of the labels under the "
+        "class frequencies alone: the fit has not shown that the features separate the classes. More rows may help, "
+        "or a kernel whose length scales start near the distance over which the classes change."
     ]

@@ -78,7 +78,7 @@ def test_random_labels_are_said_to_tell_nothing(optimizer):
         return
     (message,) = said
     assert message.startswith(
-        "The kernel is the one learned without neighbours: wherever learning began, 135 held-out rows were not clearly "
+        "The kernel is the one learned without neighbours: from every start, 135 held-out rows were not clearly "
         "better predicted with 10 neighbours"
     )
     assert "run to their bounds" not in message

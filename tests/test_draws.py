@@ -218,7 +218,7 @@ def test_importances_of_kernels_for_each_class_are_the_average():
 def test_kernels_without_length_scales_for_each_feature_have_no_importances(kernel, reason):
     model = fit(kernel=kernel)
     assert not hasattr(model, "feature_importances_")
-    with pytest.raises(AttributeError, match=f"has no feature_importances_: {reason}"):
+    with pytest.raises(AttributeError, match=f"has no feature_importances_: .*{reason}"):
         _ = model.feature_importances_
 
 

@@ -259,7 +259,7 @@ def test_separable_classes_are_learned_up_to_the_bound_of_the_variance():
     messages = warnings_of(model := GPClassifier(kernel, random_state=0), X, y)
     assert len(messages) == 1
     assert "k1__constant_value = 50 is at its upper bound" in messages[0]
-    assert "classes that separate" in messages[0]
+    assert "the classes separate" in messages[0]
     assert model.score(X, y) == 1.0
     start = GPClassifier(kernel, optimizer=None, random_state=0).fit(X, y)
     assert model.elbo_ > start.elbo_ + 1.0

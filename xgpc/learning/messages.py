@@ -99,7 +99,7 @@ def no_gain(elbo: float, guessing: float, base_rate: float) -> list[str]:
     if elbo > max(NO_GAIN * guessing, base_rate):
         return []
     return [
-        f"The bound, {elbo:.5g} nats, is no better than {base_rate:.5g}, the log likelihood of the labels under the "
-        "class frequencies alone: the fit has not shown that the features separate the classes. More rows may help, "
-        "or a kernel whose length scales start near the distance over which the classes change."
+        f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class frequencies "
+        f"alone, {base_rate:.5g}: the fit has not shown that the features separate the classes. More rows may help, or a "
+        "kernel whose length scales start near the distance over which the classes change."
     ]

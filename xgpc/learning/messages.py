@@ -88,18 +88,18 @@ def ended_early(reason: str, skipped: Sequence[str]) -> str:
     return f"{reason} left no time for {', '.join(skipped)}. The fit can be used; more time may give a higher bound."
 
 
-def no_gain(elbo: float, guessing: float, base_rate: float) -> list[str]:
+def no_gain(elbo: float, uniform_log_likelihood: float, base_rate: float) -> list[str]:
     """A message if the learned bound is no better than predictions without features, else an empty list.
 
     Parameters
     ----------
     elbo : the bound, in nats
-    guessing, base_rate : log likelihoods of the labels under equal class probabilities and under class frequencies
+    uniform_log_likelihood, base_rate : log likelihoods of the labels under equal class probabilities and under class frequencies
     """
-    if elbo > max(NO_GAIN * guessing, base_rate):
+    if elbo > max(NO_GAIN * uniform_log_likelihood, base_rate):
         return []
     return [
         f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class frequencies "
-        f"alone, {base_rate:.5g}: the fit has not shown that the features separate the classes. More rows may help, or a "
-        "kernel whose length scales start near the distance over which the classes change."
+        f"alone, {base_rate:.5g}: the fit has not shown that the features separate the classes. More rows may help, "
+        "or a kernel whose length scales start near the distance over which the classes change."
     ]

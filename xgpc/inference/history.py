@@ -20,7 +20,7 @@ Rounds with neighbours
     A round takes ``n_rows`` rows, of which some are held out and predicted from ``n_neighbors`` of the others. It
     makes ``searches`` for neighbours and ``sweeps`` over their sites, then maximises the mean log probability of the
     held-out rows: ``query_score`` before and ``learned_score`` after ``evaluations`` of the score and its gradient
-    (``evaluations`` is a count, ``evaluation`` a number). The first rows of the history are starts, without
+    (``evaluations`` is a count, ``evaluation`` a number). The first of these rows are starts, without
     evaluations, and kernels of different roughness; the last is the second round. If the class frequencies predict
     held-out rows nearly as well, the kernels are also tried from short length scales; if this does not help, or
     held-out rows are too few, there is no second round.

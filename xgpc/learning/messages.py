@@ -12,7 +12,7 @@ from ..kernels.spec import KernelSpec
 AT_BOUND = 1e-3
 # A warning names at most this many parameters.
 LISTED = 5
-# A learned bound above this multiple of the log likelihood of random guessing counts as no gain.
+# A learned bound must exceed this multiple of the log likelihood of random guessing, or it counts as no gain.
 NO_GAIN = 0.999
 # A feature counts as switched off if its length scale exceeds this many standard deviations: rows four deviations apart
 # then have an RBF correlation above 0.99.
@@ -94,7 +94,7 @@ def no_gain(elbo: float, uniform_log_likelihood: float, base_rate: float) -> lis
     Parameters
     ----------
     elbo : the bound, in nats
-    uniform_log_likelihood, base_rate : log likelihoods of the labels under equal class probabilities and under class frequencies
+    uniform_log_likelihood, base_rate : log likelihoods of the labels under equal and base-rate probabilities
     """
     if elbo > max(NO_GAIN * uniform_log_likelihood, base_rate):
         return []

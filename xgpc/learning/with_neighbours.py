@@ -142,7 +142,7 @@ def learn_hyperparameters(data: Data, run: Run, initial: InitialState) -> Hyperp
         # Learning without neighbours may still end in time.
         run.progress.skip("neighbours", run.history)
         latest = run.progress.latest
-        # Own kernels are learned last, so nothing remains to do.
+        # Own kernels are learned last, so learning ends here.
         if latest is None or len(latest.q.prior.groups) > 1:
             raise
     start = replace(initial, prior=latest.q.prior, previous=latest.q, site=latest.site, resumed=None)

@@ -188,7 +188,7 @@ class FittedInSteps(PosteriorClassifier):
         found.columns.set_on(self)
         if found.is_all:
             return self._data(run, config, rows, found.classes, None)
-        run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from {len(rows.X)} of them.")
+        run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {len(rows.X)}.")
         totals, all_rows = found.class_totals(factors), partial(stream, factors)
         return self._data(run, config, rows, found.classes, None, all_rows, class_totals=totals)
 
@@ -217,16 +217,16 @@ class FittedInSteps(PosteriorClassifier):
         return pipeline.infer(data, run, learned)
 
     def _publish(self, data: Data, run: Run, inferred: FitResult, is_first: bool = True) -> None:
-        """Set the fitted attributes and warn; ``partial_fit`` gives ``is_first=False`` for later batches."""
+        """Set the fitted attributes and warn; ``is_first`` is False if ``partial_fit`` continues from earlier rows."""
         q, evidence = inferred.q, inferred.evidence
-        unfinished, guessing = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
+        unfinished, uniform_log_likelihood = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
         is_learned = data.config.optimizer is not None and not data.is_of_one_class
         record = data.likelihood.bounds[data.bound]
         # The support vector machine's likelihood is not a probability, so its bound is no evidence.
         is_evidence = record.is_bound and record.likelihood != "svm"
         if evidence and is_first and is_evidence and is_learned and not (inferred.notes or run.progress.skipped):
-            messages += no_gain(evidence.elbo, guessing, data.base_rate_log_score)
+            messages += no_gain(evidence.elbo, uniform_log_likelihood, data.base_rate_log_score)
         # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
         if is_learned and data.config.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]

@@ -1,4 +1,4 @@
-"""Inducing points: k-means, random rows, greedy conditional variance, all rows, or given ones."""
+"""Inducing points: k-means, random rows, greedy conditional variance, all rows, or given points."""
 
 from __future__ import annotations
 
@@ -17,28 +17,25 @@ from ..kernels.spec import Groups, KernelSpec
 from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked
 from ..rows.source import RowSource, dense
 
-# n_inducing="auto" starts with FIRST_INDUCING, or FIRST_OF_FEW of fewer than FEW_ROWS rows, and doubles them to
-# MAX_INDUCING at most. (Of 700 rows of ten features, 32 points missed a feature in seven of sixteen samples, and more
-# points, judged by the kernel that was learned with these, then seemed to gain nothing; 64 missed none. From 1500 rows
-# on 32 missed none. Rows that neighbours are tried for take 32, as each sweep takes longer with more.)
+# n_inducing="auto" starts with FIRST_INDUCING points, or FIRST_OF_FEW for fewer than FEW_ROWS rows, and doubles them up
+# to MAX_INDUCING. With 700 rows of ten features, 32 points missed a relevant feature in 7 of 16 samples, 64 in none.
 FIRST_INDUCING, FIRST_OF_FEW, FEW_ROWS, MAX_INDUCING = 32, 64, 2000, 2048
-# Lloyd iterations: the optimizer moves the points on, the last changes of k-means are not worth waiting for.
+# Lloyd iterations: the optimizer moves the points anyway, so k-means need not converge.
 KMEANS_ITERATIONS = 30
-# Standardised rows that agree to so many decimals are one for it. Of nearer ones its rounded distances make fewer
-# clusters than were asked for, of which it warns; of 6000 random samples, a sixth of near pairs, no other did.
+# Standardised rows that agree to this many decimals count as one: k-means cannot separate nearer rows, and would warn
+# that it found fewer clusters than requested.
 ALIKE = 6
-# Rows looked at for start values and inducing points: this many, or so many for each inducing point.
+# Rows sampled for start values and inducing points: this many in total, or this many for each point.
 SAMPLE_ROWS = 5_000
 SAMPLE_ROWS_PER_POINT = 20
-# Looking for the process's thread pools takes milliseconds: once. scikit-learn has loaded its own by now.
+# Finding the process's thread pools takes milliseconds, so it is done once, after scikit-learn has loaded its own.
 OPENMP = ThreadpoolController()
 METHODS = ("kmeans", "random", "greedy", "all")
-# Candidates of a choice by conditional variances: at most this many rows, or so many for each point to choose. It takes
-# memory for (m, candidates) matrices.
+# Candidates for the greedy choice: this many in total, or this many for each point. The matrices are (m, candidates).
 GREEDY_ROWS = 5000
 GREEDY_ROWS_PER_POINT = 5
-# It stops early once the conditional variances of all candidates have fallen to this share of their variances: what is
-# left is the jitter.
+# The greedy choice stops when the candidates' conditional variances sum to this share of their variances; the rest is
+# jitter.
 GREEDY_TRACE = 1e-6
 
 
@@ -51,12 +48,12 @@ class Sample:
     ----------
     rows : (r, d) float64, distinct, sorted
     counts : (r,) float64
-    within_limits : (r, d) float64, rows with what stands for values far from all others in their places
+    within_limits : (r, d) float64, the rows with values far from all others moved to the limits
     mean : (d,) float64
     scale : (d,) float64
-        Standard deviation within limits; half the difference for a feature of two values, of which a rare one would
-        else be very far from the other; 1 for a constant feature. Of features of one group, levels of a column: what
-        these would have if each were as frequent, the root of half of the mean squared distance.
+        Standard deviation of ``within_limits``; 1 for a constant feature. For a feature of two values it is half
+        their difference, because the deviation would put a rare value very far away. For the levels of a column it
+        is the value for equally frequent levels: the root of half the mean squared distance.
     """
 
     def __init__(self, source: RowSource, size: int, random_state: np.random.RandomState, groups: Groups | None = None):
@@ -78,13 +75,13 @@ class Sample:
 
 
 def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation (d,) of rows (r, d); 1 for a constant feature."""
+    """Weighted mean and standard deviation (d,) of rows (r, d); the deviation is 1 for a constant feature."""
     mean = np.average(rows, axis=0, weights=counts)
     deviation = rows - mean
-    # Divided by the largest before squaring: neither huge nor tiny features leave the range of a double.
+    # Dividing by the largest deviation before squaring avoids overflow and underflow.
     largest = np.max(np.abs(deviation), axis=0)
     double = np.finfo(np.float64)
-    # A constant feature has equal values, though the rounding of the mean may leave it deviations.
+    # A feature with equal values is constant, even if the rounding of its mean leaves deviations.
     varies = np.ptp(rows, axis=0) > np.maximum(double.eps * np.abs(mean), double.tiny / double.eps)
     relative = np.divide(deviation, largest, out=np.zeros_like(deviation), where=varies)
     scale = largest * np.sqrt(np.average(relative**2, axis=0, weights=counts))
@@ -92,7 +89,7 @@ def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np
 
 
 def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation (d,) of all rows, block by block; the latter is 0 for a constant feature."""
+    """Weighted mean and standard deviation (d,) of all rows, block by block; constant features have deviation 0."""
     scaler = StandardScaler()
     for block in source.blocks():
         scaler.partial_fit(block.X, sample_weight=block.weight if len(block.weight) else None)
@@ -100,13 +97,13 @@ def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sample_size(n_inducing: int | str) -> int:
-    """Rows to sample for a number of inducing points."""
+    """Number of rows to sample for a number of inducing points."""
     m = FIRST_INDUCING if isinstance(n_inducing, str) else int(n_inducing)
     return max(SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT * m)
 
 
 def first_inducing(n_rows: int) -> int:
-    """Number of inducing points that n_inducing="auto" starts with, of so many distinct rows of a sample."""
+    """Initial number of points with n_inducing="auto", for a sample with ``n_rows`` distinct rows."""
     return FIRST_OF_FEW if n_rows < FEW_ROWS else FIRST_INDUCING
 
 
@@ -117,14 +114,14 @@ def inducing_points(
     random_state: np.random.RandomState,
     spec: KernelSpec,
 ) -> np.ndarray:
-    """Inducing points (m, d) for a sample of the data; never more than its distinct rows.
+    """Inducing points (m, d) for a sample of the data; at most as many as its distinct rows.
 
-    The greedy choice depends on the kernel ``spec``, at its values.
+    The greedy choice depends on the kernel ``spec`` and its parameter values.
 
     Raises
     ------
     ValueError
-        For an unknown method, a wrong number or an array of the wrong shape.
+        For an unknown method, a wrong number, or an array of the wrong shape.
     """
     if not isinstance(method, str):
         return given_points(method, sample.rows.shape[1])
@@ -146,7 +143,7 @@ def inducing_points(
     standardised, counts = _told_apart((sample.within_limits - sample.mean) / sample.scale, sample.counts)
     if m >= len(standardised):
         return standardised * sample.scale + sample.mean
-    # One thread: with more, the order of its sums, and so the last bits, would vary from run to run.
+    # With several threads the order of the sums, and so the last bits, would vary between runs.
     with OPENMP.limit(limits=1, user_api="openmp"):
         centres = (
             KMeans(m, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=random_state)
@@ -157,17 +154,17 @@ def inducing_points(
 
 
 def _told_apart(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of standardised rows that are alike the first one, with the counts of all, in their order."""
+    """Merge standardised rows that agree to ``ALIKE`` decimals: the first row of each set, with the summed counts."""
     _, first, inverse = np.unique(np.round(rows, ALIKE), axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     return rows[first[order]], np.bincount(inverse.ravel(), counts)[order]
 
 
 def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: int) -> np.ndarray:
-    """The rows (n, d) of largest variance given those chosen before: a pivoted Cholesky factorisation.
+    """Choose rows (n, d) in turn by the largest variance given the rows chosen before (pivoted Cholesky).
 
-    At most ``n_inducing`` of them; fewer once the conditional variances sum to ``GREEDY_TRACE`` of the variances.
-    O(n m^2) time and O(n m) memory.
+    Stops at ``n_inducing`` rows, or when the conditional variances sum to ``GREEDY_TRACE`` of the variances. O(n m^2)
+    time and O(n m) memory.
 
     References
     ----------
@@ -193,11 +190,11 @@ def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: 
 def conditional_variance_sample(
     prior: SparsePrior, rows: Any, n_more: int, random_state: np.random.RandomState, n_before: int = 0
 ) -> np.ndarray:
-    """At most ``n_more`` distinct rows drawn in proportion to their variance given the inducing points of ``prior``.
+    """Draw at most ``n_more`` distinct rows with probabilities proportional to their variance given the inducing
+    points.
 
-    ``rows`` (n, d) may be CSR, of which few become dense.
-
-    There are then no more points than distinct rows, with the ``n_before`` that the points so far may be of.
+    ``rows`` (n, d) may be CSR; only the sampled rows become dense. The total number of points is at most the number of
+    distinct rows, to which ``n_before`` counts the rows that earlier points may have come from.
     """
     if n_more <= 0:
         return np.empty((0, rows.shape[1]))
@@ -219,9 +216,9 @@ def conditional_variance_sample(
 def with_more_points(
     prior: KernelPrior, rows: Any, n_more: int, random_state: np.random.RandomState, n_before: int = 0
 ) -> KernelPrior:
-    """The prior with at most ``n_more`` inducing points added to those of every kernel, drawn as above.
+    """Add at most ``n_more`` inducing points to those of every kernel, by ``conditional_variance_sample``.
 
-    As many points as there are distinct rows are these rows, and none of the centres before: no others tell more.
+    If there would be as many points as distinct rows, the points become these rows: no other points explain more.
     """
     while True:
         points = [conditional_variance_sample(group, rows, n_more, random_state, n_before) for group in prior.groups]
@@ -240,7 +237,7 @@ def with_more_points(
 
 
 def given_points(points: ArrayLike, n_features: int) -> np.ndarray:
-    """Inducing points that the user gives, as (m, d) float64; ValueError for anything but a table of numbers."""
+    """The user's inducing points as (m, d) float64; ValueError for anything but a numeric table."""
     allowed = f"inducing_points must be one of {list(METHODS)} or a numeric array (m, d)"
     refuse_masked(points)
     try:

@@ -1,4 +1,4 @@
-"""The ways to learn of Izmailov & Kropotov 2016: vi-JJ, vi-JJ-full, vi-JJ-hybrid, and vi-Taylor."""
+"""The learning algorithms of Izmailov & Kropotov 2016: vi-JJ, vi-JJ-full, vi-JJ-hybrid, and vi-Taylor."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ POLYA_GAMMA = LIKELIHOODS["logit"].site("polya-gamma")
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
 SITE_UPDATES = 3
 EVALUATIONS = 5
-# Halvings of a step of theta and Z that lowered the bound: only Polya-Gamma's sites promise that none does.
+# Halvings of a step of theta and Z that lowered the bound, which only Polya-Gamma's sites rule out.
 MAX_HALVINGS = 6
 
 
 class FixedSites:
-    """theta, Z -> max_q of the bound with every point's term the quadratic that its site makes, and log p(theta).
+    """Bound with fixed quadratic sites, maximised over q, plus log p(theta), as a function of theta and Z.
 
-    With Polya-Gamma's sites a lower bound of the evidence, equation (14) of Izmailov & Kropotov 2016; with Taylor's,
-    their equation (19), all constants included, plus the logarithm of the length scales' prior.
+    With Polya-Gamma's sites it is a lower bound of the evidence, equation (14) of Izmailov & Kropotov 2016; with
+    Taylor's sites it is their equation (19), with all constants. The log prior of the length scales is added.
 
     Parameters
     ----------
     training : Training
-    point : Point, whose sites they are
+    point : Point that gives the sites
     learn_inducing : bool
     length_scale_prior : LengthScalePrior
     """
@@ -60,7 +60,7 @@ class FixedSites:
     def evaluate(
         self, vector: np.ndarray, sites: StatedSites | GivenSites, constant: float
     ) -> tuple[float, KernelPosterior, np.ndarray] | None:
-        """Value, q and the gradient by theta and Z with given sites; None where a factorisation fails."""
+        """Value, q, and gradient by theta and Z with the given sites; None if a factorisation fails."""
         training = self.training
         try:
             prior = self.coordinates.prior(vector)
@@ -87,7 +87,7 @@ class FixedSites:
 
 
 class JointBound(FixedSites):
-    """theta, Z, xi -> equation (14) of Izmailov & Kropotov 2016; the sites' parameters xi are the vector's last n."""
+    """Equation (14) of Izmailov & Kropotov 2016 in theta, Z and xi; the site parameters xi are the vector's last n."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class JointBound(FixedSites):
         log_sigma, precision, linear = np.empty((3, self.n_rows))
         at = np.abs(xi), np.zeros(self.n_rows), np.ones(self.n_rows)
         _sites.sites(POLYA_GAMMA, *at, weight, log_sigma, precision, linear)
-        # The quadratics are of f, the sites of its distance from the prior's mean.
+        # The quadratics are in f; the sites are in f minus the prior mean.
         linear, mean = 0.5 * weight * self.y, self.prior_mean
         sites = GivenSites(precision[None], (linear - precision * mean)[None])
         at_mean = linear * mean - 0.5 * precision * mean**2
@@ -134,7 +134,7 @@ class JointBound(FixedSites):
 
 
 def _slope_of_precision(xi: np.ndarray) -> np.ndarray:
-    """Derivative of tanh(xi / 2) / (2 xi); its series near 0, where the closed form cancels."""
+    """Derivative of tanh(xi / 2) / (2 xi), by its series near 0, where the closed form cancels."""
     small = np.abs(xi) < 0.05
     x = np.where(small, 1.0, xi)
     t = np.tanh(0.5 * x)
@@ -146,10 +146,10 @@ def _slope_of_precision(xi: np.ndarray) -> np.ndarray:
 def _alternate(
     training: Training, start: KernelPosterior, site: Site, options: Options, kind: type[FixedSites]
 ) -> Outcome:
-    """Algorithm 1 of Izmailov & Kropotov 2016: site updates, then a few evaluations of L-BFGS, in turn."""
+    """Algorithm 1 of Izmailov & Kropotov 2016: alternate site updates with a few evaluations of L-BFGS."""
 
     def site_updates(q: KernelPosterior) -> Point[KernelPosterior]:
-        # Tolerance 0: exactly so many updates, unless one gains nothing.
+        # With tolerance 0 exactly this many updates are made, unless one gains nothing.
         return coordinate_ascent(training, q, site, tol=0.0, max_iter=SITE_UPDATES, history=History()).point
 
     def value(point: Point[KernelPosterior]) -> float:
@@ -175,7 +175,7 @@ def _alternate(
         )
         trial = site_updates(function.q)
         if not site.record.is_safe:
-            # Its sites' quadratics are no bounds: go back toward where they were made until the bound has risen.
+            # The Taylor sites' quadratics are not bounds: move back toward their expansion point until the bound rises.
             size = len(function.coordinates.pack(point.q.prior))
             here, there = function.start[:size], function.vector[:size]
             for _ in range(MAX_HALVINGS):
@@ -201,7 +201,7 @@ def alternate(training: Training, start: KernelPosterior, site: Site, options: O
 
 
 def hybrid(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
-    """vi-JJ-hybrid: as vi-JJ, but L-BFGS moves xi, too."""
+    """vi-JJ-hybrid: vi-JJ in which L-BFGS moves xi, too."""
     return _alternate(training, start, site, options, JointBound)
 
 

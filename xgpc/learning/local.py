@@ -1,4 +1,4 @@
-"""Learning with neighbours: a kernel by the score of query rows, and the local posterior of all rows."""
+"""Learning with neighbours: the kernel by the score of held-out rows, then the local posterior of all rows."""
 
 from __future__ import annotations
 
@@ -27,78 +27,69 @@ from ..rows.source import ArraySource, labels_and_weights
 from .hold_out import HoldOut
 from .query_score import QueryScore, Scores, standard_error
 
-# Neighbours by default. On electricity, covtype, higgs, magic and cod-rna 16 lose up to .03 nats a row against 24, and
-# 40 gain no more than they lose, in twice the time.
+# Default number of neighbours. On five data sets 16 lost up to .03 nats a row against 24, and 40 took twice the time
+# for no gain.
 DEFAULT_NEIGHBORS = 24
-# Rounds of learning: rows, half of them queries, and iterations of L-BFGS. Each draws other rows, so that no row is
-# fitted; the first tells which kernel to go on with. The second needs its queries: with a quarter of them, or 8000 rows
-# in all, 28 length scales were fitted to the queries themselves (higgs .546 and .553 against .543).
+# Rounds of learning: number of rows, half of them held out, and L-BFGS iterations. Each round draws new rows against
+# overfitting; with a quarter held out, or 8000 rows, the second round overfitted 28 length scales (higgs .546 and .553
+# against .543).
 ROUNDS = ((8000, 15), (16_000, 12))
-# A row of several classes tells more, and takes longer: of more than FULL_CLASSES rows times classes are no more than
-# of these, but rows a quarter at least. (Half of the processor time of fits to pendigits, ten classes.)
+# With more than FULL_CLASSES classes a round has fewer rows, but at least 1 / LEAST_ROUND of them: each row tells more
+# and takes longer (half of the time for pendigits, ten classes).
 FULL_CLASSES, LEAST_ROUND = 5, 4
-# Neighbours that are looked at in rounds at most: time grows with their cube, and fewer teach a kernel as well. (NLL of
-# rows kept apart, with 24 and 16: wine .848 and .848, landsat .213 and .209, magic .299 and .294, ringnorm .038 and
-# .034, in two thirds of the time.)
+# Most neighbours in a round: time grows with their cube, and 16 teach a kernel as well as 24 (held-out NLL on magic
+# .294 and .299) in two thirds of the time.
 ROUND_NEIGHBORS = 16
-# With several classes, change of the expected probabilities below which sweeps end where scores are compared: errors of
-# other rows' probabilities are then .0001 to .003 on average, and sweeps half as many (the cases of
-# ``CLASSES_TOLERANCE``).
+# With several classes, sweeps for scores stop at this change of expected probabilities: half as many sweeps, with
+# errors of the probabilities of .0001 to .003 on average.
 ROUND_TOLERANCE = 1e-2
-# Least precision, with several classes, that sweeps of rows begin with that were predicted. Where a wrong class was
-# nearly sure there is next to none, and the linear term stands for a value of millions (188 fits with given kernels,
-# variances of 100 to 1e5: 18 did not converge without this; of ten of these all do, in 7 to 10 sweeps).
+# Least initial precision of predicted rows with several classes. Where a wrong class is nearly certain the precision
+# almost vanishes and the site diverges: without this limit 18 of 188 fits did not converge.
 LEAST_FIRST = 0.01
-# L-BFGS ends a round where an iteration raises the score by less than this share of it.
+# L-BFGS ends a round when an iteration raises the score by less than this share.
 STOP = {"ftol": 1e-5}
-# Most that the logarithm of a parameter changes in a round: the sites are those of one sweep from its start. A variance
-# may rise from 4 to 2500 in the first (electricity .085; .099 where it may rise to 80).
+# Largest change of a log parameter in a round, because the sites are only one sweep from its start. Electricity needs a
+# variance that rises from 4 to 2500 (NLL .085, against .099 if it may rise to 80).
 MAX_STEP = 8.0
-# With several classes it rises so far at most, or stays where it is. Larger ones and longer length scales come to the
-# same rough process, whose sites plain sweeps hardly moved (letter, gain of rows kept apart by neighbours: .338 nats
-# with variances up to 1e5, which was the end, .435 with 1e4, .422 with 1e3).
+# Largest variance with several classes. Still larger variances with longer length scales give the same process but slow
+# sweeps (letter: gain by neighbours .338 nats with 1e5, .435 with 1e4).
 MOST_VARIANCE = 1e4
-# Smoothness of the kernels that are tried in place of the default one. Where classes change quickly they are rough:
-# electricity ends at .110 with 1/2, .161 with 3/2 and .190 with RBF, covtype at .167, .153 and .157. More rows help the
-# rougher one more (cod-rna: .085 against .084 with 8000 of 294 000 rows, .067 against .092 with all).
+# Smoothness nu of the Matern kernels that are tried in place of the default RBF; rougher kernels suit quickly changing
+# classes (electricity: NLL .110 with 1/2, .161 with 3/2, .190 with RBF).
 ROUGHNESS = (0.5, 1.5)
-# Query rows that a kernel is learned from at least. With fewer it is fitted to them: NLL with a kernel learned from
-# queries, and with that learned without neighbours, 7 problems, synthetic and real, six random states each: .72 and .63
-# of 15 rows, .60 and .55 of 30, .48 and .50 of 60.
+# Fewer held-out rows would be overfitted by a kernel: fits of 15 rows then had NLL .72, and .63 with the kernel learned
+# without neighbours; fits of 60 rows .48 and .50.
 LEAST_QUERIES = 20
-# A kernel tells something if its queries are more likely than by the frequencies of the classes, by so many paired
-# standard errors: fitted to the same rows it gains one of noise alone, and 2.2 were seen (a board of 8 by 8 fields, 500
-# rows). With 3 a good kernel was lost of 60 rows of magic (.48 and .61).
+# A kernel has found structure if held-out rows beat the class frequencies by this many paired standard errors. A kernel
+# fitted to noise reached 2.2, and a limit of 3 lost a good kernel on 60 rows of magic.
 LEAST_ERRORS = 2.5
-# Where no kernel tells anything: half of the rows have this neighbour within a length scale. From the 2nd, 4th and 8th,
-# and variances of 1, 10 and 100, the scores of boards of 8 by 8 fields came within .025 nats of those from it.
+# If no kernel finds structure, length scales are shortened until half of the rows have a neighbour of this rank within
+# one. On checkerboards of 8 by 8 fields ranks 2, 4 and 8 gave the same scores within .025 nats.
 NEAREST = 1
-# What the rounds take after the first looks at neighbours, and the sites of all rows for each row of its support, in
-# times of the fastest look, as the first one waits for memory and threads (electricity, 40 781 rows: 21 and 1.0;
-# pendigits, 9893: 34 and 1.7; landsat, 5792: 28 and 1.8; covtype, 83 666: 20 and 2.9; cod-rna, 298 037: 15 and 1.9).
+# Time of the rounds, and of the sites of all rows for each support row, relative to the fastest of the first
+# evaluations (measured on five data sets: 15 to 34 and 1.0 to 2.9).
 LOOKS_OF_ROUNDS, LOOKS_OF_SITES = 25.0, 2.0
-# Range of the logarithm of the factor of the variances, and the standard deviation of its change where it is fitted
-# again. Above 1 it would make up for labels of another time than those that the kernel is learned from: with queries in
-# order of time one hard month gave 20, and the NLL of the next .53 (.48 with 1).
+# Range of the log variance factor, and the standard deviation of its change when it is fitted again. A factor above 1
+# would fit a shift between support and held-out rows: with splits by time one hard month gave 20 (NLL .53 against .48).
 LOG_SCALE_BOUNDS = (-3.0, 0.0)
 LOG_SCALE_CHANGE = 0.3
 
 
 @dataclass(frozen=True)
 class Task:
-    """Rows to learn from with their neighbours.
+    """Rows to learn from with neighbours, and the settings.
 
     Attributes
     ----------
-    source : labels as the link takes them, weights
-    link : Link, of latent values
-    n_latents : int or None, number of latent functions; None: one
+    source : rows, labels in the form that the link needs, weights
+    link : Link of the latent values
+    n_latents : int, number of latent functions; None: one
     n_neighbors : int
-    queries : Queries
-    deadline : Deadline, or None: there is as much time as it takes
+    hold_out : HoldOut
+    deadline : Deadline, or None for unlimited time
     length_scale_prior : LengthScalePrior
-    site : Site of the same likelihood, or None: the latent values have mean zero under every prior
-    prior_mean : PriorMean, of the site
+    site : Site of the same likelihood, or None if the prior mean is zero under every prior
+    prior_mean : PriorMean of the site
     """
 
     executor: Executor
@@ -114,23 +105,23 @@ class Task:
     prior_mean: PriorMean = OF_SITE
 
     def link_at(self, prior: KernelPrior, log_scale: float) -> Link:
-        """The link of what posteriors are of, distances from the mean that a prior and a factor of variances have."""
+        """The link as a function of latent values minus the prior mean, which depends on prior and variance factor."""
         if self.site is None:
             return self.link
         mean = self.prior_mean.scaled(float(np.exp(log_scale))).site(self.site, prior).prior_mean
-        # What adds to all classes alike changes no probability, and the sites of coupled classes leave it out.
+        # A shift of all classes changes no probability, and the coupled classes' sites leave it out.
         return Shifted(self.link, mean if self.link.curvature is None else centred(mean))
 
 
 @dataclass(frozen=True)
 class LocalFit:
-    """A kernel, a factor of the variances, and sites of all rows as far as they have been looked at.
+    """A kernel, a variance factor, and sites of all rows as far as rounds have updated them.
 
     Attributes
     ----------
     log_scale : float, logarithm of the factor
-    asked : (q,), the last round's query rows
-    scores, learned : of these, before and after the kernel was fitted to them
+    held_out : (q,), numbers of the last round's held-out rows
+    scores, learned : their scores before and after the round's learning
     """
 
     prior: SparsePrior
@@ -143,19 +134,19 @@ class LocalFit:
 
     @property
     def parameters(self) -> np.ndarray:
-        """Of the score: ``theta`` and the factor's logarithm."""
+        """Parameters of the score: ``theta`` and the logarithm of the factor."""
         return np.append(self.prior.spec.theta, self.log_scale)
 
 
 def without_rounds(task: Task, prior: SparsePrior) -> LocalFit:
-    """What there is before the first round."""
+    """The state before the first round."""
     none = np.arange(0)
     nothing = Scores(np.empty(0), np.empty(0))
     return LocalFit(prior, start_sites(task.source, task.link_at(prior, 0.0)), 0.0, none, nothing, nothing, 0)
 
 
 def candidates(kernel: Kernel, is_default: bool) -> list[Kernel]:
-    """Kernels to begin with: the given one, or rougher ones in place of the default one."""
+    """Kernels to try: the given kernel, or rougher ones in place of the default kernel."""
     is_plain = type(kernel) is Product and type(kernel.k1) is ConstantKernel and type(kernel.k2) is RBF
     if not (is_default and is_plain):
         return [kernel]
@@ -164,10 +155,10 @@ def candidates(kernel: Kernel, is_default: bool) -> list[Kernel]:
 
 
 def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpec:
-    """The kernel with its length scales so short that half of the rows X have k neighbours within one of them.
+    """Shorten the length scales until half of the rows X have k neighbours within one length scale.
 
-    Labels that change many times across the data are noise to length scales as long as these are wide, and the score
-    does not rise from there (a board of 8 by 8 fields, 2500 rows: at log 2 for four of six random states).
+    If labels change many times across the data, they look like noise at longer length scales, and the score does not
+    rise from there (four of six random states on a checkerboard of 8 by 8 fields, 2500 rows).
     """
     scaled = X * metric(spec.at(X[:1]))
     last = scaled[Neighbours(scaled).of_rows(k, n_threads)[:, -1]]
@@ -179,23 +170,23 @@ def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpe
 
 
 def rows_of_round(number: int, n_latents: int | None) -> int:
-    """Support rows and query rows of a round in all; ``n_latents`` as in ``Task``."""
+    """Number of support and held-out rows of a round together; ``n_latents`` as in ``Task``."""
     size = ROUNDS[number][0]
     return max(size // LEAST_ROUND, min(size, FULL_CLASSES * size // (n_latents or 1)))
 
 
 def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: bool, max_iter: int) -> list[LocalFit]:
-    """What the kernels that are tried come to in the first round, rough ones first.
+    """Fit the candidate kernels in the first round; returns one result for each, rough kernels first.
 
-    A single one, to which nothing was fitted, where the queries are too few to tell kernels apart, or where they are no
-    better known than by the frequencies of the classes: ``prior``'s.
+    If held-out rows are too few to compare kernels, or no candidate predicts them better than the class frequencies,
+    the only result is ``prior``'s kernel, not fitted to them.
 
     Parameters
     ----------
-    prior : where to begin; its inducing points stay
-    first : where else, as it is and nearer: what learning without neighbours began with. Where inducing points see no
-        structure, it ended with a kernel that has none, from which the score does not rise
-    is_default : whether its kernel is of our choosing, and another may take its place
+    prior : initial prior; its inducing points stay fixed
+    first : another initial kernel, which learning without neighbours started from; it is tried as it is and with
+        shorter length scales, because inducing points may have missed the structure and left a kernel without any
+    is_default : whether the kernel is the library's choice, so that others may replace it
     max_iter : most iterations of a round; 0 learns nothing
     """
     support, held_out = task.hold_out.draw(0, rows_of_round(0, task.n_latents))
@@ -227,16 +218,17 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: b
     _check_time(task, min(looks), len(support), max_iter)
     found = tried(max(starts, key=lambda start: start.learned.mean).prior.spec)
     if not any(beats_base_rate(task, one) for one in found):
-        # A kernel without structure can have the best score of those to begin with, and keep it.
+        # A kernel without structure may have scored best among the starts and stayed as it was; try short length
+        # scales.
         nearest = tried(nearer(first, rows.X, min(NEAREST, k), n_threads) if k else first)
         found = nearest if any(beats_base_rate(task, one, fitted=len(one.parameters)) for one in nearest) else [before]
     return found
 
 
 def _check_time(task: Task, look: float, n_support: int, max_iter: int) -> None:
-    """Raise ``OutOfTime`` if what is to come after looks, each of so many seconds, cannot end in time.
+    """Raise ``OutOfTime`` if the rounds and sites to come, which take a multiple of ``look`` seconds, exceed the time.
 
-    Rounds that are not finished are for nothing: the time is better spent on learning without neighbours.
+    Unfinished rounds are useless, so the time is better spent on learning without neighbours.
     """
     if task.deadline is None:
         return
@@ -246,20 +238,20 @@ def _check_time(task: Task, look: float, n_support: int, max_iter: int) -> None:
 
 
 def beats_base_rate(task: Task, local_fit: LocalFit, fitted: int = 0) -> bool:
-    """Whether the queries of the round, which are enough, are better known than by the frequencies of the classes.
+    """Whether the held-out rows of the round are enough, and are predicted better than by the class frequencies.
 
-    ``fitted``: by this many nats in all besides, one for each parameter that was fitted to them. On average these make
-    so much more of the queries than of other rows (Akaike 1974).
+    The total gain must also exceed ``fitted`` nats, one for each parameter fitted to these rows: the expected optimism
+    of such a fit (Akaike 1974).
     """
     gains, weight = local_fit.learned.values - base_rate_log_scores(task, local_fit.held_out), local_fit.learned.weight
     least = LEAST_ERRORS * standard_error(gains, weight)
-    # Of a single query the error is NaN.
+    # With a single held-out row the standard error is NaN.
     is_more = np.average(gains, weights=weight) > max(least, fitted / len(gains))
     return len(gains) >= LEAST_QUERIES and bool(is_more)
 
 
 def base_rate_log_scores(task: Task, held_out: np.ndarray) -> np.ndarray:
-    """log p(y) (q,) of some rows by the frequencies of the classes."""
+    """log p(y) (q,) of the given rows under the class frequencies."""
     y, weight = labels_and_weights(task.source)
     _, codes = np.unique(y, return_inverse=True)
     shares = np.bincount(codes, weights=weight) / np.sum(weight)
@@ -267,7 +259,7 @@ def base_rate_log_scores(task: Task, held_out: np.ndarray) -> np.ndarray:
 
 
 def chosen(tried: list[LocalFit], errors: float, nats: float) -> LocalFit:
-    """The last whose mean score is better than those before it by so many paired standard errors, and so many nats."""
+    """The last result whose mean score exceeds the earlier best by ``errors`` paired standard errors and ``nats``."""
     best = tried[0]
     for other in tried[1:]:
         gains, weight = other.learned.values - best.learned.values, best.learned.weight
@@ -277,7 +269,7 @@ def chosen(tried: list[LocalFit], errors: float, nats: float) -> LocalFit:
 
 
 def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
-    """The kernel that more rows of their own make of that of the first round."""
+    """Learn the kernel of the first round further, on more rows that are drawn anew."""
     if not max_iter:
         return local_fit
     return _round(
@@ -286,7 +278,7 @@ def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
 
 
 def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarray, max_iter: int) -> LocalFit:
-    """L-BFGS on the score of some query rows."""
+    """Maximise the score of held-out rows by L-BFGS."""
     prior = start.prior
     task.history.tell(stage="neighbours", n_rows=len(support) + len(held_out), n_inducing=prior.n_inducing)
     distinct, queries = Distinct.of(task.source.sample(support)), task.source.sample(held_out)
@@ -307,7 +299,7 @@ def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarra
     parameters = start.parameters
     before = learned = score.at(parameters).scores
     n_iter = n_evaluations = 0
-    # Of a single row there are no neighbours to learn from.
+    # A single support row has no neighbours.
     if max_iter and among:
         bounds, options = limits(task, start), {"maxiter": max_iter, **STOP}
 
@@ -337,12 +329,12 @@ def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarra
 
 
 def round_tolerance(link: Link) -> float | None:
-    """Of sweeps where scores are compared; None: the usual one."""
+    """Tolerance of sweeps for scores; None: the default."""
     return None if link.curvature is None else ROUND_TOLERANCE
 
 
 def limits(task: Task, start: LocalFit) -> np.ndarray:
-    """Range (p, 2) of the score's parameters in a round."""
+    """Bounds (p, 2) of the score's parameters in a round."""
     parameters = start.parameters
     low, high = np.vstack([start.prior.spec.bounds, LOG_SCALE_BOUNDS]).T
     low, high = np.maximum(low, parameters - MAX_STEP), np.minimum(high, parameters + MAX_STEP)
@@ -353,15 +345,15 @@ def limits(task: Task, start: LocalFit) -> np.ndarray:
 
 
 def fit_sites(task: Task, local_fit: LocalFit, is_last: bool = True) -> tuple[LocalPosterior, Sweeps]:
-    """The local posterior of the task's distinct rows, and the sites of all of them.
+    """The local posterior of the task's distinct rows, and their sites.
 
-    If it is not the last, as accurate as those of rounds.
+    Unless ``is_last``, the sites are only as accurate as in rounds.
     """
     prior = local_fit.prior
     task.history.tell(stage="neighbours", n_rows=task.source.n_rows, n_inducing=prior.n_inducing)
     distinct = Distinct.of(task.source)
     source = distinct.source
-    # A new row may have all training rows for neighbours, one of these all others.
+    # A new row can have all training rows as neighbours, a training row only the others.
     k = min(task.n_neighbors, source.n_rows)
     near = Neighbours(source.X * metric(prior.core))
     rows = local_rows(task.executor, prior, source)
@@ -373,7 +365,7 @@ def fit_sites(task: Task, local_fit: LocalFit, is_last: bool = True) -> tuple[Lo
     task.history.add(
         n_rows=task.source.n_rows, n_inducing=prior.n_inducing, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1
     )
-    # A copy: it keeps its rows, read-only, whatever their owner does with the given ones.
+    # The model keeps its own read-only copy of the rows.
     X = np.array(source.X, order="C")
     scale = float(np.exp(local_fit.log_scale))
     posterior = LocalPosterior.from_fit(prior, X, sweeps.sites, sweeps.q, k, task.n_latents, scale, rows, near)
@@ -382,12 +374,12 @@ def fit_sites(task: Task, local_fit: LocalFit, is_last: bool = True) -> tuple[Lo
 
 @dataclass(frozen=True)
 class HeldOutPredictions:
-    """What a local posterior says of rows that it has not seen.
+    """Predictions of a local posterior for held-out rows.
 
     Attributes
     ----------
     source : the rows
-    mean, variance : (C, r), the latter with the factor
+    mean, variance : (C, r), the variance multiplied by the factor
     scores : Scores
     """
 
@@ -397,7 +389,7 @@ class HeldOutPredictions:
     scores: Scores
 
     def sites(self, link: Link) -> Sites:
-        """Of the rows, from what they are predicted to be: where sweeps begin."""
+        """Sites of these rows at their predictions, from which sweeps start."""
         y, weight = labels_and_weights(self.source)
         precision, linear = link.sites(self.mean, self.variance, y)
         if link.curvature is not None:
@@ -405,9 +397,9 @@ class HeldOutPredictions:
         return weight * precision, weight * linear
 
     def log_scale(self, link: Link, before: float) -> float:
-        """Logarithm of the factor of the variances by these rows, from the one that they have.
+        """Fit the logarithm of the variance factor to these rows, with a prior at its present value.
 
-        Query rows of a round see few of the rows, and are less certain than what all rows say.
+        A round uses few support rows, so its predictions are less certain than those from all rows.
         """
         y, weight = labels_and_weights(self.source)
 
@@ -421,7 +413,7 @@ class HeldOutPredictions:
 
 
 def score_held_out(task: Task, local: LocalPosterior, source: ArraySource) -> HeldOutPredictions:
-    """Predictions of rows that the local posterior has not seen."""
+    """Predict held-out rows with a local posterior and score them."""
     y, weight = labels_and_weights(source)
     mean, variance = map(np.atleast_2d, local.marginals(source.X, task.executor.n_threads))
     link = task.link_at(local.prior, np.log(local.variance_scale))
@@ -429,5 +421,5 @@ def score_held_out(task: Task, local: LocalPosterior, source: ArraySource) -> He
 
 
 def moved(local_fit: LocalFit, prior: SparsePrior) -> LocalFit:
-    """The same with the inducing points of another prior."""
+    """The same kernel and factor with the inducing points of another prior."""
     return replace(local_fit, prior=prior.rebuilt([local_fit.prior.spec], prior.Z))

@@ -1,4 +1,4 @@
-"""Gradients of the bound by kernel parameters and inducing points, and L-BFGS on the profiled bound."""
+"""L-BFGS on the profiled bound, with gradients by kernel parameters and inducing points."""
 
 from __future__ import annotations
 
@@ -26,49 +26,46 @@ from ..inference.progress import State
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from .inducing import mean_and_scale
 
-# Inner solves stop at this share of the latest outer gain: the objective's noise then stays below what the line search
-# looks at. Bounded so that first steps are not wasted on precision, and last ones not on what ``tol`` does not ask for.
+# An inner solve stops at this share of the latest outer gain, so that its error does not disturb the line search; the
+# range avoids wasted precision in the first steps and the last.
 INNER_SHARE = 0.02
 INNER_RANGE = (1e-4, 1.0)
-# A ``tol`` below PRECISE asks for more. Gradients that inner solves leave inexact tell L-BFGS so much wrong of the
-# curvature that in the end no step gains anything. Solves then leave a smaller share (20 fits with additive noise,
-# tol = 1e-9: 11 700 passes against 14 200), and the end counts only if a fresh start finds no more (two of the 20 went
-# on). By default a fresh start costs a quarter of the passes, for what tells no hyperparameters apart.
+# Below this ``tol``, inexact gradients would spoil L-BFGS's curvature estimates. Inner solves then use a smaller share
+# (11 700 passes instead of 14 200 in 20 fits), and a fresh start must confirm convergence.
 PRECISE = 1e-5
 PRECISE_SHARE = 0.005
-# Slow ascents leave up to so many times their last gain: a bound that is lower than the best by less may be the higher
-# one, and its inner solve goes on until that is settled.
+# Slow ascents can still gain up to this many times their last gain, so an inner solve continues while its bound is
+# below the best by less than that.
 UNSURE = 10.0
-# The first inner solve leaves so many nats a row.
+# Nats for each row that the first inner solve may leave.
 START_SHARE = 1e-3
-# More than the exact bound needs from cold; Polya-Gamma's slow tail is left to the next evaluation's warm start.
+# More iterations than the exact bound needs from a cold start; later evaluations continue Polya-Gamma's slow tail.
 INNER_MAX_ITER = 30
-# Tenfold tighter and longer inner solves where the optimiser cannot go on, at most so often.
+# If the optimizer fails, it restarts with tenfold tighter and longer inner solves, at most this many times.
 RESTARTS = 3
-# Iterations of L-BFGS over which the gain of the bound is averaged before it counts as too small to go on.
+# L-BFGS iterations over which the gain is averaged for the convergence test.
 PATIENCE = 5
-# Tolerances are relative to the bound, or to this many nats if that is more: a twentieth of a nat, by default, tells no
-# hyperparameters apart.
+# Tolerances are relative to the bound, but to at least this many nats: a smaller gain does not matter for
+# hyperparameters.
 LEAST_BOUND = 500.0
-# Or to so many nats a row, which by default is 5e-6 nats a row and iteration. (Shuttle, 52 200 rows, a bound of -650:
-# half of the time went into 2e-4 nats a row.)
+# Tolerances are also relative to at least this many nats for each row. Without it, shuttle (52 200 rows, bound -650)
+# spent half of its time on 2e-4 nats a row.
 LEAST_OF_ROW = 0.05
-# L-BFGS's own test looks at single iterations; it is left to the round-off of the bound.
+# L-BFGS's own test looks at single iterations, so it is set to round-off.
 FTOL = 1e-12
 GTOL = 1e-6
-# The bound bends with inducing points on the scale of the length scale, and they have their standard deviation to go.
-# In units of the mean of both, bounds after 100 iterations were higher than in standard deviations on five of five data
-# sets, by 9 to 1900 nats (electricity, covtype, magic, higgs, ringnorm; m = 100); 1 and 2 are alike.
+# Inducing points are scaled by the geometric mean of length scale and standard deviation times this; bounds after 100
+# iterations were higher than in units of standard deviations on five of five data sets.
 UNIT = 2.0
-# Pairs of steps and gradients kept: inducing points make many coordinates.
+# Pairs of steps and gradients that L-BFGS keeps; inducing points make many coordinates.
 MEMORY = 20
 
 
 class Coordinates:
-    """Kernel parameters and, if they are learned, inducing points as one vector for an optimiser.
+    """Kernel parameters and, if they are learned, inducing points as one vector for an optimizer.
 
-    Log kernel parameters as scikit-learn has them, kernel by kernel; inducing points in units of ``UNIT`` times the
-    geometric mean of their standard deviation and the length scale at the start.
+    Kernel parameters are logarithms, as in scikit-learn, kernel by kernel. Inducing points are in units of ``UNIT``
+    times the geometric mean of their standard deviation and the initial length scale.
     """
 
     def __init__(self, start: KernelPrior, learn_inducing: bool):
@@ -79,7 +76,7 @@ class Coordinates:
         for prior in start.groups:
             spread = mean_and_scale(prior.Z, np.ones(len(prior.Z)))[1]
             units.append(np.sqrt(spread) * np.sqrt(prior.spec.least_length_scales(spread)))
-        # Broadcasts against (m, d), or (C, m, d) of several kernels.
+        # Broadcasts against Z (m, d), or (C, m, d) for several kernels.
         self.unit = UNIT * (units[0] if start.Z.ndim == 2 else np.array(units)[:, None])
 
     def pack(self, prior: KernelPrior) -> np.ndarray:
@@ -106,13 +103,13 @@ class Coordinates:
 
 
 def thetas(prior: KernelPrior) -> np.ndarray:
-    """Log-parameters of every kernel, one after the other."""
+    """Log parameters of all kernels, concatenated."""
     return np.concatenate([group.spec.theta for group in prior.groups])
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a scheme returns: the best posterior with its pass, iterations, what went short, and mini-batches' state."""
+    """The result of a scheme: best posterior with its pass, iterations, a problem if any, and mini-batches' state."""
 
     point: Point[KernelPosterior]
     n_iter: int
@@ -129,16 +126,15 @@ class Outcome:
 
 
 def unobserved(q: KernelPosterior, site: Site, state: State | None = None) -> None:
-    """For what nobody goes on from."""
+    """Ignore an improved posterior."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What every scheme is told; ``tol`` is relative to the bound, an average gain of an iteration.
+    """Options of every scheme; ``tol`` is the average relative gain of an iteration below which a scheme stops.
 
-    ``reached`` is told each posterior that is better than those before, with its site, and with the state that
-    mini-batches go on from; ``state`` is such a one of an earlier fit. What is climbed is the bound plus the logarithm
-    of the ``length_scale_prior``.
+    Schemes maximise the bound plus the log ``length_scale_prior``. They call ``reached`` with each posterior that
+    improves on the earlier ones, its site, and the mini-batches' state; ``state`` is such a state of an earlier fit.
     """
 
     learn_inducing: bool
@@ -150,18 +146,18 @@ class Options:
     state: State | None = None
 
     def log_prior(self, prior: KernelPrior) -> tuple[float, np.ndarray]:
-        """Of the length scales of all kernels, and its gradient by their parameters, one kernel after the other."""
+        """Log prior of all kernels' length scales, and its gradient by their parameters, kernel by kernel."""
         return self.length_scale_prior.of(prior.groups)
 
     def record(self, elbo: float, prior: KernelPrior, log_prior: float, **columns: Any) -> None:
-        """A row of the history for an evaluation: the bound, and beside it the log prior, where there is one."""
+        """Add an evaluation to the history: the bound and, if the length scales have a prior, the log prior."""
         if not self.length_scale_prior.is_flat:
             columns["log_prior"] = log_prior
         self.history.add(elbo=elbo, theta=thetas(prior)[None], **columns)
 
 
 def least_bound(training: Training) -> float:
-    """Nats that tolerances are relative to at least."""
+    """Least number of nats that tolerances are relative to."""
     return max(LEAST_BOUND, LEAST_OF_ROW * training.total_weight)
 
 
@@ -181,7 +177,7 @@ def lbfgs(
     -------
     n_iter : int
     status : {"converged", "flat", "max_iter", "line search"}
-        "flat": the value no longer changes, though the gradient does not vanish.
+        "flat": the value no longer changes, but the gradient is not zero.
     """
     recent: deque[float] = deque(maxlen=PATIENCE + 1)
 
@@ -191,8 +187,8 @@ def lbfgs(
         if len(recent) > PATIENCE and gain < PATIENCE * tol * max(least, abs(recent[-1])):
             raise StopIteration
 
-    # L-BFGS-B's first step has length one, but is the whole gradient where every coordinate is bounded: into a corner
-    # of the box, where gradients vanish. One coordinate that is free and without effect keeps it from that.
+    # If every coordinate is bounded, L-BFGS-B's first step is the whole gradient, which may end in a corner of the box
+    # where gradients vanish. An extra free coordinate without effect gives the first step length one.
     def extended(vector: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = function(vector[:-1])
         return value, np.append(gradient, 0.0)
@@ -207,16 +203,16 @@ def lbfgs(
         options={"maxiter": max_iter, "maxfun": max_evaluations, "ftol": FTOL, "gtol": GTOL, "maxcor": MEMORY},
     )
     if result.status == 0:
-        # Its test of the value also passes after a line search that ended with a warning, even above where it began.
+        # Status 0 also follows a failed line search, even at a value above the start, so the gradient is tested here.
         low, high = np.array([*limits, (None, None)], dtype=float).T
         steepest = np.clip(result.x - result.jac, np.fmax(low, -np.inf), np.fmin(high, np.inf)) - result.x
         return result.nit, "converged" if np.max(np.abs(steepest)) <= GTOL else "flat"
-    # A callback that stops is status 99, a limit 1.
+    # Status 99 is a callback that stopped, status 1 a limit.
     return result.nit, {1: "max_iter", 99: "converged"}.get(result.status, "line search")
 
 
 class ProfiledBound:
-    """theta, Z -> max_q F(theta, Z, q) + log p(theta) and its gradient; keeps the best evaluation.
+    """The profiled bound max_q F(theta, Z, q) + log p(theta) and its gradient; keeps the best evaluation.
 
     Parameters
     ----------
@@ -227,16 +223,16 @@ class ProfiledBound:
 
     Attributes
     ----------
-    vector, point, value : the best evaluation; the next starts from its sites
-    solved : whether its inner solve ended by the tolerance
-    first_rate : how long the first step of the last inner solve had best been: where the next one starts
+    vector, point, value : the best evaluation; the next one starts from its sites
+    solved : whether its inner solve converged
+    first_rate : best length of the first step of the last inner solve; the next inner solve starts with it
     """
 
     def __init__(self, training: Training, site: Site, start: KernelPosterior, options: Options):
         self.training, self.options, self.tol = training, options, options.tol
         self.share = INNER_SHARE if options.tol >= PRECISE else PRECISE_SHARE
         self.coordinates = Coordinates(start.prior, options.learn_inducing)
-        # Nats that an inner solve may leave, and what the optimiser's failures have tightened them by.
+        # Nats that an inner solve may leave, and the factor by which failures of the optimizer have tightened them.
         self.inner_gain, self.tightening = float(np.clip(START_SHARE * training.total_weight, *INNER_RANGE)), 1.0
         ascent = coordinate_ascent(
             training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER, history=History()
@@ -244,7 +240,7 @@ class ProfiledBound:
         self.first_rate = ascent.first_rate
         self._keep(self.coordinates.pack(start.prior), ascent, options.log_prior(start.prior)[0])
         self.evaluations = 0
-        # From no step at all there is more to be had: the gradient vanishes at the prior.
+        # At the prior the gradient vanishes, so a start without any step is solved again.
         self._has_stepped = ascent.n_iter > 0
 
     def _keep(self, vector: np.ndarray, ascent: Ascent[KernelPosterior], log_prior: float) -> None:
@@ -257,11 +253,11 @@ class ProfiledBound:
         return self.point.q
 
     def tighten(self) -> None:
-        """Tenfold more accurate inner solves from now on."""
+        """Make inner solves ten times more accurate from now on."""
         self.tightening *= 0.1
 
     def _least_gain(self) -> float:
-        """Nats below which an inner solve need not go: a share of what ``tol`` asks for, or round-off."""
+        """Smallest useful accuracy of an inner solve, in nats: a share of what ``tol`` requires, or round-off."""
         return max(
             min(INNER_RANGE[0], self.share * self.tol * max(LEAST_BOUND, abs(self.value))) * self.tightening,
             ROUND_OFF * max(1.0, abs(self.value)),
@@ -273,10 +269,10 @@ class ProfiledBound:
         is_known = np.array_equal(vector, self.vector)
         is_best = is_known and self._has_stepped
         if is_best and not self.evaluations:
-            # Where the optimiser starts: all but the gradient is known.
+            # At the optimizer's start everything but the gradient is known.
             return self._evaluated(self.point, 0, *self.options.log_prior(self.q.prior))
         if not is_best:
-            # A step so long that the kernel matrix fails is answered by a value the line search turns back from.
+            # If the kernel matrix cannot be factorised, this value makes the line search step back.
             refused = 1e3 + 3.0 * abs(self.value), np.zeros_like(vector)
             try:
                 prior = self.coordinates.prior(vector)
@@ -298,12 +294,12 @@ class ProfiledBound:
         return self._evaluated(ascent.point, iterations, log_prior, by_theta)
 
     def _solve(self, q: KernelPosterior, log_prior: float) -> tuple[Ascent[KernelPosterior], int]:
-        """The posterior from q on, accurately enough to tell whether its value is above or below the best.
+        """Find the posterior, starting from q, accurately enough to tell whether its value exceeds the best.
 
-        Returns the last ascent and the iterations of all.
+        Returns the last ascent and the total number of iterations.
         """
         least, total, site = self._least_gain(), 0, self.point.site
-        # As many iterations again for each digit more.
+        # Each further digit of accuracy allows as many iterations again.
         max_iter = round(INNER_MAX_ITER * (1.0 + max(0.0, np.log10(INNER_RANGE[0] / least))))
         nats = max(least, self.inner_gain * self.tightening)
         while True:
@@ -327,7 +323,7 @@ class ProfiledBound:
     def _evaluated(
         self, point: Point[KernelPosterior], iterations: int, log_prior: float, by_theta: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Record an evaluation, with the log prior and its gradient, and form its gradient."""
+        """Record an evaluation and return its negative value and gradient."""
         d_theta, d_Z = point.q.gradient(self.training, point.sites, point.target)
         self.evaluations += 1
         columns = {"evaluation": self.evaluations, "inner_iterations": iterations}
@@ -338,7 +334,7 @@ class ProfiledBound:
 def profile(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
     """Maximise the profiled bound over kernel parameters and inducing points by L-BFGS.
 
-    The inner tolerance follows the outer progress; a failed line search tightens it and restarts.
+    The inner tolerance follows the outer gain; a failed line search tightens it and restarts.
     """
     function = ProfiledBound(training, site, start, options)
     if not len(function.vector):
@@ -358,7 +354,7 @@ def profile(training: Training, start: KernelPosterior, site: Site, options: Opt
         )
         n_iter += iterations
         gain = function.value - before
-        # Where the optimiser cannot go on, and there is nothing left to gain, it has arrived, too.
+        # An optimizer that is stuck with nothing left to gain has converged.
         if status in ("flat", "line search") and is_small(gain, before, options.tol):
             status = "converged"
         confirmed = options.tol >= PRECISE or gain < PATIENCE * options.tol * max(least, abs(before))
@@ -371,5 +367,5 @@ def profile(training: Training, start: KernelPosterior, site: Site, options: Opt
         function.tighten()
         problem = f"the optimizer's line search failed after {n_iter} iterations"
         if status == "converged":
-            problem = f"the optimizer could not make sure of tol={options.tol:g}: ascents of the posterior are too slow"
+            problem = f"the optimizer could not confirm tol={options.tol:g}: ascents of the posterior are too slow"
     return Outcome(function.point, n_iter, problem)

@@ -1,4 +1,4 @@
-"""The predictive score of query rows, and its gradient by the kernel's parameters."""
+"""The predictive score of held-out (query) rows, and its gradient with respect to the kernel parameters."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.executor import Executor
 from ..rows.source import RowSource, labels_and_weights
 
-# Mean score, in nats, below any other.
+# Mean score, in nats, that is lower than any real one.
 WORST_SCORE = -1e3
-# Standard deviation of the log-normal prior, about 1, of the factor of the variances. It matters for few rows, to whose
-# queries the factor is soon fitted: ringnorm, 500 rows, NLL .219 with 1, .205 with .3, .202 with .1; 1500 rows .082,
-# .067, .071; on other sets no more than by chance.
+# Standard deviation of the log-normal prior, centred at 1, of the variance factor. Without this prior few query rows
+# overfit the factor: ringnorm, 500 rows, had NLL .205 with .3 and .219 with 1.
 LOG_SCALE_SPREAD = 0.3
 
 
 def standard_error(values: np.ndarray, weight: np.ndarray) -> float:
-    """Of the weighted mean of values (n,), independent of each other; NaN of a single one."""
+    """Standard error of the weighted mean of independent values (n,); NaN if there is only one."""
     if len(values) < 2:
         return float("nan")
     share = weight / np.sum(weight)
@@ -43,7 +42,7 @@ def standard_error(values: np.ndarray, weight: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Scores:
-    """log p(y) (q,) of query rows in nats, and their weighted mean."""
+    """log p(y) (q,) of held-out rows, in nats, and its weighted mean."""
 
     values: np.ndarray
     weight: np.ndarray
@@ -60,19 +59,19 @@ class Scores:
 
 @dataclass(frozen=True)
 class QueryScore:
-    """log p(y) of query rows, predicted from support rows, as a function of the kernel and a factor of the variances.
+    """log p(y) of query rows, predicted from support rows, as a function of kernel parameters and a variance factor.
 
-    The parameters are the kernel's ``theta``, and the logarithm of the factor. The sites that the queries see are those
-    of one sweep from given ones, at each kernel anew: what the sites make of a change of the kernel is part of the
-    gradient. q(z) is that of the given ones. The neighbours stay.
+    The parameters are the kernel's ``theta`` and the logarithm of the factor. At each kernel one sweep updates the
+    given sites; the predictions use the updated sites, and the gradient includes their dependence on the kernel. q(z)
+    is computed from the given sites. The neighbours stay the same.
 
     Attributes
     ----------
-    prior : SparsePrior, its inducing points stay
+    prior : SparsePrior, whose inducing points stay fixed
     support, queries : sources of rows with labels and weights
-    index, n_earlier : of the support rows among themselves, as ``in_order`` has them
-    query_index : (q, k), the queries' neighbours among the support rows
-    sites : of the support rows
+    index, n_earlier : neighbours of the support rows among themselves, as from ``in_order``
+    query_index : (q, k), neighbours of the query rows among the support rows
+    sites : sites of the support rows
     link : Link
     length_scale_prior : LengthScalePrior
     """
@@ -93,7 +92,7 @@ class QueryScore:
         return labels_and_weights(self.queries)
 
     def at(self, parameters: np.ndarray) -> Evaluated:
-        """The score; O(n m (m + d)) and O(k^2 (m + d) + k^3) for each row."""
+        """Evaluate the score: O(n m (m + d)), and O(k^2 (m + d) + k^3) for each row."""
         theta, scale = parameters[:-1], float(np.exp(parameters[-1]))
         prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
         rows = local_rows(self.executor, prior, self.support)
@@ -116,9 +115,9 @@ class QueryScore:
         return Evaluated(self, prior, among, found, q, cavity, at, answer, scores, d_mean, d_variance, d_log_scale)
 
     def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        """Minus the mean score and the priors of factor and length scales, and their gradient: what a minimiser takes.
+        """Negative of the mean score plus log priors of factor and length scales, and its gradient, for a minimiser.
 
-        Where numbers leave the range of what can be factorised the score is ``WORST_SCORE``: a step back.
+        If a factorisation fails, the score is ``WORST_SCORE``, so that the line search steps back.
         """
         try:
             evaluated = self.at(parameters)
@@ -127,7 +126,7 @@ class QueryScore:
             return -WORST_SCORE, np.zeros_like(parameters)
         if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
             return -WORST_SCORE, np.zeros_like(parameters)
-        # Of a mean, priors have a row's share.
+        # The score is a mean over rows, so the log priors are divided by the total weight.
         share = 1.0 / float(np.sum(self.labels[1]))
         of_factor = share / LOG_SCALE_SPREAD**2
         value -= 0.5 * of_factor * parameters[-1] ** 2
@@ -140,18 +139,18 @@ class QueryScore:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A score, and all that its gradient needs.
+    """A score, and the intermediate results that its gradient needs.
 
     Attributes
     ----------
-    prior : SparsePrior, at the parameters in question
-    among : Neighbourhoods, of the support rows among themselves, with the given sites
-    found : Conditioned, of these
+    prior : SparsePrior, at these parameters
+    among : Neighbourhoods of the support rows among themselves, with the given sites
+    found : Conditioned, from ``among``
     q : Coefficients
-    cavity : Cavity, of the support rows
-    at, answer : of the queries: where they are, and what their neighbours say
-    d_mean, d_variance, d_log_scale : (C, q), (C, q) and a number, derivatives of the mean score by the predictions
-        before their variances get the factor, and by its logarithm
+    cavity : Cavity of the support rows
+    at, answer : neighbourhoods of the query rows, and the conditionals given their neighbours
+    d_mean, d_variance, d_log_scale : (C, q), (C, q) and a number, derivatives of the mean score with respect to the
+        predicted means and unscaled variances, and to the logarithm of the factor
     """
 
     problem: QueryScore
@@ -168,7 +167,7 @@ class Evaluated:
     d_log_scale: float
 
     def gradient(self) -> np.ndarray:
-        """Gradient of the mean score by the parameters; some four times what the score takes."""
+        """Gradient of the mean score with respect to the parameters; it takes about four times as long as the score."""
         problem, rows = self.problem, self.among.support
         d_b, by_q = by_moments(problem.executor, self.answer, self.q, self.d_mean, self.d_variance)
         pulled = pulled_back(problem.executor, PullBack(self.at, [Conditional(d_b, self.d_variance, self.d_mean)]))
@@ -183,7 +182,7 @@ class Evaluated:
         return np.append(by_kernel, self.d_log_scale)
 
     def _through_sweep(self, by_sites: Sites, by_q: Coefficients) -> tuple[ByRows, list[np.ndarray]]:
-        """What the sites that the sweep made, and q(z), pass on; the sites that it started from are constants."""
+        """Back-propagate through the sweep's sites and q(z); the sites before the sweep are constants."""
         executor, among, found = self.problem.executor, self.among, self.found
         assert found.earlier is not None
         by = self.cavity.pull_back(by_sites)

@@ -1,4 +1,4 @@
-"""Whether the latent functions of several classes share a kernel: the decision of ``share="auto"``."""
+"""Decides with ``share="auto"`` whether the classes share one kernel or each class has its own."""
 
 from __future__ import annotations
 
@@ -21,24 +21,21 @@ from .profile import Options, Outcome, profile
 from .stages import MAX_MOVING, Subsets, learn_in_stages, subset_sizes
 from .start import Data, HyperparameterFit, InitialState
 
-# The bound cannot tell, with or without a price of 1/2 log n nats for each parameter more. With m = 100, one kernel and
-# one for each class: page-blocks, 3000 rows, bound -383 and -331 (price 180), NLL of other rows .126 and .114; shuttle,
-# 1800 rows, -79 and -51 (187), .024 and .011; digits, 1294 rows, -362 and -195 (2100), .091 and .144.
-# Of fewer rows in all those that are kept apart cannot tell either.
+# The bound cannot decide this: on digits (1294 rows) own kernels raised it by 167 nats but also raised the held-out NLL
+# from .091 to .144. With fewer rows than this, held-out rows cannot decide either.
 LEAST_ROWS = 1000
-# Share of all rows that is kept apart to be asked: with a fifth or less the standard error was as large as the gains.
-ASKED_SHARE = 0.5
-# Of the others the trial learns from so many at most, or so many for each inducing point: what costs no more than a
-# part of the fit.
+# Share of all rows that is held out for the decision; with a fifth or less the standard error was as large as the gain.
+HELD_OUT_SHARE = 0.5
+# The trial learns from at most this many of the other rows, or this many for each inducing point, so that it costs only
+# a part of the fit.
 TRIAL_ROWS, ROWS_PER_POINT = 1500, 15
-# Iterations of the trial, and most iterations of a stage after it. Most of what there is to gain comes in the first
-# ten, and what comes after twenty may fit the rows alone: the gain of digits, 1092 rows, was .009, .002 and -.028 nats
-# after 10, 20 and 80 evaluations, that of page-blocks .008, .009 and .005, though that of shuttle .007, .009 and .012.
+# Iterations of the trial, and most iterations of a later stage. Ten iterations make most of the gain, and more than
+# twenty may overfit: on digits the held-out gain was .009, .002 and -.028 nats after 10, 20 and 80 evaluations.
 TRIAL_ITERATIONS, EACH_ITERATIONS = 10, 20
 
 
 def learn_without_neighbours(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
-    """As of ``stages``; with ``share="auto"`` also whether each class has a kernel and inducing points of its own."""
+    """Learn as in ``stages``; with ``share="auto"`` also decide whether each class has its own kernel and points."""
     resumed = initial.resumed
     if resumed is None or not resumed.is_decided:
         return with_own_kernels(data, run, learn_in_stages(data, run, initial))
@@ -49,13 +46,15 @@ def learn_without_neighbours(data: Data, run: Run, initial: InitialState) -> Hyp
 
 
 def has_decided(initial: InitialState) -> bool:
-    """Whether an earlier fit, which goes on, had decided how many kernels there are."""
+    """Whether the resumed checkpoint had already decided how many kernels there are."""
     return initial.resumed is not None and initial.resumed.is_decided
 
 
 def with_own_kernels(data: Data, run: Run, one: HyperparameterFit) -> HyperparameterFit:
-    """``one``, which ``stages`` learned with a kernel for all classes; or what a kernel for each class comes to from
-    there on, if that is to be decided (``_is_open``) and better for rows kept apart."""
+    """Try own kernels for the classes if that is open (``_is_open``); return the better result by held-out rows.
+
+    ``one`` is the result with a kernel for all classes, from which the trial starts.
+    """
     initial = one.initial
     if not (_is_open(data, initial) and _has_room(data, run, one)):
         return one
@@ -65,7 +64,7 @@ def with_own_kernels(data: Data, run: Run, one: HyperparameterFit) -> Hyperparam
         assert run.progress.latest is not None
         run.progress.decide(run.progress.latest)
         return one
-    # From the first of its stages on.
+    # From here on, own kernels count as decided, already from their first stage.
     run.progress.decide(BestSoFar(each.q, each.site, n_rows=0, is_growing=bool(initial.grow_to)))
     start = replace(initial, prior=each.q.prior, previous=each.q, site=each.site, resumed=None)
     learned = learn_in_stages(data, run, start, EACH_ITERATIONS)
@@ -73,16 +72,16 @@ def with_own_kernels(data: Data, run: Run, one: HyperparameterFit) -> Hyperparam
 
 
 def _is_open(data: Data, initial: InitialState) -> bool:
-    """Whether there is something to decide: of a warm start there was."""
+    """Whether the number of kernels is to be decided; a warm start keeps that of the previous fit."""
     return (
         data.config.share == "auto"
         and data.likelihood.multi_class
         and len(data.classes) > 2
         and data.config.kernel is None
-        # Who gives a number of neighbours has chosen one kernel, even where their sites do not converge.
+        # A user who gives a number of neighbours has chosen one kernel, even if the sites do not converge.
         and (data.config.has_auto_neighbors or data.config.n_neighbors == 0)
         and data.config.optimizer == "profile"
-        # In fewer iterations kernels hardly part, and the trial takes as long as they do.
+        # With fewer iterations the kernels hardly differ, and the trial would take as long as the fit.
         and data.config.max_iter >= TRIAL_ITERATIONS
         and not data.config.has_batches(data.source.n_rows)
         and data.source.n_rows >= LEAST_ROWS
@@ -92,21 +91,21 @@ def _is_open(data: Data, initial: InitialState) -> bool:
 
 
 def _has_room(data: Data, run: Run, one: HyperparameterFit) -> bool:
-    """Whether a kernel for each class takes no more memory than is meant to be taken; if not, the history says so."""
+    """Whether own kernels fit the memory limit; if not, the history says so."""
     needed = fit_bytes(data.source.n_rows, len(data.classes), one.prior.n_inducing, own_kernels=True)
     if needed > MOST_BYTES:
         run.history.add(
-            decision=f"A kernel for each class would take {1e-9 * needed:.2g} GB of memory, where "
-            f"{1e-9 * MOST_BYTES:.2g} GB are the most: not tried."
+            decision=f"A kernel for each class would take {1e-9 * needed:.2g} GB of memory, more than the limit of "
+            f"{1e-9 * MOST_BYTES:.2g} GB: not tried."
         )
     return needed <= MOST_BYTES
 
 
 def _trial(data: Data, run: Run, one: HyperparameterFit) -> Outcome | None:
-    """A kernel for each class, by some iterations from the one for all, if that is better; the history gets the reason.
+    """Own kernels after some iterations from the shared kernel, if they predict held-out rows better, else None.
 
-    Both go on from there on some of the rows, and are asked for others. These have had their part in where both begin;
-    without iterations of its own, too, one kernel would keep what it has of them.
+    Both models continue from the shared kernel on the same part of the rows. The shared kernel was learned from the
+    held-out rows too; its own further iterations remove this advantage. The history records the reason.
     """
     rows, held_out = _split(data, one)
     if not len(held_out):
@@ -127,11 +126,10 @@ def _trial(data: Data, run: Run, one: HyperparameterFit) -> Outcome | None:
 
 
 def _split(data: Data, one: HyperparameterFit) -> Split:
-    """Rows to learn from, and rows to ask, of which there may be none."""
-    # Not of the numbers that learning draws, of which a fit that goes on from a checkpoint draws others: it has to
-    # decide by the same rows.
+    """Rows to learn from, and held-out rows, which may be none."""
+    # A separate random state: a fit resumed from a checkpoint has drawn other numbers but must decide by the same rows.
     random_state = np.random.RandomState(data.seed)
-    rows, held_out = data.hold_out.decision(ASKED_SHARE, random_state)
+    rows, held_out = data.hold_out.decision(HELD_OUT_SHARE, random_state)
     most = max(TRIAL_ROWS, ROWS_PER_POINT * min(one.prior.n_inducing, MAX_MOVING))
     size = min(most, subset_sizes(len(rows), one.prior.n_inducing, data.config.subset_sizes)[0])
     some = Subsets(data.source.labels()[rows], random_state).rows(size)
@@ -141,7 +139,7 @@ def _split(data: Data, one: HyperparameterFit) -> Split:
 def _scores(
     data: Data, point: Point[KernelPosterior], source: ArraySource | SparseSource, n_threads: int
 ) -> np.ndarray:
-    """log p(y) (r,) of rows that the posterior has not seen."""
+    """log p(y) (r,) of held-out rows."""
     y = source.labels().astype(np.intp)
     mean, variance = point.q.marginals(source.X, n_threads)
     mean = mean.T + point.site.prior_mean

@@ -1,4 +1,4 @@
-"""What is learned from which rows: growing subsets, a growing number of inducing points, restarts."""
+"""Stages of learning: growing subsets of the rows, growing numbers of inducing points, and restarts."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from .profile import Options, Outcome
 from .schemes import SCHEMES
 from .start import Data, HyperparameterFit, InitialState
 
-# Rows of the first subset: this many, or so many for each inducing point. With fewer, kernel parameters and inducing
-# points fit the sample: on ringnorm, 2000 rows at m = 100 lead to an optimum that all rows do not lead away from.
+# Rows of the first subset, or rows for each inducing point. With 2000 rows and m = 100, ringnorm was overfitted and
+# reached an optimum that all rows did not leave.
 FIRST_ROWS = 4000
 ROWS_PER_POINT = 40
-# Each subset is so many times the one before; the last is all rows, or about so many.
+# Each subset has this many times the rows of the one before; the last has all rows, or about LAST_ROWS.
 GROWTH = 4
 LAST_ROWS = 131_072
-# Iterations on a subset that is not the last: so many times those on the last, being cheaper, on the first, and on each
-# as many as take no longer than these, but no more than SUBSET_ITERATIONS. And how much earlier it may stop.
+# Limits on a subset before the last: SUBSET_FACTOR times the last subset's iterations on the first subset, as many as
+# take the same time on later ones, and SUBSET_ITERATIONS at most. SUBSET_LOOSENING multiplies the tolerance.
 SUBSET_ITERATIONS = 50
 SUBSET_FACTOR = 10
 SUBSET_LOOSENING = 5.0
 
-# Of so many rows at most learning begins at the best of several start kernels, whose bounds are known to so many nats:
-# each takes some passes, a tenth of what learning takes.
+# With at most this many rows, learning starts from the best of several kernels, whose bounds are computed to within
+# this many nats; each start takes a few passes, a tenth of the time of learning.
 ROWS_OF_STARTS, NATS_OF_STARTS = 4000, 0.3
 
-# Mini-batches begin at the posterior of so many rows, with the weight of all: the two starts of logistic-softmax take
-# 113 passes (of 5000 rows of four classes, m = 100: 1.6 s of a fit's 8.5).
+# Mini-batches start from the posterior of this many rows, weighted to stand for all: both starts of logistic-softmax
+# take 113 passes, which was 1.6 s of a fit of 8.5 s with all 5000 rows.
 ROWS_BEFORE_BATCHES = 1000
 
-# n_inducing="auto" doubles them while the bound on the subset for so many gains this many nats for each added point,
-# before anything is learned with these (on magic, learning then gained four times as much).
+# n_inducing="auto" doubles the points while each added point raises the bound on a subset by this many nats before
+# further learning (on magic, learning then gained four times as much).
 MIN_GAIN = 0.05
-# The posterior with more points is fitted to this share of the gain that is asked for.
+# The posterior with more points is fitted to this share of the required gain.
 TRIAL_SHARE = 0.1
-# Iterations at a number of inducing points on the way. With more points than MAX_MOVING, kernel parameters alone are
-# learned, in fewer iterations and on fewer rows for each point: a kernel has few parameters to fit to a sample.
+# Iterations for a number of points on the way. Beyond MAX_MOVING points only kernel parameters are learned, with fewer
+# iterations and fewer rows for each point, because few parameters need few rows.
 GROWING_ITERATIONS = 30
 MAX_MOVING = 256
 ROWS_PER_FIXED_POINT = 10
@@ -63,23 +63,24 @@ Sizes = str | None | Sequence[int]
 
 
 class Subsets:
-    """Nested random subsets of the rows, each with the classes y (n,) in their proportions."""
+    """Nested random subsets of the rows that keep the proportions of the classes y (n,)."""
 
     def __init__(self, y: np.ndarray, random_state: np.random.RandomState):
         place = np.empty(len(y))
         for label in np.unique(y):
             rows = np.flatnonzero(y == label)
-            # Spread evenly over [0, 1) in random order: any stretch has its share of the class.
+            # Places of a class are spread evenly over [0, 1) in random order, so that each interval holds its share of
+            # the class.
             place[rows] = (random_state.permutation(len(rows)) + random_state.uniform()) / len(rows)
         self._order = np.argsort(place, kind="stable")
 
     def rows(self, size: int) -> np.ndarray | None:
-        """Indices of the first ``size`` rows, ascending; None for all if there are no more."""
+        """Indices of the first ``size`` rows, ascending; None if these are all rows."""
         return None if size >= len(self._order) else np.sort(self._order[:size])
 
 
 def subset_sizes(n_rows: int, n_inducing: int, sizes: Sizes) -> list[int]:
-    """Sizes of the subsets to learn from, one after the other.
+    """Sizes of the successive subsets to learn from.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ def subset_sizes(n_rows: int, n_inducing: int, sizes: Sizes) -> list[int]:
         return sorted({min(int(size), n_rows) for size in sizes})
     schedule = []
     size = max(FIRST_ROWS, ROWS_PER_POINT * n_inducing)
-    # Half the data or more is not worth a stage of its own.
+    # A subset of half the rows or more is not worth a stage of its own.
     while 2 * size < min(n_rows, LAST_ROWS):
         schedule.append(size)
         size *= GROWTH
@@ -99,7 +100,7 @@ def subset_sizes(n_rows: int, n_inducing: int, sizes: Sizes) -> list[int]:
 
 
 def growing_size(n_rows: int, n_inducing: int, sizes: Sizes) -> int:
-    """Rows to judge a number of inducing points on; arguments as for ``subset_sizes``."""
+    """Number of rows on which a number of inducing points is judged; arguments as for ``subset_sizes``."""
     if sizes is None or not isinstance(sizes, str):
         return subset_sizes(n_rows, n_inducing, sizes)[0]
     rows = max(FIRST_ROWS, ROWS_PER_POINT * min(n_inducing, MAX_MOVING), ROWS_PER_FIXED_POINT * n_inducing)
@@ -108,20 +109,20 @@ def growing_size(n_rows: int, n_inducing: int, sizes: Sizes) -> int:
 
 @dataclass
 class Learner:
-    """Learns hyperparameters and inducing points, and how many of these, on subsets of the rows.
+    """Learns hyperparameters, inducing points and their number on subsets of the rows.
 
     Attributes
     ----------
     training : Training
-    site : Site, to start with; ``learn`` returns the one to go on with
-    scheme : Scheme, or None: kernel and inducing points stay, posteriors alone are fitted
+    site : Site to start with; ``learn`` returns the updated one
+    scheme : Scheme, or None to keep kernel and inducing points and fit posteriors only
     options : Options of the last stage
     sizes : as for ``subset_sizes``
     random_state : RandomState
     n_iter : int, iterations of the scheme so far
-    progress : Progress, which is told what is learned
-    prior_mean : PriorMean, what sites have under the prior that a stage begins with
-    start_rows : int, rows of a stage that its first posterior is of, at most; None: all
+    progress : Progress, which receives every improvement
+    prior_mean : PriorMean, gives the sites' prior mean at the start of a stage
+    start_rows : int, most rows for the first posterior of a stage; None: all
     """
 
     training: Training
@@ -139,7 +140,7 @@ class Learner:
     def __post_init__(self) -> None:
         self.subsets = Subsets(self.training.source.labels(), self.random_state)
         self.history = self.options.history
-        # Stages that are not the last.
+        # Options of the stages before the last.
         self.early = replace(
             self.options,
             tol=SUBSET_LOOSENING * self.options.tol,
@@ -147,14 +148,14 @@ class Learner:
         )
 
     def learn(self, prior: KernelPrior, previous: KernelPosterior | None, grow_to: int, done: int = 0) -> Outcome:
-        """Stages on growing subsets, each from where the one before ended.
+        """Learn in stages on growing subsets; each stage starts from the result of the one before.
 
         Parameters
         ----------
-        prior : where to start
+        prior : initial prior
         previous : a posterior whose sites to start from, or None
-        grow_to : the number of inducing points up to which more are added while they pay; 0: none are
-        done : rows of the stage that an earlier fit had come to: smaller ones are over
+        grow_to : largest number of inducing points if points may be added while they pay, else 0
+        done : size of the subset that a resumed fit had reached; smaller subsets are skipped
 
         Returns
         -------
@@ -175,12 +176,12 @@ class Learner:
         return outcome
 
     def _early_options(self, first: int, size: int) -> Options:
-        """Options for a subset of ``size`` rows that is not the last; ``first`` is the size of the first."""
+        """Options for a subset of ``size`` rows before the last one; the first subset has ``first`` rows."""
         most = max(self.options.max_iter, SUBSET_FACTOR * self.options.max_iter * first // size)
         return replace(self.early, max_iter=min(self.early.max_iter, most))
 
     def best_start(self, prior: KernelPrior) -> Outcome:
-        """The posterior of the highest bound with the log prior, of those for the start kernel times ``STARTS``."""
+        """Try the start kernel times each of ``STARTS``; return the posterior with the highest bound plus log prior."""
         size = min(subset_sizes(len(self.training), prior.n_inducing, self.sizes)[0], self.start_rows or LAST_ROWS)
         priors = [prior.rebuilt([other_start(group.spec, one) for group in prior.groups], prior.Z) for one in STARTS]
         found = [self._posterior(size, other, None, self.site, NATS_OF_STARTS) for other in priors]
@@ -196,19 +197,19 @@ class Learner:
         return found[best]
 
     def comparable(self, outcome: Outcome) -> float:
-        """The bound, with the log prior, for what was learned on the rows of the last stage, whichever others were."""
+        """The bound plus log prior on the last stage's rows, so that results from other rows can be compared."""
         prior = outcome.q.prior
         size = subset_sizes(len(self.training), prior.n_inducing, self.sizes)[-1]
         return self._posterior(size, prior, outcome.q, outcome.site).point.elbo + self.options.log_prior(prior)[0]
 
     def _begin(self, n_rows: int, n_inducing: int) -> None:
-        """What comes is of so many rows and points."""
+        """Tell the history that a stage with this many rows and points begins."""
         self.history.context.update(n_rows=n_rows, n_inducing=n_inducing)
         self.history.tell(stage="learning", **self.history.context)
 
     def _sizes_after(self, size: int, prior: KernelPrior) -> list[int]:
-        """Subsets to go on with after the number of points was chosen on one of ``size`` rows."""
-        # Without a scheme there is nothing to learn; many points have had what iterations they can afford.
+        """Subsets that remain after the number of points was chosen on ``size`` rows."""
+        # Without a scheme nothing is learned; with many points the iterations that they can afford are used up.
         if self.scheme is None or prior.n_inducing > MAX_MOVING:
             return []
         return [larger for larger in subset_sizes(len(self.training), prior.n_inducing, self.sizes) if larger > size]
@@ -222,7 +223,7 @@ class Learner:
         options: Options,
         is_growing: bool = False,
     ) -> Outcome:
-        """The scheme on a subset, from the sites that q makes there."""
+        """Run the scheme on a subset, starting from the sites under q."""
 
         def reached(q: KernelPosterior, site: Site, state: State | None = None) -> None:
             self.progress.update(BestSoFar(q, site, size, is_growing, state=state))
@@ -248,7 +249,7 @@ class Learner:
     def _posterior(
         self, size: int, prior: KernelPrior, q: KernelPosterior | None, site: Site, nats: float | None = None
     ) -> Outcome:
-        """The posterior alone on a subset, to within so many nats."""
+        """Fit only the posterior on a subset, to within ``nats`` of its bound."""
         part, site = self.training.part(self.subsets.rows(size)), self.prior_mean.site(site, prior)
         first = update(part, starting_posterior(part, q, prior, site), site)
         tol = self.options.tol if nats is None else nats / tolerance_unit(first.log_likelihood)
@@ -258,9 +259,9 @@ class Learner:
         )
 
     def _grow(self, prior: KernelPrior, q: KernelPosterior | None, most: int) -> tuple[Outcome, int]:
-        """Double the inducing points, to ``most`` of them, until the bound, on a subset for so many, gains too little.
+        """Double the inducing points, up to ``most``, until the bound on a subset gains too little.
 
-        Returns the outcome for the last number of points and the size of its subset.
+        Returns the outcome for the final number of points and the size of its subset.
         """
         site, began, fitted = self.site, self.history.seconds, None
         while True:
@@ -270,7 +271,7 @@ class Learner:
             outcome = fitted or self._stage(size, prior, q, site, options, is_growing=True)
             took = self.history.seconds - began
             if m > MAX_MOVING:
-                # Its few iterations were no limit of the user's.
+                # This iteration limit is the library's, so the user is not warned of it.
                 outcome = replace(outcome, problem=None)
             prior, q, site = outcome.q.prior, outcome.q, outcome.site
             self._begin(size, m)
@@ -279,7 +280,7 @@ class Learner:
             larger = with_more_points(prior, candidates, max(0, min(m, most - m)), self.random_state)
             more = larger.n_inducing - m
             if not more:
-                reason = f"No more inducing points were tried: {m} are the most that these rows can have."
+                reason = f"No more inducing points were tried: {m} are the most that these rows allow."
                 self.history.add(elbo=outcome.point.elbo, decision=reason)
                 return outcome, size
             expected = took * self._relative_cost(outcome, larger)
@@ -290,18 +291,19 @@ class Learner:
             self.history.tell(decision=told)
             nats = TRIAL_SHARE * MIN_GAIN * more * len(prior.groups)
             try:
-                # What the scheme has left of the bound at these points is not for others to gain.
+                # Converge the posterior at these points first; otherwise the new points would be credited with its
+                # remaining gain.
                 before = outcome if self.scheme is None else self._posterior(size, prior, q, site, nats)
                 started = self.history.seconds
                 trial = self._posterior(size, larger, before.q, before.site, nats)
             except OutOfTime:
-                # For the posterior of all rows with so many points: with fewer there may be.
+                # Fewer points may still leave time for the posterior of all rows.
                 self.progress.skip(f"the trial of {larger.n_inducing} inducing points", self.history)
                 return outcome, size
             gain = (trial.point.elbo - before.point.elbo) / (more * len(prior.groups))
             enough = gain >= MIN_GAIN
             whose = " and class" if len(prior.groups) > 1 else ""
-            verdict = "taken" if enough else f"not taken, as {MIN_GAIN:g} is asked for"
+            verdict = "taken" if enough else f"not taken, as at least {MIN_GAIN:g} is required"
             total = gain * more * len(prior.groups)
             reason = (
                 f"Adding {more} inducing points to {m} changes the bound by {total:+.3g} nats, "
@@ -311,15 +313,15 @@ class Learner:
             if not enough:
                 return outcome, size
             prior, q, site = trial.q.prior, trial.q, trial.site
-            # Without a scheme the trial is what a stage on the same rows would come to. (A given kernel that takes 1000
-            # points of 1000 rows of magic: .72 s of processor time, .95 s with stages.)
+            # Without a scheme the trial equals the next stage on the same rows, so it is reused (.72 s instead of .95 s
+            # for 1000 points and rows of magic).
             is_next = self.scheme is None and growing_size(len(self.training), m + more, self.sizes) == size
             began, fitted = (started, trial) if is_next else (self.history.seconds, None)
 
     def _relative_cost(self, outcome: Outcome, larger: KernelPrior) -> float:
-        """About how much longer a growing stage takes with more points than it took, by as many iterations or the most.
+        """Estimated time of the next growing stage, relative to this one, for as many iterations or their limit.
 
-        Time is that of passes: two products with m x m matrices and one to add them up, and the kernel with d features.
+        A pass takes two products with m x m matrices, one to sum them, and the kernel with d features.
         """
 
         def of_pass(prior: KernelPrior) -> float:
@@ -331,7 +333,7 @@ class Learner:
         return iterations * of_pass(larger) / of_pass(outcome.q.prior)
 
     def _growing_options(self, prior: KernelPrior, size: int) -> Options:
-        """Options for a subset of ``size`` rows while the number of points is not settled."""
+        """Options for a subset of ``size`` rows while the number of points may still grow."""
         m = prior.n_inducing
         if m > MAX_MOVING:
             iterations = min(self.options.max_iter, max(MIN_ITERATIONS, GROWING_ITERATIONS * MAX_MOVING // m))
@@ -342,7 +344,7 @@ class Learner:
 
 
 def _are_all_rows(prior: KernelPrior, training: Training) -> bool:
-    """Whether every row is an inducing point of every kernel: no move of these can then raise the bound."""
+    """Whether every row is an inducing point of every kernel, so that moving points cannot raise the bound."""
     if len(training) > MAX_INDUCING:
         return False
     rows = dense(training.source.sample(np.arange(len(training))).X)
@@ -352,9 +354,9 @@ def _are_all_rows(prior: KernelPrior, training: Training) -> bool:
 def learn_in_stages(
     data: Data, run: Run, initial: InitialState, most_iterations: int | None = None
 ) -> HyperparameterFit:
-    """Hyperparameters and inducing points, from all restarts.
+    """Learn hyperparameters and inducing points from all starts, and return the best result.
 
-    ``most_iterations`` of a stage are a limit of the library's, of which nobody is warned.
+    ``most_iterations`` limits each stage; it is the library's limit, so the user is not warned if it is reached.
     """
     if data.config.optimizer is None and not initial.grow_to:
         return HyperparameterFit(initial, initial.previous, initial.prior, initial.site)
@@ -371,7 +373,7 @@ def learn_in_stages(
         run.history,
         length_scale_prior=initial.length_scale_prior,
     )
-    # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
+    # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
     sizes = None if data.config.learns_in_batches or full else data.config.subset_sizes
     start_rows = ROWS_BEFORE_BATCHES if data.config.learns_in_batches else None
     whose: Any = {"progress": run.progress, "prior_mean": data.prior_mean, "start_rows": start_rows}
@@ -388,7 +390,7 @@ def learn_in_stages(
         learner.site, learner.state = resumed.site, resumed.state
         grow_to = initial.grow_to if resumed.is_growing else 0
         outcome = learner.learn(resumed.q.prior, resumed.q, grow_to, resumed.n_rows)
-    # Of other starts the best is told, after each.
+    # Restarts report only the best result, after each of them.
     learner.site, learner.progress = initial.site, Progress()
     for number in range(1, data.config.n_restarts_optimizer + 1 if scheme is not None else 1):
         ranges = [group.spec.bounds for group in prior.groups]

@@ -1,4 +1,4 @@
-"""Whether a fit has neighbours: which fits can, what they learn, and the decision of ``n_neighbors="auto"``."""
+"""Learning with neighbours, where they are possible, and the decision of ``n_neighbors="auto"``."""
 
 from __future__ import annotations
 
@@ -39,45 +39,37 @@ from .share import has_decided, learn_without_neighbours, with_own_kernels
 from .stages import Subsets, learn_in_stages
 from .start import Data, HyperparameterFit, InitialState
 
-# Rows of each class, on average, to learn from without neighbours at first, but no more than so many in all; and most
-# iterations of that. If neighbours gain much there is no need for more; if they gain little, learning goes on from all
-# rows in a few iterations, as a kernel is learned with neighbours then; where they are left, to the end. (With 16 000
-# rows of two classes, and to the tolerance: magic .299 in 41 s of processor time, and .299 in 19; ringnorm .038 in 24,
-# and .032 in 15; electricity .090 in 16, and .085 in 12. Of shuttle's seven classes 4000 rows are too few: .0038, and
-# .0011 with these.)
+# Rows for each class and in total, and iterations, for learning without neighbours before they are tried; if neighbours
+# gain little, learning continues on all rows. This halved the time on magic (41 to 19 s) at the same NLL.
 START_CLASS_ROWS, START_ROWS, START_ITERATIONS, GROWN_ITERATIONS = 2000, 16_000, 30, 40
-# Fewer rows cannot tell by a few per cent of them whether neighbours pay.
+# With fewer rows, a few per cent of them cannot show whether neighbours pay.
 MIN_ROWS = 2000
-# More neighbours than this are warned of. A fit of 800 rows took .8, 1.6, 5, 20 and 51 s with 24, 50, 100, 200 and 300.
+# A larger number of neighbours gives a warning: a fit of 800 rows took .8 s with 24, 20 s with 200.
 MANY_NEIGHBORS = 200
-# Gain of the mean log probability of the first round's queries, in nats, below which more inducing points are added
-# before the kernel is learned on: where most of the structure is no matter of neighbours they help, too (magic .303
-# with 64 points and .295 with 256, higgs .549 and .539, 512 points alone .302 and .549). Electricity and covtype gain
-# .09 and .15 and go on with the points that there are.
+# If neighbours gain less than this, in nats, for the first round's held-out rows, inducing points are added before
+# learning continues: they then help, too (magic NLL .303 with 64 points, .295 with 256).
 SMALL_GAIN = 0.05
-# What is to come takes as long as the first round, or less, for each so many inducing points in the end (in rounds: .4
-# to .9 with 32 points, moons, banana, svmguide1; 1.0 to 1.5 with 64, cod-rna, susy, waveform; 3.2 with 128 and 6.5 with
-# 256, magic).
+# For each this many inducing points, the rest of the fit takes about as long as the first round or less (measured: .4
+# to 1 rounds on six data sets).
 POINTS_OF_A_ROUND = 32.0
-# Most rows times classes by default. What is kept of each row is kept for each class, so that they take about as much
-# memory as a million rows of two classes, 2.5 GB; and, while their sites are found, 8 (m + 2 k) bytes more each, .6 GB.
+# Most rows times classes by default: about the memory of a million rows of two classes, 2.5 GB, and 8 (m + 2 k) bytes
+# more for each while the sites are computed.
 MOST_CLASS_ROWS = 1_000_000
-# So many points at most, and so many values of whitened rows: a sweep over 20 000 rows with 256 points takes .2 s.
+# Most inducing points, and most values of whitened rows: a sweep over 20 000 rows with 256 points takes .2 s.
 MOST_POINTS, MOST_VALUES = 256, 6_000_000
-# Which kernel to go on with: for each doubling of the rows that are to come the smoother one must be better by so many
-# paired standard errors, and nats, in the first round, as more rows help the rougher one more (cod-rna: better by .0025
-# with 8000 rows, worse by .033 with 298 000: .007 a doubling). With more inducing points, which tell little of a rough
-# function, it may be worse by one standard error (magic .298 with the smoother one, .309 with the rougher).
+# The smoother kernel must win by this many paired standard errors and nats for each doubling of the rows to come,
+# because more rows favour the rougher kernel (cod-rna: by .007 nats a doubling). If points are added, it may lose by
+# one standard error, because they suit smooth functions (magic: .298 against .309).
 ERRORS_PER_DOUBLING, NATS_PER_DOUBLING, ERRORS_WITH_POINTS = 0.5, 0.003, -1.0
 
 
 def neighbors_of(data: Data) -> tuple[int, str]:
-    """How many neighbours a fit looks at, 0 for none; and what to say of it where they were asked for but cannot be.
+    """Number of neighbours, 0 for none, and a message if requested neighbours are not possible.
 
     Raises
     ------
     ValueError
-        For a number of neighbours where there can be none.
+        If a number of neighbours is given for a model that cannot have them.
     """
     wanted, is_auto = data.config.n_neighbors, data.config.has_auto_neighbors
     if not is_auto and wanted == 0:
@@ -85,72 +77,72 @@ def neighbors_of(data: Data) -> tuple[int, str]:
     reason = _why_not(data)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={wanted} {reason}. Leave n_neighbors='auto', or give 0.")
-    # Levels that differ are all as far: many rows are equally near. Of splice's training rows, a quarter predicted from
-    # the others, NLL .105 without and .110 with 24; of adult's, kept apart, the gain was .0002 with an error of .0014.
+    # All levels of a column are equally far apart, so many rows tie as neighbours: on splice NLL was .105 without
+    # neighbours and .110 with 24.
     if is_auto and data.encoding is not None and data.encoding.has_levels:
-        return 0, "No neighbours: of rows with categorical columns, many are equally near."
+        return 0, "No neighbours: with categorical columns, many rows are equally near."
     if isinstance(data.source, SparseSource) and data.source.n_rows >= MIN_ROWS:
-        return 0, "No neighbours: distances are computed of dense rows, and these are sparse."
+        return 0, "No neighbours: the distances need dense rows, and these are sparse."
     if reason or (is_auto and data.source.n_rows < MIN_ROWS):
         return 0, ""
     if data.config.has_batches(data.source.n_rows):
-        return 0, "No neighbours: fits in mini-batches have none."
+        return 0, "No neighbours: fits in mini-batches do not support them."
     if data.stream is not None or not isinstance(data.source, ArraySource):
-        return 0, "No neighbours: they must be in memory, and these rows are not."
+        return 0, "No neighbours: they need all rows in memory."
     values = data.source.n_rows * len(data.classes)
     if is_auto and data.likelihood.multi_class and values > MOST_CLASS_ROWS:
-        return 0, f"No neighbours: rows times classes are {values}, of which {MOST_CLASS_ROWS} are the most by default."
+        return 0, f"No neighbours: rows times classes are {values}, above the default limit of {MOST_CLASS_ROWS}."
     return (DEFAULT_NEIGHBORS if is_auto else min(int(wanted), data.source.n_rows)), ""
 
 
 def _why_not(data: Data) -> str:
-    """Why there can be no neighbours, if so."""
+    """Why the model cannot have neighbours; empty if it can."""
     name, bound = data.likelihood.name, data.bound
     if (name, bound) not in LINKS:
         allowed = ", ".join(f"{one!r} with bound {of!r}" for one, of in LINKS)
-        return f"is for likelihood {allowed}; this is {name!r} with bound {bound!r}"
+        return f"is for likelihood {allowed}; this model has {name!r} with bound {bound!r}"
     if data.likelihood.multi_class and data.config.share == "none":
         return f"is for latent functions that share their kernel (share='kernel'); got share={data.config.share!r}"
     if isinstance(data.source, SparseSource):
-        return "keeps and compares all rows as dense ones, which a sparse X is not: X.toarray() makes them so"
+        return "keeps and compares all rows as dense rows, but X is sparse: convert it with X.toarray()"
     if data.config.is_full:
-        return "is for inducing points; a full Gaussian process has a latent value at each row"
+        return "is for models with inducing points; this one is a full Gaussian process"
     return ""
 
 
 def learn_hyperparameters(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
-    """Hyperparameters and inducing points, and with neighbours what is learned of these."""
+    """Learn hyperparameters and inducing points, with neighbours if they are possible and pay."""
     k, note = neighbors_of(data)
     is_auto = data.config.has_auto_neighbors
     if note:
         run.history.add(decision=note)
         if not is_auto:
             warn_user(
-                f"n_neighbors={data.config.n_neighbors} is not followed. {note} For neighbours leave batch_size=None; "
-                "for none give n_neighbors=0."
+                f"n_neighbors={data.config.n_neighbors} is not followed. {note} To use neighbours leave "
+                "batch_size=None; to use none give n_neighbors=0."
             )
     if k > MANY_NEIGHBORS:
         warn_user(
-            f"n_neighbors={data.config.n_neighbors}: time grows with the cube of the neighbours, here {k}, for each "
-            f"row of a prediction and of some tens of sweeps over all {data.source.n_rows} rows. Tens are usual "
-            f"(n_neighbors='auto' takes {DEFAULT_NEIGHBORS}); for all rows at once there is inducing_points='all'."
+            f"n_neighbors={data.config.n_neighbors}: time grows with the cube of the number of neighbours, here {k}, "
+            f"for each row of a prediction and of some tens of sweeps over all {data.source.n_rows} rows. Tens are "
+            f"usual (n_neighbors='auto' takes {DEFAULT_NEIGHBORS}); inducing_points='all' uses all rows at once."
         )
-    # A warm start may begin with a kernel for each class; how many there are is decided where no neighbours are taken.
+    # A warm start may have a kernel for each class; the number of kernels is decided only without neighbours.
     is_without = len(initial.prior.groups) > 1 or has_decided(initial)
     if not k or not isinstance(data.source, ArraySource) or is_without:
         return learn_without_neighbours(data, run, initial)
     rows, held_out = data.hold_out.decision()
     if is_auto and not len(held_out):
-        run.history.add(decision="No neighbours: rows, or their groups, are too few to hold some out.")
+        run.history.add(decision="No neighbours: there are too few rows, or groups of rows, to hold some out.")
         return learn_without_neighbours(data, run, initial)
     try:
         with during("neighbours"):
             return _learn_with(data, run, initial, k, rows, held_out)
     except OutOfTime:
-        # Without neighbours there may be.
+        # Learning without neighbours may still end in time.
         run.progress.skip("neighbours", run.history)
         latest = run.progress.latest
-        # A kernel for each class was learned last of all.
+        # Own kernels are learned last, so learning ends here.
         if latest is None or len(latest.q.prior.groups) > 1:
             raise
     start = replace(initial, prior=latest.q.prior, previous=latest.q, site=latest.site, resumed=None)
@@ -160,7 +152,7 @@ def learn_hyperparameters(data: Data, run: Run, initial: InitialState) -> Hyperp
 def _learn_with(
     data: Data, run: Run, initial: InitialState, k: int, rows: np.ndarray, held_out: np.ndarray
 ) -> HyperparameterFit:
-    """With k neighbours, if these are better or asked for, from some rows; others, if there are any, decide."""
+    """Learn with k neighbours; held-out rows, if any, decide whether "auto" keeps the neighbours."""
     is_auto = data.config.has_auto_neighbors
     part = initial.training.part(rows if len(held_out) else None)
     assert isinstance(data.source, ArraySource)
@@ -178,11 +170,11 @@ def _learn_with(
         scores = others.scores
         if is_auto and not _is_better(task, others, both):
             return _without(data, run, initial, both)
-        # The rows kept apart are given back. A kernel that is not to be learned is the user's, and so is its variance.
+        # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
         link = task.link_at(local_fit.prior, local_fit.log_scale)
         sites = start_sites(data.source, link)
-        for all_rows, of_rows, of_asked in zip(sites, sweeps.sites, others.sites(link), strict=True):
-            all_rows[:, rows], all_rows[:, held_out] = of_rows, of_asked
+        for all_rows, of_rows, of_held_out in zip(sites, sweeps.sites, others.sites(link), strict=True):
+            all_rows[:, rows], all_rows[:, held_out] = of_rows, of_held_out
         log_scale = (
             local_fit.log_scale if data.config.optimizer is None else others.log_scale(link, local_fit.log_scale)
         )
@@ -211,29 +203,26 @@ def _learn_with(
 
 
 def _advice(local_fit: LocalFit) -> str:
-    """What to do where sites do not converge.
-
-    Of 400 fits of 300 rows with given kernels, variances from 1 to 1e5 and 2 to 60 neighbours, one did: five classes,
-    variance 5e4. Half of them took 12 sweeps at most with two classes and variances from 100 on, 7 with more classes.
-    """
+    """Advice if sites do not converge, which was seen in 1 of 400 fits (five classes, variance 5e4)."""
     return (
-        "It comes of large variances of the kernel, mostly with several classes; here the kernel is "
-        f"{local_fit.prior.spec.kernel}. Bound its variance, as kernel=ConstantKernel(1.0, (0.01, 10.0)) * RBF() does, "
-        "take another number of neighbours, or give n_neighbors=0; max_iter and tol change nothing here."
+        "Large variances of the kernel cause this, mostly with several classes; here the kernel is "
+        f"{local_fit.prior.spec.kernel}. Bound its variance, for example with kernel=ConstantKernel(1.0, (0.01, "
+        "10.0)) * RBF(), use another number of neighbours, or give n_neighbors=0; max_iter and tol have no effect on "
+        "this."
     )
 
 
 @dataclass(frozen=True)
 class Both:
-    """What is learned of some rows without neighbours and with them.
+    """The results of learning from some rows without neighbours and with them.
 
     Attributes
     ----------
-    sparse : without
-    fitted : the posterior of these rows that it makes
-    is_done : whether it is all that can be learned without
-    learnt : with neighbours
-    notes : what users should know of it
+    sparse : result without neighbours
+    fitted : sparse posterior of these rows
+    is_done : whether learning without neighbours is complete
+    local_fit : result with neighbours
+    notes : messages for the user
     """
 
     sparse: HyperparameterFit
@@ -244,7 +233,7 @@ class Both:
 
 
 def _learn_both(data: Data, run: Run, initial: InitialState, task: Task) -> Both:
-    """Of the task's rows; inducing points are added, as far as the beginning allows, where neighbours gain little."""
+    """Learn with and without neighbours from the task's rows; add inducing points if neighbours gain little."""
     max_iter = 0 if data.config.optimizer is None else data.config.max_iter
     is_auto = isinstance(data.config.subset_sizes, str)
     subset = None
@@ -252,7 +241,7 @@ def _learn_both(data: Data, run: Run, initial: InitialState, task: Task) -> Both
         size = min(START_ROWS, START_CLASS_ROWS * len(data.classes))
         subset = Subsets(task.source.labels(), run.random_state).rows(size)
     start = replace(initial, training=initial.training.part(subset), grow_to=0)
-    # Of few rows learning takes no time.
+    # With few rows learning takes little time.
     has_many = task.source.n_rows >= MIN_ROWS
     limit = START_ITERATIONS if has_many else None
     sparse = learn_in_stages(data, run, start, limit)
@@ -262,15 +251,15 @@ def _learn_both(data: Data, run: Run, initial: InitialState, task: Task) -> Both
     is_done = subset is None and not initial.grow_to and (limit is None or max_iter <= limit)
     fitted = _fitted(data, sparse)
     is_told = any(beats_base_rate(task, one) for one in tried)
-    # With several classes learning with more points takes longer than all else: they are added only where neighbours
-    # are left (landsat, 256 points: 72 s of processor time, and 23 s where neighbours are decided first).
+    # With several classes, more points take longer than all other work, so they are added only if neighbours are
+    # rejected (landsat, 256 points: 72 s, against 23 s).
     is_single = task.n_latents is None
     if not is_done and (not is_told or (is_single and _gain(task, tried[0], fitted) < SMALL_GAIN)):
         most = min(initial.grow_to, MOST_POINTS, MOST_VALUES // task.source.n_rows) if is_single else 0
         allowed = most
         if is_told and run.deadline is not None and most > sparse.prior.n_inducing:
             allowed = min(most, _points_in_time(run.deadline, began))
-        # Where neighbours tell nothing there is no other kernel to come.
+        # If neighbours find no structure, this kernel is final and is learned without a limit.
         limit = GROWN_ITERATIONS if is_told and has_many else None
         sparse = _learned_on(data, run, sparse, allowed if allowed > sparse.prior.n_inducing else 0, limit)
         if allowed < most and allowed <= sparse.prior.n_inducing:
@@ -284,39 +273,39 @@ def _learn_both(data: Data, run: Run, initial: InitialState, task: Task) -> Both
         local_fit = chosen(tried, ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings)
     notes = _notes(task, tried) if max_iter else ()
     if not is_told:
-        # There is nothing to learn on from.
+        # Without structure the second round has nothing to improve.
         return Both(sparse, fitted, is_done, replace(local_fit, prior=_prior(sparse)), notes)
     return Both(sparse, fitted, is_done, second_round(task, moved(local_fit, _prior(sparse)), max_iter), notes)
 
 
 def _points_in_time(deadline: Deadline, began: float) -> int:
-    """Inducing points with which what comes after a first round, which began then, ends in time."""
+    """Number of inducing points for which the rest of the fit ends in time, given when the first round began."""
     took = deadline.now() - began
     return int(min(MOST_POINTS, max(0.0, POINTS_OF_A_ROUND * deadline.left / took) if took > 0.0 else MOST_POINTS))
 
 
 def _notes(task: Task, tried: list[LocalFit]) -> tuple[str, ...]:
-    """What users should know of a first round that tells nothing; it goes into the history, too."""
+    """Messages for the user if the first round found no structure; the history records them, too."""
     if any(beats_base_rate(task, one) for one in tried):
         return ()
     (before,) = tried
     n_queries, kept = len(before.held_out), "The kernel is the one learned without neighbours"
     if n_queries < LEAST_QUERIES:
-        few = f"{kept}: learning one with them takes {LEAST_QUERIES} held-out rows or more, and there are {n_queries}."
+        few = f"{kept}: learning with them needs at least {LEAST_QUERIES} held-out rows, and there are {n_queries}."
         task.history.add(decision=few)
         return ()
     score, weight, others = before.learned.mean, before.learned.weight, base_rate_log_scores(task, before.held_out)
     error = standard_error(before.learned.values - others, weight)
     base = np.average(others, weights=weight)
     none = (
-        f"{kept}: wherever learning began, {n_queries} held-out rows were not clearly better predicted with "
-        f"{task.n_neighbors} neighbours (mean log probability {score:.4g} nats) than by the frequencies of the classes "
+        f"{kept}: from every start, {n_queries} held-out rows were not clearly better predicted with "
+        f"{task.n_neighbors} neighbours (mean log probability {score:.4g} nats) than by the class frequencies "
         f"({base:.4g}, standard error of the difference {error:.2g})."
     )
     task.history.add(decision=none)
     advice = (
-        "Where the features tell the classes apart, more rows may show it, or a kernel whose length scales begin near "
-        "the distance over which classes change; n_neighbors=0 takes none."
+        "If the features separate the classes, more rows may show it, or a kernel whose length scales start near the "
+        "distance over which the classes change; n_neighbors=0 uses no neighbours."
     )
     return (f"{none} {advice}",)
 
@@ -324,14 +313,14 @@ def _notes(task: Task, tried: list[LocalFit]) -> tuple[str, ...]:
 def _learned_on(
     data: Data, run: Run, sparse: HyperparameterFit, grow_to: int, most_iterations: int | None = None
 ) -> HyperparameterFit:
-    """The same learned on, with more inducing points, so many at most, as long as they pay."""
+    """Continue learning, with up to ``grow_to`` inducing points as long as they pay."""
     start = replace(sparse.initial, prior=sparse.prior, previous=sparse.q, grow_to=grow_to, resumed=None)
     more = learn_in_stages(data, run, start, most_iterations)
     return replace(more, initial=sparse.initial, n_iter=sparse.n_iter + more.n_iter)
 
 
 def _without(data: Data, run: Run, initial: InitialState, both: Both) -> HyperparameterFit:
-    """What is learned without neighbours, with as many inducing points as the beginning allows, for all rows."""
+    """Complete the learning without neighbours, with as many inducing points as the initial state allows."""
     sparse = both.sparse if both.is_done else _learned_on(data, run, both.sparse, initial.grow_to)
     return with_own_kernels(data, run, replace(sparse, initial=initial))
 
@@ -343,7 +332,7 @@ def _prior(learned: HyperparameterFit) -> SparsePrior:
 
 
 def _fitted(data: Data, sparse: HyperparameterFit) -> KernelPosterior:
-    """The sparse posterior of all rows that it was learned from, or from some of."""
+    """The sparse posterior of all rows of its training set."""
     training = sparse.initial.training
     site = data.prior_mean.site(sparse.site, sparse.prior)
     start = starting_posterior(training, sparse.q, sparse.prior, site)
@@ -352,23 +341,20 @@ def _fitted(data: Data, sparse: HyperparameterFit) -> KernelPosterior:
 
 
 def _gain(task: Task, local_fit: LocalFit, sparse: KernelPosterior) -> float:
-    """Of the mean log probability of a round's queries, in nats, which the sparse posterior has seen, too."""
+    """Gain of the mean log probability of the round's held-out rows over the sparse posterior, which has seen them."""
     without = _scores(sparse, task.source.sample(local_fit.held_out), task)
     return local_fit.learned.mean - without.mean
 
 
 def _scores(q: KernelPosterior, source: ArraySource, task: Task) -> Scores:
-    """Without neighbours."""
+    """Scores of rows under the sparse posterior."""
     y, weight = labels_and_weights(source)
     mean, variance = map(np.atleast_2d, q.marginals(source.X, task.executor.n_threads))
     return Scores(task.link_at(q.prior, 0.0).scores(mean, variance, y)[0], weight)
 
 
 def _is_better(task: Task, others: HeldOutPredictions, both: Both) -> bool:
-    """Whether rows that neither has seen are more likely with neighbours, by so much that they pay.
-
-    The reason goes into the history.
-    """
+    """Whether neighbours predict held-out rows better by enough to pay; the history records the reason."""
     without = _scores(both.fitted, others.source, task)
     are_better, words = is_better(others.scores.values - without.values, without.weight)
     m = both.sparse.prior.n_inducing

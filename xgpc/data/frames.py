@@ -89,7 +89,9 @@ def _is_arrow_batch(X: Any) -> bool:
     return arrow is not None and isinstance(X, arrow.RecordBatch)
 
 
-def _whole(X: Any) -> Any:
+def _native(X: Any) -> Any:
+    """The frame of its own library, of a batch of Arrow a table, of narwhals what it has."""
+    X = nw.to_native(X, pass_through=True)
     return nw.dependencies.get_pyarrow().Table.from_batches([X]) if _is_arrow_batch(X) else X
 
 
@@ -114,7 +116,7 @@ def refuse_times(X: Any) -> None:
         raise ValueError(f"X has dates or durations ({X.dtype}); {how}")
     if is_table(X) and not isinstance(X, ColumnTable):
         # Types first: to take a column of numbers out of a frame takes longer than to predict a row.
-        frame = nw.from_native(_whole(X), eager_only=True)
+        frame = nw.from_native(_native(X), eager_only=True)
         types = frame.schema.items()
         objects = [name for name, dtype in types if dtype in OBJECTS and _are_times(frame[name])]
         times = [str(name) for name, dtype in types if dtype.is_temporal() or name in objects]
@@ -136,6 +138,7 @@ def index_columns(X: Any) -> list[str]:
     """Columns of a table that pandas wrote of a data frame's index; of polars by the names that pandas makes up."""
     if not is_table(X):
         return []
+    X = _native(X)
     if hasattr(X, "schema") and hasattr(X.schema, "pandas_metadata"):
         return index_in(X.schema)
     is_polars = nw.dependencies.is_polars_dataframe(X)
@@ -162,7 +165,7 @@ def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
     """
     if not is_table(X):
         return X
-    X = _whole(X)
+    X = _native(X)
     names = X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
@@ -191,7 +194,7 @@ def columns_of(X: Any) -> list[Column]:
         return list(X.columns)
     if not is_table(X):
         return [_column(f"column {j}", X[:, j]) for j in range(n_columns)]
-    return [_series_column(series) for series in nw.from_native(_whole(X), eager_only=True).iter_columns()]
+    return [_series_column(series) for series in nw.from_native(_native(X), eager_only=True).iter_columns()]
 
 
 def _series_column(series: Any) -> Column:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from xgpc import _engine, _local
+from xgpc import _local
 from xgpc._svi import BatchPart, NaturalGradient
 from xgpc.approximations.base import Training
 from xgpc.approximations.local_rows import Conditional, PullBack, in_order, local_rows, pulled_back

@@ -47,9 +47,9 @@ def write_and_die(monkeypatch, after):
     """The fit is killed after so many checkpoints; a list counts those."""
     written, honest = [], checkpoint.Checkpoint._write
 
-    def write(self, milestone):
-        honest(self, milestone)
-        written.append(milestone)
+    def write(self, best):
+        honest(self, best)
+        written.append(best)
         if len(written) == after:
             raise Killed
 
@@ -237,8 +237,8 @@ def test_a_full_disk_ends_no_fit_and_keeps_the_file_of_before(path, monkeypatch)
     killed(monkeypatch, GPClassifier(**params), X, Y, 2)
     kept, seen, honest = path.read_bytes(), [], checkpoint.Checkpoint.offer
 
-    def offer(self, milestone, at_once=False):
-        honest(self, milestone, at_once)
+    def offer(self, best, at_once=False):
+        honest(self, best, at_once)
         seen.append(path.read_bytes() == kept)
 
     def full(descriptor):
@@ -258,7 +258,7 @@ def test_a_full_disk_ends_no_fit_and_keeps_the_file_of_before(path, monkeypatch)
 def test_files_are_written_now_and_then(path, monkeypatch):
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 30.0)
     now, written = [0.0], []
-    monkeypatch.setattr(checkpoint.Checkpoint, "_write", lambda self, milestone: written.append(milestone))
+    monkeypatch.setattr(checkpoint.Checkpoint, "_write", lambda self, best: written.append(best))
     store = checkpoint.Checkpoint(path, {}, lambda: now[0])
     for seconds in (1.0, 29.0, 31.0, 32.0, 62.0):
         now[0] = seconds
@@ -287,8 +287,8 @@ def test_how_many_kernels_there_are_is_decided_once(is_each, path, monkeypatch):
     whole = quietly(GPClassifier(**DECIDING), X, y)
     assert (whole.share_, len(trials)) == ("none" if is_each else "kernel", 1)
 
-    def writing(self, milestone):
-        write(self, milestone)
+    def writing(self, best):
+        write(self, best)
         if len(trials) > 1:
             raise Killed
 

@@ -12,7 +12,7 @@ from sklearn.model_selection import (
 from support.fits import quietly
 
 from xgpc import GPClassifier
-from xgpc.learning.queries import Queries
+from xgpc.learning.hold_out import HoldOut
 from xgpc.rows import neighbours
 from xgpc.rows.neighbours import Neighbours
 
@@ -147,7 +147,7 @@ def test_neighbours_of_far_points_are_rows(d, scale):
 
 def queries(n=1000, groups=None, splitter=None, seed=0):
     labels = np.where(np.arange(n) % 3, 1.0, -1.0)
-    return Queries(n, groups, splitter, labels, np.random.RandomState(seed))
+    return HoldOut(n, groups, splitter, labels, np.random.RandomState(seed))
 
 
 def assert_parts(one, n, size=None):

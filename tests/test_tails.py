@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
@@ -93,6 +93,7 @@ def test_limits_scale_and_turn_with_the_values(name, code, power):
     assert of(-values) == (-high, -low)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(CODES)), st.integers(0, 100))
 def test_weights_equal_repeats(code, seed):
     values = with_codes(CLEAN["normal"], *CODES[code])

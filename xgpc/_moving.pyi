@@ -8,6 +8,9 @@ AVERAGE_POWER: float
 
 def pull_back(kernel: InducingKernel, cross: Arrays, gram: Arrays) -> tuple[np.ndarray, np.ndarray]: ...
 
+class GradientSums:
+    def __init__(self, kernel: InducingKernel) -> None: ...
+
 class MovingPrior:
     kernel: InducingKernel
     vector: np.ndarray

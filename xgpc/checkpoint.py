@@ -23,7 +23,7 @@ from . import io
 from ._sites import Site
 from .archive import Archive
 from .files import check_replaceable, regular, replacing
-from .inference.progress import Milestone
+from .inference.progress import BestSoFar
 from .kernels.spec import Groups
 from .learning.start import Data
 from .status import warn_user
@@ -111,7 +111,7 @@ class Checkpoint:
         self._name_of_fit = secrets.token_hex(8)
         self._known: str | None = None
 
-    def offer(self, milestone: Milestone, at_once: bool = False) -> None:
+    def offer(self, best: BestSoFar, at_once: bool = False) -> None:
         """Write it, unless another was written a moment ago.
 
         If that fails, or another fit has written the file meanwhile, the file of before stays, a warning tells of the
@@ -120,7 +120,7 @@ class Checkpoint:
         if not at_once and self._clock() - self._last < SECONDS_BETWEEN:
             return
         try:
-            self._write(milestone)
+            self._write(best)
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
@@ -130,13 +130,13 @@ class Checkpoint:
                 )
         self._last = self._clock()
 
-    def _write(self, milestone: Milestone) -> None:
+    def _write(self, best: BestSoFar) -> None:
         # No lock: a fit that is killed would leave it, or one of the system's a file beside this one.
         fit, belongs_to = self._written_by()
         if fit not in (None, self._known):
             found = f", which differs in {self._differences(belongs_to)}" if belongs_to else ""
             raise OSError(f"another fit has written it meanwhile{found}; give each fit a path of its own")
-        q, site = milestone.q, milestone.site
+        q, site = best.q, best.site
         header = {
             "format": FORMAT,
             "fit": self._name_of_fit,
@@ -144,13 +144,13 @@ class Checkpoint:
             "full": q.prior.is_full,
             "kernels": [io.kernel_to_data(group.spec.kernel) for group in q.prior.groups],
             "label_noise": site.parameter if site.learned else None,
-            "n_rows": milestone.n_rows,
-            "is_growing": milestone.is_growing,
-            "n_starts": milestone.n_starts,
-            "is_decided": milestone.is_decided,
+            "n_rows": best.n_rows,
+            "is_growing": best.is_growing,
+            "n_starts": best.n_starts,
+            "is_decided": best.is_decided,
         }
         header |= io.precision_of(q)
-        state = milestone.state or {}
+        state = best.state or {}
         header["state"] = list(state)
         arrays: dict[str, Any] = q.to_arrays() | {f"state_{name}": array for name, array in state.items()}
         with replacing(self.path) as file:
@@ -169,7 +169,7 @@ class Checkpoint:
         except Exception:
             return "", {}
 
-    def load(self, site: Site, groups: Groups | None = None) -> Milestone | None:
+    def load(self, site: Site, groups: Groups | None = None) -> BestSoFar | None:
         """What an earlier fit had come to, with its label noise if ``site`` learns that; None if there is no file.
 
         ``groups`` are the features that share a length scale.
@@ -209,7 +209,7 @@ class Checkpoint:
                 state = {name: archive[f"state_{name}"] for name in header["state"]} or None
             except Exception as error:
                 raise ValueError(f"{self._name} is damaged: {str(error).rstrip('.')}. {HOW}") from error
-        return Milestone(q, site, *counts, is_decided, state)
+        return BestSoFar(q, site, *counts, is_decided, state)
 
     def _differences(self, belongs_to: dict[str, str]) -> str:
         """In what another fit differs, in words."""

@@ -17,7 +17,7 @@ from .likelihoods import LIKELIHOODS, has_label_noise, resolve
 from .names import OptimizerName, PointsName, PrecisionName, ShareName
 
 OPTIMIZERS, POINTS, PRECISIONS = (get_args(names) for names in (OptimizerName, PointsName, PrecisionName))
-# Length scales that are closer together than by a thousandth are one.
+# Length scales whose logarithms have a smaller prior deviation than this are practically equal.
 LEAST_SPREAD = 1e-3
 
 
@@ -30,7 +30,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_name(value: Any, names: Container[str]) -> bool:
-    """Whether a value is one of some strings; an array is not, and need not be comparable."""
+    """Whether a value is one of some strings; an array is not, even if it cannot be compared."""
     return isinstance(value, str) and value in names
 
 
@@ -52,7 +52,7 @@ def _is_splitter(value: Any) -> bool:
 
 
 def _are_features(value: Any) -> bool:
-    """Whether a value is what ``categorical_features`` may be, whatever the columns."""
+    """Whether ``categorical_features`` may have this value for some set of columns."""
     if value is None or isinstance(value, str):
         return value is None or value == "from_dtype"
     if not (isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)):
@@ -74,7 +74,7 @@ def _is_mean(value: Any) -> bool:
     return is_name(value, ("base-rate",)) or all(is_number(one) and math.isfinite(one) for one in values)
 
 
-# A test of a value, and words for the message.
+# A test of a value, and the text of the error message.
 Rule = tuple[Callable[[Any], bool], str]
 
 
@@ -82,7 +82,7 @@ def integer_from(least: int) -> Rule:
     return lambda value: is_integer(value) and value >= least, f"an integer of at least {least}"
 
 
-# What constructor arguments may be; their names mean the same in every classifier here.
+# The rules for constructor arguments; a name means the same in every classifier here.
 ALLOWED: dict[str, Rule] = {
     "optimizer": (lambda value: value is None or is_name(value, OPTIMIZERS), f"one of {list(OPTIMIZERS)} or None"),
     "label_noise": (
@@ -116,7 +116,7 @@ ALLOWED: dict[str, Rule] = {
     "batch_size": (lambda value: value is None or _is_positive_integer(value), "a positive integer or None"),
     "max_iter": (_is_positive_integer, "a positive integer"),
     "n_jobs": (
-        # What the search for neighbours counts threads in.
+        # The neighbour search counts threads in a 32-bit integer.
         lambda value: value is None or (is_integer(value) and 0 < abs(value) < 2**31),
         "a number of threads, -1 for all cores, or None",
     ),
@@ -153,7 +153,7 @@ ALLOWED: dict[str, Rule] = {
 
 
 def check_allowed(model: Any, own: Mapping[str, Rule]) -> None:
-    """ValueError for a constructor argument that is not allowed, by the model's own tests and the common ones."""
+    """Raise ValueError for a constructor argument that breaks the model's own rules or the common ones."""
     given = model.get_params(deep=False)
     for name, (is_allowed, what) in {**own, **ALLOWED}.items():
         if name in given and not is_allowed(given[name]):
@@ -164,7 +164,7 @@ def check_allowed(model: Any, own: Mapping[str, Rule]) -> None:
 
 @dataclass(frozen=True)
 class FitConfig:
-    """The parameters of a fit of ``GPClassifier``, which its docstring explains, checked."""
+    """The checked parameters of a fit; the docstring of ``GPClassifier`` explains them."""
 
     kernel: Kernel | None
     likelihood: str
@@ -193,12 +193,12 @@ class FitConfig:
 
     @classmethod
     def of(cls, model: Any) -> Self:
-        """The parameters that a ``GPClassifier`` has.
+        """Take the parameters of a ``GPClassifier``.
 
         Raises
         ------
         ValueError
-            For one that is not allowed.
+            If a parameter is not allowed.
         """
         check_parameters(model)
         given = {field.name: getattr(model, field.name) for field in fields(cls)}
@@ -206,12 +206,12 @@ class FitConfig:
 
     @property
     def has_auto_neighbors(self) -> bool:
-        """Whether the fit decides on neighbours."""
+        """Whether the fit itself decides if it uses neighbours."""
         return isinstance(self.n_neighbors, str)
 
     @property
     def is_full(self) -> bool:
-        """Whether each row has a latent value of its own."""
+        """Whether the model is a full Gaussian process, with every row as an inducing point."""
         return is_name(self.inducing_points, ("all",))
 
     @property
@@ -220,7 +220,7 @@ class FitConfig:
         return self.optimizer in ("adam", "stochastic")
 
     def has_batches(self, n_rows: int) -> bool:
-        """Whether ``batch_size`` divides so many rows."""
+        """Whether ``batch_size`` is smaller than the number of rows."""
         return self.batch_size is not None and self.batch_size < n_rows
 
 
@@ -244,7 +244,7 @@ def check_parameters(model: Any) -> None:
 
 
 def checked_noise(label_noise: str | float, likelihood: str, bound: str) -> float | None:
-    """A given label noise, None if it is learned; ValueError for one that the likelihood's bound does not have."""
+    """The label noise, or None if it is learned; ValueError if the likelihood's bound has no label noise."""
     if label_noise == "learn":
         return None
     if not has_label_noise(likelihood, bound):
@@ -256,7 +256,7 @@ def checked_noise(label_noise: str | float, likelihood: str, bound: str) -> floa
 
 
 def checked_mean(mean: Any, likelihood: str, bound: str, n_classes: int) -> np.ndarray | None:
-    """The prior mean (L,) of the latent functions, or None for that of the base rate; ValueError for another shape."""
+    """The prior mean (L,) of the latent functions, None for "base-rate"; ValueError for a wrong shape."""
     n_latents = LIKELIHOODS[likelihood].n_latents(n_classes)
     if isinstance(mean, str):
         if has_label_noise(likelihood, bound):
@@ -277,7 +277,7 @@ def checked_mean(mean: Any, likelihood: str, bound: str, n_classes: int) -> np.n
 
 
 def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> None:
-    """Raise ValueError for what ``GPClassifier.partial_fit`` cannot go on from, or with."""
+    """Raise ValueError if ``GPClassifier.partial_fit`` cannot continue from the model or with the arguments."""
     if not (is_number(forgetting_factor) and 0.0 <= float(forgetting_factor) <= 1.0):
         raise ValueError(f"forgetting_factor must be a number from 0 to 1; got {forgetting_factor!r}.")
     if not (is_integer(n_new_inducing) and n_new_inducing >= 0):
@@ -314,7 +314,7 @@ def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> Non
 
 
 def check_batches(model: Any) -> None:
-    """ValueError for parameters of a ``GPClassifier`` that are not for batches."""
+    """Raise ValueError for parameters of a ``GPClassifier`` that batches do not allow."""
     chosen = model.categorical_features
     if not (chosen is None or isinstance(chosen, str)):
         raise ValueError(
@@ -324,7 +324,7 @@ def check_batches(model: Any) -> None:
 
 
 def check_streamed(config: FitConfig, most_rows: int) -> None:
-    """ValueError for parameters that are for rows in memory, of which a fit keeps so many, where there are more."""
+    """Raise ValueError for parameters that need all rows in memory if there are more than ``most_rows``."""
     limit = f"The source has more than {most_rows} rows, which do not stay in memory"
     if not config.has_auto_neighbors and config.n_neighbors > 0:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What the classifiers share: a fit in five steps, and predictions from log probabilities."""
+"""The base class of the classifiers: a fit in five steps, and predictions from log probabilities."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from .rows.executor import Executor, Threads
 
 
 class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
-    """A classifier by a latent function, or by one for each class."""
+    """A classifier with one latent function, or one for each class."""
 
     classes_: np.ndarray
     n_jobs: int | None
-    # Of a data frame whose labels are not text, which scikit-learn does not compare.
+    # Column labels of a data frame if they are not text; scikit-learn does not compare such labels.
     _column_labels: tuple[str, ...] | None = None
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, those of the kernel as ``kernel__...``, as scikit-learn does.
+        """Set parameters by name, kernel parameters as ``kernel__...``, as scikit-learn does.
 
         Raises
         ------
         ValueError
-            For a name that there is not, and for parameters of a kernel that is None.
+            If there is no parameter of that name, or if a kernel parameter is set while kernel is None.
         """
         nested = [name for name in params if name.startswith("kernel__")]
         if nested and params.get("kernel", getattr(self, "kernel", 0)) is None:
@@ -49,10 +49,10 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
         threads: Callable[[int | None], Threads] = Threads,
         **named: Any,
     ) -> Self:
-        """Fit in five steps to what was given; whichever fails, the estimator is what it was before.
+        """Fit in five steps; if one fails, the estimator stays as it was before.
 
-        The first step is ``_validate``, or another function of the estimator to be fitted, its run, and what was given.
-        ``threads`` makes who works on blocks of rows.
+        The first step is ``_validate`` or a given function of the estimator, the run and the arguments. ``threads``
+        creates the executor that works on blocks of rows.
         """
         fitted = copy.copy(self)
         fitted._check_parameters()
@@ -61,8 +61,8 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
                 run.history.tell(stage="checking")
                 data = (validate or type(self)._validate)(fitted, run, *given, **named)
                 with threads(self.n_jobs) as executor, fitted._interrupts(run):
-                    beginning = fitted._start(data, run, run.watching(executor))
-                    learned = fitted._learn(data, run, beginning)
+                    initial = fitted._start(data, run, run.watching(executor))
+                    learned = fitted._learn(data, run, initial)
                     inferred = fitted._infer(data, run, learned)
             fitted._publish(data, run, inferred)
         self.__dict__ = fitted.__dict__
@@ -70,35 +70,35 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     @abstractmethod
     def _check_parameters(self) -> None:
-        """ValueError for a parameter that is not allowed."""
+        """Raise ValueError for a parameter that is not allowed."""
 
     def _begun(self) -> Run:
-        """What goes with a fit that begins now; here nobody is told how it goes."""
+        """Create the run of a fit that starts now; this one reports to nobody."""
         return Run()
 
     @abstractmethod
     def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, *args: Any, **kwargs: Any) -> Any:
-        """Data, and what else ``fit`` was given, checked."""
+        """Check the rows and the other arguments of ``fit``."""
 
     @abstractmethod
     def _start(self, data: Any, run: Run, executor: Executor) -> Any:
-        """Where to begin."""
+        """Choose the initial state."""
 
-    def _learn(self, data: Any, run: Run, beginning: Any) -> Any:
-        """Hyperparameters."""
-        return beginning
+    def _learn(self, data: Any, run: Run, initial: Any) -> Any:
+        """Learn the hyperparameters."""
+        return initial
 
     def _infer(self, data: Any, run: Run, learned: Any) -> Any:
-        """The posterior at these."""
+        """Infer the posterior at the learned hyperparameters."""
         return learned
 
     def _interrupts(self, run: Run) -> AbstractContextManager[None]:
-        """What an interrupt does while the fit learns; here it ends the fit."""
+        """How to handle an interrupt during the fit; by default it aborts the fit."""
         return nullcontext()
 
     @abstractmethod
     def _publish(self, data: Any, run: Run, inferred: Any) -> None:
-        """Attributes of the fitted estimator, and warnings."""
+        """Set the attributes of the fitted estimator and issue warnings."""
 
     @abstractmethod
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -110,15 +110,15 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
         return np.exp(log_proba, out=log_proba)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """The more probable class of each row of X (n, d): (n,) array."""
+        """The most probable class of each row of X (n, d): (n,) array."""
         log_proba = self.predict_log_proba(X)
         return self.classes_[np.argmax(log_proba, axis=1)]
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """What ``predict`` decides by: log odds (n,) of ``classes_[1]``; log probabilities (n, C) of several classes.
+        """Log odds (n,) of ``classes_[1]`` for two classes; log probabilities (n, C) for several classes.
 
-        The log odds have the same order as the probability and are positive where that is the more probable class. The
-        mean of the latent function, whose order differs where its variance does, is ``predict_latent(X)[0]``.
+        ``predict`` decides by these values: log odds are positive where ``classes_[1]`` is the more probable class. The
+        mean of the latent function, ``predict_latent(X)[0]``, can have another order where the variance differs.
         """
         log_proba = self.predict_log_proba(X)
         return log_proba[:, 1] - log_proba[:, 0] if len(self.classes_) == 2 else log_proba

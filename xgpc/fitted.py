@@ -1,4 +1,4 @@
-"""What a fitted ``GPClassifier`` is, predicts and is saved as."""
+"""A fitted ``GPClassifier``: its attributes, its predictions, and saving it."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from .rows.executor import Threads, on_threads
 from .rows.source import ArraySource, dense, in_dense_parts
 from .summary import summary
 
-# Bytes that a joint covariance may take while it is made: what a machine of 4 GB has.
+# Most bytes that a joint covariance may take while it is computed; a machine with 4 GB can hold this.
 MOST_COVARIANCE_BYTES = 3e9
-# Rows up to which draws are exact by default: a covariance of 3000 rows and its factor took 1 s, 20 pathwise draws .8 s
-# (one core, m = 20); the one grows with the square to the cube of the rows, the other with their number.
+# Most rows for which draws are exact by default. At 3000 rows both methods take about 1 s for 20 draws; exact draws
+# grow with the square to the cube of the rows, pathwise draws linearly.
 EXACT_ROWS = 3000
 METHODS = ("auto", "exact", "pathwise")
 
 
 def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (r,) or (C, r) of all rows, from those of parts of them in order."""
+    """Concatenate means and variances, (r,) or (C, r), of consecutive parts of the rows."""
     if len(parts) == 1:
         return parts[0]
     means, variances = zip(*parts, strict=True)
@@ -55,7 +55,7 @@ def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.
 
 
 class PosteriorClassifier(LatentClassifier):
-    """A classifier by a normal posterior of its latent functions: what needs a fit, and not how it came about."""
+    """A classifier with a normal posterior of its latent functions: everything that needs only the result of a fit."""
 
     posterior_: KernelPosterior | LocalPosterior
     class_count_: np.ndarray
@@ -68,8 +68,8 @@ class PosteriorClassifier(LatentClassifier):
     mean_: float | np.ndarray
     encoding_: Encoding | None = None
     _resolved: tuple[str, str]
-    # Of the posterior without neighbours, which with these is found when it is asked for, as far as that has been done;
-    # and labels and weights of the rows of ``posterior_``, which files of models do not hold.
+    # The evidence is that of the posterior without neighbours; a model with neighbours computes both on first use, from
+    # the labels and weights of the rows of ``posterior_``. Model files do not hold these labels.
     _evidence: Evidence | None
     _sparse: KernelPosterior | None = None
     _distinct_labels: tuple[np.ndarray, np.ndarray] | None = None
@@ -83,7 +83,7 @@ class PosteriorClassifier(LatentClassifier):
         mean: np.ndarray,
         evidence: Evidence | None,
     ) -> None:
-        """Attributes that follow from the posterior."""
+        """Set the attributes that follow from the posterior."""
         kernels = [prior.spec.kernel for prior in q.prior.groups]
         self.posterior_, self._sparse, self._evidence = q, None, evidence
         self.n_neighbors_ = q.n_neighbors if isinstance(q, LocalPosterior) else 0
@@ -100,22 +100,22 @@ class PosteriorClassifier(LatentClassifier):
 
     @property
     def decisions_(self) -> list[str]:
-        """What the fit decided and why, a sentence each, in order: those of ``history_["decision"]``."""
+        """The fit's decisions and their reasons, one sentence each, in order: those in ``history_["decision"]``."""
         check_is_fitted(self)
         return [str(text) for text in self.history_.get("decision", ()) if text]
 
     def summary(self) -> str:
-        """Lines of text on what was learned: rows, kernel with named length scales, bound, warnings and decisions.
+        """Text that summarises the fit: rows, kernel with named length scales, bound, warnings and decisions.
 
-        Length scales are in standard deviations of their features, ``feature_spread_``. Next to the bound is the mean
-        log probability of the rows' labels by the frequencies of the classes alone, which a model should exceed. Rows
-        and classes are those of all calls of ``partial_fit``; the bound, warnings and decisions are the last call's.
+        Length scales are in standard deviations of their features (``feature_spread_``). Beside the bound stands the
+        mean log probability of the labels under the class frequencies alone, which a useful model should exceed. After
+        ``partial_fit``, rows and classes count all calls; bound, warnings and decisions are those of the last call.
         """
         check_is_fitted(self)
         return summary(self)
 
     def _latent(self, X: Any, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        # Looked at first, as check_is_fitted takes as long as the kernel of a row.
+        # This test comes first because check_is_fitted takes as long as evaluating the kernel at one row.
         if not hasattr(self, "posterior_"):
             check_is_fitted(self)
         if not isinstance(corrected, bool | np.bool_):
@@ -136,15 +136,15 @@ class PosteriorClassifier(LatentClassifier):
         return self._with_mean(*_joined(parts))
 
     def _latent_at(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """At checked rows."""
+        """Mean and variance of the latent functions at checked rows."""
         return self._with_mean(*self._marginals(self.posterior_, X))
 
     def _with_mean(self, distance: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of latent values, from means (r,) or (C, r) of their distances from the prior's mean."""
+        """Add the prior mean to posterior means (r,) or (C, r) that are measured from it."""
         return distance + np.reshape(self.mean_, (-1, 1)[: distance.ndim]), variance
 
     def _marginals(self, q: KernelPosterior | LocalPosterior, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Of the latent values' distances from the prior's mean."""
+        """Posterior means, measured from the prior mean, and variances."""
         mean, variance = _joined([q.marginals(rows, self.n_jobs) for rows in in_dense_parts(X)])
         check_latent(mean, variance, X)
         return mean, variance
@@ -152,25 +152,25 @@ class PosteriorClassifier(LatentClassifier):
     def predict_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d).
 
-        The latent functions are integrated out, without random numbers; see ``xgpc.likelihoods`` for the errors. With
-        ``corrected`` as for ``predict_latent``.
+        The latent functions are integrated out without random numbers; ``xgpc.likelihoods`` states the errors.
+        ``corrected`` is explained at ``predict_latent``.
         """
         log_proba = self.predict_log_proba(X, corrected)
         return np.exp(log_proba, out=log_proba)
 
     def predict_log_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
-        """Log probabilities (n, C); finite and accurate where the probabilities underflow."""
+        """Log probabilities (n, C), finite and accurate even where the probabilities underflow."""
         return self._log_probabilities(*self._latent(X, corrected))
 
     def predict_proba_batches(self, source: Any) -> Iterator[np.ndarray]:
-        """Probabilities of rows that need not fit into memory: an array (r, C) for each batch, in order.
+        """Predict rows that may not fit into memory: an array (r, C) of probabilities for each batch, in order.
 
         Parameters
         ----------
         source : function, iterable, iterator or sequence
-            As for ``fit_batches``, or an iterator, as it is read once. Batches are arrays X (r, d), sparse perhaps, or
-            tuples that begin with one. Of ``from_parquet`` and ``from_arrow`` the columns that the model was fitted to
-            are taken by their names, if it has them; other columns do not matter.
+            As for ``fit_batches``; an iterator is allowed too, because the source is read once. A batch is an array
+            X (r, d), which may be sparse, or a tuple that starts with one. From ``from_parquet`` and ``from_arrow``
+            the model takes the columns that it was fitted to by name, if it has names, and ignores other columns.
 
         Returns
         -------
@@ -179,7 +179,7 @@ class PosteriorClassifier(LatentClassifier):
         Raises
         ------
         ValueError
-            For what is no source, or lacks columns; from the iterator for a bad batch, which notes of the error name.
+            If ``source`` is not a source or lacks columns. The iterator raises it for a bad batch and notes which one.
         """
         check_is_fitted(self)
         names = Columns.fitted(self).names
@@ -212,11 +212,11 @@ class PosteriorClassifier(LatentClassifier):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean (n,) and variance (n,), or joint covariance (n, n), of the latent function.
 
-        (n, C) and (n, n, C) of the latent functions of C classes, which are independent. A white kernel's variance is
-        part of both. With ``corrected``, of the Polya-Gamma bound for "logit": mean and variance to second order in
-        what the approximation leaves out ([1]_, appendix A.6, corrected), with a warning of variances that it makes
-        negative, which become 0; there is no corrected covariance. A joint covariance that would take more than 3 GB is
-        a ValueError: of two classes that of 8600 rows.
+        With C latent functions, which are independent, the shapes are (n, C) and (n, n, C). Variances include the
+        variance of a white kernel. ``corrected`` is for the Polya-Gamma bound of "logit": it corrects mean and variance
+        to second order in the error of the approximation ([1]_, appendix A.6, with a misprint mended). Variances that
+        the correction makes negative become 0 with a warning. The joint covariance has no correction. A joint
+        covariance that would take more than 3 GB (8600 rows of two classes) raises a ValueError.
         """
         if corrected and return_cov:
             raise ValueError("There is no corrected joint covariance; give one of return_cov and corrected.")
@@ -227,7 +227,7 @@ class PosteriorClassifier(LatentClassifier):
         return mean.T, covariance if mean.ndim == 1 else np.moveaxis(covariance, 0, -1)
 
     def _covariance(self, rows: np.ndarray) -> np.ndarray:
-        """(n, n) or (C, n, n) at checked rows."""
+        """Joint covariance (n, n) or (C, n, n) at checked rows."""
         q: Any = self.posterior_
         if not len(rows):
             return np.empty((*q.shape, 0, 0))
@@ -243,18 +243,18 @@ class PosteriorClassifier(LatentClassifier):
             return q.covariance(rows)
 
     def _covariance_columns(self, X: Any) -> ColumnOf:
-        """Of ``predict_latent(X, return_cov=True)``, each (C, n) made when it is asked for."""
+        """The columns (C, n) of ``predict_latent(X, return_cov=True)``, each computed on request."""
         rows = dense(checked_rows(self, X, reset=False))
         return covariance_columns(self.posterior_, rows, self.n_jobs)
 
     def latent_mean_and_variance(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """``predict_latent(X)`` by the name that scikit-learn's GaussianProcessClassifier has for it."""
+        """``predict_latent(X)`` under the name that scikit-learn's GaussianProcessClassifier uses."""
         return self.predict_latent(X)
 
     def sample_latent(
         self, X: ArrayLike, n_samples: int = 1, random_state: Any = None, method: str = "auto"
     ) -> np.ndarray:
-        """Draws from the posterior of the latent function, jointly at all rows of X.
+        """Draw from the joint posterior of the latent function at all rows of X.
 
         Parameters
         ----------
@@ -262,29 +262,29 @@ class PosteriorClassifier(LatentClassifier):
         n_samples : int, default=1
         random_state : int, RandomState or None, default=None
         method : {"auto", "exact", "pathwise"}, default="auto"
-            "exact": by a factor of the joint covariance, that of ``predict_latent(X, return_cov=True)``. "pathwise":
-            draws of the prior by random cosines, corrected at the inducing points (Wilson et al., ICML 2020, equations
-            (12) and (13)): mean and covariance are the exact ones, and so is the distribution at a row;
-            that at several rows is nearly normal. It is for inducing points and kernels of RBF, Matern and
-            RationalQuadratic, their sums, products and constants, with or without white noise. "auto": pathwise for
-            more than 3000 rows where it can be, else exact. With neighbours draws are exact: from the joint
-            distribution of the rows, each predicted from its own neighbours.
+            "exact" factorises the joint covariance, that of ``predict_latent(X, return_cov=True)``. "pathwise" draws
+            from the prior by random cosines and corrects the draws at the inducing points (Wilson et al., ICML 2020,
+            equations (12) and (13)): mean, covariance and the distribution at a single row are exact, the joint
+            distribution of several rows is nearly normal. It needs inducing points and a kernel made of RBF, Matern
+            and RationalQuadratic by sums, products and constants, with or without white noise. "auto" takes "pathwise"
+            for more than 3000 rows where it is possible, else "exact". With neighbours draws are exact and come from
+            the joint distribution of the rows, each predicted from its own neighbours.
 
         Returns
         -------
-        (n, n_samples) array; (n, C, n_samples) of the latent functions of C classes, which are independent. As
+        (n, n_samples) array; (n, C, n_samples) for C latent functions, which are independent. The layout is that of
         ``sample_y`` of scikit-learn's GaussianProcessRegressor.
 
         Raises
         ------
         ValueError
-            For a bad parameter, "pathwise" where there is none, and exact draws of so many rows that their covariance
+            If a parameter is not allowed, if "pathwise" is not possible, or if the covariance that exact draws need
             would take more than 3 GB.
 
         Notes
         -----
         Exact: O(C n^2 (n + m + d + n_samples)). Pathwise: O(C n n_samples (F d + m)), with F = 512 cosines for each
-        term of the kernel. The same bits for any ``n_jobs``. A white kernel's noise is part of both.
+        term of the kernel. The result has the same bits for any ``n_jobs``. Draws include the noise of a white kernel.
         """
         check_is_fitted(self)
         if not (is_integer(n_samples) and n_samples >= 1):
@@ -308,28 +308,29 @@ class PosteriorClassifier(LatentClassifier):
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
-        """``elbo_``, a lower bound of the log marginal likelihood, by the name of scikit-learn's classifier for that.
+        """``elbo_``, a lower bound of the log marginal likelihood, under the name that scikit-learn's classifier uses.
 
-        With ``bound="taylor"`` it is an approximation and no bound.
+        With ``bound="taylor"`` the value is an approximation, not a bound.
         """
         return self.elbo_
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """Relevance (d,) of the features, of sum 1: their inverse length scales times their spread.
+        """Relevance (d,) of the features, with sum 1: inverse length scale times the spread of the feature.
 
-        The spread is ``feature_spread_``, the standard deviation of the training rows. Of a sum or product of kernels
-        the inverse length scale is the root of the sum of variance / length_scale^2 over its factors: up to their
-        smoothness the prior's mean squared slope. Of kernels for each class it is the average of the classes'. What a
-        column of a table is made into, such as a column for each level, counts as the root of the sum of squares.
+        The spread is ``feature_spread_``, the standard deviation over the training rows. For a sum or product of
+        kernels the inverse length scale is the root of the sum of variance / length_scale^2 over the factors, which is
+        the prior's root mean squared slope up to the kernels' smoothness. If each class has a kernel, the classes'
+        values are averaged. If a table's column became several features, such as one for each level, its value is the
+        root of the sum of their squares.
 
-        The latent function may change along a relevant feature; whether it does for the better, permutation importance
-        on other rows tells (``sklearn.inspection.permutation_importance``).
+        The latent function may change along a relevant feature, but this need not improve predictions; permutation
+        importance on other rows measures that (``sklearn.inspection.permutation_importance``).
 
         Raises
         ------
         AttributeError
-            If the kernel has no length scale for each feature, or a DotProduct, whose relevance is not that of a scale.
+            If the kernel lacks a length scale for each feature, or contains a DotProduct, which has no length scale.
         """
         check_is_fitted(self)
         total = np.zeros(self.n_features_in_)
@@ -350,7 +351,7 @@ class PosteriorClassifier(LatentClassifier):
     def elbo(self, X: ArrayLike, y: ArrayLike) -> float:
         """The bound on the log evidence of (X, y), in nats, with the fitted posterior.
 
-        Every row counts once: it is ``elbo_`` on the training data of a fit without weights.
+        Every row counts once. On the training data of a fit without weights the value is ``elbo_``.
         """
         check_is_fitted(self)
         rows = checked_rows(self, X, reset=False)
@@ -362,7 +363,7 @@ class PosteriorClassifier(LatentClassifier):
 
     @property
     def elbo_(self) -> float:
-        """Lower bound of the log evidence of the training data, in nats; see the class's attributes."""
+        """Lower bound of the log evidence of the training data, in nats; the class docstring says more."""
         check_is_fitted(self)
         if self._evidence is None:
             self._without_neighbors()
@@ -375,7 +376,7 @@ class PosteriorClassifier(LatentClassifier):
         return site.with_prior_mean(np.atleast_1d(self.mean_))
 
     def _without_neighbors(self) -> KernelPosterior:
-        """The posterior whose bound ``elbo_`` is: with neighbours one that is fitted when it is first asked for."""
+        """The sparse posterior, whose bound is ``elbo_``; a model with neighbours fits it on first use."""
         q = self.posterior_
         if not isinstance(q, LocalPosterior):
             return q
@@ -398,8 +399,8 @@ class PosteriorClassifier(LatentClassifier):
     def bound_gap(self) -> float:
         """Nats by which the exact bound exceeds the augmented one on the training data, at the same posterior.
 
-        The expected divergence of the augmenting variables from their conditional posterior ([1]_, section 4.2) under
-        the bounds "polya-gamma" of "logit" and "augmented" of "svm"; 0 under "exact".
+        For "polya-gamma" of "logit" and "augmented" of "svm" the gap is the expected divergence of the augmenting
+        variables from their conditional posterior ([1]_, section 4.2). For "exact" it is 0.
         """
         check_is_fitted(self)
         self._without_neighbors()
@@ -415,24 +416,25 @@ class PosteriorClassifier(LatentClassifier):
     def save(self, path: str | os.PathLike[str], rows_dtype: Any = None) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects.
 
-        With neighbours (``n_neighbors_`` above 0) the file holds all training rows with their sites, 8 d + 16 C bytes
-        each for C latent functions (1 of two classes): no more than whoever has it may know; ``n_neighbors=0`` keeps
-        none. ``rows_dtype`` is "float32" (4 d + 16 C bytes, and rows that were float64 are rounded), "float64" or None.
+        With neighbours (``n_neighbors_`` above 0) the file holds all training rows and their sites, 8 d + 16 C bytes
+        for each row with C latent functions (1 for two classes). Whoever has the file can read these rows;
+        ``n_neighbors=0`` stores none. ``rows_dtype`` is "float32" (4 d + 16 C bytes; float64 rows are rounded),
+        "float64" or None.
 
-        All parameters are kept but ``query_split``, ``checkpoint``, ``callback`` and a ``random_state`` that is not an
-        integer: the loaded model then has None. A file of that name is replaced once the new one is whole and on the
-        disk: an OSError or an interrupt leaves it as it was, and whoever reads it meanwhile finds the old model or the
-        new one.
+        The file keeps all parameters except ``query_split``, ``checkpoint``, ``callback`` and a ``random_state`` that
+        is not an integer; the loaded model has None for these. An existing file is replaced only when the new one is
+        complete and on the disk, so an OSError or an interrupt leaves the old file as it was, and a concurrent reader
+        finds the old model or the new one.
         """
         check_is_fitted(self)
         io.save(self, path, rows_dtype)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a model that ``save`` wrote; it predicts the same bits on the same machine, but for rounded rows.
+        """Read a model that ``save`` wrote; on the same machine it predicts the same bits unless rows were rounded.
 
-        Nothing in the file is executed, and everything is checked before it is used. The arrays of a file that is
-        refused are not read unless they fit its header.
+        Nothing in the file is executed, and everything is checked before it is used. If a file is refused, its arrays
+        are not read unless they fit its header.
 
         Raises
         ------

@@ -35,7 +35,7 @@ from .status import Status, warn_user
 BOUNDS = {
     name: bounds
     for name, likelihood in LIKELIHOODS.items()
-    if (bounds := [bound for bound, record in likelihood.bounds.items() if record.is_linear])
+    if (bounds := [bound for bound, record in likelihood.bounds.items() if record.has_quadratics])
 }
 # Ten units of the latent function take a base rate to 5e-5: the scale that Gelman, Jakulin, Pittau & Su (2008) give
 # the constant term.
@@ -155,17 +155,17 @@ class BayesianLinearClassifier(LatentClassifier):
     def _start(self, data: Data, run: Run, executor: Executor) -> Training:
         return Training(data.source, executor)
 
-    def _learn(self, data: Data, run: Run, beginning: Training) -> tuple[Point[SparsePosterior], int, bool]:
+    def _learn(self, data: Data, run: Run, initial: Training) -> tuple[Point[SparsePosterior], int, bool]:
         """The prior variance and the posterior, in turn."""
         site, tol, max_iter, history = data.site, self.tol, self.max_iter, run.history
-        history.tell(stage="learning", n_rows=len(beginning))
-        if self.batch_size is None or LEAST_STEPS * self.batch_size > len(beginning):
+        history.tell(stage="learning", n_rows=len(initial))
+        if self.batch_size is None or LEAST_STEPS * self.batch_size > len(initial):
             monotone = site.record.is_bound
-            found = ascend(beginning, data.prior, site, monotone=monotone, tol=tol, max_iter=max_iter, history=history)
+            found = ascend(initial, data.prior, site, monotone=monotone, tol=tol, max_iter=max_iter, history=history)
         else:
             schedule = learning_rate_schedule(self.learning_rate)
             options = Epochs(int(self.batch_size), schedule, tol, max_iter, run.random_state, history)
-            found = stochastic_ascent(beginning, data.prior, site, options)
+            found = stochastic_ascent(initial, data.prior, site, options)
         point, n_iter, _ = found
         variance = point.q.prior.variance
         said = f"The bound is {point.elbo:.2f} nats after {n_iter} iterations, at a prior variance of {variance:.4g}."

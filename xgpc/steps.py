@@ -1,4 +1,4 @@
-"""The steps of a fit of ``GPClassifier``, to rows in memory, in batches, or after other rows."""
+"""The steps of a fit of ``GPClassifier``: to rows in memory, to batches, or to rows that follow earlier ones."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from .inference.online import posterior_before, restated_sums
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import FitState, Run
 from .learning import pipeline, stages
+from .learning.hold_out import HoldOut
 from .learning.inducing import MAX_INDUCING, mean_and_spread, with_more_points
 from .learning.messages import no_gain, parameters_at_bounds
-from .learning.queries import Queries
 from .learning.schemes import check_optimizer
-from .learning.start import Beginning, Data, Inferred, Learned, PreviousFit
+from .learning.start import Data, FitResult, HyperparameterFit, InitialState, PreviousFit
 from .likelihoods import LIKELIHOODS, START_NOISE, resolve
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
@@ -50,12 +50,12 @@ from .status import Status, warn_user
 
 
 def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
-    """Sums (C,) of the weights (n,) of the rows of each class; without weights, (0,), each row has 1."""
+    """Total weight (C,) of each class; an empty ``weight`` (0,) counts every row once."""
     return np.bincount(codes, weight if len(weight) else None, n_classes).astype(np.float64)
 
 
 class FittedInSteps(PosteriorClassifier):
-    """What ``GPClassifier`` does with the parameters that it has."""
+    """The steps of a fit of ``GPClassifier``, given its parameters."""
 
     kernel: Kernel | None
     likelihood: str
@@ -77,11 +77,11 @@ class FittedInSteps(PosteriorClassifier):
     random_state: Any
     verbose: int
 
-    # Parameters that copies and clones have in common.
+    # Copies and clones share these parameters instead of copying them.
     _shared: tuple[str, ...] = ("callback",)
 
     def __sklearn_clone__(self) -> Self:
-        # What a callback remembers, or shows, is its owner's, and need not be possible to copy.
+        # A callback may hold objects that cannot be copied, so the clone keeps the same callback.
         bare = copy.copy(self)
         for name in self._shared:
             setattr(bare, name, None)
@@ -96,7 +96,7 @@ class FittedInSteps(PosteriorClassifier):
         return other
 
     def __getstate__(self) -> Any:
-        # Many callbacks cannot be pickled, and that of a fitted model has done its work.
+        # Many callbacks cannot be pickled, and a fitted model no longer needs its callback.
         state = super().__getstate__()
         return {**state, "callback": None} if hasattr(self, "posterior_") else state
 
@@ -117,7 +117,7 @@ class FittedInSteps(PosteriorClassifier):
         note: str = "",
         config: FitConfig | None = None,
     ) -> Data:
-        """``config``: None for the estimator's."""
+        """Check the rows in memory; a ``config`` replaces the estimator's parameters."""
         for text in filter(None, (note, note_of_index(index_columns(X)))):
             run.history.add(decision=text)
         X, codes, classes, weight, encoding = training_data(self, X, y, sample_weight, classes)
@@ -136,8 +136,11 @@ class FittedInSteps(PosteriorClassifier):
         encoding: Encoding | None = None,
         class_totals: np.ndarray | None = None,
     ) -> Data:
-        """Checked rows with class numbers as y; ``stream`` makes all rows of what the sites take for each class, and of
-        the features' limits; their classes have the weights ``class_totals`` (C,)."""
+        """Collect checked rows, with class numbers as y, and the model's parts in a ``Data``.
+
+        ``stream`` builds the source of all rows from the site labels of the classes and the limits of the features; it
+        is given when ``rows`` are only a sample. ``class_totals`` (C,) are then the total weights of the classes.
+        """
         likelihood, bound = resolve(config.likelihood, config.bound, len(classes))
         check_optimizer(config.optimizer, likelihood.name, bound)
         noise = checked_noise(config.label_noise, likelihood.name, bound)
@@ -150,7 +153,7 @@ class FittedInSteps(PosteriorClassifier):
             run.history.add(decision=told)
         source = source_of(X, labels[rows.y], rows.weight)
         self.feature_mean_, self.feature_spread_ = mean_and_spread(source)
-        queries = Queries(len(rows.y), groups, config.query_split, rows.y, run.random_state)
+        hold_out = HoldOut(len(rows.y), groups, config.query_split, rows.y, run.random_state)
         everything = None if stream is None else stream(labels, () if encoding is None else encoding.limits)
         data = Data(
             config,
@@ -160,7 +163,7 @@ class FittedInSteps(PosteriorClassifier):
             likelihood,
             bound,
             noise,
-            queries,
+            hold_out,
             stream=everything,
             encoding=encoding,
             prior_mean=PriorMean(mean, base_rates(class_totals) if mean is None else None),
@@ -171,7 +174,7 @@ class FittedInSteps(PosteriorClassifier):
         return data
 
     def _validate_batches(self, run: Run, source: Any, classes: ArrayLike | None) -> Data:
-        """Rows that need not fit into memory: what the first reading finds of them, and what reads all of them."""
+        """Check rows that may not fit into memory: the first reading counts them and draws a sample to learn from."""
         if isinstance(source, ArrowRows) and source.index:
             run.history.add(decision=note_of_index(source.index))
         check_batches(self)
@@ -190,7 +193,7 @@ class FittedInSteps(PosteriorClassifier):
         return self._data(run, config, rows, found.classes, None, all_rows, class_totals=totals)
 
     def _deadline(self) -> Deadline | None:
-        """From now on; None where nothing can end a fit early."""
+        """The deadline, counted from now; None if nothing can end the fit early."""
         if self.max_time is None and not self.keep_on_interrupt and self.callback is None:
             return None
         return Deadline(math.inf if self.max_time is None else float(self.max_time))
@@ -200,31 +203,31 @@ class FittedInSteps(PosteriorClassifier):
             return nullcontext()
         return stopped_by_interrupts(run.deadline)
 
-    def _start(self, data: Data, run: Run, executor: Executor) -> Beginning:
+    def _start(self, data: Data, run: Run, executor: Executor) -> InitialState:
         previous = None
         if data.config.warm_start and hasattr(self, "posterior_"):
             noise = getattr(self, "label_noise_", START_NOISE)
             previous = PreviousFit(self.posterior_, self.classes_, self.encoding_, noise)
         return pipeline.start(data, run, executor, previous)
 
-    def _learn(self, data: Data, run: Run, beginning: Beginning) -> Learned:
-        return pipeline.learn(data, run, beginning)
+    def _learn(self, data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
+        return pipeline.learn(data, run, initial)
 
-    def _infer(self, data: Data, run: Run, learned: Learned) -> Inferred:
+    def _infer(self, data: Data, run: Run, learned: HyperparameterFit) -> FitResult:
         return pipeline.infer(data, run, learned)
 
-    def _publish(self, data: Data, run: Run, inferred: Inferred, is_first: bool = True) -> None:
-        """Set what is fitted, and warn; of rows that come after others the bound is given these."""
+    def _publish(self, data: Data, run: Run, inferred: FitResult, is_first: bool = True) -> None:
+        """Set the fitted attributes and warn; ``is_first`` is False when ``partial_fit`` continues from earlier rows."""
         q, evidence = inferred.q, inferred.evidence
         unfinished, guessing = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
         is_learned = data.config.optimizer is not None and not data.is_of_one_class
         record = data.likelihood.bounds[data.bound]
-        # The likelihood of the support vector machine is no probability.
+        # The support vector machine's likelihood is not a probability, so its bound is no evidence.
         is_evidence = record.is_bound and record.likelihood != "svm"
-        if evidence and is_first and is_evidence and is_learned and not (inferred.notes or run.progress.cuts):
+        if evidence and is_first and is_evidence and is_learned and not (inferred.notes or run.progress.skipped):
             messages += no_gain(evidence.elbo, guessing, data.base_rate_log_score)
-        # The bounds of the default kernel are the fit's own, of which nobody need be told.
+        # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
         if is_learned and data.config.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
             names, spread = names_of_columns(self, data.encoding), self.feature_spread_
@@ -244,7 +247,7 @@ class FittedInSteps(PosteriorClassifier):
         store, latest = run.progress.store, run.progress.latest
         if store is None:
             return
-        if not run.progress.cuts:
+        if not run.progress.skipped:
             store.remove()
         elif latest is not None:
             store.offer(latest, at_once=True)
@@ -252,7 +255,7 @@ class FittedInSteps(PosteriorClassifier):
     def _continued(
         self, config: FitConfig, X: Any, y: Any, sample_weight: Any, classes: Any, factor: float, n_more: int
     ) -> None:
-        """What ``_fitted`` is for a first batch: here kernel, inducing points and the posterior before are given."""
+        """Continue ``partial_fit`` with a further batch: kernel, inducing points and previous posterior are given."""
         q = self.posterior_
         assert isinstance(q, SparsePosterior)
         if classes is not None:
@@ -263,10 +266,10 @@ class FittedInSteps(PosteriorClassifier):
                 run.history.tell(stage="checking")
                 rows, codes, _, weight, _ = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
                 source = source_of(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
-                queries = Queries(len(codes), None, None, codes, run.random_state)
+                hold_out = HoldOut(len(codes), None, None, codes, run.random_state)
                 likelihood = LIKELIHOODS[name]
                 totals = _class_totals(codes, source.weight, len(self.classes_))
-                given = config, source, self.classes_, totals, likelihood, bound, noise, queries
+                given = config, source, self.classes_, totals, likelihood, bound, noise, hold_out
                 mean = PriorMean(np.atleast_1d(self.mean_))
                 data = Data(*given, encoding=self.encoding_, prior_mean=mean)
                 m = q.prior.n_inducing
@@ -275,8 +278,8 @@ class FittedInSteps(PosteriorClassifier):
                     training = Training(data.source, run.watching(executor), q.n_latents)
                     site = likelihood.site(bound, len(self.classes_), noise)
                     before = ConditionedPrior(posterior_before(q, prior, factor))
-                    learned = Learned(Beginning(training, before, None, 0, site), None, before, site)
-                    # Of rows that promise less than tol, too, a step is taken: many such batches add up.
+                    learned = HyperparameterFit(InitialState(training, before, None, 0, site), None, before, site)
+                    # Take a step even if it gains less than tol: the gains of many batches add up.
                     inferred = pipeline.infer(data, run, learned, leaves_prior=True)
             assert isinstance(inferred.q, ConditionedPosterior)
             assert self._evidence is not None

@@ -55,14 +55,14 @@ class Training:
     Attributes
     ----------
     n_latents : int or None, number C of latent functions, each with a leading axis in the arrays; None: one, without
-    stand_in : some of the rows in memory, with the weight of all, where a pass over all is dear; or None
+    subsample : some of the rows in memory, with the weight of all, where a pass over all is dear; or None
         What tells only how to go on may be found of these.
     """
 
     source: RowSource
     executor: Executor
     n_latents: int | None = None
-    stand_in: Training | None = None
+    subsample: Training | None = None
 
     def __len__(self) -> int:
         return self.source.n_rows
@@ -80,7 +80,7 @@ class Training:
 
     def part(self, rows: np.ndarray | None, scale: float = 1.0) -> Training:
         """Some of the rows in memory, by their numbers, their weights times ``scale``; all of them for None."""
-        return self if rows is None else replace(self, source=self.source.sample(rows, scale), stand_in=None)
+        return self if rows is None else replace(self, source=self.source.sample(rows, scale), subsample=None)
 
     def uncached(self) -> Training:
         """The same, without memory for caches of whitened rows."""

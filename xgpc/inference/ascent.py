@@ -214,11 +214,11 @@ def coupled_end(training: Training, point: Point[Any]) -> KernelPosterior | None
     # Vectors are pairs: coefficients, and what the prior's precision makes of them.
     mean, dual = (part.copy() for part in q.mean_pair)
     # At q the residual needs no product: it is the gradient of the bound by the mean.
-    if training.stand_in is None:
+    if training.subsample is None:
         rows, residual = training, training.reduce(mean_gradient, point.sites) - dual
     else:
         # The same of what the pass has summed up already. The curvature of some rows is about that of all.
-        rows, residual = training.stand_in, linear - q.times_mean(precision)
+        rows, residual = training.subsample, linear - q.times_mean(precision)
     step, dual_step = trial.solve(residual)
     direction, dual_direction, size = step, dual_step, float(np.sum(residual * step))
     target = tol**2 * size

@@ -18,7 +18,7 @@ State = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Milestone:
+class BestSoFar:
     """The best so far.
 
     Attributes
@@ -44,10 +44,10 @@ class Milestone:
 class Store(Protocol):
     """Where milestones are kept for later."""
 
-    def offer(self, milestone: Milestone, at_once: bool = False) -> None:
+    def offer(self, best: BestSoFar, at_once: bool = False) -> None:
         """Keep one, unless the last was kept a moment ago."""
 
-    def load(self, site: Site, groups: Groups | None = None) -> Milestone | None:
+    def load(self, site: Site, groups: Groups | None = None) -> BestSoFar | None:
         """What an earlier fit has kept, if there is anything, of features that share length scales."""
 
     def remove(self) -> None:
@@ -59,7 +59,7 @@ class Progress:
 
     Attributes
     ----------
-    latest : Milestone or None
+    latest : BestSoFar or None
     n_reached : int, milestones so far
     is_decided : bool, whether those that come are of as many kernels as was decided for
     cuts : what there was no time for, in words
@@ -67,30 +67,30 @@ class Progress:
 
     def __init__(self, store: Store | None = None) -> None:
         self.store = store
-        self.latest: Milestone | None = None
-        self.n_reached = 0
+        self.latest: BestSoFar | None = None
+        self.n_updates = 0
         self.is_decided = False
-        self.cuts: list[str] = []
+        self.skipped: list[str] = []
 
-    def resume(self, milestone: Milestone) -> None:
+    def resume(self, best: BestSoFar) -> None:
         """An earlier fit had come to it."""
-        self.latest, self.is_decided = milestone, milestone.is_decided
+        self.latest, self.is_decided = best, best.is_decided
 
-    def reach(self, milestone: Milestone) -> None:
-        self._keep(milestone)
-        self.n_reached += 1
+    def update(self, best: BestSoFar) -> None:
+        self._keep(best)
+        self.n_updates += 1
 
-    def decide(self, milestone: Milestone) -> None:
+    def decide(self, best: BestSoFar) -> None:
         """The fit goes on from there, with as many kernels: not to be decided again."""
         self.is_decided = True
-        self._keep(milestone, at_once=True)
+        self._keep(best, at_once=True)
 
-    def _keep(self, milestone: Milestone, at_once: bool = False) -> None:
-        self.latest = replace(milestone, is_decided=self.is_decided)
+    def _keep(self, best: BestSoFar, at_once: bool = False) -> None:
+        self.latest = replace(best, is_decided=self.is_decided)
         if self.store is not None:
             self.store.offer(self.latest, at_once)
 
-    def cut(self, what: str, history: History) -> None:
+    def skip(self, what: str, history: History) -> None:
         """There was no time for something, or for the rest of it; the history tells it, too."""
-        self.cuts.append(what)
+        self.skipped.append(what)
         history.add(decision=f"There was no time left for {what}.")

@@ -42,5 +42,5 @@ def from_some(
     in_memory = replace(options, batch_size=None, history=History())
     point = fit_posterior(some, q, prior, site, in_memory)[0]
     start = natural_step(prior.at_prior(some.n_latents), point.q.natural, ratio) or point.q
-    stand_in = replace(some, source=memory.reweighted(ratio))
-    return replace(some, source=stream, stand_in=stand_in), start, point.site
+    subsample = replace(some, source=memory.reweighted(ratio))
+    return replace(some, source=stream, subsample=subsample), start, point.site

@@ -24,7 +24,7 @@ from ..rows.deadline import Deadline, OutOfTime
 from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource, labels_and_weights
-from .queries import Queries
+from .hold_out import HoldOut
 from .query_score import QueryScore, Scores, standard_error
 
 # Neighbours by default. On electricity, covtype, higgs, magic and cod-rna 16 lose up to .03 nats a row against 24, and
@@ -106,7 +106,7 @@ class Task:
     link: Link
     n_latents: int | None
     n_neighbors: int
-    queries: Queries
+    hold_out: HoldOut
     history: History
     deadline: Deadline | None = None
     length_scale_prior: LengthScalePrior = NO_PRIOR
@@ -123,7 +123,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class LocalFit:
     """A kernel, a factor of the variances, and sites of all rows as far as they have been looked at.
 
     Attributes
@@ -136,7 +136,7 @@ class Learnt:
     prior: SparsePrior
     sites: Sites
     log_scale: float
-    asked: np.ndarray
+    held_out: np.ndarray
     scores: Scores
     learned: Scores
     n_iter: int
@@ -147,11 +147,11 @@ class Learnt:
         return np.append(self.prior.spec.theta, self.log_scale)
 
 
-def beginning(task: Task, prior: SparsePrior) -> Learnt:
+def without_rounds(task: Task, prior: SparsePrior) -> LocalFit:
     """What there is before the first round."""
     none = np.arange(0)
     nothing = Scores(np.empty(0), np.empty(0))
-    return Learnt(prior, start_sites(task.source, task.link_at(prior, 0.0)), 0.0, none, nothing, nothing, 0)
+    return LocalFit(prior, start_sites(task.source, task.link_at(prior, 0.0)), 0.0, none, nothing, nothing, 0)
 
 
 def candidates(kernel: Kernel, is_default: bool) -> list[Kernel]:
@@ -184,7 +184,7 @@ def rows_of_round(number: int, n_latents: int | None) -> int:
     return max(size // LEAST_ROUND, min(size, FULL_CLASSES * size // (n_latents or 1)))
 
 
-def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: bool, max_iter: int) -> list[Learnt]:
+def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: bool, max_iter: int) -> list[LocalFit]:
     """What the kernels that are tried come to in the first round, rough ones first.
 
     A single one, to which nothing was fitted, where the queries are too few to tell kernels apart, or where they are no
@@ -198,25 +198,25 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: b
     is_default : whether its kernel is of our choosing, and another may take its place
     max_iter : most iterations of a round; 0 learns nothing
     """
-    support, asked = task.queries.draw(0, rows_of_round(0, task.n_latents))
+    support, held_out = task.hold_out.draw(0, rows_of_round(0, task.n_latents))
 
-    def begin(spec: KernelSpec, n_iter: int) -> Learnt:
-        return _round(task, beginning(task, prior.rebuilt([spec], prior.Z)), support, asked, n_iter)
+    def begin(spec: KernelSpec, n_iter: int) -> LocalFit:
+        return _round(task, without_rounds(task, prior.rebuilt([spec], prior.Z)), support, held_out, n_iter)
 
-    def tried(spec: KernelSpec) -> list[Learnt]:
+    def tried(spec: KernelSpec) -> list[LocalFit]:
         specs = [spec.compiled(kernel) for kernel in candidates(spec.kernel, is_default)]
         return [begin(one, min(max_iter, ROUNDS[0][1])) for one in specs]
 
     looks: list[float] = []
 
-    def look(spec: KernelSpec) -> Learnt:
+    def look(spec: KernelSpec) -> LocalFit:
         began = 0.0 if task.deadline is None else task.deadline.now()
         found = begin(spec, 0)
         looks.append(0.0 if task.deadline is None else task.deadline.now() - began)
         return found
 
     before = look(prior.spec)
-    if not max_iter or len(asked) < LEAST_QUERIES:
+    if not max_iter or len(held_out) < LEAST_QUERIES:
         _check_time(task, min(looks), len(support), max_iter)
         return [before]
     rows = Distinct.of(task.source.sample(support)).source
@@ -226,10 +226,10 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: b
     starts = [before, look(first), look(near)]
     _check_time(task, min(looks), len(support), max_iter)
     found = tried(max(starts, key=lambda start: start.learned.mean).prior.spec)
-    if not any(tells(task, one) for one in found):
+    if not any(beats_base_rate(task, one) for one in found):
         # A kernel without structure can have the best score of those to begin with, and keep it.
         nearest = tried(nearer(first, rows.X, min(NEAREST, k), n_threads) if k else first)
-        found = nearest if any(tells(task, one, fitted=len(one.parameters)) for one in nearest) else [before]
+        found = nearest if any(beats_base_rate(task, one, fitted=len(one.parameters)) for one in nearest) else [before]
     return found
 
 
@@ -245,28 +245,28 @@ def _check_time(task: Task, look: float, n_support: int, max_iter: int) -> None:
         raise OutOfTime
 
 
-def tells(task: Task, learnt: Learnt, fitted: int = 0) -> bool:
+def beats_base_rate(task: Task, local_fit: LocalFit, fitted: int = 0) -> bool:
     """Whether the queries of the round, which are enough, are better known than by the frequencies of the classes.
 
     ``fitted``: by this many nats in all besides, one for each parameter that was fitted to them. On average these make
     so much more of the queries than of other rows (Akaike 1974).
     """
-    gains, weight = learnt.learned.values - by_frequencies(task, learnt.asked), learnt.learned.weight
+    gains, weight = local_fit.learned.values - base_rate_log_scores(task, local_fit.held_out), local_fit.learned.weight
     least = LEAST_ERRORS * standard_error(gains, weight)
     # Of a single query the error is NaN.
     is_more = np.average(gains, weights=weight) > max(least, fitted / len(gains))
     return len(gains) >= LEAST_QUERIES and bool(is_more)
 
 
-def by_frequencies(task: Task, asked: np.ndarray) -> np.ndarray:
+def base_rate_log_scores(task: Task, held_out: np.ndarray) -> np.ndarray:
     """log p(y) (q,) of some rows by the frequencies of the classes."""
     y, weight = labels_and_weights(task.source)
     _, codes = np.unique(y, return_inverse=True)
     shares = np.bincount(codes, weights=weight) / np.sum(weight)
-    return np.log(shares[codes[asked]])
+    return np.log(shares[codes[held_out]])
 
 
-def chosen(tried: list[Learnt], errors: float, nats: float) -> Learnt:
+def chosen(tried: list[LocalFit], errors: float, nats: float) -> LocalFit:
     """The last whose mean score is better than those before it by so many paired standard errors, and so many nats."""
     best = tried[0]
     for other in tried[1:]:
@@ -276,18 +276,20 @@ def chosen(tried: list[Learnt], errors: float, nats: float) -> Learnt:
     return best
 
 
-def second_round(task: Task, learnt: Learnt, max_iter: int) -> Learnt:
+def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
     """The kernel that more rows of their own make of that of the first round."""
     if not max_iter:
-        return learnt
-    return _round(task, learnt, *task.queries.draw(1, rows_of_round(1, task.n_latents)), min(max_iter, ROUNDS[1][1]))
+        return local_fit
+    return _round(
+        task, local_fit, *task.hold_out.draw(1, rows_of_round(1, task.n_latents)), min(max_iter, ROUNDS[1][1])
+    )
 
 
-def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, max_iter: int) -> Learnt:
+def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarray, max_iter: int) -> LocalFit:
     """L-BFGS on the score of some query rows."""
     prior = start.prior
-    task.history.tell(stage="neighbours", n_rows=len(support) + len(asked), n_inducing=prior.n_inducing)
-    distinct, queries = Distinct.of(task.source.sample(support)), task.source.sample(asked)
+    task.history.tell(stage="neighbours", n_rows=len(support) + len(held_out), n_inducing=prior.n_inducing)
+    distinct, queries = Distinct.of(task.source.sample(support)), task.source.sample(held_out)
     rows = distinct.source
     k = min(task.n_neighbors, ROUND_NEIGHBORS, rows.n_rows)
     scale = metric(prior.core)
@@ -319,7 +321,7 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
         prior = prior.rebuilt([prior.spec.with_theta(parameters[:-1])], prior.Z)
         learned, n_iter, n_evaluations = score.at(parameters).scores, found.nit, found.nfev
     task.history.add(
-        n_rows=len(support) + len(asked),
+        n_rows=len(support) + len(held_out),
         n_inducing=prior.n_inducing,
         n_neighbors=k,
         sweeps=sweeps.n_sweeps,
@@ -331,7 +333,7 @@ def _round(task: Task, start: Learnt, support: np.ndarray, asked: np.ndarray, ma
     sites = start.sites[0].copy(), start.sites[1].copy()
     for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
         all_rows[:, support] = part
-    return Learnt(prior, sites, float(parameters[-1]), asked, before, learned, start.n_iter + n_iter)
+    return LocalFit(prior, sites, float(parameters[-1]), held_out, before, learned, start.n_iter + n_iter)
 
 
 def round_tolerance(link: Link) -> float | None:
@@ -339,7 +341,7 @@ def round_tolerance(link: Link) -> float | None:
     return None if link.curvature is None else ROUND_TOLERANCE
 
 
-def limits(task: Task, start: Learnt) -> np.ndarray:
+def limits(task: Task, start: LocalFit) -> np.ndarray:
     """Range (p, 2) of the score's parameters in a round."""
     parameters = start.parameters
     low, high = np.vstack([start.prior.spec.bounds, LOG_SCALE_BOUNDS]).T
@@ -350,12 +352,12 @@ def limits(task: Task, start: Learnt) -> np.ndarray:
     return np.column_stack([low, high])
 
 
-def fit_sites(task: Task, learnt: Learnt, is_last: bool = True) -> tuple[LocalPosterior, Sweeps]:
+def fit_sites(task: Task, local_fit: LocalFit, is_last: bool = True) -> tuple[LocalPosterior, Sweeps]:
     """The local posterior of the task's distinct rows, and the sites of all of them.
 
     If it is not the last, as accurate as those of rounds.
     """
-    prior = learnt.prior
+    prior = local_fit.prior
     task.history.tell(stage="neighbours", n_rows=task.source.n_rows, n_inducing=prior.n_inducing)
     distinct = Distinct.of(task.source)
     source = distinct.source
@@ -364,22 +366,22 @@ def fit_sites(task: Task, learnt: Learnt, is_last: bool = True) -> tuple[LocalPo
     near = Neighbours(source.X * metric(prior.core))
     rows = local_rows(task.executor, prior, source)
     index = near.of_rows(min(k, source.n_rows - 1), task.executor.n_threads)
-    link = task.link_at(prior, learnt.log_scale)
+    link = task.link_at(prior, local_fit.log_scale)
     local = Local(source, prior.core, rows, *in_order(index), link)
-    sites = distinct.sums(learnt.sites)
+    sites = distinct.sums(local_fit.sites)
     sweeps = converged_sites(task.executor, local, sites, None if is_last else round_tolerance(link))
     task.history.add(
         n_rows=task.source.n_rows, n_inducing=prior.n_inducing, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1
     )
     # A copy: it keeps its rows, read-only, whatever their owner does with the given ones.
     X = np.array(source.X, order="C")
-    scale = float(np.exp(learnt.log_scale))
+    scale = float(np.exp(local_fit.log_scale))
     posterior = LocalPosterior.from_fit(prior, X, sweeps.sites, sweeps.q, k, task.n_latents, scale, rows, near)
     return posterior, replace(sweeps, sites=distinct.parts(sweeps.sites))
 
 
 @dataclass(frozen=True)
-class Asked:
+class HeldOutPredictions:
     """What a local posterior says of rows that it has not seen.
 
     Attributes
@@ -418,14 +420,14 @@ class Asked:
         return before + float(found.x)
 
 
-def ask(task: Task, local: LocalPosterior, source: ArraySource) -> Asked:
+def score_held_out(task: Task, local: LocalPosterior, source: ArraySource) -> HeldOutPredictions:
     """Predictions of rows that the local posterior has not seen."""
     y, weight = labels_and_weights(source)
     mean, variance = map(np.atleast_2d, local.marginals(source.X, task.executor.n_threads))
     link = task.link_at(local.prior, np.log(local.variance_scale))
-    return Asked(source, mean, variance, Scores(link.scores(mean, variance, y)[0], weight))
+    return HeldOutPredictions(source, mean, variance, Scores(link.scores(mean, variance, y)[0], weight))
 
 
-def moved(learnt: Learnt, prior: SparsePrior) -> Learnt:
+def moved(local_fit: LocalFit, prior: SparsePrior) -> LocalFit:
     """The same with the inducing points of another prior."""
-    return replace(learnt, prior=prior.rebuilt([learnt.prior.spec], prior.Z))
+    return replace(local_fit, prior=prior.rebuilt([local_fit.prior.spec], prior.Z))

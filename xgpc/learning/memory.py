@@ -1,4 +1,4 @@
-"""Memory that fits to many classes take, and how many inducing points there is room and time for."""
+"""Memory that fits with many classes need, and how many inducing points memory and time allow."""
 
 from __future__ import annotations
 
@@ -7,28 +7,25 @@ import math
 from ..status import warn_user
 from .inducing import FIRST_INDUCING, MAX_INDUCING
 
-# Bytes for each row and class: marginals and sites of the latest posterior, and of the one to go back to. For each
-# class and pair of inducing points, with one kernel for all classes or one for each: precisions, their factors and
-# targets of the posteriors that a step compares. (Measured with tracemalloc, 2000 and 4000 rows, 50 to 200 classes, 20
-# to 100 points.)
+# Bytes for each row and class (marginals and sites of two posteriors), and for each class and pair of inducing points
+# with a shared kernel or with own kernels (matrices of the posteriors that a step compares). Measured with tracemalloc.
 ROW_BYTES = 80
 PAIR_BYTES, OWN_PAIR_BYTES = 200, 300
-# Above this a fit warns, and what is chosen by default stays below: half of the memory of a small machine.
+# A fit that needs more memory warns, and defaults stay below: half of the memory of a small machine.
 MOST_BYTES = 4e9
-# Rows times classes times points up to which points are added by default: a pass takes a quarter of a second or so
-# there. Of shuttle, 52 200 rows and seven classes, learning with 512 points took over ten minutes, for .002 nats a row;
-# with 136 points 272 s (.0015), with 68 about 100 (.0011 and .0026, two splits).
+# Limit on rows x classes x points when points are added by default; a pass then takes about a quarter of a second. On
+# shuttle (52 200 rows, seven classes) 512 points took over ten minutes for 0.002 nats a row.
 MOST_VALUES = 2.5e7
 
 
 def fit_bytes(n_rows: int, n_classes: int, n_inducing: int, own_kernels: bool) -> float:
-    """Memory of a fit of several latent functions beside its rows, without the caches that have limits of their own."""
+    """Memory of a fit with several latent functions, without its rows and without caches, which have their own limits."""
     pairs = (OWN_PAIR_BYTES if own_kernels else PAIR_BYTES) * n_inducing**2
     return float(n_classes) * (ROW_BYTES * float(n_rows) + pairs)
 
 
 def most_points(n_rows: int, n_classes: int | None, own_kernels: bool) -> int:
-    """Up to how many inducing points are added by default: as many as half of that memory has room for, and in time."""
+    """Largest number of inducing points by default: it fits half of the memory limit and the time limit."""
     if n_classes is None:
         return MAX_INDUCING
     pair = OWN_PAIR_BYTES if own_kernels else PAIR_BYTES
@@ -37,7 +34,7 @@ def most_points(n_rows: int, n_classes: int | None, own_kernels: bool) -> int:
 
 
 def warn_of_many_classes(n_rows: int, n_classes: int, n_inducing: int, own_kernels: bool) -> None:
-    """UserWarning of a fit that takes much memory, with what takes less; shown where the user calls ``fit``."""
+    """Warn the user of a fit that needs much memory, and name settings that need less."""
     needed = fit_bytes(n_rows, n_classes, n_inducing, own_kernels)
     if needed <= MOST_BYTES:
         return

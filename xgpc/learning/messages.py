@@ -1,4 +1,4 @@
-"""What users are told of a fit that they can do something about."""
+"""Warnings about a fit that the user can act on."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import numpy as np
 
 from ..kernels.spec import KernelSpec
 
-# A kernel parameter this near to the logarithm of a bound has run to it.
+# A kernel parameter whose logarithm is this near to a bound counts as being at the bound.
 AT_BOUND = 1e-3
-# Parameters at their bounds that a warning names.
+# A warning names at most this many parameters.
 LISTED = 5
-# A learned bound this near to n log(1 / 2) has found nothing.
+# A learned bound above this multiple of the log likelihood of random guessing counts as no gain.
 NO_GAIN = 0.999
-# A length scale of so many standard deviations of its feature has switched it off: RBF correlations of rows that are
-# four of them apart are .99 and more.
+# A feature counts as switched off if its length scale exceeds this many standard deviations: rows four deviations apart
+# then have an RBF correlation above 0.99.
 SWITCHED_OFF = 30.0
 
 
 def parameters_at_bounds(
     specs: Sequence[KernelSpec], classes: Sequence[str], features: Sequence[str], spread: np.ndarray
 ) -> list[str]:
-    """Messages on the kernel parameters that have run to their bounds: features that do not matter, and others.
+    """Messages about kernel parameters at their bounds: one for irrelevant features, one for other parameters.
 
     Parameters
     ----------
     specs : the learned kernel, or one for each class
-    classes, features : their names, as messages have them
+    classes, features : names for the messages
     spread : (d,) standard deviations of the features
     """
     irrelevant, others = [], []
@@ -70,9 +70,9 @@ def _listed(found: Sequence[str]) -> str:
 
 
 def more_iterations(problems: Sequence[str]) -> list[str]:
-    """A message on what has not converged: by the limit of iterations, which a problem then names, or by rounding.
+    """A message about parts of the fit that did not converge, because of the iteration limit or of round-off.
 
-    One for all problems, as what helps against one may be no help against the other.
+    All problems share one message, because advice for one kind alone may not help with the other.
     """
     if not problems:
         return []
@@ -83,18 +83,18 @@ def more_iterations(problems: Sequence[str]) -> list[str]:
     return [f"{'; '.join(problems)}. The fit can be used; {advice}."]
 
 
-def ended_early(reason: str, cuts: Sequence[str]) -> str:
-    """A message on what there was no time for."""
-    return f"{reason} left no time for {', '.join(cuts)}. The fit can be used; more time may give a higher bound."
+def ended_early(reason: str, skipped: Sequence[str]) -> str:
+    """A message that names the skipped parts of a fit that ran out of time."""
+    return f"{reason} left no time for {', '.join(skipped)}. The fit can be used; more time may give a higher bound."
 
 
 def no_gain(elbo: float, guessing: float, base_rate: float) -> list[str]:
-    """A message on a learned bound that is no better than what labels score without features, if it is not.
+    """A message if the learned bound is no better than predictions without features, else an empty list.
 
     Parameters
     ----------
     elbo : the bound, in nats
-    guessing, base_rate : log likelihoods of the labels if all classes are as likely, and by the classes' frequencies
+    guessing, base_rate : log likelihoods of the labels under equal class probabilities and under class frequencies
     """
     if elbo > max(NO_GAIN * guessing, base_rate):
         return []

@@ -1,4 +1,4 @@
-"""Two models compared by rows that neither has seen."""
+"""A paired comparison of two models on held-out rows."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import numpy as np
 
 from .query_score import standard_error
 
-# What costs time and memory is taken for so much of the mean log probability, in nats, at least.
+# A costlier model must raise the mean log probability by at least this many nats.
 LEAST_GAIN = 2e-3
 
 
 def is_better(gains: np.ndarray, weight: np.ndarray) -> tuple[bool, str]:
-    """Whether held-out rows are more likely with what costs more, by over a standard error; and the end of a sentence.
+    """Whether the costlier model predicts held-out rows better by more than a standard error; with words that say so.
 
     Parameters
     ----------
-    gains : (r,), of the rows' log probabilities, in nats
+    gains : (r,), differences of the rows' log probabilities, in nats
     weight : (r,)
     """
     mean, error = float(np.average(gains, weights=weight)), standard_error(gains, weight)

@@ -1,4 +1,4 @@
-"""A fit from its start to the posterior of all rows: start, learn, infer."""
+"""The three steps of a fit: choose the initial state, learn hyperparameters, infer the posterior of all rows."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from ..rows.executor import Executor
 from ..rows.source import ArraySource, labels_and_weights
 from ..statistics import update
 from .messages import ended_early, more_iterations
-from .start import Beginning, Data, Inferred, Learned, PreviousFit, first_prior
+from .start import Data, FitResult, HyperparameterFit, InitialState, PreviousFit, first_prior
 from .with_neighbours import learn_hyperparameters
 
 ONE_CLASS = "Rows of one class tell nothing of the kernel: it stays as it is, and no neighbours are taken."
-# After "stochastic" the posterior of all rows is found to so many times ``tol``: mini-batches leave more of the bound.
-# (Additive noise, four classes, 5000 rows: 23 passes gained 1.1 nats, of which the first 4 gained 1.)
+# After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: with additive noise, 4 of 23 passes
+# made 1.0 of the 1.1 nats gained.
 AFTER_MINI_BATCHES = 100.0
-# After "stochastic" the posterior of a stream takes so many steps, each a pass over all rows: mini-batches have learned
-# from a random sample of them. (``python bench/run.py larger_than_memory --kinds x-gpc``, 11 000 000 rows.)
+# After "stochastic", the posterior of a stream takes this many steps, each a pass over all rows, because mini-batches
+# have already learned from a random sample (measured on 11 000 000 rows).
 STREAM_STEPS = 1
 
 
-def start(data: Data, run: Run, executor: Executor, previous: PreviousFit | None) -> Beginning:
-    """Kernel, inducing points and posterior to start from; or what a checkpoint has of this fit."""
+def start(data: Data, run: Run, executor: Executor, previous: PreviousFit | None) -> InitialState:
+    """The initial state: chosen from the data, taken from a previous fit, or read from a checkpoint."""
     run.history.tell(stage="start", n_rows=data.source.n_rows)
     training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
-    beginning = first_prior(data, run, training, previous)
-    beginning = replace(beginning, site=data.prior_mean.site(beginning.site, beginning.prior))
+    initial = first_prior(data, run, training, previous)
+    initial = replace(initial, site=data.prior_mean.site(initial.site, initial.prior))
     store = run.progress.store
-    resumed = None if store is None else store.load(beginning.site, data.groups)
+    resumed = None if store is None else store.load(initial.site, data.groups)
     if resumed is None:
-        return beginning
+        return initial
     run.progress.resume(resumed)
     run.history.add(decision=f"Learning goes on from the checkpoint {data.config.checkpoint}.")
-    return replace(beginning, resumed=resumed)
+    return replace(initial, resumed=resumed)
 
 
-def learn(data: Data, run: Run, beginning: Beginning) -> Learned:
-    """Hyperparameters and inducing points, and whether more of these pay."""
+def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
+    """Learn hyperparameters and inducing points, and decide how many points to use."""
     if data.is_of_one_class:
-        # Any variance would do, the larger the better.
+        # The bound would rise with the variance without end.
         run.history.add(decision=ONE_CLASS)
-        return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
-    learned = _learned_in_time(data, run, beginning)
+        return HyperparameterFit(initial, initial.previous, initial.prior, initial.site)
+    learned = _learned_in_time(data, run, initial)
     if learned.n_iter == 0:
         return learned
     kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
@@ -60,44 +60,42 @@ def learn(data: Data, run: Run, beginning: Beginning) -> Learned:
     return learned
 
 
-def _learned_in_time(data: Data, run: Run, beginning: Beginning) -> Learned:
-    """What there is time to learn: the best so far where it ends."""
-    progress, training = run.progress, beginning.training
+def _learned_in_time(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
+    """Learn as long as time permits; then return the best result so far."""
+    progress, training = run.progress, initial.training
     if run.deadline is None:
-        return learn_hyperparameters(data, run, beginning)
+        return learn_hyperparameters(data, run, initial)
     executor = Timed(training.executor, run.deadline, (data.stream or data.source).n_rows, update)
     try:
         with during("learning"):
-            learned = learn_hyperparameters(
-                data, run, replace(beginning, training=replace(training, executor=executor))
-            )
+            learned = learn_hyperparameters(data, run, replace(initial, training=replace(training, executor=executor)))
     except OutOfTime as end:
-        progress.cut(end.where, run.history)
+        progress.skip(end.where, run.history)
         latest = progress.latest
         if latest is None:
-            return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
-        return Learned(beginning, latest.q, latest.q.prior, latest.site, progress.n_reached)
-    return replace(learned, beginning=beginning)
+            return HyperparameterFit(initial, initial.previous, initial.prior, initial.site)
+        return HyperparameterFit(initial, latest.q, latest.q.prior, latest.site, progress.n_updates)
+    return replace(learned, initial=initial)
 
 
-def infer(data: Data, run: Run, learned: Learned, leaves_prior: bool = False) -> Inferred:
-    """The posterior of all rows, of which a step is sure if it ``leaves_prior``, and what corrects it."""
+def infer(data: Data, run: Run, learned: HyperparameterFit, leaves_prior: bool = False) -> FitResult:
+    """The posterior of all rows with its evidence; ``leaves_prior`` takes a first step even if it gains less than tol."""
     if learned.local is not None:
         return _infer_local(data, run, learned, learned.local)
-    beginning, history, config = learned.beginning, run.history, data.config
-    training, prior = beginning.training, learned.prior
+    initial, history, config = learned.initial, run.history, data.config
+    training, prior = initial.training, learned.prior
     history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
     n_rows = (data.stream or data.source).n_rows
     history.tell(stage="posterior", n_rows=n_rows, n_inducing=prior.n_inducing)
-    # What was learned must beat the previous fit; more points than it had are no choice between the two.
+    # Learned hyperparameters must beat those of the previous fit, unless inducing points were added.
     kept = None
-    if config.optimizer is not None and not beginning.grow_to and beginning.previous:
-        kept = beginning.previous, beginning.prior
+    if config.optimizer is not None and not initial.grow_to and initial.previous:
+        kept = initial.previous, initial.prior
     max_iter, tol = config.max_iter, config.tol
     if config.optimizer == "stochastic" and learned.n_iter:
         tol *= AFTER_MINI_BATCHES
         max_iter = max_iter if data.stream is None else min(max_iter, STREAM_STEPS)
-    # Where mini-batches have learned, full batches find the posterior of all rows.
+    # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
     batch_size = None if config.learns_in_batches else config.batch_size
     options = PosteriorOptions(
         batch_size,
@@ -108,10 +106,10 @@ def infer(data: Data, run: Run, learned: Learned, leaves_prior: bool = False) ->
         history,
         run.deadline,
         leaves_prior,
-        beginning.length_scale_prior,
+        initial.length_scale_prior,
         data.prior_mean,
     )
-    # Mini-batches pass over all rows a few times in all: nothing to cache for.
+    # Mini-batches pass over all rows only a few times, so that a cache would not pay.
     training = training if options.batch(len(training)) is None else training.uncached()
     q, site = learned.q, learned.site
     if data.stream is not None:
@@ -129,31 +127,31 @@ def infer(data: Data, run: Run, learned: Learned, leaves_prior: bool = False) ->
     history.tell(decision=f"The posterior has a bound of {point.elbo:.2f} nats after {n_steps} iterations.")
     terms, gap = correction_and_gap(training, point)
     problems = list(learned.problems)
-    # A step that there was no time for would have taken as long as all of them at most.
+    # A step that time did not permit would have taken at most as long as all steps before it together.
     if not converged and n_steps < max_iter and run.deadline is not None and not run.deadline.allows_again(began):
-        run.progress.cut("more iterations of the posterior of all rows", history)
+        run.progress.skip("more iterations of the posterior of all rows", history)
     elif not converged and max_iter == config.max_iter:
         problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
     history.tell(stage="done", n_rows=n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
     unfinished = _unfinished(run, learned, problems)
     evidence = Evidence(point.elbo, terms, gap)
-    return Inferred(point.q, point.site, learned.n_iter or n_steps, unfinished, learned.notes, evidence)
+    return FitResult(point.q, point.site, learned.n_iter or n_steps, unfinished, learned.notes, evidence)
 
 
-def _infer_local(data: Data, run: Run, learned: Learned, local: LocalPosterior) -> Inferred:
-    """With neighbours learning has found the posterior of all rows, whose labels their bound may be asked for."""
+def _infer_local(data: Data, run: Run, learned: HyperparameterFit, local: LocalPosterior) -> FitResult:
+    """The result of a fit with neighbours, for which learning has already found the posterior of all rows."""
     mean = data.prior_mean.scaled(local.variance_scale)
     assert isinstance(data.source, ArraySource)
     labels = labels_and_weights(Distinct.of(data.source).source)
     run.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
     unfinished = _unfinished(run, learned, learned.problems)
     made = local, mean.site(learned.site, local.prior), learned.n_iter, unfinished, learned.notes
-    return Inferred(*made, None, labels, learned.scores)
+    return FitResult(*made, None, labels, learned.scores)
 
 
-def _unfinished(run: Run, learned: Learned, problems: Sequence[str]) -> list[str]:
-    """Messages on what did not converge, or was cut short."""
+def _unfinished(run: Run, learned: HyperparameterFit, problems: Sequence[str]) -> list[str]:
+    """Messages about parts of the fit that did not converge or were skipped."""
     unfinished = [*more_iterations(problems), *filter(None, [learned.failed])]
-    if run.progress.cuts and run.deadline is not None:
-        unfinished.insert(0, ended_early(run.deadline.reason, run.progress.cuts))
+    if run.progress.skipped and run.deadline is not None:
+        unfinished.insert(0, ended_early(run.deadline.reason, run.progress.skipped))
     return unfinished

@@ -1,4 +1,4 @@
-"""The prior variance of a linear model, learned in turn with its posterior."""
+"""The prior variance of a linear model, learned in alternation with its posterior."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..inference.ascent import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, Point, c
 from ..inference.history import History
 from ..inference.mini_batch import Epochs, MiniBatches, Window
 
-# Steps of q between two of the prior variance: enough for coordinate ascent to fall back on one that cannot fail.
+# Steps of q between two moves of the prior variance: enough to reach coordinate ascent's safe fallback.
 STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
 
 
 def ascend(
     training: Training, prior: LinearPrior, site: Site, *, monotone: bool, tol: float, max_iter: int, history: History
 ) -> tuple[Point[SparsePosterior], int, bool]:
-    """Full-batch steps of q and moves of s^2 in turn; a move that lowers the bound is halved, if ``monotone``.
+    """Alternate full-batch steps of q with moves of s^2; if ``monotone``, halve a move that lowers the bound.
 
-    Returns the last posterior with its pass, the number of steps, and whether both q and s^2 rest within ``tol``.
+    Returns the last posterior with its pass, the number of steps, and whether q and s^2 both converged to ``tol``.
     """
     few = STEPS_PER_VARIANCE if prior.low < prior.high else max_iter
     start = SparsePosterior.at_prior(prior)
@@ -49,12 +49,12 @@ def ascend(
 
 
 def sums_of_sites(q: SparsePosterior) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of lambda a a^T (lower triangle) and r a that made q."""
+    """The sums of lambda a a^T (lower triangle) and of r a over the rows, from the natural parameters of q."""
     return q.P - np.eye(len(q.h)), q.h
 
 
 def moved(q: SparsePosterior, log_t: float) -> SparsePosterior:
-    """q with its sites as they are, and exp(log_t) times the prior variance."""
+    """The posterior with the same sites after multiplying the prior variance by exp(log_t)."""
     prior, t = q.prior.moved(log_t)
     S, h = sums_of_sites(q)
     return prior.proper_posterior(prior.with_sites(np.outer(t, t) * S, t * h))
@@ -63,7 +63,7 @@ def moved(q: SparsePosterior, log_t: float) -> SparsePosterior:
 def stochastic_ascent(
     training: Training, prior: LinearPrior, site: Site, options: Epochs
 ) -> tuple[Point[SparsePosterior], int, bool]:
-    """Mini-batch steps, and a move of s^2 after every epoch; returns as ``ascend``."""
+    """Take mini-batch steps and move s^2 after every epoch; returns the same as ``ascend``."""
     q = SparsePosterior.at_prior(prior)
     loop = MiniBatches(q, options.batch_size, len(training), len(prior.scale), options.schedule)
     history, window, converged, epoch = options.history, Window(options.tol), False, 0

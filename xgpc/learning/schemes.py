@@ -1,4 +1,4 @@
-"""The ways to learn kernel parameters and inducing points, by the names of the parameter ``optimizer``."""
+"""The algorithms that learn kernel parameters and inducing points, by the values of ``optimizer``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .profile import Outcome, profile
 
 @dataclass(frozen=True)
 class Scheme:
-    """A way to learn.
+    """A learning algorithm.
 
     Attributes
     ----------
-    function : of training, start, site, options; Adam's also takes mini-batches
-    allows : of a likelihood's name and a bound's
-    needs : what the others are told to take
+    function : takes training, start, site and options; Adam's also takes mini-batches
+    allows : whether it supports a likelihood and a bound, given by name
+    needs : the text that names supported likelihoods and bounds in error messages
     """
 
     function: Callable[..., Outcome]
@@ -33,7 +33,7 @@ class Scheme:
     def bind(
         self, batch_size: int | None, schedule: tuple[int, float, float], random_state: np.random.RandomState
     ) -> Callable[..., Outcome]:
-        """The function of (training, start, site, options); ``schedule`` is of the mini-batches' learning rates."""
+        """A function of (training, start, site, options); ``schedule`` gives the learning rates of mini-batches."""
         if not self.takes_batches:
             return self.function
         return partial(self.function, batch_size=batch_size, schedule=schedule, random_state=random_state)
@@ -62,7 +62,7 @@ SCHEMES = {
 
 
 def check_optimizer(optimizer: str | None, likelihood: str, bound: str) -> None:
-    """Raise ValueError for an optimizer that is not for a likelihood's bound."""
+    """Raise ValueError for an optimizer that does not support a likelihood's bound."""
     if optimizer is None or SCHEMES[optimizer].allows(likelihood, bound):
         return
     others = [name for name, scheme in SCHEMES.items() if scheme.allows(likelihood, bound)]

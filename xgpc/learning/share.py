@@ -9,17 +9,17 @@ import numpy as np
 from ..approximations.base import KernelPosterior, SeparatePriors
 from ..inference.ascent import Point
 from ..inference.history import History
-from ..inference.progress import Milestone
+from ..inference.progress import BestSoFar
 from ..inference.run import Run
 from ..inference.starts import starting_posterior
 from ..rows.deadline import during
 from ..rows.source import ArraySource, SparseSource, labels_and_weights
+from .hold_out import Split
 from .memory import MOST_BYTES, fit_bytes
 from .paired import is_better
 from .profile import Options, Outcome, profile
-from .queries import Split
 from .stages import MAX_MOVING, Subsets, learn_in_stages, subset_sizes
-from .start import Beginning, Data, Learned
+from .start import Data, HyperparameterFit, InitialState
 
 # The bound cannot tell, with or without a price of 1/2 log n nats for each parameter more. With m = 100, one kernel and
 # one for each class: page-blocks, 3000 rows, bound -383 and -331 (price 180), NLL of other rows .126 and .114; shuttle,
@@ -37,27 +37,27 @@ TRIAL_ROWS, ROWS_PER_POINT = 1500, 15
 TRIAL_ITERATIONS, EACH_ITERATIONS = 10, 20
 
 
-def learn_without_neighbours(data: Data, run: Run, beginning: Beginning) -> Learned:
+def learn_without_neighbours(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     """As of ``stages``; with ``share="auto"`` also whether each class has a kernel and inducing points of its own."""
-    resumed = beginning.resumed
+    resumed = initial.resumed
     if resumed is None or not resumed.is_decided:
-        return with_own_kernels(data, run, learn_in_stages(data, run, beginning))
-    has_own_kernels = len(resumed.q.prior.groups) > len(beginning.prior.groups)
-    start = replace(beginning, prior=resumed.q.prior) if has_own_kernels else beginning
+        return with_own_kernels(data, run, learn_in_stages(data, run, initial))
+    has_own_kernels = len(resumed.q.prior.groups) > len(initial.prior.groups)
+    start = replace(initial, prior=resumed.q.prior) if has_own_kernels else initial
     learned = learn_in_stages(data, run, start, EACH_ITERATIONS if has_own_kernels else None)
-    return replace(learned, beginning=beginning)
+    return replace(learned, initial=initial)
 
 
-def has_decided(beginning: Beginning) -> bool:
+def has_decided(initial: InitialState) -> bool:
     """Whether an earlier fit, which goes on, had decided how many kernels there are."""
-    return beginning.resumed is not None and beginning.resumed.is_decided
+    return initial.resumed is not None and initial.resumed.is_decided
 
 
-def with_own_kernels(data: Data, run: Run, one: Learned) -> Learned:
+def with_own_kernels(data: Data, run: Run, one: HyperparameterFit) -> HyperparameterFit:
     """``one``, which ``stages`` learned with a kernel for all classes; or what a kernel for each class comes to from
     there on, if that is to be decided (``_is_open``) and better for rows kept apart."""
-    beginning = one.beginning
-    if not (_is_open(data, beginning) and _has_room(data, run, one)):
+    initial = one.initial
+    if not (_is_open(data, initial) and _has_room(data, run, one)):
         return one
     with during("the trial of a kernel for each class"):
         each = _trial(data, run, one)
@@ -66,13 +66,13 @@ def with_own_kernels(data: Data, run: Run, one: Learned) -> Learned:
         run.progress.decide(run.progress.latest)
         return one
     # From the first of its stages on.
-    run.progress.decide(Milestone(each.q, each.site, n_rows=0, is_growing=bool(beginning.grow_to)))
-    start = replace(beginning, prior=each.q.prior, previous=each.q, site=each.site, resumed=None)
+    run.progress.decide(BestSoFar(each.q, each.site, n_rows=0, is_growing=bool(initial.grow_to)))
+    start = replace(initial, prior=each.q.prior, previous=each.q, site=each.site, resumed=None)
     learned = learn_in_stages(data, run, start, EACH_ITERATIONS)
-    return replace(learned, beginning=beginning, n_iter=one.n_iter + learned.n_iter)
+    return replace(learned, initial=initial, n_iter=one.n_iter + learned.n_iter)
 
 
-def _is_open(data: Data, beginning: Beginning) -> bool:
+def _is_open(data: Data, initial: InitialState) -> bool:
     """Whether there is something to decide: of a warm start there was."""
     return (
         data.config.share == "auto"
@@ -86,12 +86,12 @@ def _is_open(data: Data, beginning: Beginning) -> bool:
         and data.config.max_iter >= TRIAL_ITERATIONS
         and not data.config.has_batches(data.source.n_rows)
         and data.source.n_rows >= LEAST_ROWS
-        and not beginning.prior.is_full
-        and beginning.previous is None
+        and not initial.prior.is_full
+        and initial.previous is None
     )
 
 
-def _has_room(data: Data, run: Run, one: Learned) -> bool:
+def _has_room(data: Data, run: Run, one: HyperparameterFit) -> bool:
     """Whether a kernel for each class takes no more memory than is meant to be taken; if not, the history says so."""
     needed = fit_bytes(data.source.n_rows, len(data.classes), one.prior.n_inducing, own_kernels=True)
     if needed > MOST_BYTES:
@@ -102,40 +102,40 @@ def _has_room(data: Data, run: Run, one: Learned) -> bool:
     return needed <= MOST_BYTES
 
 
-def _trial(data: Data, run: Run, one: Learned) -> Outcome | None:
+def _trial(data: Data, run: Run, one: HyperparameterFit) -> Outcome | None:
     """A kernel for each class, by some iterations from the one for all, if that is better; the history gets the reason.
 
     Both go on from there on some of the rows, and are asked for others. These have had their part in where both begin;
     without iterations of its own, too, one kernel would keep what it has of them.
     """
-    rows, asked = _split(data, one)
-    if not len(asked):
+    rows, held_out = _split(data, one)
+    if not len(held_out):
         return None
-    part, site = one.beginning.training.part(rows), one.site
+    part, site = one.initial.training.part(rows), one.site
     priors = one.prior, SeparatePriors((one.prior.groups[0],) * len(data.classes))
     learn_inducing = data.config.learn_inducing and one.prior.n_inducing <= MAX_MOVING
-    length_scale_prior = one.beginning.length_scale_prior
+    length_scale_prior = one.initial.length_scale_prior
     options = Options(
         learn_inducing, data.config.tol, TRIAL_ITERATIONS, History(), length_scale_prior=length_scale_prior
     )
     shared, each = (profile(part, starting_posterior(part, one.q, prior, site), site, options) for prior in priors)
-    source, n_threads = one.beginning.training.source.sample(asked), part.executor.n_threads
+    source, n_threads = one.initial.training.source.sample(held_out), part.executor.n_threads
     before, after = (_scores(data, point, source, n_threads) for point in (shared.point, each.point))
     is_each, words = is_better(after - before, labels_and_weights(source)[1])
     run.history.add(decision=f"With a kernel for each class in place of one for all, {words}")
     return each if is_each else None
 
 
-def _split(data: Data, one: Learned) -> Split:
+def _split(data: Data, one: HyperparameterFit) -> Split:
     """Rows to learn from, and rows to ask, of which there may be none."""
     # Not of the numbers that learning draws, of which a fit that goes on from a checkpoint draws others: it has to
     # decide by the same rows.
     random_state = np.random.RandomState(data.seed)
-    rows, asked = data.queries.decision(ASKED_SHARE, random_state)
+    rows, held_out = data.hold_out.decision(ASKED_SHARE, random_state)
     most = max(TRIAL_ROWS, ROWS_PER_POINT * min(one.prior.n_inducing, MAX_MOVING))
     size = min(most, subset_sizes(len(rows), one.prior.n_inducing, data.config.subset_sizes)[0])
     some = Subsets(data.source.labels()[rows], random_state).rows(size)
-    return rows if some is None else rows[some], asked
+    return rows if some is None else rows[some], held_out
 
 
 def _scores(

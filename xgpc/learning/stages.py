@@ -14,7 +14,7 @@ from ..inference.ascent import coordinate_ascent, tolerance_unit, update
 from ..inference.history import History
 from ..inference.mini_batch import learning_rate_schedule
 from ..inference.prior_mean import OF_SITE, PriorMean
-from ..inference.progress import Milestone, Progress, State
+from ..inference.progress import BestSoFar, Progress, State
 from ..inference.run import Run
 from ..inference.starts import starting_posterior
 from ..kernels.default import STARTS, other_start
@@ -23,7 +23,7 @@ from ..rows.source import dense
 from .inducing import MAX_INDUCING, with_more_points
 from .profile import Options, Outcome
 from .schemes import SCHEMES
-from .start import Beginning, Data, Learned
+from .start import Data, HyperparameterFit, InitialState
 
 # Rows of the first subset: this many, or so many for each inducing point. With fewer, kernel parameters and inducing
 # points fit the sample: on ringnorm, 2000 rows at m = 100 lead to an optimum that all rows do not lead away from.
@@ -225,7 +225,7 @@ class Learner:
         """The scheme on a subset, from the sites that q makes there."""
 
         def reached(q: KernelPosterior, site: Site, state: State | None = None) -> None:
-            self.progress.reach(Milestone(q, site, size, is_growing, state=state))
+            self.progress.update(BestSoFar(q, site, size, is_growing, state=state))
 
         with during(f"learning with {prior.n_inducing} inducing points on {size} rows"):
             if self.scheme is None:
@@ -296,7 +296,7 @@ class Learner:
                 trial = self._posterior(size, larger, before.q, before.site, nats)
             except OutOfTime:
                 # For the posterior of all rows with so many points: with fewer there may be.
-                self.progress.cut(f"the trial of {larger.n_inducing} inducing points", self.history)
+                self.progress.skip(f"the trial of {larger.n_inducing} inducing points", self.history)
                 return outcome, size
             gain = (trial.point.elbo - before.point.elbo) / (more * len(prior.groups))
             enough = gain >= MIN_GAIN
@@ -349,14 +349,16 @@ def _are_all_rows(prior: KernelPrior, training: Training) -> bool:
     return all(len(np.unique(np.vstack([group.Z, rows]), axis=0)) <= len(group.Z) for group in prior.groups)
 
 
-def learn_in_stages(data: Data, run: Run, beginning: Beginning, most_iterations: int | None = None) -> Learned:
+def learn_in_stages(
+    data: Data, run: Run, initial: InitialState, most_iterations: int | None = None
+) -> HyperparameterFit:
     """Hyperparameters and inducing points, from all restarts.
 
     ``most_iterations`` of a stage are a limit of the library's, of which nobody is warned.
     """
-    if data.config.optimizer is None and not beginning.grow_to:
-        return Learned(beginning, beginning.previous, beginning.prior, beginning.site)
-    scheme, prior, random_state = None, beginning.prior, run.random_state
+    if data.config.optimizer is None and not initial.grow_to:
+        return HyperparameterFit(initial, initial.previous, initial.prior, initial.site)
+    scheme, prior, random_state = None, initial.prior, run.random_state
     if data.config.optimizer is not None:
         schedule = learning_rate_schedule(data.config.learning_rate)
         scheme = SCHEMES[data.config.optimizer].bind(data.config.batch_size, schedule, random_state)
@@ -367,38 +369,38 @@ def learn_in_stages(data: Data, run: Run, beginning: Beginning, most_iterations:
         data.config.tol,
         max_iter,
         run.history,
-        length_scale_prior=beginning.length_scale_prior,
+        length_scale_prior=initial.length_scale_prior,
     )
     # Adam's mini-batches need no subsets, and the rows of a full Gaussian process are all of them.
     sizes = None if data.config.learns_in_batches or full else data.config.subset_sizes
     start_rows = ROWS_BEFORE_BATCHES if data.config.learns_in_batches else None
     whose: Any = {"progress": run.progress, "prior_mean": data.prior_mean, "start_rows": start_rows}
-    learner = Learner(beginning.training, beginning.site, scheme, options, sizes, random_state, **whose)
-    resumed = beginning.resumed
+    learner = Learner(initial.training, initial.site, scheme, options, sizes, random_state, **whose)
+    resumed = initial.resumed
     if resumed is None:
-        first, previous = prior, beginning.previous
-        has_starts = data.config.kernel is None and previous is None and len(beginning.training) <= ROWS_OF_STARTS
+        first, previous = prior, initial.previous
+        has_starts = data.config.kernel is None and previous is None and len(initial.training) <= ROWS_OF_STARTS
         if has_starts and scheme is not None:
             previous = learner.best_start(prior).q
             first = previous.prior
-        outcome = learner.learn(first, previous, beginning.grow_to)
+        outcome = learner.learn(first, previous, initial.grow_to)
     else:
         learner.site, learner.state = resumed.site, resumed.state
-        grow_to = beginning.grow_to if resumed.is_growing else 0
+        grow_to = initial.grow_to if resumed.is_growing else 0
         outcome = learner.learn(resumed.q.prior, resumed.q, grow_to, resumed.n_rows)
     # Of other starts the best is told, after each.
-    learner.site, learner.progress = beginning.site, Progress()
+    learner.site, learner.progress = initial.site, Progress()
     for number in range(1, data.config.n_restarts_optimizer + 1 if scheme is not None else 1):
         ranges = [group.spec.bounds for group in prior.groups]
         thetas = [np.asarray(random_state.uniform(low, high)) for low, high in (bounds.T for bounds in ranges)]
         if resumed is not None and number < resumed.n_starts:
             continue
         specs = [group.spec.with_theta(theta) for group, theta in zip(prior.groups, thetas, strict=True)]
-        other = learner.learn(prior.rebuilt(specs, prior.Z), None, beginning.grow_to)
+        other = learner.learn(prior.rebuilt(specs, prior.Z), None, initial.grow_to)
         if learner.comparable(other) > learner.comparable(outcome):
             outcome = other
-        n_rows = subset_sizes(len(beginning.training), outcome.q.prior.n_inducing, sizes)[-1]
-        is_growing = bool(beginning.grow_to)
-        run.progress.reach(Milestone(outcome.q, outcome.site, n_rows, is_growing, number + 1))
+        n_rows = subset_sizes(len(initial.training), outcome.q.prior.n_inducing, sizes)[-1]
+        is_growing = bool(initial.grow_to)
+        run.progress.update(BestSoFar(outcome.q, outcome.site, n_rows, is_growing, number + 1))
     problems = (outcome.problem,) if outcome.problem and max_iter == data.config.max_iter else ()
-    return Learned(beginning, outcome.q, outcome.q.prior, outcome.site, learner.n_iter, problems)
+    return HyperparameterFit(initial, outcome.q, outcome.q.prior, outcome.site, learner.n_iter, problems)

@@ -1,4 +1,4 @@
-"""Where a fit starts: kernel, inducing points, and a posterior that there may be."""
+"""The data of a fit, its initial state (kernel, inducing points, posterior), and the results of its steps."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from ..config import FitConfig
 from ..data.encoding import Encoding, of_table
 from ..inference.fitting import Evidence
 from ..inference.prior_mean import OF_SITE, PriorMean
-from ..inference.progress import Milestone
+from ..inference.progress import BestSoFar
 from ..inference.run import Run
 from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, Likelihood
 from ..rows.source import RowSource
+from .hold_out import HoldOut
 from .inducing import Sample, inducing_points, sample_size
 from .memory import most_points, warn_of_many_classes
-from .queries import Queries
 from .query_score import Scores
 
 
 @dataclass(frozen=True)
 class Data:
-    """What a fit is of, checked.
+    """The checked data and settings of a fit.
 
     Attributes
     ----------
     config : FitConfig
-    source : rows of positive weight, labels as the sites take them
-    stream : all rows, where ``source`` has only those of them that are learned from; else None
+    source : rows of positive weight to learn from, labels in the form that the sites need
+    stream : source of all rows if ``source`` is only a sample of them, else None
     classes : (C,) labels
-    class_totals : (C,) sums of the weights of all rows of each class
-    likelihood, bound : which
-    label_noise : float, or None if it is learned or there is none
-    queries : Queries, which rows ask and which answer, with neighbours
+    class_totals : (C,) total weights of the classes over all rows
+    likelihood, bound : the likelihood and the name of its bound
+    label_noise : float, or None if it is learned or the bound has none
+    hold_out : HoldOut, draws the held-out rows of fits with neighbours
     encoding : Encoding that made the rows, or None
     prior_mean : PriorMean
-    seed : int, of random numbers that do not depend on how many others were drawn
+    seed : int, for random numbers that do not depend on how many others were drawn
     """
 
     config: FitConfig
@@ -56,7 +56,7 @@ class Data:
     likelihood: Likelihood
     bound: str
     label_noise: float | None
-    queries: Queries
+    hold_out: HoldOut
     stream: RowSource | None = None
     encoding: Encoding | None = None
     prior_mean: PriorMean = OF_SITE
@@ -68,23 +68,23 @@ class Data:
 
     @property
     def total_weight(self) -> float:
-        """Of all rows."""
+        """Total weight of all rows."""
         return float(np.sum(self.class_totals))
 
     @property
     def base_rate_log_score(self) -> float:
-        """Log likelihood in nats of all labels by the weighted frequencies of the classes."""
+        """Log likelihood of all labels, in nats, under the weighted class frequencies."""
         return float(np.sum(xlogy(self.class_totals, self.class_totals / self.total_weight)))
 
     @property
     def groups(self) -> Groups | None:
-        """Which features, columns of the matrix, are made of a column of a table."""
+        """Which feature columns were made from the same column of a table."""
         table = of_table(self.encoding)
         return None if table is None else table.groups
 
 
 class PreviousFit(NamedTuple):
-    """What a warm start goes on from."""
+    """The earlier fit that a warm start continues."""
 
     posterior: KernelPosterior | LocalPosterior
     classes: np.ndarray
@@ -93,17 +93,17 @@ class PreviousFit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Beginning:
-    """Where a fit starts.
+class InitialState:
+    """The initial state of a fit.
 
     Attributes
     ----------
     training : the rows
-    prior : the prior to start from
-    previous : the posterior of a fit before, if there is one to start from
-    grow_to : int, the number of inducing points up to which more are added while they pay; 0: none are
+    prior : the initial prior
+    previous : the posterior of an earlier fit to start from, or None
+    grow_to : int, largest number of inducing points if points may be added while they pay, else 0
     site : Site
-    resumed : Milestone of an earlier fit of the same, or None
+    resumed : BestSoFar of an interrupted run of the same fit, or None
     length_scale_prior : LengthScalePrior, of all kernels
     """
 
@@ -112,21 +112,21 @@ class Beginning:
     previous: KernelPosterior | None
     grow_to: int
     site: Site
-    resumed: Milestone | None = None
+    resumed: BestSoFar | None = None
     length_scale_prior: LengthScalePrior = NO_PRIOR
 
 
 @dataclass(frozen=True)
-class Learned:
-    """What learning ends with: a posterior of some of the rows, or None, a prior and a site.
+class HyperparameterFit:
+    """The result of learning: prior, site, and a posterior of some of the rows, or None.
 
-    ``problems`` are what did not converge, ``failed`` is why there are no neighbours that were asked for, with advice,
-    or nothing; ``notes`` are other messages that users should see: a kernel that
-    tells nothing, which may well be at its bounds, though these are not what keeps it.
-    With neighbours also the local posterior of all rows, whose prior is ``prior``, and scores of rows kept apart.
+    ``problems`` lists what did not converge. ``failed`` says why requested neighbours are not used, with advice, or is
+    empty. ``notes`` are further messages for the user; if the kernel has found no structure, they replace warnings of
+    parameters at bounds. With neighbours, ``local`` is the local posterior of all rows under ``prior``, and ``scores``
+    are those of held-out rows.
     """
 
-    beginning: Beginning
+    initial: InitialState
     q: KernelPosterior | None
     prior: KernelPrior
     site: Site
@@ -139,11 +139,11 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Inferred:
-    """The posterior of all rows, whose predictions are the model's, with site, iterations and messages.
+class FitResult:
+    """The posterior of all rows, which the model predicts with, its site, iterations and messages.
 
-    ``evidence`` is its bound. With neighbours there is none, but the labels and weights of the distinct rows, with
-    which it can be asked for, and the scores of rows that the model was not learned from.
+    ``evidence`` is the bound of the posterior. A model with neighbours has None here and instead keeps the labels and
+    weights of the distinct rows, from which the bound can be computed later, and the scores of held-out rows.
     """
 
     q: KernelPosterior | LocalPosterior
@@ -156,8 +156,8 @@ class Inferred:
     scores: Scores | None = None
 
 
-def first_prior(data: Data, run: Run, training: Training, previous_fit: PreviousFit | None) -> Beginning:
-    """Kernel and inducing points to start from; of a warm start those of the previous fit, if its data were alike."""
+def first_prior(data: Data, run: Run, training: Training, previous_fit: PreviousFit | None) -> InitialState:
+    """Choose kernel and inducing points; a warm start takes those of the previous fit if the data are alike."""
     config, random_state = data.config, run.random_state
     d = training.source.n_features
     previous = None if previous_fit is None else _posterior_of(previous_fit, data, d, training.n_latents)
@@ -193,7 +193,7 @@ def first_prior(data: Data, run: Run, training: Training, previous_fit: Previous
     elif previous is not None and not previous.prior.is_full:
         pairs = zip(specs, previous.prior.groups, strict=True)
         continued = grouped([SparsePrior.build(spec, group.Z, dtype) for spec, group in pairs])
-        return Beginning(training, continued, previous, 0, site, length_scale_prior=length_scale_prior)
+        return InitialState(training, continued, previous, 0, site, length_scale_prior=length_scale_prior)
     else:
         Z = inducing_points(sample, config.inducing_points, config.n_inducing, random_state, specs[0])
         if method is None and data.encoding is not None:
@@ -206,11 +206,11 @@ def first_prior(data: Data, run: Run, training: Training, previous_fit: Previous
     first = grouped([prior] * n_kernels)
     if n_kernels > 1 and previous is not None:
         first = first.rebuilt(specs, first.Z)
-    return Beginning(training, first, previous, grow_to, site, length_scale_prior=length_scale_prior)
+    return InitialState(training, first, previous, grow_to, site, length_scale_prior=length_scale_prior)
 
 
 def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrior:
-    """Of ratios and, of the default kernel, of the common factor; "auto": none of a kernel that the user has chosen."""
+    """The length scales' prior; "auto" gives a prior only to the default kernel, which also limits the common factor."""
     spread, is_default = config.length_scale_prior, config.kernel is None
     if spread is None or (isinstance(spread, str) and not is_default):
         return NO_PRIOR
@@ -219,7 +219,7 @@ def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrio
 
 
 def _number_of_kernels(config: FitConfig, n_latents: int | None, previous: KernelPosterior | None) -> int:
-    """Kernels to begin with: of share="auto" those of the fit before, if there is one; neighbours need one."""
+    """Number of initial kernels: share="auto" keeps that of a previous fit; fits with neighbours have one."""
     if n_latents is None or config.share == "kernel":
         return 1
     if config.share == "none":
@@ -229,11 +229,11 @@ def _number_of_kernels(config: FitConfig, n_latents: int | None, previous: Kerne
 
 
 def _posterior_of(fit: PreviousFit, data: Data, d: int, n_latents: int | None) -> KernelPosterior | None:
-    """The posterior to start from, in the precision of this fit, if the data are alike."""
+    """The previous posterior in this fit's precision, or None if the data are not alike."""
     previous = fit.posterior
     if not np.array_equal(fit.classes, data.classes):
         return None
-    # What the columns of a table's matrix are; the means that stand for missing numbers may move, and so may limits.
+    # The columns must be made in the same way; fill values for missing numbers and limits may differ.
     before, now = (table and table.matrix_names for table in map(of_table, (fit.encoding, data.encoding)))
     if before != now:
         return None

@@ -20,24 +20,24 @@ from ..status import warn_user
 from .local import (
     DEFAULT_NEIGHBORS,
     LEAST_QUERIES,
-    Asked,
-    Learnt,
+    HeldOutPredictions,
+    LocalFit,
     Task,
-    ask,
-    by_frequencies,
+    base_rate_log_scores,
+    beats_base_rate,
     chosen,
     first_round,
     fit_sites,
     moved,
     rows_of_round,
+    score_held_out,
     second_round,
-    tells,
 )
 from .paired import is_better
 from .query_score import Scores, standard_error
 from .share import has_decided, learn_without_neighbours, with_own_kernels
 from .stages import Subsets, learn_in_stages
-from .start import Beginning, Data, Learned
+from .start import Data, HyperparameterFit, InitialState
 
 # Rows of each class, on average, to learn from without neighbours at first, but no more than so many in all; and most
 # iterations of that. If neighbours gain much there is no need for more; if they gain little, learning goes on from all
@@ -118,7 +118,7 @@ def _why_not(data: Data) -> str:
     return ""
 
 
-def learn_hyperparameters(data: Data, run: Run, beginning: Beginning) -> Learned:
+def learn_hyperparameters(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     """Hyperparameters and inducing points, and with neighbours what is learned of these."""
     k, note = neighbors_of(data)
     is_auto = data.config.has_auto_neighbors
@@ -136,67 +136,73 @@ def learn_hyperparameters(data: Data, run: Run, beginning: Beginning) -> Learned
             f"(n_neighbors='auto' takes {DEFAULT_NEIGHBORS}); for all rows at once there is inducing_points='all'."
         )
     # A warm start may begin with a kernel for each class; how many there are is decided where no neighbours are taken.
-    is_without = len(beginning.prior.groups) > 1 or has_decided(beginning)
+    is_without = len(initial.prior.groups) > 1 or has_decided(initial)
     if not k or not isinstance(data.source, ArraySource) or is_without:
-        return learn_without_neighbours(data, run, beginning)
-    rows, asked = data.queries.decision()
-    if is_auto and not len(asked):
+        return learn_without_neighbours(data, run, initial)
+    rows, held_out = data.hold_out.decision()
+    if is_auto and not len(held_out):
         run.history.add(decision="No neighbours: rows, or their groups, are too few to hold some out.")
-        return learn_without_neighbours(data, run, beginning)
+        return learn_without_neighbours(data, run, initial)
     try:
         with during("neighbours"):
-            return _learn_with(data, run, beginning, k, rows, asked)
+            return _learn_with(data, run, initial, k, rows, held_out)
     except OutOfTime:
         # Without neighbours there may be.
-        run.progress.cut("neighbours", run.history)
+        run.progress.skip("neighbours", run.history)
         latest = run.progress.latest
         # A kernel for each class was learned last of all.
         if latest is None or len(latest.q.prior.groups) > 1:
             raise
-    start = replace(beginning, prior=latest.q.prior, previous=latest.q, site=latest.site, resumed=None)
-    return with_own_kernels(data, run, replace(learn_in_stages(data, run, start), beginning=beginning))
+    start = replace(initial, prior=latest.q.prior, previous=latest.q, site=latest.site, resumed=None)
+    return with_own_kernels(data, run, replace(learn_in_stages(data, run, start), initial=initial))
 
 
-def _learn_with(data: Data, run: Run, beginning: Beginning, k: int, rows: np.ndarray, asked: np.ndarray) -> Learned:
+def _learn_with(
+    data: Data, run: Run, initial: InitialState, k: int, rows: np.ndarray, held_out: np.ndarray
+) -> HyperparameterFit:
     """With k neighbours, if these are better or asked for, from some rows; others, if there are any, decide."""
     is_auto = data.config.has_auto_neighbors
-    part = beginning.training.part(rows if len(asked) else None)
+    part = initial.training.part(rows if len(held_out) else None)
     assert isinstance(data.source, ArraySource)
     assert isinstance(part.source, ArraySource)
     link = LINKS[data.likelihood.name, data.bound](len(data.classes))
-    queries = data.queries.among(rows)
-    whose = run.history, run.deadline, beginning.length_scale_prior
-    means = beginning.site, data.prior_mean
-    task = Task(part.executor, part.source, link, part.n_latents, k, queries, *whose, *means)
-    both = _learn_both(data, run, replace(beginning, training=part), task)
-    learnt, scores = both.learnt, both.learnt.scores
-    local, sweeps = fit_sites(task, learnt, is_last=not len(asked))
-    if sweeps.converged and len(asked):
-        others = ask(task, local, data.source.sample(asked))
+    hold_out = data.hold_out.among(rows)
+    whose = run.history, run.deadline, initial.length_scale_prior
+    means = initial.site, data.prior_mean
+    task = Task(part.executor, part.source, link, part.n_latents, k, hold_out, *whose, *means)
+    both = _learn_both(data, run, replace(initial, training=part), task)
+    local_fit, scores = both.local_fit, both.local_fit.scores
+    local, sweeps = fit_sites(task, local_fit, is_last=not len(held_out))
+    if sweeps.converged and len(held_out):
+        others = score_held_out(task, local, data.source.sample(held_out))
         scores = others.scores
         if is_auto and not _is_better(task, others, both):
-            return _without(data, run, beginning, both)
+            return _without(data, run, initial, both)
         # The rows kept apart are given back. A kernel that is not to be learned is the user's, and so is its variance.
-        link = task.link_at(learnt.prior, learnt.log_scale)
+        link = task.link_at(local_fit.prior, local_fit.log_scale)
         sites = start_sites(data.source, link)
         for all_rows, of_rows, of_asked in zip(sites, sweeps.sites, others.sites(link), strict=True):
-            all_rows[:, rows], all_rows[:, asked] = of_rows, of_asked
-        log_scale = learnt.log_scale if data.config.optimizer is None else others.log_scale(link, learnt.log_scale)
-        local, sweeps = fit_sites(replace(task, source=data.source), replace(learnt, sites=sites, log_scale=log_scale))
+            all_rows[:, rows], all_rows[:, held_out] = of_rows, of_asked
+        log_scale = (
+            local_fit.log_scale if data.config.optimizer is None else others.log_scale(link, local_fit.log_scale)
+        )
+        local, sweeps = fit_sites(
+            replace(task, source=data.source), replace(local_fit, sites=sites, log_scale=log_scale)
+        )
     if not sweeps.converged:
         reason = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
         run.history.add(decision=reason)
-        found = _without(data, run, beginning, both)
-        return found if is_auto else replace(found, failed=f"{reason} {_advice(learnt)}")
+        found = _without(data, run, initial, both)
+        return found if is_auto else replace(found, failed=f"{reason} {_advice(local_fit)}")
     n_copies = data.source.n_rows - len(local.X)
     if n_copies:
         same = f"{n_copies} of {data.source.n_rows} rows have the features and the label of another"
         run.history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
-    n_iter = both.sparse.n_iter + learnt.n_iter
+    n_iter = both.sparse.n_iter + local_fit.n_iter
     return replace(
         both.sparse,
-        beginning=beginning,
-        prior=learnt.prior,
+        initial=initial,
+        prior=local_fit.prior,
         n_iter=n_iter,
         local=local,
         scores=scores,
@@ -204,7 +210,7 @@ def _learn_with(data: Data, run: Run, beginning: Beginning, k: int, rows: np.nda
     )
 
 
-def _advice(learnt: Learnt) -> str:
+def _advice(local_fit: LocalFit) -> str:
     """What to do where sites do not converge.
 
     Of 400 fits of 300 rows with given kernels, variances from 1 to 1e5 and 2 to 60 neighbours, one did: five classes,
@@ -212,7 +218,7 @@ def _advice(learnt: Learnt) -> str:
     """
     return (
         "It comes of large variances of the kernel, mostly with several classes; here the kernel is "
-        f"{learnt.prior.spec.kernel}. Bound its variance, as kernel=ConstantKernel(1.0, (0.01, 10.0)) * RBF() does, "
+        f"{local_fit.prior.spec.kernel}. Bound its variance, as kernel=ConstantKernel(1.0, (0.01, 10.0)) * RBF() does, "
         "take another number of neighbours, or give n_neighbors=0; max_iter and tol change nothing here."
     )
 
@@ -230,14 +236,14 @@ class Both:
     notes : what users should know of it
     """
 
-    sparse: Learned
+    sparse: HyperparameterFit
     fitted: KernelPosterior
     is_done: bool
-    learnt: Learnt
+    local_fit: LocalFit
     notes: tuple[str, ...]
 
 
-def _learn_both(data: Data, run: Run, beginning: Beginning, task: Task) -> Both:
+def _learn_both(data: Data, run: Run, initial: InitialState, task: Task) -> Both:
     """Of the task's rows; inducing points are added, as far as the beginning allows, where neighbours gain little."""
     max_iter = 0 if data.config.optimizer is None else data.config.max_iter
     is_auto = isinstance(data.config.subset_sizes, str)
@@ -245,22 +251,22 @@ def _learn_both(data: Data, run: Run, beginning: Beginning, task: Task) -> Both:
     if max_iter and is_auto:
         size = min(START_ROWS, START_CLASS_ROWS * len(data.classes))
         subset = Subsets(task.source.labels(), run.random_state).rows(size)
-    start = replace(beginning, training=beginning.training.part(subset), grow_to=0)
+    start = replace(initial, training=initial.training.part(subset), grow_to=0)
     # Of few rows learning takes no time.
     has_many = task.source.n_rows >= MIN_ROWS
     limit = START_ITERATIONS if has_many else None
     sparse = learn_in_stages(data, run, start, limit)
-    sparse = replace(sparse, beginning=beginning)
+    sparse = replace(sparse, initial=initial)
     began = 0.0 if run.deadline is None else run.deadline.now()
-    tried = first_round(task, _prior(sparse), beginning.prior.groups[0].spec, data.config.kernel is None, max_iter)
-    is_done = subset is None and not beginning.grow_to and (limit is None or max_iter <= limit)
+    tried = first_round(task, _prior(sparse), initial.prior.groups[0].spec, data.config.kernel is None, max_iter)
+    is_done = subset is None and not initial.grow_to and (limit is None or max_iter <= limit)
     fitted = _fitted(data, sparse)
-    is_told = any(tells(task, one) for one in tried)
+    is_told = any(beats_base_rate(task, one) for one in tried)
     # With several classes learning with more points takes longer than all else: they are added only where neighbours
     # are left (landsat, 256 points: 72 s of processor time, and 23 s where neighbours are decided first).
     is_single = task.n_latents is None
     if not is_done and (not is_told or (is_single and _gain(task, tried[0], fitted) < SMALL_GAIN)):
-        most = min(beginning.grow_to, MOST_POINTS, MOST_VALUES // task.source.n_rows) if is_single else 0
+        most = min(initial.grow_to, MOST_POINTS, MOST_VALUES // task.source.n_rows) if is_single else 0
         allowed = most
         if is_told and run.deadline is not None and most > sparse.prior.n_inducing:
             allowed = min(most, _points_in_time(run.deadline, began))
@@ -268,19 +274,19 @@ def _learn_both(data: Data, run: Run, beginning: Beginning, task: Task) -> Both:
         limit = GROWN_ITERATIONS if is_told and has_many else None
         sparse = _learned_on(data, run, sparse, allowed if allowed > sparse.prior.n_inducing else 0, limit)
         if allowed < most and allowed <= sparse.prior.n_inducing:
-            run.progress.cut(f"more than {sparse.prior.n_inducing} inducing points with neighbours", run.history)
-        is_done = not most <= sparse.prior.n_inducing < beginning.grow_to and (limit is None or max_iter <= limit)
+            run.progress.skip(f"more than {sparse.prior.n_inducing} inducing points with neighbours", run.history)
+        is_done = not most <= sparse.prior.n_inducing < initial.grow_to and (limit is None or max_iter <= limit)
         fitted = _fitted(data, sparse)
     if sparse.prior.n_inducing > tried[0].prior.n_inducing:
-        learnt = chosen(tried, ERRORS_WITH_POINTS, -np.inf)
+        local_fit = chosen(tried, ERRORS_WITH_POINTS, -np.inf)
     else:
         doublings = max(0.0, np.log2(task.source.n_rows / rows_of_round(0, task.n_latents)))
-        learnt = chosen(tried, ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings)
+        local_fit = chosen(tried, ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings)
     notes = _notes(task, tried) if max_iter else ()
     if not is_told:
         # There is nothing to learn on from.
-        return Both(sparse, fitted, is_done, replace(learnt, prior=_prior(sparse)), notes)
-    return Both(sparse, fitted, is_done, second_round(task, moved(learnt, _prior(sparse)), max_iter), notes)
+        return Both(sparse, fitted, is_done, replace(local_fit, prior=_prior(sparse)), notes)
+    return Both(sparse, fitted, is_done, second_round(task, moved(local_fit, _prior(sparse)), max_iter), notes)
 
 
 def _points_in_time(deadline: Deadline, began: float) -> int:
@@ -289,17 +295,17 @@ def _points_in_time(deadline: Deadline, began: float) -> int:
     return int(min(MOST_POINTS, max(0.0, POINTS_OF_A_ROUND * deadline.left / took) if took > 0.0 else MOST_POINTS))
 
 
-def _notes(task: Task, tried: list[Learnt]) -> tuple[str, ...]:
+def _notes(task: Task, tried: list[LocalFit]) -> tuple[str, ...]:
     """What users should know of a first round that tells nothing; it goes into the history, too."""
-    if any(tells(task, one) for one in tried):
+    if any(beats_base_rate(task, one) for one in tried):
         return ()
     (before,) = tried
-    n_queries, kept = len(before.asked), "The kernel is the one learned without neighbours"
+    n_queries, kept = len(before.held_out), "The kernel is the one learned without neighbours"
     if n_queries < LEAST_QUERIES:
         few = f"{kept}: learning one with them takes {LEAST_QUERIES} held-out rows or more, and there are {n_queries}."
         task.history.add(decision=few)
         return ()
-    score, weight, others = before.learned.mean, before.learned.weight, by_frequencies(task, before.asked)
+    score, weight, others = before.learned.mean, before.learned.weight, base_rate_log_scores(task, before.held_out)
     error = standard_error(before.learned.values - others, weight)
     base = np.average(others, weights=weight)
     none = (
@@ -315,38 +321,40 @@ def _notes(task: Task, tried: list[Learnt]) -> tuple[str, ...]:
     return (f"{none} {advice}",)
 
 
-def _learned_on(data: Data, run: Run, sparse: Learned, grow_to: int, most_iterations: int | None = None) -> Learned:
+def _learned_on(
+    data: Data, run: Run, sparse: HyperparameterFit, grow_to: int, most_iterations: int | None = None
+) -> HyperparameterFit:
     """The same learned on, with more inducing points, so many at most, as long as they pay."""
-    start = replace(sparse.beginning, prior=sparse.prior, previous=sparse.q, grow_to=grow_to, resumed=None)
+    start = replace(sparse.initial, prior=sparse.prior, previous=sparse.q, grow_to=grow_to, resumed=None)
     more = learn_in_stages(data, run, start, most_iterations)
-    return replace(more, beginning=sparse.beginning, n_iter=sparse.n_iter + more.n_iter)
+    return replace(more, initial=sparse.initial, n_iter=sparse.n_iter + more.n_iter)
 
 
-def _without(data: Data, run: Run, beginning: Beginning, both: Both) -> Learned:
+def _without(data: Data, run: Run, initial: InitialState, both: Both) -> HyperparameterFit:
     """What is learned without neighbours, with as many inducing points as the beginning allows, for all rows."""
-    sparse = both.sparse if both.is_done else _learned_on(data, run, both.sparse, beginning.grow_to)
-    return with_own_kernels(data, run, replace(sparse, beginning=beginning))
+    sparse = both.sparse if both.is_done else _learned_on(data, run, both.sparse, initial.grow_to)
+    return with_own_kernels(data, run, replace(sparse, initial=initial))
 
 
-def _prior(learned: Learned) -> SparsePrior:
+def _prior(learned: HyperparameterFit) -> SparsePrior:
     prior = learned.prior.groups[0]
     assert isinstance(prior, SparsePrior)
     return prior
 
 
-def _fitted(data: Data, sparse: Learned) -> KernelPosterior:
+def _fitted(data: Data, sparse: HyperparameterFit) -> KernelPosterior:
     """The sparse posterior of all rows that it was learned from, or from some of."""
-    training = sparse.beginning.training
+    training = sparse.initial.training
     site = data.prior_mean.site(sparse.site, sparse.prior)
     start = starting_posterior(training, sparse.q, sparse.prior, site)
     tol, max_iter = data.config.tol, data.config.max_iter
     return coordinate_ascent(training, start, site, tol=tol, max_iter=max_iter, history=History()).q
 
 
-def _gain(task: Task, learnt: Learnt, sparse: KernelPosterior) -> float:
+def _gain(task: Task, local_fit: LocalFit, sparse: KernelPosterior) -> float:
     """Of the mean log probability of a round's queries, in nats, which the sparse posterior has seen, too."""
-    without = _scores(sparse, task.source.sample(learnt.asked), task)
-    return learnt.learned.mean - without.mean
+    without = _scores(sparse, task.source.sample(local_fit.held_out), task)
+    return local_fit.learned.mean - without.mean
 
 
 def _scores(q: KernelPosterior, source: ArraySource, task: Task) -> Scores:
@@ -356,7 +364,7 @@ def _scores(q: KernelPosterior, source: ArraySource, task: Task) -> Scores:
     return Scores(task.link_at(q.prior, 0.0).scores(mean, variance, y)[0], weight)
 
 
-def _is_better(task: Task, others: Asked, both: Both) -> bool:
+def _is_better(task: Task, others: HeldOutPredictions, both: Both) -> bool:
     """Whether rows that neither has seen are more likely with neighbours, by so much that they pay.
 
     The reason goes into the history.

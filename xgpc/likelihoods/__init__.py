@@ -1,9 +1,6 @@
-"""Likelihoods: a record for each of their bounds, and the probabilities of classes that they give.
+"""Likelihoods: one record per bound, and predictive class probabilities.
 
-How large the errors of predicted probabilities are is said by the function of each likelihood:
-``binary.logit_log_probabilities``, ``binary.probit_log_probabilities``, ``binary.noisy_log_probabilities``,
-``softmax.softmax_log_probabilities``, ``multinomial.multinomial_log_probabilities`` and
-``logistic_softmax.logistic_softmax_log_probabilities``.
+Each predictive function, such as ``binary.logit_log_probabilities``, states the error of its probabilities.
 """
 
 from .registry import (

@@ -1,4 +1,4 @@
-"""Predictive log probabilities of two classes, columns (-1, +1), for normal latent values."""
+"""Predictive log probabilities of two classes, in the columns (-1, +1), for normal latent values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .. import _vmath
 
 
 def _alternating_weights(terms: int) -> np.ndarray:
-    """Weights that sum an alternating series from its first terms (Cohen, Rodriguez Villegas & Zagier 2000, alg. 1)."""
+    """Weights of the first terms that sum an alternating series (Cohen, Rodriguez Villegas & Zagier 2000, alg. 1)."""
     d = (3.0 + np.sqrt(8.0)) ** terms
     d = 0.5 * (d + 1.0 / d)
     b, c, weights = -1.0, -d, []
@@ -20,9 +20,9 @@ def _alternating_weights(terms: int) -> np.ndarray:
     return np.array(weights)
 
 
-# Their relative error is 5.8^-terms: 14 stay below that of the normal scale mixture, 4e-9.
+# The relative error is 5.8^-terms: 14 terms stay below the error of the normal scale mixture, 4e-9.
 SERIES_WEIGHTS = _alternating_weights(14)
-# Probabilities below this lose digits in the mixture, whose error is absolute.
+# The mixture has an absolute error, so that smaller probabilities lose digits there and are summed as a series.
 SERIES_BELOW = 0.05
 
 
@@ -33,10 +33,10 @@ def logit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarra
 
     Notes
     -----
-    Evaluated for the less probable class, a = |mean|, v = variance, f ~ N(-a, v). The normal scale mixture alone is too
-    thin in the tail. For a > v, E[sigma(f)] = exp(v/2 - a) E[sigma(g)], g ~ N(a - v, v), an identity, has its second
-    factor above one half. Else, where the mixture's value is small, the geometric series of sigma on each side of zero
-    gives, with x = a / sqrt(2 v) and t = sqrt(v / 2),
+    The function computes the probability of the less probable class: f ~ N(-a, v), a = |mean|, v = variance. The tail
+    of the normal scale mixture is too thin. For a > v the identity E[sigma(f)] = exp(v/2 - a) E[sigma(g)], with
+    g ~ N(a - v, v), has a second factor above one half. For other rows whose mixture value is small, the geometric
+    series of sigma on each side of zero gives, with x = a / sqrt(2 v) and t = sqrt(v / 2),
 
         E[sigma(f)] = exp(-x^2) / 2 * (erfcx(x) + sum_{j >= 1} (-1)^(j-1) (erfcx(j t - x) - erfcx(j t + x))).
     """
@@ -54,7 +54,7 @@ def logit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarra
 
 
 def probit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """log Phi(-+ mean / sqrt(1 + variance)), (n, 2), to round-off: the probit link, also the Bayesian SVM's."""
+    """log Phi(-+ mean / sqrt(1 + variance)), (n, 2), to round-off: the link of the probit and svm likelihoods."""
     t = mean / np.sqrt(1.0 + variance)
     return np.column_stack([log_ndtr(-t), log_ndtr(t)])
 
@@ -62,14 +62,17 @@ def probit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarr
 def noisy_log_probabilities(mean: np.ndarray, variance: np.ndarray, noise_variance: float, delta: float) -> np.ndarray:
     """log p(y = -1) and log p(y = +1), (n, 2), under additive noise and labels flipped with probability delta.
 
-    log[(1 - delta) Phi(t) + delta Phi(-t)], t = -+ mean / sqrt(variance + noise_variance), to round-off. Without any
-    variance it is the limit: a step at mean zero, whose impossible side is -inf if delta is zero.
+    log[(1 - delta) Phi(t) + delta Phi(-t)], t = -+ mean / sqrt(variance + noise_variance), to round-off. If both
+    variances are zero, the function returns the limit, a step at mean zero; the impossible side is -inf if delta is 0.
 
     Parameters
     ----------
-    mean, variance : (n,) of the latent values
-    noise_variance : 0, 1 or 1.702^2 for the step, probit or (nearly) logistic likelihood
-    delta : in [0, 1)
+    mean, variance : (n,) arrays
+        Moments of the latent values.
+    noise_variance : float
+        0, 1 or 1.702^2 for the step, probit or (nearly) logistic likelihood.
+    delta : float
+        In [0, 1).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(mean == 0.0, 0.0, mean / np.sqrt(variance + noise_variance))

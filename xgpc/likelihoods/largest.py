@@ -1,8 +1,8 @@
-"""Probabilities that each of several independent values is the largest, by quadrature on panels that all share.
+"""Probabilities that each of several independent values is the largest, by quadrature on panels common to all classes.
 
-With C latent values per point, class y is seen if f_y + g_y is the largest of f_c + g_c, c = 1..C, with independent
-noise g of one distribution: Gumbel for softmax, normal for multinomial probit. With H_c the distribution function of
-f_c + g_c and h_c its density, exactly,
+A row has C latent values, and its label is y if f_y + g_y is the largest of f_c + g_c, c = 1..C. The noise values g are
+independent: Gumbel for softmax, normal for multinomial probit. With H_c the distribution function of f_c + g_c and h_c
+its density,
 
     p_y = integral of h_y(t) prod_{c != y} H_c(t) dt.
 """
@@ -16,35 +16,39 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-# Elements of the largest temporaries, of which about ten live at a time.
+# Elements of a large temporary array; about ten exist at a time.
 BLOCK = 120_000
-# Composite Gauss-Legendre quadrature on panels common to all classes: nodes on [-1, 1] and weights of each.
+# Gauss-Legendre nodes on [-1, 1] and weights of every panel.
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
-# Panels in the scale of the sharpest class near by. A class is dead beyond CORE of its scales and sharp no more. The
-# largest of many is sharper than each: with panels of 2.5 errors of probit were 2e-8 for 30 classes, 3e-7 for 100.
+# Panels are this wide, in units of the smallest scale among the classes near by. Beyond CORE scales from its mean a class
+# needs no fine panels. The largest of many values is sharper than each: panels of 2.5 gave probit errors of 2e-8 for 30
+# classes and 3e-7 for 100.
 PANEL, CORE = 1.7, 6.0
-# Points at which the panels' density is found: with 24 or 128 errors are the same, for scales from 1e-6 to 1e4.
+# Points at which the panels' density is computed; 24 and 128 points gave the same errors, for scales of 1e-6 to 1e4.
 MESH = 48
-# A probability below it is summed in logarithms: its terms leave the range of a double.
+# A smaller probability is summed in logarithms, because its terms leave the range of a double.
 TINY = 1e-200
-# The integral starts where prod H = exp(-40): probabilities below exp(-30) whose integrand is cut there, its first term
-# being more than this share of the sum, have a floor.
+# The integral starts where prod H = exp(-40). If the first term is more than this share of the sum, the integrand was cut
+# there; a probability below exp(-30) then gets a lower bound, its floor.
 CUT, FLOOR_BELOW = 1e-9, -30.0
 FLOOR_AT = np.linspace(0.0, 1.0, 33)
-# Most bisections for the floors, and the least share of an interval that they leave: with six rounds the logarithms of
-# 30 classes of very different scales are 6 % off, with seven 1 %; without a least share 30 %. Each class makes no more
-# than a bend: few classes take fewer rounds.
+# Most refinements of the floors' points, and the least share of an interval on either side of a new point. With six
+# rounds the logarithms of 30 classes of very different scales were 6 % off, with seven 1 %, without a least share 30 %.
+# Each class adds at most one bend, so few classes take fewer rounds.
 FLOOR_ROUNDS, LEAST_SHARE = 7, 0.1
 
 
 class Family(NamedTuple):
-    """Distributions of f + g: functions of t - mean and scale, whose last axis has one element.
+    """Distribution of f + g, by functions of t - mean and of the scale, whose last axis has one element.
 
     Attributes
     ----------
-    terms : log H and h / H, where H > 0 in double precision
-    logs : log H and log(h / H)
-    log_survival : log(1 - H)
+    terms : function
+        log H and h / H, for H > 0 in double precision.
+    logs : function
+        log H and log(h / H).
+    log_survival : function
+        log(1 - H).
     """
 
     terms: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -53,13 +57,13 @@ class Family(NamedTuple):
 
 
 def _panel_edges(mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Mesh (n, MESH + 1) over [low, high] and, at each of its points, the panels to its left.
+    """Mesh (n, MESH + 1) over [low, high], and the number of panels to the left of each point.
 
-    A mean is less than ten of its scales above low, so that a class is sharp no farther from low than sixteen of them:
-    panels are as wide as a share of that distance, their number does not grow with the number of classes, and the mesh
-    is geometric.
+    A mean is less than ten of its scales above low, so that a class needs fine panels within sixteen scales of low
+    only. The panels' width therefore grows with the distance from low, their number does not grow with the number of
+    classes, and the mesh is geometric.
     """
-    # No point is placed more finely than the numbers near low are spaced.
+    # Points are no closer than the spacing of doubles near low.
     scale = np.maximum(scale, 8.0 * np.spacing(np.abs(low))[:, None])
     first = 0.5 * scale.min(axis=1)
     growth = np.linspace(0.0, 1.0, MESH)
@@ -81,12 +85,12 @@ def _largest_in_block(
     mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray, family: Family
 ) -> np.ndarray:
     mesh, panels = _panel_edges(mean, scale, low, high)
-    # Few distinct numbers of panels, so that rows share their loops.
+    # Multiples of four, so that many rows have the same number of panels and share an iteration.
     count = (4.0 * np.ceil(panels[:, -1] / 4.0)).astype(int)
     value, cut = np.empty_like(mean), np.empty(mean.shape, dtype=bool)
     for number in np.unique(count):
         rows = np.flatnonzero(count == number)
-        # Invert the panels' numbers, one row after another on the real line.
+        # Invert the cumulated panels of all rows by one interpolation, with each row in an interval of its own.
         offset = 2.0 * np.arange(len(rows))[:, None]
         at = offset + np.linspace(0.0, 1.0, number + 1)
         known = offset + panels[rows] / panels[rows, -1:]
@@ -114,7 +118,7 @@ def _largest_in_block(
 
 
 def _interleaved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Columns of b (n, k) between those of a (n, k + 1)."""
+    """The columns of a (n, k + 1) with those of b (n, k) between them."""
     both = np.empty((len(a), a.shape[1] + b.shape[1]))
     both[:, ::2], both[:, 1::2] = a, b
     return both
@@ -123,11 +127,11 @@ def _interleaved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _root_of_sum(
     mean: np.ndarray, scale: np.ndarray, low: np.ndarray, fall: np.ndarray, family: Family
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Points t (n, m) up to low, and sqrt(-2 sum_c log H_c(t)) at them.
+    """Points t (n, m) up to low, and the root sqrt(-2 sum_c log H_c(t)) at these points.
 
-    They begin at the lowest mean, or where the sum is less by ``fall`` (n,) or more than at low. The root is about the
-    norm of the standardised distances to the means above t: convex, and nearly linear but for bends near means. Points
-    are put between two others where their tangents meet: at a bend, if there is one.
+    The first point is the lowest mean, or a point at which the sum is less than at low by at least ``fall`` (n,). The
+    root is about the norm of the standardised distances to the means above t: it is convex, and nearly linear except
+    for bends near the means. A new point is put where the tangents at two neighbouring points meet, which is at a bend.
     """
 
     def root(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -160,12 +164,12 @@ def _root_of_sum(
 def _floors(
     mean: np.ndarray, scale: np.ndarray, low: np.ndarray, r: np.ndarray, y: np.ndarray, family: Family
 ) -> np.ndarray:
-    """Lower bounds (p,) of log P(class y is the largest) for rows r, ascending, and classes y with means below low.
+    """Lower bounds (p,) of log P(class y is the largest), for ascending rows r and classes y with means below low.
 
-    P(all others <= t < y) is one for any t, within a small factor at the best of FLOOR_AT.
+    P(all others <= t < y) is a lower bound for every t, and within a small factor at the best t of FLOOR_AT.
     """
     rows, place = np.unique(r, return_inverse=True)
-    # Where the sum of log H is less than at low by more than -log P(y > low), t = low is the better one.
+    # If the sum of log H is less than at low by more than -log P(y > low), t = low is better.
     fall = np.zeros(len(rows))
     np.maximum.at(fall, place, -family.log_survival((low[r] - mean[r, y])[:, None], scale[r, y, None])[:, 0])
     points, roots = _root_of_sum(mean[rows], scale[rows], low[rows], fall, family)
@@ -180,12 +184,12 @@ def _floors(
     return value.max(axis=1)
 
 
-# What overflows there is a class that is certain, or without a chance.
+# A class that is certain or impossible overflows harmlessly.
 @np.errstate(over="ignore")
 def largest_log_probabilities(
     mean: np.ndarray, scale: np.ndarray, reach: tuple[np.ndarray, np.ndarray], family: Family
 ) -> np.ndarray:
-    """log P(class y is the largest), (n, C), for locations and scales (n, C) of some reach."""
+    """log P(class y is the largest), (n, C), for means, scales and distances ``reach`` that the integral covers."""
     mean = mean - mean.max(axis=1, keepdims=True)
     low, high = (mean - reach[0]).max(axis=1), (mean + reach[1]).max(axis=1)
     value = np.empty_like(mean)

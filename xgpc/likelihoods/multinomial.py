@@ -1,4 +1,4 @@
-"""Multinomial likelihoods: predictive log probabilities, and the curvature of their sites across classes."""
+"""Multinomial likelihoods: predictive log probabilities, and the curvature that couples the classes."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def _normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    # Of values farther out the square is infinite.
+    # Beyond this the square overflows.
     x = np.clip(u / scale, -1e150, 1e150)
     square = 0.5 * x * x
     log_ratio = np.log(0.5 * erfcx(np.sqrt(0.5) * np.abs(x)))
     tail = log_ratio - square
-    # Left of the mean x^2 / 2 cancels in the hazard.
+    # Left of the mean, x^2 / 2 cancels between density and distribution function.
     left = x < 0.0
     log_cdf = np.where(left, tail, np.log1p(-np.exp(tail)))
     return log_cdf, np.where(left, -log_ratio, -square - log_cdf) - np.log(scale * np.sqrt(2.0 * np.pi))
 
 
-# What a latent value's variance with its noise counts as at least, in squares of the latent values' unit.
+# Least variance of a latent value plus noise: without any variance the quadrature has no scale.
 LEAST_VARIANCE = 1e-12
 NORMAL = Family(_normal_terms, _normal_logs, lambda u, scale: log_ndtr(-u / scale))
 
 
 def normal_reach(scale: Any) -> tuple[Any, Any]:
-    """How far below and above the means normal values of these scales matter: an array's or a tensor's."""
+    """Distances below and above the means that the integral covers, for arrays or ONNX tensors of scales."""
     return 9.0 * scale, 7.0 * scale
 
 
@@ -48,17 +48,20 @@ def multinomial_log_probabilities(
 ) -> np.ndarray:
     """log p(y = c), (n, C), under additive normal noise and labels replaced by any other with probability delta.
 
-    log[(1 - delta) p_y + delta / (C - 1) (1 - p_y)], p_y the probability that f_y + g_y is the largest.
+    log[(1 - delta) p_y + delta / (C - 1) (1 - p_y)], where p_y is the probability that f_y + g_y is the largest.
 
-    By quadrature; the largest errors measured, for 2 to 300 classes, are 1e-8 in p_y, 1e-5 in its logarithm above
-    log 1e-6, below it 5 % of the logarithm. O(n C): up to .05, .4 and .9 ms a row of 10, 100 and 300 classes; .2, 1.9
-    and 4.7 ms where most are impossible (bench/studies/links.py).
+    For 2 to 300 classes, the largest measured errors of the quadrature are 1e-8 in p_y, 1e-5 in a logarithm above
+    log 1e-6, and 5 % of a smaller logarithm. O(n C): a row takes up to .05, .4 and .9 ms for 10, 100 and 300 classes,
+    and .2, 1.9 and 4.7 ms if most classes are impossible (bench/studies/links.py).
 
     Parameters
     ----------
-    mean, variance : (n, C) of the latent values
-    noise_variance : 0, 1 or 1.702^2 as for two classes; with the variance it counts as 1e-12 at least
-    delta : in [0, 1)
+    mean, variance : (n, C) arrays
+        Moments of the latent values.
+    noise_variance : float
+        0, 1 or 1.702^2 as for two classes. The sum with ``variance`` counts as at least 1e-12.
+    delta : float
+        In [0, 1).
     """
     scale = np.sqrt(np.maximum(variance + noise_variance, LEAST_VARIANCE))
     value = largest_log_probabilities(mean, scale, normal_reach(scale), NORMAL)
@@ -68,23 +71,26 @@ def multinomial_log_probabilities(
 
 
 def multinomial_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Callable[[np.ndarray], np.ndarray]:
-    """Curvature of ell by the means, coupled across classes: values (C, rows) -> its product with them.
+    """A function that multiplies values (C, rows) by the curvature of ell in the means, which couples the classes.
 
-    The likelihood compares the label y with every other class: sum over c of lambda_c (e_y - e_c) (e_y - e_c)^T of
-    each row, without negative precisions. What couples two other classes is left out.
+    The likelihood compares the label y with every other class c. So the curvature of a row is the sum over c of
+    lambda_c (e_y - e_c) (e_y - e_c)^T, where negative precisions count as zero. The coupling of two other classes is
+    left out.
 
     Parameters
     ----------
-    y : (rows,) float64, 0, ..., C - 1
-    weight : not read: precisions have it
-    sites : marginals and sites of the rows, (C, rows) each
+    y : (rows,) float64
+        0, ..., C - 1.
+    weight : array
+        Not used, because the precisions include the weights.
+    sites : RowSites
     """
     label, precision = (y.astype(np.intp), np.arange(len(y))), np.maximum(sites.precision, 0.0)
 
     def product(values: np.ndarray) -> np.ndarray:
         result = values - values[label]
         result *= precision
-        # Of the label itself the difference is zero.
+        # For the label itself the difference was zero.
         result[label] -= np.sum(result, axis=0)
         return result
 

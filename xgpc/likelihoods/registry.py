@@ -1,4 +1,4 @@
-"""The registry of likelihoods: a record for each of their bounds, which alone says what a name means."""
+"""The registry of likelihoods: one record per likelihood and bound, which defines what the two names mean."""
 
 from __future__ import annotations
 
@@ -18,89 +18,69 @@ from .multinomial import multinomial_curvature, multinomial_log_probabilities
 from .row_sites import RowSites
 from .softmax import hazard_table, softmax_curvature, softmax_expected_entropy, softmax_log_probabilities
 
-# Variance of the noise that makes each likelihood of the step's; the normal distribution nearest to the logistic one.
+# The step, probit and logit likelihoods are a step function of the latent value plus normal noise of this variance;
+# 1.702 is the scale at which the normal distribution function is nearest to the logistic one.
 NOISE_VARIANCES = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
-# What a learned label noise starts from.
+# A learned label noise starts here.
 START_NOISE = 0.01
-# Rows whose latent values become probabilities at a time: temporaries are many times the result.
+# Predictive functions take this many rows at a time, because their temporaries are many times as large as the result.
 LINK_ROWS = 8192
+# Bounds that augment the likelihood with one more variable per row, and all bounds whose quadratics lie below the
+# objective; the Taylor expansion is among them because it has no objective that a step could lower.
+AUGMENTED = ("polya-gamma", "augmented")
+SAFE = (*AUGMENTED, "taylor")
 
 # (likelihood, bound), the name of a record
 Key = tuple[str, str]
-# (mean, variance) and, with label noise, delta -> (n, classes) predictive log probabilities
+# (mean, variance), and delta if there is label noise -> (n, classes) predictive log probabilities
 Predictive = Callable[..., np.ndarray]
-# As map: a function and its arguments -> an iterable of its values
+# Like map: a function and its arguments -> an iterable of the values
 Each = Callable[[Callable[[slice], None], Sequence[slice]], Iterable[None]]
-# (y, weight, sites) -> function of values (C, rows) that makes products (C, rows)
+# (y, weight, sites) -> a function that multiplies values (C, rows) by the curvature
 Curvature = Callable[[np.ndarray, np.ndarray, RowSites], Callable[[np.ndarray], np.ndarray]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LikelihoodBound:
-    """A likelihood with one of its bounds: all that is to be known of it besides the site function, which is compiled.
+    """A likelihood with one of its bounds: everything except the compiled site function.
 
     Attributes
     ----------
-    likelihood, bound : str, a name of the compiled sites
+    likelihood, bound : str
+        The name of a compiled site.
     predictive : function
-        (mean, variance), and delta if there is label noise, of latent values -> (n, classes) log probabilities.
-    given_latent : function or None
-        Latent values (n, C) -> (n, C) log probabilities given them; None: ``predictive`` without variance.
-    expected_entropy : function or None
-        Means and variances (n, C) -> expected entropy (n,) of the label given latent values; None: not in closed form.
-    table : function or None
-        Makes the table that the site reads.
-    start : (likelihood, bound) or None
-        Whose updates make the first posterior, as the prior is no place to start from.
-    other_start : (likelihood, bound) or None
-        Whose posterior is tried beside it, where no single start leads to the better optimum for all kernels.
-    fallback : (likelihood, bound) or None
-        A lower bound of this one whose unit step cannot fail, to take where this one's does.
-    exact : (likelihood, bound) or None
-        The exact expectation, of a bound that augments the likelihood.
-    curvature : function or None
-        (y, weight, sites) -> the curvature across classes, as a function that makes products with values (C, rows), of
-        likelihoods that what adds to all latent functions alike leaves as it is. y (rows,) are labels, weight (rows,)
-        or empty, sites have mean, variance, precision and linear (C, rows).
-    is_exact : bool
-        ell is the expected log likelihood itself, but for its quadrature.
-    is_bound : bool
-        The objective is a lower bound of the evidence: its updates ascend it.
-    is_damped : bool
-        The precision depends on the mean so much that a unit step overshoots: it goes a part of the way.
+        Maps means and variances of the latent values, and delta if there is label noise, to log probabilities
+        (n, classes).
     has_label_noise : bool
-        There is a parameter delta, the probability of labels that are not those of the largest latent value.
-    has_quadratics : bool
-        With the sites fixed every row's term is a concave quadratic of its latent value: one latent function, positive
-        precisions, no parameter.
-    is_safe : bool
-        The quadratics never exceed the objective, so that what raises them raises it; or there is none to look at.
-    is_jaakkola_jordan : bool
-        The quadratics are those of Jaakkola & Jordan 2000: one parameter xi of each row makes them, at its best
-        xi^2 = mean^2 + variance.
-    has_correction : bool
-        The perturbative correction of latent means and variances is known.
+        The bound has a parameter delta, the probability that a label is not the one of the largest latent value. Such a
+        likelihood is not log-concave, so that precisions may be negative.
+    start : (likelihood, bound) or None
+        The bound whose updates make the first posterior, if the prior is a bad place to start.
+    other_start : (likelihood, bound) or None
+        A second bound whose posterior is tried as a start, if no single start finds the better optimum for all kernels.
+    given_latent : function or None
+        Maps latent values (n, C) to log probabilities (n, C); None: ``predictive`` with zero variance does this.
+    expected_entropy : function or None
+        Maps means and variances (n, C) to the expected entropy (n,) of the label given the latent values, if that has a
+        closed form.
+    curvature : function or None
+        Couples the classes of a likelihood that does not change when all latent values of a row are shifted alike. Maps
+        labels (rows,), weights (rows,) or empty, and sites (C, rows) to a function that multiplies values (C, rows) by
+        the curvature.
+    table : function or None
+        Makes the table that the compiled site reads.
     """
 
     likelihood: str
     bound: str
     predictive: Predictive
-    given_latent: Callable[[np.ndarray], np.ndarray] | None = None
-    expected_entropy: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
-    table: Callable[[], np.ndarray] | None = None
+    has_label_noise: bool = False
     start: Key | None = None
     other_start: Key | None = None
-    fallback: Key | None = None
-    exact: Key | None = None
+    given_latent: Callable[[np.ndarray], np.ndarray] | None = None
+    expected_entropy: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     curvature: Curvature | None = None
-    is_exact: bool = False
-    is_bound: bool = True
-    is_damped: bool = False
-    has_label_noise: bool = False
-    has_quadratics: bool = False
-    is_safe: bool = False
-    is_jaakkola_jordan: bool = False
-    has_correction: bool = False
+    table: Callable[[], np.ndarray] | None = None
 
     @property
     def key(self) -> Key:
@@ -108,17 +88,62 @@ class LikelihoodBound:
 
     @property
     def is_multi_class(self) -> bool:
-        """Whether there is a latent function for each class; else one, for two classes."""
+        """Whether there is one latent function per class; otherwise there is one for two classes."""
         return self.key in MULTI_CLASS
 
     @property
-    def is_linear(self) -> bool:
-        """Whether the linear classifier takes it: its updates need no more than the quadratics."""
-        return self.has_quadratics
+    def is_exact(self) -> bool:
+        """Whether the bound's term is the expected log likelihood itself, apart from quadrature errors."""
+        return self.bound == "exact"
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the objective is a lower bound of the log evidence, so that updates never lower it."""
+        return self.bound != "taylor"
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the quadratics never exceed the objective, so that a step that raises them raises the objective."""
+        return self.bound in SAFE
+
+    @property
+    def has_quadratics(self) -> bool:
+        """Whether fixed sites make every row's term a concave quadratic: one latent function, positive precisions."""
+        return not (self.is_multi_class or self.has_label_noise)
+
+    @property
+    def is_damped(self) -> bool:
+        """Whether a unit step overshoots, because the precision may be negative and depends strongly on the mean."""
+        return self.has_label_noise and not self.is_multi_class
+
+    @property
+    def is_jaakkola_jordan(self) -> bool:
+        """Whether the quadratics are those of Jaakkola & Jordan 2000, with one parameter xi per row.
+
+        The best parameter satisfies xi^2 = mean^2 + variance.
+        """
+        return self.bound == "polya-gamma" and not self.is_multi_class
+
+    @property
+    def has_correction(self) -> bool:
+        """Whether the perturbative correction of latent means and variances exists: it is derived for these sites."""
+        return self.is_jaakkola_jordan
+
+    @property
+    def exact(self) -> Key | None:
+        """The exact expectation of the same likelihood, if this bound augments the likelihood."""
+        key = self.likelihood, "exact"
+        return key if self.bound in AUGMENTED and key in BY_KEY else None
+
+    @property
+    def fallback(self) -> Key | None:
+        """For an exact bound, the augmented bound of the same likelihood, whose unit steps cannot fail."""
+        keys = ((self.likelihood, bound) for bound in AUGMENTED if self.is_exact)
+        return next((key for key in keys if key in BY_KEY), None)
 
     @property
     def has_bound_gap(self) -> bool:
-        """Whether it is known how much the exact expectation has more."""
+        """Whether the difference between the exact expectation and this bound can be computed."""
         return self.is_exact or self.exact is not None
 
     def site(self, n_classes: int = 2, label_noise: float | None = None, first_noise: float = START_NOISE) -> Site:
@@ -128,9 +153,9 @@ class LikelihoodBound:
         ----------
         n_classes : int
         label_noise : float or None
-            delta of additive noise; None: learned.
+            A fixed delta; None: delta is learned.
         first_noise : float
-            What a learned delta starts from.
+            The first value of a learned delta.
         """
         return Site(
             *self.key,
@@ -146,7 +171,7 @@ class LikelihoodBound:
     ) -> np.ndarray:
         """Predictive log probabilities (n, classes) for latent values N(mean, variance), (n,) or (n, C).
 
-        ``each`` applies a function to parts of the rows, as ``map`` does; it may do so on threads.
+        ``each`` applies a function to parts of the rows, as ``map`` does; it may use threads.
         """
         link = partial(self.predictive, delta=delta) if self.has_label_noise else self.predictive
         value = np.empty((len(mean), mean.shape[1] if self.is_multi_class else 2))
@@ -159,24 +184,24 @@ class LikelihoodBound:
         return value
 
     def log_probabilities_given(self, latent: np.ndarray, delta: float | None) -> np.ndarray:
-        """log p(y | f) (n, classes) of latent values f, (n,) or (n, C)."""
+        """log p(y | f) (n, classes) for latent values f, (n,) or (n, C)."""
         if self.given_latent is not None:
             return self.given_latent(latent)
         return self.log_probabilities(latent, np.zeros_like(latent), delta)
 
     def __reduce__(self) -> tuple[Callable[..., LikelihoodBound], Key]:
-        # A record is the registry's: a copy of it, or of a site that has it, has the same one.
+        # Copies of a record, and of a site that holds it, refer to the record in the registry.
         return record_of, self.key
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """One likelihood p(y | f): y in {-1, +1} and one latent function, or C classes and as many latent functions.
+    """One likelihood p(y | f): y in {-1, +1} with one latent function, or C classes with one latent function each.
 
     Attributes
     ----------
     name : str
-    bounds : mapping of names to records, the best bound first ("auto" means that one)
+    bounds : mapping of names to records, the default bound first
     """
 
     name: str
@@ -187,7 +212,7 @@ class Likelihood:
         return all(record.is_multi_class for record in self.bounds.values())
 
     def n_latents(self, n_classes: int) -> int | None:
-        """Latent functions for so many classes; None stands for one."""
+        """The number of latent functions for ``n_classes``; None stands for one."""
         return n_classes if self.multi_class else None
 
     def site(
@@ -203,102 +228,56 @@ class Likelihood:
         return self.bounds[bound].log_probabilities(mean, variance, delta, each)
 
 
-# Of each likelihood the best bound first: the exact ones are closer to the posterior and need fewer iterations than
-# others at about the same cost each.
+# The default bound of a likelihood comes first. The exact bounds are closer to the posterior and need fewer iterations
+# than the others, at about the same cost per iteration.
 #
-# Starts: additive noise has no curvature where nothing is known, and its delta then ends at what guessing gives.
-# Logistic-softmax has optima at which every class is as likely, and finds them from the prior of a large variance: of
-# 108 kernels on six data sets (variances .3 to 3000, length scales .4 to 2.5 sqrt(d)), its start ended more than 2 nats
-# above the prior's in 28, by up to 590, and below in 3; test likelihoods were better in 35 and worse in none. It began
-# higher in all 108, so the two are not compared. It is compared with that of exact softmax, see inference/starts.py.
+# Why some bounds have a start: additive noise has no curvature at the prior, and a learned delta then ends at guessing.
+# Logistic-softmax has optima at which all classes are equally likely, and reaches them from a prior of large variance.
+# For 108 kernels on six data sets (variances .3 to 3000, length scales .4 to 2.5 sqrt(d)), its start ended more than 2
+# nats above the prior's in 28 cases, by up to 590, and below in 3; held-out likelihoods were better in 35 cases and
+# worse in none. The start had the higher bound in all 108 cases, so only the start from exact softmax is compared with
+# it; see inference/starts.py.
 RECORDS = (
-    LikelihoodBound(
-        likelihood="logit",
-        bound="exact",
-        predictive=logit_log_probabilities,
-        fallback=("logit", "polya-gamma"),
-        is_exact=True,
-        has_quadratics=True,
+    *(
+        LikelihoodBound(likelihood="logit", bound=bound, predictive=logit_log_probabilities)
+        for bound in ("exact", "polya-gamma", "taylor")
     ),
-    LikelihoodBound(
-        likelihood="logit",
-        bound="polya-gamma",
-        predictive=logit_log_probabilities,
-        exact=("logit", "exact"),
-        has_quadratics=True,
-        is_safe=True,
-        is_jaakkola_jordan=True,
-        has_correction=True,
-    ),
-    LikelihoodBound(
-        likelihood="logit",
-        bound="taylor",
-        predictive=logit_log_probabilities,
-        is_bound=False,
-        has_quadratics=True,
-        is_safe=True,
-    ),
-    LikelihoodBound(
-        likelihood="probit",
-        bound="exact",
-        predictive=probit_log_probabilities,
-        is_exact=True,
-        has_quadratics=True,
-    ),
+    LikelihoodBound(likelihood="probit", bound="exact", predictive=probit_log_probabilities),
     *(
         LikelihoodBound(
             likelihood=name,
             bound="additive-noise",
             predictive=partial(noisy_log_probabilities, noise_variance=variance),
-            start=("probit", "exact"),
-            is_damped=True,
             has_label_noise=True,
+            start=("probit", "exact"),
         )
         for name, variance in NOISE_VARIANCES.items()
     ),
-    # The probit link of Wenzel et al. 2017, equation (13), with the square root that it lacks there.
-    LikelihoodBound(
-        likelihood="svm",
-        bound="exact",
-        predictive=probit_log_probabilities,
-        fallback=("svm", "augmented"),
-        is_exact=True,
-        has_quadratics=True,
+    # Class probabilities: Wenzel et al. 2017, equation (13), with the square root that is missing there.
+    *(
+        LikelihoodBound(likelihood="svm", bound=bound, predictive=probit_log_probabilities)
+        for bound in ("exact", "augmented")
     ),
-    LikelihoodBound(
-        likelihood="svm",
-        bound="augmented",
-        predictive=probit_log_probabilities,
-        exact=("svm", "exact"),
-        has_quadratics=True,
-        is_safe=True,
-    ),
-    LikelihoodBound(
-        likelihood="softmax",
-        bound="exact",
-        predictive=softmax_log_probabilities,
-        given_latent=partial(log_softmax, axis=1),
-        expected_entropy=softmax_expected_entropy,
-        table=hazard_table,
-        curvature=softmax_curvature,
-        is_exact=True,
-    ),
-    LikelihoodBound(
-        likelihood="softmax",
-        bound="additive-noise",
-        predictive=softmax_log_probabilities,
-        given_latent=partial(log_softmax, axis=1),
-        expected_entropy=softmax_expected_entropy,
-        curvature=softmax_curvature,
+    *(
+        LikelihoodBound(
+            likelihood="softmax",
+            bound=bound,
+            predictive=softmax_log_probabilities,
+            given_latent=partial(log_softmax, axis=1),
+            expected_entropy=softmax_expected_entropy,
+            curvature=softmax_curvature,
+            table=table,
+        )
+        for bound, table in (("exact", hazard_table), ("additive-noise", None))
     ),
     *(
         LikelihoodBound(
             likelihood=f"multinomial-{name}",
             bound="additive-noise",
             predictive=partial(multinomial_log_probabilities, noise_variance=variance),
+            has_label_noise=True,
             start=("softmax", "additive-noise"),
             curvature=multinomial_curvature,
-            has_label_noise=True,
         )
         for name, variance in NOISE_VARIANCES.items()
     ),
@@ -306,54 +285,48 @@ RECORDS = (
         likelihood="logistic-softmax",
         bound="polya-gamma",
         predictive=logistic_softmax_log_probabilities,
-        given_latent=log_shares,
         start=("softmax", "additive-noise"),
         other_start=("softmax", "exact"),
-        is_safe=True,
+        given_latent=log_shares,
     ),
 )
-
-
-def _likelihoods() -> dict[str, Likelihood]:
-    names = dict.fromkeys(record.likelihood for record in RECORDS)
-    return {
-        name: Likelihood(name, MappingProxyType({r.bound: r for r in RECORDS if r.likelihood == name}))
-        for name in names
-    }
-
-
-LIKELIHOODS = _likelihoods()
+BY_KEY = {record.key: record for record in RECORDS}
+LIKELIHOODS = {
+    name: Likelihood(name, MappingProxyType({r.bound: r for r in RECORDS if r.likelihood == name}))
+    for name in dict.fromkeys(record.likelihood for record in RECORDS)
+}
 
 
 def record_of(likelihood: str, bound: str) -> LikelihoodBound:
     """The record of a likelihood's bound."""
-    return LIKELIHOODS[likelihood].bounds[bound]
+    return BY_KEY[likelihood, bound]
 
 
 def other_site(key: Key, site: Site) -> Site:
-    """The site of another bound, of the same latent functions as a site."""
+    """The site of another bound, for the latent functions and the prior mean of ``site``."""
     return record_of(*key).site(site.n_latents).with_prior_mean(site.prior_mean)
 
 
 def has_label_noise(likelihood: str, bound: str) -> bool:
-    """Whether a bound has the parameter delta: labels that are not those of the largest latent value."""
+    """Whether a bound has the parameter delta; see ``LikelihoodBound``."""
     return record_of(likelihood, bound).has_label_noise
 
 
 def expected_log_likelihood(site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> float:
-    """Sum over points of the bound's term, in nats, for marginals (n,) or (C, n)."""
+    """Sum of the bound's terms over the rows, in nats, for marginals (n,) or (C, n)."""
     ell = np.empty(len(y))
     _sites.sites(site, mean, variance, y, np.empty(0), ell, np.empty_like(mean), np.empty_like(mean))
     return float(np.sum(ell))
 
 
 def resolve(likelihood: str, bound: str, n_classes: int = 2) -> tuple[Likelihood, str]:
-    """Look up a likelihood and one of its bounds by name; "logit" stands for softmax with more than two classes.
+    """Look up a likelihood and one of its bounds by name; with more than two classes "logit" means softmax.
 
     Raises
     ------
     ValueError
-        For an unknown name, or a likelihood of two classes with more; the message lists what there is.
+        For an unknown name, which the message answers with the known ones, or for a likelihood of two classes with
+        more classes.
     """
     if not isinstance(likelihood, str) or likelihood not in LIKELIHOODS:
         raise ValueError(f"likelihood must be one of {list(LIKELIHOODS)}; got {likelihood!r}.")

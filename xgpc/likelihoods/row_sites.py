@@ -1,4 +1,4 @@
-"""What a curvature reads of its rows."""
+"""The sites of some rows, as a curvature reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class RowSites(Protocol):
-    """Marginals and sites of some rows, (C, rows) each."""
+    """Marginals and sites of some rows; every array is (C, rows)."""
 
     @property
     def mean(self) -> np.ndarray: ...

@@ -1,4 +1,4 @@
-"""Softmax: predictive log probabilities, and the curvature of its sites across classes."""
+"""Softmax: predictive log probabilities, expected entropy, and the curvature that couples the classes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from .largest import Family, largest_log_probabilities
 from .row_sites import RowSites
 
 GUMBEL_VARIANCE = np.pi**2 / 6.0
-# H of softmax is a function of two variables, interpolated from a table: the standardised argument x, and
-# rho = 1 - sqrt(1 - sd(g) / sd(f + g)), from 0 (normal) to 1 (Gumbel). Errors on the way: 8e-9 in H, 1.4e-8 in h sd.
+# The distribution function H of f + g, normal plus Gumbel, is interpolated from a table of two variables: the
+# standardised argument x, and rho = 1 - sqrt(1 - sd(g) / sd(f + g)) from 0 (normal) to 1 (Gumbel). Interpolation errors
+# are 8e-9 in H and 1.4e-8 in h times the standard deviation.
 X_LOW, X_HIGH, X_NODES, RHO_NODES = -11.0, 14.0, 301, 121
 
-
-# The sites' table: rows as above, of each a polynomial on a range of x, left of which H < exp(-14). Its variable bends
-# so that the zeros of H in the complex plane, that polynomials of x suffer from, are far away.
+# The table of the compiled sites has such rows too. Each is a polynomial on a range of x; left of the range H < exp(-14).
+# The polynomial's variable bends so that the zeros of H in the complex plane, which slow its convergence, are far away.
 HAZARD_ROWS = 91
 BENDS = 0.25, 0.6
-# Beside this module; tools/softmax_tables.py makes them.
+# tools/softmax_tables.py makes this file.
 TABLES = "softmax_tables.npz"
 
 
 @lru_cache(maxsize=2)
 def _table(name: str) -> np.ndarray:
-    """Not to be written to."""
+    """One table of the file, read-only."""
     with np.load(Path(__file__).with_name(TABLES)) as file:
         table: np.ndarray = file[name]
     table.flags.writeable = False
@@ -49,7 +49,7 @@ def hazard_table() -> np.ndarray:
 
 
 def _gumbel_normal(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """psi = log(-log H) and -d psi / du, u = t - E f, scale = sd(f + g) with one value along the last axis of u."""
+    """psi = log(-log H) and -d psi / du at u = t - E f; scale = sd(f + g) has one value along the last axis of u."""
     n = u.shape[-1]
     scales = np.broadcast_to(scale, (*u.shape[:-1], 1)).reshape(-1)
     ratio = np.minimum(np.sqrt(GUMBEL_VARIANCE) / scales, 1.0)
@@ -80,9 +80,9 @@ GUMBEL_NORMAL = Family(_gumbel_normal_terms, _gumbel_normal_logs, _gumbel_normal
 
 
 def gumbel_reach(sd: Any) -> tuple[Any, Any]:
-    """How far below and above the means of f, of these standard deviations, f + g matters: an array's or a tensor's.
+    """Distances below and above the means of f that the integral covers, for arrays or ONNX tensors ``sd``.
 
-    log H(-reach) < -39 and 1 - H(reach) < 4e-9, by splitting between f and g.
+    There log H < -39 and 1 - H < 4e-9; both follow from bounds for f and g apart.
     """
     return 3.7 + 8.95 * sd, 20.0 + 6.0 * sd
 
@@ -90,13 +90,14 @@ def gumbel_reach(sd: Any) -> tuple[Any, Any]:
 def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """log E[softmax(f)], (n, C), for f ~ N(mean, diag(variance)).
 
-    By quadrature; the largest errors measured, for variances up to 1e4 and 2 to 300 classes, are 1e-8 in a probability,
-    5e-4 in a logarithm above log 1e-6, and below it 2 % of the logarithm down to -30, 10 % farther. Without variance it
-    is log softmax(mean). O(n C): .03, .3 and .7 ms a row of 10, 100 and 300 classes (bench/studies/links.py).
+    For variances up to 1e4 and 2 to 300 classes, the largest measured errors of the quadrature are 1e-8 in a
+    probability, 5e-4 in a logarithm above log 1e-6, 2 % of a smaller logarithm down to -30, and 10 % below. Rows
+    without variance get log softmax(mean). O(n C): a row takes .03, .3 and .7 ms for 10, 100 and 300 classes
+    (bench/studies/links.py).
 
     Notes
     -----
-    The Gumbel distribution of g makes softmax(f)_y the probability that f_y + g_y is the largest.
+    With independent Gumbel noise g, softmax(f)_y is the probability that f_y + g_y is the largest.
     """
     sd, scale = np.sqrt(variance), np.sqrt(variance + GUMBEL_VARIANCE)
     value = largest_log_probabilities(mean, scale, gumbel_reach(sd), GUMBEL_NORMAL)
@@ -106,17 +107,17 @@ def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndar
 
 
 def softmax_expected_entropy(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """E H[softmax(f)] (n,) in nats, f ~ N(mean, diag(variance)), (n, C): what a label is uncertain by, given f.
+    """Expected entropy E H[softmax(f)] (n,) of a label given f, in nats, for f ~ N(mean, diag(variance)), (n, C).
 
-    Largest errors measured, for 2 to 40 classes: 1e-3 for variances up to 1e6, .002 for 1e8. O(n C).
+    For 2 to 40 classes, the largest measured errors are 1e-3 for variances up to 1e6 and .002 for 1e8. O(n C).
 
     Notes
     -----
-    H = log sum_c exp(f_c) - sum_c p_c f_c, and E[p_c f_c] = m_c E[p_c] + v_c E[p_c (1 - p_c)], by parts. The site of a
-    label y has the first, E[f_y] - ell, and the last, its precisions.
+    H = log sum_c exp(f_c) - sum_c p_c f_c, and E[p_c f_c] = m_c E[p_c] + v_c E[p_c (1 - p_c)] by parts. The site of a
+    label y gives the first expectation, E[f_y] - ell, and the last one, which is the site's precision.
     """
     n, n_classes = mean.shape
-    # Its own origin for each row: terms of the size of the means would cancel.
+    # Each row is shifted by its largest mean, as terms of the size of the means would cancel.
     m = mean - mean.max(axis=1, keepdims=True)
     probability = np.exp(softmax_log_probabilities(m, variance))
     ell, precision, linear = np.empty(n), np.empty((n_classes, n)), np.empty((n_classes, n))
@@ -132,23 +133,25 @@ def softmax_expected_entropy(mean: np.ndarray, variance: np.ndarray) -> np.ndarr
     return np.clip(found, 0.0, np.log(n_classes))
 
 
-# Least probability of another class than one's own that a curvature is divided by.
+# The curvature divides by 1 - p_c, which counts as at least this.
 LEAST_COMPLEMENT = 1e-3
 
 
 def softmax_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Callable[[np.ndarray], np.ndarray]:
-    """Curvature of ell by the means, coupled across classes: values (C, rows) -> its product with them.
+    """A function that multiplies values (C, rows) by the curvature of ell in the means, which couples the classes.
 
-    Of each row diag(d) - d d^T / sum(d), d_c = lambda_c / (1 - p_c), which has the sites' diagonal and none along
-    (1, ..., 1).
+    The curvature of a row is diag(d) - d d^T / sum(d), d_c = lambda_c / (1 - p_c). Its diagonal holds the sites'
+    precisions, and it is zero along (1, ..., 1).
 
     Parameters
     ----------
-    y : (rows,) float64, 0, ..., C - 1
-    weight : (rows,) float64, positive, or empty for ones
-    sites : marginals and sites of the rows, (C, rows) each
+    y : (rows,) float64
+        0, ..., C - 1.
+    weight : (rows,) float64
+        Positive, or empty for ones.
+    sites : RowSites
     """
-    # The gradient by the mean is weight * (1 - p) of the label, -weight * p of others.
+    # The gradient in the mean is weight * (1 - p) for the label and -weight * p for the other classes.
     gradient = sites.linear - sites.precision * sites.mean
     right = 1.0 + gradient / (weight if len(weight) else 1.0)
     right[y.astype(np.intp), np.arange(len(y))] -= 1.0

@@ -1,4 +1,4 @@
-"""Which rows ask, and which answer: query rows as the model will be used."""
+"""Splits of the rows into support rows, to learn from, and held-out rows, to predict."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import PredefinedSplit
 
-# Rows that are kept from learning to decide by: this share, but at most so many. With a twentieth of magic's 17 000 the
+# Rows held out for decisions: this share, but no more than this many. With a twentieth of magic's 17 000 rows the
 # standard error was as large as the gain.
 DECISION_SHARE, DECISION_ROWS = 0.1, 4000
-# Share of the rows of a round that are queries.
+# Share of a round's rows that are held out.
 QUERY_SHARE = 0.5
-# Splits of a splitter that are kept, the last ones: rounds are fewer, and LeaveOneOut has as many as there are rows.
+# Only the last splits of a splitter are kept: rounds need no more, and LeaveOneOut has one for each row.
 KEPT_SPLITS = 10
 
-# Rows to learn from, and rows to ask.
+# Numbers of the support rows and of the held-out rows.
 Split = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Queries:
-    """Draws rows to predict, and rows to predict them from; all by their numbers, ascending.
+class HoldOut:
+    """Draws support rows and held-out rows; both are given as ascending row numbers.
 
     Attributes
     ----------
     n_rows : int
-    groups : (n,) of any labels, or None; rows of a group stay on one side
+    groups : (n,) labels of any kind, or None; all rows of a group are on the same side of a split
     splitter : object with scikit-learn's ``split``, or None
-    labels : (n,) class numbers, for splitters that look at them
+    labels : (n,) class numbers, for splitters that stratify
     random_state : RandomState
     """
 
@@ -41,42 +41,42 @@ class Queries:
     labels: np.ndarray
     random_state: np.random.RandomState
 
-    def among(self, rows: np.ndarray) -> Queries:
-        """The same of some of the rows, ascending, which are numbered anew."""
+    def among(self, rows: np.ndarray) -> HoldOut:
+        """The same for a subset of the rows, ascending, which are numbered anew."""
         groups = None if self.groups is None else self.groups[rows]
-        return Queries(len(rows), groups, self.splitter, self.labels[rows], self.random_state)
+        return HoldOut(len(rows), groups, self.splitter, self.labels[rows], self.random_state)
 
     def decision(self, share: float = DECISION_SHARE, random_state: np.random.RandomState | None = None) -> Split:
-        """Rows to learn from, and rows to decide by: this share of them, or what a splitter's last split asks.
+        """Rows to learn from, and rows held out for decisions: a share of all rows, or those of a splitter's last
+        split.
 
-        Of few rows, or two groups, none can be spared to decide by. They are drawn by another ``random_state``, if one
-        is given.
+        If there are few rows, or only two groups, no rows are held out. ``random_state`` replaces the object's own.
         """
         random_state = random_state or self.random_state
         size = min(DECISION_ROWS, int(share * self.n_rows))
         if self.splitter is None:
             if not size or (self.groups is not None and len(np.unique(self.groups)) < 3):
                 return np.arange(self.n_rows), np.arange(0)
-            others, asked = self._apart(size, random_state)
-            return others, _some(asked, size, random_state)
-        others, asked = self._splits[-1]
-        return others, _some(asked, DECISION_ROWS, random_state)
+            others, held_out = self._apart(size, random_state)
+            return others, _some(held_out, size, random_state)
+        others, held_out = self._splits[-1]
+        return others, _some(held_out, DECISION_ROWS, random_state)
 
     def draw(self, number: int, size: int) -> Split:
-        """Support rows and query rows of round ``number``: ``size`` in all, or as many as there are."""
+        """Support rows and held-out rows of round ``number``, ``size`` rows in total or all if there are fewer."""
         size = min(size, self.n_rows)
         n_queries = max(1, int(QUERY_SHARE * size))
         if self.splitter is None:
-            support, asked = self._apart(max(1, int(QUERY_SHARE * self.n_rows)), self.random_state)
+            support, held_out = self._apart(max(1, int(QUERY_SHARE * self.n_rows)), self.random_state)
         else:
             splits = self._splits
-            # The last split comes first: in time it is the one with most rows before it.
-            support, asked = splits[-1 - number % len(splits)]
-        asked = _some(asked, n_queries, self.random_state)
-        return _some(support, size - len(asked), self.random_state), asked
+            # Rounds begin with the last split; in a split by time it has the most support rows.
+            support, held_out = splits[-1 - number % len(splits)]
+        held_out = _some(held_out, n_queries, self.random_state)
+        return _some(support, size - len(held_out), self.random_state), held_out
 
     def _apart(self, n_asked: int, random_state: np.random.RandomState) -> Split:
-        """Some of the rows at random, or of their groups, against the others, which are more."""
+        """Split off random rows, or whole random groups, as the smaller part."""
         if self.groups is None:
             order = random_state.permutation(self.n_rows)
             return np.sort(order[n_asked:]), np.sort(order[:n_asked])
@@ -85,7 +85,7 @@ class Queries:
             raise ValueError(f"groups must have two groups or more, to learn from some and to ask others; got {names}.")
         order = random_state.permutation(len(names))
         sizes = np.cumsum(np.bincount(group)[order])
-        # As few groups as have so many rows, but not all of them.
+        # Take the fewest groups that have this many rows, but not all groups.
         n_groups = min(int(np.searchsorted(sizes, n_asked)) + 1, len(names) - 1)
         is_asked = np.isin(group, order[:n_groups])
         if 2 * np.sum(is_asked) > self.n_rows:
@@ -94,7 +94,9 @@ class Queries:
 
     @cached_property
     def _splits(self) -> list[Split]:
-        """The last splits of the splitter, which is asked once: if it shuffles, it would answer otherwise again."""
+        """The splitter's last splits, computed once, because a splitter that shuffles would return others the next
+        time.
+        """
         n_rows, splitter = self.n_rows, self.splitter
         if isinstance(splitter, PredefinedSplit):
             raise ValueError(
@@ -113,7 +115,7 @@ class Queries:
             splits = deque((_checked(split, n_rows) for split in found), maxlen=KEPT_SPLITS)
             if not splits:
                 raise ValueError("it gave no splits")
-        # Splitters are code of others, and may fail in any way.
+        # The splitter is the user's code and may raise any exception.
         except Exception as error:
             raise ValueError(
                 f"query_split={splitter!r} cannot divide {n_rows} rows: {str(error).rstrip('.')}. It is asked to "
@@ -129,19 +131,19 @@ def _some(rows: np.ndarray, size: int, random_state: np.random.RandomState) -> n
 
 
 def _checked(split: Any, n_rows: int) -> Split:
-    """A splitter's pair of row numbers, ascending; ValueError for what is none of so many rows."""
+    """The splitter's pair of arrays as ascending row numbers; ValueError if it is not a valid split of ``n_rows`` rows."""
     parts = split if isinstance(split, tuple | list | np.ndarray) else ()
     if len(parts) != 2:
         what = f"{len(parts)} parts" if len(parts) else repr(split)
         raise ValueError(f"a split must be a pair of arrays; it gave {what}")
-    support, asked = (_row_numbers(part, n_rows) for part in parts)
-    both = np.intersect1d(support, asked, assume_unique=True)
+    support, held_out = (_row_numbers(part, n_rows) for part in parts)
+    both = np.intersect1d(support, held_out, assume_unique=True)
     if len(both):
         raise ValueError(
             f"{len(both)} rows, row {both[0]} among them, are both to be learned from and to be asked: they know their "
             "own labels"
         )
-    return support, asked
+    return support, held_out
 
 
 def _row_numbers(rows: Any, n_rows: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import __version__
 from ..classifier import GPClassifier
 from ..data.encoding import of_table
-from ..data.tails import Limit
+from ..data.far_values import Limit
 from ..likelihoods import record_of
 from ..linear import BayesianLinearClassifier
 from .graph import Graph, Tensor, absolute, maximum, minimum, where
@@ -121,7 +121,7 @@ def _proba(model: Any, rows: Tensor) -> Tensor:
 
 
 def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
-    """Rows of d features as ``xgpc.data.tails.within`` has them."""
+    """Rows of d features as ``xgpc.data.far_values.within`` has them."""
     ends, given, slopes = np.full((2, d), [[-np.inf], [np.inf]]), np.zeros((2, d)), np.zeros((d, d))
     is_predicted = np.zeros(d, dtype=bool)
     for one in limits:

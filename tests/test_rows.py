@@ -17,6 +17,7 @@ from support.internals import (
     Epochs,
     FullPrior,
     History,
+    KernelGradient,
     KernelSpec,
     LinearPrior,
     Options,
@@ -39,6 +40,8 @@ from support.internals import (
 from support.sources import FileSource
 from threadpoolctl import threadpool_info
 
+from xgpc import _sites
+from xgpc._sites import Site
 from xgpc.likelihoods import record_of
 
 N, D = 2 * BLOCK_ROWS + 100, 3
@@ -91,6 +94,8 @@ def arrays_of(record):
     """All numbers of a record, one after the other."""
     if isinstance(record, list | tuple):
         return np.concatenate([arrays_of(part) for part in record if not isinstance(part, str)])
+    if isinstance(record, KernelGradient):
+        return record.values
     if hasattr(record, "__dict__"):
         return arrays_of(list(vars(record).values()))
     return np.ravel(np.asarray(record, dtype=float))
@@ -234,31 +239,32 @@ def test_sites_of_another_label_noise_are_those_that_it_makes(weighted):
     assert total == pytest.approx(point.log_likelihood, rel=1e-12)
 
 
-def test_whitened_rows_that_an_error_interrupts_are_made_again():
-    (block,) = ArraySource(np.zeros((4, 1))).blocks()
-    values = np.arange(8.0)
+def test_whitened_rows_are_kept_once_all_are_made(monkeypatch):
+    """Of the last basis, and not of a pass that an error ends."""
+    source, prior, *_ = problem("sparse")
+    block = source.blocks()[0]
+    other = SparsePrior.build(prior.spec, prior.Z + 1.0)
+    monkeypatch.setitem(_sites.KINDS, ("new", "bound"), -1)
+    size = len(block) * prior.n_inducing
 
-    def whiten(basis, fails=False):
-        """Whether there were rows of that basis: if not, they are made."""
-        with block.whitened(basis, 1, 8, np.float64) as (memory, is_there):
-            if not is_there:
-                memory[:] = values
-            np.testing.assert_array_equal(memory[0], values)
-            if fails:
-                raise ZeroDivisionError
-        return is_there
+    def is_filled(of):
+        (cache,) = block.row_caches(of.key, 1, size, np.float64)
+        return cache.is_filled
 
-    with pytest.raises(ZeroDivisionError):
-        whiten("one", fails=True)
-    assert [whiten("one") for _ in range(3)] == [False, True, True]
-    # Rows that were there before the error are there after it.
-    with pytest.raises(ZeroDivisionError):
-        whiten("one", fails=True)
-    assert [whiten(basis) for basis in ("one", "other", "other", "one")] == [True, False, True, False]
-    block.cache_bytes = 63
-    for _ in range(2):
-        with block.whitened("one", 1, 8, np.float64) as (memory, is_there):
-            assert (memory.shape, is_there) == ((1, 0), False)
+    with single_threaded_blas():
+        for one in (prior, other, prior):
+            q = one.at_prior(None)
+            with pytest.raises(ValueError, match="is not one of"):
+                statistics.update(block, statistics.StatedSites(q.belief, Site("new", "bound")))
+            assert not is_filled(one)
+            expected = statistics.marginals(block, q.belief)
+            assert is_filled(one)
+            for _ in range(2):
+                np.testing.assert_array_equal(statistics.marginals(block, q.belief), expected)
+    block.cache_bytes = 8 * size - 1
+    statistics.marginals(block, q.belief)
+    (cache,) = block.row_caches(prior.key, 1, size, np.float64)
+    assert (cache.values.shape, cache.is_filled) == ((0,), False)
 
 
 def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):

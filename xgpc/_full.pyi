@@ -1,32 +1,18 @@
 import numpy as np
 
 from ._engine import Workspace
-from ._kernels import InducingKernel
+from ._kernels import InducingKernel, KernelGradient
 
-def variances_block(K: np.ndarray, index: np.ndarray, H: np.ndarray, work: Workspace, variance: np.ndarray) -> None: ...
+def variances_block(K: np.ndarray, index: np.ndarray, H: np.ndarray, work: Workspace) -> np.ndarray: ...
 def marginals_block(
-    kernel: InducingKernel,
-    X: np.ndarray,
-    start: int,
-    stop: int,
-    H: np.ndarray,
-    N: np.ndarray,
-    alpha: np.ndarray,
-    work: Workspace,
-    mean: np.ndarray,
-    variance: np.ndarray,
-) -> None: ...
+    kernel: InducingKernel, X: np.ndarray, H: np.ndarray, N: np.ndarray, alpha: np.ndarray, work: Workspace
+) -> np.ndarray: ...
 def gradient_of_block(
     kernel: InducingKernel,
-    X: np.ndarray,
     start: int,
     stop: int,
     G: np.ndarray,
     by_noise: np.ndarray,
     work: Workspace,
-    terms: np.ndarray,
-    shapes: np.ndarray,
-    sums: np.ndarray,
-    products: np.ndarray,
-    squares: np.ndarray,
+    total: KernelGradient,
 ) -> None: ...

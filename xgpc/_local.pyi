@@ -1,9 +1,7 @@
-from typing import Any
-
 import numpy as np
 
 from ._engine import Workspace
-from ._kernels import InducingKernel
+from ._kernels import InducingKernel, KernelGradient
 
 OUTPUTS: tuple[str, ...]
 LINKS: dict[str, int]
@@ -11,25 +9,15 @@ LINKS: dict[str, int]
 class Support:
     def __init__(self, kernel: InducingKernel, *arrays: np.ndarray) -> None: ...
     def condition(
-        self,
-        x: np.ndarray,
-        a: np.ndarray,
-        residual: np.ndarray,
-        index: np.ndarray,
-        n_earlier: np.ndarray | None,
-        found: list[Any],
-    ) -> None: ...
+        self, arrays: tuple[np.ndarray | None, ...], with_slopes: bool = False
+    ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]]: ...
     def pull_back(
-        self,
-        x: np.ndarray,
-        a: np.ndarray,
-        residual: np.ndarray,
-        index: np.ndarray,
-        n_earlier: np.ndarray | None,
-        given: list[Any],
-        outputs: list[Any],
-        d_a: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+        self, arrays: tuple[np.ndarray | None, ...], given: list[tuple[np.ndarray, ...]]
+    ) -> tuple[
+        list[tuple[np.ndarray, ...]],
+        np.ndarray,
+        tuple[np.ndarray, np.ndarray, np.ndarray],
+    ]: ...
 
 def cavity_scores(
     link: int, mean: np.ndarray, variance: np.ndarray, y: np.ndarray
@@ -44,14 +32,5 @@ def cavity_pull_back(
     d_linear: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]: ...
 def kernel_gradient(
-    kernel: InducingKernel,
-    X: np.ndarray,
-    G: np.ndarray,
-    g: np.ndarray,
-    work: Workspace,
-    terms: np.ndarray,
-    shapes: np.ndarray,
-    sums: np.ndarray,
-    products: np.ndarray,
-    squares: np.ndarray,
+    kernel: InducingKernel, X: np.ndarray, G: np.ndarray, g: np.ndarray, work: Workspace, total: KernelGradient
 ) -> None: ...

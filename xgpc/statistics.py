@@ -1,8 +1,8 @@
 """What inference and learning ask of a block of rows: pure functions of the block and a state, with additive records.
 
 A state is made of arrays. Of a posterior it has a ``Belief``: the basis in which latent functions are linear,
-f(x) = a(x) . z plus what the basis leaves of the prior, and the distribution of z. A function makes what it needs of
-the block's rows; what the block remembers of earlier calls saves time and changes no bit.
+f(x) = a(x) . z plus what the basis leaves of the prior, and the distribution of z. A function writes to nothing but the
+block's cache, from which later calls take sites and whitened rows by the keys of a posterior, a site and a basis.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from typing import Protocol
 
 import numpy as np
 
+from ._kernels import KernelGradient
 from ._sites import Site
-from .kernels.gradient import KernelGradient
 from .rows.block import AS_EVALUATED, Block, Rescaling, Sites
 from .rows.executor import Cost, give_back
+
+# Sites that a block's cache keeps: the latest, and those that a prior was changed with, from which learning goes on if
+# a step of the hyperparameters fails.
+SITES, RESTATED_SITES = "sites", "restated sites"
 
 
 @dataclass
@@ -120,11 +124,17 @@ class StatedSites:
         return self.belief.cost
 
     def of(self, block: Block) -> Sites:
-        sites = block.known_sites(self.belief.key, self.site, self.rescaling)
-        if sites is None:
-            evaluated = block.evaluated(self.belief.key, self.site, *self.belief.marginals(block))
-            sites = block.rescaled(evaluated, self.rescaling)
-        block.keep_sites(sites)
+        """From the block's cache, where it has them or others of the same posterior."""
+        belief, cache = self.belief.key, block.cache
+        sites = cache.get(SITES, belief) or cache.get(RESTATED_SITES, belief)
+        is_usable = sites and sites.site_key == self.site.key and sites.rescaling in (AS_EVALUATED, self.rescaling)
+        if not is_usable:
+            # What is rescaled already would give other bits.
+            marginals = (sites.mean, sites.variance) if sites else self.belief.marginals(block)
+            sites = block.evaluated(belief, self.site, *marginals)
+        if sites.rescaling != self.rescaling:
+            sites = block.rescaled(sites, self.rescaling)
+        cache.keep(SITES, belief, sites)
         return sites
 
 
@@ -137,7 +147,7 @@ class GivenSites:
 
     def of(self, block: Block) -> Sites:
         unknown = np.empty((len(self.precision), 0))
-        precision, linear = self.precision[:, block.rows], self.linear[:, block.rows]
+        precision, linear = (np.ascontiguousarray(part[:, block.rows]) for part in (self.precision, self.linear))
         return Sites("", "", unknown, unknown, precision, linear, math.nan)
 
 
@@ -215,14 +225,14 @@ class Gradients(list[KernelGradient]):
 def update(block: Block, state: StatedSites) -> Moments:
     """Marginals and sites under a posterior, not rescaled, and the natural parameters that they make."""
     sites, P, h = state.belief.update(block, state.site)
-    block.keep_sites(sites)
+    block.cache.keep(SITES, sites.belief_key, sites)
     return Moments(sites.log_likelihood, float(np.vdot(sites.precision, sites.variance)), P, h)
 
 
 def restate(block: Block, state: Restatement) -> Moments:
     """Natural parameters of sites in another basis."""
     sites = state.sites.of(block)
-    block.keep_restated(sites)
+    block.cache.keep(RESTATED_SITES, sites.belief_key, sites)
     precision, linear = sites.precision, sites.linear
     if state.clipped:
         excess = np.minimum(precision, 0.0)
@@ -245,7 +255,7 @@ def curvature_product(block: Block, state: Products) -> np.ndarray:
     """Product (C, m) of a curvature across classes with a direction."""
     sites = state.sites
     basis, curvature = sites.belief.basis, sites.site.record.curvature
-    product = block.made("curvature", sites.key, lambda: curvature(block.y, block.weight, sites.of(block)))
+    product = block.cache.made("curvature", sites.key, lambda: curvature(block.y, block.weight, sites.of(block)))
     return basis.sums(block, product(basis.products(block, state.w)))
 
 

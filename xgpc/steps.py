@@ -217,7 +217,7 @@ class FittedInSteps(PosteriorClassifier):
         return pipeline.infer(data, run, learned)
 
     def _publish(self, data: Data, run: Run, inferred: FitResult, is_first: bool = True) -> None:
-        """Set the fitted attributes and warn; ``is_first`` is False when ``partial_fit`` continues from earlier rows."""
+        """Set the fitted attributes and warn; ``partial_fit`` gives ``is_first=False`` for later batches."""
         q, evidence = inferred.q, inferred.evidence
         unfinished, guessing = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]

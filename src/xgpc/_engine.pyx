@@ -17,12 +17,20 @@ from libc.string cimport memcpy, memset
 from . cimport _blas
 from ._blas cimport number
 from ._kernels cimport (
-    InducingKernel, KernelScratch, cross_block, diagonal_block, diagonal_gradient_block, gradient_block, real,
+    InducingKernel, KernelGradient, KernelScratch, cross_block, diagonal_block, diagonal_gradient_block, gradient_block,
+    real,
 )
 from ._sites cimport Site, entry, evaluate, xg_multiclass_scratch
 from ._tiles cimport (
     negative_rows, norms_and_means, scale_and_sum, squared_norms, widened, xg_add_lower, xg_gradient_tile, xg_narrow,
 )
+
+
+cdef struct Tile:
+    Py_ssize_t start, rows
+    const double* a        # (rows, m) whitened rows, or NULL where they are single
+    const float* single_a  # the same in single precision, or NULL
+
 
 cdef class Workspace:
     """Scratch of one thread: tiles of ``rows`` rows for m inducing points, d features and C latent functions.
@@ -48,6 +56,60 @@ cdef class Workspace:
         self.kernel.term, self.kernel.factor, self.kernel.rest = &self.term[0], &self.factor[0], &self.rest[0]
 
 
+cdef class RowCache:
+    """Memory in which a block's whitened rows stay from one call to the next.
+
+    Parameters
+    ----------
+    values : (n m,) float64 or float32, or (0,) to keep none; the type is that of the whitened rows
+    is_filled : bool, whether it has the rows already, in tiles
+
+    Attributes
+    ----------
+    values : the array
+    is_filled : bool, whether it has the rows: so it is once a function has gone through all of them
+    """
+
+    def __init__(self, values, bint is_filled=False):
+        cdef double[::1] wide
+        cdef float[::1] single
+        self.values, self.is_filled, self.is_single = values, is_filled, values.dtype == np.float32
+        self.wide, self.single, self.is_kept = NULL, NULL, len(values) > 0
+        if not self.is_kept:
+            return
+        if self.is_single:
+            single = values
+            self.single = &single[0]
+        else:
+            wide = values
+            self.wide = &wide[0]
+
+
+cdef class WhitenedRows:
+    """Rows a_i = L^{-1} k_m(x_i) of a block, made a tile at a time or read from their cache.
+
+    Parameters
+    ----------
+    kernel : InducingKernel; None where the cache is filled, and the whitened rows explain all of the prior's variance
+    X : (n, d) float32 or float64, any strides; None without a kernel
+    Linv : (m, m) float64, lower triangle; None without a kernel
+    cache : RowCache
+    work : Workspace, of m inducing points
+    """
+
+    def __init__(self, InducingKernel kernel, X, const double[:, ::1] Linv, RowCache cache, Workspace work):
+        self.kernel, self.Linv, self.cache, self.work = kernel, Linv, cache, work
+        if kernel is None:
+            self.n = len(cache.values) // work.n_inducing
+        else:
+            self.n = len(X)
+            self.has_single_X = X.dtype == np.float32
+            if self.has_single_X:
+                self.single_X = X
+            else:
+                self.X = X
+
+
 cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X, const Py_ssize_t* index,
                   Py_ssize_t start, Py_ssize_t rows, KernelScratch* scratch, double* a) noexcept nogil:
     # tile a (rows, m) = k(X, Z) L^{-T}
@@ -55,58 +117,70 @@ cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X,
     _blas.trmm_lower_t(rows, kernel.n_inducing, Linv, a)
 
 
-cdef const number* whitened(InducingKernel kernel, const double[:, ::1] Linv, const real[:, :] X, number[::1] cache,
-                            bint cached, Py_ssize_t start, Py_ssize_t rows, Workspace work) noexcept nogil:
-    # The tile's a: in the cache (filled on the first pass, read on later ones) if there is one, else in scratch.
-    cdef number* a
-    if number is double:
-        a = &cache[start * work.n_inducing] if cache.shape[0] else &work.a[0]
-        if not cached:
-            project(kernel, &Linv[0, 0], X, NULL, start, rows, &work.kernel, a)
+cdef void make(WhitenedRows block, Py_ssize_t start, Py_ssize_t rows, double* a) noexcept nogil:
+    # tile a (rows, m) of whitened rows
+    if block.has_single_X:
+        project(block.kernel, &block.Linv[0, 0], block.single_X, NULL, start, rows, &block.work.kernel, a)
     else:
-        a = &cache[start * work.n_inducing] if cache.shape[0] else &work.single_a[0]
-        if not cached:
-            project(kernel, &Linv[0, 0], X, NULL, start, rows, &work.kernel, &work.a[0])
-            xg_narrow(rows * work.n_inducing, &work.a[0], a)
-    return a
+        project(block.kernel, &block.Linv[0, 0], block.X, NULL, start, rows, &block.work.kernel, a)
 
 
-cdef const number* in_precision_of(number[::1] cache, const double[:, :, ::1] factors, Workspace work) noexcept nogil:
-    # The factors in the cache's precision: themselves, or in scratch.
-    if number is double:
-        return &factors[0, 0, 0]
+cdef Tile whitened(WhitenedRows block, Py_ssize_t place) noexcept nogil:
+    # A tile of whitened rows: in the cache, filled on the first pass, if there is one; else in scratch.
+    cdef Py_ssize_t m = block.work.n_inducing, start = place * block.work.rows
+    cdef Py_ssize_t rows = min(block.work.rows, block.n - start)
+    cdef Tile tile = Tile(start, rows, NULL, NULL)
+    cdef double* wide = &block.work.a[0] if block.cache.wide == NULL else block.cache.wide + start * m
+    cdef float* single = NULL
+    if block.cache.is_single:
+        single = &block.work.single_a[0] if block.cache.single == NULL else block.cache.single + start * m
+    if not block.cache.is_filled:
+        make(block, start, rows, wide)
+        if single != NULL:
+            xg_narrow(rows * m, wide, single)
+        # Tiles come in order: with the last one all are there.
+        block.cache.is_filled = start + rows == block.n and block.cache.is_kept
+    if single != NULL:
+        tile.single_a = single
     else:
-        xg_narrow(factors.shape[0] * factors.shape[1] * factors.shape[2], &factors[0, 0, 0], &work.single_factors[0])
-        return &work.single_factors[0]
+        tile.a = wide
+    return tile
 
 
-cdef void prior_variances(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
-                          Workspace work) noexcept nogil:
+cdef const double* in_double(Tile tile, Workspace work) noexcept nogil:
+    # The tile in double precision: itself, or in scratch.
+    if tile.a != NULL:
+        return tile.a
+    return widened(tile.rows * work.n_inducing, tile.single_a, &work.a[0])
+
+
+cdef void prior_variances(WhitenedRows block, Tile tile, Workspace work) noexcept nogil:
     # diagonal = k(x, x); without a kernel the whitened rows are all there is, and 0 is as good
-    if kernel is None:
-        memset(&work.diagonal[0], 0, rows * sizeof(double))
+    if block.kernel is None:
+        memset(&work.diagonal[0], 0, tile.rows * sizeof(double))
+    elif block.has_single_X:
+        diagonal_block(block.kernel, block.single_X, NULL, tile.start, tile.rows, &work.kernel, &work.diagonal[0])
     else:
-        diagonal_block(kernel, X, NULL, start, rows, &work.kernel, &work.diagonal[0])
+        diagonal_block(block.kernel, block.X, NULL, tile.start, tile.rows, &work.kernel, &work.diagonal[0])
 
 
-cdef void tile_marginals(Py_ssize_t classes, Py_ssize_t m, Py_ssize_t rows, const number* a, const number* Rinv,
-                         const double* w, Workspace work, Py_ssize_t stride, double* mean,
-                         double* variance) noexcept nogil:
+cdef void marginals_of(Py_ssize_t rows, const number* a, const number* Rinv, const double[:, ::1] w, Workspace work,
+                       Py_ssize_t stride, double* mean, double* variance) noexcept nogil:
     # Of each class, ``stride`` apart: mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2, with k_ii in
     # work.diagonal. One class has its mean, norms and copy in one pass over the tile; of several the mean is a product
     # of matrices, and the norms are the same.
-    cdef Py_ssize_t i, c
+    cdef Py_ssize_t i, c, classes = w.shape[0], m = w.shape[1]
     cdef double* spread = variance
     cdef double* norms = &work.x2[0]
     cdef number* b = <number*>&work.b[0]
     if classes > 1:
         squared_norms(rows, m, a, norms)
-        _blas.gemm_products(rows, m, classes, widened(rows * m, a, &work.a[0]), w, mean, stride)
+        _blas.gemm_products(rows, m, classes, widened(rows * m, a, &work.a[0]), &w[0, 0], mean, stride)
     for c in range(classes):
         if classes > 1:
             memcpy(b, a, rows * m * sizeof(number))
         else:
-            norms_and_means(rows, m, a, w, b, norms, mean)
+            norms_and_means(rows, m, a, &w[0, 0], b, norms, mean)
         _blas.trmm_lower_t(rows, m, Rinv + c * m * m, b)
         spread = variance + c * stride
         squared_norms(rows, m, <const number*>b, spread)
@@ -114,8 +188,27 @@ cdef void tile_marginals(Py_ssize_t classes, Py_ssize_t m, Py_ssize_t rows, cons
             spread[i] += max(work.diagonal[i] - norms[i], 0.0)
 
 
-cdef void tile_statistics(Py_ssize_t m, Py_ssize_t rows, const number* a, const double* precision,
-                          const double* linear, bint first, Workspace work, double* P, double* h) noexcept nogil:
+cdef void narrow_factors(WhitenedRows block, const double[:, :, ::1] Rinv) noexcept nogil:
+    # R^{-1} of all classes, into scratch, where whitened rows are single
+    if block.cache.is_single:
+        xg_narrow(Rinv.shape[0] * Rinv.shape[1] * Rinv.shape[2], &Rinv[0, 0, 0], &block.work.single_factors[0])
+
+
+cdef void tile_marginals(WhitenedRows block, Tile tile, const double[:, :, ::1] Rinv, const double[:, ::1] w,
+                         Workspace work, double[:, ::1] mean, double[:, ::1] variance) noexcept nogil:
+    # Latent means and variances (C, n) of the tile's rows; single factors are those of ``narrow_factors``
+    cdef double* means = &mean[0, tile.start]
+    cdef double* variances = &variance[0, tile.start]
+    prior_variances(block, tile, work)
+    if tile.a != NULL:
+        marginals_of(tile.rows, tile.a, &Rinv[0, 0, 0], w, work, block.n, means, variances)
+    else:
+        marginals_of(tile.rows, tile.single_a, <const float*>&work.single_factors[0], w, work, block.n, means,
+                     variances)
+
+
+cdef void statistics_of(Py_ssize_t m, Py_ssize_t rows, const number* a, const double* precision,
+                        const double* linear, bint first, Workspace work, double* P, double* h) noexcept nogil:
     # P (lower) (+)= sum_i precision_i a_i a_i^T, h (+)= sum_i linear_i a_i
     cdef Py_ssize_t negative
     cdef number* b = <number*>&work.b[0]
@@ -134,161 +227,144 @@ cdef void tile_statistics(Py_ssize_t m, Py_ssize_t rows, const number* a, const 
         xg_add_lower(m, total, not first, P)
 
 
-def marginals_block(InducingKernel kernel, const real[:, :] X, number[::1] cache, bint cached, Py_ssize_t start,
-                    Py_ssize_t stop, const double[:, ::1] Linv, const double[:, :, ::1] Rinv, const double[:, ::1] w,
-                    Workspace work, double[:, ::1] mean, double[:, ::1] variance):
-    """Latent means and variances (C, n) of rows start..stop, written into ``mean`` and ``variance`` there."""
-    cdef Py_ssize_t tile, i, rows, m = w.shape[1]
-    cdef const number* a
-    cdef const number* factors
+cdef void tile_statistics(WhitenedRows block, Tile tile, const double[:, ::1] precision, const double[:, ::1] linear,
+                          double[:, :, ::1] P, double[:, ::1] h) noexcept nogil:
+    # The statistics of the tile's sites, of each class; the first tile begins them
+    cdef Py_ssize_t c, i = tile.start, m = h.shape[1]
+    for c in range(h.shape[0]):
+        if tile.a != NULL:
+            statistics_of(m, tile.rows, tile.a, &precision[c, i], &linear[c, i], i == 0, block.work, &P[c, 0, 0],
+                          &h[c, 0])
+        else:
+            statistics_of(m, tile.rows, tile.single_a, &precision[c, i], &linear[c, i], i == 0, block.work,
+                          &P[c, 0, 0], &h[c, 0])
+
+
+def marginals_block(WhitenedRows block, const double[:, :, ::1] Rinv, const double[:, ::1] w):
+    """Latent means and variances (2, C, n) under coefficients N(w_c, Rinv_c^T Rinv_c), Rinv (C, m, m) and w (C, m)."""
+    marginals = np.empty((2, w.shape[0], block.n))
+    cdef double[:, ::1] mean = marginals[0], variance = marginals[1]
+    cdef Py_ssize_t t
     with nogil:
-        factors = in_precision_of(cache, Rinv, work)
-        for tile in range(tiles(start, stop, work)):
-            i = start + tile * work.rows
-            rows = min(work.rows, stop - i)
-            a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            prior_variances(kernel, X, i, rows, work)
-            tile_marginals(w.shape[0], m, rows, a, factors, &w[0, 0], work, mean.shape[1], &mean[0, i],
-                           &variance[0, i])
+        narrow_factors(block, Rinv)
+        for t in range(tiles(0, block.n, block.work)):
+            tile_marginals(block, whitened(block, t), Rinv, w, block.work, mean, variance)
+    return marginals
 
 
-def update_block(InducingKernel kernel, const real[:, :] X, number[::1] cache, bint cached,
-                 Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, :, ::1] Rinv,
-                 const double[:, ::1] w, Site site, const double[::1] y, const double[::1] weight, Workspace work,
-                 double[:, ::1] mean, double[:, ::1] variance, double[:, ::1] precision, double[:, ::1] linear,
-                 double[:, :, ::1] P, double[:, ::1] h):
-    """Marginals and sites of rows start..stop under q, and the statistics of the step to the next q.
+def update_block(WhitenedRows block, const double[:, :, ::1] Rinv, const double[:, ::1] w, Site site,
+                 const double[::1] y, const double[::1] weight, double[:, :, ::1] P, double[:, ::1] h):
+    """Marginals and sites of rows under coefficients as in ``marginals_block``, and the statistics of the next step.
 
-    Writes mean, variance, precision and linear (C, n) at those rows, P (C, m, m; lower triangles) and h (C, m) whole;
-    returns the rows' part of the expected log-likelihood.
+    Writes P (C, m, m; lower triangles) and h (C, m). Returns means, variances, precisions and linear terms (4, C, n),
+    and the rows' part of the expected log-likelihood.
     """
-    cdef Py_ssize_t tile, i, j, c, rows, m = w.shape[1]
-    cdef const number* a
-    cdef const number* factors
+    sites = np.empty((4, w.shape[0], block.n))
+    cdef double[:, ::1] mean = sites[0], variance = sites[1], precision = sites[2], linear = sites[3]
+    cdef Workspace work = block.work
+    cdef Tile tile
+    cdef Py_ssize_t t, i, j
     cdef double total = 0.0
     with nogil:
-        factors = in_precision_of(cache, Rinv, work)
-        for tile in range(tiles(start, stop, work)):
-            i = start + tile * work.rows
-            rows = min(work.rows, stop - i)
-            a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            prior_variances(kernel, X, i, rows, work)
-            tile_marginals(w.shape[0], m, rows, a, factors, &w[0, 0], work, mean.shape[1], &mean[0, i],
-                           &variance[0, i])
-            evaluate(site, rows, mean.shape[1], &mean[0, i], &variance[0, i], &y[i], entry(weight, i), &work.site[0],
+        narrow_factors(block, Rinv)
+        for t in range(tiles(0, block.n, work)):
+            tile = whitened(block, t)
+            i = tile.start
+            tile_marginals(block, tile, Rinv, w, work, mean, variance)
+            evaluate(site, tile.rows, block.n, &mean[0, i], &variance[0, i], &y[i], entry(weight, i), &work.site[0],
                      &work.ell[0], &precision[0, i], &linear[0, i])
-            for j in range(rows):
+            for j in range(tile.rows):
                 total += work.ell[j]
-            for c in range(w.shape[0]):
-                tile_statistics(m, rows, a, &precision[c, i], &linear[c, i], i == start, work, &P[c, 0, 0], &h[c, 0])
-    return total
+            tile_statistics(block, tile, precision, linear, P, h)
+    return sites, total
 
 
-def sites_block(Site site, Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] mean,
-                const double[:, ::1] variance, const double[::1] y, const double[::1] weight, Workspace work,
-                double[:, ::1] precision, double[:, ::1] linear):
-    """Sites of rows start..stop from their marginals; returns the rows' part of the expected log-likelihood."""
-    cdef Py_ssize_t tile, i, j, rows
-    cdef double total = 0.0
+def statistics_block(WhitenedRows block, const double[:, ::1] precision, const double[:, ::1] linear,
+                     double[:, :, ::1] P, double[:, ::1] h):
+    """Writes the statistics P (C, m, m; lower triangles) and h (C, m) of sites (C, n)."""
+    cdef Py_ssize_t t
     with nogil:
-        for tile in range(tiles(start, stop, work)):
-            i = start + tile * work.rows
-            rows = min(work.rows, stop - i)
-            evaluate(site, rows, mean.shape[1], &mean[0, i], &variance[0, i], &y[i], entry(weight, i), &work.site[0],
-                     &work.ell[0], &precision[0, i], &linear[0, i])
-            for j in range(rows):
-                total += work.ell[j]
-    return total
+        for t in range(tiles(0, block.n, block.work)):
+            tile_statistics(block, whitened(block, t), precision, linear, P, h)
 
 
-def statistics_block(InducingKernel kernel, const real[:, :] X, number[::1] cache, bint cached,
-                     Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] precision,
-                     const double[:, ::1] linear, Workspace work, double[:, :, ::1] P, double[:, ::1] h):
-    """Statistics of given sites: after a change of hyperparameters q follows from the sites kept."""
-    cdef Py_ssize_t tile, i, c, rows
-    cdef const number* a
+def products_block(WhitenedRows block, const double[:, ::1] w):
+    """Products w A^T (C, n) for w (C, m)."""
+    result = np.empty((w.shape[0], block.n))
+    cdef double[:, ::1] products = result
+    cdef Tile tile
+    cdef Py_ssize_t t
     with nogil:
-        for tile in range(tiles(start, stop, work)):
-            i = start + tile * work.rows
-            rows = min(work.rows, stop - i)
-            a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            for c in range(h.shape[0]):
-                tile_statistics(h.shape[1], rows, a, &precision[c, i], &linear[c, i], i == start, work,
-                                &P[c, 0, 0], &h[c, 0])
+        for t in range(tiles(0, block.n, block.work)):
+            tile = whitened(block, t)
+            _blas.gemm_products(tile.rows, w.shape[1], w.shape[0], in_double(tile, block.work), &w[0, 0],
+                                &products[0, tile.start], block.n)
+    return result
 
 
-def products_block(InducingKernel kernel, const real[:, :] X, number[::1] cache, bint cached, Py_ssize_t start,
-                   Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] w, Workspace work,
-                   double[:, ::1] products):
-    """Products w A^T of rows start..stop for w (C, m), written into ``products`` (C, stop - start)."""
-    cdef Py_ssize_t tile, i, rows, m = w.shape[1]
-    cdef const number* a
+def sums_block(WhitenedRows block, const double[:, ::1] values):
+    """Sums values A (C, m) for ``values`` (C, n)."""
+    result = np.zeros((values.shape[0], block.work.n_inducing))
+    cdef double[:, ::1] sums = result
+    cdef Tile tile
+    cdef Py_ssize_t t
     with nogil:
-        for tile in range(tiles(start, stop, work)):
-            i = start + tile * work.rows
-            rows = min(work.rows, stop - i)
-            a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            _blas.gemm_products(rows, m, w.shape[0], widened(rows * m, a, &work.a[0]), &w[0, 0],
-                                &products[0, i - start], products.shape[1])
+        for t in range(tiles(0, block.n, block.work)):
+            tile = whitened(block, t)
+            _blas.gemm_sums(tile.rows, sums.shape[1], sums.shape[0], in_double(tile, block.work),
+                            &values[0, tile.start], block.n, &sums[0, 0])
+    return result
 
 
-def sums_block(InducingKernel kernel, const real[:, :] X, number[::1] cache, bint cached, Py_ssize_t start,
-               Py_ssize_t stop, const double[:, ::1] Linv, const double[:, ::1] values, Workspace work,
-               double[:, ::1] sums):
-    """Adds values A of rows start..stop, for ``values`` (C, stop - start), to ``sums`` (C, m)."""
-    cdef Py_ssize_t tile, i, rows, m = sums.shape[1]
-    cdef const number* a
-    with nogil:
-        for tile in range(tiles(start, stop, work)):
-            i = start + tile * work.rows
-            rows = min(work.rows, stop - i)
-            a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            _blas.gemm_sums(rows, m, sums.shape[0], widened(rows * m, a, &work.a[0]), &values[0, i - start],
-                            values.shape[1], &sums[0, 0])
+cdef void add_gradient(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
+                       const double* by_diagonal, bint is_noise, Workspace work, KernelGradient total) noexcept nogil:
+    # Adds the contractions of work.b (rows, m), a tile of dF / dk(X, Z), and of dF / dk(x, x) (rows,), or that by its
+    # part that is noise alone.
+    gradient_block(kernel, X, NULL, start, rows, &work.b[0], &work.kernel, &work.a[0], total.terms, total.shapes,
+                   total.sums, total.products, total.squares)
+    diagonal_gradient_block(kernel, X, NULL, start, rows, by_diagonal, is_noise, &work.kernel, total.terms,
+                            total.shapes)
 
 
-def gradient_of_block(InducingKernel kernel, const real[:, :] X, number[::1] cache, bint cached,
-                      Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] Linv, const double[:, :, ::1] M,
-                      const double[:, ::1] alpha, const double[:, ::1] w, const double[:, ::1] precision,
-                      const double[:, ::1] linear, Workspace work, double[::1] terms, double[::1] shapes,
-                      double[:, ::1] sums, double[:, :, ::1] products, double[:, ::1] squares):
-    """Contraction of dF / dK_nm = sum_c (r - lambda m) alpha^T + Lambda A M, M = (I - P^{-1}) L^{-1}, and of
-    dF / dk_ii = -sum_c lambda / 2, for rows start..stop; m = A w.
-
-    Adds to ``terms`` and the arrays after it, see ``_kernels.gradient_block``.
+def gradient_of_block(WhitenedRows block, const double[:, :, ::1] M, const double[:, ::1] alpha,
+                      const double[:, ::1] w, const double[:, ::1] precision, const double[:, ::1] linear,
+                      KernelGradient total):
+    """Adds the contraction of dF / dK_nm = sum_c (r - lambda m) alpha^T + Lambda A M, M = (I - P^{-1}) L^{-1}, and of
+    dF / dk_ii = -sum_c lambda / 2, to ``total``; m = A w. All but the sites (C, n) is as of ``matrix_gradients``.
     """
-    cdef Py_ssize_t tile, i, j, c, rows, m = kernel.n_inducing
-    cdef const number* a
-    cdef const double* wide
-    cdef double* G = &work.b[0]
+    cdef Py_ssize_t t, i, j, c, rows, m = block.kernel.n_inducing
+    cdef Workspace work = block.work
+    cdef Tile tile
+    cdef const double* a
     with nogil:
-        for tile in range(tiles(start, stop, work)):
-            i = start + tile * work.rows
-            rows = min(work.rows, stop - i)
-            a = whitened(kernel, Linv, X, cache, cached, i, rows, work)
-            wide = widened(rows * m, a, &work.a[0])
-            _blas.gemm_products(rows, m, w.shape[0], wide, &w[0, 0], &work.mean[0], rows)
+        for t in range(tiles(0, block.n, work)):
+            tile = whitened(block, t)
+            i, rows = tile.start, tile.rows
+            a = in_double(tile, work)
+            _blas.gemm_products(rows, m, w.shape[0], a, &w[0, 0], &work.mean[0], rows)
             for c in range(w.shape[0]):
-                _blas.gemm_tile(rows, m, m, wide, &M[c, 0, 0], False, &work.term[0])
+                _blas.gemm_tile(rows, m, m, a, &M[c, 0, 0], False, &work.term[0])
                 for j in range(rows):
                     work.linear[j] = linear[c, i + j] - precision[c, i + j] * work.mean[c * rows + j]
                     work.residual[j] = (0.0 if c == 0 else work.residual[j]) - 0.5 * precision[c, i + j]
-                xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], &work.term[0], c > 0, G)
-            gradient_block(kernel, X, NULL, i, rows, G, &work.kernel, &work.a[0], &terms[0], &shapes[0], &sums[0, 0],
-                           &products[0, 0, 0], &squares[0, 0])
-            diagonal_gradient_block(kernel, X, NULL, i, rows, &work.residual[0], False, &work.kernel, &terms[0],
-                                    &shapes[0])
+                xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], &work.term[0], c > 0,
+                                 &work.b[0])
+            if block.has_single_X:
+                add_gradient(block.kernel, block.single_X, i, rows, &work.residual[0], False, work, total)
+            else:
+                add_gradient(block.kernel, block.X, i, rows, &work.residual[0], False, work, total)
 
 
-def gradient_of_gram(InducingKernel kernel, const double[:, :] Z, const double[:, ::1] G, double[::1] terms,
-                     double[::1] shapes, double[:, ::1] sums, double[:, :, ::1] products, double[:, ::1] squares):
-    """The same contraction of a symmetric G = dF / dK_mm (m, m) with k(Z, Z)."""
-    cdef Py_ssize_t m = kernel.n_inducing
-    work = Workspace(m, m, kernel.n_features)
-    cdef Workspace scratch = work
+def gradient_of_gram(InducingKernel kernel, const double[:, ::1] G, KernelGradient total):
+    """Adds the same contraction of a symmetric G = dF / dK_mm (m, m) with k(Z, Z)."""
+    cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features
+    cdef double[::1] x = np.empty(m * d), norms = np.empty(2 * m), tiles_of_m = np.empty(3 * m * m)
+    cdef KernelScratch scratch
+    scratch.x, scratch.x2, scratch.row_sum = &x[0], &norms[0], &norms[m]
+    scratch.factor, scratch.rest = &tiles_of_m[0], &tiles_of_m[m * m]
     with nogil:
-        gradient_block(kernel, Z, NULL, 0, m, &G[0, 0], &scratch.kernel, &scratch.a[0], &terms[0], &shapes[0],
-                       &sums[0, 0], &products[0, 0, 0], &squares[0, 0])
+        gradient_block[double](kernel, kernel._points, NULL, 0, m, &G[0, 0], &scratch, &tiles_of_m[2 * m * m],
+                               total.terms, total.shapes, total.sums, total.products, total.squares)
 
 
 def matrix_gradients(const double[:, ::1] Linv, const double[:, ::1] Rinv, const double[:, ::1] P,

@@ -3,11 +3,13 @@
 k = k(X, x) are covariances with the n training rows, H (n, n) lower triangular and N (r, n) factors of the posterior,
 see ``xgpc.approximations.full``. Tiles are as in ``_engine``, with the training rows in the inducing points' place.
 """
+import numpy as np
+
 from libc.string cimport memcpy
 
 from . cimport _blas
-from ._engine cimport Workspace, tiles
-from ._kernels cimport InducingKernel, cross_block, diagonal_block, diagonal_gradient_block, gradient_block, real
+from ._engine cimport Workspace, add_gradient, tiles
+from ._kernels cimport InducingKernel, KernelGradient, cross_block, diagonal_block, real
 from ._tiles cimport xg_means, xg_squared_norms
 
 
@@ -34,9 +36,10 @@ cdef inline void symmetric_tile(const double[:, ::1] S, Py_ssize_t start, Py_ssi
         memcpy(tile + j * rows, &S[j, start], rows * sizeof(double))
 
 
-def variances_block(const double[:, ::1] K, const Py_ssize_t[::1] index, const double[:, ::1] H, Workspace work,
-                    double[::1] variance):
-    """Latent variances K_ii - |H k_i|^2 of some training rows, from the covariance matrix K (n, n)."""
+def variances_block(const double[:, ::1] K, const Py_ssize_t[::1] index, const double[:, ::1] H, Workspace work):
+    """Latent variances K_ii - |H k_i|^2 of some training rows, in their order, from the covariance matrix K (n, n)."""
+    variances = np.empty(index.shape[0])
+    cdef double[::1] variance = variances
     cdef Py_ssize_t tile, i, j, k, rows, n = K.shape[0]
     cdef double* tile_k = &work.a[0]
     with nogil:
@@ -49,37 +52,35 @@ def variances_block(const double[:, ::1] K, const Py_ssize_t[::1] index, const d
             _blas.trmm_lower_t(rows, n, &H[0, 0], tile_k)
             xg_squared_norms(rows, n, tile_k, &work.x2[0])
             for j in range(rows):
-                variance[index[i + j]] = max(K[index[i + j], index[i + j]] - work.x2[j], 0.0)
+                variance[i + j] = max(K[index[i + j], index[i + j]] - work.x2[j], 0.0)
+    return variances
 
 
-def marginals_block(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t stop,
-                    const double[:, ::1] H, const double[:, ::1] N, const double[::1] alpha, Workspace work,
-                    double[::1] mean, double[::1] variance):
-    """Latent means k . alpha and variances of rows start..stop of X, for the kernel at the training rows."""
+def marginals_block(InducingKernel kernel, const real[:, :] X, const double[:, ::1] H, const double[:, ::1] N,
+                    const double[::1] alpha, Workspace work):
+    """Latent means k . alpha and variances (2, rows) of the rows of X, for the kernel at the training rows."""
+    marginals = np.empty((2, X.shape[0]))
+    cdef double[::1] mean = marginals[0], variance = marginals[1]
     cdef Py_ssize_t tile, i, rows, n = kernel.n_inducing
     with nogil:
-        for tile in range(tiles(start, stop, work)):
-            i = start + tile * work.rows
-            rows = min(work.rows, stop - i)
+        for tile in range(tiles(0, X.shape[0], work)):
+            i = tile * work.rows
+            rows = min(work.rows, X.shape[0] - i)
             cross_block(kernel, X, NULL, i, rows, &work.kernel, &work.a[0])
             diagonal_block(kernel, X, NULL, i, rows, &work.kernel, &variance[i])
             xg_means(rows, n, &work.a[0], &alpha[0], &mean[i])
             subtract_explained(n, rows, &work.a[0], &H[0, 0], N, &work.b[0], &work.x2[0], &variance[i])
+    return marginals
 
 
-def gradient_of_block(InducingKernel kernel, const double[:, :] X, Py_ssize_t start, Py_ssize_t stop,
-                      const double[:, ::1] G, const double[::1] by_noise, Workspace work, double[::1] terms,
-                      double[::1] shapes, double[:, ::1] sums, double[:, :, ::1] products, double[:, ::1] squares):
-    """Contraction of rows start..stop of the symmetric dF / dK = G, and of the gradient (n,) by the rows' noise.
-
-    See ``_kernels.gradient_block``.
-    """
+def gradient_of_block(InducingKernel kernel, Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] G,
+                      const double[::1] by_noise, Workspace work, KernelGradient total):
+    """Adds the contraction of rows start..stop of the symmetric dF / dK = G, and of the gradient (n,) by the rows'
+    noise, to ``total``; the kernel is the one at the training rows."""
     cdef Py_ssize_t tile, i, rows
     with nogil:
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             rows = min(work.rows, stop - i)
             symmetric_tile(G, i, rows, &work.b[0])
-            gradient_block(kernel, X, NULL, i, rows, &work.b[0], &work.kernel, &work.a[0], &terms[0], &shapes[0],
-                           &sums[0, 0], &products[0, 0, 0], &squares[0, 0])
-            diagonal_gradient_block(kernel, X, NULL, i, rows, &by_noise[i], True, &work.kernel, &terms[0], &shapes[0])
+            add_gradient[double](kernel, kernel._points, i, rows, &by_noise[i], True, work, total)

@@ -23,6 +23,16 @@ cdef struct KernelScratch:
     double* rest     # tile (rows, n_inducing): product of a term's other factors
 
 
+cdef class KernelGradient:
+    cdef readonly tuple sizes
+    cdef readonly object values
+    cdef double* terms
+    cdef double* shapes
+    cdef double* sums
+    cdef double* products
+    cdef double* squares
+
+
 ctypedef fused real:
     float
     double

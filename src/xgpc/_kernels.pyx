@@ -95,6 +95,54 @@ cdef class InducingKernel:
         return _diagonals[double](self, X)
 
 
+cdef class KernelGradient:
+    """Contractions of a gradient dF/dk(X, Z) with every term and factor, additive over blocks of rows.
+
+    Parameters
+    ----------
+    sizes : tuple of n_terms, n_factors, m and d
+    values : float64, all contractions one after the other, which are taken over; None: zeros
+
+    Attributes
+    ----------
+    values : the array
+    arrays : views of it: terms, shapes, sums, products and squares, see ``gradient_block``
+    """
+
+    def __init__(self, tuple sizes, values=None):
+        cdef Py_ssize_t t, f, m, d
+        cdef double[::1] memory
+        t, f, m, d = sizes
+        self.sizes = sizes
+        self.values = np.zeros(t + f * (1 + m + m * d + d)) if values is None else values
+        memory = self.values
+        self.terms = &memory[0]
+        self.shapes, self.sums = self.terms + t, self.terms + t + f
+        self.products = self.sums + f * m
+        self.squares = self.products + f * m * d
+
+    @classmethod
+    def empty(cls, InducingKernel core):
+        """Zeros, to be added to."""
+        return cls((core.n_terms, core.n_factors, core.n_inducing, core.n_features))
+
+    @property
+    def arrays(self):
+        cdef Py_ssize_t t, f, m, d, shapes, sums, products, squares
+        t, f, m, d = self.sizes
+        shapes, sums, products, squares = t, t + f, t + f + f * m, t + f + f * m * (1 + d)
+        v = self.values
+        return (v[:shapes], v[shapes:sums], v[sums:products].reshape(f, m), v[products:squares].reshape(f, m, d),
+                v[squares:].reshape(f, d))
+
+    def __iadd__(self, KernelGradient other):
+        np.add(self.values, other.values, out=self.values)
+        return self
+
+    def __reduce__(self):
+        return KernelGradient, (self.sizes, self.values)
+
+
 cdef void place(InducingKernel kernel) noexcept nogil:
     # What blocks need of the parameters and inducing points that the kernel has now. Distances do not depend on the
     # origin; near the data's middle they lose the fewest digits.

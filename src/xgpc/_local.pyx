@@ -6,8 +6,8 @@ import numpy as np
 
 from libc.stdint cimport int64_t
 
-from ._engine cimport Workspace, tiles
-from ._kernels cimport InducingKernel, diagonal_gradient_block, gradient_block, real
+from ._engine cimport Workspace, add_gradient, tiles
+from ._kernels cimport InducingKernel, KernelGradient, real
 
 cdef extern from "local.h" nogil:
     ctypedef struct xg_local_kernel:
@@ -67,7 +67,7 @@ cdef extern from "cavity.h" nogil:
     void xg_cavity_pull_back(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
                              const double* d_precision, const double* d_linear, double* d_m, double* d_v)
 
-# Arrays of xg_local_pulled that are written, in the order in which ``Support.pull_back`` takes them.
+# Arrays of xg_local_pulled that are written, in the order in which ``Support.pull_back`` returns them.
 OUTPUTS = "gamma", "chi", "b", "u", "d_precision", "d_linear"
 LINKS = {"logit": XG_CAVITY_LOGIT, "probit": XG_CAVITY_PROBIT}
 
@@ -115,6 +115,7 @@ cdef class Support:
         self.support.precision, self.support.linear = &precision[0, 0], &linear[0, 0]
 
     cdef xg_local_rows rows_of(self, tuple arrays):
+        # x, a, residual, index and n_earlier or None, as ``condition`` takes them.
         cdef xg_local_rows rows
         cdef const int64_t[::1] n_earlier
         (n, k), m = np.shape(arrays[3]), self.support.m
@@ -138,53 +139,66 @@ cdef class Support:
             rows.n_earlier = &n_earlier[0]
         return rows
 
-    def condition(self, x, a, residual, index, n_earlier, list found):
-        """Writes b (C, n, m), variance and mean (C, n), and slopes (C, n, k) or None, of each set of neighbours."""
-        cdef xg_local_rows rows = self.rows_of((x, a, residual, index, n_earlier))
+    def condition(self, tuple arrays, bint with_slopes=False):
+        """What each set of neighbours says of rows: b (C, n, m), variance and mean (C, n), and slopes (C, n, k) or None.
+
+        ``arrays`` are the rows: x (n_factors, n, d), a (n, m), residual (n,), index (n, k) of their neighbours, and
+        n_earlier (n,) where there are two sets of neighbours, else None.
+        """
+        cdef xg_local_rows rows = self.rows_of(arrays)
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, rows.k))
         cdef xg_local_conditional out[2]
+        cdef Py_ssize_t C = self.support.n_classes, m = self.support.m
         cdef double[:, :, ::1] b, slopes
         cdef double[:, ::1] variance, mean
-        for i in range(len(found)):
+        found = []
+        for i in range(1 if arrays[4] is None else 2):
+            found.append((np.empty((C, rows.n, m)), np.empty((C, rows.n)), np.empty((C, rows.n)),
+                          np.empty((C, rows.n, rows.k)) if with_slopes else None))
             b, variance, mean, slopes = found[i]
-            out[i].b = &b[0, 0, 0] if self.support.m else NULL
+            out[i].b = &b[0, 0, 0] if m else NULL
             out[i].variance, out[i].mean = &variance[0, 0], &mean[0, 0]
-            out[i].slopes = &slopes[0, 0, 0] if slopes is not None and rows.k else NULL
+            out[i].slopes = &slopes[0, 0, 0] if with_slopes and rows.k else NULL
         with nogil:
             xg_local_condition(&self.kernel, &self.support, &rows, &scratch[0], out, NULL)
+        return found
 
-    def pull_back(self, x, a, residual, index, n_earlier, list given, list outputs, double[:, ::1] d_a):
-        """Writes d_a and each set's ``OUTPUTS``; returns the sums over rows: terms, shapes and scales.
+    def pull_back(self, tuple arrays, list given):
+        """What gradients by each set's b, variance and mean, ``given``, are by other quantities.
 
-        ``given`` has each set's gradients by b, variance and mean.
+        ``arrays`` are the rows, as for ``condition``. Returns each set's ``OUTPUTS``, the gradient (n, m) by a, and the
+        sums over rows: terms, shapes and scales.
         """
-        cdef xg_local_rows rows = self.rows_of((x, a, residual, index, n_earlier))
+        cdef xg_local_rows rows = self.rows_of(arrays)
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, rows.k))
         cdef xg_local_gradient gradient
-        cdef Py_ssize_t F = self.kernel.n_factors
+        cdef Py_ssize_t F = self.kernel.n_factors, C = self.support.n_classes, m = self.support.m
         # One more than there are factors: there may be none.
         sums = np.zeros(self.kernel.n_terms), np.zeros(F + 1), np.zeros((F + 1, self.kernel.n_features))
+        by_a = np.empty((rows.n, m))
         cdef double[::1] terms = sums[0], shapes = sums[1]
-        cdef double[:, ::1] scales = sums[2]
+        cdef double[:, ::1] scales = sums[2], d_a = by_a
         cdef const double[:, :, ::1] d_b
         cdef const double[:, ::1] d_variance, d_mean
         cdef double[:, :, ::1] gamma, chi, b, u, d_precision, d_linear
+        outputs = []
         for i in range(len(given)):
             d_b, d_variance, d_mean = given[i]
+            outputs.append(tuple([np.empty((C, rows.n, width)) for width in (rows.k, rows.k, m, m, rows.k, rows.k)]))
             gamma, chi, b, u, d_precision, d_linear = outputs[i]
-            gradient.set[i].d_b = &d_b[0, 0, 0] if self.support.m else NULL
+            gradient.set[i].d_b = &d_b[0, 0, 0] if m else NULL
             gradient.set[i].d_variance, gradient.set[i].d_mean = &d_variance[0, 0], &d_mean[0, 0]
             gradient.set[i].gamma = &gamma[0, 0, 0] if rows.k else NULL
             gradient.set[i].chi = &chi[0, 0, 0] if rows.k else NULL
-            gradient.set[i].b = &b[0, 0, 0] if self.support.m else NULL
-            gradient.set[i].u = &u[0, 0, 0] if self.support.m else NULL
+            gradient.set[i].b = &b[0, 0, 0] if m else NULL
+            gradient.set[i].u = &u[0, 0, 0] if m else NULL
             gradient.set[i].d_precision = &d_precision[0, 0, 0] if rows.k else NULL
             gradient.set[i].d_linear = &d_linear[0, 0, 0] if rows.k else NULL
-        gradient.d_a = &d_a[0, 0] if self.support.m else NULL
+        gradient.d_a = &d_a[0, 0] if m else NULL
         gradient.terms, gradient.shapes, gradient.scales = &terms[0], &shapes[0], &scales[0, 0]
         with nogil:
             xg_local_condition(&self.kernel, &self.support, &rows, &scratch[0], NULL, &gradient)
-        return sums[0], sums[1][:F], sums[2][:F]
+        return outputs, by_a, (sums[0], sums[1][:F], sums[2][:F])
 
 
 def cavity_scores(int link, const double[::1] mean, const double[::1] variance, const double[::1] y):
@@ -223,9 +237,8 @@ def cavity_pull_back(int link, const double[::1] mean, const double[::1] varianc
 
 
 def kernel_gradient(InducingKernel kernel, const real[:, :] X, const double[:, ::1] G, const double[::1] g,
-                    Workspace work, double[::1] terms, double[::1] shapes, double[:, ::1] sums,
-                    double[:, :, ::1] products, double[:, ::1] squares):
-    """Adds the contractions of G = dF/dk(X, Z) (n, m) and g = dF/dk(x, x) (n,), as ``KernelGradient`` has them."""
+                    Workspace work, KernelGradient total):
+    """Adds the contractions of G = dF/dk(X, Z) (n, m) and g = dF/dk(x, x) (n,) to ``total``."""
     cdef Py_ssize_t tile, i, j, q, rows, n = X.shape[0], m = kernel.n_inducing
     with nogil:
         for tile in range(tiles(0, n, work)):
@@ -234,6 +247,4 @@ def kernel_gradient(InducingKernel kernel, const real[:, :] X, const double[:, :
             for q in range(m):
                 for j in range(rows):
                     work.b[q * rows + j] = G[i + j, q]
-            gradient_block(kernel, X, NULL, i, rows, &work.b[0], &work.kernel, &work.a[0], &terms[0], &shapes[0],
-                           &sums[0, 0], &products[0, 0, 0], &squares[0, 0])
-            diagonal_gradient_block(kernel, X, NULL, i, rows, &g[i], False, &work.kernel, &terms[0], &shapes[0])
+            add_gradient(kernel, X, i, rows, &g[i], False, work, total)

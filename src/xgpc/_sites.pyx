@@ -53,11 +53,12 @@ cdef class Site:
     learned : bool, whether a fit looks for the best parameter
     table : (rows + 2, HAZARD_DEGREE + 5) float64, of exact softmax, see softmax.h; not copied
     record : what the registry of likelihoods knows of the bound
-    prior_mean : (n_latents,) float64, mean of each latent function under the prior; None: zeros. Posteriors are of the
-        functions' distances from it: to the rest of the package a site is a function of the mean of that distance.
 
     Attributes
     ----------
+    prior_mean : (n_latents,) float64, a copy, mean of each latent function under the prior; zeros unless the site was
+        made ``with_prior_mean``. Posteriors are of the functions' distances from it: to the rest of the package a site
+        is a function of the mean of that distance.
     key : str
         Of this very site: another one's differs, that of a copy or of an unpickled one does not. Sites of rows that
         were made by it can be told by it.
@@ -66,11 +67,11 @@ cdef class Site:
     ------
     ValueError
         For names that are not in ``KINDS``, another number of latent functions than the likelihood has, or a table
-        or prior mean of another shape.
+        of another shape.
     """
 
     def __cinit__(self, likelihood, bound, Py_ssize_t n_latents=1, double parameter=0.01, bint learned=False,
-                  table=None, record=None, prior_mean=None):
+                  table=None, record=None):
         key = likelihood, bound
         if key not in KINDS:
             raise ValueError(f"(likelihood, bound) must be one of {list(KINDS)}; got {key}.")
@@ -85,42 +86,43 @@ cdef class Site:
         self.n_latents, self.parameter, self.learned, self.record = n_latents, parameter, learned, record
         self._table = values
         self._hazards.rows, self._hazards.values = self._table.shape[0] - 2, &self._table[0, 0]
-        means = np.zeros(n_latents) if prior_mean is None else np.array(prior_mean, dtype=np.float64)
-        if means.shape != (n_latents,):
-            raise ValueError(f"prior_mean must be ({n_latents},); got {means.shape}.")
-        self._prior_mean = means
+        self._prior_mean = np.zeros(n_latents)
         self.key = uuid4().hex
 
     def with_parameter(self, double delta):
         """The same site with another parameter, and a key of its own."""
-        return Site(self.likelihood, self.bound, self.n_latents, delta, self.learned, self._given_table(), self.record,
-                    self._prior_mean)
+        return _site(None, self.prior_mean, *self._arguments(delta))
 
     def with_prior_mean(self, prior_mean):
-        """The same site with another mean of the prior, and a key of its own; itself if it has that mean."""
+        """The same site with another mean of the prior, and a key of its own; itself if it has that mean.
+
+        ValueError for another shape than (n_latents,).
+        """
+        if np.shape(prior_mean) != (self.n_latents,):
+            raise ValueError(f"prior_mean must be ({self.n_latents},); got {np.shape(prior_mean)}.")
         if np.array_equal(self._prior_mean, prior_mean):
             return self
-        return Site(self.likelihood, self.bound, self.n_latents, self.parameter, self.learned, self._given_table(),
-                    self.record, prior_mean)
+        return _site(None, prior_mean, *self._arguments(self.parameter))
 
     @property
     def prior_mean(self):
-        """(n_latents,) float64, a copy."""
         return np.array(self._prior_mean)
 
-    def _given_table(self):
-        return np.asarray(self._table) if self._hazards.rows else None
+    def _arguments(self, parameter):
+        # Of a site that has another parameter alone.
+        table = np.asarray(self._table) if self._hazards.rows else None
+        return self.likelihood, self.bound, self.n_latents, parameter, self.learned, table, self.record
 
     def __reduce__(self):
-        arguments = (self.likelihood, self.bound, self.n_latents, self.parameter, self.learned,
-                     self._given_table(), self.record, self.prior_mean)
-        return _site_of_key, (self.key, *arguments)
+        return _site, (self.key, self.prior_mean, *self._arguments(self.parameter))
 
 
-def _site_of_key(str key, *arguments):
-    # The site that was pickled.
+def _site(key, prior_mean, *arguments):
+    # The site with that mean of the prior; the one that was pickled, or another one if there is no key.
     cdef Site site = Site(*arguments)
-    site.key = key
+    site._prior_mean = np.array(prior_mean, dtype=np.float64)
+    if key is not None:
+        site.key = key
     return site
 
 

@@ -6,6 +6,7 @@ All else that tests ask for is public: the names of docs/api.md, the registry of
 # ruff: noqa: F401
 
 from xgpc import statistics
+from xgpc._kernels import KernelGradient
 from xgpc.approximations.base import SeparatePriors, Training, grouped, new_key
 from xgpc.approximations.full import FullPosterior, FullPrior
 from xgpc.approximations.linear import LinearPrior
@@ -34,7 +35,6 @@ from xgpc.inference.local_sites import Local, cavities, conditioned, converged_s
 from xgpc.inference.mini_batch import WINDOW, Epochs, MiniBatches, learning_rate_schedule, stochastic
 from xgpc.inference.online import restated_sums
 from xgpc.inference.starts import starting_posterior
-from xgpc.kernels.gradient import KernelGradient
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages

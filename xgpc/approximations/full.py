@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from .._kernels import InducingKernel
-from ..kernels.gradient import KernelGradient
+from .._kernels import InducingKernel, KernelGradient
 from ..kernels.spec import KernelSpec
 from ..rows.executor import Threads
 from ..rows.source import ArraySource

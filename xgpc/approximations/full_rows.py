@@ -9,9 +9,8 @@ import numpy as np
 from scipy.linalg import lapack
 
 from .. import _full
-from .._kernels import InducingKernel
+from .._kernels import InducingKernel, KernelGradient
 from .._sites import Site
-from ..kernels.gradient import KernelGradient
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
 from .base import Natural, Value, new_key
@@ -32,7 +31,7 @@ class DistinctRows(Value):
 
     def places(self, block: Block) -> np.ndarray:
         """Which of them each row of a block is equal to, (rows,)."""
-        return block.made("places", self.key, lambda: self._places(block.X))
+        return block.cache.made("places", self.key, lambda: self._places(block.X))
 
     def _places(self, X: np.ndarray) -> np.ndarray:
         n = len(self.Z)
@@ -152,13 +151,11 @@ class Predictive:
         return Cost(C * n * (n + self.cores[0].n_features), 1)
 
     def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        C, n = self.alpha.shape
-        mean, variance = np.empty((2, C, len(block)))
-        work = workspace(len(block), n, self.cores[0].n_features)
-        for c, (core, factor) in enumerate(zip(self.cores, self.factors, strict=True)):
-            _full.marginals_block(
-                core, block.X, 0, len(block), factor.H, factor.N, self.alpha[c], work, mean[c], variance[c]
-            )
+        X, work = block.X, workspace(len(block), self.alpha.shape[1], self.cores[0].n_features)
+        each = zip(self.cores, self.factors, self.alpha, strict=True)
+        mean, variance = np.stack(
+            [_full.marginals_block(core, X, factor.H, factor.N, alpha, work) for core, factor, alpha in each], axis=1
+        )
         return mean, variance
 
 
@@ -176,9 +173,8 @@ class Explained:
 
 def explained_variances(block: Block, state: Explained) -> np.ndarray:
     """Latent variances (rows,) of the distinct rows whose numbers a block's single feature has."""
-    index, variance = np.ascontiguousarray(block.X[:, 0]), np.empty(len(state.K))
-    _full.variances_block(state.K, index, state.H, workspace(len(block), len(state.K), 1), variance)
-    return variance[index]
+    index = np.ascontiguousarray(block.X[:, 0])
+    return _full.variances_block(state.K, index, state.H, workspace(len(block), len(state.K), 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,8 +192,7 @@ class GramGradient:
 
 def gram_gradient(block: Block, state: GramGradient) -> KernelGradient:
     """Contraction with the kernel's derivatives, for a block of the distinct rows."""
-    sums, core = KernelGradient.empty(state.core), state.core
+    core, rows, total = state.core, block.rows, KernelGradient.empty(state.core)
     work = workspace(len(block), core.n_inducing, core.n_features)
-    Z = core.inducing_points
-    _full.gradient_of_block(core, Z, block.start, block.start + len(block), state.G, state.by_noise, work, *sums.arrays)
-    return sums
+    _full.gradient_of_block(core, rows.start, rows.stop, state.G, state.by_noise, work, total)
+    return total

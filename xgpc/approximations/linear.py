@@ -9,11 +9,10 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize_scalar
 
-from .. import _engine
-from .._engine import Workspace
+from .._engine import RowCache, WhitenedRows
 from .._sites import Site
 from ..rows.block import Block, Sites
-from ..rows.executor import Cost, lower_triangles, workspace
+from ..rows.executor import Cost, workspace
 from ..rows.source import Picked
 from .base import Natural, Value, new_key
 from .row_span import RowSpan
@@ -24,8 +23,6 @@ LARGEST_MOVE = 2.0
 # Density of a block of rows below which sparse products are faster than dense ones. Measured, times dense over sparse,
 # at densities of .01, .05 and .1: 12, 1.6 and .6 with 500 features, 5, .7 and .4 with 2000.
 SPARSE_BELOW = 0.03
-# Where the compiled functions of rows that are whitened already expect features.
-NO_FEATURES = np.empty((1, 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +57,7 @@ class LinearBasis:
         a[:, self.d :] = self.scale[self.d :]
         return a
 
-    def _few(self, X: Any) -> Any:
+    def few(self, X: Any) -> Any:
         """The rows as CSR, if so few values are not zero that this is faster; else None."""
         if not sparse.issparse(X) or X.nnz >= SPARSE_BELOW * X.shape[0] * X.shape[1]:
             return None
@@ -68,56 +65,44 @@ class LinearBasis:
         a = sparse.hstack([sparse.csr_array(X), ones], format="csr", dtype=np.float64)
         return a @ sparse.diags_array(self.scale, format="csr")
 
-    def _tiles(self, X: Any) -> tuple[np.ndarray, Workspace]:
-        """The rows in tiles, as the compiled functions take them, and scratch."""
-        a, D = self.whitened(X), len(self.scale)
+    def rows(self, block: Block) -> list[tuple[WhitenedRows, slice]]:
+        """The rows, and all latent functions, which are one."""
+        a, D = self.whitened(block.X), len(self.scale)
         work = workspace(len(a), D, 1)
-        starts = range(0, len(a), work.rows)
-        return np.concatenate([a[start : start + work.rows].T.ravel() for start in starts]), work
+        tiles = np.concatenate([a[start : start + work.rows].T.ravel() for start in range(0, len(a), work.rows)])
+        return [(WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work), slice(None))]
 
-    def update(self, block: Block, belief: GaussianBelief, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
-        few = self._few(block.X)
-        if few is not None:
-            sites = block.evaluated(belief.key, site, *_sparse_marginals(few, belief))
-            return sites, *_sparse_moments(few, sites.precision[0], sites.linear[0])
-        n, (tiles, work) = len(block), self._tiles(block.X)
-        mean, variance, precision, linear = np.empty((4, 1, n))
-        D = len(self.scale)
-        P, h = lower_triangles(1, D), np.zeros((1, D))
-        total = _engine.update_block(
-            None, NO_FEATURES, tiles, True, 0, n, NO_FEATURES, belief.Rinv, belief.w, site, block.y, block.weight, work,
-            mean, variance, precision, linear, P, h,
-        )  # fmt: skip
-        return Sites(belief.key, site.key, mean, variance, precision, linear, total), P, h
-
-    def marginals(self, block: Block, belief: GaussianBelief) -> tuple[np.ndarray, np.ndarray]:
-        few = self._few(block.X)
-        if few is not None:
-            return _sparse_marginals(few, belief)
-        tiles, work = self._tiles(block.X)
-        mean, variance = np.empty((2, 1, len(block)))
-        _engine.marginals_block(
-            None, NO_FEATURES, tiles, True, 0, len(block), NO_FEATURES, belief.Rinv, belief.w, work, mean, variance
-        )
-        return mean, variance
+    def belief(self, key: str, Rinv: np.ndarray, w: np.ndarray) -> LinearBelief:
+        return LinearBelief(key, self, Rinv, w)
 
     def mini_batches(self, picked: Picked) -> tuple[list[None], np.ndarray, Picked]:
         """What the compiled mini-batch loop takes: no kernel, and the whitened rows."""
         X, y, weight, rows = picked
         weight = weight[rows] if len(weight) else weight
-        return [None], NO_FEATURES[None], Picked(self.whitened(X[rows]), y[rows], weight, np.arange(len(rows)))
+        return [None], np.empty((1, 1, 1)), Picked(self.whitened(X[rows]), y[rows], weight, np.arange(len(rows)))
 
 
-def _sparse_marginals(a: Any, belief: GaussianBelief) -> tuple[np.ndarray, np.ndarray]:
-    """Means a_i . w and variances |R^{-1} a_i|^2 (1, rows) of sparse rows (rows, D)."""
-    (Rinv,), (w,) = belief.Rinv, belief.w
-    b = a @ Rinv.T
-    return (a @ w)[None], np.einsum("ij,ij->i", b, b)[None]
+@dataclass(frozen=True, eq=False)
+class LinearBelief(GaussianBelief):
+    """The coefficients' distribution; blocks of rows with few values that are not zero stay sparse."""
 
+    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        few = self.basis.few(block.X)
+        return super().marginals(block) if few is None else self._of_few(few)
 
-def _sparse_moments(a: Any, precision: np.ndarray, linear: np.ndarray) -> Natural:
-    """Lower triangle (1, D, D) of the sum of lambda a a^T, and the sum (1, D) of r a, over sparse rows."""
-    return np.tril((a.T @ a.multiply(precision[:, None])).toarray())[None], (a.T @ linear)[None]
+    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+        few = self.basis.few(block.X)
+        if few is None:
+            return super().update(block, site)
+        sites = block.evaluated(self.key, site, *self._of_few(few))
+        P = np.tril((few.T @ few.multiply(sites.precision[0][:, None])).toarray())
+        return sites, P[None], (few.T @ sites.linear[0])[None]
+
+    def _of_few(self, a: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Means a_i . w and variances |R^{-1} a_i|^2 (1, rows) of sparse rows (rows, D)."""
+        (Rinv,), (w,) = self.Rinv, self.w
+        b = a @ Rinv.T
+        return (a @ w)[None], np.einsum("ij,ij->i", b, b)[None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from .. import _local
-from ..kernels.gradient import KernelGradient
+from .._kernels import KernelGradient
 from ..rows.block import Block
 from ..rows.executor import Cost, Executor, parts_of, workspace
 from ..rows.memory import empty
@@ -123,7 +123,7 @@ def through_whitening(block: Block, state: Whitened) -> tuple[KernelGradient, np
     core, d_a = state.prior.core, state.found.a[block.rows]
     work, gradient = workspace(len(block), core.n_inducing, core.n_features), KernelGradient.empty(core)
     G = d_a @ state.prior.Linv
-    _local.kernel_gradient(core, block.X, G, state.found.diagonal[block.rows], work, *gradient.arrays)
+    _local.kernel_gradient(core, block.X, G, state.found.diagonal[block.rows], work, gradient)
     return gradient, d_a.T @ state.a[block.rows]
 
 
@@ -151,11 +151,10 @@ def kernel_gradient(
     # K_mm has jitter in proportion to its mean diagonal.
     G += prior.jitter * np.trace(G) / m * np.eye(m)
     work = workspace(m, m, core.n_features)
-    _local.kernel_gradient(core, prior.Z, np.ascontiguousarray(G), np.zeros(m), work, *gram.arrays)
-    terms, shapes, scales = pairs
-    np.add(cross.terms, terms, out=cross.terms)
-    np.add(cross.shapes, shapes, out=cross.shapes)
+    _local.kernel_gradient(core, prior.Z, np.ascontiguousarray(G), np.zeros(m), work, gram)
     # By log length scales, sum W_ij (x_i - x_j)^2 is all that pairs have. Of that sum for rows and inducing points
     # ``squares`` are the part with x^2, which the spec adds as it is: so theirs can be added there.
-    np.add(cross.squares, scales, out=cross.squares)
+    terms, shapes, _, _, squares = cross.arrays
+    for total, part in zip((terms, shapes, squares), pairs, strict=True):
+        total += part
     return prior.spec.gradient(core, cross, gram)[0]

@@ -164,10 +164,6 @@ class Neighbourhoods:
     def n_latents(self) -> int:
         return len(self.sites[0])
 
-    @property
-    def n_sets(self) -> int:
-        return 1 if self.n_earlier is None else 2
-
     @cached_property
     def compiled(self) -> _local.Support:
         return _local.Support(self.core, self.support.x, self.support.a, self.support.residual, *self.sites)
@@ -192,14 +188,12 @@ class Neighbourhoods:
 
 def conditionals(rows: slice, at: Neighbourhoods, with_slopes: bool = False) -> list[Conditional]:
     """Of few rows, by each set of neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row."""
-    found = [at.empty(rows.stop - rows.start, with_slopes) for _ in range(at.n_sets)]
-    at.compiled.condition(*at.arguments(rows), [(part.b, part.variance, part.mean, part.slopes) for part in found])
-    return found
+    return [Conditional(*parts) for parts in at.compiled.condition(at.arguments(rows), with_slopes)]
 
 
 def all_conditionals(executor: Executor, at: Neighbourhoods) -> list[Conditional]:
     """Of all rows; 8 C n m bytes for each set of neighbours."""
-    found = [at.empty(len(at.index)) for _ in range(at.n_sets)]
+    found = [at.empty(len(at.index)) for _ in range(1 if at.n_earlier is None else 2)]
 
     def fill(rows: slice) -> None:
         for whole, part in zip(found, conditionals(rows, at), strict=True):
@@ -248,12 +242,11 @@ def pulled_back(executor: Executor, state: PullBack) -> PulledBack:
     def fill(rows: slice) -> tuple[np.ndarray, ...]:
         here = (part.part(rows) for part in state.given)
         given = [tuple(map(np.ascontiguousarray, (part.b, part.variance, part.mean))) for part in here]
-        outputs = [tuple(np.empty((C, rows.stop - rows.start, widths[name])) for name in _local.OUTPUTS) for _ in sets]
-        sums = at.compiled.pull_back(*at.arguments(rows), given, outputs, d_a[rows])
+        outputs, d_a[rows], sums = at.compiled.pull_back(at.arguments(rows), given)
         for whole, parts in zip(sets, outputs, strict=True):
             for name, part in zip(_local.OUTPUTS, parts, strict=True):
                 whole[name][:, rows] = part
         return sums
 
-    pairs: list[np.ndarray] = [np.sum(sums, axis=0) for sums in zip(*executor.each(fill, parts_of(n)), strict=True)]
+    pairs = [np.sum(sums, axis=0) for sums in zip(*executor.each(fill, parts_of(n)), strict=True)]
     return PulledBack(sets, d_a, pairs)

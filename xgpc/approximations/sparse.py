@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from .. import _engine
-from .._engine import Workspace
-from .._kernels import InducingKernel
+from .._engine import WhitenedRows
+from .._kernels import InducingKernel, KernelGradient
 from .._sites import Site
-from ..kernels.gradient import KernelGradient
 from ..kernels.spec import KernelSpec
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, lower_triangles, workspace
 from ..rows.source import Picked
-from ..statistics import Basis, Contraction, GivenSites, StatedSites, gradient
+from ..statistics import Contraction, GivenSites, StatedSites, gradient
 from .base import (
     CovarianceForm,
     Grouped,
@@ -38,9 +37,6 @@ JITTER = 1e-6
 JITTER_ESCALATIONS = 5
 # The types of whitened rows by what the parameter ``precision`` calls them.
 PRECISIONS: dict[str, type] = {"double": np.float64, "mixed": np.float32}
-# What compiled functions of a block begin with: kernel, rows, memory for whitened rows and whether it has them, first
-# row and end, L^{-1}.
-Head = tuple[InducingKernel, np.ndarray, np.ndarray, bool, int, int, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,82 +68,39 @@ class InducingBasis:
         """Kernels: one, or as many as latent functions."""
         return len(self.parts)
 
-    def _scratch(self, n: int) -> Workspace:
+    def rows(self, block: Block) -> list[tuple[WhitenedRows, slice]]:
+        """The rows whitened by each kernel, and its latent functions."""
         core, _, _ = self.parts[0]
-        return workspace(n, core.n_inducing, core.n_features, self.n_latents)
+        n, m, X = len(block), core.n_inducing, block.X
+        work = workspace(n, m, core.n_features, self.n_latents)
+        caches = block.row_caches(self.key, len(self.parts), n * m, self.dtype)
+        return [
+            (WhitenedRows(core, X, Linv, cache, work), c)
+            for (core, Linv, c), cache in zip(self.parts, caches, strict=True)
+        ]
 
-    def _each(self, block: Block) -> Iterator[tuple[InducingKernel, Head, slice, Workspace]]:
-        """Of each kernel: that, what compiled functions of a block begin with, its latent functions, and scratch."""
-        n, work = len(block), self._scratch(len(block))
-        with block.whitened(self.key, len(self.parts), n * work.n_inducing, self.dtype) as (caches, cached):
-            for cache, (core, Linv, c) in zip(caches, self.parts, strict=True):
-                yield core, (core, block.X, cache, cached, 0, n, Linv), c, work
-
-    def _zeros(self) -> Natural:
-        m = self.parts[0][0].n_inducing
-        return lower_triangles(self.n_latents, m), np.zeros((self.n_latents, m))
-
-    def update(self, block: Block, belief: GaussianBelief, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
-        n = len(block)
-        mean, variance, precision, linear = np.empty((4, self.n_latents, n))
-        if len(self.parts) == 1:
-            P, h = self._zeros()
-            for _, head, _, work in self._each(block):
-                total = _engine.update_block(
-                    *head,
-                    belief.Rinv,
-                    belief.w,
-                    site,
-                    block.y,
-                    block.weight,
-                    work,
-                    mean,
-                    variance,
-                    precision,
-                    linear,
-                    P,
-                    h,
-                )
-        else:
-            mean, variance = self.marginals(block, belief)
-            work = self._scratch(n)
-            total = _engine.sites_block(site, 0, n, mean, variance, block.y, block.weight, work, precision, linear)
-            P, h = self.moments(block, precision, linear)
-        return Sites(belief.key, site.key, mean, variance, precision, linear, total), P, h
-
-    def marginals(self, block: Block, belief: GaussianBelief) -> tuple[np.ndarray, np.ndarray]:
-        mean, variance = np.empty((2, self.n_latents, len(block)))
-        for _, head, c, work in self._each(block):
-            _engine.marginals_block(*head, belief.Rinv[c], belief.w[c], work, mean[c], variance[c])
-        return mean, variance
+    def belief(self, key: str, Rinv: np.ndarray, w: np.ndarray) -> GaussianBelief:
+        return GaussianBelief(key, self, Rinv, w)
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
-        P, h = self._zeros()
-        for _, head, c, work in self._each(block):
-            _engine.statistics_block(*head, precision[c], linear[c], work, P[c], h[c])
+        P, h = zero_moments(self.n_latents, self.parts[0][0].n_inducing)
+        for rows, c in self.rows(block):
+            _engine.statistics_block(rows, precision[c], linear[c], P[c], h[c])
         return P, h
 
     def products(self, block: Block, w: np.ndarray) -> np.ndarray:
-        products = np.empty((self.n_latents, len(block)))
-        for _, head, c, work in self._each(block):
-            _engine.products_block(*head, w[c], work, products[c])
-        return products
+        return np.concatenate([_engine.products_block(rows, w[c]) for rows, c in self.rows(block)])
 
     def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
-        sums = np.zeros((self.n_latents, self.parts[0][0].n_inducing))
-        for _, head, c, work in self._each(block):
-            _engine.sums_block(*head, np.ascontiguousarray(values[c]), work, sums[c])
-        return sums
+        return np.concatenate([_engine.sums_block(rows, values[c]) for rows, c in self.rows(block)])
 
     def gradient(
         self, block: Block, sites: Sites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
     ) -> list[KernelGradient]:
         """Contraction of dF/dK_nm and dF/dk_ii with each kernel's derivatives; O(rows (C m^2 + m d))."""
-        totals = []
-        for core, head, c, work in self._each(block):
-            totals.append(total := KernelGradient.empty(core))
-            by_rows = M[c], alpha[c], w[c], sites.precision[c], sites.linear[c]
-            _engine.gradient_of_block(*head, *by_rows, work, *total.arrays)
+        totals = [KernelGradient.empty(core) for core, _, _ in self.parts]
+        for total, (rows, c) in zip(totals, self.rows(block), strict=True):
+            _engine.gradient_of_block(rows, M[c], alpha[c], w[c], sites.precision[c], sites.linear[c], total)
         return totals
 
     def mini_batches(self, picked: Picked) -> tuple[list[InducingKernel], np.ndarray, Picked]:
@@ -157,6 +110,11 @@ class InducingBasis:
     def prior_variances(self, block: Block) -> np.ndarray:
         """k(x, x) (rows,) of the first kernel."""
         return self.parts[0][0].diagonals(block.X)
+
+
+def zero_moments(n_latents: int, m: int) -> Natural:
+    """P (C, m, m) and h (C, m) for compiled functions to write."""
+    return lower_triangles(n_latents, m), np.zeros((n_latents, m))
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +130,7 @@ class GaussianBelief:
     """
 
     key: str
-    basis: CoefficientBasis
+    basis: Any
     Rinv: np.ndarray
     w: np.ndarray
 
@@ -182,21 +140,20 @@ class GaussianBelief:
 
     def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         """O(rows (C m^2 + m d))."""
-        return self.basis.marginals(block, self)
+        found = [_engine.marginals_block(rows, self.Rinv[c], self.w[c]) for rows, c in self.basis.rows(block)]
+        mean, variance = found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+        return mean, variance
 
     def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
         """O(rows (C m^2 + m d)) if the latent functions share a kernel, else O(rows C (m^2 + m d))."""
-        return self.basis.update(block, self, site)
-
-
-class CoefficientBasis(Basis, Protocol):
-    """A basis whose coefficients have normal distributions of full covariance."""
-
-    def marginals(self, block: Block, belief: GaussianBelief) -> tuple[np.ndarray, np.ndarray]: ...
-
-    def update(self, block: Block, belief: GaussianBelief, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]: ...
-
-    def mini_batches(self, picked: Picked) -> tuple[list[Any], np.ndarray, Picked]: ...
+        if self.basis.n_groups > 1:
+            sites = block.evaluated(self.key, site, *self.marginals(block))
+            return sites, *self.basis.moments(block, sites.precision, sites.linear)
+        ((rows, _),) = self.basis.rows(block)
+        P, h = zero_moments(*self.w.shape)
+        values, total = _engine.update_block(rows, self.Rinv, self.w, site, block.y, block.weight, P, h)
+        mean, variance, precision, linear = values
+        return Sites(self.key, site.key, mean, variance, precision, linear, total), P, h
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,7 +316,7 @@ class SparsePosterior(Value):
 
     @cached_property
     def belief(self) -> GaussianBelief:
-        return GaussianBelief(self.key, self.basis, *self.stacked())
+        return self.basis.belief(self.key, *self.stacked())
 
     @property
     def belief_anywhere(self) -> GaussianBelief:
@@ -442,7 +399,7 @@ class SparsePosterior(Value):
                 G_c, M[c], alpha[c] = _engine.matrix_gradients(prior.Linv, Rinv[c], P[c], h[c], w[c], prior.jitter)
                 G += G_c
             gram = KernelGradient.empty(prior.core)
-            _engine.gradient_of_gram(prior.core, prior.Z, G, *gram.arrays)
+            _engine.gradient_of_gram(prior.core, G, gram)
             grams.append(gram)
         crosses = training.reduce(gradient, Contraction(sites, basis, w, M, alpha))
         d_theta, d_Z = zip(

@@ -24,9 +24,8 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from .._kernels import FAMILIES, InducingKernel
+from .._kernels import FAMILIES, InducingKernel, KernelGradient
 from .._moving import pull_back
-from .gradient import KernelGradient
 
 MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
 # (random state, size) -> array of that size

@@ -131,7 +131,7 @@ def _some(rows: np.ndarray, size: int, random_state: np.random.RandomState) -> n
 
 
 def _checked(split: Any, n_rows: int) -> Split:
-    """The splitter's pair of arrays as ascending row numbers; ValueError if it is not a valid split of ``n_rows`` rows."""
+    """Row numbers of a splitter's pair, ascending; ValueError if it is not a valid split of ``n_rows`` rows."""
     parts = split if isinstance(split, tuple | list | np.ndarray) else ()
     if len(parts) != 2:
         what = f"{len(parts)} parts" if len(parts) else repr(split)

@@ -19,7 +19,7 @@ MOST_VALUES = 2.5e7
 
 
 def fit_bytes(n_rows: int, n_classes: int, n_inducing: int, own_kernels: bool) -> float:
-    """Memory of a fit with several latent functions, without its rows and without caches, which have their own limits."""
+    """Bytes of a fit with several latent functions, without its rows and caches, which have their own limits."""
     pairs = (OWN_PAIR_BYTES if own_kernels else PAIR_BYTES) * n_inducing**2
     return float(n_classes) * (ROW_BYTES * float(n_rows) + pairs)
 

@@ -79,7 +79,7 @@ def _learned_in_time(data: Data, run: Run, initial: InitialState) -> Hyperparame
 
 
 def infer(data: Data, run: Run, learned: HyperparameterFit, leaves_prior: bool = False) -> FitResult:
-    """The posterior of all rows with its evidence; ``leaves_prior`` takes a first step even if it gains less than tol."""
+    """The posterior of all rows, and its evidence; ``leaves_prior`` takes a first step however little it gains."""
     if learned.local is not None:
         return _infer_local(data, run, learned, learned.local)
     initial, history, config = learned.initial, run.history, data.config

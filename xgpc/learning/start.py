@@ -210,7 +210,7 @@ def first_prior(data: Data, run: Run, training: Training, previous_fit: Previous
 
 
 def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrior:
-    """The length scales' prior; "auto" gives a prior only to the default kernel, which also limits the common factor."""
+    """The length scales' prior; "auto" gives one to the default kernel alone, which also limits the common factor."""
     spread, is_default = config.length_scale_prior, config.kernel is None
     if spread is None or (isinstance(spread, str) and not is_default):
         return NO_PRIOR

@@ -20,16 +20,16 @@ from scipy.special import logsumexp
 BLOCK = 120_000
 # Gauss-Legendre nodes on [-1, 1] and weights of every panel.
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
-# Panels are this wide, in units of the smallest scale among the classes near by. Beyond CORE scales from its mean a class
-# needs no fine panels. The largest of many values is sharper than each: panels of 2.5 gave probit errors of 2e-8 for 30
-# classes and 3e-7 for 100.
+# Panels are this wide, in units of the smallest scale among the classes near by. Beyond CORE scales from its mean a
+# class needs no fine panels. The largest of many values is sharper than each: panels of 2.5 gave probit errors of 2e-8 for
+# 30 classes and 3e-7 for 100.
 PANEL, CORE = 1.7, 6.0
 # Points at which the panels' density is computed; 24 and 128 points gave the same errors, for scales of 1e-6 to 1e4.
 MESH = 48
 # A smaller probability is summed in logarithms, because its terms leave the range of a double.
 TINY = 1e-200
-# The integral starts where prod H = exp(-40). If the first term is more than this share of the sum, the integrand was cut
-# there; a probability below exp(-30) then gets a lower bound, its floor.
+# The integral starts where prod H = exp(-40). If the first term is more than this share of the sum, the integrand was
+# cut there; a probability below exp(-30) then gets a lower bound, its floor.
 CUT, FLOOR_BELOW = 1e-9, -30.0
 FLOOR_AT = np.linspace(0.0, 1.0, 33)
 # Most refinements of the floors' points, and the least share of an interval on either side of a new point. With six

@@ -21,7 +21,7 @@ GUMBEL_VARIANCE = np.pi**2 / 6.0
 # are 8e-9 in H and 1.4e-8 in h times the standard deviation.
 X_LOW, X_HIGH, X_NODES, RHO_NODES = -11.0, 14.0, 301, 121
 
-# The table of the compiled sites has such rows too. Each is a polynomial on a range of x; left of the range H < exp(-14).
+# The table of the compiled sites has such rows too. Each is a polynomial on a range of x; left of it H < exp(-14).
 # The polynomial's variable bends so that the zeros of H in the complex plane, which slow its convergence, are far away.
 HAZARD_ROWS = 91
 BENDS = 0.25, 0.6

@@ -1,14 +1,14 @@
-"""A block of rows, with what was computed of them."""
+"""A block of rows, and what it remembers of earlier passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import _sites
+from .._engine import RowCache
 from .._sites import Site
 
 # Rows of a block: a unit of scheduling. Large against the m x m addition that ends it, small enough that twenty
@@ -46,6 +46,37 @@ class Sites(NamedTuple):
     rescaling: Rescaling = AS_EVALUATED
 
 
+class Cache:
+    """What a block remembers: the last value of each kind, with the key of what it was made from.
+
+    Functions of a block look a value up by its key, and make it where another one is there. So a cache saves time and
+    changes no bit.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[Hashable, Any]] = {}
+
+    def last(self, kind: str) -> tuple[Any, Any]:
+        """The last value of a kind, and its key; None twice if there is none."""
+        return self._last.get(kind, (None, None))
+
+    def get(self, kind: str, key: Hashable) -> Any:
+        """The last value of a kind if that is its key, else None."""
+        known, value = self.last(kind)
+        return value if known == key else None
+
+    def keep(self, kind: str, key: Hashable, value: Any) -> None:
+        self._last[kind] = key, value
+
+    def made(self, kind: str, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The last value of a kind if that is its key; else it is made, and kept."""
+        known, value = self.last(kind)
+        if known != key:
+            value = make()
+            self.keep(kind, key, value)
+        return value
+
+
 class Block:
     """Consecutive rows of a source, where they live.
 
@@ -57,15 +88,14 @@ class Block:
     weight : (rows,) float64, positive, or empty for ones
     cache_bytes : int, memory that whitened rows may take
 
-    Notes
-    -----
-    Whitened rows, sites and what is ``made`` are caches: each is kept with the key of what it was made of, and made
-    again where that is not what is asked for. They are not part of a pickled block.
+    Attributes
+    ----------
+    cache : Cache, all that changes here; a pickled block is without
     """
 
     def __init__(self, start: int, X: Any, y: np.ndarray, weight: np.ndarray, cache_bytes: int):
         self.start, self.X, self.y, self.weight, self.cache_bytes = start, X, y, weight, cache_bytes
-        self.forget()
+        self.cache = Cache()
 
     def __len__(self) -> int:
         return self.X.shape[0]
@@ -82,58 +112,23 @@ class Block:
         self.__init__(*state)  # type: ignore[misc]
 
     def forget(self) -> None:
-        """Drop all caches."""
-        self._whitened: np.ndarray = np.empty((0, 0))
-        self._basis = ""
-        self._latest: Sites | None = None
-        self._restated: Sites | None = None
-        self._made: dict[str, tuple[Hashable, Any]] = {}
+        """Begin with an empty cache."""
+        self.cache = Cache()
 
-    def made(self, kind: str, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The value of that key if it was the last of its kind to be made here; else it is made."""
-        known = self._made.get(kind)
-        if known is None or known[0] != key:
-            self._made[kind] = known = key, make()
-        return known[1]
-
-    @contextmanager
-    def whitened(self, basis: str, n_groups: int, size: int, dtype: type) -> Iterator[tuple[np.ndarray, bool]]:
-        """Memory (n_groups, size) of a type for rows whitened by a basis of that key, and whether it holds them.
-
-        (n_groups, 0) if that is too much. If it does not hold them, the context is to fill it; left without an error,
-        it holds them from then on.
-        """
+    def row_caches(self, basis: str, n_groups: int, size: int, dtype: type) -> list[RowCache]:
+        """Memory for rows whitened by each of the kernels of a basis with that key: (size,) of a type, or (0,) if that
+        is too much. The memory of another basis' rows serves again."""
         if np.dtype(dtype).itemsize * n_groups * size > self.cache_bytes:
             size = 0
-        if self._whitened.shape != (n_groups, size) or self._whitened.dtype != dtype:
-            self._whitened, self._basis = np.empty((n_groups, size), dtype=dtype), ""
-        is_there = self._basis == basis
-        if not is_there:
-            self._basis = ""
-        yield self._whitened, is_there
-        self._basis = basis if size else ""
-
-    def keep_sites(self, sites: Sites) -> None:
-        self._latest = sites
-
-    def known_sites(self, belief: str, site: Site, rescaling: Rescaling) -> Sites | None:
-        """Sites of a posterior of that key, if they are there, or can be made from others of it or its marginals.
-
-        The latest are there, and the last that a prior was changed with: where learning goes on from if a step of the
-        hyperparameters fails.
-        """
-        for sites in (self._latest, self._restated):
-            if sites is not None and sites.belief_key == belief:
-                if sites.site_key == site.key and sites.rescaling == rescaling:
-                    return sites
-                # What is rescaled already would give other bits.
-                if sites.site_key != site.key or sites.rescaling != AS_EVALUATED:
-                    sites = self.evaluated(belief, site, sites.mean, sites.variance)
-                return self.rescaled(sites, rescaling)
-        return None
-
-    def keep_restated(self, sites: Sites) -> None:
-        self._restated = sites
+        key = basis, (n_groups, size, dtype)
+        known, caches = self.cache.last("whitened rows")
+        if known != key:
+            is_as_large = known is not None and known[1] == key[1]
+            caches = [
+                RowCache(caches[g].values if is_as_large else np.empty(size, dtype=dtype)) for g in range(n_groups)
+            ]
+            self.cache.keep("whitened rows", key, caches)
+        return caches
 
     def evaluated(self, belief: str, site: Site, mean: np.ndarray, variance: np.ndarray) -> Sites:
         """Sites from marginals (C, rows)."""
@@ -144,8 +139,6 @@ class Block:
 
     def rescaled(self, sites: Sites, rescaling: Rescaling) -> Sites:
         """Sites as the site function gave them, rescaled."""
-        if rescaling == AS_EVALUATED:
-            return sites
         factor, offset = rescaling
         total_weight = float(np.sum(self.weight)) if len(self.weight) else len(self)
         return sites._replace(

@@ -218,9 +218,13 @@ class Threads(Executor):
 
     def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         """Records of a few groups are alive at a time."""
-        # Set again if somebody has lifted it, and held whether or not this is entered as a context.
-        with single_threaded_blas():
-            yield from self._records(function, source, state)
+        # BLAS: set again if somebody has lifted it, and held whether or not this is entered as a context.
+        with single_threaded_blas(), closed_at_end(iter(source.blocks())) as blocks:
+            if self.threads_for(source, state) > 1:
+                yield from self._parallel(function, blocks, state)
+            else:
+                for block in blocks:
+                    yield function(block, state)
 
     def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         is_alone = self.n_threads == 1 or len(items) < 2
@@ -232,15 +236,6 @@ class Threads(Executor):
         if self._pool is None:
             self._pool = Pool(self.n_threads)
         return self._pool
-
-    def _records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
-        n_threads = self.threads_for(source, state)
-        with closed_at_end(iter(source.blocks())) as blocks:
-            if n_threads == 1:
-                for block in blocks:
-                    yield function(block, state)
-                return
-            yield from self._parallel(function, blocks, state)
 
     def _parallel(self, function: Function[Result], blocks: Iterator[Block], state: State) -> Iterator[Result]:
         group = max(1, min(GROUP, GROUP_BYTES // (8 * state.cost.numbers)))

@@ -118,7 +118,7 @@ def refuse_times(X: Any) -> None:
         # Types first: to take a column of numbers out of a frame takes longer than to predict a row.
         frame = nw.from_native(_native(X), eager_only=True)
         types = frame.schema.items()
-        objects = [name for name, dtype in types if dtype in OBJECTS and _are_times(frame[name])]
+        objects = [name for name, dtype in types if dtype in OBJECTS and _are_times(frame.get_column(name))]
         times = [str(name) for name, dtype in types if dtype.is_temporal() or name in objects]
         if times:
             raise ValueError(f"X has dates or durations in the columns {times}; {how}")

@@ -1,5 +1,6 @@
 """Rows in batches: read ahead by a thread, cut into blocks, and drawn from in one reading."""
 
+import itertools
 import threading
 from contextlib import closing
 
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xgpc.data.batches import reading
+from xgpc.data.batches import reading, training_batch
 from xgpc.data.draw import Draw
+from xgpc.data.summary import Summary
 from xgpc.rows.batches import BatchSource, Rows, in_blocks, read_ahead
 from xgpc.rows.block import BLOCK_ROWS
 from xgpc.rows.source import NONE, ArraySource
@@ -163,6 +165,34 @@ def test_a_source_of_batches_is_one_of_rows(weight):
         one, other = source.sample(numbers, scale), memory.sample(numbers, scale)
         for name in ("X", "y", "weight"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+KINDS = (
+    np.array([3, 1, 2]), np.array([3.0, 1.0, 2.0]), np.array(["c", "a", "bb"]), np.array(["c", "a"], dtype=object),
+    np.array([True, False]),
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 60), max_size=5), st.sampled_from(KINDS), st.integers(0, 9))
+def test_summaries_of_parts_add_to_that_of_all_rows(cuts, labels, seed):
+    rng = np.random.default_rng(seed)
+    X, y, weight = rng.normal(size=(60, 2)), rng.choice(labels, 60), rng.integers(0, 4, 60)
+    places = [0, *sorted(cuts), 60]
+    batches = [training_batch((X[i:j], y[i:j], weight[i:j]), None) for i, j in itertools.pairwise(places) if i < j]
+    total, *others = (Summary.of(one, None)[0] for one in batches)
+    for other in others:
+        total = total + other
+    whole, codes = Summary.of(training_batch((X, y, weight), None), None)
+    # Whole numbers as weights: their sums have the same bits in any order.
+    np.testing.assert_array_equal(total.tally, whole.tally)
+    assert total.labels == whole.labels
+    assert (total.columns, total.dtype, total.n_rows) == (whole.columns, whole.dtype, 60)
+    classes, order = total.labels.classes()
+    np.testing.assert_array_equal(classes, np.unique(y))
+    counts = [[np.sum(y == label), np.sum(weight[y == label] > 0), np.sum(weight[y == label])] for label in classes]
+    np.testing.assert_array_equal(total.tally[:, order], np.transpose(counts))
+    np.testing.assert_array_equal(np.asarray(total.labels.values)[codes], y)
 
 
 def drawn(all_rows, size, sizes=(), seed=1):

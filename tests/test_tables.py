@@ -4,6 +4,7 @@ import pickle
 import warnings
 from datetime import date
 
+import narwhals
 import numpy as np
 import polars
 import pyarrow
@@ -248,6 +249,23 @@ def test_columns_that_cannot_be_used_are_named():
                 small().fit(table, y)
     with pytest.raises(ValueError, match="The column 'x' has not only finite numbers"):
         small().fit(pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}), y)
+
+
+@pytest.mark.parametrize("estimator", [small, BayesianLinearClassifier])
+@pytest.mark.parametrize("library", [pd.DataFrame, polars.DataFrame, pyarrow.table])
+def test_dates_do_not_count_as_numbers_of_rows_to_predict(estimator, library):
+    numbers = {"x": np.arange(20.0) % 7, "y": np.arange(20.0) % 3}
+    model = without_warnings(estimator().fit, library(numbers), np.arange(20) % 2)
+    with pytest.raises(ValueError, match=r"dates or durations in the columns \['y'\]; turn them into numbers"):
+        model.predict(library({**numbers, "y": np.arange(20).astype("M8[us]")}))
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, polars.DataFrame, pyarrow.table])
+def test_frames_of_narwhals_are_those_of_their_library(library):
+    columns, y = values()
+    table = library(columns)
+    expected, found = (fitted(X, y).predict_proba(table) for X in (table, narwhals.from_native(table)))
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("estimator", [GPClassifier, BayesianLinearClassifier])

@@ -3,7 +3,7 @@
     python tools/contaminated.py --data FOLDER [--sets NAME ...] [--draws 4] [--first 4] [--rows 3000]
 
 Cells of training and test rows are wrong at random, in each column as many. Draws 0 to 3 chose the constants of
-``xgpc.data.tails``. Prints for each set and kind the clean NLL, and the mean difference with its standard error.
+``xgpc.data.far_values``. Prints for each set and kind the clean NLL, and the mean difference with its standard error.
 """
 
 import argparse

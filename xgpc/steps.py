@@ -24,10 +24,10 @@ from .config import FitConfig, check_batches, check_parameters, check_streamed, 
 from .data.checks import check_same_classes, checked_classes, checked_groups, site_labels
 from .data.draw import seed_of_keys
 from .data.encoding import Encoding
+from .data.far_values import Limit
 from .data.frames import index_columns, note_of_index
 from .data.partitions import Partitions, survey_partitions
 from .data.survey import survey
-from .data.tails import Limit
 from .data.training import names_of_columns, training_data, with_limits
 from .fitted import PosteriorClassifier
 from .inference.online import posterior_before, restated_sums

@@ -1,4 +1,4 @@
-"""Batches of rows, checked: training rows with labels and weights, and rows to predict."""
+"""Check batches of rows: training rows with labels and weights, and rows to predict."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ HOW_TO_READ_AGAIN = (
 
 
 class Columns(NamedTuple):
-    """How many features rows have, and their names, if they have any."""
+    """The number of features, and their names or None."""
 
     n_features: int
     names: tuple[str, ...] | None
 
     def check_same(self, first: Columns, of_whom: str) -> None:
-        """ValueError for a batch that has other columns than ``of_whom``, "the first batch" for instance."""
+        """Raise ValueError if the columns differ from ``first``, called ``of_whom``: "the first batch" or "the fit"."""
         if self.n_features != first.n_features:
             raise ValueError(
                 f"The batch has {self.n_features} features, {of_whom} {first.n_features}: give all batches the same "
@@ -44,12 +44,12 @@ class Columns(NamedTuple):
 
     @classmethod
     def fitted(cls, model: Any) -> Columns:
-        """Those that an estimator was fitted to."""
+        """Return the columns that an estimator was fitted to."""
         names = getattr(model, "feature_names_in_", None)
         return cls(model.n_features_in_, None if names is None else tuple(names))
 
     def set_on(self, model: Any) -> None:
-        """Set what estimators remember of the columns that they were fitted to."""
+        """Set the attributes by which an estimator remembers the columns of its fit."""
         model.n_features_in_, model._column_labels = self.n_features, None
         if self.names is not None:
             model.feature_names_in_ = np.array(self.names, dtype=object)
@@ -67,7 +67,7 @@ class Batch(NamedTuple):
 
 
 def reading(source: Any, again: bool = True) -> Callable[[], Iterator[Any]]:
-    """A function that reads a source of batches from its beginning, each time it is called.
+    """Return a function that reads a source of batches from the beginning each time it is called.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def reading(source: Any, again: bool = True) -> Callable[[], Iterator[Any]]:
 
 
 def _iterator(source: Any) -> Iterator[Any] | None:
-    """An iterator over a source; None if it has none, or is a table or an array, whose items are no batches."""
+    """Return an iterator over a source; None if there is none, or if the items are no batches (tables and arrays)."""
     if isinstance(source, str | bytes | dict | np.ndarray) or hasattr(source, "columns"):
         return None
     if not hasattr(source, "__iter__") and hasattr(source, "__len__") and hasattr(source, "__getitem__"):
@@ -114,18 +114,18 @@ def _iterator(source: Any) -> Iterator[Any] | None:
 
 
 def names_of_source(source: Any) -> tuple[str, ...] | None:
-    """Names of the features that a source of columns tells once for all of its batches."""
+    """Return the feature names that a source states once for all batches, or None."""
     names = getattr(source, "feature_names", None)
     return None if names is None else tuple(names)
 
 
 def fills_memory_again(source: Any) -> bool:
-    """Whether a source of batches may put one where the last one was: while that is in use it is asked for the next."""
+    """Return whether a source may reuse a batch's memory for the next batch, which is read while it is in use."""
     return not isinstance(source, list | tuple | ArrowRows | NumpyRows)
 
 
 def numbered(batches: Iterator[Any], check: Callable[[Any], Any]) -> Generator[Any, None, None]:
-    """What a check makes of each batch; whatever goes wrong says in which batch, from 0, it did, and in which file.
+    """Yield ``check(batch)`` for each batch; a note of every error names the batch, counted from 0, and the file.
 
     An iterator over files has a ``place``: the name of the file that the last batch is of, and the number of its first
     row there.
@@ -150,7 +150,7 @@ def numbered(batches: Iterator[Any], check: Callable[[Any], Any]) -> Generator[A
 
 
 def checked_features(X: Any, names: tuple[str, ...] | None = None, copy: bool = False) -> tuple[Columns, np.ndarray]:
-    """Rows (r, d) of finite numbers of a batch, C-contiguous, and their columns, with names of their own or given ones.
+    """Return a batch's columns, and its rows (r, d), finite and C-contiguous; ``names`` are for rows without names.
 
     Sparse ones are dense from here on. With ``copy`` the rows are in other memory than X.
 
@@ -182,7 +182,7 @@ def checked_features(X: Any, names: tuple[str, ...] | None = None, copy: bool = 
 
 
 def _numbers(column: Column) -> np.ndarray:
-    """Values (r,) of a column of a batch; ValueError for levels."""
+    """Return the values (r,) of a column of a batch; raise ValueError for levels."""
     if isinstance(column, Levels):
         raise ValueError(
             f"The column {column.name!r} of the batch has levels, such as {next(iter(column.levels), None)!r}. "
@@ -193,7 +193,7 @@ def _numbers(column: Column) -> np.ndarray:
 
 
 def rows_to_predict(batch: Any, names: tuple[str, ...] | None, fitted: Columns, copy: bool = False) -> np.ndarray:
-    """Rows (r, d) of a batch X, or a tuple that begins with one; ValueError for other columns than were fitted to.
+    """Return the rows (r, d) of a batch X, or of a tuple that begins with X; raise ValueError if columns differ.
 
     Names count where both have them.
     """
@@ -205,7 +205,7 @@ def rows_to_predict(batch: Any, names: tuple[str, ...] | None, fitted: Columns, 
 
 
 def training_batch(batch: Any, names: tuple[str, ...] | None, copy: bool = False) -> Batch | None:
-    """A batch (X, y) or (X, y, sample_weight), checked by itself; None for one that has no rows.
+    """Check a batch (X, y) or (X, y, sample_weight) by itself; return None if it has no rows.
 
     With ``copy`` features and weights are in memory of their own; labels are not.
     """

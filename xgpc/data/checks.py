@@ -1,4 +1,4 @@
-"""Checks of labels, classes, weights and groups, which come with rows; errors say what was given and is allowed."""
+"""Check labels, classes, weights and groups; errors say what was given, what is allowed, and how to fix it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..ranges import check_weight_range, refuse_masked
 
 
 class BadRow(ValueError):
-    """What is wrong with a row of a batch.
+    """An error of one row of a batch.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class BadRow(ValueError):
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, NaT or pandas.NA."""
+    """Return whether a value is None, NaN, NaT or pandas.NA."""
     try:
         return value is None or bool(value != value)
     except TypeError:
@@ -49,14 +49,14 @@ def is_missing(value: Any) -> bool:
 
 
 def missing_values(values: np.ndarray) -> np.ndarray:
-    """Rows of values (n,) that are missing."""
+    """Return the numbers of the rows whose values (n,) are missing."""
     if values.dtype.kind in "fcmM":
         return np.flatnonzero(np.isnan(values))
     return np.flatnonzero([is_missing(value) for value in values] if values.dtype.kind == "O" else [])
 
 
 def refuse_missing(y: Any) -> None:
-    """ValueError for labels that are None, NaN or pandas.NA among strings or other objects."""
+    """Raise ValueError if labels that are objects, such as strings, include None, NaN or pandas.NA."""
     labels = np.asarray(y)
     missing = missing_values(labels if labels.dtype.kind == "O" and labels.ndim == 1 else np.empty(0))
     if len(missing):
@@ -67,7 +67,7 @@ def refuse_missing(y: Any) -> None:
 
 
 def refuse_objects(labels: np.ndarray) -> None:
-    """ValueError for labels (n,) that are bytes, complex numbers, or objects other than text."""
+    """Raise ValueError for labels (n,) that are bytes, complex numbers, or objects other than text."""
     if labels.dtype.kind in "Sc":
         how = "Complex data not supported" if labels.dtype.kind == "c" else "np.char.decode(y) makes text of bytes"
         raise ValueError(f"Labels must be text, whole numbers or truth values; got an array of {labels.dtype}. {how}.")
@@ -81,7 +81,7 @@ def refuse_objects(labels: np.ndarray) -> None:
 
 
 def checked_labels(y: Any, n_rows: int) -> np.ndarray:
-    """Labels (n_rows,) of a batch; ValueError for a wrong shape, missing ones, and what is no label of a class."""
+    """Return a batch's labels (n_rows,); raise ValueError for a wrong shape, missing labels and measurements."""
     labels = np.asarray(y)
     if labels.shape == (n_rows, 1):
         labels = labels[:, 0]
@@ -100,7 +100,7 @@ def checked_labels(y: Any, n_rows: int) -> np.ndarray:
 
 
 def refuse_rounded(labels: Iterable[Any], classes: np.ndarray) -> None:
-    """ValueError for labels that became others in the array of all classes, as large integers beside floats do."""
+    """Raise ValueError for labels that the array of all classes rounds: large integers next to floats, for instance."""
     known = set(classes.tolist())
     lost = [label for label in labels if label not in known]
     if lost:
@@ -111,7 +111,7 @@ def refuse_rounded(labels: Iterable[Any], classes: np.ndarray) -> None:
 
 
 def checked_classes(classes: Any) -> np.ndarray:
-    """Distinct labels (C,) in order; ValueError unless they are two or more, of one kind."""
+    """Return the distinct labels (C,), sorted; raise ValueError unless they are two or more, of one kind."""
     what = "classes must be a list of all labels that there are to be, two or more"
     values = list(classes) if np.ndim(np.asarray(classes, dtype=object)) == 1 else []
     if len({isinstance(value, str) for value in values}) > 1:
@@ -130,7 +130,7 @@ def checked_classes(classes: Any) -> np.ndarray:
 
 
 def check_same_classes(classes: Any, known: np.ndarray) -> None:
-    """ValueError unless ``classes`` are those of the model."""
+    """Raise ValueError unless ``classes`` are the model's."""
     if checked_classes(classes).tolist() != known.tolist():
         raise ValueError(
             f"classes must be None or those of the first call, {known.tolist()}; got {classes!r}. A class that was not "
@@ -139,7 +139,7 @@ def check_same_classes(classes: Any, known: np.ndarray) -> None:
 
 
 def class_numbers(y: ArrayLike, classes: np.ndarray) -> np.ndarray:
-    """Positions (n,) of labels in ``classes``; ValueError for a label that is not among them."""
+    """Return the positions (n,) of labels in ``classes``; raise ValueError for an unknown label."""
     # As Python's values: "1" is not 1.
     numbers_of = {label: number for number, label in enumerate(classes.tolist())}
     labels = np.asarray(y).tolist()
@@ -152,13 +152,13 @@ def class_numbers(y: ArrayLike, classes: np.ndarray) -> np.ndarray:
 
 
 def site_labels(codes: np.ndarray, n_latents: int | None) -> np.ndarray:
-    """Labels (n,) as sites take them: -1 and 1, or the numbers of classes that have a latent function each."""
+    """Return labels (n,) for the sites: -1 and 1, or class numbers if each class has a latent function."""
     labels = codes.astype(np.float64)
     return 2.0 * labels - 1.0 if n_latents is None else labels
 
 
 def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_classes: bool = False) -> None:
-    """ValueError unless rows of positive weight are of two classes, or, where some may lack, of one."""
+    """Raise ValueError unless rows of positive weight have two classes, or one if classes ``may_lack``."""
     if not len(present):
         raise ValueError(
             "No row has a positive weight: each sample_weight is zero. Leave sample_weight out to count all."
@@ -172,7 +172,7 @@ def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_cla
 
 
 def checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
-    """Weights (n_rows,) of rows, a copy; ValueError for what is no real number, even if it could be read as such."""
+    """Return a copy (n_rows,) of the weights; raise ValueError for all but real numbers, text with digits included."""
     refuse_masked(sample_weight)
     what = f"sample_weight must be a real number for each of the {n_rows} rows, or one for all"
     try:
@@ -201,7 +201,7 @@ def checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
 
 
 def checked_groups(groups: Any, y: Any, sample_weight: Any) -> np.ndarray:
-    """Groups (n,) of the rows of positive weight."""
+    """Return the groups (n,) of the rows of positive weight."""
     refuse_masked(groups)
     groups = np.asarray(groups)
     if groups.shape != (len(y),):
@@ -220,7 +220,7 @@ def checked_groups(groups: Any, y: Any, sample_weight: Any) -> np.ndarray:
 
 
 def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Weight of each class; "balanced": n / (C n_c) by the numbers of rows, ``counts``, of C classes that have some.
+    """Return the weights (C,) of the classes; "balanced": n / (C n_c) from the row ``counts`` of classes with rows.
 
     Rows count whatever their sample weights, as they do in scikit-learn's ``compute_class_weight``, SVC, ridge and tree
     classifiers in every version. Its LogisticRegression counted rows up to version 1.6, and sums sample weights since

@@ -1,4 +1,4 @@
-"""A sample of rows that are read once, with the classes in their proportions."""
+"""Draw a sample of rows that are read once, with the classes in proportion."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ ROOM = 1.5
 
 
 def seed_of_keys(random_state: np.random.RandomState) -> np.ndarray:
-    """Seed (4,) of the rows' keys: another stream of random numbers than what the state gives, which stays as it is."""
+    """Return the seed (4,) of the rows' keys; ``random_state`` does not change, and gives other numbers."""
     state = np.random.RandomState()
     state.set_state(random_state.get_state())
     return state.randint(2**32, size=4, dtype=np.uint64)
 
 
 def keys_from(seed: np.ndarray, start: int) -> np.random.Generator:
-    """A generator whose numbers are the keys of the rows from number ``start`` on."""
+    """Return a generator of the keys of the rows from row ``start`` on."""
     # A key takes one step of the generator.
     return np.random.Generator(np.random.PCG64(seed).advance(start))
 
 
 def mean_numbers(counts: np.ndarray, size: int) -> np.ndarray:
-    """Numbers (C,) of rows of each class in a sample of so many, before they are whole numbers.
+    """Return the mean numbers (C,) of rows of each class in a sample of ``size`` rows.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ def mean_numbers(counts: np.ndarray, size: int) -> np.ndarray:
 
 
 def most_numbers(means: np.ndarray) -> np.ndarray:
-    """What the numbers of rows of least keys among some rows, which will be in the sample, do not exceed."""
+    """Return bounds (C,) on the numbers of rows of each class that the final sample takes from the rows so far."""
     return np.ceil(means + MARGIN_ERRORS * np.sqrt(means) + MARGIN).astype(int)
 
 
 def whole_numbers(counts: np.ndarray, size: int) -> np.ndarray:
-    """Numbers (C,) of rows of each class in a sample of so many; fractions of rows go to the classes that miss most.
+    """Return the numbers (C,) of rows of each class in a sample of ``size`` rows, rounded by largest remainders.
 
     Of classes that miss as much, to the first ones: their order is that of their first rows.
     """
@@ -57,9 +57,9 @@ def whole_numbers(counts: np.ndarray, size: int) -> np.ndarray:
 
 
 def of_least_keys(keys: np.ndarray, rows: Rows, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows (r,) are the so many of each class that have the least keys, and the least key of the others (C,).
+    """Select the ``numbers`` (C,) of rows with the least keys in each class: a mask (r,), and the next keys (C,).
 
-    The latter is 1 where there are no others.
+    The next key is 1 if a class has no further rows.
     """
     keep, limits = np.ones(len(keys), dtype=bool), np.ones(len(numbers))
     for c, number in enumerate(numbers):
@@ -97,7 +97,7 @@ class Draw:
         return int(self.tally[0].sum())
 
     def add(self, rows: Rows) -> None:
-        """Further rows, whose y are label numbers, and whose weights are given; those of weight 0 are counted alone."""
+        """Add rows with label numbers as y and a weight each; rows of weight 0 are counted, not drawn."""
         keys = self._generator.random(len(rows.X))
         more = tally(rows.y, rows.weight, self.tally.shape[1])
         self.tally = widened(self.tally, more.shape[1]) + more
@@ -111,16 +111,16 @@ class Draw:
 
     @property
     def is_all(self) -> bool:
-        """Whether the sample is all rows."""
+        """Whether all rows fit into the sample."""
         return self.n_rows <= self.size
 
     def sample(self) -> Rows:
-        """The rows drawn so far, in their order; all of positive weight, if they are no more than asked."""
+        """Return the rows drawn so far, in order; all rows of positive weight if they fit."""
         self._keep(whole_numbers(self.tally[1], self.size))
         return self._parts[0][1]
 
     def _keep(self, numbers: np.ndarray) -> None:
-        """So many rows of each class, those of least keys."""
+        """Keep these numbers (C,) of rows of each class: the rows of least keys."""
         keys, rows = np.concatenate([keys for keys, _ in self._parts]), joined([rows for _, rows in self._parts])
         keep, limits = of_least_keys(keys, rows, numbers)
         self._limits = np.minimum(self._limits, limits)

@@ -1,6 +1,6 @@
-"""Tables as matrices of numbers: a column for each level of a categorical column, and for numbers that are missing.
+"""Encode tables as matrices of numbers: a column for each level of a categorical column, and for missing numbers.
 
-Of arrays, limits of the features that have values far from all others.
+An encoding also holds the limits of features that have values far from all others; an array has limits alone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from ..kernels.spec import Groups
 from ..status import warn_user
+from .far_values import Limit, limits, limits_from_data, within
 from .frames import (
     Column,
     Level,
@@ -29,7 +30,6 @@ from .frames import (
     is_table,
     with_names,
 )
-from .tails import Limit, limits, limits_from_data, within
 
 # Two levels of a column are at a distance of one: each has this in its own column of the matrix, and 0 in those of the
 # others.
@@ -52,7 +52,7 @@ HOW_TO_MISS = (
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """How a column of numbers is encoded: as it is.
+    """The encoding of a column of numbers: the numbers themselves.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class NumberColumn:
 
 @dataclass(frozen=True)
 class LevelColumn:
-    """How a categorical column is encoded: one column for each level, and one for those that are not known.
+    """The encoding of a categorical column: one column for each level, and one for unknown levels.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class LevelColumn:
 
 @dataclass(frozen=True)
 class Encoding:
-    """What a table or an array becomes, learned from training rows: an immutable value.
+    """The encoding of a table or an array as a matrix, learned from training rows: an immutable value.
 
     The matrix has the columns in their order, a categorical one as a column for each level, to miss a value among
     them, and one for unknown levels; then an indicator for each column of numbers of which the training rows missed
@@ -119,7 +119,7 @@ class Encoding:
         weight: np.ndarray | None,
         allow_missing: bool,
     ) -> Encoding:
-        """From the columns of a table, by the rows of these numbers (r,), with weights (r,) or without.
+        """Learn the encoding of a table's columns from the rows with these numbers (r,), and weights (r,) or None.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class Encoding:
 
     @cached_property
     def _parts(self) -> list[tuple[int, str]]:
-        """What the matrix has, in order: numbers of the table's columns, and what precedes their names."""
+        """The matrix's parts, in order: the number of a column of the table, and the prefix of the part's name."""
         numbers = [(j, one) for j, one in enumerate(self.columns) if isinstance(one, NumberColumn)]
         return [
             *((j, "") for j in range(len(self.columns))),
@@ -151,13 +151,13 @@ class Encoding:
 
     @cached_property
     def groups(self) -> Groups:
-        """Which length scale each column of the matrix has, and their names."""
+        """The length scale of each column of the matrix, and the names of the length scales."""
         widths = [len(self._names_of(*part)) for part in self._parts]
         names = tuple(before + self.columns[j].name for j, before in self._parts)
         return Groups(np.repeat(np.arange(len(widths)), widths), names)
 
     def _names_of(self, j: int, before: str) -> list[tuple[str, str]]:
-        """Names of a part's columns of the matrix, and what messages call them."""
+        """Return the names of a part's columns, and their names for messages."""
         one, name = self.columns[j], self.columns[j].name
         if isinstance(one, LevelColumn):
             levels = [(f"{name}={level}", f"level {level!r} of column {name!r}") for level in one.levels]
@@ -180,22 +180,21 @@ class Encoding:
 
     @property
     def length_scale_names(self) -> tuple[str, ...]:
-        """Of the kernel's length scales, in order: the columns, then ``missingindicator_``, then ``repeated_`` and a
-        column's name."""
+        """The kernel's length scales: the columns, then ``missingindicator_`` and ``repeated_`` before a name."""
         return self.groups.names
 
     @property
     def matrix_names(self) -> tuple[str, ...]:
-        """Of the columns of the matrix, which inducing points have."""
+        """Names of the columns of the matrix, and of inducing points."""
         return tuple(name for part in self._parts for name, _ in self._names_of(*part))
 
     @property
     def described_columns(self) -> list[str]:
-        """The columns of the matrix, as messages have them."""
+        """Names of the columns of the matrix for messages."""
         return [described for part in self._parts for _, described in self._names_of(*part)]
 
     def encode(self, X: Any) -> np.ndarray:
-        """The matrix (n, d) of a table, or of an array, with the columns that this was learned from.
+        """Return the matrix (n, d) of a table or an array with the columns that the encoding was learned from.
 
         Raises
         ------
@@ -217,13 +216,13 @@ class Encoding:
         return self.within_limits(self.matrix(columns_of(with_names(X, [one.name for one in self.columns]))))
 
     def within_limits(self, X: Any) -> np.ndarray:
-        """Rows (n, d) of the matrix, or of an array, with what stands for values beyond limits in their places."""
+        """Return rows (n, d) of the matrix, or of an array, with values beyond the limits replaced."""
         return within(X, self.limits)
 
     def matrix(
         self, columns: Sequence[Column], rows: np.ndarray | None = None, allow_missing: bool = True
     ) -> np.ndarray:
-        """As ``encode``, of columns, or of the rows of these numbers in them."""
+        """Encode columns, or their rows with these numbers; see ``encode``."""
         if len(columns) != len(self.columns):
             raise ValueError(f"X has {len(columns)} columns; the model was fitted to {len(self.columns)}.")
         if rows is not None:
@@ -254,7 +253,7 @@ class Encoding:
         return X
 
     def to_data(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return the encoding as values that JSON can hold."""
         return {
             **({"limits": [[*one[:-1], list(one.slopes)] for one in self.limits]} if self.limits else {}),
             "dtype": self.dtype,
@@ -268,7 +267,7 @@ class Encoding:
 
     @classmethod
     def from_data(cls, data: Any) -> Encoding:
-        """What ``to_data`` described; ValueError for anything else."""
+        """Return the encoding that ``to_data`` described; raise ValueError for anything else."""
         if not (isinstance(data, dict) and sorted({"limits": [], **data}) == ["columns", "dtype", "limits"]):
             raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
         found = data.get("limits", [])
@@ -281,12 +280,12 @@ class Encoding:
 
 
 def of_table(encoding: Encoding | None) -> Encoding | None:
-    """An encoding, if it is of a table; None of an array, of which it has limits alone."""
+    """Return the encoding of a table; None for the encoding of an array, which has limits alone."""
     return encoding if encoding is not None and encoding.columns else None
 
 
 def is_categorical(setting: Any, X: Any, columns: Sequence[Column]) -> list[bool]:
-    """Which columns of X ``categorical_features`` says are categorical.
+    """Return which columns of X the parameter ``categorical_features`` makes categorical.
 
     Raises
     ------
@@ -316,7 +315,7 @@ def is_categorical(setting: Any, X: Any, columns: Sequence[Column]) -> list[bool
 
 
 def said_missing(counts: Sequence[tuple[str, int]]) -> str:
-    """How many numbers are missing, and in which columns, for a message."""
+    """Return a phrase on how many numbers are missing, and in which columns."""
     total, more = sum(count for _, count in counts), len(counts) - LISTED
     listed = ", ".join(f"{count} in {name}" for name, count in counts[:LISTED])
     return (
@@ -326,7 +325,7 @@ def said_missing(counts: Sequence[tuple[str, int]]) -> str:
 
 
 def warn_of_means(counts: Sequence[tuple[str, int]]) -> None:
-    """Of numbers that are missing where the training rows missed none."""
+    """Warn of missing numbers in columns in which the training rows missed none."""
     warn_user(
         f"X has {said_missing(counts)}. The training rows missed none there: their mean stands for such a number, as "
         "if it had been seen. Fit with rows that miss some if predictions are to know of it."
@@ -334,7 +333,7 @@ def warn_of_means(counts: Sequence[tuple[str, int]]) -> None:
 
 
 def as_array(X: Any) -> np.ndarray:
-    """Rows and columns of any types."""
+    """Return a two-dimensional array of any dtype; raise ValueError for other shapes."""
     X = np.asarray(X)
     if X.ndim != 2:
         raise ValueError(f"Expected 2D array, rows and columns; got an array of shape {X.shape}.")
@@ -364,7 +363,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _levels(column: Levels, rows: np.ndarray) -> LevelColumn:
-    """The levels that some rows have, sorted."""
+    """Learn the sorted levels of some rows."""
     codes = column.codes[rows]
     counts = np.bincount(codes + 1, minlength=len(column.levels) + 1)
     present = sorted((level for level, count in zip(column.levels, counts[1:], strict=True) if count))
@@ -397,7 +396,7 @@ def _numbers(column: Numbers, rows: np.ndarray, weight: np.ndarray | None) -> Nu
 
 
 def _repeated(values: np.ndarray, weight: np.ndarray) -> tuple[float, ...]:
-    """Values of a column that are levels, too, by rows with weights."""
+    """Return the values of a column that become levels, too, from rows with weights."""
     distinct, inverse = np.unique(values, return_inverse=True)
     counts = np.bincount(inverse, weight)
     often = distinct[counts >= LEAST_REPEATED]
@@ -407,13 +406,13 @@ def _repeated(values: np.ndarray, weight: np.ndarray) -> tuple[float, ...]:
 
 
 def _places_of(values: np.ndarray, repeated: tuple[float, ...]) -> np.ndarray:
-    """Positions (n,) of numbers among sorted ones; those of others, and of NaN, are one more than the last."""
+    """Return the positions (n,) of numbers in sorted ones; all other numbers, and NaN, get one position more."""
     places = np.minimum(np.searchsorted(repeated, values), len(repeated) - 1)
     return np.where(np.asarray(repeated)[places] == values, places, len(repeated))
 
 
 def _numbers_of(column: Column, name: str) -> np.ndarray:
-    """Values (n,) of a column that was numbers in the training rows, NaN where one is missing."""
+    """Return the values (n,) of a column of numbers, NaN for missing ones; raise ValueError for text."""
     try:
         values = as_numbers(column).values
     except ValueError as error:
@@ -432,7 +431,7 @@ def _refuse_infinite(name: str, values: np.ndarray) -> None:
 
 
 def _places(column: Column, one: LevelColumn) -> np.ndarray:
-    """Which of its columns each row has."""
+    """Return each row's position (n,) in the columns of a categorical column."""
     given = as_levels(column)
     were_text = isinstance(one.levels[0], str) if one.levels else None
     are_text = isinstance(given.levels[0], str) if len(given.levels) else were_text

@@ -1,4 +1,4 @@
-"""Tables with names and types, read by narwhals (pandas, polars, Arrow and others): columns of numbers or levels."""
+"""Read tables with narwhals (pandas, polars, Arrow and others) as columns of numbers or levels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Level = str | int | float | bool
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A column of numbers: (n,) float32 or float64, NaN where one is missing."""
+    """A column of numbers (n,), float32 or float64, with NaN for missing values."""
 
     name: str
     values: np.ndarray
@@ -45,7 +45,7 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """A column of levels: (n,) positions among some distinct ones, -1 where one is missing."""
+    """A column of levels: positions (n,) in ``levels``, -1 for missing values."""
 
     name: str
     codes: np.ndarray
@@ -63,7 +63,7 @@ Column = Numbers | Levels
 
 @dataclass(frozen=True, eq=False)
 class ColumnTable:
-    """A table of columns that were read from a file."""
+    """A table made of columns of a file."""
 
     columns: Sequence[Column]
 
@@ -79,22 +79,24 @@ class ColumnTable:
 
 
 def is_table(X: Any) -> bool:
-    """Whether X is a data frame of pandas, polars or others, a table or batch of Arrow, or a ``ColumnTable``."""
+    """Return whether X is a data frame (pandas, polars, ...), a table or batch of Arrow, or a ``ColumnTable``."""
     return isinstance(X, ColumnTable) or nw.dependencies.is_into_dataframe(X) or _is_arrow_batch(X)
 
 
 def _is_arrow_batch(X: Any) -> bool:
-    """Of rows of a table of Arrow, which narwhals takes as a table only."""
+    """Return whether X is a record batch of Arrow, which narwhals does not read."""
     arrow = nw.dependencies.get_pyarrow()
     return arrow is not None and isinstance(X, arrow.RecordBatch)
 
 
-def _whole(X: Any) -> Any:
+def _native(X: Any) -> Any:
+    """Unwrap a frame of narwhals, and turn a record batch of Arrow into a table."""
+    X = nw.to_native(X, pass_through=True)
     return nw.dependencies.get_pyarrow().Table.from_batches([X]) if _is_arrow_batch(X) else X
 
 
 def refuse_not_in_memory(*given: Any) -> None:
-    """ValueError for queries, such as polars' and dask's, and masked values: NumPy would make arrays of them."""
+    """Raise ValueError for lazy frames, dask collections and masked values, which NumPy would turn into arrays."""
     refuse_masked(*given)
     for value in given:
         library, kind = type(value).__module__.partition(".")[0], type(value).__name__
@@ -108,22 +110,22 @@ def refuse_not_in_memory(*given: Any) -> None:
 
 
 def refuse_times(X: Any) -> None:
-    """ValueError for dates and durations, which would count as numbers of a unit that nobody chose."""
+    """Raise ValueError for dates and durations, which would become numbers of a unit that nobody chose."""
     how = "turn them into numbers, such as days since a first date, or leave them out."
     if isinstance(X, np.ndarray) and _are_times(X):
         raise ValueError(f"X has dates or durations ({X.dtype}); {how}")
     if is_table(X) and not isinstance(X, ColumnTable):
         # Types first: to take a column of numbers out of a frame takes longer than to predict a row.
-        frame = nw.from_native(_whole(X), eager_only=True)
+        frame = nw.from_native(_native(X), eager_only=True)
         types = frame.schema.items()
-        objects = [name for name, dtype in types if dtype in OBJECTS and _are_times(frame[name])]
+        objects = [name for name, dtype in types if dtype in OBJECTS and _are_times(frame.get_column(name))]
         times = [str(name) for name, dtype in types if dtype.is_temporal() or name in objects]
         if times:
             raise ValueError(f"X has dates or durations in the columns {times}; {how}")
 
 
 def _are_times(values: Any) -> bool:
-    """Whether an array, or a column of objects, is of dates or durations by its first value."""
+    """Return whether the first value of an array, or of a column of objects, is a date or a duration."""
     kind = getattr(values.dtype, "kind", "O")
     return kind in "mM" or (kind == "O" and any(_is_time(type(value)) for value in np.ravel(values[:1])))
 
@@ -133,9 +135,10 @@ def _is_time(kind: type) -> bool:
 
 
 def index_columns(X: Any) -> list[str]:
-    """Columns of a table that pandas wrote of a data frame's index; of polars by the names that pandas makes up."""
+    """Return the columns into which pandas wrote an index; in polars, those with a name that pandas made up."""
     if not is_table(X):
         return []
+    X = _native(X)
     if hasattr(X, "schema") and hasattr(X.schema, "pandas_metadata"):
         return index_in(X.schema)
     is_polars = nw.dependencies.is_polars_dataframe(X)
@@ -143,7 +146,7 @@ def index_columns(X: Any) -> list[str]:
 
 
 def note_of_index(names: Sequence[str]) -> str:
-    """What users are told of the columns of an index, or nothing if there are none."""
+    """Return a sentence on the columns of an index; empty if there are none."""
     if not names:
         return ""
     which = f"The columns {list(names)} are" if len(names) > 1 else f"The column {names[0]!r} is"
@@ -151,9 +154,9 @@ def note_of_index(names: Sequence[str]) -> str:
 
 
 def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
-    """A table or batch of Arrow as a table of features, which scikit-learn knows the names of; other rows as they are.
+    """Return a table without the columns of its index, as a type whose names scikit-learn reads; other X unchanged.
 
-    The columns of an index are left out, but for those that a model was ``fitted`` to.
+    Index columns that a model was ``fitted`` to stay.
 
     Raises
     ------
@@ -162,7 +165,7 @@ def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
     """
     if not is_table(X):
         return X
-    X = _whole(X)
+    X = _native(X)
     names = X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
@@ -174,7 +177,7 @@ def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
 
 
 def columns_of(X: Any) -> list[Column]:
-    """The columns of a table, or of an array (n, d).
+    """Return the columns of a table, or of an array (n, d).
 
     Text, and what a library calls categories, dictionaries or enumerations, are levels; numbers and truth values are
     numbers, also as Python's objects.
@@ -191,11 +194,11 @@ def columns_of(X: Any) -> list[Column]:
         return list(X.columns)
     if not is_table(X):
         return [_column(f"column {j}", X[:, j]) for j in range(n_columns)]
-    return [_series_column(series) for series in nw.from_native(_whole(X), eager_only=True).iter_columns()]
+    return [_series_column(series) for series in nw.from_native(_native(X), eager_only=True).iter_columns()]
 
 
 def _series_column(series: Any) -> Column:
-    """Of a series of narwhals'."""
+    """Return the column of a narwhals series."""
     name, dtype = str(series.name), series.dtype
     if dtype.is_temporal():
         raise _unusable(name, TIMES)
@@ -224,7 +227,7 @@ def has_missing(column: Column) -> bool:
 
 
 def as_levels(column: Column) -> Levels:
-    """Distinct numbers as levels."""
+    """Return a column with its distinct numbers as levels."""
     if isinstance(column, Levels):
         return column
     is_known = ~np.isnan(column.values)
@@ -235,7 +238,7 @@ def as_levels(column: Column) -> Levels:
 
 
 def as_numbers(column: Column) -> Numbers:
-    """Levels that are numbers as these; ValueError for text."""
+    """Return a column with levels as numbers; raise ValueError for text."""
     if isinstance(column, Numbers):
         return column
     if any(isinstance(level, str) for level in column.levels):
@@ -252,7 +255,7 @@ def _unusable(name: str, what: str) -> ValueError:
 
 
 def _column(name: str, values: np.ndarray) -> Column:
-    """Of an array (n,): numbers, or Python's objects, which are text or numbers."""
+    """Return the column of an array (n,) of numbers, or of Python objects that are all text or all numbers."""
     if values.dtype.kind in "biuf":
         return Numbers(name, values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False))
     given = values.astype(object).tolist() if values.dtype.kind not in "mM" else [values.ravel()[0]]
@@ -271,14 +274,14 @@ def _column(name: str, values: np.ndarray) -> Column:
 
 
 def _distinct(values: Sequence[Any]) -> tuple[np.ndarray, list[Any]]:
-    """Positions (n,) among the distinct values, -1 where one is missing, and these, in the order of their rows."""
+    """Return positions (n,) in the distinct values, -1 for missing values, and the distinct values in row order."""
     places: dict[Any, int] = {}
     codes = [-1 if is_missing(value) else places.setdefault(value, len(places)) for value in values]
     return np.array(codes, dtype=np.intp), list(places)
 
 
 def _checked_levels(name: str, levels: Iterable[Any]) -> list[Level]:
-    """Levels as Python's text or numbers; ValueError for others."""
+    """Return levels as Python text or numbers; raise ValueError for anything else."""
     found: list[Level] = [value.item() if isinstance(value, np.generic) else value for value in levels]
     if any(_is_time(type(value)) for value in found):
         raise _unusable(name, TIMES)

@@ -1,7 +1,7 @@
-"""Training rows in partitions on a cluster: what is asked of each, and how the answers become a fit.
+"""Fit to training rows in partitions on a cluster: the tasks of a partition, and the sums of their results.
 
-All that a cluster has to do is ``Partitions.run``. A task that is run again gives the same, so that it may be lost at
-any time. The partitions' records are added in their order: the result has the same bits for any number of workers.
+A cluster has to provide ``Partitions.run`` alone. A task gives the same result if it runs again, so a worker may die at
+any time. Records are added in the order of the partitions: the bits do not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..rows.executor import Function, Result, State, Threads, closed_at_end
 from ..rows.source import ArraySource, RowSource
 from .batches import training_batch
 from .draw import keys_from, mean_numbers, most_numbers, of_least_keys, seed_of_keys, whole_numbers
+from .far_values import Limit
 from .summary import Summary
 from .survey import PreparedRows, Streamed, Survey, codes_of
-from .tails import Limit
 
 
 @runtime_checkable
@@ -43,7 +43,7 @@ class Partitions(Protocol):
 
 @contextmanager
 def in_partition(number: int) -> Iterator[None]:
-    """Errors say in which partition they occurred."""
+    """Add a note with the partition's number to an error."""
     try:
         yield
     except Exception as error:
@@ -52,14 +52,14 @@ def in_partition(number: int) -> Iterator[None]:
 
 
 def summarized(batch: Any, allowed: np.ndarray | None, each: None) -> Summary | None:
-    """Check a partition and count its rows; None of no rows."""
+    """Check a partition and count its rows; return None if it has no rows."""
     checked = training_batch(batch, None)
     return None if checked is None else Summary.of(checked, allowed)[0]
 
 
 class Drawing(NamedTuple):
-    """How a partition's rows that may be in the sample are found: seed of the keys, classes (C,), and keys (C,) below
-    which those of each class are."""
+    """How to find a partition's candidates for the sample: the keys' seed, the classes (C,), and the keys (C,) below
+    which a class's rows are candidates."""
 
     seed: np.ndarray
     classes: np.ndarray
@@ -67,7 +67,7 @@ class Drawing(NamedTuple):
 
 
 def candidates(batch: Any, drawing: Drawing, place: tuple[int, int]) -> tuple[np.ndarray, Rows] | None:
-    """Keys and rows of a partition that may be in the sample, with positions in the classes as y; None of no rows.
+    """Return keys and rows of a partition's candidates for the sample, class numbers as y; None if it has no rows.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def survey_partitions(
     check_streamed: Callable[[], None],
     read_so_far: Callable[[int], None],
 ) -> tuple[Survey, Streamed]:
-    """Check and count all partitions, then draw the rows to learn from: those that ``survey`` draws.
+    """Check and count all partitions, then draw the rows to learn from: the rows that ``survey`` would draw.
 
     Two readings: how many rows of a class are drawn is known once all are counted, and then hardly more than these
     leave their partitions. Parameters as for ``survey``, whose ``classes`` are ``allowed`` here.
@@ -155,7 +155,7 @@ Place = tuple[int, int]
 
 
 class Pass(NamedTuple):
-    """What is asked of each partition in a pass: how its rows are prepared, a function of a block, and its state."""
+    """One pass over the partitions: how to prepare the rows, a function of a block, and the function's state."""
 
     prepare: PreparedRows
     function: Function[Any]
@@ -163,7 +163,7 @@ class Pass(NamedTuple):
 
 
 def prepared(batch: Any, prepare: PreparedRows, place: Place) -> Rows:
-    """A partition's rows of positive weight, as sites take them."""
+    """Return a partition's rows of positive weight with site labels."""
     n_rows, rows = prepare.of(batch)
     _check_same_number(n_rows, place[1])
     return rows
@@ -175,21 +175,21 @@ def _blocks(batch: Any, prepare: PreparedRows, place: Place) -> ArraySource:
 
 
 def mapped(batch: Any, asked: Pass, place: Place) -> list[Any]:
-    """Records of a partition's blocks, in order."""
+    """Return the records of a partition's blocks, in order."""
     source = _blocks(batch, asked.prepare, place)
     with Threads(1) as executor:
         return list(executor.map(asked.function, source, asked.state)) if source.n_rows else []
 
 
 def reduced(batch: Any, asked: Pass, place: Place) -> Any:
-    """Sum of the records of a partition's blocks, in order; None of no rows."""
+    """Return the sum of the records of a partition's blocks, in order; None if it has no rows."""
     source = _blocks(batch, asked.prepare, place)
     with Threads(1) as executor:
         return executor.reduce(asked.function, source, asked.state) if source.n_rows else None
 
 
 class PartitionedRows(BatchSource):
-    """All rows of positive weight of partitions that were surveyed.
+    """All rows of positive weight of surveyed partitions.
 
     A ``RowSource``. Read here, its rows come one partition after the other; where ``OverPartitions`` works on it they
     stay where they are, and each partition has blocks of its own.
@@ -207,12 +207,12 @@ class PartitionedRows(BatchSource):
         return self.partitions.run(prepared, self.prepare, self.places)
 
     def answers(self, run: Callable[[Any, Pass, Place], Any], function: Function[Any], state: State) -> Iterator[Any]:
-        """What ``mapped`` or ``reduced`` makes of each partition, in order."""
+        """Run ``mapped`` or ``reduced`` on each partition; yield the results in order."""
         return self.partitions.run(run, Pass(self.prepare, function, state), self.places)
 
 
 class OverPartitions(Threads):
-    """Threads for rows in memory; of ``PartitionedRows`` each partition's task does its own blocks."""
+    """Threads for rows in memory; for ``PartitionedRows`` a task on each partition works on its blocks."""
 
     def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         if not isinstance(source, PartitionedRows):
@@ -223,7 +223,7 @@ class OverPartitions(Threads):
                 yield from records
 
     def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
-        """Records of the partitions are added in their order."""
+        """Add the records in the order of the partitions."""
         if not isinstance(source, PartitionedRows):
             return super().reduce(function, source, state)
         total: Any = None

@@ -1,4 +1,4 @@
-"""What is counted of rows: records that add, so that many batches or partitions are counted as one."""
+"""Count rows: summaries of batches or partitions add to the summary of all rows."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from .checks import refuse_rounded
 
 
 def tally(codes: np.ndarray, weight: np.ndarray, n_labels: int = 0) -> np.ndarray:
-    """Numbers of rows, of rows of positive weight, and sums of weights (3, k), by the numbers of their labels."""
+    """Return (3, k) for k label numbers: the rows, the rows of positive weight, and the sums of weights."""
     return np.array([np.bincount(codes, one, n_labels) for one in (None, weight > 0.0, weight)], dtype=np.float64)
 
 
 def widened(counts: np.ndarray, n_labels: int) -> np.ndarray:
-    """Counts (..., k) with zeros for labels up to so many."""
+    """Return counts (..., k) padded with zeros to ``n_labels``."""
     return np.pad(counts, [(0, 0)] * (counts.ndim - 1) + [(0, max(0, n_labels - counts.shape[-1]))])
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
-    """What labels are: numbers, truth values among them, or text. Those of a kind can be put in one order."""
+    """Return the kind of labels, numbers (truth values included) or text; only labels of one kind can be sorted."""
     return "numbers" if dtype.kind in "biuf" else "text"
 
 
 class Labels(NamedTuple):
-    """Distinct labels as Python's values, and the type of an array of all of them.
+    """Distinct labels as Python values, and the dtype of an array of all labels.
 
-    They are in the order of their first rows. Another order could depend on where batches end, and it decides between
-    classes that are equal.
+    Labels are in the order of their first rows. That order breaks ties between classes, and does not depend on where
+    batches end.
     """
 
     values: tuple[Any, ...]
@@ -38,13 +38,13 @@ class Labels(NamedTuple):
 
     @classmethod
     def of(cls, y: np.ndarray) -> tuple[Labels, np.ndarray]:
-        """The distinct ones of labels (r,), and the number of each row's (r,)."""
+        """Return the distinct labels of y (r,), and each row's label number (r,)."""
         distinct, first, inverse = np.unique(y, return_index=True, return_inverse=True)
         order = np.argsort(first)
         return cls(tuple(distinct[order].tolist()), distinct.dtype), np.argsort(order)[inverse.ravel()]
 
     def __add__(self, others: Labels) -> Labels:  # type: ignore[override]
-        """These, and after them those of others that are new; ValueError for others of another kind."""
+        """Append the labels of ``others`` that are new; raise ValueError for another kind of labels."""
         if kind_of(self.dtype) != kind_of(others.dtype):
             raise ValueError(
                 f"The batch has labels that are {kind_of(others.dtype)}, such as {others.values[0]!r}; those before "
@@ -54,12 +54,12 @@ class Labels(NamedTuple):
         return Labels(together, np.result_type(self.dtype, others.dtype))
 
     def places(self, others: tuple[Any, ...]) -> np.ndarray:
-        """The numbers (k,) of others that are among these."""
+        """Return the label numbers (k,) of ``others``, which are among these labels."""
         numbers = {value: number for number, value in enumerate(self.values)}
         return np.array([numbers[value] for value in others], dtype=np.intp)
 
     def classes(self) -> tuple[np.ndarray, np.ndarray]:
-        """The labels (C,), sorted, and their numbers; ValueError if in one array some would be rounded."""
+        """Return the sorted labels (C,) and their numbers; raise ValueError if one array of all labels rounds some."""
         classes = np.unique(np.array(self.values, dtype=self.dtype))
         refuse_rounded(self.values, classes)
         return classes, self.places(tuple(classes.tolist()))
@@ -67,7 +67,7 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """What some rows are: two summaries add to that of all rows.
+    """Counts of some rows; the sum of two summaries is the summary of all their rows.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Summary:
 
     @classmethod
     def of(cls, batch: Batch, allowed: np.ndarray | None) -> tuple[Summary, np.ndarray]:
-        """Of a batch, and the number of each row's label (r,); ValueError for a label that is not allowed."""
+        """Return a batch's summary, and each row's label number (r,); raise ValueError for a label not allowed."""
         labels, codes = Labels.of(batch.y)
         known = set(labels.values if allowed is None else allowed.tolist())
         unknown = [number for number, value in enumerate(labels.values) if value not in known]
@@ -99,7 +99,7 @@ class Summary:
         return cls(batch.columns, batch.X.dtype, batch.weight is not None, labels, tally(codes, weight)), codes
 
     def __add__(self, other: Summary) -> Summary:
-        """ValueError for other columns, or labels of another kind, than these have."""
+        """Add a summary; raise ValueError if it has other columns, or another kind of labels."""
         other.columns.check_same(self.columns, "the first batch")
         labels = self.labels + other.labels
         total = widened(self.tally, len(labels.values))

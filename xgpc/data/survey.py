@@ -1,4 +1,4 @@
-"""Training rows in batches, which need not fit into memory: read once to count and draw, then anew in each pass."""
+"""Read training rows in batches that need not fit into memory: once to count and draw, then again in each pass."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .batches import (
 )
 from .checks import check_classes_present, class_factors
 from .draw import Draw, keys_from, seed_of_keys
+from .far_values import Limit, within
 from .summary import Summary, kind_of
-from .tails import Limit, within
 
 # What an empty batch adds.
 NO_ROWS = Rows(np.empty((0, 0)), np.empty(0, np.intp), NONE)
@@ -38,7 +38,7 @@ Streamed = Callable[[np.ndarray | None, np.ndarray, Sequence[Limit]], RowSource]
 
 @dataclass(frozen=True)
 class Survey:
-    """What the first reading of batches found.
+    """The result of the first reading of batches.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Survey:
 
     @classmethod
     def of(cls, found: Summary, sample: Rows, is_all: bool, allowed: np.ndarray | None) -> Survey:
-        """A summary of all rows and a sample of them, with numbers of labels as y.
+        """Combine the summary of all rows and a sample with label numbers as y.
 
         Raises
         ------
@@ -79,7 +79,7 @@ class Survey:
         return int(self.tally[0].sum())
 
     def class_factors(self, class_weight: Any) -> np.ndarray | None:
-        """Weights (C,) of the classes for a parameter ``class_weight``.
+        """Return the weights (C,) of the classes for the parameter ``class_weight``, or None.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class Survey:
         return None if class_weight is None else class_factors(class_weight, self.classes, self.tally[0])
 
     def training_rows(self, factors: np.ndarray | None) -> Rows:
-        """The sample, with weights (C,) of the classes, or without."""
+        """Return the sample, with the rows' weights times the weights (C,) of their classes."""
         X, codes, weight = self.sample
         if factors is None and not self.has_weights:
             return self.sample._replace(weight=NONE)
@@ -99,18 +99,18 @@ class Survey:
         return Rows(X, codes, weight)
 
     def class_totals(self, factors: np.ndarray | None) -> np.ndarray:
-        """Sums (C,) of the rows' weights, with weights (C,) of the classes, or without."""
+        """Return the total weight (C,) of each class, times the weights (C,) of the classes."""
         return self.tally[2] if factors is None else factors * self.tally[2]
 
     def rows(self, factors: np.ndarray | None, labels: np.ndarray, limits: Sequence[Limit]) -> PreparedRows:
-        """How batches are read again; ``labels`` (C,) are what the sites take for each class."""
+        """Return how to prepare batches in later readings; ``labels`` (C,) are the site labels of the classes."""
         is_weighted = self.has_weights or factors is not None
         return PreparedRows(self.columns, self.dtype, self.classes, is_weighted, factors, labels, limits)
 
 
 @dataclass(frozen=True)
 class PreparedRows:
-    """How the batches of rows that were surveyed become rows as sites take them: a value that can be pickled.
+    """How surveyed batches become rows with site labels: a value that can be pickled.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class PreparedRows:
     limits: Sequence[Limit]
 
     def of(self, given: Any, names: tuple[str, ...] | None = None, copy: bool = False) -> tuple[int, Rows]:
-        """How many rows a batch has, and those of positive weight; in memory of their own with ``copy``.
+        """Return a batch's number of rows, and its rows of positive weight, in their own memory with ``copy``.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class PreparedRows:
 
 
 def codes_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Positions (r,) of labels in the classes that a source had when it was first read."""
+    """Return the positions (r,) of labels in the classes of the first reading."""
     if kind_of(y.dtype) != kind_of(classes.dtype):
         raise ValueError(
             f"The batch has labels such as {y[:1].tolist()[0]!r}, others than when the source was first read."
@@ -236,7 +236,7 @@ def survey(
 def streamed(
     source: Any, found: Survey, factors: np.ndarray | None, labels: np.ndarray, limits: Sequence[Limit]
 ) -> BatchSource:
-    """All rows of positive weight of a source that was surveyed, to be read anew in every pass.
+    """Return all rows of positive weight of a surveyed source, to be read in every pass.
 
     Parameters
     ----------

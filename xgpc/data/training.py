@@ -1,4 +1,4 @@
-"""Rows given to an estimator, to fit or to predict: checked, and tables encoded as matrices of numbers."""
+"""Check the rows that an estimator gets, to fit or to predict, and encode tables as matrices of numbers."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from .checks import (
     refuse_objects,
 )
 from .encoding import HOW_TO_MISS, LISTED, Encoding, as_array, is_categorical, of_table, said_missing, warn_of_means
+from .far_values import described, limits_of
 from .frames import ColumnTable, columns_of, has_missing, is_table, refuse_not_in_memory, refuse_times, with_names
-from .tails import described, limits_of
 
 # What NumPy says of text that it cannot read as a number.
 _NO_NUMBER = "could not convert string to float"
 
 
 class TrainingData(NamedTuple):
-    """Rows of positive weight.
+    """Checked rows of positive weight.
 
     Attributes
     ----------
@@ -56,9 +56,9 @@ class TrainingData(NamedTuple):
 def training_data(
     model: Any, X: Any, y: Any, sample_weight: Any, classes: Any = None, is_first: bool = True
 ) -> TrainingData:
-    """Checked training data of a classifier; sets what ``validate_data`` sets of it, if these are its first.
+    """Check training data; of a model's first rows, set the attributes that ``validate_data`` sets.
 
-    Where all columns of the first ones are numbers, and none are missing, there is no encoding.
+    A table has no encoding if all columns are numbers and no number is missing.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def training_data(
 
 
 def _columns_to_encode(model: Any, X: Any) -> tuple[list[Any], list[bool]]:
-    """Columns of a table, or of an array, and which are categorical; none if all are numbers and none are missing."""
+    """Return the columns of X, and which of them are categorical; empty lists if X needs no encoding."""
     setting = getattr(model, "categorical_features", None)
     names_columns = not (setting is None or isinstance(setting, str))
     if not (hasattr(model, "categorical_features") and (is_table(X) or names_columns)):
@@ -99,7 +99,7 @@ def _columns_to_encode(model: Any, X: Any) -> tuple[list[Any], list[bool]]:
 
 
 def checked_labels_of(model: Any, y: Any, n_rows: int) -> np.ndarray:
-    """Labels (n,) for so many rows, as scikit-learn checks them."""
+    """Return the labels (n_rows,), checked by scikit-learn."""
     refuse_not_in_memory(y)
     refuse_missing(y)
     refuse_objects(np.asarray(y))
@@ -110,7 +110,7 @@ def checked_labels_of(model: Any, y: Any, n_rows: int) -> np.ndarray:
 def _targets(
     model: Any, n_rows: int, y: Any, sample_weight: Any, classes: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Numbers (n,) of the rows of positive weight, their class numbers, the classes, and their weights, or None."""
+    """Return the numbers (n,) of the rows of positive weight, their class numbers, the classes, and weights or None."""
     y, may_lack = checked_labels_of(model, y, n_rows), classes is not None
     if classes is None:
         check_classification_targets(y)
@@ -135,7 +135,7 @@ def _targets(
 
 
 def checked_rows(model: Any, X: Any, *, reset: bool) -> Any:
-    """X (n, d) by ``validate_data``; ValueError for features that are missing or too large to compute with."""
+    """Return the rows (n, d) of X, encoded; raise ValueError for missing or too large features."""
     if not reset and _is_checked(model, X):
         return X
     # An error below says where numbers are not finite. There may be no rows to predict.
@@ -172,7 +172,7 @@ def checked_rows(model: Any, X: Any, *, reset: bool) -> Any:
 
 
 def _refuse_no_table(model: Any, X: Any, is_encoded: bool) -> None:
-    """ValueError, for a model of a table, for what is neither a table nor an array of rows and columns."""
+    """Raise ValueError if a model was fitted to a table, and X is neither a table nor a two-dimensional array."""
     if is_table(X) or (sparse.issparse(X) and not is_encoded):
         return
     try:
@@ -190,7 +190,7 @@ def _refuse_no_table(model: Any, X: Any, is_encoded: bool) -> None:
 
 
 def check_column_labels(model: Any, X: Any, reset: bool) -> None:
-    """Remember the labels of a data frame's columns that are not text, or compare them; scikit-learn compares text."""
+    """Store or compare column labels that are not text; scikit-learn compares only text."""
     labels: tuple[Any, ...] = tuple(X.columns) if hasattr(X, "columns") and hasattr(X, "iloc") else ()
     given = None if all(isinstance(label, str) for label in labels) else tuple(map(str, labels))
     if reset:
@@ -204,9 +204,9 @@ def check_column_labels(model: Any, X: Any, reset: bool) -> None:
 
 
 def _without_missing_numbers(rows: Any, names: Callable[[], Sequence[str]], means: np.ndarray | None, how: str) -> Any:
-    """Rows (n, d), sparse ones perhaps, with means (d,) for NaN, and a warning; without means a ValueError.
+    """Replace NaN by ``means`` (d,) with a warning; without means, raise ValueError.
 
-    Both say in which features.
+    Warning and error name the features.
     """
     if sparse.issparse(rows):
         counts = np.bincount(rows.indices[np.isnan(rows.data)], minlength=rows.shape[1])
@@ -241,7 +241,7 @@ def _how_to_use_text(model: Any, reset: bool) -> str:
 
 
 def check_feature_range(rows: Any, names: Callable[[], Sequence[str]]) -> None:
-    """ValueError for rows (n, d) with a value that is too large to compute with, which names its feature."""
+    """Raise ValueError if rows (n, d) have a value that is too large to compute with; the error names its feature."""
     largest = largest_size(rows)
     if largest <= LARGEST_FEATURE:
         return
@@ -255,21 +255,21 @@ def check_feature_range(rows: Any, names: Callable[[], Sequence[str]]) -> None:
 
 
 def names_of_features(model: Any) -> list[str]:
-    """As messages have them: of a data frame in quotation marks, else by their numbers."""
+    """Return the features' names for messages: quoted names of a data frame, or numbers."""
     names = getattr(model, "feature_names_in_", None)
     return [f"feature {j}" for j in range(model.n_features_in_)] if names is None else [repr(name) for name in names]
 
 
 def names_of_columns(model: Any, encoding: Encoding | None) -> list[str]:
-    """As messages have them, of the columns of the matrix that rows are encoded as."""
+    """Return the names of the encoded matrix's columns for messages."""
     table = of_table(encoding)
     return names_of_features(model) if table is None else table.described_columns
 
 
 def _is_checked(model: Any, X: Any) -> bool:
-    """Whether rows to predict are as ``validate_data`` would return them.
+    """Return whether ``validate_data`` would return X unchanged.
 
-    Looked at first, as that takes longer than all else of the prediction of a row.
+    Tested first, because ``validate_data`` takes longer than the rest of a prediction of one row.
     """
     return (
         type(X) is np.ndarray
@@ -284,11 +284,10 @@ def _is_checked(model: Any, X: Any) -> bool:
 
 
 def with_limits(model: Any, rows: Rows, encoding: Encoding | None) -> tuple[Any, Encoding | None, str]:
-    """Rows of the matrix with all values within limits, the encoding with these, or None without any, and a sentence
-    on them, or nothing.
+    """Return the rows with all values within limits, the encoding with the limits, or None if there is neither, and a
+    sentence on the limits, or an empty one.
 
-    Sparse rows stay as they are, whose zeros would not stay zeros, and so does a memory map, whose copy may not fit
-    into memory.
+    Sparse rows stay unchanged, because zeros would not stay zeros; memory maps, because a copy may not fit into memory.
     """
     limits = () if model.feature_transform is None or sparse.issparse(rows.X) else limits_of(rows.X, rows.weight)
     if not limits:
@@ -304,5 +303,5 @@ def with_limits(model: Any, rows: Rows, encoding: Encoding | None) -> tuple[Any,
 
 
 def _is_mapped(X: Any) -> bool:
-    """Whether an array is a memory map, or a part of one."""
+    """Return whether an array is a memory map, or a part of one."""
     return isinstance(X, np.memmap) or (isinstance(X, np.ndarray) and _is_mapped(X.base))

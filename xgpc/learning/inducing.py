@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController
 
 from ..approximations.base import KernelPrior
 from ..approximations.sparse import SparsePrior
-from ..data.tails import limits_of, within
+from ..data.far_values import limits_of, within
 from ..kernels.spec import Groups, KernelSpec
 from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked
 from ..rows.source import RowSource, dense

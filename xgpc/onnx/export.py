@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import __version__
 from ..classifier import GPClassifier
 from ..data.encoding import of_table
-from ..data.tails import Limit
+from ..data.far_values import Limit
 from ..likelihoods import record_of
 from ..linear import BayesianLinearClassifier
 from .graph import Graph, Tensor, absolute, concatenated, maximum, minimum, where

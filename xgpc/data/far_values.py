@@ -1,4 +1,4 @@
-"""Values of a feature that are far from all others: codes for what is missing, other units, typing errors."""
+"""Replace values that are far from all others of a feature: codes for missing values, other units, typing errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FEATURES = range(4, 1001)
 
 
 class Limit(NamedTuple):
-    """Values of a feature, the column of this number, below ``low`` or above ``high`` are far from all others.
+    """Limits of one feature: values below ``low`` or above ``high`` are far from all others.
 
     Without ``slopes`` the limit that they are beyond stands for them. Else ``intercept`` and the inner product of
     ``slopes`` (d,) with the row do, within the limits, where the row's far values are at the ``mean`` of their feature.
@@ -53,17 +53,17 @@ class Limit(NamedTuple):
     slopes: tuple[float, ...] = ()
 
     def is_far(self, X: np.ndarray) -> np.ndarray:
-        """Which rows (n,) of X (n, d) have a far value."""
+        """Return which rows (n,) of X (n, d) have a far value."""
         values = X[:, self.feature]
         return (values < self.low) | (values > self.high)
 
     def filled(self, X: np.ndarray) -> np.ndarray:
-        """The feature (n,) of rows X (n, d) that have far values, with means, if there are slopes, for these."""
+        """Return the feature (n,) of rows X (n, d) that all have far values: the mean, or without slopes the limit."""
         values = X[:, self.feature]
         return np.full_like(values, self.mean) if self.slopes else np.clip(values, self.low, self.high)
 
     def predicted(self, X: np.ndarray) -> np.ndarray:
-        """What stands for far values, given rows X (n, d) in which all such values are filled."""
+        """Return the replacements of far values, given rows X (n, d) whose far values are ``filled``."""
         if not self.slopes:
             return X[:, self.feature]
         # Sums along rows in memory do not depend on how many rows there are, as a matrix product's may.
@@ -72,7 +72,7 @@ class Limit(NamedTuple):
 
 
 def limits_of(X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:
-    """Limits of the features of rows X (n, d), with weights (n,) or empty for ones, that have values far from others.
+    """Return limits of the features that have far values in rows X (n, d), with weights (n,) or empty for ones.
 
     A row of weight w counts as w rows.
     """
@@ -89,12 +89,12 @@ def limits_of(X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:
 
 
 def _spread(X: np.ndarray, most: int) -> slice:
-    """So many rows at most, evenly spread."""
+    """Return a slice of ``most`` rows or fewer, evenly spread."""
     return slice(None, None, -(-len(X) // most))
 
 
 def _predicting(ends: dict[int, tuple[float, float]], X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:
-    """Limits between these ends of features, with linear regressions on the others, by rows (n, d) with weights (n,).
+    """Return limits of features, given their ends, with linear regressions from rows (n, d) with weights (n,).
 
     The regressions are conditional means of a normal distribution with the rows' mean and covariance, far values being
     at the mean: -P_jk / P_jj for the precision P.
@@ -125,7 +125,7 @@ def _predicting(ends: dict[int, tuple[float, float]], X: np.ndarray, weight: np.
 
 
 def limits(values: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """Of values (n,) with weights (n,): infinite on a side where none is far from the others."""
+    """Return the limits of values (n,) with weights (n,); infinite on a side without far values."""
     values, place = np.unique(values, return_inverse=True)
     if len(values) < 3:
         return -np.inf, np.inf
@@ -142,12 +142,12 @@ def limits(values: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
 
 
 def _quartile(values: np.ndarray, mass: np.ndarray) -> float:
-    """The first, of distinct sorted values with masses; of their negatives that of the last one."""
+    """Return the first quartile of distinct sorted values with masses; for negated values it is the last one."""
     return float(values[np.searchsorted(np.cumsum(mass), 0.25 * np.sum(mass))])
 
 
 def _upper(values: np.ndarray, mass: np.ndarray, low: float, high: float) -> float:
-    """Limit of distinct sorted values with masses beyond quartiles."""
+    """Return the upper limit of distinct sorted values with masses, given the quartiles."""
     nearer, reach = values[:-1], values[:-1] - low
     is_rare = np.sum(mass) - np.cumsum(mass)[:-1] <= RARE * np.sum(mass)
     # A single value can be a code however often it is.
@@ -158,7 +158,7 @@ def _upper(values: np.ndarray, mass: np.ndarray, low: float, high: float) -> flo
 
 
 def limits_from_data(data: Any) -> tuple[Limit, ...]:
-    """Of a list of lists, as JSON has them; ValueError for anything but limits of different features, in order."""
+    """Return the limits in a list of lists, as JSON holds them; raise ValueError unless features are sorted."""
     rows: list[Any] = data if isinstance(data, list) else [None]
     types = [int, float, float, float, float, list]
     if all(isinstance(one, list) and [type(value) for value in one] == types for one in rows):
@@ -173,7 +173,7 @@ def limits_from_data(data: Any) -> tuple[Limit, ...]:
 
 
 def within(X: Any, limits: Sequence[Limit]) -> Any:
-    """Rows X (n, d) with all values within limits: X itself if they are; sparse ones become dense if there are any."""
+    """Return rows X (n, d) with all values within limits: X itself if they are. Limits make sparse rows dense."""
     if not limits:
         return X
     X = dense(X)
@@ -190,7 +190,7 @@ def within(X: Any, limits: Sequence[Limit]) -> Any:
 
 
 def described(limits: Sequence[Limit], names: Sequence[str], listed: int) -> str:
-    """Limits in words, by the features' names, of so many of them."""
+    """Describe the first ``listed`` limits in words, with the features' names."""
     parts = [
         f"{names[j]} "
         + " and ".join(f"{side} {limit:.4g}" for side, limit in (("below", low), ("above", high)) if np.isfinite(limit))

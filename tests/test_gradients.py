@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
+from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from support.gradients import KERNELS, SOME_KERNELS, Problem, derivative, points_apart
 from support.internals import BLOCK_ROWS, Groups, KernelGradient, KernelSpec, update

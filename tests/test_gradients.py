@@ -1,10 +1,12 @@
 """Gradients of the bound by kernel parameters and inducing points against central finite differences."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
+from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from support.gradients import KERNELS, SOME_KERNELS, Problem, derivative, points_apart
 from support.internals import BLOCK_ROWS, Groups, KernelGradient, KernelSpec, update
@@ -143,3 +145,29 @@ def test_gradient_by_shared_length_scales_and_by_points():
     problem = Problem(kernel, "exact", d=5, groups=GROUPS)
     assert [name[-15:] for name in problem.spec.names[1:4]] == [f"length_scale[{j}]" for j in range(3)]
     check_profiled_gradient(problem)
+
+
+def test_contractions_of_blocks_add_up_and_travel_as_bytes():
+    """As records of other processes do: the sum of copies is that of the originals."""
+    rng = np.random.default_rng(0)
+    core = KernelSpec(Matern(1.0, nu=1.5) * RationalQuadratic() + DotProduct(), 3).at(rng.normal(size=(4, 3)))
+    parts = []
+    for _ in range(2):
+        parts.append(KernelGradient.empty(core))
+        for array in parts[-1].arrays:
+            array[...] = rng.normal(size=array.shape)
+    assert [array.shape for array in parts[0].arrays] == [(2,), (3,), (3, 4), (3, 4, 3), (3, 3)]
+    expected = [one + other for one, other in zip(parts[0].arrays, parts[1].arrays, strict=True)]
+    total, other = (pickle.loads(pickle.dumps(part)) for part in parts)
+    total += other
+    for array, sum_of_both in zip(total.arrays, expected, strict=True):
+        np.testing.assert_array_equal(array, sum_of_both)
+    # A copy has memory of its own, which compiled functions add to.
+    G = rng.normal(size=(4, 4))
+    copied = pickle.loads(pickle.dumps(parts[0]))
+    before = parts[0].values.copy()
+    _engine.gradient_of_gram(core, G + G.T, copied)
+    np.testing.assert_array_equal(parts[0].values, before)
+    _engine.gradient_of_gram(core, G + G.T, parts[0])
+    np.testing.assert_array_equal(copied.values, parts[0].values)
+    assert not np.array_equal(copied.values, before)

@@ -207,10 +207,10 @@ cdef void tile_marginals(WhitenedRows block, Tile tile, const double[:, :, ::1] 
                      variances)
 
 
-cdef void statistics_of(Py_ssize_t m, Py_ssize_t rows, const number* a, const double* precision,
-                        const double* linear, bint first, Workspace work, double* P, double* h) noexcept nogil:
+cdef void statistics_of(Py_ssize_t rows, const number* a, const double* precision, const double* linear, bint first,
+                        Workspace work, double* P, double* h) noexcept nogil:
     # P (lower) (+)= sum_i precision_i a_i a_i^T, h (+)= sum_i linear_i a_i
-    cdef Py_ssize_t negative
+    cdef Py_ssize_t negative, m = work.n_inducing
     cdef number* b = <number*>&work.b[0]
     cdef number* total
     cdef number before
@@ -230,14 +230,13 @@ cdef void statistics_of(Py_ssize_t m, Py_ssize_t rows, const number* a, const do
 cdef void tile_statistics(WhitenedRows block, Tile tile, const double[:, ::1] precision, const double[:, ::1] linear,
                           double[:, :, ::1] P, double[:, ::1] h) noexcept nogil:
     # The statistics of the tile's sites, of each class; the first tile begins them
-    cdef Py_ssize_t c, i = tile.start, m = h.shape[1]
+    cdef Py_ssize_t c, i = tile.start
     for c in range(h.shape[0]):
         if tile.a != NULL:
-            statistics_of(m, tile.rows, tile.a, &precision[c, i], &linear[c, i], i == 0, block.work, &P[c, 0, 0],
-                          &h[c, 0])
+            statistics_of(tile.rows, tile.a, &precision[c, i], &linear[c, i], i == 0, block.work, &P[c, 0, 0], &h[c, 0])
         else:
-            statistics_of(m, tile.rows, tile.single_a, &precision[c, i], &linear[c, i], i == 0, block.work,
-                          &P[c, 0, 0], &h[c, 0])
+            statistics_of(tile.rows, tile.single_a, &precision[c, i], &linear[c, i], i == 0, block.work, &P[c, 0, 0],
+                          &h[c, 0])
 
 
 def marginals_block(WhitenedRows block, const double[:, :, ::1] Rinv, const double[:, ::1] w):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -348,16 +347,17 @@ def joint_marginals(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance (r,) or, for the shape of C latent functions, (C, r) at the rows of X (r, d)."""
     source = ArraySource(X, cache_bytes=0)
+    blocks = source.blocks()
+    if len(blocks) == 1:
+        with single_threaded_blas():
+            mean, variance = belief.marginals(blocks[0])
+        return mean.reshape(*shape, -1), variance.reshape(*shape, -1)
     mean, variance = np.empty((2, math.prod(shape), source.n_rows))
-    found: Iterator[tuple[np.ndarray, np.ndarray]]
-    with ExitStack() as stack:
-        # An executor takes as long to open and close as the prediction of some hundred rows.
-        if len(source.blocks()) == 1 or is_small(source, belief):
-            stack.enter_context(single_threaded_blas())
-            found = map(belief.marginals, source.blocks())
-        else:
-            found = stack.enter_context(Threads(n_jobs)).map(marginals, source, belief)
-        for block, (block_mean, block_variance) in zip(source.blocks(), found, strict=True):
+    # An executor takes as long to open and close as the prediction of some hundred rows.
+    executor = None if is_small(source, belief) else Threads(n_jobs)
+    with executor or single_threaded_blas():
+        found = executor.map(marginals, source, belief) if executor else map(belief.marginals, blocks)
+        for block, (block_mean, block_variance) in zip(blocks, found, strict=True):
             mean[:, block.rows], variance[:, block.rows] = block_mean, block_variance
     return mean.reshape(*shape, -1), variance.reshape(*shape, -1)
 

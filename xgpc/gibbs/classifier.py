@@ -35,8 +35,8 @@ from ..validation import checked_rows, training_data
 from .chain import Model, PolyaGamma, Proposals, States, Whitening, sweeps
 from .diagnostics import effective_sample_size, split_r_hat
 
-# At 1000 rows, fifty proposals take two thirds of the time of a sweep, because one matrix product makes all of them. Nine
-# of ten states of sweeps alone are effective draws there, so that twenty warm-up sweeps are ample
+# At 1000 rows, fifty proposals take two thirds of the time of a sweep, because one matrix product makes all of them.
+# Nine of ten states of sweeps alone are effective draws there, so that twenty warm-up sweeps are ample
 # (bench/studies/gibbs.py).
 N_PROPOSALS = 50
 # R-hat asks whether chains that began apart have come together. So chains start with so many times the standard

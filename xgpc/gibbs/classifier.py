@@ -36,6 +36,8 @@ from .chain import Model, PolyaGamma, Proposals, States, Whitening, sweeps
 from .diagnostics import effective_sample_size, split_r_hat
 
 # At 1000 rows, fifty proposals take two thirds of the time of a sweep, because one matrix product makes all of them.
+# Nine of ten states of sweeps alone are effective draws there, so that twenty warm-up sweeps are ample
+# (bench/studies/gibbs.py).
 N_PROPOSALS = 50
 # R-hat asks whether chains that began apart have come together. So chains start with so many times the standard
 # deviation of the normal approximation.
@@ -49,7 +51,7 @@ ROWS, DRAWS = 1024, 64
 
 
 def _polya_gamma_sampler() -> PolyaGamma:
-    """A function that draws exactly from PG(1, c) for c (n,)."""
+    """A function that draws exactly from PG(1, c) for c (n,); ImportError without the polyagamma package."""
     try:
         from polyagamma import random_polyagamma
     except ImportError:
@@ -209,11 +211,11 @@ class GibbsClassifier(LatentClassifier):
             "'all' or a numeric array (m, d)",
         )
         check_allowed(self, {"inducing_points": points, **{name: integer_from(low) for name, low in least.items()}})
+        _polya_gamma_sampler()
         if self.verbose and find_spec("tqdm") is None:
             raise ImportError(f"verbose={self.verbose!r} shows progress by the tqdm package: pip install tqdm.")
 
     def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
-        _polya_gamma_sampler()
         rows, codes, classes, *_ = training_data(self, X, y, None)
         if len(classes) != 2:
             raise ValueError(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
@@ -74,8 +74,7 @@ def _logistic_normal_mean(mean: Tensor, variance: Tensor) -> Tensor:
     return (_normal_cdf(z) @ weights[:, None]).apply("Squeeze", [-1])
 
 
-@dataclass(frozen=True)
-class Latent:
+class Latent(NamedTuple):
     """Mean and variance (rows, n_latents) of independent normal latent values; two classes have one latent value."""
 
     mean: Tensor

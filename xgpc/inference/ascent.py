@@ -28,35 +28,27 @@ from ..statistics import (
 from ..statistics import update as statistics_of_update
 from .history import History
 
-# A fall of the bound below this share of it is round-off, not a step too long.
+# A fall of the bound by less than this share is round-off, not a step that is too long.
 ROUND_OFF = 1e-11
-# Halvings of a step before there is nothing more to try: the natural gradient, an ascent direction, then vanishes to
-# working precision, or else the bound is not what it seems.
+# Halvings of a step before the ascent gives up: the natural gradient is an ascent direction, so it then vanishes to
+# working precision.
 MAX_HALVINGS = 12
-# Failed steps after which one of another site is tried, whose own bound cannot fall by its unit step.
+# After this many failed steps, try a step of a bound whose unit step cannot lower it.
 FALLBACK_AFTER = 3
-# Range of the learned delta of additive noise: below it rounding makes the logarithm, and at that share of what
-# guessing would give no label tells anything any more, whatever the latent functions.
+# Range of the learned delta of additive noise: rounding limits it from below; above this share of the error rate of
+# guessing the labels would carry hardly any information.
 LEAST_DELTA, LARGEST_DELTA = 1e-7, 0.9
-# Steps of several latent functions. Conjugate gradients for the mean of all classes: until the residual is this share
-# of the first, or so many. (18 ascents, multinomial and softmax: as many passes at .1 as at .02 with half of the
-# products, up to a fifth more at .3.)
+# Conjugate gradients for the mean of all classes stop at this share of the first residual, or after this many products.
+# A tolerance of .1 took as many passes as .02 with half of the products (18 ascents).
 CG_TOL, CG_MAX_ITER = 0.1, 30
-# Where variances are coupled, by the classes or, with additive noise, through the means, the precision goes this share
-# of the way: a full step of all at once can overshoot by as much as was missing. (Passes to within .01 nats of the
-# optimum, landsat, m = 100, variance 30, full steps against rates of .5 to .7: exact softmax 27 against 25 to 28, GPCsm
-# 75 against 38 to 60. Seven ascents for two classes with additive noise, tol = 1e-11: 765 passes against 441 at 2/3 and
-# 446 at .8.)
+# Share of a precision step for coupled variances (several classes, or additive noise), where a full step can overshoot:
+# seven ascents with additive noise took 441 passes, and 765 with full steps.
 PRECISION_RATE = 2.0 / 3.0
-# Softmax, of either bound: half of the way for the precision, and half of that step for a start; after it each step
-# tells how long the next is to be. (Passes, products and processor seconds of fits of 3000 rows, m = 100, one kernel,
-# exact softmax, against precisions and first steps of 2/3 with CG_TOL: page-blocks 141, 746, 5 and 141, 1192, 6;
-# landsat 151, 1131, 9 and 159, 1604, 11; pendigits 142, 898, 8 and 147, 1449, 11; shuttle 300, 964, 9 and 427, 1981,
-# 12; with unit ones 157, 169, 166 and 558 passes.)
-# Not with label noise: what a better delta adds to a gain was not promised, and steps that are better for the first
-# delta led to a worse optimum (landsat, multinomial-logit, 800 rows).
+# Softmax takes half of the precision step, and half of that for its first step; later step lengths follow from the
+# gains. Against 2/3 with CG_TOL this saved up to half of the products (shuttle: 964 and 1981). With label noise it is
+# not used: better steps for the first delta led to a worse optimum.
 SOFTMAX_PRECISION_RATE, SOFTMAX_FIRST_RATE, SOFTMAX_CG_TOL = 0.5, 0.5, 0.2
-# What a step's parabola may multiply its length by; where it is nearly a line, doubling is as far as it tells.
+# Largest growth of a step length; a nearly straight parabola does not determine a larger one.
 LONGEST_GROWTH = 2.0
 
 Q = TypeVar("Q", bound=Posterior)
@@ -64,15 +56,15 @@ Q = TypeVar("Q", bound=Posterior)
 
 @dataclass(frozen=True)
 class Point(Generic[Q]):
-    """A posterior, and what a pass over the training rows found of it.
+    """A posterior and the result of a pass over the training rows.
 
     Attributes
     ----------
     q : posterior
     site : Site, with the best parameter for q if that is learned
-    sites : StatedSites, what ``site`` makes of q; with a new parameter by rescaling what the old one made
+    sites : StatedSites of ``site`` under q, rescaled if the parameter was learned
     log_likelihood, curved : float, sums of ell and of lambda v, as in ``Moments``
-    target : natural parameters of the unit step from q: what its sites make
+    target : natural parameters that the sites give, reached from q by a unit step
     """
 
     q: Q
@@ -88,9 +80,9 @@ class Point(Generic[Q]):
 
     @cached_property
     def value(self) -> float:
-        """What the updates of the site ascend: the bound, but for the Taylor expansion.
+        """The objective of the updates: the bound, except with the Taylor expansion.
 
-        That is no bound: its updates are Newton steps on the log joint density at the mean.
+        The Taylor expansion gives no bound; its updates are Newton steps on the log joint density at the mean.
         """
         if self.site.record.is_bound:
             return self.elbo
@@ -98,7 +90,7 @@ class Point(Generic[Q]):
 
 
 def update(training: Training, q: Q, site: Site) -> Point[Q]:
-    """A pass: marginals and sites of all rows under q, and their natural parameters."""
+    """Make a pass: marginals and sites of all rows under q, and the natural parameters that the sites give."""
     sites = StatedSites(q.belief, site)
     sums = training.reduce(statistics_of_update, sites)
     P, h = of_latents(training.n_latents, sums)
@@ -112,19 +104,19 @@ def update(training: Training, q: Q, site: Site) -> Point[Q]:
 
 
 def of_latents(n_latents: int | None, sums: Moments) -> Natural:
-    """P and h of C latent functions; without that axis if their number is None."""
+    """P and h of C latent functions, without the first axis if ``n_latents`` is None."""
     return (sums.P[0], sums.h[0]) if n_latents is None else (sums.P, sums.h)
 
 
 def best_parameter(site: Site, total: float, total_weight: float) -> tuple[float, Rescaling]:
-    """The best parameter delta of an additive-noise site, given sum_i w_i ell_i at the present one.
+    """The best parameter delta of an additive-noise site, given sum_i w_i ell_i at the present delta.
 
     ell_i = log(delta / (C - 1)) + g p_i with g = log((1 - delta) (C - 1) / delta) is linear in the probability p_i of
     the label, and the bound is highest where 1 - delta is the mean of p_i (Liu et al. 2019, equation (27)).
 
     Returns
     -------
-    The parameter, and what it makes of the present sites.
+    The parameter, and the rescaling of the present sites to it.
     """
     n_wrong = max(1, site.n_latents - 1)
 
@@ -142,19 +134,19 @@ def best_parameter(site: Site, total: float, total_weight: float) -> tuple[float
 
 
 def tolerance_unit(elbo: float) -> float:
-    """What a tolerance of one means: a nat, or a thousandth of the bound if that is more."""
+    """The unit of tolerances: one nat, or a thousandth of the bound if that is more."""
     return max(1.0, 1e-3 * abs(elbo))
 
 
 def is_small(gain: float, elbo: float, tol: float) -> bool:
-    """Whether a gain of the bound, in nats, counts as none."""
+    """Whether a gain of the bound, in nats, is below the tolerance."""
     return gain < tol * tolerance_unit(elbo)
 
 
 def natural_step(q: Q, target: Natural, rate: float) -> Q | None:
-    """q with natural parameters (1 - rate) eta + rate target: an interpolation of the sites.
+    """The posterior with natural parameters (1 - rate) eta + rate target, which interpolates the sites.
 
-    None if that is not proper: its precision is not positive definite.
+    None if its precision is not positive definite.
     """
     (P, h), (target_P, target_h) = q.natural, target
     if rate == 1.0:
@@ -163,10 +155,10 @@ def natural_step(q: Q, target: Natural, rate: float) -> Q | None:
 
 
 def mean_step(q: KernelPosterior, end: KernelPosterior, rate: float) -> KernelPosterior | None:
-    """The posterior at a share ``rate`` of the way from q to another one, its precision and its mean each in a line.
+    """Move a share ``rate`` of the way from q to ``end``, in a straight line of both precision and mean.
 
-    The bound rises at first on the way to a better mean and to the sites' precision, however far that is. On the line
-    of natural parameters it may not: there the mean turns to what the precision leaves of the linear term.
+    On this line the bound rises at first if ``end`` has a better mean and the sites' precision. On the line of natural
+    parameters it may fall, because there the mean depends on the changing precision.
     """
     if rate == 1.0:
         return end
@@ -177,10 +169,10 @@ def mean_step(q: KernelPosterior, end: KernelPosterior, rate: float) -> KernelPo
 
 
 def steps_from(training: Training, point: Point[Q]) -> Callable[[float], Q | None]:
-    """Where steps from a point lead, by their length; None where that is no proper posterior.
+    """A function from a step length to the posterior after that step, None if it is not proper.
 
-    Additive noise's variances depend on its means so much that unit steps overshoot: the precision goes a part of the
-    way, and the mean makes the Newton step that it makes with that precision.
+    With additive noise the variances depend strongly on the means and unit steps overshoot: the precision takes a part
+    of the step, and the mean a Newton step with that precision.
     """
     q, site = point.q, point.site
     end = coupled_end(training, point) if site.n_latents > 1 else None
@@ -194,13 +186,13 @@ def steps_from(training: Training, point: Point[Q]) -> Callable[[float], Q | Non
 
 
 def coupled_end(training: Training, point: Point[Any]) -> KernelPosterior | None:
-    """Where a unit step from a point leads: the sites' precision, and a mean for all classes.
+    """The end of a unit step for coupled classes: the sites' precision, and a Newton step of all classes' means.
 
-    Each class has a site of its own, but what the likelihood gains for one it takes from the others: unit steps go
-    round in circles, and what adds to all latent functions alike hardly moves, as their likelihood has no curvature
-    there. The mean is a Newton step with the coupled curvature of each point: conjugate gradients, preconditioned by
-    the sites' precision. O(n C m) each, or O(C n^2) of a full Gaussian process. None for augmented sites, whose steps
-    are their own, and where the sites' precision makes no proper posterior.
+    Sites are separate for each class, but the likelihood couples the classes: separate unit steps cycle, and a common
+    shift of all latent functions hardly moves because the likelihood has no curvature there. The Newton step uses the
+    coupled curvature of each point and conjugate gradients preconditioned by the sites' precision: O(n C m) for each
+    product, or O(C n^2) in a full Gaussian process. None for augmented sites, which need no coupling, and if the sites'
+    precision gives no proper posterior.
     """
     q: KernelPosterior = point.q
     if point.site.record.curvature is None:
@@ -211,13 +203,13 @@ def coupled_end(training: Training, point: Point[Any]) -> KernelPosterior | None
     trial = q.prior.posterior((before + rate * (precision - before), linear))
     if trial is None:
         return None
-    # Vectors are pairs: coefficients, and what the prior's precision makes of them.
+    # Vectors are pairs: the coefficients, and their product with the prior's precision.
     mean, dual = (part.copy() for part in q.mean_pair)
-    # At q the residual needs no product: it is the gradient of the bound by the mean.
+    # At q the residual is the gradient of the bound by the mean, so it needs no product.
     if training.subsample is None:
         rows, residual = training, training.reduce(mean_gradient, point.sites) - dual
     else:
-        # The same of what the pass has summed up already. The curvature of some rows is about that of all.
+        # The pass has already summed this residual over all rows; a subsample approximates only the curvature.
         rows, residual = training.subsample, linear - q.times_mean(precision)
     step, dual_step = trial.solve(residual)
     direction, dual_direction, size = step, dual_step, float(np.sum(residual * step))
@@ -227,7 +219,7 @@ def coupled_end(training: Training, point: Point[Any]) -> KernelPosterior | None
             break
         product = dual_direction + rows.reduce(curvature_product, Products(point.sites, direction))
         curved = float(np.sum(direction * product))
-        # Round-off, of huge variances, may leave no curvature.
+        # With huge variances round-off can leave no curvature.
         if not curved > 0.0:
             break
         rate = size / curved
@@ -242,25 +234,25 @@ def coupled_end(training: Training, point: Point[Any]) -> KernelPosterior | None
 
 
 def restated(training: Training, sites: StatedSites | GivenSites, prior: KernelPrior, clipped: bool = False) -> Natural:
-    """Natural parameters that sites make under a prior."""
+    """The natural parameters that sites give under another prior."""
     sums = training.reduce(restate, Restatement(sites, prior.basis(training.n_latents), clipped))
     return prior.with_sites(*of_latents(training.n_latents, sums))
 
 
 def proper_posterior(training: Training, sites: StatedSites, prior: KernelPrior) -> KernelPosterior | None:
-    """What the sites of a posterior make of a new prior; None only for what is not finite.
+    """The posterior that sites give under another prior; None only if it is not finite.
 
-    Where it is not proper, negative precisions count as zero: the gradients by the means stay.
+    If it is not proper, negative precisions are set to zero; the gradients by the means stay the same.
     """
     q = prior.posterior(restated(training, sites, prior))
     return q or prior.posterior(restated(training, sites, prior, clipped=True))
 
 
 def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site: Site) -> KernelPosterior:
-    """Where to start under ``prior`` from q, of whatever rows: the posterior that the sites under q make here.
+    """The start under ``prior``: the posterior that the sites under q, from any rows, give here.
 
-    q itself if it has that prior: the first update makes the same sites of it, and a step not looked at, as this is,
-    can overshoot.
+    If q already has this prior, q itself is returned: the first update makes the same sites, and an unchecked step
+    could overshoot.
     """
     if is_same_prior(q.prior, prior):
         return q
@@ -269,15 +261,15 @@ def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site:
 
 @dataclass(frozen=True)
 class Ascent(Generic[Q]):
-    """Where an ascent ended.
+    """The result of an ascent.
 
     Attributes
     ----------
     point : the last posterior, with its pass
     n_iter : int
-    converged : bool, whether it ended by the tolerance
+    converged : bool, whether it reached the tolerance
     first_rate : float
-        How long the first step had best been, where steps are measured; what it was told if it made none.
+        Best length of the first step, if step lengths are measured; the given one if no step was made.
     """
 
     point: Point[Q]
@@ -295,27 +287,28 @@ class Ascent(Generic[Q]):
 
 
 def has_measured_steps(site: Site) -> bool:
-    """Whether each step of an ascent tells the length of the next, by what it has gained and promised."""
+    """Whether the promised and actual gain of a step determine the length of the next one."""
     return site.record.curvature is not None and not site.record.has_label_noise
 
 
 def promised_gain(point: Point[Any], trial: Any) -> float:
-    """What the bound gains by a step, to first order."""
+    """First-order gain of the bound by a step."""
     return point.q.first_order_gain(point.target, trial)
 
 
 def expected_gain(point: Point[Any], trial: Any, rate: float, promised: float) -> float:
-    """What a unit step is expected to gain: half of what is promised at the top of a parabola, or what a conjugate
-    bound gains; that is known of whole steps alone."""
+    """Expected gain of a unit step: half of the promised gain on a parabola, or the known gain of a conjugate bound,
+    which is known only for unit steps.
+    """
     if has_measured_steps(point.site):
         return 0.5 * promised / rate
     return point.q.kl_to(trial) if rate == 1.0 else math.inf
 
 
 def best_rate(rate: float, promised: float, gain: float) -> float:
-    """Length of a step where the parabola through its length ``rate`` is highest, at most one.
+    """The step length, at most 1, that maximises the parabola through a step of length ``rate``.
 
-    The bound gains as much as promised to first order, and ``gain`` in the end.
+    ``promised`` is the first-order gain of that step, and ``gain`` its actual gain.
     """
     missing = promised - gain
     growth = 0.5 * promised / missing if 0.0 < promised < 2.0 * LONGEST_GROWTH * missing else LONGEST_GROWTH
@@ -325,7 +318,7 @@ def best_rate(rate: float, promised: float, gain: float) -> float:
 def step_or_fallback(
     training: Training, point: Point[Q], steps: Callable[[float], Q | None], rate: float, failures: int
 ) -> Q | None:
-    """The next posterior to try; after so many failures that of a bound that cannot fail, if there is one."""
+    """The next posterior to try; after ``FALLBACK_AFTER`` failures, that of a bound that cannot fall, if any."""
     fallback = point.site.record.fallback
     if failures != FALLBACK_AFTER or fallback is None:
         return steps(rate)
@@ -346,13 +339,13 @@ def coordinate_ascent(
     leaves_prior: bool = False,
     first: Point[Q] | None = None,
 ) -> Ascent[Q]:
-    """Full-batch natural-gradient ascent with unit or damped steps, safeguarded.
+    """Full-batch natural-gradient ascent with unit or damped steps that are checked.
 
-    A step that lowers the bound is halved (the sites interpolated between old and new), the next one starts at twice
-    its rate; after ``FALLBACK_AFTER`` failures one step of a bound that cannot fail is tried in its place, if there is
-    one. Of softmax, the first one has length ``first_rate``, the next is as long as had been best for the one before.
-    It ends where the ``deadline`` leaves no time for another step, but not at the prior. With ``leaves_prior`` a
-    promise of less than ``tol`` does not end it there either. ``first`` is what a pass finds of q, if one was made.
+    If a step lowers the bound, it is halved (the sites are interpolated), and the next step starts at twice its length.
+    After ``FALLBACK_AFTER`` failures a step of a bound that cannot fall is tried, if there is one. With softmax the
+    first step has length ``first_rate``, and each later one the best length of the step before. The ascent ends when
+    the ``deadline`` leaves no time for another step, but not at the prior. ``leaves_prior`` takes a step from the prior
+    even if it promises less than ``tol``. ``first`` is the pass at q if it was already made.
     """
     began = 0.0 if deadline is None else deadline.now()
     point = update(training, q, site) if first is None else first
@@ -370,7 +363,7 @@ def coordinate_ascent(
         steps = steps_from(training, point) if steps is None else steps
         trial = step_or_fallback(training, point, steps, rate, failures)
         promised = promised_gain(point, trial) if measured and trial is not None else math.nan
-        # No pass over the data for less than the tolerance.
+        # A gain below the tolerance is not worth a pass over the data.
         may_end = trial is not None and not failures and not must_step
         if may_end and is_small(expected_gain(point, trial, rate, promised), elbo, tol):
             return Ascent(point, iteration - 1, True, first_rate)
@@ -381,7 +374,7 @@ def coordinate_ascent(
         if trial is None or not gain >= 0.0:
             is_round_off = gain >= -ROUND_OFF * max(1.0, abs(value))
             if is_round_off or failures == MAX_HALVINGS:
-                # A measured step has promised more than the tolerance.
+                # A measured step has promised more than the tolerance, so the ascent continues.
                 is_end = is_round_off or (not measured and is_small(-gain, elbo, tol))
                 return Ascent(point, iteration, is_end, first_rate)
             failures += 1

@@ -1,14 +1,14 @@
-"""The perturbative correction of Polya-Gamma posteriors, and how much the augmented bound gives away.
+"""The perturbative correction of Polya-Gamma posteriors, and the gap between augmented and exact bound.
 
-To second order in the difference between the posterior p(f, omega | y) and its factorised approximation
-q(f) q(omega), with C_i = Cov_q(f_*, f_i), mu_i and v_i the marginals at training row i and c_i^2 = mu_i^2 + v_i,
+To second order in the difference between the posterior p(f, omega | y) and its factorised approximation q(f) q(omega),
+with C_i = Cov_q(f_*, f_i), mu_i and v_i the marginals at training row i and c_i^2 = mu_i^2 + v_i,
 
     mean     = mean_q + sum_i C_i t_i,                       t_i = mu_i v_i Var(omega_i),
     variance = variance_q - (mean - mean_q)^2 + sum_i C_i^2 s_i,  s_i = (mu_i^2 + v_i) Var(omega_i),
 
-and omega_i ~ PG(1, c_i) (Wenzel et al. 2019, appendix A.6; its printed variance is wrong, and makes things worse). With
-inducing points, C_i is the covariance that their values give, a_*^T P^{-1} a_i: rows count as independent given these,
-and no training row is needed to predict.
+and omega_i ~ PG(1, c_i) (Wenzel et al. 2019, appendix A.6; the variance printed there is wrong). With inducing points,
+C_i is the covariance through the inducing values, a_*^T P^{-1} a_i: rows count as independent given these values, and
+no training row is needed to predict.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ..statistics import Moments, StatedSites, log_likelihood
 from ..status import warn_user
 from .ascent import Point, of_latents
 
-# Below this the closed form of the variance loses more digits to cancellation than its series leaves out (1e-12).
+# Below this the closed form loses more digits to cancellation than the truncated series (1e-12).
 SMALL_TILT = 0.03
-# Rows whose covariances with all training rows are in memory at a time.
+# Rows of a block; their covariances with all training rows are in memory at the same time.
 ROWS = 1024
 
 
@@ -37,7 +37,7 @@ def polya_gamma_variance(c: np.ndarray) -> np.ndarray:
     """Variance of PG(1, c), (tanh(c/2) / c - sech(c/2)^2 / 2) / (2 c^2), for c >= 0; relative error below 1e-11."""
     small = c < SMALL_TILT
     x = np.where(small, 1.0, c)
-    # cosh overflows; sech does not.
+    # cosh overflows; this form of sech does not.
     decay = np.exp(-x)
     closed = (np.tanh(0.5 * x) / x - 2.0 * decay / (1.0 + decay) ** 2) / (2.0 * x**2)
     c2 = np.minimum(c, SMALL_TILT) ** 2
@@ -46,7 +46,7 @@ def polya_gamma_variance(c: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BothBounds:
-    """The sites of the augmented bound, and those of the exact one, at one posterior."""
+    """The sites of the augmented and of the exact bound at the same posterior."""
 
     augmented: StatedSites
     exact: StatedSites
@@ -57,7 +57,7 @@ class BothBounds:
 
 
 def correction(block: Block, state: BothBounds) -> Moments:
-    """Sums of s and t as those of precisions and linear terms; and the exact expected log-likelihood."""
+    """Sums with s and t in place of precisions and linear terms, and the exact expected log likelihood."""
     log_likelihood = state.exact.of(block).log_likelihood
     sites = state.augmented.of(block)
     mean = sites.mean + state.augmented.site.prior_mean[:, None]
@@ -70,10 +70,10 @@ def correction(block: Block, state: BothBounds) -> Moments:
 
 
 def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tuple[Natural | None, float | None]:
-    """The sums over training rows that the correction at any row needs, if there is one, and ``bound_gap``.
+    """The sums over training rows that the correction needs (None if there is no correction), and ``bound_gap``.
 
-    With inducing points (m, m) and (m,): sums of s_i a_i a_i^T (lower triangle) and t_i a_i; else s and t at the
-    distinct rows (n,). One pass for both; O(n m^2), or O(n).
+    With inducing points the sums are s_i a_i a_i^T (m, m), lower triangle, and t_i a_i (m,); else s and t at the
+    distinct rows (n,). One pass computes both; O(n m^2), or O(n).
     """
     record = point.site.record
     if not record.has_correction or record.exact is None:
@@ -88,7 +88,7 @@ def corrected_marginals(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Corrected mean and variance (r,) at the rows of X (r, d); O(r m^2), or O(r n^2) without inducing points.
 
-    Warns of variances that the correction makes negative, which are returned as 0.
+    Variances that the correction makes negative are returned as 0, with a warning.
     """
     mean, variance = q.marginals(X, n_jobs)
     check_latent(mean, variance, X)
@@ -104,16 +104,17 @@ def corrected_marginals(
     if negative:
         warn_user(
             f"The perturbative correction makes {negative} of {len(variance)} latent variances negative; they are "
-            "returned as 0. The second-order expansion is not good there: bound='exact' has no need of it."
+            "returned as 0. The second-order expansion is inaccurate at these rows; bound='exact' needs no "
+            "correction."
         )
     return mean, np.where(proper, variance, 0.0)
 
 
 def bound_gap(training: Training, point: Point[KernelPosterior]) -> float | None:
-    """What the exact bound has more, in nats, at the q of a point.
+    """Nats by which the exact bound exceeds the augmented one at the q of a point.
 
-    E_q(f)[KL(q(omega) || p(omega | f, y))] (Wenzel et al. 2019, section 4.2). 0 of exact bounds; None of others that
-    augment nothing, or have no exact expectation.
+    The gap is E_q(f)[KL(q(omega) || p(omega | f, y))] (Wenzel et al. 2019, section 4.2). It is 0 for exact bounds, and
+    None for bounds that are not augmented or have no exact counterpart.
     """
     record = point.site.record
     if record.is_exact:

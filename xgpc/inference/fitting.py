@@ -1,4 +1,4 @@
-"""The last phase of a fit: the posterior of all rows."""
+"""The last step of a fit: the posterior of all rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .mini_batch import Epochs, batch_rows, learning_rate_schedule, stochastic
 from .prior_mean import OF_SITE, PriorMean
 from .starts import starting_posterior
 
-# A posterior with its pass over all rows, iterations or epochs, and whether they ended by the tolerance.
+# A posterior with its pass over all rows, the number of iterations or epochs, and whether they converged.
 Fit = tuple[Point[Any], int, bool]
 
 
 class Evidence(NamedTuple):
-    """The bound on the log evidence of all rows; sums of the second-order correction, and the gap, where there are."""
+    """The bound on the log evidence of all rows; the sums of the second-order correction and the gap, or None."""
 
     elbo: float
     correction: Natural | None
@@ -32,10 +32,10 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True)
 class PosteriorOptions:
-    """Parameters of ``GPClassifier`` that say how the posterior is fitted, the record of the fit, and its end.
+    """Options for fitting the posterior, with the history and the deadline of the fit.
 
-    ``leaves_prior``: full batches take a step from the prior whatever it promises. ``length_scale_prior``: what
-    learning climbs beside the bound. ``prior_mean``: what sites have under each prior.
+    ``leaves_prior`` makes full batches take a step from the prior even if it promises less than ``tol``. Learning
+    maximises the bound plus the log ``length_scale_prior``. ``prior_mean`` gives the sites' mean under each prior.
     """
 
     batch_size: int | None
@@ -50,7 +50,7 @@ class PosteriorOptions:
     prior_mean: PriorMean = OF_SITE
 
     def batch(self, n_rows: int) -> int | None:
-        """Rows of a mini-batch of so many; None where every step takes all of them."""
+        """Rows of a mini-batch, or None if every step takes all ``n_rows``."""
         if self.batch_size is None or self.batch_size >= n_rows:
             return None
         return batch_rows(int(self.batch_size), n_rows)
@@ -59,7 +59,7 @@ class PosteriorOptions:
 def fit_posterior(
     training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site, options: PosteriorOptions
 ) -> Fit:
-    """The posterior of all rows under ``prior``, from the sites of q if there is one; no lower than these."""
+    """The posterior of all rows under ``prior``, from the sites of q if given; its bound is no lower than theirs."""
     history, tol, max_iter, deadline = options.history, options.tol, options.max_iter, options.deadline
     site = options.prior_mean.site(site, prior)
     n_rows = len(training)
@@ -77,7 +77,7 @@ def fit_posterior(
             leaves_prior=options.leaves_prior,
         )
         return ascent.point, ascent.n_iter, ascent.converged
-    # At the prior learned label noise would become that of guessing.
+    # Starting at the prior would raise learned label noise to that of guessing.
     before = None if q is None else update(training, carry_over(training, q, prior, site), site)
     if before is not None and deadline is not None and deadline.left <= 0.0:
         return before, 0, False
@@ -88,7 +88,7 @@ def fit_posterior(
     point, n_epochs, converged = stochastic(training, start, first, epochs)  # type: ignore[arg-type]
     if before is None or not before.elbo > point.elbo:
         return point, n_epochs, converged
-    # Noisy steps from an optimum lead away from it.
+    # Noisy steps from an optimum can lower the bound.
     reason = (
         f"Mini-batches lowered the bound from {before.elbo:.6g} to {point.elbo:.6g} nats: the posterior that they "
         "started from is kept."
@@ -105,17 +105,16 @@ def fit_posterior_or_keep(
     site: Site,
     options: PosteriorOptions,
 ) -> Fit:
-    """The posterior of all rows under what was learned, or under the previous fit's prior where that is higher.
+    """The posterior of all rows under the learned prior, or under the previous fit's prior if that is better.
 
-    Compared is what learning climbs: the bound, with the log prior of the length scales. What a subset of the rows, or
-    a scheme that is no ascent, teaches can be worse for all rows than what there was.
-    Full batches are compared at both optima; mini-batches with the previous posterior as it is, in one pass, as
-    another optimum would take as long as the fit.
+    The two are compared by the bound plus the log prior of the length scales. Learning from a subset, or by a scheme
+    that is not an ascent, can make this worse for all rows. With full batches both posteriors are optimised; with
+    mini-batches the previous posterior is evaluated as it is, because optimising it would take as long as the fit.
 
     Parameters
     ----------
-    learned, prior : as q and prior of ``fit_posterior``
-    kept : the previous posterior, and the prior of as many inducing points that learning started from; or None
+    learned, prior : q and prior of ``fit_posterior``
+    kept : the previous posterior, and a prior with as many inducing points that learning started from; or None
 
     Returns
     -------
@@ -131,7 +130,7 @@ def fit_posterior_or_keep(
         tol=options.tol,
         max_iter=options.max_iter if options.batch(len(training)) is None else 0,
         history=History(),
-        # Half of what is left: the other is for what was learned.
+        # The other half of the time is for the learned prior.
         deadline=None if options.deadline is None else options.deadline.earlier(0.5),
     ).point
     found = fit_posterior(training, learned, prior, site, options)

@@ -3,29 +3,29 @@
 All rows
     ``seconds`` since the start; ``n_rows`` in use; with inducing points ``n_inducing``.
 Evaluations of the optimizer
-    ``evaluation``, from 1 in every stage; ``elbo``, the bound itself; ``log_prior``, where length scales have a prior:
-    what is climbed is the sum of both; ``theta``, the logarithms of the kernel's parameters as in
-    scikit-learn, kernel by kernel (of a single one NaN beyond its own, where later each class has one);
-    ``inner_iterations`` of the posterior.
+    ``evaluation``, from 1 in every stage; ``elbo``, the bound; ``log_prior`` if length scales have a prior (the
+    optimizer maximises the sum of both); ``theta``, the logarithms of the kernel parameters as in scikit-learn,
+    kernel by kernel (NaN beyond a single kernel's own if later each class has one); ``inner_iterations`` of the
+    posterior.
 Iterations of the posterior
-    ``iteration``, or ``epoch`` of mini-batches; ``elbo``; ``learning_rate``; of mini-batches their ``change`` and
+    ``iteration``, or ``epoch`` with mini-batches; ``elbo``; ``learning_rate``; with mini-batches also ``change`` and
     ``log_likelihood``.
 Decisions
-    ``decision``, a sentence, empty in all other rows (``decisions_`` lists them): on the number of inducing points,
-    with ``gain_per_point``; on neighbours, with ``query_score``; on the kernel learned without neighbours, where query
-    rows tell of no better one; on a kernel for each class; on the kernel that learning starts with; to begin anew where
-    a warm start cannot go on, or to go on from a checkpoint; on what there was no time for; to keep the previous
-    hyperparameters, or the posterior that mini-batches started from; on columns that are the index of a data frame.
+    ``decision``, a sentence, empty in all other rows (``decisions_`` lists them). Decisions are about the number of
+    inducing points, with ``gain_per_point``; neighbours, with ``query_score``; keeping the kernel learned without
+    neighbours if held-out rows show none better; a kernel for each class; the start kernel; a warm start that is not
+    possible, or a checkpoint that is resumed; parts skipped for lack of time; keeping the previous hyperparameters,
+    or the posterior before mini-batches; and columns that are the index of a data frame.
 Rounds with neighbours
-    A round takes ``n_rows`` rows, some of them queries, which are predicted from ``n_neighbors`` of the others. It
-    makes ``searches`` for these and ``sweeps`` over their sites, then maximises the mean log probability of the
-    queries: ``query_score`` at the round's start, ``learned_score`` at its end, after so many ``evaluations`` of the
-    score and its gradient (a number of the round, where ``evaluation`` numbers rows). The first rows try where to
-    begin, with no evaluations, and kernels of different roughness; the last is the second round. Where the queries are
-    not clearly better known than by the frequencies of the classes, such kernels are tried from short length scales,
-    too; if these do not help, or queries are too few to learn a kernel from, there is no second round.
+    A round takes ``n_rows`` rows, of which some are held out and predicted from ``n_neighbors`` of the others. It
+    makes ``searches`` for neighbours and ``sweeps`` over their sites, then maximises the mean log probability of the
+    held-out rows: ``query_score`` before and ``learned_score`` after ``evaluations`` of the score and its gradient
+    (``evaluations`` is a count, ``evaluation`` a number). The first of these rows are starts, without
+    evaluations, and kernels of different roughness; the last is the second round. If the class frequencies predict
+    held-out rows nearly as well, the kernels are also tried from short length scales; if this does not help, or
+    held-out rows are too few, there is no second round.
 Sites of all rows
-    ``n_neighbors``, ``searches`` and ``sweeps`` alone, or beside the decision by rows kept apart.
+    ``n_neighbors``, ``searches`` and ``sweeps``, alone or with the decision by held-out rows.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ import numpy as np
 
 
 class Listener(Protocol):
-    """Who wants to know how a fit goes."""
+    """Receives reports of a fit."""
 
     def row(self, columns: dict[str, Any]) -> None:
-        """Columns of a row; with a ``stage`` among them that one begins."""
+        """Receive the columns of a row; a column ``stage`` means that this stage begins."""
 
 
 class History:
-    """Rows of named values, collected during a fit and handed out as a dict of arrays.
+    """Rows of named values, collected during a fit and returned as a dict of arrays.
 
     Parameters
     ----------
     listener : Listener, default=None
-        Is told each row as it comes, and what else the fit says.
+        Receives each row when it is added, and rows that are not kept.
 
     Attributes
     ----------
@@ -65,22 +65,22 @@ class History:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return time.perf_counter() - self._start
 
     def add(self, **columns: Any) -> None:
-        """One row, or several at once: arrays with a row for each, other values repeated."""
+        """Add one row, or several: arrays have one value for each row, other values are repeated."""
         row = {**self.context, **columns}
         self._parts.append({"seconds": self.seconds, **row})
         self.tell(**row)
 
     def tell(self, **columns: Any) -> None:
-        """A row for the listener alone: what is not kept, such as the ``stage`` that begins."""
+        """Report a row to the listener without keeping it, such as the ``stage`` that begins."""
         if self._listener is not None:
             self._listener.row(columns)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """One array a column, its first axis the rows; NaN, or an empty string, where a row lacks it."""
+        """One array for each column, with the rows on its first axis; missing values are NaN or empty strings."""
         lengths = [max(len(np.atleast_1d(value)) for value in part.values()) for part in self._parts]
         columns = {}
         for name in dict.fromkeys(name for part in self._parts for name in part):
@@ -97,7 +97,7 @@ class History:
 
 
 def _rows(value: np.ndarray, length: int, shape: tuple[int, ...]) -> np.ndarray:
-    """A value for so many rows, each of that shape: shorter ones, of fewer kernels, end with NaN."""
+    """A value as rows of the given shape; a shorter value, from fewer kernels, is filled with NaN."""
     rows = np.broadcast_to(value, (length, *value.shape[1:]))
     if rows.shape[1:] == shape:
         return rows

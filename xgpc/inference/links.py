@@ -1,6 +1,6 @@
-"""What expectations of a likelihood make of normal predictions: scores, sites, and how these change.
+"""Links between normal predictions of latent values and labels: scores, sites, and their derivatives.
 
-Arrays are (C, r): latent functions, one for two classes, by rows.
+Arrays are (C, r): latent functions (one for two classes) by rows.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from ..approximations.local_rows import Sites
 from ..likelihoods import record_of
 from ..likelihoods.registry import Curvature
 
-# A site's precision to start from, of the logistic function near the middle.
+# Initial precision of a site, near that of the logistic function at zero.
 START_PRECISION = 0.2
-# Means and variances, or a gradient by them.
+# Means and variances, or the gradient by these.
 Moments = tuple[np.ndarray, np.ndarray]
 
 
 class Link(Protocol):
-    """How labels y (r,) follow from C latent values.
+    """The likelihood of labels y (r,) given C latent values.
 
     Attributes
     ----------
     curvature : function or None
-        As in ``LikelihoodBound``, where latent functions are coupled by the labels.
+        As in ``LikelihoodBound``; a function if the labels couple the latent functions.
     """
 
     @property
     def curvature(self) -> Curvature | None: ...
 
     def own_share(self, weight: np.ndarray) -> np.ndarray:
-        """How much of its own site (r,) counts where the site of a row of that weight is made."""
+        """Share (r,) of a row's own site that counts as known when the site is recomputed."""
 
     def start(self, y: np.ndarray) -> Sites:
-        """Sites to start from."""
+        """Initial sites."""
 
     def scores(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Moments]:
         """log p(y) (r,) in nats, and its gradient by means and variances."""
@@ -48,12 +48,12 @@ class Link(Protocol):
         """Precisions and linear terms."""
 
     def pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
-        """Gradient by means and variances from one by the sites."""
+        """Gradient by means and variances, given the gradient by the sites."""
 
 
 @dataclass(frozen=True)
 class TwoClasses:
-    """Expectation propagation for y = -1 or +1: the sites match moments of the tilted distribution, in closed form.
+    """Expectation propagation for y = -1 or +1: sites match moments of the tilted distribution in closed form.
 
     Attributes
     ----------
@@ -64,11 +64,11 @@ class TwoClasses:
     curvature = None
 
     def own_share(self, weight: np.ndarray) -> np.ndarray:
-        """A row of weight w is w rows, and the cavity of one has the sites of w - 1 rows.
+        """A row of weight w counts as w rows, so its cavity includes the sites of w - 1 rows.
 
-        Below 1 that is a negative number: a whole site is taken out, more than the row has. So the parts of a row that
-        was divided, each of which has the others' sites in its cavity, make what the row made. Rows of equal features
-        and different labels have a site each, and are neighbours like any others.
+        For a weight below 1 the share is negative: a whole site is removed, more than the row has. Therefore the parts
+        of a divided row, whose cavities contain the sites of the other parts, give the same result as the whole row.
+        Rows of equal features and different labels have separate sites and are ordinary neighbours.
         """
         return (weight - 1.0) / weight
 
@@ -89,7 +89,7 @@ class TwoClasses:
 
 
 def centred(mean: np.ndarray) -> np.ndarray:
-    """Means (C,) or (C, r) of the classes' latent values, less their average over the classes."""
+    """Subtract the average over the classes from means (C,) or (C, r)."""
     return mean - np.mean(mean, axis=0)
 
 
@@ -99,11 +99,11 @@ def _contiguous(*arrays: np.ndarray) -> Iterator[np.ndarray]:
 
 @dataclass(frozen=True)
 class Softmax:
-    """Variational sites for y = 0, ..., C - 1, at the marginals: lambda_c = E[p_c (1 - p_c)], r_c = E[1(y = c) - p_c] +
-    lambda_c (m_c - the mean of all classes' m).
+    """Variational sites for y = 0, ..., C - 1 at the marginals: lambda_c = E[p_c (1 - p_c)], r_c = E[1(y = c) - p_c] +
+    lambda_c (m_c - mean over the classes of m).
 
-    That mean, which no label tells of, is zero in the full posterior of classes that share a kernel. Sites that kept it
-    would hand on what neighbours say of it, for hundreds of sweeps where variances are large.
+    The labels do not determine the mean over the classes; it is zero in the full posterior of classes with a shared
+    kernel. Sites that contained it would pass it on between neighbours for hundreds of sweeps at large variances.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class Softmax:
         return cls(record_of("softmax", "exact").site(n_classes))
 
     def own_share(self, weight: np.ndarray) -> np.ndarray:
-        """The marginal is the cavity with all of the row's own site."""
+        """The sites are taken at the marginals, which include the row's whole own site."""
         return np.ones_like(weight)
 
     def start(self, y: np.ndarray) -> Sites:
@@ -130,8 +130,8 @@ class Softmax:
         return np.full(is_label.shape, (1.0 - 1.0 / C) / C), is_label - 1.0 / C
 
     def scores(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Moments]:
-        """The largest errors against ``softmax_log_probabilities``, 3 to 100 classes: 6e-5 nats for probabilities above
-        1e-6, and 3e-3 down to exp(-60).
+        """Log probabilities and gradient; for 3 to 100 classes the errors against ``softmax_log_probabilities`` are at
+        most 6e-5 nats for probabilities above 1e-6, and 3e-3 down to exp(-60).
         """
         values, d_mean, d_variance = _sites.softmax_scores(self.site, *_contiguous(mean, variance, y))
         return values, (d_mean, d_variance)
@@ -153,14 +153,14 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Shifted:
-    """A link for the latent values' distances from the mean (C,) that they have under the prior."""
+    """A link in terms of latent values minus their prior mean (C,)."""
 
     link: Link
     prior_mean: np.ndarray
 
     @property
     def curvature(self) -> Curvature | None:
-        """Of the label's gradient by a latent value, r - lambda m, which has no distance in it."""
+        """The curvature depends on r - lambda m, which a shift of the latent values leaves unchanged."""
         return self.link.curvature
 
     def _latent(self, mean: np.ndarray) -> np.ndarray:
@@ -188,7 +188,7 @@ class Shifted:
         return self.link.pull_back(self._latent(mean), variance, y, by_own)
 
 
-# (likelihood, bound) -> number of classes -> link, of those that can have neighbours
+# Links that support neighbours: (likelihood, bound) -> function from number of classes to link.
 LINKS: dict[tuple[str, str], Callable[[int], Any]] = {
     ("logit", "exact"): lambda n_classes: TwoClasses(_local.LINKS["logit"]),
     ("probit", "exact"): lambda n_classes: TwoClasses(_local.LINKS["probit"]),

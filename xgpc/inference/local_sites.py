@@ -1,4 +1,4 @@
-"""Sites of the local posterior by expectation propagation, and the differentiation of a sweep."""
+"""Sites of the local posterior by expectation propagation, and the derivatives of a sweep."""
 
 from __future__ import annotations
 
@@ -19,58 +19,48 @@ from ..rows.executor import Executor, parts_of
 from ..rows.source import RowSource, labels_and_weights
 from .links import Link, centred
 
-# Share of the way that a sweep takes the sites of all rows at once; less after a sweep that changed them more than the
-# one before.
+# Step length of a sweep over the sites of all rows, and its least value after sweeps that changed more than the one
+# before.
 DAMPING, LEAST_DAMPING = 0.7, 0.1
-# Of two classes, sweeps end when they change precision and linear term by less than this, together and on average over
-# rows. On electricity, 18 000 rows, that is after 14 sweeps: log probabilities are .0004 nats on average and .05 at
-# most from the limit. 35 sweeps would take the change to 1e-7.
+# With two classes, sweeps end when the mean change of precision plus linear term is below this; on electricity (18 000
+# rows) log probabilities are then within .0004 nats of the limit on average.
 TOLERANCE = 1e-3
 MAX_SWEEPS = 50
-# Where they go on, those sites are taken that one changed least, if by less than so many tolerances. At five tolerances
-# log probabilities of other rows are .002 and .001 nats on average from the limit, and their mean .0001 and .00002
-# (electricity, magic; 4500 rows).
+# If sweeps do not converge, the sites with the least change are accepted within this many tolerances: log probabilities
+# of other rows are then within .002 nats of the limit on average.
 NEAR = 5.0
-# Anderson's acceleration begins where a sweep changes less than this, and looks at so many sweeps before.
+# Anderson's acceleration starts when a sweep changes less than this, and combines this many earlier sweeps.
 EXTRAPOLATED_BELOW, MEMORY = 0.02, 4
-# Share of the steps' mean square that is added to their products: nearly parallel steps make these singular. Anything
-# from 0 to 1e-6 takes the same number of sweeps (electricity, pendigits, synthetic rows); .1 up to 15 more.
-# Precisions must stay positive: an extrapolated one is so many times a plain step's at most, and a share of it at
-# least. Sweeps with 1.1, 2, 4 and 1000 times: electricity, 6000 rows: 15, 16, 14, 12; pendigits, 2000: 18, 13, 12, 14;
-# two noisy classes: 28, 15, 14, 14; separable ones over 60, 34, 21, 19.
+# Ridge, relative to the steps' mean square, against nearly parallel steps; 0 to 1e-6 took the same number of sweeps. An
+# extrapolated precision stays positive, within this factor of a plain step's; smaller factors took more sweeps
+# (separable classes: 34 with 2, 19 with 1000).
 RIDGE, MOST_FACTOR = 1e-10, 1e3
-# Least share of the precision of q(z) along b that is left without a row's own term. With few neighbours the chain rule
-# is approximate, and rounding could leave none. The least met was .04 (electricity, magic, banana, 4000 rows).
+# Least share of q(z)'s precision along b without a row's own term. The chain rule is approximate with few neighbours,
+# and rounding could leave none; the least share seen was .04.
 LEAST_LEFT = 1e-3
-# Least share of a row's precision that is left where a whole site of a row of weight below 1 is taken out. Where sweeps
-# have converged more is: precision 1 / v and the site S(v) of a cavity of variance v make 1 / v + (1 - weight) S(v),
-# which takes every positive value. Sites of an earlier sweep may be too large. (Variances 1 to 1e5, weights .02 to 1,
-# a tenth of the labels wrong: two sweeps more, or less, than with the row's own site taken out.)
+# Least share of a row's precision when the whole site of a row of weight below 1 is removed. At convergence more
+# remains, but the sites of an earlier sweep may be too large.
 LEAST_WITHOUT = 1e-3
-# Of several classes a sweep finds linear terms that lack this share of what those before it did, by so many Newton
-# steps at most, of the lengths that are tried; each by GMRES, until a share of the residual is left or after so many
-# products. (Sweeps, products and processor seconds, 2700 rows with the kernels that fits had learned: landsat 9, 84,
-# .58; pendigits 11, 112, 1.17; page-blocks 9, 88, .48; letter 10, 92, 2.7; with five steps 8, 83, .56; 10, 204, 1.59;
-# 9, 98, .51; 10, 117, 3.4; with a share of .3: 12, 44, .55; 14, 90, 1.21; 13, 56, .51; 15, 81, 3.1.)
+# With several classes, a sweep solves for the linear terms to this share of the first residual, by this many Newton
+# steps of these lengths; each step uses GMRES with this tolerance and number of products. More accurate solves took as
+# many sweeps and more time (pendigits: 1.17 and 1.59 s).
 BALANCED, NEWTON_STEPS, NEWTON_RATES, GMRES_TOL, GMRES_ITER = 0.1, 2, (1.0, 0.5, 0.25), 0.3, 20
-# Share of the way that the precisions then go: on the whole way a few rows of pendigits went back and forth for fifty
-# sweeps, and more.
+# Step length of the precisions: with full steps a few rows of pendigits oscillated for over fifty sweeps.
 PRECISION_DAMPING = 0.7
-# Sweeps of several classes end when they change no training row's expected probabilities by more than this. The largest
-# error of other rows' probabilities is then 2e-5 to .0008 with variances of 4 to 300, and .001 to .003 with 1000 and
-# 5000 (landsat, pendigits, wine, waveform, page-blocks, letter; 800 rows; all in 7 to 12 sweeps).
+# With several classes, sweeps end when no training row's expected probabilities change by more than this; other rows'
+# probabilities are then within .003 of the limit (six data sets, 7 to 12 sweeps).
 CLASSES_TOLERANCE = 3e-4
 
 
 @dataclass(frozen=True)
 class Local:
-    """Training rows, their neighbours among themselves, and how labels follow from latent values.
+    """Training rows, their neighbours among themselves, and the link to the labels.
 
     Attributes
     ----------
-    source : labels as the link takes them, weights
-    core, rows : the kernel, and what it makes of them
-    index, n_earlier : (n, k) and (n,), as ``in_order`` has them
+    source : rows, labels in the form that the link needs, weights
+    core, rows : the kernel, and its values at the rows
+    index, n_earlier : (n, k) and (n,), as from ``in_order``
     link : Link
     """
 
@@ -82,19 +72,19 @@ class Local:
     link: Link
 
     def neighbourhoods(self, sites: Sites) -> Neighbourhoods:
-        """Of the rows among themselves."""
+        """Neighbourhoods of the rows among themselves."""
         return Neighbourhoods(self.core, self.rows, sites, self.rows, self.index, self.n_earlier)
 
 
 @dataclass(frozen=True)
 class Conditioned:
-    """Rows given the sites of their neighbours, and what the sites add to q(z).
+    """Conditionals of the rows given their neighbours' sites, and the sites' contribution to q(z).
 
     Attributes
     ----------
-    neighbours : Conditional, what all of a row's neighbours say of it
-    earlier : Conditional or None, what those say that come before it
-    natural : (C, m, m) and (C, m), what the sites add to the natural parameters of q(z)
+    neighbours : Conditional given all neighbours of a row
+    earlier : Conditional given only the neighbours that precede the row, or None
+    natural : (C, m, m) and (C, m), contribution of the sites to the natural parameters of q(z)
     """
 
     neighbours: Conditional
@@ -109,11 +99,11 @@ class Conditioned:
 def conditioned(
     executor: Executor, at: Neighbourhoods, with_earlier: bool = False, with_slopes: bool = False
 ) -> Conditioned:
-    """Of all rows; O(n (k^2 (m + d) + C (k^3 + m^2))).
+    """Condition all rows on their neighbours; O(n (k^2 (m + d) + C (k^3 + m^2))).
 
     By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds s b b^T and g b to
-    the natural parameters, with s and g its ``site_terms``. ``with_earlier``: keep what earlier neighbours say, too,
-    which gradients need and which takes 8 C n m bytes; ``with_slopes``: the slopes of both, 16 C n k bytes.
+    the natural parameters, with s and g its ``site_terms``. ``with_earlier`` keeps the conditionals given earlier
+    neighbours, which gradients need (8 C n m bytes); ``with_slopes`` keeps the slopes of both (16 C n k bytes).
     """
     n = len(at.index)
     neighbours, earlier = at.empty(n, with_slopes), at.empty(n, with_slopes) if with_earlier else None
@@ -134,10 +124,11 @@ def conditioned(
 
 @dataclass(frozen=True)
 class Cavity:
-    """What rows are predicted to be by the others, and the sites that this makes.
+    """Predictions of rows from all other rows (cavities), and the new sites that follow.
 
-    With s and g the ``site_terms`` of a row in q(z), beta = b.V b and t = 1 - s beta, its value is predicted from the
-    other rows' sites as normal with mean (b.w - beta g) / t, and variance beta / t, besides what neighbours say.
+    With s and g the ``site_terms`` of a row in q(z), beta = b.V b and t = 1 - s beta, the other rows' sites predict b.z
+    of the row as normal with mean (b.w - beta g) / t and variance beta / t. The conditional given the neighbours is
+    added to this.
 
     Attributes
     ----------
@@ -145,9 +136,9 @@ class Cavity:
     terms : s and g (C, n)
     b_mean, b_variance : b.w and beta, (C, n)
     y, weight : (n,)
-    own : (C, n) arrays, what of the rows' own sites counts where they are made anew, negative where more is taken out
+    own : (C, n) arrays, the part of the rows' own sites that counts as known; negative if more than the site is removed
     link : Link
-    executor : Executor, which makes sites
+    executor : Executor, computes the sites in parallel
     """
 
     neighbours: Conditional
@@ -162,7 +153,7 @@ class Cavity:
 
     @property
     def left(self) -> np.ndarray:
-        """t, what is left of the precision in direction b."""
+        """t, the share of the precision in direction b that the other rows leave."""
         return np.maximum(1.0 - self.terms[0] * self.b_variance, LEAST_LEFT)
 
     @property
@@ -175,19 +166,19 @@ class Cavity:
 
     @property
     def _kept(self) -> Sites:
-        """``own``, of what is taken out no more than leaves a positive variance."""
+        """``own``, limited so that removing sites leaves a positive variance."""
         most = 1.0 - LEAST_WITHOUT
         part = most / np.maximum(most, -self.variance * self.own[0])
         return part * self.own[0], part * self.own[1]
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """With what of the own sites counts; last what these leave of the variance."""
+        """Means and variances with the own sites' part, and the share of the variance that this part leaves."""
         mean, variance, (precision, linear) = self.mean, self.variance, self._kept
         share = 1.0 / (1.0 + variance * precision)
         return (mean + variance * linear) * share, variance * share, share
 
     def _by_rows(self, function: Callable[..., Sites], *arrays: np.ndarray) -> Sites:
-        """A function of (C, n) and (n,) arrays, on parts of the rows."""
+        """Apply a function of (C, n) and (n,) arrays to parts of the rows."""
         parts = self.executor.each(
             lambda rows: function(*(array[..., rows] for array in arrays)), parts_of(len(self.y))
         )
@@ -203,7 +194,7 @@ class Cavity:
         return self.weight * precision, self.weight * linear
 
     def pull_back(self, by_sites: Sites) -> ByCavity:
-        """Gradient by what the cavity is made of from one by its sites; those that made it are constants."""
+        """Gradient by the cavity's inputs, given the gradient by the new sites; the old sites are constants."""
         of_one = self.weight * by_sites[0], self.weight * by_sites[1]
         mean, variance, share = self._moments()
         d_mean, d_variance = self._by_rows(self._link_pull_back, mean, variance, self.y, *of_one)
@@ -219,14 +210,14 @@ class Cavity:
         return ByCavity(by_mean, by_variance - g * by_mean - s * d_left, d_variance + of_variance, d_mean + of_mean)
 
     def marginals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances (C, n) with what of the own sites counts."""
+        """Means and variances (C, n) with the own sites' part."""
         mean, variance, _ = self._moments()
         return mean, variance
 
 
 @dataclass(frozen=True)
 class ByCavity:
-    """Gradients (C, n) by b.w, b.V b, and by variance and mean of what neighbours say."""
+    """Gradients (C, n) by b.w and b.V b, and by variance and mean given the neighbours."""
 
     b_mean: np.ndarray
     b_variance: np.ndarray
@@ -235,7 +226,7 @@ class ByCavity:
 
 
 def cavities(executor: Executor, local: Local, sites: Sites, found: Conditional, q: Coefficients) -> Cavity:
-    """Of all rows, from what all neighbours say of them; O(C n m^2)."""
+    """Cavities of all rows, given all their neighbours; O(C n m^2)."""
     y, weight = labels_and_weights(local.source)
     share = local.link.own_share(weight)
     own = share * sites[0], share * sites[1]
@@ -244,16 +235,16 @@ def cavities(executor: Executor, local: Local, sites: Sites, found: Conditional,
 
 @dataclass(frozen=True)
 class Marginal:
-    """What sites of some precisions and linear terms make of the rows, and the sites that follow.
+    """Marginals of the rows under sites of given precisions and linear terms, and the new sites that follow.
 
     Attributes
     ----------
     given : (C, n), the linear terms
     w : (C, m), mean of q(z)
-    mean, variance : (C, n), of the rows' latent values, the former centred
-    precision, linear : (C, n), the sites that follow
+    mean, variance : (C, n), of the rows' latent values; the mean is centred
+    precision, linear : (C, n), the new sites
     gradient : (C, n), of each row's expected log likelihood by the mean
-    missing : (C, n), what the linear terms lack: given - (their precision) mean is the gradient where sites agree
+    missing : (C, n), residual of the linear terms: gradient + (given precision) mean - given, zero where sites agree
     """
 
     given: np.ndarray
@@ -268,7 +259,7 @@ class Marginal:
 
 @dataclass(frozen=True)
 class GivenPrecisions:
-    """Marginals as a function of the sites' linear terms, in which their means are linear, at given precisions.
+    """Marginals as a function of the sites' linear terms at fixed precisions; the means are linear in these terms.
 
     Attributes
     ----------
@@ -276,7 +267,7 @@ class GivenPrecisions:
     local : Local
     found : Conditioned, with earlier neighbours and slopes
     V : (C, m, m), covariance of q(z)
-    cavity : Cavity, of any linear terms
+    cavity : Cavity, whose linear terms are replaced
     precision : (C, n)
     """
 
@@ -289,13 +280,13 @@ class GivenPrecisions:
 
     @classmethod
     def of(cls, executor: Executor, local: Local, sites: Sites) -> GivenPrecisions:
-        """O(n (k^2 (m + d) + C (k^3 + m^2)))."""
+        """Compute what does not depend on the linear terms; O(n (k^2 (m + d) + C (k^3 + m^2)))."""
         found = conditioned(executor, local.neighbourhoods(sites), with_earlier=True, with_slopes=True)
         q = found.q()
         return cls(executor, local, found, q.V, cavities(executor, local, sites, found.neighbours, q), sites[0])
 
     def _cavity(self, mean: np.ndarray, b_mean: np.ndarray, linear: np.ndarray) -> Cavity:
-        """Of what neighbours say, the means of b.z, and linear terms, (C, n) each."""
+        """The cavities for given means given neighbours, means of b.z, and linear terms, (C, n) each."""
         found = replace(self.found.neighbours, mean=mean)
         own = self.cavity.own[0], self.local.link.own_share(self.cavity.weight) * linear
         terms = site_terms(found, (self.precision, linear))
@@ -303,13 +294,15 @@ class GivenPrecisions:
 
     @cached_property
     def _responses(self) -> list[np.ndarray]:
-        """Of the rows' means to what neighbours say, the means of b.z, and linear terms, (C, n) each."""
+        """Derivatives of the rows' means by the means given neighbours, the means of b.z, and the linear terms, (C, n)
+        each.
+        """
         none, one = np.zeros_like(self.precision), np.ones_like(self.precision)
         units = (one, none, none), (none, one, none), (none, none, one)
         return [self._cavity(*unit).marginals()[0] for unit in units]
 
     def _means(self, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What neighbours say with linear terms (C, n), the mean of q(z), and of b.z; O(C n (k + m))."""
+        """Means given neighbours, mean of q(z), and means of b.z for linear terms (C, n); O(C n (k + m))."""
         neighbours, earlier, index = self.found.neighbours, self.found.earlier, self.local.index
         assert earlier is not None
         parts, (mean, b_mean) = parts_of(linear.shape[1]), np.empty((2, *linear.shape))
@@ -330,7 +323,7 @@ class GivenPrecisions:
         return mean, w, b_mean
 
     def mean(self, linear: np.ndarray) -> np.ndarray:
-        """Of the rows' latent values, centred, (C, n)."""
+        """Centred means (C, n) of the rows' latent values."""
         mean, _, b_mean = self._means(linear)
         by_mean, by_b_mean, by_linear = self._responses
         return centred(by_mean * mean + by_b_mean * b_mean + by_linear * linear)
@@ -345,7 +338,7 @@ class GivenPrecisions:
         return Marginal(given, w, mean, variance, precision, linear, gradient, missing)
 
     def balanced(self, given: np.ndarray, curvature: Curvature) -> Marginal:
-        """Of linear terms that lack little, by Newton steps from given ones; the curvature couples the classes."""
+        """Solve for consistent linear terms by Newton steps with the curvature that couples the classes."""
         here = self.marginal(given)
         least = BALANCED * np.linalg.norm(here.missing)
         for _ in range(NEWTON_STEPS):
@@ -361,7 +354,9 @@ class GivenPrecisions:
         return here
 
     def _newton_step(self, here: Marginal, bend: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """By GMRES: where the mean moves by M step, what is missing changes by (precision - bend) M step - step."""
+        """Newton step by GMRES: if a step changes the mean by M step, the residual changes by (precision - bend) M step
+        - step.
+        """
 
         def product(step: np.ndarray) -> np.ndarray:
             moved = self.mean(step.reshape(self.precision.shape))
@@ -374,7 +369,7 @@ class GivenPrecisions:
 
 
 def start_sites(source: RowSource, link: Link) -> Sites:
-    """Sites before anything is known of the rows."""
+    """Initial sites, before any sweep."""
     y, weight = labels_and_weights(source)
     precision, linear = link.start(y)
     return weight * precision, weight * linear
@@ -382,7 +377,7 @@ def start_sites(source: RowSource, link: Link) -> Sites:
 
 @dataclass(frozen=True)
 class Sweeps:
-    """Sites, what they make of q(z), how many sweeps they took, and whether these came to the tolerance, or near it."""
+    """Sites, the q(z) that they give, the number of sweeps, and whether these converged at least nearly."""
 
     sites: Sites
     q: Coefficients
@@ -391,9 +386,9 @@ class Sweeps:
 
 
 class Extrapolation:
-    """Anderson's acceleration of an iteration x <- x + damping f(x), f the step that sites ask for.
+    """Anderson's acceleration of x <- x + damping f(x), where f(x) is the step of a sweep.
 
-    The combination of the last iterates whose steps come nearest to vanishing is what the next one starts from.
+    It extrapolates to the combination of the last iterates whose combined step is smallest.
     """
 
     def __init__(self) -> None:
@@ -402,7 +397,7 @@ class Extrapolation:
 
     @property
     def is_used(self) -> bool:
-        """Whether the last step was no plain one."""
+        """Whether the last step was extrapolated."""
         return len(self._points) > 1
 
     def forget(self) -> None:
@@ -410,7 +405,7 @@ class Extrapolation:
         self._steps.clear()
 
     def next(self, point: np.ndarray, step: np.ndarray, damping: float) -> np.ndarray:
-        """Precisions and linear terms (2, C, n), the precisions near those of a plain step."""
+        """The next precisions and linear terms (2, C, n), with precisions near those of a plain step."""
         plain = point + damping * step
         changes = [
             ((step - before).ravel(), (point - other).ravel())
@@ -432,10 +427,10 @@ class Extrapolation:
 def converged_sites(
     executor: Executor, local: Local, sites: Sites, tol: float | None = None, max_sweeps: int = MAX_SWEEPS
 ) -> Sweeps:
-    """Sites at which sweeps over all rows at once change nothing, from given ones.
+    """Sweep over all rows at once until the sites no longer change.
 
-    ``tol`` is of changes of sites, and of probabilities with several classes. After ``max_sweeps`` those sites that a
-    sweep changed least.
+    ``tol`` is the change of sites, or of expected probabilities with several classes. Without convergence in
+    ``max_sweeps``, the sites that changed least are returned.
     """
     curvature = local.link.curvature
     if curvature is None:
@@ -446,11 +441,11 @@ def converged_sites(
 def _balanced(
     executor: Executor, local: Local, sites: Sites, curvature: Curvature, tol: float, max_sweeps: int
 ) -> Sweeps:
-    """Each sweep finds the linear terms that agree with its precisions, and takes the sites that follow.
+    """Each sweep solves for the linear terms that are consistent with its precisions, then updates the sites.
 
-    Plain sweeps would go on for hundreds: what adds to all classes alike, on which no label acts, hardly changes.
+    Plain sweeps would take hundreds: the labels do not determine a common shift of all classes, so it decays slowly.
     """
-    # No gradient of a row is as large.
+    # No row's gradient is larger than this start value.
     before, least, nearest = np.full_like(sites[0], 2.0), np.inf, None
     for sweep in range(1, max_sweeps + 1):
         given = GivenPrecisions.of(executor, local, sites)
@@ -468,9 +463,10 @@ def _balanced(
 
 
 def _extrapolated(executor: Executor, local: Local, sites: Sites, tol: float, max_sweeps: int) -> Sweeps:
-    """Sweeps are damped, and extrapolated once they change little.
+    """Damped sweeps, with extrapolation once they change little.
 
-    Where one changes more than the last, the next step is plain, with more damping if the last was plain, too.
+    If a sweep changes more than the one before, the next step is plain, with more damping if the last one was plain
+    too.
     """
     damping, before, point = DAMPING, np.inf, np.stack(sites)
     least, nearest = np.inf, None

@@ -1,4 +1,4 @@
-"""The mean of the latent functions under the prior: given, or the one at which the prior predicts the base rate."""
+"""The prior mean of the latent functions: given, or chosen so that the prior predicts the base rate."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from .._sites import Site
 from ..approximations.base import KernelPrior
 from ..likelihoods import LikelihoodBound
 
-# Of the means, relative, and the largest difference of the logarithms of probabilities that is none.
+# Relative tolerance of the means, and largest error of the log probabilities.
 TOLERANCE, LARGEST_ERROR = 1e-9, 1e-4
-# Steps of finite differences, relative, are the root of it: predictions of several classes have errors of 1e-8.
+# Finite differences take relative steps of the root of this, because predictions of several classes have errors of
+# 1e-8.
 DIFFERENCE = 1e-6
 
 
 @dataclass(frozen=True)
 class PriorMean:
-    """What a site's ``prior_mean`` is under a prior.
+    """Gives the ``prior_mean`` of a site under a prior.
 
     Attributes
     ----------
-    given : (L,) of the latent functions, or None
+    given : (L,) means of the latent functions, or None
     base_rate : (C,) or None
-        With it the mean depends on the prior's variance, which learning changes. Learning holds the mean: a stage, or a
-        round with neighbours, begins with that of its first kernel, and the posterior of all rows has that of the last.
-        (Learning again and again from there, until mean and kernel agree, changed the mean log probability of other
-        rows by .0008 nats at most, and by .003 and .005 on page-blocks: seven data sets, two splits, 600 rows.)
+        With a base rate the mean depends on the prior's variance, which learning changes. A stage, or a round with
+        neighbours, keeps the mean of its first kernel; the posterior of all rows has that of the last kernel. Repeating
+        the learning until both agree changed the mean log probability of other rows by at most .005 nats.
     variance_scale : float, factor of the prior's variances in predictions
     """
 
@@ -37,38 +37,39 @@ class PriorMean:
     variance_scale: float = 1.0
 
     def scaled(self, factor: float) -> PriorMean:
-        """For predictions whose variances are multiplied with a factor."""
+        """The same for predictions whose variances are multiplied by a factor."""
         return replace(self, variance_scale=factor)
 
     def site(self, site: Site, prior: KernelPrior) -> Site:
-        """The site with its mean under a prior; as it is where there is neither a given mean nor a base rate."""
+        """The site with its mean under a prior; unchanged if there is neither a given mean nor a base rate."""
         if self.base_rate is not None:
             variance = self.variance_scale * prior_variances(prior, site.n_latents)
             return site.with_prior_mean(base_rate_mean(site.record, self.base_rate, variance))
         return site if self.given is None else site.with_prior_mean(self.given)
 
 
-# What the site has.
+# Leaves the site's own mean unchanged.
 OF_SITE = PriorMean()
 
 
 def prior_variances(prior: KernelPrior, n_latents: int) -> np.ndarray:
-    """k(x, x) (L,) of each latent function, white noise included; an average over the inducing points."""
+    """k(x, x) (L,) of each latent function with white noise, averaged over the inducing points."""
     found = [np.mean(group.core.diagonals(np.ascontiguousarray(group.Z))) for group in prior.groups]
     return np.array(found * n_latents if len(found) == 1 else found)
 
 
 def base_rates(totals: np.ndarray) -> np.ndarray:
-    """Shares (C,) of the weights of each class (C,); where one has no rows, each counts for half a row more, as no
-    finite mean predicts that a class is impossible."""
+    """Shares (C,) of the classes' weights (C,). If a class has no rows, each class counts half a row more, because no
+    finite mean predicts probability zero.
+    """
     totals = totals if np.all(totals > 0.0) else totals + 0.5
     return totals / np.sum(totals)
 
 
 def base_rate_mean(record: LikelihoodBound, base_rate: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Means (L,) of latent functions with these variances (L,) at which the predicted probabilities are the base rate.
+    """Means (L,) of latent functions with variances (L,) for which the predicted probabilities are the base rate.
 
-    Of several classes means of sum zero, as the likelihoods hardly change with what adds to all of them.
+    With several classes the means sum to zero, because a common shift hardly changes the likelihood.
     """
     wanted, spread = np.log(base_rate), np.sqrt(1.0 + variance)
     if not record.is_multi_class:
@@ -83,14 +84,14 @@ def base_rate_mean(record: LikelihoodBound, base_rate: np.ndarray, variance: np.
         return np.array([brentq(excess, -end, end, xtol=TOLERANCE * end)])
 
     def difference(mean: np.ndarray) -> np.ndarray:
-        # Both sides are probabilities: what the logarithms differ by is zero with the sum of the means.
+        # Both sides sum to one, so the differences of the logarithms vanish together with the sum of the means.
         return np.asarray(record.log_probabilities(mean[None], variance[None], None)[0] - wanted + np.mean(mean))
 
     start = spread * (wanted - np.mean(wanted))
     found = root(difference, start, method="hybr", tol=TOLERANCE, options={"eps": DIFFERENCE})
     if not np.all(np.isfinite(found.x)) or np.max(np.abs(found.fun)) > LARGEST_ERROR:
         raise ValueError(
-            "mean='base-rate': no means of the latent functions were found at which the frequencies of the classes, "
-            f"{base_rate.tolist()}, are what the prior predicts; give their means, a number for each class."
+            "mean='base-rate': no prior mean was found for which the prior predicts the class frequencies "
+            f"{base_rate.tolist()}; give the mean as a list with one number for each class."
         )
     return np.asarray(found.x - np.mean(found.x))

@@ -1,4 +1,4 @@
-"""What learning has come to, kept as it goes: what there is when it has to end, and where it can go on from."""
+"""The best result so far, which a fit keeps to end early or to resume from a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ State = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class BestSoFar:
-    """The best so far.
+    """The best result so far, and the point of the fit that it belongs to.
 
     Attributes
     ----------
@@ -27,9 +27,9 @@ class BestSoFar:
     site : Site
     n_rows : int, rows of the stage
     is_growing : bool, whether more inducing points may be added
-    n_starts : int, starts of the kernel parameters that it is the best of; 0: the first has not ended
-    is_decided : bool, whether the fit has decided for as many kernels as q has
-    state : arrays by name that mini-batches go on from, or none
+    n_starts : int, number of completed starts that it is the best of; 0 during the first
+    is_decided : bool, whether the number of kernels is decided
+    state : arrays by name from which mini-batches continue, or None
     """
 
     q: KernelPosterior
@@ -42,27 +42,27 @@ class BestSoFar:
 
 
 class Store(Protocol):
-    """Where milestones are kept for later."""
+    """Keeps results on disk for a later fit."""
 
     def offer(self, best: BestSoFar, at_once: bool = False) -> None:
-        """Keep one, unless the last was kept a moment ago."""
+        """Keep a result, unless the last one was kept a moment ago."""
 
     def load(self, site: Site, groups: Groups | None = None) -> BestSoFar | None:
-        """What an earlier fit has kept, if there is anything, of features that share length scales."""
+        """The result that an earlier fit kept, or None; ``groups`` are features that share length scales."""
 
     def remove(self) -> None:
-        """Nothing of the fit need be kept any more."""
+        """Delete the kept result."""
 
 
 class Progress:
-    """The latest milestone of a fit, and what was cut short.
+    """The best result so far of a fit, and the parts that it skipped.
 
     Attributes
     ----------
     latest : BestSoFar or None
-    n_reached : int, milestones so far
-    is_decided : bool, whether those that come are of as many kernels as was decided for
-    cuts : what there was no time for, in words
+    n_updates : int, results so far
+    is_decided : bool, whether the number of kernels is decided for the results to come
+    skipped : descriptions of parts that there was no time for
     """
 
     def __init__(self, store: Store | None = None) -> None:
@@ -73,7 +73,7 @@ class Progress:
         self.skipped: list[str] = []
 
     def resume(self, best: BestSoFar) -> None:
-        """An earlier fit had come to it."""
+        """Continue from the result of an earlier fit."""
         self.latest, self.is_decided = best, best.is_decided
 
     def update(self, best: BestSoFar) -> None:
@@ -81,7 +81,7 @@ class Progress:
         self.n_updates += 1
 
     def decide(self, best: BestSoFar) -> None:
-        """The fit goes on from there, with as many kernels: not to be decided again."""
+        """Record a result whose number of kernels is decided, so that a resumed fit does not decide again."""
         self.is_decided = True
         self._keep(best, at_once=True)
 
@@ -91,6 +91,6 @@ class Progress:
             self.store.offer(self.latest, at_once)
 
     def skip(self, what: str, history: History) -> None:
-        """There was no time for something, or for the rest of it; the history tells it, too."""
+        """Record in the history that there was no time for a part of the fit, or for the rest of it."""
         self.skipped.append(what)
         history.add(decision=f"There was no time left for {what}.")

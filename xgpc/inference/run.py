@@ -1,4 +1,4 @@
-"""What goes with a fit from its first moment: its record, its end, and whom it tells how it goes."""
+"""The context of a fit: history, progress, deadline, and reports to the user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..status import Status
 from .history import History
 from .progress import Progress
 
-# Columns of the record, of which the first that a row has becomes a field of the state, and its type.
+# For each field of the state: history columns, of which the first present gives its value, and its type.
 STATES: tuple[tuple[tuple[str, ...], str, Callable[[Any], Any]], ...] = (
     (("n_rows",), "n_rows", int),
     (("n_inducing",), "n_inducing", int),
@@ -30,31 +30,30 @@ STATES: tuple[tuple[tuple[str, ...], str, Callable[[Any], Any]], ...] = (
 
 @dataclass(frozen=True)
 class FitState:
-    """How a fit stands: what ``callback`` gets.
+    """The state of a fit, which ``callback`` receives.
 
     Attributes
     ----------
     stage : str
         "checking" parameters and rows; "reading" the rows of ``fit_batches`` for the first time; "start": choosing
-        inducing points and a kernel; "learning" these, from ``n_rows`` rows; "neighbours": learning with them, or
-        finding their sites; "posterior" of all rows; "done".
+        inducing points and a kernel; "learning" these from ``n_rows`` rows; "neighbours": learning with neighbours, or
+        computing their sites; "posterior" of all rows; "done".
     n_rows : int
-        Rows in use; of "reading" those that were read so far.
+        Rows in use; while "reading", rows read so far.
     n_inducing : int
         Number of inducing points.
     iteration : int
-        Evaluations of the optimizer in this stage, or iterations, or epochs, of the posterior; 0 before the first.
+        Evaluations of the optimizer in this stage, or iterations or epochs of the posterior; 0 before the first.
     elbo : float or None
         The latest bound on these rows, in nats.
     query_score : float or None
-        The latest mean log probability of query rows, in nats, with neighbours.
+        With neighbours, the latest mean log probability of held-out rows, in nats.
     seconds : float
-        Since the fit began.
+        Seconds since the fit began.
     seconds_left : float
-        Of ``max_time``, not negative; infinite without one.
+        Seconds left of ``max_time``, not negative; infinite without a limit.
     decision : str
-        What was decided just now, in words, mostly nothing: what ``decisions_`` tells, and what time more inducing
-        points may take.
+        The decision just made, as in ``decisions_``, or the time that more inducing points may take; mostly empty.
     """
 
     stage: str = "checking"
@@ -81,7 +80,7 @@ class FitState:
 
 
 class CallbackError(Exception):
-    """Carries what a callback raised out of the fit, past code that can go on after errors of its own."""
+    """Carries a callback's exception out of the fit, past code that handles errors of its own."""
 
     def __init__(self, raised: Exception):
         super().__init__(str(raised))
@@ -89,7 +88,7 @@ class CallbackError(Exception):
 
 
 class Watched(Executor):
-    """Another executor, of which somebody is told after each pass, in the calling thread."""
+    """An executor that calls a function after each pass, in the calling thread."""
 
     def __init__(self, executor: Executor, after_pass: Callable[[], None]):
         self.n_threads = executor.n_threads
@@ -105,28 +104,28 @@ class Watched(Executor):
         self._after_pass()
 
     def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
-        # Its own way to do it: that of a cluster adds where the rows are.
+        # The wrapped executor has its own reduce: a cluster's adds up where the rows are.
         total = self._executor.reduce(function, source, state)
         self._after_pass()
         return total
 
 
 class Run:
-    """A fit under way; a context manager, which passes on what the callback raised.
+    """A fit in progress; a context manager that re-raises a callback's exception.
 
     Parameters
     ----------
     deadline : Deadline or None
-    status : Status or None, which shows how it goes
+    status : Status or None, displays the progress
     callback : function of a ``FitState``, or None
-        If it returns True, or raises StopIteration, the deadline, which there must be then, is now.
+        If it returns True or raises StopIteration, the deadline is set to now; a callback needs a deadline.
     random_state : int, RandomState or None
 
     Attributes
     ----------
     deadline : Deadline or None
     history : History
-    progress : Progress, which keeps what learning has come to
+    progress : Progress, keeps the best result so far
     random_state : RandomState
     """
 
@@ -156,15 +155,15 @@ class Run:
             raise error.raised from error.raised.__cause__
 
     def watching(self, executor: Executor) -> Executor:
-        """The executor, or where somebody wants to know one that tells of its passes."""
+        """The executor, wrapped to report its passes if there is a status or a callback."""
         return Watched(executor, self._go_on) if self._is_heard else executor
 
     def row(self, columns: dict[str, Any]) -> None:
-        """What a row of the history says; with a ``stage`` among its columns that one begins."""
+        """Receive a row of the history; a column ``stage`` means that this stage begins."""
         if "stage" in columns:
             self._state = FitState(columns["stage"])
         decision, found = str(columns.get("decision", "")), {}
-        # The other columns of a decision are of what was decided on, taken or left.
+        # The other columns of a decision describe the option that was decided on, which may have been rejected.
         if not decision:
             for names, name, kind in STATES:
                 given = [columns[other] for other in names if other in columns]
@@ -173,7 +172,7 @@ class Run:
         self._go_on(decision=decision, **found)
 
     def _go_on(self, decision: str = "", **changes: Any) -> None:
-        """Tell the state, changed."""
+        """Change the state and report it."""
         left = math.inf if self.deadline is None else max(0.0, self.deadline.left)
         seconds = self.history.seconds
         self._state = state = replace(self._state, seconds=seconds, seconds_left=left, decision=decision, **changes)
@@ -185,7 +184,7 @@ class Run:
             self.deadline.stop("the callback")
 
     def _ends(self, state: FitState) -> bool:
-        """Whether the callback ends the fit. Only True does: other values are mostly returned without a thought."""
+        """Whether the callback ends the fit: only True does, because other values are often returned by accident."""
         assert self._callback is not None
         try:
             answer = self._callback(state)

@@ -1,4 +1,4 @@
-"""Where inference starts."""
+"""The initial posterior of inference."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from ..rows.deadline import Deadline
 from .ascent import carry_over, coordinate_ascent
 from .history import History
 
-# Updates of another bound that make the first posterior of one that has no good start at the prior.
+# Updates of another bound that give the first posterior if the bound itself has no good start at the prior.
 START_UPDATES = 3
-# The posterior of the other start: updates at most, and the gain that ends them.
+# Most updates for the posterior of the second start, and the gain that ends them.
 OTHER_UPDATES, OTHER_TOL = 30, 1e-4
-# Updates from each start after which the higher bound tells the better one. Logistic-softmax, 120 kernels (variances 10
-# to 300, length scales 1.5 and 4 sqrt(d)) on eight data sets: the start from softmax's bound alone ended more than 1 %
-# below the better one in 5, by up to 10 %, that from exact softmax in 4, this one in none. After ten updates one of 17
-# further kernels had the wrong order still.
+# Updates from each start before their bounds are compared. With logistic-softmax and 120 kernels either start alone
+# ended more than 1 % below the better one in 4 or 5 cases, the comparison in none.
 TRIAL_UPDATES = 40
 
 
 def start_site(site: Site) -> Site | None:
-    """The site that makes the first posterior for another one; None if that needs none."""
+    """The site whose updates give another site's first posterior, or None."""
     first = site.record.start
     return None if first is None else other_site(first, site)
 
@@ -33,11 +31,11 @@ def starting_posterior(
     site: Site,
     deadline: Deadline | None = None,
 ) -> KernelPosterior:
-    """Where to start under ``prior``: from the sites of q, if there is one; else from the better of a record's starts.
+    """The start under ``prior``: from the sites of q if given, else from the better of the bound's starts.
 
-    The bound of augmented likelihoods has optima at which every class is about as likely, and others that no single
-    start finds for all kernels. With q this takes a pass over the rows; else one for each update: three at most, and
-    113 for bounds with two starts. A ``deadline`` ends it; once it has passed the first start has to do.
+    The bounds of augmented likelihoods have poor optima at which all classes are about equally likely, and no single
+    start avoids them for all kernels. With q this takes one pass over the rows; else one for each update: at most
+    three, or 113 for bounds with two starts. After the ``deadline`` only the first start is used.
     """
     if q is not None:
         return carry_over(training, q, prior, site)

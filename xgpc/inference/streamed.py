@@ -1,4 +1,4 @@
-"""The posterior of rows that are read anew in every pass: few passes, each for a step."""
+"""The posterior of rows that every pass reads anew: few passes, one for each step."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def from_some(
     site: Site,
     options: PosteriorOptions,
 ) -> tuple[Training, KernelPosterior, Site]:
-    """Where the posterior of a stream starts: at that of some of its rows in memory, each with the weight of several.
+    """Start the posterior of a stream at that of a sample in memory, reweighted to stand for all rows.
 
-    Their sites times the ratio of the weights are about those of all rows, without a pass over these. The curvature
-    that several classes' steps ask for in tens of products is found of these rows, too; what a step gains, and the
-    posterior at which nothing is gained any more, are of all rows.
+    The sample's sites times the ratio of the weights approximate those of all rows without a pass over them. With
+    several classes the sample also gives the curvature for the products of conjugate gradients; the gain of a step, and
+    so the converged posterior, are of all rows.
 
     Parameters
     ----------
     some : rows in memory, a random sample of ``stream``
-    q, prior, site : as of ``fit_posterior``
+    q, prior, site : as in ``fit_posterior``
 
     Returns
     -------
@@ -38,7 +38,7 @@ def from_some(
     memory = some.source
     assert isinstance(memory, ArraySource)
     ratio = stream.total_weight / memory.total_weight
-    # Steps of mini-batches are for the posterior of all rows.
+    # Mini-batches are only for the posterior of all rows.
     in_memory = replace(options, batch_size=None, history=History())
     point = fit_posterior(some, q, prior, site, in_memory)[0]
     start = natural_step(prior.at_prior(some.n_latents), point.q.natural, ratio) or point.q

@@ -93,7 +93,7 @@ def test_a_killed_fit_goes_on_to_the_same_optimum(kind, path, monkeypatch):
         killed(monkeypatch, GPClassifier(**params, checkpoint=path), X, y, after)
         model = quietly(GPClassifier(**params, checkpoint=path), X, y)
         assert not path.exists()
-        assert any("goes on from the checkpoint" in text for text in model.history_["decision"])
+        assert any("resumes from the checkpoint" in text for text in model.history_["decision"])
         assert model.elbo_ == pytest.approx(whole.elbo_, abs=nats)
         assert model.share_ == whole.share_
 
@@ -145,7 +145,7 @@ def test_a_process_that_is_terminated_leaves_a_checkpoint_to_go_on_from(path):
         assert process.wait() == -signal.SIGTERM
     assert os.listdir(path.parent) == [path.name]
     model = quietly(GPClassifier(**PARAMS, checkpoint=path), X, Y)
-    assert any("goes on" in text for text in model.history_["decision"])
+    assert any("resumes from" in text for text in model.history_["decision"])
     assert model.elbo_ == pytest.approx(quietly(GPClassifier(**PARAMS), X, Y).elbo_, abs=5e-3)
 
 
@@ -206,7 +206,7 @@ def test_weights_are_part_of_what_a_checkpoint_belongs_to(path, monkeypatch):
 def test_threads_and_words_may_differ(path, monkeypatch):
     killed(monkeypatch, GPClassifier(**PARAMS, checkpoint=path), X, Y, 2)
     model = quietly(GPClassifier(**PARAMS, checkpoint=path, n_jobs=2, max_time=1e6, verbose=1), X, Y)
-    assert any("goes on" in text for text in model.history_["decision"])
+    assert any("resumes from" in text for text in model.history_["decision"])
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.95])
@@ -340,5 +340,5 @@ def test_fits_that_have_begun_with_the_same_path_do_not_mix(path, monkeypatch):
     assert path.read_bytes() == kept[0]
     assert model.elbo_ == quietly(GPClassifier(**params), X, 1 - Y).elbo_
     other = quietly(GPClassifier(**PARAMS, checkpoint=path), X, Y)
-    assert any("goes on" in text for text in other.history_["decision"])
+    assert any("resumes from" in text for text in other.history_["decision"])
     assert not path.exists()

@@ -148,7 +148,7 @@ def test_decisions_are_explained(grown):
     assert taken
     assert m == len(model.inducing_points_)
     assert last.startswith(f"Adding {min(m, len(X) - m)} inducing points to {m} changes")
-    assert last.endswith(f": not taken, as {MIN_GAIN:g} is asked for.")
+    assert last.endswith(f": not taken, as at least {MIN_GAIN:g} is required.")
     assert gains[-1] < MIN_GAIN
     assert np.all(table["n_rows"] == len(X))
     assert np.array_equal(table["n_inducing"], FIRST_OF_FEW * 2 ** np.arange(len(gains)))
@@ -259,7 +259,7 @@ def test_separable_classes_are_learned_up_to_the_bound_of_the_variance():
     messages = warnings_of(model := GPClassifier(kernel, random_state=0), X, y)
     assert len(messages) == 1
     assert "k1__constant_value = 50 is at its upper bound" in messages[0]
-    assert "classes that separate" in messages[0]
+    assert "the classes separate" in messages[0]
     assert model.score(X, y) == 1.0
     start = GPClassifier(kernel, optimizer=None, random_state=0).fit(X, y)
     assert model.elbo_ > start.elbo_ + 1.0

@@ -133,7 +133,7 @@ def test_the_bound_is_found_when_it_is_asked_for(tmp_path):
     assert pickle.loads(pickle.dumps(model)).elbo_ == model.elbo_
     model.save(tmp_path / "after.npz")
     assert GPClassifier.load(tmp_path / "after.npz").elbo_ == model.elbo_
-    with pytest.raises(AttributeError, match=r"labels of the training rows, which files of models do not hold"):
+    with pytest.raises(AttributeError, match=r"labels of the training rows, which model files do not hold"):
         _ = GPClassifier.load(tmp_path / "before.npz").elbo_
 
 

@@ -17,7 +17,9 @@ def test_many_neighbours_are_warned_of_their_cost(monkeypatch):
     monkeypatch.setattr("xgpc.learning.with_neighbours.MANY_NEIGHBORS", 20)
     X, y = moons(40)
     params = {"max_iter": 1, "optimizer": None}
-    with pytest.warns(UserWarning, match=r"n_neighbors=100: .*cube of the neighbours, here 40, .* 40 rows") as caught:
+    with pytest.warns(
+        UserWarning, match=r"n_neighbors=100: .*cube of the number of neighbours, here 40, .* 40 rows"
+    ) as caught:
         assert fit(X, y, n_neighbors=100, **params).n_neighbors_ == 40
     assert [one.filename.rpartition("/")[2] for one in caught] == ["fits.py"]
     # Tens are not many, and of few rows there are no more.

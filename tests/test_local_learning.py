@@ -212,9 +212,9 @@ def test_few_rows_have_no_neighbours_by_default():
 @pytest.mark.parametrize(
     ("params", "reason"),
     [
-        ({"bound": "polya-gamma"}, "with bound 'exact'; this is 'logit' with bound 'polya-gamma'"),
-        ({"likelihood": "svm"}, "likelihood 'logit' with .*; this is 'svm' with bound 'exact'"),
-        ({"likelihood": "step"}, "likelihood 'logit' with .*; this is 'step' with bound 'additive-noise'"),
+        ({"bound": "polya-gamma"}, "with bound 'exact'; this model has 'logit' with bound 'polya-gamma'"),
+        ({"likelihood": "svm"}, "likelihood 'logit' with .*; this model has 'svm' with bound 'exact'"),
+        ({"likelihood": "step"}, "likelihood 'logit' with .*; this model has 'step' with bound 'additive-noise'"),
         ({"likelihood": "softmax", "share": "none"}, "share='kernel'"),
         ({"inducing_points": "all"}, "inducing points"),
     ],
@@ -297,7 +297,7 @@ def test_bad_groups():
     for groups in (np.zeros(59), np.zeros((60, 1)), "a"):
         with pytest.raises(ValueError, match="groups must have one value for each of the 60 rows"):
             fit(X, y, n_neighbors=5, groups=groups)
-    with pytest.raises(ValueError, match="groups must have two groups or more"):
+    with pytest.raises(ValueError, match="groups must have at least two groups"):
         fit(X, y, n_neighbors=5, groups=np.zeros(60))
     with pytest.raises(ValueError, match="groups must be all numbers or all strings"):
         fit(X, y, n_neighbors=5, groups=np.array(["a", 1] * 30, dtype=object))

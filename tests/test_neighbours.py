@@ -229,13 +229,13 @@ FIRST, LAST = np.arange(50), np.arange(50, 60)
 @pytest.mark.parametrize(
     ("splits", "reason"),
     [
-        ([(np.arange(55), LAST)], "5 rows, row 50 among them, are both to be learned from and to be asked"),
+        ([(np.arange(55), LAST)], "5 rows, row 50 among them, are on both sides of the split"),
         ([(np.arange(60), np.arange(60))], "60 rows, row 0 among them"),
         # Whichever split it is.
         ([(np.arange(55), LAST), (FIRST, LAST)], "5 rows, row 50 among them"),
         ([(FIRST, np.r_[LAST, 60])], "from 0 to 59; it gave 60"),
         ([(FIRST - 1, LAST)], "from 0 to 59; it gave -1"),
-        ([(np.arange(60) < 50, np.arange(60) >= 50)], "boolean mask, of which np.flatnonzero makes row numbers"),
+        ([(np.arange(60) < 50, np.arange(60) >= 50)], "boolean mask; np.flatnonzero turns a mask into row numbers"),
         ([(FIRST.astype(float), LAST)], "must be integers; it gave values of type float64"),
         ([(FIRST, np.array(["a", "b"]))], "must be integers; it gave values of type <U1"),
         ([(FIRST, LAST, LAST)], "must be a pair of arrays; it gave 3 parts"),

@@ -49,7 +49,7 @@ def test_rows_of_one_class_teach_no_kernel(params):
     np.testing.assert_allclose(model.kernel_.theta, kernel.theta)
     assert model.n_neighbors_ == 0
     assert model.converged_
-    assert any("one class tell nothing of the kernel" in text for text in model.history_["decision"])
+    assert any("one class, which does not determine the kernel" in text for text in model.history_["decision"])
 
 
 def test_a_fit_to_one_class_is_that_of_its_start_kernel():

@@ -304,7 +304,7 @@ def test_a_scheme_takes_its_bounds_and_names_them_when_given_another(optimizer, 
         others = [name for name in SCHEMES if SCHEMES[name].allows("logit", bound)]
         with pytest.raises(ValueError, match=f"optimizer='{optimizer}' is not for the bound '{bound}'") as error:
             model.fit(X, y)
-        assert f"take one of {others}, or {SCHEMES[optimizer].needs}" in str(error.value)
+        assert f"choose one of {others}, or {SCHEMES[optimizer].needs}" in str(error.value)
 
 
 @pytest.mark.parametrize("optimizer", SCHEMES)

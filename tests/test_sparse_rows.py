@@ -71,7 +71,7 @@ def test_a_model_with_neighbours_predicts_sparse_rows():
     X, y = rows()
     model = fitted(X.toarray(), y, n_neighbors=5)
     assert np.array_equal(model.predict_proba(X), model.predict_proba(X.toarray()))
-    with pytest.raises(ValueError, match=r"n_neighbors=5 keeps and compares all rows as dense ones.*X.toarray\(\)"):
+    with pytest.raises(ValueError, match=r"n_neighbors=5 keeps and compares all rows as dense rows.*X.toarray\(\)"):
         fitted(X, y, n_neighbors=5)
 
 

@@ -117,7 +117,7 @@ def test_what_is_said_of_added_points_is_what_they_gain():
     gain, m = model.history_["gain_per_point"][at], len(model.inducing_points_)
     expected = f"Adding {m} inducing points to {m} changes the bound by {gain * m:+.3g} nats, {gain:+.3g} for each new"
     assert model.decisions_[-1].startswith(expected)
-    assert ": not taken, as 0.05 is asked for." in model.decisions_[-1]
+    assert ": not taken, as at least 0.05 is required." in model.decisions_[-1]
 
 
 def test_batches_and_later_ones_are_summed_up_by_what_they_hold():

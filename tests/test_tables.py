@@ -344,7 +344,7 @@ def test_batches_must_be_numbers():
     table, y = frame()
     with pytest.raises(ValueError, match=r"The column 'town' of the batch has levels.*OneHotEncoder"):
         small().fit_batches([(table, y)])
-    with pytest.raises(ValueError, match=r"categorical_features=\[0\] is for fit"):
+    with pytest.raises(ValueError, match=r"categorical_features=\[0\] is only for fit"):
         small(categorical_features=[0]).fit_batches([(np.ones((4, 2)), [0, 1, 0, 1])])
 
 

@@ -89,14 +89,14 @@ ALLOWED: dict[str, Rule] = {
         lambda value: is_name(value, ("learn",)) or (is_number(value) and 0.0 < float(value) < 0.5),
         "'learn' or a number between 0 and 0.5",
     ),
-    "mean": (_is_mean, "a finite number, a list of them, one for each class, or 'base-rate'"),
+    "mean": (_is_mean, "a finite number, a list with one number for each class, or 'base-rate'"),
     "subset_sizes": (_are_subset_sizes, "'auto', None, or increasing positive integers"),
     "n_restarts_optimizer": (lambda value: is_integer(value) and value >= 0, "an integer that is not negative"),
     "length_scale_prior": (
         lambda value: (
             value is None or is_name(value, ("auto",)) or (is_number(value) and LEAST_SPREAD <= float(value) < math.inf)
         ),
-        f"'auto', None, or a finite standard deviation of logarithms from {LEAST_SPREAD:g} on (1.0 is weak)",
+        f"'auto', None, or a finite standard deviation of log length scales of at least {LEAST_SPREAD:g} (1.0 is weak)",
     ),
     "precision": (lambda value: is_name(value, PRECISIONS), f"one of {list(PRECISIONS)}"),
     "share": (lambda value: is_name(value, get_args(ShareName)), "'auto', 'kernel' or 'none'"),
@@ -129,7 +129,7 @@ ALLOWED: dict[str, Rule] = {
     "keep_on_interrupt": (_is_truth, "True or False"),
     "categorical_features": (
         _are_features,
-        "'from_dtype', None, or a list: of names of columns, of their positions, or of True and False for each column",
+        "'from_dtype', None, or a list of column names, of column positions, or of True and False for each column",
     ),
     "feature_transform": (lambda value: value is None or is_name(value, ("auto",)), "'auto' or None"),
     "checkpoint": (
@@ -239,7 +239,7 @@ def check_parameters(model: Any) -> None:
             if value not in allowed:
                 raise ValueError(
                     f"inducing_points='all' is a full Gaussian process, for which {name} must be "
-                    f"{' or '.join(map(repr, allowed))}; got {value!r}. Other values are for inducing points."
+                    f"{' or '.join(map(repr, allowed))}; got {value!r}. Choose inducing points to use other values."
                 )
 
 
@@ -250,7 +250,7 @@ def checked_noise(label_noise: str | float, likelihood: str, bound: str) -> floa
     if not has_label_noise(likelihood, bound):
         raise ValueError(
             f"label_noise={label_noise:g} is for bounds 'additive-noise' of likelihoods other than softmax; the bound "
-            f"is {bound!r} of {likelihood!r}. Leave label_noise='learn', or take another bound."
+            f"is {bound!r} of {likelihood!r}. Leave label_noise='learn', or choose another bound."
         )
     return float(label_noise)
 
@@ -262,7 +262,8 @@ def checked_mean(mean: Any, likelihood: str, bound: str, n_classes: int) -> np.n
         if has_label_noise(likelihood, bound):
             raise ValueError(
                 f"mean='base-rate' is not for bound {bound!r} of likelihood {likelihood!r}, whose label noise is part "
-                "of every prediction. Give a number (of several classes one for each), or take another bound."
+                "of every prediction. Give a number (a list with one for each class if there are several), or choose "
+                "another bound."
             )
         return None
     given = np.asarray(mean, dtype=np.float64)
@@ -289,27 +290,28 @@ def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> Non
         )
     if getattr(model, "n_neighbors_", 0):
         raise ValueError(
-            f"This model predicts with {model.n_neighbors_} neighbours, for which its kernel was learned, and "
-            "partial_fit keeps no rows: fit with n_neighbors=0 before, or begin with partial_fit on a new estimator."
+            f"This model predicts with {model.n_neighbors_} neighbours, for which its kernel was learned, but "
+            "partial_fit keeps no rows. Fit the model with n_neighbors=0 first, or call partial_fit on a new "
+            "estimator."
         )
     is_full = is_name(model.inducing_points, ("all",))
     if is_full or (hasattr(model, "posterior_") and model.posterior_.prior.is_full):
         raise ValueError(
-            "inducing_points='all' is a full Gaussian process, which needs all rows at once: partial_fit is for "
-            "inducing points. Give another value, and a new estimator if this one is fitted, or call fit with all rows."
+            "inducing_points='all' is a full Gaussian process, which needs all rows at once, but partial_fit keeps "
+            "no rows. Choose inducing points (and a new estimator if this one is fitted), or call fit with all rows."
         )
     if hasattr(model, "posterior_"):
         likelihood, bound = resolve(model.likelihood, model.bound, len(model.classes_))
         if (likelihood.name, bound) != tuple(model._resolved):
             raise ValueError(
-                f"The posterior is of likelihood {model._resolved[0]!r} with bound {model._resolved[1]!r}, and "
-                f"partial_fit goes on from it; now likelihood={model.likelihood!r} and bound={model.bound!r} are set. "
-                "Set them back, or begin with a new estimator."
+                f"partial_fit continues from a posterior of likelihood {model._resolved[0]!r} with bound "
+                f"{model._resolved[1]!r}, but now likelihood={model.likelihood!r} and bound={model.bound!r} are set. "
+                "Set them back, or use a new estimator."
             )
     if is_name(model.class_weight, ("balanced",)):
         raise ValueError(
-            "class_weight='balanced' needs the number of rows of each class, which a stream does not tell; give "
-            "partial_fit a dict of weights or sample_weight."
+            "class_weight='balanced' needs the number of rows of each class, which partial_fit cannot know in "
+            "advance; give a dict of weights or sample_weight."
         )
 
 
@@ -318,25 +320,24 @@ def check_batches(model: Any) -> None:
     chosen = model.categorical_features
     if not (chosen is None or isinstance(chosen, str)):
         raise ValueError(
-            f"categorical_features={chosen!r} is for fit; rows in batches, and of dask, must be numbers. Make columns "
-            "of the levels before, as sklearn.preprocessing.OneHotEncoder does, and leave 'from_dtype'."
+            f"categorical_features={chosen!r} is only for fit; rows in batches and dask collections must be numbers. "
+            "Encode the columns first, for example with sklearn.preprocessing.OneHotEncoder, and leave 'from_dtype'."
         )
 
 
 def check_streamed(config: FitConfig, most_rows: int) -> None:
     """Raise ValueError for parameters that need all rows in memory if there are more than ``most_rows``."""
-    limit = f"The source has more than {most_rows} rows, which do not stay in memory"
+    limit = f"The source has more than {most_rows} rows, which are not kept in memory"
     if not config.has_auto_neighbors and config.n_neighbors > 0:
         raise ValueError(
             f"n_neighbors={config.n_neighbors} makes all training rows part of the model. {limit}: leave "
             "n_neighbors='auto', or give 0."
         )
     if config.is_full:
-        raise ValueError(
-            f"inducing_points='all' has a latent value at each row. {limit}: take another way to choose them."
-        )
+        raise ValueError(f"inducing_points='all' has a latent value at each row. {limit}: choose another value.")
     if config.batch_size is not None and not config.learns_in_batches:
         raise ValueError(
-            f"batch_size={config.batch_size} takes rows in random order. {limit}, but are read in theirs: leave "
-            "batch_size=None, or take optimizer='stochastic' or 'adam', which learn from some rows in mini-batches."
+            f"batch_size={config.batch_size} takes rows in random order. {limit} but read in their order: leave "
+            "batch_size=None, or choose optimizer='stochastic' or 'adam', which learn from a sample of the rows in "
+            "mini-batches."
         )

@@ -36,9 +36,8 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
         nested = [name for name in params if name.startswith("kernel__")]
         if nested and params.get("kernel", getattr(self, "kernel", 0)) is None:
             raise ValueError(
-                f"{nested[0]} cannot be set: kernel is None, which stands for a kernel that each fit makes of its "
-                "data. Give one first, such as set_params(kernel=ConstantKernel() * RBF(np.ones(n_features))), or the "
-                "kernel_ of a fit."
+                f"{nested[0]} cannot be set: kernel is None, so each fit chooses its own kernel. Give one first, such "
+                "as set_params(kernel=ConstantKernel() * RBF(np.ones(n_features))), or the kernel_ of a fitted model."
             )
         return super().set_params(**params)
 

@@ -218,7 +218,7 @@ class PosteriorClassifier(LatentClassifier):
         covariance that would take more than 3 GB (8600 rows of two classes) raises a ValueError.
         """
         if corrected and return_cov:
-            raise ValueError("There is no corrected joint covariance; give one of return_cov and corrected.")
+            raise ValueError("There is no corrected joint covariance; give either return_cov or corrected.")
         mean, variance = self._latent(X, corrected)
         if not return_cov:
             return mean.T, variance.T
@@ -233,9 +233,9 @@ class PosteriorClassifier(LatentClassifier):
         needed = q.covariance_bytes(len(rows))
         if needed > MOST_COVARIANCE_BYTES:
             raise ValueError(
-                f"The joint covariance of {len(rows)} rows would take {1e-9 * needed:.3g} GB while it is made; at most "
-                f"{1e-9 * MOST_COVARIANCE_BYTES:g} GB are allowed. Take fewer rows, variances alone "
-                "(predict_latent(X)), or sample_latent(X, n_samples, method='pathwise'), which needs none. "
+                f"The joint covariance of {len(rows)} rows would need {1e-9 * needed:.3g} GB; at most "
+                f"{1e-9 * MOST_COVARIANCE_BYTES:g} GB are allowed. Give fewer rows, or use predict_latent(X) for "
+                "variances alone, or sample_latent(X, n_samples, method='pathwise'), which needs no covariance. "
                 "posterior_.covariance(X) has no limit."
             )
         with single_threaded_blas():
@@ -337,8 +337,8 @@ class PosteriorClassifier(LatentClassifier):
             found = relevance(group.spec)
             if isinstance(found, str):
                 raise AttributeError(
-                    f"There are no feature_importances_ of the kernel {group.spec.kernel}: {found}. Give a kernel such "
-                    "as ConstantKernel() * RBF(np.ones(n_features)), or leave kernel=None."
+                    f"The kernel {group.spec.kernel} has no feature_importances_: {found}. Give a kernel such as "
+                    "ConstantKernel() * RBF(np.ones(n_features)), or leave kernel=None."
                 )
             found = found * self.feature_spread_
             table = of_table(self.encoding_)
@@ -381,8 +381,8 @@ class PosteriorClassifier(LatentClassifier):
         if self._sparse is None:
             if self._distinct_labels is None:
                 raise AttributeError(
-                    "The bound of a model with neighbours is found when it is first asked for, from the labels of the "
-                    "training rows, which files of models do not hold: ask for elbo_ before save(), or fit again."
+                    "The bound of a model with neighbours is computed on first use from the labels of the training "
+                    "rows, which model files do not hold: read elbo_ before save(), or fit again."
                 )
             y, weight = self._distinct_labels
             with single_threaded_blas(), Threads(self.n_jobs) as executor:

@@ -216,7 +216,9 @@ class FittedInSteps(PosteriorClassifier):
             weight = sample.weight if found.has_weights else None
             return self._validate(run, sample.X, found.classes[sample.y], weight, columns=found.columns, config=config)
         factors = found.class_factors(self.class_weight)
-        run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from {len(sample.X)} of them.")
+        run.history.tell(
+            decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {len(sample.X)}."
+        )
         set_columns(self, found.columns)
         if factors is not None:
             sample = sample._replace(weight=factors[sample.y] * sample.weight)
@@ -252,14 +254,14 @@ class FittedInSteps(PosteriorClassifier):
     def _publish(self, data: Data, run: Run, inferred: FitResult, is_first: bool = True) -> None:
         """Set the fitted attributes and warn; ``is_first`` is False if ``partial_fit`` continues from earlier rows."""
         q, evidence = inferred.q, inferred.evidence
-        unfinished, guessing = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
+        unfinished, uniform_log_likelihood = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
         messages = [*unfinished, *inferred.notes]
         is_learned = data.config.optimizer is not None and not data.is_of_one_class
         record = data.likelihood.bounds[data.bound]
         # The support vector machine's likelihood is not a probability, so its bound is no evidence.
         is_evidence = record.is_bound and record.likelihood != "svm"
         if evidence and is_first and is_evidence and is_learned and not (inferred.notes or run.progress.skipped):
-            messages += no_gain(evidence.elbo, guessing, data.base_rate_log_score)
+            messages += no_gain(evidence.elbo, uniform_log_likelihood, data.base_rate_log_score)
         # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
         if is_learned and data.config.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]

@@ -75,22 +75,24 @@ class HoldOut:
         held_out = _some(held_out, n_queries, self.random_state)
         return _some(support, size - len(held_out), self.random_state), held_out
 
-    def _apart(self, n_asked: int, random_state: np.random.RandomState) -> Split:
+    def _apart(self, n_held_out: int, random_state: np.random.RandomState) -> Split:
         """Split off random rows, or whole random groups, as the smaller part."""
         if self.groups is None:
             order = random_state.permutation(self.n_rows)
-            return np.sort(order[n_asked:]), np.sort(order[:n_asked])
+            return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
         names, group = np.unique(self.groups, return_inverse=True)
         if len(names) < 2:
-            raise ValueError(f"groups must have two groups or more, to learn from some and to ask others; got {names}.")
+            raise ValueError(
+                f"groups must have at least two groups, one to learn from and one to hold out; got {names}."
+            )
         order = random_state.permutation(len(names))
         sizes = np.cumsum(np.bincount(group)[order])
         # Take the fewest groups that have this many rows, but not all groups.
-        n_groups = min(int(np.searchsorted(sizes, n_asked)) + 1, len(names) - 1)
-        is_asked = np.isin(group, order[:n_groups])
-        if 2 * np.sum(is_asked) > self.n_rows:
-            is_asked = ~is_asked
-        return np.flatnonzero(~is_asked), np.flatnonzero(is_asked)
+        n_groups = min(int(np.searchsorted(sizes, n_held_out)) + 1, len(names) - 1)
+        is_held_out = np.isin(group, order[:n_groups])
+        if 2 * np.sum(is_held_out) > self.n_rows:
+            is_held_out = ~is_held_out
+        return np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
 
     @cached_property
     def _splits(self) -> list[Split]:
@@ -100,15 +102,16 @@ class HoldOut:
         n_rows, splitter = self.n_rows, self.splitter
         if isinstance(splitter, PredefinedSplit):
             raise ValueError(
-                "query_split is a PredefinedSplit, which divides the rows that it was made for alone, but those that "
-                "are not kept apart are divided again. Give a splitter that divides any number of rows, such as "
-                "TimeSeriesSplit(), or leave query_split=None and give fit(X, y, groups=...) which belong together."
+                "query_split is a PredefinedSplit, which divides the rows that it was made for alone, but the rows "
+                "that remain after the first split are divided again. Give a splitter that divides any number of "
+                "rows, such as TimeSeriesSplit(), or leave query_split=None and mark rows that belong together with "
+                "fit(X, y, groups=...)."
             )
         if n_rows < 2:
             raise ValueError(
-                f"query_split={splitter!r} leaves a single row to learn from where those that its last split asks are "
-                "kept apart, and one row cannot be divided again into rows to learn from and rows to ask. Give more "
-                "rows, a splitter whose last split asks fewer of them, or None, for random queries."
+                f"query_split={splitter!r} leaves a single row to learn from after its last split is held out, and "
+                "one row cannot be divided again. Give more rows, a splitter whose last split holds out fewer rows, "
+                "or None for random splits."
             )
         try:
             found = splitter.split(np.zeros((n_rows, 1)), self.labels, self.groups)
@@ -118,10 +121,10 @@ class HoldOut:
         # The splitter is the user's code and may raise any exception.
         except Exception as error:
             raise ValueError(
-                f"query_split={splitter!r} cannot divide {n_rows} rows: {str(error).rstrip('.')}. It is asked to "
-                "divide all rows, and then those that are not kept apart, into pairs (rows to learn from, other rows "
-                "to ask) of integer arrays. Give one that can: with fewer splits, if rows are few; with "
-                "fit(X, y, groups=...), if it needs groups; or None, for random queries."
+                f"query_split={splitter!r} cannot divide {n_rows} rows: {str(error).rstrip('.')}. It must divide all "
+                "rows, and then those that are not held out, into pairs (rows to learn from, held-out rows) of "
+                "integer arrays. Give one that can (with fewer splits if there are few rows; with fit(X, y, "
+                "groups=...) if it needs groups), or None for random splits."
             ) from error
         return list(splits)
 
@@ -140,8 +143,8 @@ def _checked(split: Any, n_rows: int) -> Split:
     both = np.intersect1d(support, held_out, assume_unique=True)
     if len(both):
         raise ValueError(
-            f"{len(both)} rows, row {both[0]} among them, are both to be learned from and to be asked: they know their "
-            "own labels"
+            f"{len(both)} rows, row {both[0]} among them, are on both sides of the split: their own labels would "
+            "predict them"
         )
     return support, held_out
 
@@ -153,7 +156,7 @@ def _row_numbers(rows: Any, n_rows: int) -> np.ndarray:
     if not len(rows):
         raise ValueError("a split has no rows on one side")
     if rows.dtype.kind == "b":
-        raise ValueError("it gave a boolean mask, of which np.flatnonzero makes row numbers")
+        raise ValueError("it gave a boolean mask; np.flatnonzero turns a mask into row numbers")
     if rows.dtype.kind not in "iu":
         raise ValueError(f"row numbers must be integers; it gave values of type {rows.dtype}")
     least, largest = np.min(rows), np.max(rows)
@@ -164,7 +167,7 @@ def _row_numbers(rows: Any, n_rows: int) -> np.ndarray:
     if len(numbers) < len(rows):
         most = int(np.argmax(counts))
         raise ValueError(
-            f"an array of row numbers has row {numbers[most]} {counts[most]} times. Give each row once; what it counts "
-            "for is for fit(X, y, sample_weight=...) to say"
+            f"an array of row numbers has row {numbers[most]} {counts[most]} times. Give each row once; weights are "
+            "given by fit(X, y, sample_weight=...)"
         )
     return numbers.astype(np.intp)

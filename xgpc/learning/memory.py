@@ -40,7 +40,8 @@ def warn_of_many_classes(n_rows: int, n_classes: int, n_inducing: int, own_kerne
         return
     one_kernel = "share='kernel', " if own_kernels else ""
     warn_user(
-        f"A fit of {n_rows} rows to {n_classes} classes with {n_inducing} inducing points takes about "
-        f"{1e-9 * needed:.2g} GB. Less is taken by {one_kernel}fewer inducing points (n_inducing), fewer rows, or "
-        "sklearn.multiclass.OneVsRestClassifier(GPClassifier(...)), which has one class in memory at a time."
+        f"A fit of {n_rows} rows to {n_classes} classes with {n_inducing} inducing points needs about "
+        f"{1e-9 * needed:.2g} GB of memory. To need less, use {one_kernel}fewer inducing points "
+        "(n_inducing), fewer rows, or sklearn.multiclass.OneVsRestClassifier(GPClassifier(...)), which keeps "
+        "one class in memory at a time."
     )

@@ -12,7 +12,7 @@ from ..kernels.spec import KernelSpec
 AT_BOUND = 1e-3
 # A warning names at most this many parameters.
 LISTED = 5
-# A learned bound above this multiple of the log likelihood of random guessing counts as no gain.
+# A learned bound must exceed this multiple of the log likelihood of random guessing, or it counts as no gain.
 NO_GAIN = 0.999
 # A feature counts as switched off if its length scale exceeds this many standard deviations: rows four deviations apart
 # then have an RBF correlation above 0.99.
@@ -59,7 +59,7 @@ def parameters_at_bounds(
     if others:
         messages.append(
             f"Kernel parameters have run to their bounds: {_listed(others)}. The data may not determine them: widen "
-            "their bounds, or fix them. A variance at its upper bound tells of classes that separate."
+            "their bounds, or fix them. A variance at its upper bound means that the classes separate."
         )
     return messages
 
@@ -77,7 +77,7 @@ def more_iterations(problems: Sequence[str]) -> list[str]:
     if not problems:
         return []
     by_limit = ["max_iter" in problem for problem in problems]
-    advice = "more iterations are no help: raise tol, or scale the features"
+    advice = "more iterations do not help: raise tol, or scale the features"
     if any(by_limit):
         advice = "raise max_iter for a higher bound, or tol" if all(by_limit) else "raise tol, or scale the features"
     return [f"{'; '.join(problems)}. The fit can be used; {advice}."]
@@ -88,18 +88,18 @@ def ended_early(reason: str, skipped: Sequence[str]) -> str:
     return f"{reason} left no time for {', '.join(skipped)}. The fit can be used; more time may give a higher bound."
 
 
-def no_gain(elbo: float, guessing: float, base_rate: float) -> list[str]:
+def no_gain(elbo: float, uniform_log_likelihood: float, base_rate: float) -> list[str]:
     """A message if the learned bound is no better than predictions without features, else an empty list.
 
     Parameters
     ----------
     elbo : the bound, in nats
-    guessing, base_rate : log likelihoods of the labels under equal class probabilities and under class frequencies
+    uniform_log_likelihood, base_rate : log likelihoods of the labels under equal and base-rate probabilities
     """
-    if elbo > max(NO_GAIN * guessing, base_rate):
+    if elbo > max(NO_GAIN * uniform_log_likelihood, base_rate):
         return []
     return [
-        f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels by the frequencies of the "
-        f"classes alone, {base_rate:.5g}: it has not shown that the features tell the classes apart. More rows may "
-        "show it, or a kernel whose length scales start near the distance over which classes change."
+        f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class frequencies "
+        f"alone, {base_rate:.5g}: the fit has not shown that the features separate the classes. More rows may help, "
+        "or a kernel whose length scales start near the distance over which the classes change."
     ]

@@ -367,5 +367,5 @@ def profile(training: Training, start: KernelPosterior, site: Site, options: Opt
         function.tighten()
         problem = f"the optimizer's line search failed after {n_iter} iterations"
         if status == "converged":
-            problem = f"the optimizer could not make sure of tol={options.tol:g}: ascents of the posterior are too slow"
+            problem = f"the optimizer could not confirm tol={options.tol:g}: ascents of the posterior are too slow"
     return Outcome(function.point, n_iter, problem)

@@ -52,12 +52,12 @@ def _is_jaakkola_jordan(likelihood: str, bound: str) -> bool:
 
 
 SCHEMES = {
-    "profile": Scheme(profile, _is_bound, "another bound than 'taylor'"),
+    "profile": Scheme(profile, _is_bound, "a bound other than 'taylor'"),
     "alternate": Scheme(alternate, _has_quadratics, "likelihood 'logit', 'probit' or 'svm' without additive noise"),
     "joint": Scheme(joint, _is_jaakkola_jordan, "likelihood='logit' with bound='polya-gamma'"),
     "hybrid": Scheme(hybrid, _is_jaakkola_jordan, "likelihood='logit' with bound='polya-gamma'"),
-    "adam": Scheme(adam, _is_bound, "another bound than 'taylor'", takes_batches=True),
-    "stochastic": Scheme(stochastic, _is_bound, "another bound than 'taylor'", takes_batches=True),
+    "adam": Scheme(adam, _is_bound, "a bound other than 'taylor'", takes_batches=True),
+    "stochastic": Scheme(stochastic, _is_bound, "a bound other than 'taylor'", takes_batches=True),
 }
 
 
@@ -67,6 +67,6 @@ def check_optimizer(optimizer: str | None, likelihood: str, bound: str) -> None:
         return
     others = [name for name, scheme in SCHEMES.items() if scheme.allows(likelihood, bound)]
     raise ValueError(
-        f"optimizer={optimizer!r} is not for the bound {bound!r} of likelihood {likelihood!r}; take one of {others}, "
-        f"or {SCHEMES[optimizer].needs}."
+        f"optimizer={optimizer!r} is not for the bound {bound!r} of likelihood {likelihood!r}; choose one of "
+        f"{others}, or {SCHEMES[optimizer].needs}."
     )

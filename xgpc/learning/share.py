@@ -25,7 +25,7 @@ from .start import Data, HyperparameterFit, InitialState
 # from .091 to .144. With fewer rows than this, held-out rows cannot decide either.
 LEAST_ROWS = 1000
 # Share of all rows that is held out for the decision; with a fifth or less the standard error was as large as the gain.
-ASKED_SHARE = 0.5
+HELD_OUT_SHARE = 0.5
 # The trial learns from at most this many of the other rows, or this many for each inducing point, so that it costs only
 # a part of the fit.
 TRIAL_ROWS, ROWS_PER_POINT = 1500, 15
@@ -95,8 +95,8 @@ def _has_room(data: Data, run: Run, one: HyperparameterFit) -> bool:
     needed = fit_bytes(data.source.n_rows, len(data.classes), one.prior.n_inducing, own_kernels=True)
     if needed > MOST_BYTES:
         run.history.add(
-            decision=f"A kernel for each class would take {1e-9 * needed:.2g} GB of memory, where "
-            f"{1e-9 * MOST_BYTES:.2g} GB are the most: not tried."
+            decision=f"A kernel for each class would take {1e-9 * needed:.2g} GB of memory, more than the limit of "
+            f"{1e-9 * MOST_BYTES:.2g} GB: not tried."
         )
     return needed <= MOST_BYTES
 
@@ -129,7 +129,7 @@ def _split(data: Data, one: HyperparameterFit) -> Split:
     """Rows to learn from, and held-out rows, which may be none."""
     # A separate random state: a fit resumed from a checkpoint has drawn other numbers but must decide by the same rows.
     random_state = np.random.RandomState(data.seed)
-    rows, held_out = data.hold_out.decision(ASKED_SHARE, random_state)
+    rows, held_out = data.hold_out.decision(HELD_OUT_SHARE, random_state)
     most = max(TRIAL_ROWS, ROWS_PER_POINT * min(one.prior.n_inducing, MAX_MOVING))
     size = min(most, subset_sizes(len(rows), one.prior.n_inducing, data.config.subset_sizes)[0])
     some = Subsets(data.source.labels()[rows], random_state).rows(size)

@@ -280,7 +280,7 @@ class Learner:
             larger = with_more_points(prior, candidates, max(0, min(m, most - m)), self.random_state)
             more = larger.n_inducing - m
             if not more:
-                reason = f"No more inducing points were tried: {m} are the most that these rows can have."
+                reason = f"No more inducing points were tried: {m} are the most that these rows allow."
                 self.history.add(elbo=outcome.point.elbo, decision=reason)
                 return outcome, size
             expected = took * self._relative_cost(outcome, larger)
@@ -303,7 +303,7 @@ class Learner:
             gain = (trial.point.elbo - before.point.elbo) / (more * len(prior.groups))
             enough = gain >= MIN_GAIN
             whose = " and class" if len(prior.groups) > 1 else ""
-            verdict = "taken" if enough else f"not taken, as {MIN_GAIN:g} is asked for"
+            verdict = "taken" if enough else f"not taken, as at least {MIN_GAIN:g} is required"
             total = gain * more * len(prior.groups)
             reason = (
                 f"Adding {more} inducing points to {m} changes the bound by {total:+.3g} nats, "

@@ -80,18 +80,18 @@ def neighbors_of(data: Data) -> tuple[int, str]:
     # All levels of a column are equally far apart, so many rows tie as neighbours: on splice NLL was .105 without
     # neighbours and .110 with 24.
     if is_auto and data.encoding is not None and data.encoding.has_levels:
-        return 0, "No neighbours: of rows with categorical columns, many are equally near."
+        return 0, "No neighbours: with categorical columns, many rows are equally near."
     if isinstance(data.source, SparseSource) and data.source.n_rows >= MIN_ROWS:
-        return 0, "No neighbours: distances are computed of dense rows, and these are sparse."
+        return 0, "No neighbours: the distances need dense rows, and these are sparse."
     if reason or (is_auto and data.source.n_rows < MIN_ROWS):
         return 0, ""
     if data.config.has_batches(data.source.n_rows):
-        return 0, "No neighbours: fits in mini-batches have none."
+        return 0, "No neighbours: fits in mini-batches do not support them."
     if data.stream is not None or not isinstance(data.source, ArraySource):
-        return 0, "No neighbours: they must be in memory, and these rows are not."
+        return 0, "No neighbours: they need all rows in memory."
     values = data.source.n_rows * len(data.classes)
     if is_auto and data.likelihood.multi_class and values > MOST_CLASS_ROWS:
-        return 0, f"No neighbours: rows times classes are {values}, of which {MOST_CLASS_ROWS} are the most by default."
+        return 0, f"No neighbours: rows times classes are {values}, above the default limit of {MOST_CLASS_ROWS}."
     return (DEFAULT_NEIGHBORS if is_auto else min(int(wanted), data.source.n_rows)), ""
 
 
@@ -100,13 +100,13 @@ def _why_not(data: Data) -> str:
     name, bound = data.likelihood.name, data.bound
     if (name, bound) not in LINKS:
         allowed = ", ".join(f"{one!r} with bound {of!r}" for one, of in LINKS)
-        return f"is for likelihood {allowed}; this is {name!r} with bound {bound!r}"
+        return f"is for likelihood {allowed}; this model has {name!r} with bound {bound!r}"
     if data.likelihood.multi_class and data.config.share == "none":
         return f"is for latent functions that share their kernel (share='kernel'); got share={data.config.share!r}"
     if isinstance(data.source, SparseSource):
-        return "keeps and compares all rows as dense ones, which a sparse X is not: X.toarray() makes them so"
+        return "keeps and compares all rows as dense rows, but X is sparse: convert it with X.toarray()"
     if data.config.is_full:
-        return "is for inducing points; a full Gaussian process has a latent value at each row"
+        return "is for models with inducing points; this one is a full Gaussian process"
     return ""
 
 
@@ -118,14 +118,14 @@ def learn_hyperparameters(data: Data, run: Run, initial: InitialState) -> Hyperp
         run.history.add(decision=note)
         if not is_auto:
             warn_user(
-                f"n_neighbors={data.config.n_neighbors} is not followed. {note} For neighbours leave batch_size=None; "
-                "for none give n_neighbors=0."
+                f"n_neighbors={data.config.n_neighbors} is not followed. {note} To use neighbours leave "
+                "batch_size=None; to use none give n_neighbors=0."
             )
     if k > MANY_NEIGHBORS:
         warn_user(
-            f"n_neighbors={data.config.n_neighbors}: time grows with the cube of the neighbours, here {k}, for each "
-            f"row of a prediction and of some tens of sweeps over all {data.source.n_rows} rows. Tens are usual "
-            f"(n_neighbors='auto' takes {DEFAULT_NEIGHBORS}); for all rows at once there is inducing_points='all'."
+            f"n_neighbors={data.config.n_neighbors}: time grows with the cube of the number of neighbours, here {k}, "
+            f"for each row of a prediction and of some tens of sweeps over all {data.source.n_rows} rows. Tens are "
+            f"usual (n_neighbors='auto' takes {DEFAULT_NEIGHBORS}); inducing_points='all' uses all rows at once."
         )
     # A warm start may have a kernel for each class; the number of kernels is decided only without neighbours.
     is_without = len(initial.prior.groups) > 1 or has_decided(initial)
@@ -133,7 +133,7 @@ def learn_hyperparameters(data: Data, run: Run, initial: InitialState) -> Hyperp
         return learn_without_neighbours(data, run, initial)
     rows, held_out = data.hold_out.decision()
     if is_auto and not len(held_out):
-        run.history.add(decision="No neighbours: rows, or their groups, are too few to hold some out.")
+        run.history.add(decision="No neighbours: there are too few rows, or groups of rows, to hold some out.")
         return learn_without_neighbours(data, run, initial)
     try:
         with during("neighbours"):
@@ -142,7 +142,7 @@ def learn_hyperparameters(data: Data, run: Run, initial: InitialState) -> Hyperp
         # Learning without neighbours may still end in time.
         run.progress.skip("neighbours", run.history)
         latest = run.progress.latest
-        # Own kernels are learned last, so nothing remains to do.
+        # Own kernels are learned last, so learning ends here.
         if latest is None or len(latest.q.prior.groups) > 1:
             raise
     start = replace(initial, prior=latest.q.prior, previous=latest.q, site=latest.site, resumed=None)
@@ -173,8 +173,8 @@ def _learn_with(
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
         link = task.link_at(local_fit.prior, local_fit.log_scale)
         sites = start_sites(data.source, link)
-        for all_rows, of_rows, of_asked in zip(sites, sweeps.sites, others.sites(link), strict=True):
-            all_rows[:, rows], all_rows[:, held_out] = of_rows, of_asked
+        for all_rows, of_rows, of_held_out in zip(sites, sweeps.sites, others.sites(link), strict=True):
+            all_rows[:, rows], all_rows[:, held_out] = of_rows, of_held_out
         log_scale = (
             local_fit.log_scale if data.config.optimizer is None else others.log_scale(link, local_fit.log_scale)
         )
@@ -205,9 +205,10 @@ def _learn_with(
 def _advice(local_fit: LocalFit) -> str:
     """Advice if sites do not converge, which was seen in 1 of 400 fits (five classes, variance 5e4)."""
     return (
-        "It comes of large variances of the kernel, mostly with several classes; here the kernel is "
-        f"{local_fit.prior.spec.kernel}. Bound its variance, as kernel=ConstantKernel(1.0, (0.01, 10.0)) * RBF() does, "
-        "take another number of neighbours, or give n_neighbors=0; max_iter and tol change nothing here."
+        "Large variances of the kernel cause this, mostly with several classes; here the kernel is "
+        f"{local_fit.prior.spec.kernel}. Bound its variance, for example with kernel=ConstantKernel(1.0, (0.01, "
+        "10.0)) * RBF(), use another number of neighbours, or give n_neighbors=0; max_iter and tol have no effect on "
+        "this."
     )
 
 
@@ -290,21 +291,21 @@ def _notes(task: Task, tried: list[LocalFit]) -> tuple[str, ...]:
     (before,) = tried
     n_queries, kept = len(before.held_out), "The kernel is the one learned without neighbours"
     if n_queries < LEAST_QUERIES:
-        few = f"{kept}: learning one with them takes {LEAST_QUERIES} held-out rows or more, and there are {n_queries}."
+        few = f"{kept}: learning with them needs at least {LEAST_QUERIES} held-out rows, and there are {n_queries}."
         task.history.add(decision=few)
         return ()
     score, weight, others = before.learned.mean, before.learned.weight, base_rate_log_scores(task, before.held_out)
     error = standard_error(before.learned.values - others, weight)
     base = np.average(others, weights=weight)
     none = (
-        f"{kept}: wherever learning began, {n_queries} held-out rows were not clearly better predicted with "
-        f"{task.n_neighbors} neighbours (mean log probability {score:.4g} nats) than by the frequencies of the classes "
+        f"{kept}: from every start, {n_queries} held-out rows were not clearly better predicted with "
+        f"{task.n_neighbors} neighbours (mean log probability {score:.4g} nats) than by the class frequencies "
         f"({base:.4g}, standard error of the difference {error:.2g})."
     )
     task.history.add(decision=none)
     advice = (
-        "Where the features tell the classes apart, more rows may show it, or a kernel whose length scales begin near "
-        "the distance over which classes change; n_neighbors=0 takes none."
+        "If the features separate the classes, more rows may show it, or a kernel whose length scales start near the "
+        "distance over which the classes change; n_neighbors=0 uses no neighbours."
     )
     return (f"{none} {advice}",)
 

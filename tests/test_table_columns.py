@@ -186,3 +186,12 @@ def test_what_is_no_table_is_refused_in_one_way(kind):
         for method in (model.predict, model.predict_proba, model.predict_latent):
             with pytest.raises(ValueError, match=said):
                 method(value)
+
+
+@pytest.mark.parametrize("labels", [(0, 1), (("a", 1), ("a", 2))])
+def test_labels_that_are_no_text_name_the_columns_of_the_matrix(labels):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(dict(zip(labels, (rng.normal(size=N), np.array([1, None] * (N // 2), dtype=object)), strict=True)))
+    model = without_warnings(small().fit, X, np.arange(N) % 3 == 0)
+    names = [str(label) for label in labels]
+    assert model.encoding_.matrix_names == (*names, f"missingindicator_{names[1]}")

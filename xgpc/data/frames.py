@@ -95,6 +95,11 @@ def _native(X: Any) -> Any:
     return nw.dependencies.get_pyarrow().Table.from_batches([X]) if _is_arrow_batch(X) else X
 
 
+def _names(X: Any) -> list[Any]:
+    """Return the names of a native table's columns, as its library has them."""
+    return list(X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns)
+
+
 def refuse_not_in_memory(*given: Any) -> None:
     """Raise ValueError for lazy frames, dask collections and masked values, which NumPy would turn into arrays."""
     refuse_masked(*given)
@@ -166,8 +171,7 @@ def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
     if not is_table(X):
         return X
     X = _native(X)
-    names = X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns
-    repeated = [name for name, count in Counter(names).items() if count > 1]
+    repeated = [name for name, count in Counter(_names(X)).items() if count > 1]
     if repeated:
         raise ValueError(
             f"X has several columns of the same name: {reprlib.repr(repeated)}; give each column a name of its own."
@@ -194,12 +198,14 @@ def columns_of(X: Any) -> list[Column]:
         return list(X.columns)
     if not is_table(X):
         return [_column(f"column {j}", X[:, j]) for j in range(n_columns)]
-    return [_series_column(series) for series in nw.from_native(_native(X), eager_only=True).iter_columns()]
+    X = _native(X)
+    series = nw.from_native(X, eager_only=True).iter_columns()
+    return [_series_column(str(name), one) for name, one in zip(_names(X), series, strict=True)]
 
 
-def _series_column(series: Any) -> Column:
+def _series_column(name: str, series: Any) -> Column:
     """Return the column of a narwhals series."""
-    name, dtype = str(series.name), series.dtype
+    dtype = series.dtype
     if dtype.is_temporal():
         raise _unusable(name, TIMES)
     if dtype.is_nested() or dtype == nw.Binary:

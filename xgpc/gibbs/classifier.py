@@ -90,7 +90,7 @@ class ChainStart(NamedTuple):
 
 
 class _WithoutWarnings(GPClassifier):
-    """A fit that makes proposals: the posterior need not have converged."""
+    """A ``GPClassifier`` without warnings, because proposals do not need a converged posterior."""
 
     def _warn(self, message: str) -> None:
         pass
@@ -240,7 +240,7 @@ class GibbsClassifier(LatentClassifier):
 
     def _approximation(self, data: Data, random_state: np.random.RandomState) -> KernelPosterior:
         """The variational posterior of the exact bound, under the given kernel or a learned one."""
-        # A given kernel may fit badly, about which the approximation need not warn.
+        # Only a learned kernel is worth a warning; a given kernel is the user's choice.
         model = (GPClassifier if self.kernel is None else _WithoutWarnings)(
             self.kernel,
             inducing_points=self.inducing_points,

@@ -60,7 +60,7 @@ def summary_rows(model: Any) -> Rows:
     points = str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"
     rows.append(("inducing points", "all rows" if model.posterior_.prior.is_full else points))
     if model.n_neighbors_:
-        # The bound is not that of the posterior that predicts, and takes another fit to compute.
+        # There is no bound here: it belongs to the sparse posterior, which predicts nothing and needs another fit.
         rows.append(("neighbours", f"{model.n_neighbors_}; the model holds the training rows"))
     else:
         # After partial_fit the bound is that of the last batch.

@@ -53,38 +53,38 @@ class Model:
         self.y, self.whitening = y, whitening
         self.A, self.residual = whitening.rows(X)
         n, r = self.A.shape
-        # A draw of z given omega takes so many multiply-adds from n pseudo-observations, or from r natural parameters.
-        self._from_rows = n**3 / 6 < n * r**2 + r**3 / 6
-        self._gram = self.A @ self.A.T if self._from_rows else None
+        # Multiply-adds of a draw of z given omega: from n pseudo-observations, or from r natural parameters.
+        self._gram = self.A @ self.A.T if n**3 / 6 < n * r**2 + r**3 / 6 else None
 
     def draw(self, omega: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draw z (r,) and e (n,) given the Polya-Gamma variables omega (n,).
+        """Draw z (r,) and f (n,) given the Polya-Gamma variables omega (n,).
 
         Given omega_i, y_i / (2 omega_i) is a normal observation of f_i with variance 1 / omega_i. The draw follows
         Matheron's rule, z = z_0 + A^T (A A^T + D)^{-1} (y / (2 omega) - A z_0 - eps), eps ~ N(0, D),
         D = diag(k + 1 / omega), in O(n^3); or ``Conditional`` makes it in O(n r^2).
         """
         if self._gram is None:
-            Z, E = Conditional(self, omega, 0.5 * self.y).draw(1, rng)
-            return Z[:, 0], E[:, 0]
-        n, m = self.A.shape
+            Z, F = Conditional(self, omega, 0.5 * self.y).draw(1, rng)
+            return Z[:, 0], F[:, 0]
+        n, r = self.A.shape
         noise = self.residual + 1.0 / omega
-        start = rng.standard_normal(m)
+        start = rng.standard_normal(r)
         S = self._gram.copy()
         S.ravel()[:: n + 1] += noise
         difference = 0.5 * self.y / omega - self.A @ start - np.sqrt(noise) * rng.standard_normal(n)
         z = start + self.A.T @ cho_solve((np.linalg.cholesky(S), True), difference, check_finite=False)
-        return z, self.draw_residual((self.A @ z)[:, None], omega, 0.5 * self.y, rng)[:, 0]
+        return z, self.draw_latent(z[:, None], omega, 0.5 * self.y, rng)[:, 0]
 
-    def draw_residual(
-        self, g: np.ndarray, precision: np.ndarray, linear: np.ndarray, rng: np.random.Generator
+    def draw_latent(
+        self, Z: np.ndarray, precision: np.ndarray, linear: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
-        """Draw e (n, count) given g = A z (n, count) and the factors exp(-precision f^2 / 2 + linear f) of the rows."""
+        """Draw f (n, count) given z (r, count) and the factors exp(-precision f^2 / 2 + linear f) of the rows."""
+        g = self.A @ Z
         if not np.any(self.residual):
-            return np.zeros_like(g)
+            return g
         variance = (self.residual / (1.0 + precision * self.residual))[:, None]
         mean = variance * (linear[:, None] - precision[:, None] * g)
-        return mean + np.sqrt(variance) * rng.standard_normal(g.shape)
+        return g + (mean + np.sqrt(variance) * rng.standard_normal(g.shape))
 
     def log_likelihood(self, f: np.ndarray) -> np.ndarray:
         """log p(y | f), of shape (...), for f (n, ...)."""
@@ -92,7 +92,7 @@ class Model:
 
 
 class Conditional:
-    """The normal distribution of z and e: the prior times exp(-precision_i f_i^2 / 2 + linear_i f_i) for each row.
+    """The normal distribution of z and f: the prior times exp(-precision_i f_i^2 / 2 + linear_i f_i) for each row.
 
     With e integrated out, z ~ N(P^{-1} h, P^{-1}), P = I + sum_i precision_i / (1 + precision_i k_i) a_i a_i^T and
     h = sum_i linear_i / (1 + precision_i k_i) a_i. O(n r^2).
@@ -107,61 +107,45 @@ class Conditional:
         self._mean = cho_solve((self._root, True), model.A.T @ (linear * shrink), check_finite=False)
 
     def draw(self, count: int, rng: np.random.Generator, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-        """Draw z (r, count), with ``scale`` times the standard deviation, and e (n, count) given z. O(n r) per draw."""
+        """Draw z (r, count), with ``scale`` times the standard deviation, and f (n, count) given z. O(n r) per draw."""
         noise = rng.standard_normal((len(self._mean), count))
         Z = self._mean[:, None] + scale * solve_triangular(self._root, noise, lower=True, trans=1, check_finite=False)
-        return Z, self.model.draw_residual(self.model.A @ Z, self.precision, self.linear, rng)
-
-
-class Proposals:
-    """Metropolis steps whose proposals are independent draws from the variational posterior of the exact bound.
-
-    That posterior is the prior times one normal factor per row, its sites. So the ratio of target and proposal density
-    is the ratio of the likelihood and the factors, in O(n) given f.
-    """
-
-    def __init__(self, model: Model, precision: np.ndarray, linear: np.ndarray):
-        self.model, self.normal = model, Conditional(model, precision, linear)
-
-    def log_weight(self, f: np.ndarray) -> np.ndarray:
-        """log p(y | f) minus the log factors, (count,), for f (n, count)."""
-        q = self.normal
-        return self.model.log_likelihood(f) - q.linear @ f + 0.5 * q.precision @ f**2
+        return Z, self.model.draw_latent(Z, self.precision, self.linear, rng)
 
     def steps(
-        self, z: np.ndarray, e: np.ndarray, count: int, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-        """States z (r, count), e and f (n, count) after each step, and the number of accepted proposals."""
-        proposed, residuals = self.normal.draw(count, rng)
-        Z, E = np.column_stack([z, proposed]), np.column_stack([e, residuals])
-        F = self.model.A @ Z + E
-        log_weight = self.log_weight(F)
+        self, z: np.ndarray, f: np.ndarray, count: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """Metropolis steps from z (r,) and f (n,) whose proposals are independent draws from this distribution.
+
+        Returns the states z (r, count) and f (n, count) after each step, and the number of accepted proposals. The
+        ratio of target and proposal density is that of the likelihood and the rows' factors, in O(n) given f.
+        """
+        proposed, latent = self.draw(count, rng)
+        Z, F = np.column_stack([z, proposed]), np.column_stack([f, latent])
+        log_weight = self.model.log_likelihood(F) - self.linear @ F + 0.5 * self.precision @ F**2
         log_uniform = np.log(rng.uniform(size=count))
         path = np.zeros(count + 1, dtype=np.intp)
         for step in range(1, count + 1):
             here = path[step - 1]
             path[step] = step if log_uniform[step - 1] < log_weight[step] - log_weight[here] else here
-        accepted = int(np.count_nonzero(np.diff(path)))
-        return Z[:, path[1:]], E[:, path[1:]], F[:, path[1:]], accepted
+        return Z[:, path[1:]], F[:, path[1:]], int(np.count_nonzero(np.diff(path)))
 
 
 def sweeps(
-    proposals: Proposals, n_proposals: int, dispersion: float, polya_gamma: PolyaGamma, rng: np.random.Generator
+    proposals: Conditional, n_proposals: int, dispersion: float, polya_gamma: PolyaGamma, rng: np.random.Generator
 ) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
     """A chain, one Gibbs sweep with its Metropolis steps at a time.
 
     Yields the states z (r, k) and f (n, k) after the sweep and after each step, k = 1 + ``n_proposals``, and the number
     of accepted proposals. The chain starts with ``dispersion`` times the proposals' standard deviation.
     """
-    model = proposals.model
-    Z, E = proposals.normal.draw(1, rng, dispersion)
+    Z, F = proposals.draw(1, rng, dispersion)
     while True:
-        z, e = model.draw(polya_gamma(model.A @ Z[:, -1] + E[:, -1], rng), rng)
-        Z, E = z[:, None], e[:, None]
-        F, n_accepted = model.A @ Z + E, 0
+        z, f = proposals.model.draw(polya_gamma(F[:, -1], rng), rng)
+        Z, F, n_accepted = z[:, None], f[:, None], 0
         if n_proposals:
-            *later, n_accepted = proposals.steps(z, e, n_proposals, rng)
-            Z, E, F = (np.hstack(pair) for pair in zip((Z, E, F), later, strict=True))
+            later, latent, n_accepted = proposals.steps(z, f, n_proposals, rng)
+            Z, F = np.hstack([Z, later]), np.hstack([F, latent])
         yield Z, F, n_accepted
 
 

@@ -31,8 +31,13 @@ from ..names import Points
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Executor, Pool
+<<<<<<< HEAD
 from ..status import warn_user
 from .chain import Model, PolyaGamma, Proposals, States, Whitening, sweeps
+=======
+from ..validation import checked_rows, training_data
+from .chain import Conditional, Model, PolyaGamma, States, Whitening, sweeps
+>>>>>>> refs/heads/satellites
 from .diagnostics import effective_sample_size, split_r_hat
 
 # At 1000 rows, fifty proposals take two thirds of the time of a sweep, because one matrix product makes all of them.
@@ -84,13 +89,13 @@ class Data(NamedTuple):
 class ChainStart(NamedTuple):
     """Where the chains start: the normal approximation, the rows that diagnostics watch, and one seed per chain."""
 
-    proposals: Proposals
+    proposals: Conditional
     watched: np.ndarray
     seeds: list[np.random.SeedSequence]
 
 
 class _WithoutWarnings(GPClassifier):
-    """A fit that makes proposals: the posterior need not have converged."""
+    """A ``GPClassifier`` without warnings, because proposals do not need a converged posterior."""
 
     def _warn(self, message: str) -> None:
         pass
@@ -236,11 +241,11 @@ class GibbsClassifier(LatentClassifier):
         site = LIKELIHOODS["logit"].site("exact")
         _sites.sites(site, mean, variance, data.labels, np.empty(0), ell, precision, linear)
         watched = np.sort(random_state.permutation(len(data.rows))[:WATCHED])
-        return ChainStart(Proposals(model, precision, linear), watched, seeds)
+        return ChainStart(Conditional(model, precision, linear), watched, seeds)
 
     def _approximation(self, data: Data, random_state: np.random.RandomState) -> KernelPosterior:
         """The variational posterior of the exact bound, under the given kernel or a learned one."""
-        # A given kernel may fit badly, about which the approximation need not warn.
+        # Only a learned kernel is worth a warning; a given kernel is the user's choice.
         model = (GPClassifier if self.kernel is None else _WithoutWarnings)(
             self.kernel,
             inducing_points=self.inducing_points,

@@ -25,8 +25,8 @@ NOISE_VARIANCES = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
 START_NOISE = 0.01
 # Predictive functions take this many rows at a time, because their temporaries are many times as large as the result.
 LINK_ROWS = 8192
-# Bounds that augment the likelihood with one more variable per row, and all bounds whose quadratics lie below the
-# objective; the Taylor expansion is among them because it has no objective that a step could lower.
+# AUGMENTED bounds have one more variable per row. The quadratics of SAFE bounds lie below the objective; the Taylor
+# expansion counts as safe because it has no objective that a step could lower.
 AUGMENTED = ("polya-gamma", "augmented")
 SAFE = (*AUGMENTED, "taylor")
 
@@ -98,7 +98,7 @@ class LikelihoodBound:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the objective is a lower bound of the log evidence, so that updates never lower it."""
+        """Whether the objective is a lower bound of the log evidence, which updates should raise."""
         return self.bound != "taylor"
 
     @property
@@ -233,10 +233,10 @@ class Likelihood:
 #
 # Why some bounds have a start: additive noise has no curvature at the prior, and a learned delta then ends at guessing.
 # Logistic-softmax has optima at which all classes are equally likely, and reaches them from a prior of large variance.
-# For 108 kernels on six data sets (variances .3 to 3000, length scales .4 to 2.5 sqrt(d)), its start ended more than 2
-# nats above the prior's in 28 cases, by up to 590, and below in 3; held-out likelihoods were better in 35 cases and
-# worse in none. The start had the higher bound in all 108 cases, so only the start from exact softmax is compared with
-# it; see inference/starts.py.
+# For 108 kernels on six data sets (variances .3 to 3000, length scales .4 to 2.5 sqrt(d)), a fit from softmax's bound
+# ended more than 2 nats above a fit from the prior in 28 cases, by up to 590, and below in 3; held-out likelihoods were
+# better in 35 cases and worse in none. Softmax's bound also began higher in all 108 cases, so that the prior is not
+# tried. The start from exact softmax is tried as well; see inference/starts.py.
 RECORDS = (
     *(
         LikelihoodBound(likelihood="logit", bound=bound, predictive=logit_log_probabilities)

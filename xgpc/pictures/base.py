@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The colours of Okabe and Ito differ for any colour vision; the first two, blue and orange, differ in grey print too.
+# The colours of Okabe and Ito are distinct for any colour vision; blue and orange are distinct in grey print, too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6A00", "#4D4D4D")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
 NO_NAMES = "X does not have valid feature names"

@@ -11,16 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Wh
 from support.gibbs import DATA, GRID, NEW, SMOOTH, TruePosterior, short_chains, small
 from support.internals import effective_sample_size, split_r_hat
 
-<<<<<<< HEAD
 from xgpc.gibbs import GibbsClassifier
-=======
-from xgpc.approximations.sparse import SparsePrior
-from xgpc.gibbs import classifier as gibbs
-from xgpc.gibbs.chain import Conditional, Model, Whitening
-from xgpc.gibbs.classifier import DISPERSION, WATCHED, GibbsClassifier
-from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat
-from xgpc.kernels.spec import KernelSpec
->>>>>>> refs/heads/satellites
 
 # The chain as a whole.
 
@@ -118,43 +109,6 @@ def test_thinning_keeps_every_so_many_of_the_states_and_all_are_averaged(n_propo
     assert_allclose(variance, residual + states.var(axis=0), rtol=0, atol=1e-10)
 
 
-<<<<<<< HEAD
-=======
-@pytest.mark.parametrize("n_proposals", [0, 3])
-@short_chains
-def test_sweeps_alternate_between_polya_gamma_variables_and_latent_values(n_proposals, monkeypatch):
-    """The variables are drawn at f of the latest state and handed on as they are."""
-    X, y = DATA
-    tilts, variables, given, states = [], [], [], []
-    sampler, draw, steps = gibbs._polya_gamma_sampler(), Model.draw, Conditional.steps
-
-    def sample(c, rng):
-        tilts.append(c.copy())
-        variables.append(sampler(c, rng))
-        return variables[-1]
-
-    def record_draw(self, omega, rng):
-        given.append(omega)
-        z, f = draw(self, omega, rng)
-        states.append(f)
-        return z, f
-
-    def record_steps(self, z, f, count, rng):
-        assert_allclose(f, states[-1], rtol=0, atol=1e-12)
-        Z, F, accepted = steps(self, z, f, count, rng)
-        states[-1] = F[:, -1]
-        return Z, F, accepted
-
-    monkeypatch.setattr(gibbs, "_polya_gamma_sampler", lambda: sample)
-    monkeypatch.setattr(Model, "draw", record_draw)
-    monkeypatch.setattr(Conditional, "steps", record_steps)
-    small(NOISY, inducing_points=GRID, n_chains=1, n_proposals=n_proposals, thin=1).fit(X, y)
-    assert len(tilts) == 2 + 20 // (n_proposals + 1)
-    assert_allclose(tilts[1:], states[:-1], rtol=0, atol=1e-10)
-    assert all(a is b for a, b in zip(variables, given, strict=True))
-
-
->>>>>>> refs/heads/satellites
 @short_chains
 def test_warm_up_throws_the_first_sweeps_away():
     X, y = DATA

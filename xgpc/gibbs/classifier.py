@@ -31,13 +31,8 @@ from ..names import Points
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Executor, Pool
-<<<<<<< HEAD
 from ..status import warn_user
-from .chain import Model, PolyaGamma, Proposals, States, Whitening, sweeps
-=======
-from ..validation import checked_rows, training_data
 from .chain import Conditional, Model, PolyaGamma, States, Whitening, sweeps
->>>>>>> refs/heads/satellites
 from .diagnostics import effective_sample_size, split_r_hat
 
 # At 1000 rows, fifty proposals take two thirds of the time of a sweep, because one matrix product makes all of them.

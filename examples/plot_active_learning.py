@@ -2,14 +2,13 @@
 Active learning: which rows to label next
 =========================================
 
-Labels are often what costs. Here a classifier begins with ten labelled rows of scikit-learn's handwritten digits,
-threes against eights, and asks for five more at a time: those that would tell most of the latent function (mutual
-information, with rows of a batch that do not repeat each other), or random ones. The curves are test scores, averaged
-over several random starts.
+Labels are often expensive. Here a classifier starts with ten labelled images of handwritten threes and eights, and
+asks for five more labels at a time. It asks for random rows, or for rows whose labels would teach most about the latent
+function (mutual information). The curves are test scores, averaged over several random starts.
 """
 
 # %%
-# The data, in the units of their principal components: distances between images are then those of shapes.
+# The features are principal components, so that distances between rows compare shapes.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -28,7 +27,7 @@ X, y = PCA(16).fit_transform(X[chosen]), (y[chosen] == 8).astype(int)
 X /= X[:, 0].std()
 
 # %%
-# A loop that asks for labels. The kernel is given, as so few rows tell little of it.
+# The loop that asks for labels. The kernel is fixed, because so few rows say little about it.
 
 N_FIRST, N_BATCH, N_ROUNDS, N_SEEDS = 10, 5, 10, 5
 KERNEL = ConstantKernel(10.0) * RBF(2.0)
@@ -57,7 +56,7 @@ strategies = {"random": "random rows", "mutual_information": "mutual information
 results = {name: np.array([learn(name, seed) for seed in range(N_SEEDS)]) for name in strategies}
 
 # %%
-# Mutual information needs fewer labels for the same score.
+# Mutual information needs fewer labels to get the same score.
 
 labels = N_FIRST + N_BATCH * np.arange(N_ROUNDS + 1)
 for name, scores in results.items():

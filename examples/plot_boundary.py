@@ -1,9 +1,9 @@
 """
-Two classes, and where the model is unsure
-==========================================
+Two classes, and the uncertainty of the model
+=============================================
 
-A fit with all defaults to two interleaved half-moons. Shades and lines are the probability of class 1; crosses are
-the inducing points, the few places that summarise all rows.
+A fit with default settings to two interleaved half-moons. Shades and lines show the probability of class 1. Crosses are
+the inducing points, a few points that summarise all rows.
 """
 
 import matplotlib.pyplot as plt
@@ -23,9 +23,9 @@ ax.set_title("Probability of class 1")
 plt.show()
 
 # %%
-# A probability near one half can mean two things: that both classes are likely there, or that nothing is known. The
-# standard deviation of the latent function tells them apart: on the border between the moons it is small, away from
-# all rows it grows to what the kernel says of a place that nobody has seen.
+# A probability near one half has two possible reasons: both classes are likely, or the model knows nothing about the
+# place. The standard deviation of the latent function tells which. It is small on the border between the moons, and
+# grows to its value under the prior far from all rows.
 
 axes = [np.linspace(-3, 4, 120), np.linspace(-2.5, 3, 120)]
 grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)

@@ -1,10 +1,10 @@
 """
-Bounds, and the exact posterior
-===============================
+Bounds and the exact posterior
+==============================
 
-The posterior of a classifier's latent function is no normal distribution; a fit takes one that is near. How near
-depends on the bound that it maximises. Here the kernel is given, and the exact posterior is known from long Gibbs
-sampling (``pip install 'xgpc[gibbs]'``), so that each bound can be held against it.
+The posterior of a classifier's latent function is not normal, but a fit approximates it by a normal distribution. The
+quality of the approximation depends on the bound that the fit maximises. Here the kernel is fixed, and long Gibbs
+sampling (``pip install 'xgpc[gibbs]'``) gives the exact posterior, with which the example compares three bounds.
 """
 
 import matplotlib.pyplot as plt
@@ -25,8 +25,8 @@ mean, variance = exact.predict_latent(grid)
 print(f"Gibbs: R-hat {exact.r_hat_:.3f}, {exact.ess_:.0f} effective samples")
 
 # %%
-# The shaded band is the exact posterior of the latent function, two standard deviations to either side of its mean.
-# Lines are the approximations. Polya-Gamma's variances are too small where the latent values are large.
+# The shaded band shows the exact posterior of the latent function: its mean, plus and minus two standard deviations.
+# The lines are the approximations. Where latent values are large, the variances of Polya-Gamma are too small.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4.6), layout="constrained")
 band = 2 * np.sqrt(variance)
@@ -49,6 +49,5 @@ right.legend()
 plt.show()
 
 # %%
-# The probabilities differ little, which is why Polya-Gamma is often good enough to predict with. Intervals, and
-# whatever else needs variances (active learning, for example), are better off with the exact bound, which is the
-# default.
+# The probabilities differ little, so that Polya-Gamma is often good enough for predictions. Intervals, active learning
+# and other uses of the variances are better with the exact bound, the default.

@@ -1,10 +1,10 @@
 """
-Probabilities that mean what they say
-=====================================
+Calibrated probabilities
+========================
 
-Of all rows to which a calibrated classifier gives a probability of 0.8, eight in ten have that class. Here labels
-are drawn with known probabilities, so that we can see whose are right: those of a logistic regression, which is
-linear, those of scikit-learn's Gaussian process classifier, and those of xgpc.
+If a calibrated classifier gives rows a probability of 0.8, eight in ten of these rows have the class. Here the true
+probabilities are known. The example compares them with the predictions of a logistic regression, scikit-learn's
+Gaussian process classifier, and xgpc.
 """
 
 import time
@@ -48,11 +48,11 @@ for ax, (name, model) in zip(columns, models.items(), strict=True):
 plt.show()
 
 # %%
-# Points of the two Gaussian processes are near the diagonal. Those of the logistic regression are not: the classes are
-# not linear in the features, and where a model is wrong in this way, its probabilities are, too. The negative log
-# likelihood of test rows looks at all of that at once; nobody can do better than the true probabilities.
+# The points of the two Gaussian processes are near the diagonal. The points of the logistic regression are not, because
+# the boundary between the classes is not linear. The negative log likelihood of test rows measures such errors; on
+# average, no model is better than the true probabilities.
 #
-# Here is what each says against the truth, row by row.
+# The next figure compares the predicted and the true probability of each row.
 
 figure, columns = plt.subplots(1, 3, figsize=(13, 4.4), layout="constrained", sharey=True)
 for ax, (name, model) in zip(columns, models.items(), strict=True):

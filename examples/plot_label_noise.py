@@ -2,9 +2,9 @@
 Labels that may be wrong
 ========================
 
-Fifteen labels in a hundred are swapped. The default likelihood, "logit", has to explain each of them by the latent
-function. A likelihood with additive noise knows of wrong labels: it learns how many there are, and a wrong label
-costs a fixed price, however deep among the other class it lies.
+Fifteen per cent of the labels are swapped. The default likelihood, "logit", has to explain each of them by the latent
+function. A likelihood with additive noise expects wrong labels: it learns their share, and a wrong label costs a fixed
+price, however deep in the other class the row lies.
 """
 
 import matplotlib.pyplot as plt
@@ -38,11 +38,11 @@ for ax, (name, keywords) in zip(columns, settings.items(), strict=True):
 plt.show()
 
 # %%
-# Both predict about as well here: a Gaussian process looks at many rows at once, so that single wrong labels do little
-# harm to either. What the second one has more is the share of wrong labels, probabilities that stay at what that share
-# allows, however far one goes into a class, and a higher bound: that is a lower bound of the log probability of the
-# labels, and says without any test rows which likelihood explains them better. How the learned noise follows the share
-# of swapped labels:
+# Both models predict about equally well: a Gaussian process averages over many rows, so that single wrong labels do
+# little harm. The second model also learns the share of wrong labels, which limits its probabilities deep inside a
+# class, and it has the higher bound. The bound is a lower bound of the log probability of the labels, and shows without
+# test rows which likelihood explains the labels better. The next figure compares the learned noise with the true share
+# of swapped labels.
 
 shares = np.linspace(0.0, 0.3, 7)
 learned = []

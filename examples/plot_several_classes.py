@@ -2,8 +2,8 @@
 Several classes: handwritten digits
 ===================================
 
-Ten classes need no other setting than two: the likelihood is softmax, with a latent function for each class.
-Probabilities say which images a reader should look at.
+Ten classes need no other settings than two: the likelihood is softmax, and each class has a latent function. The
+probabilities show which images a person should check.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,7 @@ log_p = model.predict_log_proba(test)
 print({name: round(value, 4) for name, value in scores(y_test, log_p).items()})
 
 # %%
-# The images with the least certain prediction: what the model took them for, with its probability, and what they are.
+# The images with the least certain predictions: the predicted digit, its probability, and the true digit.
 
 least = np.argsort(np.max(log_p, axis=1))[:10]
 figure, grid = plt.subplots(2, 5, figsize=(10, 5), layout="constrained")
@@ -36,7 +36,7 @@ for ax, i in zip(grid.ravel(), least, strict=True):
 plt.show()
 
 # %%
-# Leaving the least certain ones to a human pays: errors among the rest fall much faster than their number.
+# If a person checks the least certain images, the error of the others falls much faster than their number.
 
 order = np.argsort(-np.max(log_p, axis=1))
 wrong = np.argmax(log_p, axis=1)[order] != y_test[order]

@@ -1,8 +1,9 @@
 """Acquisition functions: scores of candidate rows by a fitted classifier, and batches of candidates.
 
 In active learning, ``predictive_entropy``, ``mutual_information`` and ``latent_variance`` score rows to label, and
-``select`` chooses a batch of them. In Bayesian optimisation with settings that fail, ``probability_of_feasibility`` and
-``constrained_expected_improvement`` score settings to be tried. All are pure functions.
+``select`` chooses a batch of them. In Bayesian optimisation, ``expected_improvement`` scores settings to try;
+``probability_of_feasibility`` and ``constrained_expected_improvement`` are for settings that may fail. All are pure
+functions.
 
 References
 ----------

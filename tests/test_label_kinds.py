@@ -93,7 +93,7 @@ def test_a_stream_goes_on_with_its_likelihood(tmp_path, change):
     model().partial_fit(X, CODES).save(tmp_path / "model.npz")
     loaded = GPClassifier.load(tmp_path / "model.npz")
     loaded.partial_fit(X, CODES)
-    with pytest.raises(ValueError, match="The posterior is of likelihood 'logit' with bound 'exact'"):
+    with pytest.raises(ValueError, match="posterior of likelihood 'logit' with bound 'exact'"):
         loaded.set_params(**change).partial_fit(X, CODES)
 
 

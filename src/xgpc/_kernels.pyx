@@ -121,10 +121,10 @@ cdef class KernelGradient:
         self.products = self.sums + f * m
         self.squares = self.products + f * m * d
 
-    @classmethod
-    def empty(cls, InducingKernel core):
+    @staticmethod
+    def empty(InducingKernel core):
         """Zeros, to be added to."""
-        return cls((core.n_terms, core.n_factors, core.n_inducing, core.n_features))
+        return KernelGradient((core.n_terms, core.n_factors, core.n_inducing, core.n_features))
 
     @property
     def arrays(self):

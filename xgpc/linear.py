@@ -22,7 +22,7 @@ from .inference.ascent import Point
 from .inference.mini_batch import Epochs, learning_rate_schedule
 from .inference.run import Run
 from .learning.prior_variance import ascend, stochastic_ascent
-from .likelihoods import LIKELIHOODS
+from .likelihoods import LIKELIHOODS, record_of
 from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodName
 from .ranges import check_latent, largest_size
 from .rows.blas import single_threaded_blas
@@ -158,7 +158,8 @@ class BayesianLinearClassifier(LatentClassifier):
         span, rows = RowSpan.of(X)
         # There is no cache, because whitened rows would take as much memory as the rows.
         source = ArraySource(rows, signs, NONE if weight is None else weight, cache_bytes=0)
-        return Data(source, prior.of_dimension(rows.shape[1]), span, self._site())
+        bound = BOUNDS[self.likelihood][0] if self.bound == "auto" else self.bound
+        return Data(source, prior.of_dimension(rows.shape[1]), span, record_of(self.likelihood, bound).site())
 
     def _start(self, data: Data, run: Run, executor: Executor) -> Training:
         return Training(data.source, executor)
@@ -218,10 +219,6 @@ class BayesianLinearClassifier(LatentClassifier):
             },
         )
 
-    def _site(self) -> Site:
-        bound = BOUNDS[self.likelihood][0] if self.bound == "auto" else self.bound
-        return LIKELIHOODS[self.likelihood].site(bound)
-
     def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """Rows of positive weight, their labels -1 or +1, and their weights; None stands for ones."""
         X, codes, self.classes_, weight, _ = training_data(self, X, y, sample_weight)
@@ -269,8 +266,7 @@ class BayesianLinearClassifier(LatentClassifier):
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Log probabilities (n, 2) of the classes, which stay accurate where probabilities underflow."""
         mean, variance = self.predict_latent(X)
-        name, bound = self._resolved
-        return LIKELIHOODS[name].log_probabilities(bound, mean, variance, None, on_threads(self.n_jobs))
+        return record_of(*self._resolved).log_probabilities(mean, variance, None, on_threads(self.n_jobs))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

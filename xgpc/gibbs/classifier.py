@@ -25,7 +25,7 @@ from ..config import check_allowed, integer_from
 from ..data.training import checked_rows, training_data
 from ..estimator import LatentClassifier
 from ..inference.run import Run
-from ..likelihoods import LIKELIHOODS
+from ..likelihoods import record_of
 from ..likelihoods.binary import logit_log_probabilities
 from ..names import Points
 from ..ranges import check_latent
@@ -233,7 +233,7 @@ class GibbsClassifier(LatentClassifier):
         # The sites of the approximation, one normal factor per row, are all that a proposal needs.
         mean, variance = q.marginals(data.rows, self.n_jobs)
         ell, precision, linear = np.empty((3, len(mean)))
-        site = LIKELIHOODS["logit"].site("exact")
+        site = record_of("logit", "exact").site()
         _sites.sites(site, mean, variance, data.labels, np.empty(0), ell, precision, linear)
         watched = np.sort(random_state.permutation(len(data.rows))[:WATCHED])
         return ChainStart(Conditional(model, precision, linear), watched, seeds)

@@ -242,7 +242,7 @@ FIRST, LAST = np.arange(50), np.arange(50, 60)
         ),
         ([(FIRST.astype(float), LAST)], "integers in one dimension .*; it gave an array of float64"),
         ([(FIRST, np.array(["a", "b"]))], "integers in one dimension .*; it gave an array of <U1"),
-        ([(FIRST, LAST, LAST)], r"must be a pair of arrays; it gave \(array"),
+        ([(FIRST, LAST, LAST)], "must be a pair of arrays; it gave 3 parts"),
         ([None], "must be a pair of arrays; it gave None"),
         ([5], "must be a pair of arrays; it gave 5"),
         ([(FIRST[:, None], LAST)], r"in one dimension .* it gave .* of shape \(50, 1\)"),

@@ -97,9 +97,13 @@ class HoldOut:
                 "rows, such as TimeSeriesSplit(), or leave query_split=None and mark rows that belong together with "
                 "fit(X, y, groups=...)."
             )
+        if n_rows < 2:
+            raise ValueError(
+                f"query_split={splitter!r} leaves a single row to learn from after its last split is held out, and "
+                "one row cannot be divided again. Give more rows, a splitter whose last split holds out fewer rows, "
+                "or None for random splits."
+            )
         try:
-            if n_rows < 2:
-                raise ValueError("its last split of all rows leaves a single row to learn from")
             found = splitter.split(np.zeros((n_rows, 1)), self.labels, self.groups)
             splits = deque((_checked(split, n_rows) for split in found), maxlen=KEPT_SPLITS)
             if not splits:
@@ -121,8 +125,11 @@ def _some(rows: np.ndarray, size: int, random_state: np.random.RandomState) -> n
 
 def _checked(split: Any, n_rows: int) -> Split:
     """The splitter's pair of arrays as ascending row numbers; ValueError if it is no valid split of ``n_rows`` rows."""
-    if not isinstance(split, tuple | list | np.ndarray) or len(split) != 2:
-        raise ValueError(f"a split must be a pair of arrays; it gave {split!r}")
+    is_sequence = isinstance(split, tuple | list | np.ndarray)
+    if not is_sequence or len(split) != 2:
+        raise ValueError(
+            f"a split must be a pair of arrays; it gave {f'{len(split)} parts' if is_sequence else repr(split)}"
+        )
     support, held_out = map(np.asarray, split)
     for rows in (support, held_out):
         if rows.ndim != 1 or not len(rows) or rows.dtype.kind not in "iu":

@@ -28,7 +28,7 @@ from xgpc.kernels.default import default_kernel  # noqa: F401
 from xgpc.kernels.prior import LengthScalePrior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.adam import RATE, moving_priors
-from xgpc.learning.profile import Coordinates
+from xgpc.learning.optimizer import Coordinates
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.likelihoods.multinomial import multinomial_log_probabilities  # noqa: F401
 from xgpc.likelihoods.softmax import softmax_log_probabilities  # noqa: F401

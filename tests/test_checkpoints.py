@@ -282,8 +282,8 @@ DECIDING = {"random_state": 0, "n_inducing": 20, "tol": 1e-3, "max_iter": 30, "n
 def test_how_many_kernels_there_are_is_decided_once(is_each, path, monkeypatch):
     """The decision is part of the checkpoint, and of those that follow."""
     X, y = three_classes(is_each)
-    trials, honest = [], share.is_better
-    monkeypatch.setattr(share, "is_better", lambda *given: trials.append(given) or honest(*given))
+    trials, honest = [], share.accept
+    monkeypatch.setattr(share, "accept", lambda *given: trials.append(given) or honest(*given))
     whole = quietly(GPClassifier(**DECIDING), X, y)
     assert (whole.share_, len(trials)) == ("none" if is_each else "kernel", 1)
 

@@ -11,11 +11,14 @@ from support.internals import (
     LEAST_GAIN,
     SMALL_TILT,
     ArraySource,
+    Candidate,
     Distinct,
+    History,
     KernelSpec,
+    Scores,
     SparsePrior,
     _slope_of_precision,
-    is_better,
+    accept,
     lbfgs,
     polya_gamma_variance,
     restated_sums,
@@ -46,15 +49,24 @@ def test_slope_of_the_sites_precision():
     np.testing.assert_allclose(slope, np.concatenate([expected, -expected, [0.0]]), rtol=3e-7)
 
 
+def is_accepted(gains, weight):
+    """Whether a model that gains so much for held-out rows is kept, and the sentence that says so."""
+    history = History()
+    found = accept(
+        Candidate(0, Scores(np.zeros(len(gains)), weight)), Candidate(1, Scores(gains, weight)), "It:", history
+    )
+    return found, history.arrays()["decision"][0]
+
+
 def test_weights_count_in_the_comparison():
     gains = np.array([0.3, 0.1, -0.2, 0.05])
-    assert is_better(gains, np.array([1.0, 1.0, 1e-6, 1.0]))[0]
-    assert not is_better(gains, np.array([1.0, 1.0, 3.0, 1.0]))[0]
+    assert is_accepted(gains, np.array([1.0, 1.0, 1e-6, 1.0]))[0]
+    assert not is_accepted(gains, np.array([1.0, 1.0, 3.0, 1.0]))[0]
     # More than a standard error, and more than what it costs.
-    assert not is_better(np.full(4, 0.9 * LEAST_GAIN), np.ones(4))[0]
-    better, words = is_better(np.array([0.0, 2.0]), np.ones(2))
+    assert not is_accepted(np.full(4, 0.9 * LEAST_GAIN), np.ones(4))[0]
+    better, words = is_accepted(np.array([0.0, 2.0]), np.ones(2))
     assert not better
-    assert words.startswith("the mean log probability of 2 held-out rows changes by +1 +- 1 nats: not taken")
+    assert words.startswith("It: the mean log probability of 2 held-out rows changes by +1 +- 1 nats: not taken, as ")
 
 
 @pytest.mark.parametrize("n_latents", [1, 3])

@@ -181,17 +181,11 @@ def test_given_points_are_taken_as_they_are(X, convert):
         ([["a", "b"]], r"or a numeric array \(m, d\)"),
         ([[1.0, 2.0], [3.0]], r"or a numeric array \(m, d\)"),
         ([[1j, 2.0]], r"or a numeric array \(m, d\)"),
-        ("centres", "must be one of .*'kmeans'.* got 'centres'"),
     ],
 )
 def test_bad_points_are_refused(X, points, message):
     with pytest.raises(ValueError, match=message):
         choose(sample_of(X), points, 5)
-
-
-def test_bad_number_is_refused(X):
-    with pytest.raises(ValueError, match="n_inducing must be a positive integer or 'auto'; got 'many'"):
-        choose(sample_of(X), "kmeans", "many")
 
 
 # Greedy points.

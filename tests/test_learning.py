@@ -163,8 +163,8 @@ def test_data_that_need_no_more_inducing_points_get_none(optimizer, bound):
 
 
 def test_never_more_inducing_points_than_the_cap(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.memory.MAX_INDUCING", FIRST_OF_FEW + 7)
-    monkeypatch.setattr("xgpc.learning.stages.MIN_GAIN", -1.0)
+    monkeypatch.setattr("xgpc.learning.inducing.MAX_INDUCING", FIRST_OF_FEW + 7)
+    monkeypatch.setattr("xgpc.learning.candidates.MIN_GAIN", -1.0)
     X, y = ringnorm(300, np.random.default_rng(1))
     model = quietly(GPClassifier(optimizer=None, max_iter=10, random_state=0), X, y)
     assert len(model.inducing_points_) == FIRST_OF_FEW + 7

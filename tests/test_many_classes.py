@@ -49,7 +49,7 @@ def test_memory_is_what_is_said(n, n_classes, m, share):
 
 def test_a_fit_that_takes_much_memory_is_warned_of(monkeypatch):
     X, y = groups_of_rows(400, 20)
-    monkeypatch.setattr("xgpc.learning.memory.MOST_BYTES", 1e5)
+    monkeypatch.setattr("xgpc.learning.inducing.MOST_BYTES", 1e5)
     with pytest.warns(UserWarning, match=r"400 rows to 20 classes with 20 inducing points needs about .* GB") as caught:
         quietly(classifier(optimizer=None), X, y)
     # ``fit`` is called there.

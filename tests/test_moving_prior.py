@@ -19,7 +19,7 @@ from xgpc.inference.mini_batch import MiniBatches
 from xgpc.kernels.prior import NO_PRIOR, LengthScalePrior
 from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.learning.adam import moving_priors
-from xgpc.learning.profile import Coordinates
+from xgpc.learning.optimizer import Coordinates
 from xgpc.rows.executor import Threads
 
 # The posterior hardly moves.

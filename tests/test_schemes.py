@@ -272,7 +272,7 @@ def test_equation_14_and_the_profiled_bound_have_the_same_maximum():
 # What they are for.
 
 FIRST_BOUND = {
-    name: next(bound for bound in LIKELIHOODS["logit"].bounds if scheme.allows("logit", bound))
+    name: next(bound for bound, record in LIKELIHOODS["logit"].bounds.items() if scheme.allows(record))
     for name, scheme in SCHEMES.items()
 }
 PAIRS = [(optimizer, bound) for optimizer in SCHEMES for bound in LIKELIHOODS["logit"].bounds]
@@ -282,12 +282,13 @@ PAIRS = [(optimizer, bound) for optimizer in SCHEMES for bound in LIKELIHOODS["l
 def test_a_scheme_takes_its_bounds_and_names_them_when_given_another(optimizer, bound):
     X, y = SMALL["moons"]
     model = GPClassifier(optimizer=optimizer, bound=bound, n_inducing=5, max_iter=2, random_state=0)
-    if SCHEMES[optimizer].allows("logit", bound):
+    records = LIKELIHOODS["logit"].bounds
+    if SCHEMES[optimizer].allows(records[bound]):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             assert np.isfinite(model.fit(X, y).elbo_)
     else:
-        others = [name for name in SCHEMES if SCHEMES[name].allows("logit", bound)]
+        others = [name for name in SCHEMES if SCHEMES[name].allows(records[bound])]
         with pytest.raises(ValueError, match=f"optimizer='{optimizer}' is not for the bound '{bound}'") as error:
             model.fit(X, y)
         assert f"choose one of {others}, or {SCHEMES[optimizer].needs}" in str(error.value)

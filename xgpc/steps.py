@@ -37,6 +37,7 @@ from .learning import pipeline, stages
 from .learning.hold_out import HoldOut
 from .learning.inducing import MAX_INDUCING, mean_and_spread, with_more_points
 from .learning.messages import no_gain, parameters_at_bounds
+from .learning.optimizer import Model
 from .learning.schemes import check_optimizer
 from .learning.start import Data, FitResult, HyperparameterFit, InitialState, PreviousFit
 from .likelihoods import LIKELIHOODS, START_NOISE, resolve
@@ -210,11 +211,11 @@ class FittedInSteps(PosteriorClassifier):
             previous = PreviousFit(self.posterior_, self.classes_, self.encoding_, noise)
         return pipeline.start(data, run, executor, previous)
 
-    def _learn(self, data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
-        return pipeline.learn(data, run, initial)
+    def _learn(self, data: Data, run: Run, initial: InitialState) -> tuple[InitialState, HyperparameterFit]:
+        return initial, pipeline.learn(data, run, initial)
 
-    def _infer(self, data: Data, run: Run, learned: HyperparameterFit) -> FitResult:
-        return pipeline.infer(data, run, learned)
+    def _infer(self, data: Data, run: Run, learned: tuple[InitialState, HyperparameterFit]) -> FitResult:
+        return pipeline.infer(data, run, *learned)
 
     def _publish(self, data: Data, run: Run, inferred: FitResult, is_first: bool = True) -> None:
         """Set the fitted attributes and warn; ``is_first`` is False if ``partial_fit`` continues from earlier rows."""
@@ -278,9 +279,10 @@ class FittedInSteps(PosteriorClassifier):
                     training = Training(data.source, run.watching(executor), q.n_latents)
                     site = likelihood.site(bound, len(self.classes_), noise)
                     before = ConditionedPrior(posterior_before(q, prior, factor))
-                    learned = HyperparameterFit(InitialState(training, before, None, 0, site), None, before, site)
+                    initial = InitialState(training, Model(before, None, site))
                     # Take a step even if it gains less than tol: the gains of many batches add up.
-                    inferred = pipeline.infer(data, run, learned, leaves_prior=True)
+                    learned = HyperparameterFit(initial.model)
+                    inferred = pipeline.infer(data, run, initial, learned, leaves_prior=True)
             assert isinstance(inferred.q, ConditionedPosterior)
             assert self._evidence is not None
             assert inferred.evidence is not None

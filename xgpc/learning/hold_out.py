@@ -15,24 +15,22 @@ from sklearn.model_selection import PredefinedSplit
 DECISION_SHARE, DECISION_ROWS = 0.1, 4000
 # Share of a round's rows that are held out.
 QUERY_SHARE = 0.5
-# Only the last splits of a splitter are kept: rounds need no more, and LeaveOneOut has one for each row.
+# Only a splitter's last splits are kept: rounds need no more, and LeaveOneOut has one for each row.
 KEPT_SPLITS = 10
 
-# Numbers of the support rows and of the held-out rows.
+# Numbers of the support rows and of the held-out rows, ascending.
 Split = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class HoldOut:
-    """Draws support rows and held-out rows; both are given as ascending row numbers.
+    """Draws support rows, to learn from, and held-out rows.
 
     Attributes
     ----------
-    n_rows : int
     groups : (n,) labels of any kind, or None; all rows of a group are on the same side of a split
     splitter : object with scikit-learn's ``split``, or None
     labels : (n,) class numbers, for splitters that stratify
-    random_state : RandomState
     """
 
     n_rows: int
@@ -47,40 +45,34 @@ class HoldOut:
         return HoldOut(len(rows), groups, self.splitter, self.labels[rows], self.random_state)
 
     def decision(self, share: float = DECISION_SHARE, random_state: np.random.RandomState | None = None) -> Split:
-        """Rows to learn from, and rows held out for decisions: a share of all rows, or those of a splitter's last
-        split.
+        """Rows to learn from, and rows held out for decisions: a share of all, or those of a splitter's last split.
 
         If there are few rows, or only two groups, no rows are held out. ``random_state`` replaces the object's own.
         """
-        random_state = random_state or self.random_state
-        size = min(DECISION_ROWS, int(share * self.n_rows))
-        if self.splitter is None:
-            if not size or (self.groups is not None and len(np.unique(self.groups)) < 3):
-                return np.arange(self.n_rows), np.arange(0)
-            others, held_out = self._apart(size, random_state)
-            return others, _some(held_out, size, random_state)
-        others, held_out = self._splits[-1]
-        return others, _some(held_out, DECISION_ROWS, random_state)
+        random_state, size = random_state or self.random_state, min(DECISION_ROWS, int(share * self.n_rows))
+        if self.splitter is not None:
+            others, held_out = self._splits[-1]
+            return others, _some(held_out, DECISION_ROWS, random_state)
+        if not size or (self.groups is not None and len(np.unique(self.groups)) < 3):
+            return np.arange(self.n_rows), np.arange(0)
+        others, held_out = self._apart(size, random_state)
+        return others, _some(held_out, size, random_state)
 
     def draw(self, number: int, size: int) -> Split:
         """Support rows and held-out rows of round ``number``, ``size`` rows in total or all if there are fewer."""
         size = min(size, self.n_rows)
-        n_queries = max(1, int(QUERY_SHARE * size))
         if self.splitter is None:
             support, held_out = self._apart(max(1, int(QUERY_SHARE * self.n_rows)), self.random_state)
         else:
-            splits = self._splits
             # Rounds begin with the last split; in a split by time it has the most support rows.
-            support, held_out = splits[-1 - number % len(splits)]
-        held_out = _some(held_out, n_queries, self.random_state)
+            support, held_out = self._splits[-1 - number % len(self._splits)]
+        held_out = _some(held_out, max(1, int(QUERY_SHARE * size)), self.random_state)
         return _some(support, size - len(held_out), self.random_state), held_out
 
     def _apart(self, n_held_out: int, random_state: np.random.RandomState) -> Split:
-        """Split off random rows, or whole random groups, as the smaller part."""
-        if self.groups is None:
-            order = random_state.permutation(self.n_rows)
-            return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
-        names, group = np.unique(self.groups, return_inverse=True)
+        """Split off random groups, or rows without groups, as the smaller part."""
+        groups = np.arange(self.n_rows) if self.groups is None else self.groups
+        names, group = np.unique(groups, return_inverse=True)
         if len(names) < 2:
             raise ValueError(
                 f"groups must have at least two groups, one to learn from and one to hold out; got {names}."
@@ -96,9 +88,7 @@ class HoldOut:
 
     @cached_property
     def _splits(self) -> list[Split]:
-        """The splitter's last splits, computed once, because a splitter that shuffles would return others the next
-        time.
-        """
+        """The splitter's last splits, computed once, because a splitter that shuffles would return others next time."""
         n_rows, splitter = self.n_rows, self.splitter
         if isinstance(splitter, PredefinedSplit):
             raise ValueError(
@@ -135,39 +125,25 @@ def _some(rows: np.ndarray, size: int, random_state: np.random.RandomState) -> n
 
 def _checked(split: Any, n_rows: int) -> Split:
     """The splitter's pair of arrays as ascending row numbers; ValueError if it is no valid split of ``n_rows`` rows."""
-    parts = split if isinstance(split, tuple | list | np.ndarray) else ()
-    if len(parts) != 2:
-        what = f"{len(parts)} parts" if len(parts) else repr(split)
-        raise ValueError(f"a split must be a pair of arrays; it gave {what}")
-    support, held_out = (_row_numbers(part, n_rows) for part in parts)
-    both = np.intersect1d(support, held_out, assume_unique=True)
-    if len(both):
+    is_sequence = isinstance(split, tuple | list | np.ndarray)
+    if not is_sequence or len(split) != 2:
         raise ValueError(
-            f"{len(both)} rows, row {both[0]} among them, are on both sides of the split: their own labels would "
-            "predict them"
+            f"a split must be a pair of arrays; it gave {f'{len(split)} parts' if is_sequence else repr(split)}"
         )
-    return support, held_out
-
-
-def _row_numbers(rows: Any, n_rows: int) -> np.ndarray:
-    rows = np.asarray(rows)
-    if rows.ndim != 1:
-        raise ValueError(f"row numbers must be an array of one dimension; it gave one of shape {rows.shape}")
-    if not len(rows):
-        raise ValueError("a split has no rows on one side")
-    if rows.dtype.kind == "b":
-        raise ValueError("it gave a boolean mask; np.flatnonzero turns a mask into row numbers")
-    if rows.dtype.kind not in "iu":
-        raise ValueError(f"row numbers must be integers; it gave values of type {rows.dtype}")
-    least, largest = np.min(rows), np.max(rows)
-    if least < 0 or largest >= n_rows:
-        outside = least if least < 0 else largest
-        raise ValueError(f"row numbers must be from 0 to {n_rows - 1}; it gave {outside}")
-    numbers, counts = np.unique(rows, return_counts=True)
-    if len(numbers) < len(rows):
-        most = int(np.argmax(counts))
+    support, held_out = map(np.asarray, split)
+    for rows in (support, held_out):
+        if rows.ndim != 1 or not len(rows) or rows.dtype.kind not in "iu":
+            raise ValueError(
+                "both sides of a split must be arrays of row numbers, integers in one dimension (np.flatnonzero turns "
+                f"a mask into row numbers), and not empty; it gave an array of {rows.dtype} of shape {rows.shape}"
+            )
+        if np.min(rows) < 0 or np.max(rows) >= n_rows:
+            outside = np.min(rows) if np.min(rows) < 0 else np.max(rows)
+            raise ValueError(f"row numbers must be from 0 to {n_rows - 1}; it gave {outside}")
+    counts = np.bincount(np.concatenate([support, held_out]).astype(np.intp))
+    if np.max(counts) > 1:
         raise ValueError(
-            f"an array of row numbers has row {numbers[most]} {counts[most]} times. Give each row once; weights are "
-            "given by fit(X, y, sample_weight=...)"
+            f"a split may have each row once, on one side, or its own label would predict it; it gave row "
+            f"{np.argmax(counts > 1)} more than once (weights are given by fit(X, y, sample_weight=...))"
         )
-    return numbers.astype(np.intp)
+    return np.sort(support).astype(np.intp), np.sort(held_out).astype(np.intp)

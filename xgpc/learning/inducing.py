@@ -1,7 +1,8 @@
-"""Inducing points: k-means, random rows, greedy conditional variance, all rows, or given points."""
+"""Inducing points: how they are chosen, and how many there may be."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,27 +17,31 @@ from ..data.far_values import limits_of, within
 from ..kernels.spec import Groups, KernelSpec
 from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked
 from ..rows.source import RowSource, dense
+from ..status import warn_user
 
 # n_inducing="auto" starts with FIRST_INDUCING points, or FIRST_OF_FEW for fewer than FEW_ROWS rows, and doubles them up
 # to MAX_INDUCING. With 700 rows of ten features, 32 points missed a relevant feature in 7 of 16 samples, 64 in none.
 FIRST_INDUCING, FIRST_OF_FEW, FEW_ROWS, MAX_INDUCING = 32, 64, 2000, 2048
 # Lloyd iterations: the optimizer moves the points anyway, so k-means need not converge.
 KMEANS_ITERATIONS = 30
-# Standardised rows that agree to this many decimals count as one: k-means cannot separate nearer rows, and would warn
-# that it found fewer clusters than requested.
+# Standardised rows that agree to this many decimals count as one: k-means would warn that it finds too few clusters.
 ALIKE = 6
 # Rows sampled for start values and inducing points: this many in total, or this many for each point.
-SAMPLE_ROWS = 5_000
-SAMPLE_ROWS_PER_POINT = 20
+SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT = 5_000, 20
 # Finding the process's thread pools takes milliseconds, so it is done once, after scikit-learn has loaded its own.
 OPENMP = ThreadpoolController()
 METHODS = ("kmeans", "random", "greedy", "all")
-# Candidates for the greedy choice: this many in total, or this many for each point. The matrices are (m, candidates).
-GREEDY_ROWS = 5000
-GREEDY_ROWS_PER_POINT = 5
-# The greedy choice stops when the candidates' conditional variances sum to this share of their variances; the rest is
-# jitter.
-GREEDY_TRACE = 1e-6
+# Candidates for the greedy choice: this many in total, or this many for each point. It stops when the candidates'
+# conditional variances sum to GREEDY_TRACE of their variances; the rest is jitter.
+GREEDY_ROWS, GREEDY_ROWS_PER_POINT, GREEDY_TRACE = 5000, 5, 1e-6
+# Bytes of a fit for each row and class (marginals and sites of two posteriors), and for each class and pair of inducing
+# points with a shared kernel or with own kernels (matrices of two posteriors). Measured with tracemalloc.
+ROW_BYTES, PAIR_BYTES, OWN_PAIR_BYTES = 80, 200, 300
+# A fit that needs more memory warns, and defaults stay below: half of the memory of a small machine.
+MOST_BYTES = 4e9
+# Limit on rows x classes x points when points are added by default: on shuttle (52 200 rows, seven classes) 512 points
+# took over ten minutes for 0.002 nats a row.
+MOST_VALUES = 2.5e7
 
 
 class Sample:
@@ -49,20 +54,18 @@ class Sample:
     rows : (r, d) float64, distinct, sorted
     counts : (r,) float64
     within_limits : (r, d) float64, the rows with values far from all others moved to the limits
-    mean : (d,) float64
-    scale : (d,) float64
-        Standard deviation of ``within_limits``; 1 for a constant feature. For a feature of two values it is half
-        their difference, because the deviation would put a rare value very far away. For the levels of a column it
-        is the value for equally frequent levels: the root of half the mean squared distance.
+    mean, scale : (d,) float64, mean and standard deviation of ``within_limits``
+        The scale is 1 for a constant feature, and half the difference for a feature of two values, because the
+        deviation would put a rare value very far away. For the levels of a column it is the value for equally
+        frequent levels: the root of half the mean squared distance.
     """
 
     def __init__(self, source: RowSource, size: int, random_state: np.random.RandomState, groups: Groups | None = None):
         n = source.n_rows
         part = source.sample(np.arange(n) if n <= size else random_state.choice(n, size, replace=False))
-        rows = np.asarray(part.X, dtype=np.float64)
-        counts = part.weight if len(part.weight) else np.ones(len(rows))
-        self.rows, inverse = np.unique(rows, axis=0, return_inverse=True)
-        self.counts = np.bincount(inverse.ravel(), counts, minlength=len(self.rows))
+        self.rows, inverse = np.unique(np.asarray(part.X, dtype=np.float64), axis=0, return_inverse=True)
+        weight = part.weight if len(part.weight) else None
+        self.counts = np.bincount(inverse.ravel(), weight, minlength=len(self.rows)).astype(np.float64)
         self.within_limits = within(self.rows, limits_of(self.rows, self.counts))
         self.mean, self.scale = mean_and_scale(self.within_limits, self.counts)
         low, high = np.min(self.rows, axis=0), np.max(self.rows, axis=0)
@@ -102,11 +105,6 @@ def sample_size(n_inducing: int | str) -> int:
     return max(SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT * m)
 
 
-def first_inducing(n_rows: int) -> int:
-    """Initial number of points with n_inducing="auto", for a sample with ``n_rows`` distinct rows."""
-    return FIRST_OF_FEW if n_rows < FEW_ROWS else FIRST_INDUCING
-
-
 def inducing_points(
     sample: Sample,
     method: str | ArrayLike,
@@ -114,50 +112,34 @@ def inducing_points(
     random_state: np.random.RandomState,
     spec: KernelSpec,
 ) -> np.ndarray:
-    """Inducing points (m, d) for a sample of the data; at most as many as its distinct rows.
+    """Inducing points (m, d) by one of ``METHODS``, at most as many as the sample has distinct rows, or given ones.
 
-    The greedy choice depends on the kernel ``spec`` and its parameter values.
-
-    Raises
-    ------
-    ValueError
-        For an unknown method, a wrong number, or an array of the wrong shape.
+    The greedy choice depends on the kernel ``spec`` and its parameter values. ValueError for a bad array.
     """
+    rows, n_rows = sample.rows, len(sample.rows)
     if not isinstance(method, str):
-        return given_points(method, sample.rows.shape[1])
-    if method not in METHODS:
-        raise ValueError(f"inducing_points must be one of {list(METHODS)} or an array (m, d); got {method!r}.")
-    if isinstance(n_inducing, str):
-        if n_inducing != "auto":
-            raise ValueError(f"n_inducing must be a positive integer or 'auto'; got {n_inducing!r}.")
-        n_inducing = first_inducing(len(sample.rows))
-    m = min(int(n_inducing), len(sample.rows))
-    if method == "all" or m == len(sample.rows):
-        return sample.rows
+        return given_points(method, rows.shape[1])
+    first = FIRST_OF_FEW if n_rows < FEW_ROWS else FIRST_INDUCING
+    m = min(first if isinstance(n_inducing, str) else int(n_inducing), n_rows)
+    if method == "all" or m == n_rows:
+        return rows
     if method == "random":
-        return sample.rows[np.sort(random_state.choice(len(sample.rows), m, replace=False))]
+        return rows[np.sort(random_state.choice(n_rows, m, replace=False))]
     if method == "greedy":
         size = max(GREEDY_ROWS, GREEDY_ROWS_PER_POINT * m)
-        chosen = slice(None) if len(sample.rows) <= size else random_state.choice(len(sample.rows), size, replace=False)
-        return greedy_conditional_variance(spec, sample.rows[chosen], m)
-    standardised, counts = _told_apart((sample.within_limits - sample.mean) / sample.scale, sample.counts)
-    if m >= len(standardised):
-        return standardised * sample.scale + sample.mean
-    # With several threads the order of the sums, and so the last bits, would vary between runs.
-    with OPENMP.limit(limits=1, user_api="openmp"):
-        centres = (
-            KMeans(m, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=random_state)
-            .fit(standardised, sample_weight=counts)
-            .cluster_centers_
-        )
+        chosen = rows if n_rows <= size else rows[random_state.choice(n_rows, size, replace=False)]
+        return greedy_conditional_variance(spec, chosen, m)
+    # Rows that are nearly equal are merged: the first of each set, with the summed counts.
+    standardised = (sample.within_limits - sample.mean) / sample.scale
+    _, index, inverse = np.unique(np.round(standardised, ALIKE), axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(index)
+    centres, counts = standardised[index[order]], np.bincount(inverse.ravel(), sample.counts)[order]
+    if m < len(centres):
+        means = KMeans(m, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=random_state)
+        # With several threads the order of the sums, and so the last bits, would vary between runs.
+        with OPENMP.limit(limits=1, user_api="openmp"):
+            centres = means.fit(centres, sample_weight=counts).cluster_centers_
     return centres * sample.scale + sample.mean
-
-
-def _told_apart(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Merge standardised rows that agree to ``ALIKE`` decimals: the first row of each set, with the summed counts."""
-    _, first, inverse = np.unique(np.round(rows, ALIKE), axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return rows[first[order]], np.bincount(inverse.ravel(), counts)[order]
 
 
 def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: int) -> np.ndarray:
@@ -190,8 +172,7 @@ def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: 
 def conditional_variance_sample(
     prior: SparsePrior, rows: Any, n_more: int, random_state: np.random.RandomState, n_before: int = 0
 ) -> np.ndarray:
-    """Draw at most ``n_more`` distinct rows with probabilities proportional to their variance given the inducing
-    points.
+    """Draw at most ``n_more`` distinct rows, with probabilities proportional to their variance given inducing points.
 
     ``rows`` (n, d) may be CSR; only the sampled rows become dense. The total number of points is at most the number of
     distinct rows, to which ``n_before`` counts the rows that earlier points may have come from.
@@ -254,3 +235,31 @@ def given_points(points: ArrayLike, n_features: int) -> np.ndarray:
     if largest_size(Z) > LARGEST_FEATURE:
         raise ValueError(f"inducing_points has a value of size {largest_size(Z):.3g}; at most {LARGEST_FEATURE:g}.")
     return Z
+
+
+def fit_bytes(n_rows: int, n_classes: int, n_inducing: int, own_kernels: bool) -> float:
+    """Memory of a fit with several latent functions, without its rows and without the caches, which have own limits."""
+    pairs = (OWN_PAIR_BYTES if own_kernels else PAIR_BYTES) * n_inducing**2
+    return float(n_classes) * (ROW_BYTES * float(n_rows) + pairs)
+
+
+def most_points(n_rows: int, n_classes: int | None, own_kernels: bool) -> int:
+    """Largest number of inducing points by default: it fits half of the memory limit and the time limit."""
+    if n_classes is None:
+        return MAX_INDUCING
+    pair = OWN_PAIR_BYTES if own_kernels else PAIR_BYTES
+    in_memory = math.isqrt(int(0.5 * MOST_BYTES / (pair * n_classes)))
+    return min(MAX_INDUCING, in_memory, max(FIRST_INDUCING, int(MOST_VALUES / (n_rows * n_classes))))
+
+
+def warn_of_many_classes(n_rows: int, n_classes: int, n_inducing: int, own_kernels: bool) -> None:
+    """Warn the user of a fit that needs much memory, and name settings that need less."""
+    needed = fit_bytes(n_rows, n_classes, n_inducing, own_kernels)
+    if needed > MOST_BYTES:
+        one_kernel = "share='kernel', " if own_kernels else ""
+        warn_user(
+            f"A fit of {n_rows} rows to {n_classes} classes with {n_inducing} inducing points needs about "
+            f"{1e-9 * needed:.2g} GB of memory. To need less, use {one_kernel}fewer inducing points (n_inducing), "
+            "fewer rows, or sklearn.multiclass.OneVsRestClassifier(GPClassifier(...)), which keeps one class in "
+            "memory at a time."
+        )

@@ -6,111 +6,100 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern, Product
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Product
 
-from .._sites import Site
-from ..approximations.base import KernelPrior
+from ..approximations.base import KernelPosterior, KernelPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.local_rows import Sites, in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
-from ..inference.history import History
-from ..inference.links import Link, Shifted, centred
+from ..inference.links import LINKS, Link, Shifted, centred
 from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
-from ..inference.prior_mean import OF_SITE, PriorMean
-from ..kernels.prior import NO_PRIOR, LengthScalePrior
+from ..inference.run import Run
 from ..kernels.spec import KernelSpec
 from ..rows.coinciding import Distinct
-from ..rows.deadline import Deadline, OutOfTime
+from ..rows.deadline import OutOfTime
 from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource, labels_and_weights
+from .candidates import Scores
 from .hold_out import HoldOut
-from .query_score import QueryScore, Scores, standard_error
+from .query_score import QueryScore
+from .start import Data, InitialState
 
-# Default number of neighbours. On five data sets 16 lost up to .03 nats a row against 24, and 40 took twice the time
-# for no gain.
-DEFAULT_NEIGHBORS = 24
-# Rounds of learning: number of rows, half of them held out, and L-BFGS iterations. Each round draws new rows against
-# overfitting; with a quarter held out, or 8000 rows, the second round overfitted 28 length scales (higgs .546 and .553
-# against .543).
+# Rounds of learning: number of rows, half of them held out, and L-BFGS iterations. Each draws new rows; with a quarter
+# held out, or 8000 rows, the second overfitted 28 length scales (higgs .546 and .553 against .543).
 ROUNDS = ((8000, 15), (16_000, 12))
-# With more than FULL_CLASSES classes a round has fewer rows, but at least 1 / LEAST_ROUND of them: each row tells more
-# and takes longer (half of the time for pendigits, ten classes).
+# With more than FULL_CLASSES classes a round has fewer rows, but at least 1 / LEAST_ROUND of them: each takes longer.
 FULL_CLASSES, LEAST_ROUND = 5, 4
-# Most neighbours in a round: time grows with their cube, and 16 teach a kernel as well as 24 (held-out NLL on magic
-# .294 and .299) in two thirds of the time.
+# Most neighbours in a round: 16 teach a kernel as well as 24 (NLL on magic .294 and .299) in two thirds of the time.
 ROUND_NEIGHBORS = 16
-# With several classes, sweeps for scores stop at this change of expected probabilities: half as many sweeps, with
-# errors of the probabilities of .0001 to .003 on average.
+# Change of expected probabilities that ends sweeps for scores of several classes: half as many, errors of .003 at most.
 ROUND_TOLERANCE = 1e-2
-# Least initial precision of predicted rows with several classes. Where a wrong class is nearly certain the precision
-# almost vanishes and the site diverges: without this limit 18 of 188 fits did not converge.
+# Least initial precision of predicted rows with several classes: where a wrong class is nearly certain it almost
+# vanishes, and without this limit 18 of 188 fits did not converge.
 LEAST_FIRST = 0.01
 # L-BFGS ends a round when an iteration raises the score by less than this share.
 STOP = {"ftol": 1e-5}
-# Largest change of a log parameter in a round, because the sites are only one sweep from its start. Electricity needs a
-# variance that rises from 4 to 2500 (NLL .085, against .099 if it may rise to 80).
+# Largest change of a log parameter in a round, as the sites are only one sweep from its start: electricity's variance
+# rises from 4 to 2500 (NLL .085, against .099 if it may rise to 80).
 MAX_STEP = 8.0
-# Largest variance with several classes. Still larger variances with longer length scales give the same process but slow
-# sweeps (letter: gain by neighbours .338 nats with 1e5, .435 with 1e4).
+# Largest variance with several classes; larger ones with longer length scales are nearly the same process, but slow.
 MOST_VARIANCE = 1e4
-# Smoothness nu of the Matern kernels that are tried in place of the default RBF; rougher kernels suit quickly changing
-# classes (electricity: NLL .110 with 1/2, .161 with 3/2, .190 with RBF).
+# Smoothness nu of the Matern kernels that are tried in place of the default RBF (electricity: NLL .110 with 1/2, .161
+# with 3/2, .190 with RBF).
 ROUGHNESS = (0.5, 1.5)
-# Fewer held-out rows would be overfitted by a kernel: fits of 15 rows then had NLL .72, and .63 with the kernel learned
-# without neighbours; fits of 60 rows .48 and .50.
+# Fewer held-out rows would be overfitted by a kernel (NLL of fits of 15 rows .72, .63 without neighbours).
 LEAST_QUERIES = 20
 # A kernel has found structure if held-out rows beat the class frequencies by this many paired standard errors. A kernel
 # fitted to noise reached 2.2, and a limit of 3 lost a good kernel on 60 rows of magic.
 LEAST_ERRORS = 2.5
 # If no kernel finds structure, length scales are shortened until half of the rows have a neighbour of this rank within
-# one. On checkerboards of 8 by 8 fields ranks 2, 4 and 8 gave the same scores within .025 nats.
+# one; ranks up to 8 gave the same scores on checkerboards.
 NEAREST = 1
 # Time of the rounds, and of the sites of all rows for each support row, relative to the fastest of the first
 # evaluations (measured on five data sets: 15 to 34 and 1.0 to 2.9).
 LOOKS_OF_ROUNDS, LOOKS_OF_SITES = 25.0, 2.0
 # Range of the log variance factor, and the standard deviation of its change when it is fitted again. A factor above 1
-# would fit a shift between support and held-out rows: with splits by time one hard month gave 20 (NLL .53 against .48).
-LOG_SCALE_BOUNDS = (-3.0, 0.0)
-LOG_SCALE_CHANGE = 0.3
+# would fit a shift between support and held-out rows: in splits by time one hard month gave 20 (NLL .53 against .48).
+LOG_SCALE_BOUNDS, LOG_SCALE_CHANGE = (-3.0, 0.0), 0.3
 
 
 @dataclass(frozen=True)
 class Task:
-    """Rows to learn from with neighbours, and the settings.
+    """Rows to learn from with neighbours: those of ``initial``, which ``hold_out`` divides in rounds."""
 
-    Attributes
-    ----------
-    source : rows, labels in the form that the link needs, weights
-    link : Link of the latent values
-    n_latents : int, number of latent functions; None: one
-    n_neighbors : int
-    hold_out : HoldOut
-    deadline : Deadline, or None for unlimited time
-    length_scale_prior : LengthScalePrior
-    site : Site of the same likelihood, or None if the prior mean is zero under every prior
-    prior_mean : PriorMean of the site
-    """
-
-    executor: Executor
-    source: ArraySource
-    link: Link
-    n_latents: int | None
-    n_neighbors: int
+    data: Data
+    run: Run
+    initial: InitialState
     hold_out: HoldOut
-    history: History
-    deadline: Deadline | None = None
-    length_scale_prior: LengthScalePrior = NO_PRIOR
-    site: Site | None = None
-    prior_mean: PriorMean = OF_SITE
+    n_neighbors: int
 
-    def link_at(self, prior: KernelPrior, log_scale: float) -> Link:
+    @property
+    def source(self) -> ArraySource:
+        source = self.initial.training.source
+        assert isinstance(source, ArraySource)
+        return source
+
+    @property
+    def executor(self) -> Executor:
+        return self.initial.training.executor
+
+    @property
+    def n_latents(self) -> int | None:
+        """Number of latent functions; None: one."""
+        return self.initial.training.n_latents
+
+    def link(self, prior: KernelPrior, log_scale: float) -> Link:
         """The link as a function of latent values minus the prior mean, which depends on prior and variance factor."""
-        if self.site is None:
-            return self.link
-        mean = self.prior_mean.scaled(float(np.exp(log_scale))).site(self.site, prior).prior_mean
+        data = self.data
+        link: Link = LINKS[data.likelihood.name, data.bound](len(data.classes))
+        mean = data.prior_mean.scaled(float(np.exp(log_scale))).site(self.initial.model.site, prior).prior_mean
         # A shift of all classes changes no probability, and the coupled classes' sites leave it out.
-        return Shifted(self.link, mean if self.link.curvature is None else centred(mean))
+        return Shifted(link, mean if link.curvature is None else centred(mean))
+
+    def now(self) -> float:
+        """Seconds on the deadline's clock; 0 without a deadline."""
+        return 0.0 if self.run.deadline is None else self.run.deadline.now()
 
 
 @dataclass(frozen=True)
@@ -138,28 +127,14 @@ class LocalFit:
         return np.append(self.prior.spec.theta, self.log_scale)
 
 
-def without_rounds(task: Task, prior: SparsePrior) -> LocalFit:
-    """The state before the first round."""
-    none = np.arange(0)
-    nothing = Scores(np.empty(0), np.empty(0))
-    return LocalFit(prior, start_sites(task.source, task.link_at(prior, 0.0)), 0.0, none, nothing, nothing, 0)
-
-
-def candidates(kernel: Kernel, is_default: bool) -> list[Kernel]:
-    """Kernels to try: the given kernel, or rougher ones in place of the default kernel."""
-    is_plain = type(kernel) is Product and type(kernel.k1) is ConstantKernel and type(kernel.k2) is RBF
-    if not (is_default and is_plain):
-        return [kernel]
-    smooth = kernel.k2
-    return [kernel.k1 * Matern(smooth.length_scale, smooth.length_scale_bounds, nu=nu) for nu in ROUGHNESS]
-
-
 def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpec:
     """Shorten the length scales until half of the rows X have k neighbours within one length scale.
 
     If labels change many times across the data, they look like noise at longer length scales, and the score does not
     rise from there (four of six random states on a checkerboard of 8 by 8 fields, 2500 rows).
     """
+    if not k:
+        return spec
     scaled = X * metric(spec.at(X[:1]))
     last = scaled[Neighbours(scaled).of_rows(k, n_threads)[:, -1]]
     distance = float(np.median(np.sqrt(np.sum((scaled - last) ** 2, axis=1))))
@@ -175,7 +150,7 @@ def rows_of_round(number: int, n_latents: int | None) -> int:
     return max(size // LEAST_ROUND, min(size, FULL_CLASSES * size // (n_latents or 1)))
 
 
-def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: bool, max_iter: int) -> list[LocalFit]:
+def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int) -> list[LocalFit]:
     """Fit the candidate kernels in the first round; returns one result for each, rough kernels first.
 
     If held-out rows are too few to compare kernels, or no candidate predicts them better than the class frequencies,
@@ -186,41 +161,40 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, is_default: b
     prior : initial prior; its inducing points stay fixed
     first : another initial kernel, which learning without neighbours started from; it is tried as it is and with
         shorter length scales, because inducing points may have missed the structure and left a kernel without any
-    is_default : whether the kernel is the library's choice, so that others may replace it
     max_iter : most iterations of a round; 0 learns nothing
     """
     support, held_out = task.hold_out.draw(0, rows_of_round(0, task.n_latents))
-
-    def begin(spec: KernelSpec, n_iter: int) -> LocalFit:
-        return _round(task, without_rounds(task, prior.rebuilt([spec], prior.Z)), support, held_out, n_iter)
-
-    def tried(spec: KernelSpec) -> list[LocalFit]:
-        specs = [spec.compiled(kernel) for kernel in candidates(spec.kernel, is_default)]
-        return [begin(one, min(max_iter, ROUNDS[0][1])) for one in specs]
-
     looks: list[float] = []
 
-    def look(spec: KernelSpec) -> LocalFit:
-        began = 0.0 if task.deadline is None else task.deadline.now()
-        found = begin(spec, 0)
-        looks.append(0.0 if task.deadline is None else task.deadline.now() - began)
+    def begin(spec: KernelSpec, n_iter: int) -> LocalFit:
+        here = prior.rebuilt([spec], prior.Z)
+        none, sites = Scores(np.empty(0), np.empty(0)), start_sites(task.source, task.link(here, 0.0))
+        began = task.now()
+        found = _round(task, LocalFit(here, sites, 0.0, np.arange(0), none, none, 0), support, held_out, n_iter)
+        looks.append(task.now() - began)
         return found
 
-    before = look(prior.spec)
+    def tried(spec: KernelSpec) -> list[LocalFit]:
+        kernels = [kernel := spec.kernel]
+        is_default = type(kernel) is Product and type(kernel.k1) is ConstantKernel and type(kernel.k2) is RBF
+        if task.data.config.kernel is None and is_default:
+            smooth, bounds = kernel.k2.length_scale, kernel.k2.length_scale_bounds
+            kernels = [kernel.k1 * Matern(smooth, bounds, nu=nu) for nu in ROUGHNESS]
+        return [begin(spec.compiled(one), min(max_iter, ROUNDS[0][1])) for one in kernels]
+
+    before = begin(prior.spec, 0)
     if not max_iter or len(held_out) < LEAST_QUERIES:
         _check_time(task, min(looks), len(support), max_iter)
         return [before]
-    rows = Distinct.of(task.source.sample(support)).source
-    k = min(task.n_neighbors, rows.n_rows - 1)
-    n_threads = task.executor.n_threads
-    near = nearer(first, rows.X, k, n_threads) if k else first
-    starts = [before, look(first), look(near)]
+    X, n_threads = Distinct.of(task.source.sample(support)).source.X, task.executor.n_threads
+    k = min(task.n_neighbors, len(X) - 1)
+    starts = [before, begin(first, 0), begin(nearer(first, X, k, n_threads), 0)]
     _check_time(task, min(looks), len(support), max_iter)
     found = tried(max(starts, key=lambda start: start.learned.mean).prior.spec)
     if not any(beats_base_rate(task, one) for one in found):
         # A kernel without structure may have scored best among the starts and stayed as it was; try short length
         # scales.
-        nearest = tried(nearer(first, rows.X, min(NEAREST, k), n_threads) if k else first)
+        nearest = tried(nearer(first, X, min(NEAREST, k), n_threads))
         found = nearest if any(beats_base_rate(task, one, fitted=len(one.parameters)) for one in nearest) else [before]
     return found
 
@@ -230,11 +204,17 @@ def _check_time(task: Task, look: float, n_support: int, max_iter: int) -> None:
 
     Unfinished rounds are useless, so the time is better spent on learning without neighbours.
     """
-    if task.deadline is None:
-        return
     looks = (LOOKS_OF_ROUNDS if max_iter else 0.0) + LOOKS_OF_SITES * task.source.n_rows / n_support
-    if task.deadline.left < looks * look:
+    if task.run.deadline is not None and task.run.deadline.left < looks * look:
         raise OutOfTime
+
+
+def base_rate_scores(task: Task, local_fit: LocalFit) -> Scores:
+    """Scores of the round's held-out rows under the class frequencies."""
+    y, weight = labels_and_weights(task.source)
+    _, codes = np.unique(y, return_inverse=True)
+    shares = np.bincount(codes, weights=weight) / np.sum(weight)
+    return Scores(np.log(shares[codes[local_fit.held_out]]), local_fit.learned.weight)
 
 
 def beats_base_rate(task: Task, local_fit: LocalFit, fitted: int = 0) -> bool:
@@ -243,97 +223,78 @@ def beats_base_rate(task: Task, local_fit: LocalFit, fitted: int = 0) -> bool:
     The total gain must also exceed ``fitted`` nats, one for each parameter fitted to these rows: the expected optimism
     of such a fit (Akaike 1974).
     """
-    gains, weight = local_fit.learned.values - base_rate_log_scores(task, local_fit.held_out), local_fit.learned.weight
-    least = LEAST_ERRORS * standard_error(gains, weight)
+    n, gains = len(local_fit.held_out), local_fit.learned - base_rate_scores(task, local_fit)
     # With a single held-out row the standard error is NaN.
-    is_more = np.average(gains, weights=weight) > max(least, fitted / len(gains))
-    return len(gains) >= LEAST_QUERIES and bool(is_more)
-
-
-def base_rate_log_scores(task: Task, held_out: np.ndarray) -> np.ndarray:
-    """log p(y) (q,) of the given rows under the class frequencies."""
-    y, weight = labels_and_weights(task.source)
-    _, codes = np.unique(y, return_inverse=True)
-    shares = np.bincount(codes, weights=weight) / np.sum(weight)
-    return np.log(shares[codes[held_out]])
+    return n >= LEAST_QUERIES and gains.mean > max(LEAST_ERRORS * gains.error, fitted / n)
 
 
 def chosen(tried: list[LocalFit], errors: float, nats: float) -> LocalFit:
     """The last result whose mean score exceeds the earlier best by ``errors`` paired standard errors and ``nats``."""
     best = tried[0]
     for other in tried[1:]:
-        gains, weight = other.learned.values - best.learned.values, best.learned.weight
-        if np.average(gains, weights=weight) > max(nats, errors * standard_error(gains, weight)):
+        gains = other.learned - best.learned
+        if gains.mean > max(nats, errors * gains.error):
             best = other
     return best
 
 
 def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
     """Learn the kernel of the first round further, on more rows that are drawn anew."""
-    if not max_iter:
-        return local_fit
     return _round(
         task, local_fit, *task.hold_out.draw(1, rows_of_round(1, task.n_latents)), min(max_iter, ROUNDS[1][1])
     )
 
 
+def _swept(
+    task: Task, start: LocalFit, distinct: Distinct, sites: Sites, k: int, is_exact: bool
+) -> tuple[Neighbours, Local, Sweeps]:
+    """Search the k neighbours of distinct rows, and sweep over their sites until these have converged."""
+    prior, rows, link = start.prior, distinct.source, task.link(start.prior, start.log_scale)
+    tol = None if is_exact or link.curvature is None else ROUND_TOLERANCE
+    near = Neighbours(rows.X * metric(prior.core))
+    # Another row can have all rows as neighbours, a row itself only the others.
+    index, n_earlier = in_order(near.of_rows(min(k, rows.n_rows - 1), task.executor.n_threads))
+    local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, n_earlier, link)
+    return near, local, converged_sites(task.executor, local, distinct.sums(sites), tol)
+
+
 def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarray, max_iter: int) -> LocalFit:
     """Maximise the score of held-out rows by L-BFGS."""
-    prior = start.prior
-    task.history.tell(stage="neighbours", n_rows=len(support) + len(held_out), n_inducing=prior.n_inducing)
+    prior, history, executor = start.prior, task.run.history, task.executor
+    size = {"n_rows": len(support) + len(held_out), "n_inducing": prior.n_inducing}
+    history.tell(stage="neighbours", **size)
     distinct, queries = Distinct.of(task.source.sample(support)), task.source.sample(held_out)
-    rows = distinct.source
-    k = min(task.n_neighbors, ROUND_NEIGHBORS, rows.n_rows)
-    scale = metric(prior.core)
-    near = Neighbours(rows.X * scale)
-    n_threads = task.executor.n_threads
-    among = min(k, rows.n_rows - 1)
-    index, n_earlier = in_order(near.of_rows(among, n_threads))
-    query_index = near.of(queries.X * scale, k, n_threads)
-    here = distinct.sums((start.sites[0][:, support], start.sites[1][:, support]))
-    link = task.link_at(prior, start.log_scale)
-    local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, n_earlier, link)
-    sweeps = converged_sites(task.executor, local, here, round_tolerance(link))
-    at = rows, queries, index, n_earlier, query_index, sweeps.sites
-    score = QueryScore(task.executor, prior, *at, link, task.length_scale_prior)
+    k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
+    here = start.sites[0][:, support], start.sites[1][:, support]
+    near, local, sweeps = _swept(task, start, distinct, here, k, is_exact=False)
+    query_index = near.of(queries.X * metric(prior.core), k, executor.n_threads)
+    among = local.index, local.n_earlier, query_index, sweeps.sites
+    score = QueryScore(executor, prior, local.source, queries, *among, local.link, task.initial.length_scale_prior)
     parameters = start.parameters
     before = learned = score.at(parameters).scores
     n_iter = n_evaluations = 0
     # A single support row has no neighbours.
-    if max_iter and among:
-        bounds, options = limits(task, start), {"maxiter": max_iter, **STOP}
+    if max_iter and local.index.shape[1]:
 
         def objective(parameters: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = score.objective(parameters)
-            task.history.tell(query_score=-value)
+            history.tell(query_score=-value)
             return value, gradient
 
+        options, bounds = {"maxiter": max_iter, **STOP}, _limits(task, start)
         found = minimize(objective, parameters, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        parameters = found.x
+        parameters, n_iter, n_evaluations = found.x, found.nit, found.nfev
         prior = prior.rebuilt([prior.spec.with_theta(parameters[:-1])], prior.Z)
-        learned, n_iter, n_evaluations = score.at(parameters).scores, found.nit, found.nfev
-    task.history.add(
-        n_rows=len(support) + len(held_out),
-        n_inducing=prior.n_inducing,
-        n_neighbors=k,
-        sweeps=sweeps.n_sweeps,
-        searches=1,
-        evaluations=n_evaluations,
-        query_score=before.mean,
-        learned_score=learned.mean,
-    )
+        learned = score.at(parameters).scores
+    work = {"n_neighbors": k, "sweeps": sweeps.n_sweeps, "searches": 1, "evaluations": n_evaluations}
+    history.add(**size, **work, query_score=before.mean, learned_score=learned.mean)
     sites = start.sites[0].copy(), start.sites[1].copy()
     for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
         all_rows[:, support] = part
     return LocalFit(prior, sites, float(parameters[-1]), held_out, before, learned, start.n_iter + n_iter)
 
 
-def round_tolerance(link: Link) -> float | None:
-    """Tolerance of sweeps for scores; None: the default."""
-    return None if link.curvature is None else ROUND_TOLERANCE
-
-
-def limits(task: Task, start: LocalFit) -> np.ndarray:
+def _limits(task: Task, start: LocalFit) -> np.ndarray:
     """Bounds (p, 2) of the score's parameters in a round."""
     parameters = start.parameters
     low, high = np.vstack([start.prior.spec.bounds, LOG_SCALE_BOUNDS]).T
@@ -349,77 +310,59 @@ def fit_sites(task: Task, local_fit: LocalFit, is_last: bool = True) -> tuple[Lo
 
     Unless ``is_last``, the sites are only as accurate as in rounds.
     """
-    prior = local_fit.prior
-    task.history.tell(stage="neighbours", n_rows=task.source.n_rows, n_inducing=prior.n_inducing)
-    distinct = Distinct.of(task.source)
-    source = distinct.source
-    # A new row can have all training rows as neighbours, a training row only the others.
-    k = min(task.n_neighbors, source.n_rows)
-    near = Neighbours(source.X * metric(prior.core))
-    rows = local_rows(task.executor, prior, source)
-    index = near.of_rows(min(k, source.n_rows - 1), task.executor.n_threads)
-    link = task.link_at(prior, local_fit.log_scale)
-    local = Local(source, prior.core, rows, *in_order(index), link)
-    sites = distinct.sums(local_fit.sites)
-    sweeps = converged_sites(task.executor, local, sites, None if is_last else round_tolerance(link))
-    task.history.add(
-        n_rows=task.source.n_rows, n_inducing=prior.n_inducing, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1
-    )
+    prior, source, history = local_fit.prior, task.source, task.run.history
+    size = {"n_rows": source.n_rows, "n_inducing": prior.n_inducing}
+    history.tell(stage="neighbours", **size)
+    distinct = Distinct.of(source)
+    k = min(task.n_neighbors, distinct.source.n_rows)
+    near, local, sweeps = _swept(task, local_fit, distinct, local_fit.sites, k, is_last)
+    history.add(**size, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1)
     # The model keeps its own read-only copy of the rows.
-    X = np.array(source.X, order="C")
-    scale = float(np.exp(local_fit.log_scale))
-    posterior = LocalPosterior.from_fit(prior, X, sweeps.sites, sweeps.q, k, task.n_latents, scale, rows, near)
+    X, scale = np.array(distinct.source.X, order="C"), float(np.exp(local_fit.log_scale))
+    posterior = LocalPosterior.from_fit(prior, X, sweeps.sites, sweeps.q, k, task.n_latents, scale, local.rows, near)
     return posterior, replace(sweeps, sites=distinct.parts(sweeps.sites))
 
 
 @dataclass(frozen=True)
 class HeldOutPredictions:
-    """Predictions of a local posterior for held-out rows.
+    """Means and variances (C, r) of held-out rows, their link, labels and weights."""
 
-    Attributes
-    ----------
-    source : the rows
-    mean, variance : (C, r), the variance multiplied by the factor
-    scores : Scores
-    """
-
-    source: ArraySource
     mean: np.ndarray
     variance: np.ndarray
-    scores: Scores
+    link: Link
+    y: np.ndarray
+    weight: np.ndarray
 
-    def sites(self, link: Link) -> Sites:
+    @property
+    def scores(self) -> Scores:
+        return Scores(self.link.scores(self.mean, self.variance, self.y)[0], self.weight)
+
+    @property
+    def sites(self) -> Sites:
         """Sites of these rows at their predictions, from which sweeps start."""
-        y, weight = labels_and_weights(self.source)
-        precision, linear = link.sites(self.mean, self.variance, y)
-        if link.curvature is not None:
+        precision, linear = self.link.sites(self.mean, self.variance, self.y)
+        if self.link.curvature is not None:
             precision = np.maximum(precision, LEAST_FIRST)
-        return weight * precision, weight * linear
+        return self.weight * precision, self.weight * linear
 
-    def log_scale(self, link: Link, before: float) -> float:
+    def log_scale(self, before: float) -> float:
         """Fit the logarithm of the variance factor to these rows, with a prior at its present value.
 
         A round uses few support rows, so its predictions are less certain than those from all rows.
         """
-        y, weight = labels_and_weights(self.source)
 
         def minus_log_posterior(change: float) -> float:
-            values, _ = link.scores(self.mean, np.exp(change) * self.variance, y)
-            return float(0.5 * (change / LOG_SCALE_CHANGE) ** 2 - weight @ values)
+            values, _ = self.link.scores(self.mean, np.exp(change) * self.variance, self.y)
+            return float(0.5 * (change / LOG_SCALE_CHANGE) ** 2 - self.weight @ values)
 
         low, high = LOG_SCALE_BOUNDS
         found = minimize_scalar(minus_log_posterior, bounds=(low - before, high - before), method="bounded")
         return before + float(found.x)
 
 
-def score_held_out(task: Task, local: LocalPosterior, source: ArraySource) -> HeldOutPredictions:
-    """Predict held-out rows with a local posterior and score them."""
-    y, weight = labels_and_weights(source)
-    mean, variance = map(np.atleast_2d, local.marginals(source.X, task.executor.n_threads))
-    link = task.link_at(local.prior, np.log(local.variance_scale))
-    return HeldOutPredictions(source, mean, variance, Scores(link.scores(mean, variance, y)[0], weight))
-
-
-def moved(local_fit: LocalFit, prior: SparsePrior) -> LocalFit:
-    """The same kernel and factor with the inducing points of another prior."""
-    return replace(local_fit, prior=prior.rebuilt([local_fit.prior.spec], prior.Z))
+def predict_held_out(
+    task: Task, q: KernelPosterior | LocalPosterior, source: ArraySource, log_scale: float = 0.0
+) -> HeldOutPredictions:
+    """Predict rows with a local posterior of the given variance factor, or with a sparse posterior."""
+    mean, variance = map(np.atleast_2d, q.marginals(source.X, task.executor.n_threads))
+    return HeldOutPredictions(mean, variance, task.link(q.prior, log_scale), *labels_and_weights(source))

@@ -30,23 +30,20 @@ def parameters_at_bounds(
     classes, features : names for the messages
     spread : (d,) standard deviations of the features
     """
-    irrelevant, others = [], []
+    irrelevant, others, messages = [], [], []
     for c, spec in enumerate(specs):
         whose = f"class {classes[c]}: " if len(specs) > 1 else ""
         for name, of, value, (low, high) in zip(spec.names, spec.features, spec.theta, spec.bounds, strict=True):
             side = "lower" if abs(value - low) < AT_BOUND else "upper"
             if low >= high or min(abs(value - low), abs(value - high)) >= AT_BOUND:
                 continue
-            parameter = f"{name} = {np.exp(value):.4g}"
-            if of is None:
-                others.append(f"{whose}{parameter} is at its {side} bound")
-                continue
-            feature = features[of[0]] if len(of) == 1 or spec.groups is None else spec.groups.name_of(of[0])
-            if side == "upper" and np.exp(value) > SWITCHED_OFF * np.hypot.reduce(spread[list(of)]):
-                irrelevant.append(f"{whose}length scale of {feature} ({parameter})")
-            else:
-                others.append(f"{whose}{parameter} is at its {side} bound ({feature})")
-    messages = []
+            parameter, feature = f"{name} = {np.exp(value):.4g}", ""
+            if of is not None:
+                feature = features[of[0]] if len(of) == 1 or spec.groups is None else spec.groups.name_of(of[0])
+                if side == "upper" and np.exp(value) > SWITCHED_OFF * np.hypot.reduce(spread[list(of)]):
+                    irrelevant.append(f"{whose}length scale of {feature} ({parameter})")
+                    continue
+            others.append(f"{whose}{parameter} is at its {side} bound{f' ({feature})' if feature else ''}")
     if len(irrelevant) == 1:
         messages.append(
             f"The {irrelevant[0]} is at its upper bound: the feature is irrelevant; drop it or ignore this."

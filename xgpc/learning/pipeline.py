@@ -18,8 +18,10 @@ from ..rows.deadline import OutOfTime, Timed, during
 from ..rows.executor import Executor
 from ..rows.source import ArraySource, labels_and_weights
 from ..statistics import update
+from .candidates import Scores
 from .messages import ended_early, more_iterations
-from .start import Data, FitResult, HyperparameterFit, InitialState, PreviousFit, first_prior
+from .optimizer import Model
+from .start import Data, FitResult, HyperparameterFit, InitialState, PreviousFit, first_state
 from .with_neighbours import learn_hyperparameters
 
 ONE_CLASS = (
@@ -37,10 +39,8 @@ def start(data: Data, run: Run, executor: Executor, previous: PreviousFit | None
     """The initial state: chosen from the data, taken from a previous fit, or read from a checkpoint."""
     run.history.tell(stage="start", n_rows=data.source.n_rows)
     training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
-    initial = first_prior(data, run, training, previous)
-    initial = replace(initial, site=data.prior_mean.site(initial.site, initial.prior))
-    store = run.progress.store
-    resumed = None if store is None else store.load(initial.site, data.groups)
+    initial, store = first_state(data, run, training, previous), run.progress.store
+    resumed = None if store is None else store.load(initial.model.site, data.groups)
     if resumed is None:
         return initial
     run.progress.resume(resumed)
@@ -53,54 +53,51 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     if data.is_of_one_class:
         # The bound would rise with the variance without end.
         run.history.add(decision=ONE_CLASS)
-        return HyperparameterFit(initial, initial.previous, initial.prior, initial.site)
+        return HyperparameterFit(initial.model)
     learned = _learned_in_time(data, run, initial)
-    if learned.n_iter == 0:
-        return learned
-    kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
-    run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
+    if learned.n_iter:
+        kernels = ", ".join(str(group.spec.kernel) for group in learned.model.prior.groups)
+        run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
     return learned
 
 
 def _learned_in_time(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     """Learn as long as time permits; then return the best result so far."""
     progress, training = run.progress, initial.training
-    if run.deadline is None:
-        return learn_hyperparameters(data, run, initial)
-    executor = Timed(training.executor, run.deadline, (data.stream or data.source).n_rows, update)
+    if run.deadline is not None:
+        executor = Timed(training.executor, run.deadline, data.n_rows, update)
+        initial = replace(initial, training=replace(training, executor=executor))
     try:
         with during("learning"):
-            learned = learn_hyperparameters(data, run, replace(initial, training=replace(training, executor=executor)))
+            return learn_hyperparameters(data, run, initial)
     except OutOfTime as end:
         progress.skip(end.where, run.history)
-        latest = progress.latest
-        if latest is None:
-            return HyperparameterFit(initial, initial.previous, initial.prior, initial.site)
-        return HyperparameterFit(initial, latest.q, latest.q.prior, latest.site, progress.n_updates)
-    return replace(learned, initial=initial)
+    latest = progress.latest
+    if latest is None:
+        return HyperparameterFit(initial.model)
+    return HyperparameterFit(Model(latest.q.prior, latest.q, latest.site), progress.n_updates)
 
 
-def infer(data: Data, run: Run, learned: HyperparameterFit, leaves_prior: bool = False) -> FitResult:
+def infer(
+    data: Data, run: Run, initial: InitialState, learned: HyperparameterFit, leaves_prior: bool = False
+) -> FitResult:
     """The posterior of all rows and its evidence; ``leaves_prior`` takes a first step even if its gain is below tol."""
     if learned.local is not None:
-        return _infer_local(data, run, learned, learned.local)
-    initial, history, config = learned.initial, run.history, data.config
-    training, prior = initial.training, learned.prior
+        return _infer_local(data, run, learned, *learned.local)
+    history, config, training, (prior, q, site) = run.history, data.config, initial.training, learned.model
     history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
-    n_rows = (data.stream or data.source).n_rows
-    history.tell(stage="posterior", n_rows=n_rows, n_inducing=prior.n_inducing)
+    history.tell(stage="posterior", n_rows=data.n_rows, n_inducing=prior.n_inducing)
     # Learned hyperparameters must beat those of the previous fit, unless inducing points were added.
-    kept = None
-    if config.optimizer is not None and not initial.grow_to and initial.previous:
-        kept = initial.previous, initial.prior
+    kept, previous = None, initial.model.q
+    if config.optimizer is not None and not initial.grow_to and previous:
+        kept = previous, initial.model.prior
     max_iter, tol = config.max_iter, config.tol
     if config.optimizer == "stochastic" and learned.n_iter:
         tol *= AFTER_MINI_BATCHES
         max_iter = max_iter if data.stream is None else min(max_iter, STREAM_STEPS)
-    # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
-    batch_size = None if config.learns_in_batches else config.batch_size
     options = PosteriorOptions(
-        batch_size,
+        # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
+        None if config.learns_in_batches else config.batch_size,
         config.learning_rate,
         tol,
         max_iter,
@@ -113,7 +110,6 @@ def infer(data: Data, run: Run, learned: HyperparameterFit, leaves_prior: bool =
     )
     # Mini-batches pass over all rows only a few times, so that a cache would not pay.
     training = training if options.batch(len(training)) is None else training.uncached()
-    q, site = learned.q, learned.site
     if data.stream is not None:
         training, q, site = from_some(training, data.stream, q, prior, site, options)
         history.context.update(n_rows=len(training))
@@ -127,28 +123,25 @@ def infer(data: Data, run: Run, learned: HyperparameterFit, leaves_prior: bool =
     if not np.isfinite(point.elbo):
         raise ValueError(f"The bound is {point.elbo}: scale the features and the sample weights to moderate values.")
     history.tell(decision=f"The posterior has a bound of {point.elbo:.2f} nats after {n_steps} iterations.")
-    terms, gap = correction_and_gap(training, point)
-    problems = list(learned.problems)
+    evidence, problems = Evidence(point.elbo, *correction_and_gap(training, point)), list(learned.problems)
     # A step that time did not permit would have taken at most as long as all steps before it together.
     if not converged and n_steps < max_iter and run.deadline is not None and not run.deadline.allows_again(began):
         run.progress.skip("more iterations of the posterior of all rows", history)
     elif not converged and max_iter == config.max_iter:
         problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
-    history.tell(stage="done", n_rows=n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
+    history.tell(stage="done", n_rows=data.n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
     unfinished = _unfinished(run, learned, problems)
-    evidence = Evidence(point.elbo, terms, gap)
     return FitResult(point.q, point.site, learned.n_iter or n_steps, unfinished, learned.notes, evidence)
 
 
-def _infer_local(data: Data, run: Run, learned: HyperparameterFit, local: LocalPosterior) -> FitResult:
+def _infer_local(data: Data, run: Run, learned: HyperparameterFit, local: LocalPosterior, scores: Scores) -> FitResult:
     """The result of a fit with neighbours, for which learning has already found the posterior of all rows."""
-    mean = data.prior_mean.scaled(local.variance_scale)
     assert isinstance(data.source, ArraySource)
     labels = labels_and_weights(Distinct.of(data.source).source)
     run.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
+    site = data.prior_mean.scaled(local.variance_scale).site(learned.model.site, local.prior)
     unfinished = _unfinished(run, learned, learned.problems)
-    made = local, mean.site(learned.site, local.prior), learned.n_iter, unfinished, learned.notes
-    return FitResult(*made, None, labels, learned.scores)
+    return FitResult(local, site, learned.n_iter, unfinished, learned.notes, None, labels, scores)
 
 
 def _unfinished(run: Run, learned: HyperparameterFit, problems: Sequence[str]) -> list[str]:

@@ -24,37 +24,13 @@ from ..inference.local_sites import Cavity, Conditioned, Local, cavities, condit
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.executor import Executor
 from ..rows.source import RowSource, labels_and_weights
+from .candidates import Scores
 
 # Mean score, in nats, that is lower than any real one.
 WORST_SCORE = -1e3
 # Standard deviation of the log-normal prior, centred at 1, of the variance factor. Without this prior few query rows
 # overfit the factor: ringnorm, 500 rows, had NLL .205 with .3 and .219 with 1.
 LOG_SCALE_SPREAD = 0.3
-
-
-def standard_error(values: np.ndarray, weight: np.ndarray) -> float:
-    """Standard error of the weighted mean of independent values (n,); NaN if there is only one."""
-    if len(values) < 2:
-        return float("nan")
-    share = weight / np.sum(weight)
-    return float(np.sqrt(np.sum((share * (values - share @ values)) ** 2) * len(values) / (len(values) - 1)))
-
-
-@dataclass(frozen=True)
-class Scores:
-    """log p(y) (q,) of held-out rows, in nats, and its weighted mean."""
-
-    values: np.ndarray
-    weight: np.ndarray
-
-    @property
-    def mean(self) -> float:
-        return float(np.average(self.values, weights=self.weight))
-
-    @property
-    def error(self) -> float:
-        """Standard error of the mean."""
-        return standard_error(self.values, self.weight)
 
 
 @dataclass(frozen=True)

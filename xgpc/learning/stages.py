@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,53 +11,38 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..inference.ascent import coordinate_ascent, tolerance_unit, update
 from ..inference.history import History
-from ..inference.mini_batch import learning_rate_schedule
-from ..inference.prior_mean import OF_SITE, PriorMean
-from ..inference.progress import BestSoFar, Progress, State
+from ..inference.progress import BestSoFar, Progress
 from ..inference.run import Run
 from ..inference.starts import starting_posterior
 from ..kernels.default import STARTS, other_start
 from ..rows.deadline import OutOfTime, during
 from ..rows.source import dense
+from .candidates import MIN_GAIN, Bound, Candidate, accept
 from .inducing import MAX_INDUCING, with_more_points
-from .profile import Options, Outcome
+from .optimizer import Model, Options, Outcome
 from .schemes import SCHEMES
 from .start import Data, HyperparameterFit, InitialState
 
 # Rows of the first subset, or rows for each inducing point. With 2000 rows and m = 100, ringnorm was overfitted and
 # reached an optimum that all rows did not leave.
-FIRST_ROWS = 4000
-ROWS_PER_POINT = 40
+FIRST_ROWS, ROWS_PER_POINT = 4000, 40
 # Each subset has this many times the rows of the one before; the last has all rows, or about LAST_ROWS.
-GROWTH = 4
-LAST_ROWS = 131_072
-# Limits on a subset before the last: SUBSET_FACTOR times the last subset's iterations on the first subset, as many as
-# take the same time on later ones, and SUBSET_ITERATIONS at most. SUBSET_LOOSENING multiplies the tolerance.
-SUBSET_ITERATIONS = 50
-SUBSET_FACTOR = 10
-SUBSET_LOOSENING = 5.0
-
+GROWTH, LAST_ROWS = 4, 131_072
+# Limits on a subset before the last: SUBSET_FACTOR times the last subset's iterations on the first subset, in the same
+# time on later ones, and SUBSET_ITERATIONS at most. SUBSET_LOOSENING multiplies the tolerance.
+SUBSET_ITERATIONS, SUBSET_FACTOR, SUBSET_LOOSENING = 50, 10, 5.0
 # With at most this many rows, learning starts from the best of several kernels, whose bounds are computed to within
 # this many nats; each start takes a few passes, a tenth of the time of learning.
 ROWS_OF_STARTS, NATS_OF_STARTS = 4000, 0.3
-
-# Mini-batches start from the posterior of this many rows, weighted to stand for all: both starts of logistic-softmax
-# take 113 passes, which was 1.6 s of a fit of 8.5 s with all 5000 rows.
+# Mini-batches start from the posterior of this many rows, weighted to stand for all: with logistic-softmax that of all
+# 5000 rows took 1.6 s of a fit of 8.5 s.
 ROWS_BEFORE_BATCHES = 1000
-
-# n_inducing="auto" doubles the points while each added point raises the bound on a subset by this many nats before
-# further learning (on magic, learning then gained four times as much).
-MIN_GAIN = 0.05
 # The posterior with more points is fitted to this share of the required gain.
 TRIAL_SHARE = 0.1
 # Iterations for a number of points on the way. Beyond MAX_MOVING points only kernel parameters are learned, with fewer
 # iterations and fewer rows for each point, because few parameters need few rows.
-GROWING_ITERATIONS = 30
-MAX_MOVING = 256
-ROWS_PER_FIXED_POINT = 10
-MIN_ITERATIONS = 4
+GROWING_ITERATIONS, MAX_MOVING, ROWS_PER_FIXED_POINT, MIN_ITERATIONS = 30, 256, 10, 4
 
-Scheme = Callable[..., Outcome]
 Sizes = str | None | Sequence[int]
 
 
@@ -107,53 +91,41 @@ def growing_size(n_rows: int, n_inducing: int, sizes: Sizes) -> int:
     return min(n_rows, LAST_ROWS, rows)
 
 
-@dataclass
 class Learner:
     """Learns hyperparameters, inducing points and their number on subsets of the rows.
 
     Attributes
     ----------
-    training : Training
-    site : Site to start with; ``learn`` returns the updated one
-    scheme : Scheme, or None to keep kernel and inducing points and fit posteriors only
+    optimizer : Optimizer, or None to keep kernel and inducing points and fit posteriors only
     options : Options of the last stage
-    sizes : as for ``subset_sizes``
-    random_state : RandomState
-    n_iter : int, iterations of the scheme so far
+    n_iter : int, iterations of the optimizer so far
     progress : Progress, which receives every improvement
-    prior_mean : PriorMean, gives the sites' prior mean at the start of a stage
-    start_rows : int, most rows for the first posterior of a stage; None: all
     """
 
-    training: Training
-    site: Site
-    scheme: Scheme | None
-    options: Options
-    sizes: Sizes
-    random_state: np.random.RandomState
-    n_iter: int = 0
-    progress: Progress = field(default_factory=Progress)
-    prior_mean: PriorMean = OF_SITE
-    start_rows: int | None = None
-    state: State | None = None
-
-    def __post_init__(self) -> None:
-        self.subsets = Subsets(self.training.source.labels(), self.random_state)
-        self.history = self.options.history
+    def __init__(self, data: Data, run: Run, initial: InitialState, max_iter: int):
+        config, n_rows, is_full = data.config, len(initial.training), initial.model.prior.is_full
+        self.training, self.history, self.random_state = initial.training, run.history, run.random_state
+        self.progress, self.prior_mean, self.n_iter = run.progress, data.prior_mean, 0
+        self.optimizer = None if config.optimizer is None else SCHEMES[config.optimizer].of(config, run.random_state)
+        learns_points, tol, log_prior = config.learn_inducing and not is_full, config.tol, initial.length_scale_prior
+        self.options = Options(learns_points, tol, max_iter, run.history, length_scale_prior=log_prior)
         # Options of the stages before the last.
-        self.early = replace(
-            self.options,
-            tol=SUBSET_LOOSENING * self.options.tol,
-            max_iter=min(SUBSET_ITERATIONS, SUBSET_FACTOR * self.options.max_iter),
-        )
+        most = min(SUBSET_ITERATIONS, SUBSET_FACTOR * max_iter)
+        self.early = replace(self.options, tol=SUBSET_LOOSENING * tol, max_iter=most)
+        # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
+        self._sizes: Sizes = None if config.learns_in_batches or is_full else config.subset_sizes
+        self._start_rows = min(ROWS_BEFORE_BATCHES, n_rows) if config.learns_in_batches else n_rows
+        self._subsets = Subsets(self.training.source.labels(), run.random_state)
 
-    def learn(self, prior: KernelPrior, previous: KernelPosterior | None, grow_to: int, done: int = 0) -> Outcome:
+    def sizes(self, prior: KernelPrior) -> list[int]:
+        """Sizes of the successive subsets."""
+        return subset_sizes(len(self.training), prior.n_inducing, self._sizes)
+
+    def learn(self, model: Model, grow_to: int, done: int = 0) -> Outcome:
         """Learn in stages on growing subsets; each stage starts from the result of the one before.
 
         Parameters
         ----------
-        prior : initial prior
-        previous : a posterior whose sites to start from, or None
         grow_to : largest number of inducing points if points may be added while they pay, else 0
         done : size of the subset that a resumed fit had reached; smaller subsets are skipped
 
@@ -161,32 +133,29 @@ class Learner:
         -------
         Outcome of the last stage
         """
-        q, site = previous, self.site
         if grow_to:
-            outcome, size = self._grow(prior, previous, grow_to)
-            prior, q, site = outcome.q.prior, outcome.q, outcome.site
-            sizes = self._sizes_after(size, prior)
+            outcome, size = self._grow(model, grow_to)
+            model = outcome.model
+            sizes = self._sizes_after(size, model.prior)
         else:
-            sizes = subset_sizes(len(self.training), prior.n_inducing, self.sizes)
+            sizes = self.sizes(model.prior)
             sizes = [size for size in sizes if size >= done] or sizes[-1:]
         for size in sizes:
-            options = self.options if size == sizes[-1] else self._early_options(sizes[0], size)
-            outcome = self._stage(size, prior, q, site, options)
-            prior, q, site = outcome.q.prior, outcome.q, outcome.site
+            options = self.options
+            if size < sizes[-1]:
+                most = max(options.max_iter, SUBSET_FACTOR * options.max_iter * sizes[0] // size)
+                options = replace(self.early, max_iter=min(self.early.max_iter, most))
+            outcome = self._stage(size, model, options)
+            model = outcome.model
         return outcome
 
-    def _early_options(self, first: int, size: int) -> Options:
-        """Options for a subset of ``size`` rows before the last one; the first subset has ``first`` rows."""
-        most = max(self.options.max_iter, SUBSET_FACTOR * self.options.max_iter * first // size)
-        return replace(self.early, max_iter=min(self.early.max_iter, most))
-
-    def best_start(self, prior: KernelPrior) -> Outcome:
-        """Try the start kernel times each of ``STARTS``; return the posterior with the highest bound plus log prior."""
-        size = min(subset_sizes(len(self.training), prior.n_inducing, self.sizes)[0], self.start_rows or LAST_ROWS)
+    def best_start(self, model: Model) -> Model:
+        """The start kernel times each of ``STARTS``, with its posterior: that of the highest bound plus log prior."""
+        prior = model.prior
+        size = min(self.sizes(prior)[0], self._start_rows, LAST_ROWS)
         priors = [prior.rebuilt([other_start(group.spec, one) for group in prior.groups], prior.Z) for one in STARTS]
-        found = [self._posterior(size, other, None, self.site, NATS_OF_STARTS) for other in priors]
-        values = [outcome.point.elbo + self.options.log_prior(outcome.q.prior)[0] for outcome in found]
-        best = int(np.argmax(values))
+        found = [self._posterior(size, Model(other, None, model.site), NATS_OF_STARTS) for other in priors]
+        best = int(np.argmax([self.options.value(outcome.point) for outcome in found]))
         if best:
             length_scale, variance = STARTS[best]
             told = (
@@ -194,13 +163,15 @@ class Learner:
                 f"variance: their bound is the highest of {len(STARTS)} starts."
             )
             self.history.tell(decision=told)
-        return found[best]
+        return model._replace(prior=found[best].model.prior, q=found[best].model.q)
 
     def comparable(self, outcome: Outcome) -> float:
         """The bound plus log prior on the last stage's rows, so that results from other rows can be compared."""
-        prior = outcome.q.prior
-        size = subset_sizes(len(self.training), prior.n_inducing, self.sizes)[-1]
-        return self._posterior(size, prior, outcome.q, outcome.site).point.elbo + self.options.log_prior(prior)[0]
+        model = outcome.model
+        return self.options.value(self._posterior(self.sizes(model.prior)[-1], model).point)
+
+    def _part(self, size: int) -> Training:
+        return self.training.part(self._subsets.rows(size))
 
     def _begin(self, n_rows: int, n_inducing: int) -> None:
         """Tell the history that a stage with this many rows and points begins."""
@@ -209,114 +180,103 @@ class Learner:
 
     def _sizes_after(self, size: int, prior: KernelPrior) -> list[int]:
         """Subsets that remain after the number of points was chosen on ``size`` rows."""
-        # Without a scheme nothing is learned; with many points the iterations that they can afford are used up.
-        if self.scheme is None or prior.n_inducing > MAX_MOVING:
+        # Without an optimizer nothing is learned; with many points the iterations that they can afford are used up.
+        if self.optimizer is None or prior.n_inducing > MAX_MOVING:
             return []
-        return [larger for larger in subset_sizes(len(self.training), prior.n_inducing, self.sizes) if larger > size]
+        return [larger for larger in self.sizes(prior) if larger > size]
 
-    def _stage(
-        self,
-        size: int,
-        prior: KernelPrior,
-        q: KernelPosterior | None,
-        site: Site,
-        options: Options,
-        is_growing: bool = False,
-    ) -> Outcome:
-        """Run the scheme on a subset, starting from the sites under q."""
+    def _stage(self, size: int, model: Model, options: Options, is_growing: bool = False) -> Outcome:
+        """Run the optimizer on a subset, starting from the sites under the model's posterior."""
+        prior, q, site = model
 
-        def reached(q: KernelPosterior, site: Site, state: State | None = None) -> None:
+        def reached(q: KernelPosterior, site: Site) -> None:
+            state = None if self.optimizer is None else self.optimizer.state
             self.progress.update(BestSoFar(q, site, size, is_growing, state=state))
 
         with during(f"learning with {prior.n_inducing} inducing points on {size} rows"):
-            if self.scheme is None:
-                outcome = self._posterior(size, prior, q, site)
+            if self.optimizer is None:
+                outcome = self._posterior(size, model)
             else:
-                part = self.training.part(self.subsets.rows(size))
+                part = few = self._part(size)
                 self._begin(len(part), prior.n_inducing)
                 moves = options.learn_inducing and not _are_all_rows(prior, part)
-                options = replace(options, reached=reached, learn_inducing=moves, state=self.state)
-                self.state = None
                 site = self.prior_mean.site(site, prior)
-                few = part
-                if q is None and self.start_rows is not None and self.start_rows < len(part):
-                    few = self.training.part(self.subsets.rows(self.start_rows), len(part) / self.start_rows)
-                outcome = self.scheme(part, starting_posterior(few, q, prior, site), site, options)
-        reached(outcome.q, outcome.site, outcome.state)
+                if q is None and self._start_rows < len(part):
+                    few = self.training.part(self._subsets.rows(self._start_rows), len(part) / self._start_rows)
+                start = starting_posterior(few, q, prior, site)
+                outcome = self.optimizer.run(part, start, site, replace(options, reached=reached, learn_inducing=moves))
+        reached(outcome.point.q, outcome.point.site)
+        if self.optimizer is not None:
+            self.optimizer.state = None
         self.n_iter += outcome.n_iter
         return outcome
 
-    def _posterior(
-        self, size: int, prior: KernelPrior, q: KernelPosterior | None, site: Site, nats: float | None = None
-    ) -> Outcome:
+    def _posterior(self, size: int, model: Model, nats: float | None = None) -> Outcome:
         """Fit only the posterior on a subset, to within ``nats`` of its bound."""
-        part, site = self.training.part(self.subsets.rows(size)), self.prior_mean.site(site, prior)
-        first = update(part, starting_posterior(part, q, prior, site), site)
-        tol = self.options.tol if nats is None else nats / tolerance_unit(first.log_likelihood)
-        history, most = History(), self.options.max_iter
-        return Outcome(
-            coordinate_ascent(part, first.q, site, tol=tol, max_iter=most, history=history, first=first).point, 0
-        )
+        part, site = self._part(size), self.prior_mean.site(model.site, model.prior)
+        first = update(part, starting_posterior(part, model.q, model.prior, site), site)
+        tol, max_iter = self.options.tol, self.options.max_iter
+        tol = tol if nats is None else nats / tolerance_unit(first.log_likelihood)
+        ascent = coordinate_ascent(part, first.q, site, tol=tol, max_iter=max_iter, history=History(), first=first)
+        return Outcome(ascent.point, 0)
 
-    def _grow(self, prior: KernelPrior, q: KernelPosterior | None, most: int) -> tuple[Outcome, int]:
+    def _grow(self, model: Model, most: int) -> tuple[Outcome, int]:
         """Double the inducing points, up to ``most``, until the bound on a subset gains too little.
 
         Returns the outcome for the final number of points and the size of its subset.
         """
-        site, began, fitted = self.site, self.history.seconds, None
+        began, fitted = self.history.seconds, None
         while True:
-            m = prior.n_inducing
-            size = growing_size(len(self.training), m, self.sizes)
-            options = self._growing_options(prior, size)
-            outcome = fitted or self._stage(size, prior, q, site, options, is_growing=True)
+            m = model.prior.n_inducing
+            size = growing_size(len(self.training), m, self._sizes)
+            options = self._growing_options(model.prior, size)
+            outcome = fitted or self._stage(size, model, options, is_growing=True)
             took = self.history.seconds - began
             if m > MAX_MOVING:
                 # This iteration limit is the library's, so the user is not warned of it.
                 outcome = replace(outcome, problem=None)
-            prior, q, site = outcome.q.prior, outcome.q, outcome.site
+            model = outcome.model
             self._begin(size, m)
-            part = self.training.part(self.subsets.rows(size))
-            candidates = part.source.sample(np.arange(len(part))).rows
-            larger = with_more_points(prior, candidates, max(0, min(m, most - m)), self.random_state)
-            more = larger.n_inducing - m
-            if not more:
+            part = self._part(size)
+            rows = part.source.sample(np.arange(len(part))).rows
+            larger = with_more_points(model.prior, rows, max(0, min(m, most - m)), self.random_state)
+            n_more = larger.n_inducing - m
+            if not n_more:
                 reason = f"No more inducing points were tried: {m} are the most that these rows allow."
                 self.history.add(elbo=outcome.point.elbo, decision=reason)
                 return outcome, size
             expected = took * self._relative_cost(outcome, larger)
             told = (
-                f"Learning with {m} inducing points took {took:.2g} s; with {m + more}, tried next, it may take "
+                f"Learning with {m} inducing points took {took:.2g} s; with {m + n_more}, tried next, it may take "
                 f"{expected:.2g} s."
             )
             self.history.tell(decision=told)
-            nats = TRIAL_SHARE * MIN_GAIN * more * len(prior.groups)
             try:
-                # Converge the posterior at these points first; otherwise the new points would be credited with its
-                # remaining gain.
-                before = outcome if self.scheme is None else self._posterior(size, prior, q, site, nats)
-                started = self.history.seconds
-                trial = self._posterior(size, larger, before.q, before.site, nats)
+                started, simpler, richer = self._propose(size, outcome, larger)
             except OutOfTime:
                 # Fewer points may still leave time for the posterior of all rows.
                 self.progress.skip(f"the trial of {larger.n_inducing} inducing points", self.history)
                 return outcome, size
-            gain = (trial.point.elbo - before.point.elbo) / (more * len(prior.groups))
-            enough = gain >= MIN_GAIN
-            whose = " and class" if len(prior.groups) > 1 else ""
-            verdict = "taken" if enough else f"not taken, as at least {MIN_GAIN:g} is required"
-            total = gain * more * len(prior.groups)
-            reason = (
-                f"Adding {more} inducing points to {m} changes the bound by {total:+.3g} nats, "
-                f"{gain:+.3g} for each new point{whose}: {verdict}."
-            )
-            self.history.add(elbo=trial.point.elbo, gain_per_point=gain, decision=reason)
-            if not enough:
+            columns = {"elbo": richer.value.elbo, "gain_per_point": richer.value.gain_per_point(simpler.value)}
+            if not accept(simpler, richer, f"Adding {n_more} inducing points to {m}", self.history, **columns):
                 return outcome, size
-            prior, q, site = trial.q.prior, trial.q, trial.site
-            # Without a scheme the trial equals the next stage on the same rows, so it is reused (.72 s instead of .95 s
-            # for 1000 points and rows of magic).
-            is_next = self.scheme is None and growing_size(len(self.training), m + more, self.sizes) == size
-            began, fitted = (started, trial) if is_next else (self.history.seconds, None)
+            model = richer.model.model
+            # Without an optimizer the trial equals the next stage on the same rows, so it is reused (.72 s instead of
+            # .95 s for 1000 points and rows of magic).
+            is_next = self.optimizer is None and growing_size(len(self.training), m + n_more, self._sizes) == size
+            began, fitted = (started, richer.model) if is_next else (self.history.seconds, None)
+
+    def _propose(
+        self, size: int, outcome: Outcome, larger: KernelPrior
+    ) -> tuple[float, Candidate[Outcome], Candidate[Outcome]]:
+        """The posteriors with these points and with more, as candidates, and the time when the second began."""
+        nats = TRIAL_SHARE * MIN_GAIN * (larger.n_inducing - outcome.model.prior.n_inducing) * len(larger.groups)
+        # The posterior at these points converges first, or the new points would be credited with its remaining gain.
+        before = outcome if self.optimizer is None else self._posterior(size, outcome.model, nats)
+        started = self.history.seconds
+        after = self._posterior(size, before.model._replace(prior=larger), nats)
+        simpler, richer = (Candidate(one, Bound(one.point.elbo, one.model.prior)) for one in (before, after))
+        return started, simpler, richer
 
     def _relative_cost(self, outcome: Outcome, larger: KernelPrior) -> float:
         """Estimated time of the next growing stage, relative to this one, for as many iterations or their limit.
@@ -326,11 +286,11 @@ class Learner:
 
         def of_pass(prior: KernelPrior) -> float:
             m, d = prior.n_inducing, self.training.source.n_features
-            return growing_size(len(self.training), m, self.sizes) * m * (3.0 * m + 2.0 * d)
+            return growing_size(len(self.training), m, self._sizes) * m * (3.0 * m + 2.0 * d)
 
-        size = growing_size(len(self.training), larger.n_inducing, self.sizes)
+        size = growing_size(len(self.training), larger.n_inducing, self._sizes)
         iterations = min(1.0, self._growing_options(larger, size).max_iter / max(1, outcome.n_iter))
-        return iterations * of_pass(larger) / of_pass(outcome.q.prior)
+        return iterations * of_pass(larger) / of_pass(outcome.model.prior)
 
     def _growing_options(self, prior: KernelPrior, size: int) -> Options:
         """Options for a subset of ``size`` rows while the number of points may still grow."""
@@ -358,51 +318,32 @@ def learn_in_stages(
 
     ``most_iterations`` limits each stage; it is the library's limit, so the user is not warned if it is reached.
     """
-    if data.config.optimizer is None and not initial.grow_to:
-        return HyperparameterFit(initial, initial.previous, initial.prior, initial.site)
-    scheme, prior, random_state = None, initial.prior, run.random_state
-    if data.config.optimizer is not None:
-        schedule = learning_rate_schedule(data.config.learning_rate)
-        scheme = SCHEMES[data.config.optimizer].bind(data.config.batch_size, schedule, random_state)
-    full = prior.is_full
-    max_iter = data.config.max_iter if most_iterations is None else min(most_iterations, data.config.max_iter)
-    options = Options(
-        data.config.learn_inducing and not full,
-        data.config.tol,
-        max_iter,
-        run.history,
-        length_scale_prior=initial.length_scale_prior,
-    )
-    # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
-    sizes = None if data.config.learns_in_batches or full else data.config.subset_sizes
-    start_rows = ROWS_BEFORE_BATCHES if data.config.learns_in_batches else None
-    whose: Any = {"progress": run.progress, "prior_mean": data.prior_mean, "start_rows": start_rows}
-    learner = Learner(initial.training, initial.site, scheme, options, sizes, random_state, **whose)
-    resumed = initial.resumed
+    config, model, resumed = data.config, initial.model, initial.resumed
+    if config.optimizer is None and not initial.grow_to:
+        return HyperparameterFit(model)
+    max_iter = config.max_iter if most_iterations is None else min(most_iterations, config.max_iter)
+    learner = Learner(data, run, initial, max_iter)
     if resumed is None:
-        first, previous = prior, initial.previous
-        has_starts = data.config.kernel is None and previous is None and len(initial.training) <= ROWS_OF_STARTS
-        if has_starts and scheme is not None:
-            previous = learner.best_start(prior).q
-            first = previous.prior
-        outcome = learner.learn(first, previous, initial.grow_to)
+        has_starts = config.kernel is None and model.q is None and len(initial.training) <= ROWS_OF_STARTS
+        first = learner.best_start(model) if has_starts and learner.optimizer is not None else model
+        outcome = learner.learn(first, initial.grow_to)
     else:
-        learner.site, learner.state = resumed.site, resumed.state
+        if learner.optimizer is not None:
+            learner.optimizer.state = resumed.state
         grow_to = initial.grow_to if resumed.is_growing else 0
-        outcome = learner.learn(resumed.q.prior, resumed.q, grow_to, resumed.n_rows)
+        outcome = learner.learn(Model(resumed.q.prior, resumed.q, resumed.site), grow_to, resumed.n_rows)
     # Restarts report only the best result, after each of them.
-    learner.site, learner.progress = initial.site, Progress()
-    for number in range(1, data.config.n_restarts_optimizer + 1 if scheme is not None else 1):
+    learner.progress, prior = Progress(), model.prior
+    for number in range(1, config.n_restarts_optimizer + 1 if learner.optimizer is not None else 1):
         ranges = [group.spec.bounds for group in prior.groups]
-        thetas = [np.asarray(random_state.uniform(low, high)) for low, high in (bounds.T for bounds in ranges)]
+        thetas = [np.asarray(run.random_state.uniform(low, high)) for low, high in (bounds.T for bounds in ranges)]
         if resumed is not None and number < resumed.n_starts:
             continue
         specs = [group.spec.with_theta(theta) for group, theta in zip(prior.groups, thetas, strict=True)]
-        other = learner.learn(prior.rebuilt(specs, prior.Z), None, initial.grow_to)
+        other = learner.learn(Model(prior.rebuilt(specs, prior.Z), None, model.site), initial.grow_to)
         if learner.comparable(other) > learner.comparable(outcome):
             outcome = other
-        n_rows = subset_sizes(len(initial.training), outcome.q.prior.n_inducing, sizes)[-1]
-        is_growing = bool(initial.grow_to)
-        run.progress.update(BestSoFar(outcome.q, outcome.site, n_rows, is_growing, number + 1))
-    problems = (outcome.problem,) if outcome.problem and max_iter == data.config.max_iter else ()
-    return HyperparameterFit(initial, outcome.q, outcome.q.prior, outcome.site, learner.n_iter, problems)
+        best, n_rows = outcome.point, learner.sizes(outcome.model.prior)[-1]
+        run.progress.update(BestSoFar(best.q, best.site, n_rows, bool(initial.grow_to), number + 1))
+    problems = (outcome.problem,) if outcome.problem and max_iter == config.max_iter else ()
+    return HyperparameterFit(outcome.model, learner.n_iter, problems)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import xlogy
 
 from .._sites import Site
-from ..approximations.base import KernelPosterior, KernelPrior, Training, grouped
+from ..approximations.base import KernelPosterior, Training, grouped
 from ..approximations.full import FullPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
@@ -24,10 +24,10 @@ from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScale
 from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, Likelihood
 from ..rows.source import RowSource
+from .candidates import Scores
 from .hold_out import HoldOut
-from .inducing import Sample, inducing_points, sample_size
-from .memory import most_points, warn_of_many_classes
-from .query_score import Scores
+from .inducing import Sample, inducing_points, most_points, sample_size, warn_of_many_classes
+from .optimizer import Model
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,13 @@ class Data:
 
     Attributes
     ----------
-    config : FitConfig
     source : rows of positive weight to learn from, labels in the form that the sites need
     stream : source of all rows if ``source`` is only a sample of them, else None
     classes : (C,) labels
     class_totals : (C,) total weights of the classes over all rows
-    likelihood, bound : the likelihood and the name of its bound
     label_noise : float, or None if it is learned or the bound has none
     hold_out : HoldOut, draws the held-out rows of fits with neighbours
     encoding : Encoding that made the rows, or None
-    prior_mean : PriorMean
     seed : int, for random numbers that do not depend on how many others were drawn
     """
 
@@ -65,6 +62,11 @@ class Data:
     @property
     def is_of_one_class(self) -> bool:
         return np.count_nonzero(self.class_totals) == 1
+
+    @property
+    def n_rows(self) -> int:
+        """Number of all rows."""
+        return (self.stream or self.source).n_rows
 
     @property
     def total_weight(self) -> float:
@@ -94,48 +96,46 @@ class PreviousFit(NamedTuple):
 
 @dataclass(frozen=True)
 class InitialState:
-    """The initial state of a fit.
+    """The rows to learn from, and the model that learning starts with.
 
     Attributes
     ----------
-    training : the rows
-    prior : the initial prior
-    previous : the posterior of an earlier fit to start from, or None
+    model : Model; its posterior is that of an earlier fit, or None
     grow_to : int, largest number of inducing points if points may be added while they pay, else 0
-    site : Site
-    resumed : BestSoFar of an interrupted run of the same fit, or None
     length_scale_prior : LengthScalePrior, of all kernels
+    resumed : BestSoFar of an interrupted run of the same fit, or None
     """
 
     training: Training
-    prior: KernelPrior
-    previous: KernelPosterior | None
-    grow_to: int
-    site: Site
-    resumed: BestSoFar | None = None
+    model: Model
+    grow_to: int = 0
     length_scale_prior: LengthScalePrior = NO_PRIOR
+    resumed: BestSoFar | None = None
+
+    def going_on(self, model: Model, **changes: Any) -> InitialState:
+        """The state from which learning continues with another model; ``changes`` are other fields."""
+        return replace(self, model=model, resumed=None, **changes)
 
 
 @dataclass(frozen=True)
 class HyperparameterFit:
-    """The result of learning: prior, site, and a posterior of some of the rows, or None.
+    """The result of learning.
 
-    ``problems`` lists what did not converge. ``failed`` says why requested neighbours are not used, with advice, or is
-    empty. ``notes`` are further messages for the user; if the kernel has found no structure, they replace warnings of
-    parameters at bounds. With neighbours, ``local`` is the local posterior of all rows under ``prior``, and ``scores``
-    are those of held-out rows.
+    Attributes
+    ----------
+    model : Model, with the posterior of some of the rows, or None
+    problems : what did not converge
+    notes : further messages for the user; they replace warnings of parameters at bounds
+    failed : why requested neighbours are not used, with advice; empty if they are
+    local : with neighbours, the posterior of all rows and the scores of held-out rows, else None
     """
 
-    initial: InitialState
-    q: KernelPosterior | None
-    prior: KernelPrior
-    site: Site
+    model: Model
     n_iter: int = 0
     problems: tuple[str, ...] = ()
-    failed: str = ""
     notes: tuple[str, ...] = ()
-    local: LocalPosterior | None = None
-    scores: Scores | None = None
+    failed: str = ""
+    local: tuple[LocalPosterior, Scores] | None = None
 
 
 @dataclass(frozen=True)
@@ -156,57 +156,60 @@ class FitResult:
     scores: Scores | None = None
 
 
-def first_prior(data: Data, run: Run, training: Training, previous_fit: PreviousFit | None) -> InitialState:
+def first_state(data: Data, run: Run, training: Training, previous_fit: PreviousFit | None) -> InitialState:
     """Choose kernel and inducing points; a warm start takes those of the previous fit if the data are alike."""
-    config, random_state = data.config, run.random_state
-    d = training.source.n_features
-    previous = None if previous_fit is None else _posterior_of(previous_fit, data, d, training.n_latents)
-    n_kernels = _number_of_kernels(config, training.n_latents, previous)
+    config, random_state, n_latents = data.config, run.random_state, training.n_latents
+    n_features, is_learned = training.source.n_features, config.optimizer is not None
+    previous, noise = None, START_NOISE
+    if previous_fit is not None:
+        previous = _posterior_of(previous_fit, data, n_features, n_latents)
+    n_kernels = _number_of_kernels(config, n_latents, previous)
     if previous is not None and len(previous.prior.groups) != n_kernels:
         previous = None
-    if previous is None and previous_fit is not None:
+    if previous is not None and previous_fit is not None:
+        noise = previous_fit.label_noise
+    elif previous_fit is not None:
         what = "features, classes, or number of latent functions or kernels"
         run.history.add(decision=f"The previous fit had other {what}: this fit begins anew.")
-    noise = START_NOISE if previous is None or previous_fit is None else previous_fit.label_noise
     site = data.likelihood.site(data.bound, len(data.classes), data.label_noise, noise)
     method = config.inducing_points if isinstance(config.inducing_points, str) else None
-    size = len(training) if method == "all" else sample_size(config.n_inducing)
-    sample = Sample(training.source, size, random_state, data.groups)
-    if previous is not None and (config.optimizer is not None or config.kernel is None):
+    sample = Sample(
+        training.source,
+        len(training) if method == "all" else sample_size(config.n_inducing),
+        random_state,
+        data.groups,
+    )
+    if previous is not None and (is_learned or config.kernel is None):
         kernels = [group.spec.kernel for group in previous.prior.groups]
-    elif config.kernel is not None:
-        kernels = [config.kernel] * n_kernels
     else:
-        kernels = [default_kernel(sample.scale, data.groups)] * n_kernels
-    specs = [KernelSpec(kernel, d, data.groups) for kernel in kernels]
-    if config.optimizer is not None:
+        is_default = config.kernel is None
+        kernels = [default_kernel(sample.scale, data.groups) if is_default else config.kernel] * n_kernels
+    specs = [KernelSpec(kernel, n_features, data.groups) for kernel in kernels]
+    if is_learned:
         if config.n_restarts_optimizer and not all(np.all(np.isfinite(spec.bounds)) for spec in specs):
             raise ValueError(
                 f"n_restarts_optimizer needs finite bounds of all free kernel parameters; got {kernels[0]}."
             )
         specs = [spec.within_bounds() for spec in specs]
-    length_scale_prior = _length_scale_prior(config, sample.scale)
-    prior: SparsePrior | FullPrior
-    grow_to, dtype = 0, PRECISIONS[config.precision]
+    grow_to, dtype, length_scale_prior = 0, PRECISIONS[config.precision], _length_scale_prior(config, sample.scale)
     if method == "all":
-        prior = FullPrior.build(specs[0], sample.rows, config.n_jobs)
+        prior = grouped([FullPrior.build(specs[0], sample.rows, config.n_jobs)] * n_kernels)
     elif previous is not None and not previous.prior.is_full:
         pairs = zip(specs, previous.prior.groups, strict=True)
-        continued = grouped([SparsePrior.build(spec, group.Z, dtype) for spec, group in pairs])
-        return InitialState(training, continued, previous, 0, site, length_scale_prior=length_scale_prior)
+        prior = grouped([SparsePrior.build(spec, group.Z, dtype) for spec, group in pairs])
     else:
         Z = inducing_points(sample, config.inducing_points, config.n_inducing, random_state, specs[0])
         if method is None and data.encoding is not None:
             Z = data.encoding.within_limits(Z)
-        is_open = isinstance(config.n_inducing, str) and method is not None
-        grow_to = most_points(len(training), training.n_latents, n_kernels > 1) if is_open else 0
-        prior = SparsePrior.build(specs[0], Z, dtype)
-        if training.n_latents is not None:
-            warn_of_many_classes(len(training), training.n_latents, len(Z), n_kernels > 1)
-    first = grouped([prior] * n_kernels)
-    if n_kernels > 1 and previous is not None:
-        first = first.rebuilt(specs, first.Z)
-    return InitialState(training, first, previous, grow_to, site, length_scale_prior=length_scale_prior)
+        if isinstance(config.n_inducing, str) and method is not None:
+            grow_to = most_points(len(training), n_latents, n_kernels > 1)
+        prior = grouped([SparsePrior.build(specs[0], Z, dtype)] * n_kernels)
+        if n_latents is not None:
+            warn_of_many_classes(len(training), n_latents, len(Z), n_kernels > 1)
+    if n_kernels > 1 and previous is not None and (prior.is_full or previous.prior.is_full):
+        prior = prior.rebuilt(specs, prior.Z)
+    model = Model(prior, previous, data.prior_mean.site(site, prior))
+    return InitialState(training, model, grow_to, length_scale_prior)
 
 
 def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrior:
@@ -231,16 +234,13 @@ def _number_of_kernels(config: FitConfig, n_latents: int | None, previous: Kerne
 def _posterior_of(fit: PreviousFit, data: Data, d: int, n_latents: int | None) -> KernelPosterior | None:
     """The previous posterior in this fit's precision, or None if the data are not alike."""
     previous = fit.posterior
-    if not np.array_equal(fit.classes, data.classes):
-        return None
     # The columns must be made in the same way; fill values for missing numbers and limits may differ.
     before, now = (table and table.matrix_names for table in map(of_table, (fit.encoding, data.encoding)))
-    if before != now:
-        return None
-    if (previous.n_latents, previous.prior.groups[0].spec.n_features) != (n_latents, d):
+    shape = previous.n_latents, previous.prior.groups[0].spec.n_features
+    if not np.array_equal(fit.classes, data.classes) or before != now or shape != (n_latents, d):
         return None
     if isinstance(previous, LocalPosterior):
         previous = previous.without_neighbors()
-    return (
-        previous.in_precision(PRECISIONS[data.config.precision]) if isinstance(previous, SparsePosterior) else previous
-    )
+    if isinstance(previous, SparsePosterior):
+        return previous.in_precision(PRECISIONS[data.config.precision])
+    return previous

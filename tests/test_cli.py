@@ -1,4 +1,4 @@
-"""Command line and CSV files."""
+"""The command line: its commands give what the library gives, and its errors are one line."""
 
 import csv
 import io
@@ -8,55 +8,27 @@ import sys
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer
+
+pytest.importorskip("pyarrow")
+from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
-from xgpc import GPClassifier, __version__
+from xgpc import GPClassifier, __version__, systems
 from xgpc.app import demo
+from xgpc.app.arguments import MODEL_ENDING
 from xgpc.app.cli import main
-from xgpc.app.tables import parse_labels
+from xgpc.likelihoods import LIKELIHOODS
 from xgpc.metrics import expected_calibration_error
 
-FEATURES = ["mean radius", "mean texture", "mean smoothness"]
-OPTIONS = ["--inducing", "12", "--seed", "3"]
+PARAMETERS = {"n_inducing": 8, "random_state": 3, "max_iter": 30}
+OPTIONS = ["--inducing", "8", "--seed", "3", "--max-iter", "30"]
+MODEL = f"model{MODEL_ENDING}"
 
 
-def write_csv(path, names, rows, delimiter=",", encoding="utf-8"):
-    with open(path, "w", encoding=encoding, newline="") as file:
-        csv.writer(file, delimiter=delimiter).writerows([names, *rows])
-    return path
-
-
-@pytest.fixture(scope="module")
-def data():
-    """Three features (n, 3), integer labels and their names."""
-    bunch = load_breast_cancer()
-    columns = [bunch.feature_names.tolist().index(name) for name in FEATURES]
-    return bunch.data[:200, columns], bunch.target[:200], bunch.target_names[bunch.target[:200]]
-
-
-@pytest.fixture(scope="module")
-def estimator(data):
-    X, _, names = data
-    return GPClassifier(n_inducing=12, random_state=3).fit(X, names)
-
-
-@pytest.fixture(scope="module")
-def files(data, tmp_path_factory):
-    """A folder with data.csv, its target between the features, and the model that was fitted to it."""
-    folder = tmp_path_factory.mktemp("files")
-    X, _, names = data
-    rows = [[x[0], name, x[1], x[2]] for x, name in zip(X.tolist(), names, strict=True)]
-    write_csv(folder / "data.csv", [FEATURES[0], "diagnosis", *FEATURES[1:]], rows)
-    arguments = ["fit", str(folder / "data.csv"), "--target", "diagnosis", "--model", str(folder / "model.npz")]
-    assert main([*arguments, *OPTIONS]) == 0
-    return folder
-
-
-def reported(text):
-    """Values of a report by name."""
-    pairs = (line.strip().split("  ", 1) for line in text.splitlines() if line.startswith("  "))
-    return {name: value.strip() for name, value in pairs}
+def write_csv(path, columns):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([columns, *zip(*columns.values(), strict=True)])
+    return str(path)
 
 
 def predictions(text):
@@ -64,424 +36,372 @@ def predictions(text):
     return header, [row[0] for row in rows], np.array([[float(cell) for cell in row[1:]] for row in rows])
 
 
-def read_archive(path):
-    with np.load(path) as arrays:
-        return dict(arrays)
+def reported(text):
+    pairs = (line.strip().split("  ", 1) for line in text.splitlines() if line.startswith("  "))
+    return {name: value.strip() for name, value in pairs}
 
 
-def assert_fails(capsys, arguments, *fragments):
-    """Exit status 2, nothing on stdout, and one line on stderr that contains the fragments."""
-    capsys.readouterr()
-    assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("xgpc: error: ")
-    assert err.endswith("\n")
-    assert err.count("\n") == 1
-    for fragment in fragments:
-        assert fragment in err
+@pytest.fixture
+def xgpc(capsys):
+    """Run a command that succeeds; its output and what it says on standard error."""
+
+    def run(*arguments):
+        capsys.readouterr()
+        assert main([str(argument) for argument in arguments]) == 0
+        return capsys.readouterr()
+
+    return run
 
 
-def test_predict_equals_the_estimator_bit_for_bit(files, data, estimator, capsys):
-    X = data[0]
-    assert main(["predict", str(files / "model.npz"), str(files / "data.csv")]) == 0
-    out, err = capsys.readouterr()
+@pytest.fixture
+def fails(capsys):
+    """Run a command that fails with one line on standard error, which has the fragments in it."""
+
+    def run(arguments, *fragments):
+        capsys.readouterr()
+        assert main([str(argument) for argument in arguments]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("xgpc: error: ")
+        assert err.count("\n") == 1
+        for fragment in fragments:
+            assert fragment in err
+
+    return run
+
+
+class Problem:
+    """A file of training rows, a model that was fitted to it by the command line, and the same model of the library."""
+
+    def __init__(self, folder, bunch, features, n_rows):
+        # No two rows are equal: the order of equal rows of two classes, which the AUC depends on, would be round-off.
+        self.X = bunch.data[:n_rows, features] + 1e-3 * np.random.default_rng(0).normal(size=(n_rows, len(features)))
+        self.y = bunch.target_names[bunch.target[:n_rows]].astype(str)
+        self.names = [str(bunch.feature_names[j]) for j in features]
+        # The target is between the features.
+        columns = dict(zip(self.names, self.X.T.tolist(), strict=True))
+        first, *others = self.names
+        self.columns = {first: columns[first], "kind": self.y, **{name: columns[name] for name in others}}
+        self.data, self.model = write_csv(folder / "data.csv", self.columns), str(folder / MODEL)
+        self.estimator = GPClassifier(**PARAMETERS).fit(self.X, self.y)
+        assert main(["fit", self.data, "--target", "kind", "--model", self.model, *OPTIONS]) == 0
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    return Problem(tmp_path_factory.mktemp("two"), load_breast_cancer(), [0, 1, 4], 200)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    return Problem(tmp_path_factory.mktemp("three"), load_iris(), [0, 1], 150)
+
+
+@pytest.fixture(params=["two", "three"])
+def problem(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_predict_equals_the_estimator_bit_for_bit(problem, xgpc):
+    X, estimator = problem.X, problem.estimator
+    out, err = xgpc("predict", problem.model, problem.data)
     header, labels, numbers = predictions(out)
+    classes, latents = estimator.classes_.tolist(), [f"_{name}" for name in estimator.classes_]
+    latents = latents if len(latents) > 2 else [""]
+    assert header == [
+        "prediction", *(f"probability_{name}" for name in classes), *(f"latent_mean{one}" for one in latents),
+        *(f"latent_variance{one}" for one in latents),
+    ]  # fmt: skip
     assert err == ""
-    assert header == ["prediction", "probability_benign", "probability_malignant", "latent_mean", "latent_variance"]
     assert labels == estimator.predict(X).tolist()
-    np.testing.assert_array_equal(numbers[:, :2], estimator.predict_proba(X))
-    np.testing.assert_array_equal(numbers[:, 2:], np.column_stack(estimator.predict_latent(X)))
+    expected = np.column_stack([estimator.predict_proba(X), *estimator.predict_latent(X)])
+    np.testing.assert_array_equal(numbers, expected)
 
 
-def test_evaluate_prints_the_estimators_scores(files, data, estimator, capsys):
-    X, _, names = data
-    assert main(["evaluate", str(files / "model.npz"), str(files / "data.csv"), "--target", "diagnosis"]) == 0
-    values = reported(capsys.readouterr().out)
-    p = estimator.predict_proba(X)[:, 1]
-    outcome = names == "malignant"
-    assert values == {
-        "rows": "200",
-        "error": f"{np.mean(estimator.predict(X) != names):.4f}",
-        "mean NLL (nats)": f"{log_loss(outcome, p):.4f}",
-        "Brier score": f"{brier_score_loss(outcome, p):.4f}",
-        "AUC": f"{roc_auc_score(outcome, p):.4f}",
-        "calibration error (ECE)": f"{expected_calibration_error(outcome, p):.4f}",
-    }
+def test_evaluate_prints_scikit_learns_scores(problem, xgpc):
+    p, y = problem.estimator.predict_proba(problem.X), problem.y
+    code = np.searchsorted(problem.estimator.classes_, y)
+    if p.shape[1] == 2:
+        scores = {"Brier score": brier_score_loss(code, p[:, 1]), "AUC": roc_auc_score(code, p[:, 1])}
+    else:
+        auc = roc_auc_score(code, p, multi_class="ovr")
+        scores = {"Brier score (0 to 2)": np.mean(np.sum((p - np.eye(3)[code]) ** 2, axis=1))}
+        scores["AUC (one-vs-rest mean)"] = auc
+    scores = {"error": np.mean(np.argmax(p, axis=1) != code), "mean NLL (nats)": log_loss(y, p), **scores}
+    scores["calibration error (ECE)"] = expected_calibration_error(code, p)
+    values = reported(xgpc("evaluate", problem.model, problem.data, "--target", "kind").out)
+    assert values == {"rows": str(len(y)), **{name: f"{score:.4f}" for name, score in scores.items()}}
 
 
-def test_fit_reports_and_saves_what_the_estimator_finds(files, estimator, capsys, tmp_path):
-    arguments = ["fit", str(files / "data.csv"), "--target", "diagnosis", "--model", str(tmp_path / "model.npz")]
-    assert main([*arguments, *OPTIONS, "--jobs", "1"]) == 0
-    out, err = capsys.readouterr()
+def test_fit_reports_and_saves_what_the_estimator_finds(three, xgpc, tmp_path):
+    options = ["--likelihood", "logit", "--jobs", "1"]
+    out, err = xgpc("fit", three.data, "--target", "kind", "--model", tmp_path / MODEL, *OPTIONS, *options)
     values = reported(out)
     assert err == ""
-    assert values["rows"] == "200"
-    assert values["inducing points"] == "12"
-    assert values["bound (ELBO)"].startswith(f"{estimator.elbo_:.2f} nats")
-    assert os.listdir(tmp_path) == ["model.npz"]
-    model = GPClassifier.load(tmp_path / "model.npz")
-    assert model.feature_names_in_.tolist() == FEATURES
-    assert model.n_jobs == 1
+    assert (values["rows"], values["inducing points"]) == ("150", "8")
+    assert values["likelihood"] == "softmax, bound exact"
+    assert values["bound (ELBO)"].startswith(f"{three.estimator.elbo_:.2f} nats")
+    assert os.listdir(tmp_path) == [MODEL]
+    model = GPClassifier.load(tmp_path / MODEL)
+    assert model.feature_names_in_.tolist() == three.names
+    assert model.classes_.tolist() == three.estimator.classes_.tolist()
 
 
-def test_options_reach_the_estimator(files, tmp_path):
-    path = str(tmp_path / "model.npz")
-    arguments = ["fit", str(files / "data.csv"), "--target", "diagnosis", "--model", path, "--inducing", "7"]
-    options = ["--bound", "polya-gamma", "--batch-size", "50", "--optimizer", "none", "--max-iter", "150"]
-    assert main([*arguments, *options, "--max-time", "1e4"]) == 0
-    model = GPClassifier.load(path)
-    assert (model.bound, model.batch_size, model.optimizer, model.max_iter) == ("polya-gamma", 50, None, 150)
-    assert len(model.inducing_points_) == 7
-    assert model.max_time == 1e4
+def given_to_the_estimator(two, monkeypatch, options):
+    """Parameters of the classifier that ``xgpc fit`` would fit, those that are not the default."""
+    seen = {}
+
+    def stop(self, X, y):
+        seen.update(self.get_params())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(GPClassifier, "fit", stop)
+    assert main(["fit", two.data, "--target", "kind", "--model", two.model, *options]) == 130
+    default = {**GPClassifier().get_params(), "n_jobs": -1, "random_state": 0}
+    return {name: value for name, value in seen.items() if value != default[name]}
 
 
-@pytest.mark.parametrize(
-    ("delimiter", "encoding"), [(",", "utf-8"), (";", "utf-8"), ("\t", "utf-8"), (",", "utf-8-sig")]
-)
-def test_columns_are_found_by_name(files, data, estimator, capsys, tmp_path, delimiter, encoding):
-    X = data[0][:5]
-    rows = [[f"row {i}, {i}", x[2], x[0], "", x[1]] for i, x in enumerate(X.tolist())]
-    names = ["größe", FEATURES[2], FEATURES[0], "diagnosis", FEATURES[1]]
-    path = write_csv(tmp_path / "other.csv", names, rows, delimiter, encoding)
-    assert main(["predict", str(files / "model.npz"), str(path)]) == 0
-    numbers = predictions(capsys.readouterr().out)[2]
-    np.testing.assert_array_equal(numbers[:, :2], estimator.predict_proba(X))
+@pytest.mark.parametrize("name", sorted(set(systems) - {"linear-BSVM"}))
+def test_systems_are_their_parameters(two, name, monkeypatch):
+    expected = {key: value for key, value in systems[name].items() if (key, value) != ("likelihood", "logit")}
+    assert given_to_the_estimator(two, monkeypatch, ["--system", name]) == expected
 
 
-def test_output_file_equals_standard_output_and_replaces_a_file(files, capsys, tmp_path):
-    arguments = ["predict", str(files / "model.npz"), str(files / "data.csv")]
-    output = tmp_path / "out.csv"
-    output.write_text("old")
-    output.chmod(0o640)
-    assert main([*arguments, "--output", str(output)]) == 0
-    assert capsys.readouterr().out == ""
-    assert main(arguments) == 0
-    assert output.read_text() == capsys.readouterr().out
-    assert output.stat().st_mode & 0o777 == 0o640
-    assert os.listdir(tmp_path) == ["out.csv"]
+def test_options_are_parameters_and_override_those_of_the_system(two, monkeypatch):
+    before = {name: dict(system) for name, system in systems.items()}
+    assert given_to_the_estimator(two, monkeypatch, []) == {}
+    options = ["--optimizer", "none", "--system", "S-BSVM", "--bound", "auto", "--share", "none", "--batch-size", "7"]
+    options += ["--inducing", "30", "--neighbors", "0", "--max-time", "1e4", "--max-iter", "150", "--jobs", "2"]
+    assert given_to_the_estimator(two, monkeypatch, options) == {
+        "likelihood": "svm", "optimizer": None, "batch_size": 7, "share": "none", "n_inducing": 30, "n_neighbors": 0,
+        "max_time": 1e4, "max_iter": 150, "n_jobs": 2,
+    }  # fmt: skip
+    assert {name: dict(system) for name, system in systems.items()} == before
 
 
-@pytest.mark.parametrize(
-    ("cells", "labels", "kind"),
-    [
-        (["0", "1", "1"], [0, 1, 1], "i"),
-        (["1.0", "2", "1"], [1.0, 2.0, 1.0], "f"),
-        (["0", "no", "1"], ["0", "no", "1"], "U"),
-        (["0.5", "1.5", "0.5"], ["0.5", "1.5", "0.5"], "U"),
-        (["1_0", "10", "10"], ["1_0", "10", "10"], "U"),
-        (["99999999999999999999", "1", "1"], ["99999999999999999999", "1", "1"], "U"),
-    ],
-)
-def test_labels_are_numbers_if_all_are(cells, labels, kind):
-    parsed = parse_labels(cells)
-    assert parsed.dtype.kind == kind
-    assert parsed.tolist() == labels
+def test_whole_numbers_as_classes_are_kept_and_compared_as_numbers(three, xgpc, tmp_path):
+    # Not in the order of the numbers.
+    codes = np.array([20, -3, 7])[np.searchsorted(three.estimator.classes_, three.y)]
+    train = write_csv(tmp_path / "train.csv", {**three.columns, "kind": codes})
+    other = write_csv(tmp_path / "other.csv", {**three.columns, "kind": codes.astype(float)})
+    xgpc("fit", train, "--target", "kind", "--model", tmp_path / MODEL, *OPTIONS)
+    assert GPClassifier.load(tmp_path / MODEL).classes_.tolist() == [-3, 7, 20]
+    header, labels, _ = predictions(xgpc("predict", tmp_path / MODEL, train).out)
+    assert header[1:4] == ["probability_-3", "probability_7", "probability_20"]
+    assert set(labels) == {"-3", "7", "20"}
+    outs = [xgpc("evaluate", tmp_path / MODEL, path, "--target", "kind").out for path in (train, other)]
+    assert outs[0] == outs[1]
 
 
-def test_integer_labels_are_kept_and_compared_as_numbers(data, capsys, tmp_path):
-    X, code, _ = data
-    model = str(tmp_path / "model.npz")
-    train = write_csv(tmp_path / "train.csv", [*FEATURES, "y"], [[*x, c] for x, c in zip(X, code, strict=True)])
-    other = write_csv(tmp_path / "other.csv", [*FEATURES, "y"], [[*x, f"{c}.0"] for x, c in zip(X, code, strict=True)])
-    assert main(["fit", str(train), "--target", "y", "--model", model, *OPTIONS]) == 0
-    assert GPClassifier.load(model).classes_.tolist() == [0, 1]
-    outputs = []
-    for path in (train, other):
-        capsys.readouterr()
-        assert main(["evaluate", model, str(path), "--target", "y"]) == 0
-        outputs.append(capsys.readouterr().out)
-    assert outputs[0] == outputs[1]
-    assert main(["predict", model, str(train)]) == 0
-    assert set(predictions(capsys.readouterr().out)[1]) == {"0", "1"}
+def test_evaluate_without_rows_of_a_class(problem, xgpc, tmp_path):
+    kept = problem.y != problem.estimator.classes_[0]
+    columns = {name: np.asarray(values)[kept] for name, values in problem.columns.items()}
+    path = write_csv(tmp_path / "some.csv", columns)
+    values = reported(xgpc("evaluate", problem.model, path, "--target", "kind").out)
+    p = problem.estimator.predict_proba(problem.X[kept])
+    (auc,) = (value for name, value in values.items() if name.startswith("AUC"))
+    assert auc.startswith("undefined: ")
+    assert values["mean NLL (nats)"] == f"{log_loss(problem.y[kept], p, labels=problem.estimator.classes_):.4f}"
 
 
-def test_evaluate_rows_of_one_class(files, data, capsys, tmp_path):
-    X, _, names = data
-    rows = [[*x, "benign"] for x in X[names == "benign"]]
-    path = write_csv(tmp_path / "one.csv", [*FEATURES, "diagnosis"], rows)
-    assert main(["evaluate", str(files / "model.npz"), str(path), "--target", "diagnosis"]) == 0
-    values = reported(capsys.readouterr().out)
-    assert values["AUC"].startswith("undefined")
-    assert 0.0 <= float(values["error"]) < 0.5
-
-
-def test_model_without_feature_names(data, estimator, capsys, tmp_path):
-    X = data[0][:4]
-    path = tmp_path / "model.npz"
-    estimator.save(path)
-    table = write_csv(tmp_path / "data.csv", ["a", "b", "c"], X.tolist())
-    assert main(["predict", str(path), str(table)]) == 0
-    np.testing.assert_array_equal(predictions(capsys.readouterr().out)[2][:, :2], estimator.predict_proba(X))
-    narrow = write_csv(tmp_path / "narrow.csv", ["a", "b"], X[:, :2].tolist())
-    assert_fails(capsys, ["predict", str(path), str(narrow)], "2 feature columns", "fitted to 3")
-
-
-BAD_TABLES = {
-    "empty": (b"", ["is empty"]),
-    "blank": (b"\n\n", ["is empty"]),
-    "header only": (b"a,b,y\n", ["no rows"]),
-    "repeated column": (b"a,b,a,y\n1,2,3,u\n", ["line 1", "'a'", "rename"]),
-    "unnamed column": (b",b,y\n1,2,u\n", ["column 1 has no name"]),
-    "short row": (b"a,b,y\n1,2,u\n1,2\n", ["line 3", "2 cells", "3 columns"]),
-    "long row": (b"a,b,y\n1,2,u\n1,2,3,v\n", ["line 3", "4 cells", "3 columns"]),
-    "no target": (b"a,b,z\n1,2,u\n2,3,v\n", ["no target column 'y'", "'a', 'b', 'z'"]),
-    "no feature": (b"y\nu\nv\n", ["no column besides the target"]),
-    "text": (b"a,b,y\n1,2,u\n1,two,v\n", ["line 3", "column 'b'", "'two'", "number"]),
-    "decimal comma": (b"a;b;y\n1,5;2;u\n1;2;v\n", ["line 2", "column 'a'", "'1,5'"]),
-    "infinite": (b"a,b,y\n1,-inf,u\n2,3,v\n", ["line 2", "column 'b'", "'-inf'", "finite"]),
-    "overflow": (b"a,b,y\n1,1e999,u\n2,3,v\n", ["line 2", "column 'b'", "'1e999'", "finite"]),
-    "underscore": (b"a,b,y\n1,1_0,u\n2,3,v\n", ["line 2", "column 'b'", "'1_0'"]),
-    "no cell": (b"a,b,y\n1,,u\n2,,v\n", ["column 'b'", "no values"]),
-    "empty label": (b"a,b,y\n1,2,\n2,3,v\n", ["line 2", "column 'y'", "empty"]),
-    "nan label": (b"a,b,y\n1,2,1\n2,3,nan\n", ["line 3", "column 'y'", "'nan'"]),
-    "Latin 1": ("a,b,y\n1,2,größe\n".encode("latin-1"), ["not UTF-8", "0xf6"]),
-    "UTF-16": ("a,b,y\n1,2,u\n".encode("utf-16"), ["not UTF-8"]),
-    "open quote": (b'a,b,y\n1,2,"u\n2,3,v\n', ["not well-formed CSV", "quotation"]),
-    "one class": (b"a,b,y\n1,2,u\n2,3,u\n", ["column 'y'", "1 class, 'u'", "two or more"]),
-    "names of rows": (b"a,b,y\n1,2,u\n2,3,v\n3,4,w\n", ["column 'y'", "3 different", "'u', 'v', 'w'", "each row"]),
-    "measurements": (b"a,y\n1,.5\n2,1\n3,2\n4,2\n", ["column 'y'", "3 different values in 4 rows", "measurements"]),
-    "huge": (b"a,b,y\n1,1e200,u\n2,3,v\n", ["1e+200", "scale"]),
-}
-
-
-@pytest.mark.parametrize("name", BAD_TABLES)
-def test_fit_refuses_bad_tables(name, capsys, tmp_path):
-    content, fragments = BAD_TABLES[name]
-    (tmp_path / "data.csv").write_bytes(content)
-    model = tmp_path / "model.npz"
-    model.write_text("kept")
-    assert_fails(capsys, ["fit", str(tmp_path / "data.csv"), "--target", "y", "--model", str(model)], *fragments)
-    assert sorted(os.listdir(tmp_path)) == ["data.csv", "model.npz"]
-    assert model.read_text() == "kept"
+def test_a_model_without_feature_names_takes_all_columns(two, xgpc, fails, tmp_path):
+    two.estimator.save(tmp_path / MODEL)
+    columns = dict(zip("abc", two.X[:4].T.tolist(), strict=True))
+    path = write_csv(tmp_path / "data.csv", columns)
+    found = predictions(xgpc("predict", tmp_path / MODEL, path).out)[2]
+    np.testing.assert_array_equal(found[:, :2], two.estimator.predict_proba(two.X[:4]))
+    del columns["c"]
+    fails(["predict", tmp_path / MODEL, write_csv(tmp_path / "data.csv", columns)], "2 features", "3 features")
 
 
 @pytest.mark.parametrize(
     ("options", "fragments"),
     [
-        (["--inducing", "-3"], ["--inducing", "at least 1", "'-3'"]),
-        (["--inducing", "0"], ["--inducing", "at least 1", "'0'"]),
-        (["--inducing", "many"], ["--inducing", "integer", "'many'"]),
-        (["--bound", "lower"], ["--bound", "'lower'", "polya-gamma"]),
-        (["--batch-size", "1.5"], ["--batch-size", "integer", "'1.5'"]),
+        (["--inducing", "-3"], ["n_inducing", "-3"]),
+        (["--inducing", "many"], ["--inducing", "'many'", "--help"]),
+        (["--bound", "lower"], ["--bound", "'lower'", "polya-gamma", "--help"]),
+        (["--likelihood", "cauchit"], ["--likelihood", "'cauchit'", "multinomial-step"]),
+        (["--system", "linear-BSVM"], ["--system", "'linear-BSVM'", "GPCaug-mc"]),
+        (["--batch-size", "1.5"], ["--batch-size", "'1.5'"]),
         (["--optimizer", "sgd"], ["--optimizer", "'sgd'", "profile"]),
-        (["--seed", "-1"], ["--seed", "from 0 to 4294967295", "'-1'"]),
-        (["--seed", str(2**32)], ["--seed", "from 0 to 4294967295"]),
-        (["--jobs", "0"], ["--jobs", "-1 for all", "'0'"]),
+        (["--seed", "-1"], ["Seed must be between 0 and"]),
+        (["--max-time", "0"], ["max_time", "0"]),
+        (["--max-time", "soon"], ["--max-time", "'soon'"]),
         (["--colour", "red"], ["unrecognized arguments: --colour red"]),
+        (["--target", "size"], ["lacks the columns ['size']", "'kind'"]),
     ],
 )
-def test_fit_refuses_bad_options(files, options, fragments, capsys, tmp_path):
-    arguments = ["fit", str(files / "data.csv"), "--target", "diagnosis", "--model", str(tmp_path / "model.npz")]
-    assert_fails(capsys, arguments + options, "--help", *fragments)
+def test_bad_options(two, options, fragments, fails, tmp_path):
+    fails(["fit", two.data, "--target", "kind", "--model", tmp_path / MODEL, *options], *fragments)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("option", ["--likelihood=probit", "--bound=polya-gamma", "--optimizer=hybrid"])
+def test_what_is_for_two_classes_gives_the_librarys_error(three, option, fails, tmp_path):
+    name, value = option.removeprefix("--").split("=")
+    with pytest.raises(ValueError, match=r"must be|is for two classes; for 3|is not for") as error:
+        GPClassifier(**{name: value}).fit(three.X, three.y)
+    fails(["fit", three.data, "--target", "kind", "--model", tmp_path / MODEL, option], f"error: {error.value}\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["tune"], ["fit"], ["demo", "--output", "picture.txt"]])
+def test_usage_errors(arguments, fails, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fails(arguments)
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "evaluate"])
 @pytest.mark.parametrize(("name", "fragment"), [("nothing.csv", "No such file"), (".", "directory")])
-def test_data_that_cannot_be_read(files, command, name, fragment, capsys, tmp_path):
+def test_data_that_cannot_be_read(two, command, name, fragment, fails, tmp_path):
     data = str(tmp_path / name)
     arguments = {
-        "fit": ["fit", data, "--target", "y", "--model", str(tmp_path / "model.npz")],
-        "predict": ["predict", str(files / "model.npz"), data, "--output", str(tmp_path / "out.csv")],
-        "evaluate": ["evaluate", str(files / "model.npz"), data, "--target", "y"],
+        "fit": ["fit", data, "--target", "y", "--model", tmp_path / MODEL],
+        "predict": ["predict", two.model, data, "--output", tmp_path / "out.csv"],
+        "evaluate": ["evaluate", two.model, data, "--target", "y"],
     }
-    assert_fails(capsys, arguments[command], "cannot read", fragment, repr(data))
+    fails(arguments[command], "cannot read", fragment, repr(data))
     assert os.listdir(tmp_path) == []
 
 
-def test_missing_features_are_named(files, data, capsys, tmp_path):
-    path = write_csv(tmp_path / "data.csv", [FEATURES[1], "x"], data[0][:, :2].tolist())
-    arguments = ["predict", str(files / "model.npz"), str(path), "--output", str(tmp_path / "out.csv")]
-    assert_fails(capsys, arguments, "lacks the features 'mean radius', 'mean smoothness'", "'mean texture', 'x'")
-    assert os.listdir(tmp_path) == ["data.csv"]
-
-
-@pytest.mark.parametrize("target", ["diagnosis", "other"])
-def test_evaluate_refuses_unknown_labels_and_targets(files, data, target, capsys, tmp_path):
-    rows = [[*x, "benign"] for x in data[0][:3]] + [[*data[0][3], "unsure"]]
-    path = write_csv(tmp_path / "data.csv", [*FEATURES, "diagnosis"], rows)
-    expected = {"diagnosis": ["line 5", "'unsure'", "'benign', 'malignant'"], "other": ["no target column 'other'"]}
-    arguments = ["evaluate", str(files / "model.npz"), str(path), "--target", target]
-    assert_fails(capsys, arguments, *expected[target])
-
-
-BAD_MODELS = {
-    "table": lambda path, good: path.write_text("a,b\n1,2\n"),
-    "other archive": lambda path, good: np.savez(path, a=np.ones(3)),
-    "pickle": lambda path, good: np.savez(path, header=np.array([{"a": 1}], dtype=object)),
-    "empty": lambda path, good: path.touch(),
-    "truncated": lambda path, good: path.write_bytes(good.read_bytes()[:-200]),
-    "impossible shape": lambda path, good: np.savez(path, **{**read_archive(good), "Z": np.zeros(0)}),
-    "directory": lambda path, good: path.mkdir(),
-    "nothing": lambda path, good: None,
-}
-
-
-@pytest.mark.parametrize("kind", BAD_MODELS)
-def test_files_that_are_not_models(files, kind, capsys, tmp_path):
-    path = tmp_path / "bad.npz"
-    BAD_MODELS[kind](path, files / "model.npz")
-    before = os.listdir(tmp_path)
-    arguments = ["predict", str(path), str(files / "data.csv"), "--output", str(tmp_path / "out.csv")]
-    assert_fails(capsys, arguments, repr(str(path)), "model", "xgpc fit")
-    assert os.listdir(tmp_path) == before
+@pytest.mark.parametrize("content", [None, b"a,b\n1,2\n", b""])
+def test_files_that_are_not_models(two, content, fails, tmp_path):
+    path = tmp_path / MODEL
+    # None: the model, cut off.
+    with open(two.model, "rb") as file:
+        path.write_bytes(file.read()[:-200] if content is None else content)
+    fails(["predict", path, two.data, "--output", tmp_path / "out.csv"], repr(str(path)), "xgpc fit")
+    fails(["predict", tmp_path / "none", two.data], repr(str(tmp_path / "none")), "No such file", "xgpc fit")
+    assert os.listdir(tmp_path) == [MODEL]
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "demo"])
-@pytest.mark.parametrize("kind", ["no directory", "directory", "below a file"])
-def test_outputs_that_cannot_be_written(files, command, kind, capsys, tmp_path):
+@pytest.mark.parametrize("name", ["nowhere/out.png", "folder.png", "file/out.png"])
+def test_outputs_that_cannot_be_written(two, command, name, fails, tmp_path):
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "file").touch()
-    names = {"no directory": "nowhere/out.png", "directory": "folder.png", "below a file": "file/out.png"}
-    output = str(tmp_path / names[kind])
+    output = str(tmp_path / name)
     arguments = {
-        "fit": ["fit", str(files / "data.csv"), "--target", "diagnosis", "--model", output],
-        "predict": ["predict", str(files / "model.npz"), str(files / "data.csv"), "--output", output],
+        "fit": ["fit", two.data, "--target", "kind", "--model", output],
+        "predict": ["predict", two.model, two.data, "--output", output],
         "demo": ["demo", "--output", output],
     }
-    assert_fails(capsys, arguments[command], "cannot write", repr(output), "directory")
+    fails(arguments[command], "cannot write", repr(output), "directory")
     assert sorted(os.listdir(tmp_path)) == ["file", "folder.png"]
-    assert os.listdir(tmp_path / "folder.png") == []
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-def test_a_full_device_is_reported_and_not_replaced(files, capsys):
-    arguments = ["predict", str(files / "model.npz"), str(files / "data.csv"), "--output", "/dev/full"]
-    assert_fails(capsys, arguments, "cannot write '/dev/full'", "space")
+def test_a_full_device_is_reported_and_not_replaced(two, fails):
+    fails(["predict", two.model, two.data, "--output", "/dev/full"], "cannot write '/dev/full'", "space")
     assert not os.path.isfile("/dev/full")
 
 
-def test_inputs_are_not_replaced(files, capsys):
-    data, model = str(files / "data.csv"), str(files / "model.npz")
-    before = sorted(os.listdir(files))
-    assert_fails(capsys, ["fit", data, "--target", "diagnosis", "--model", data], "also an input")
-    assert_fails(capsys, ["predict", model, data, "--output", data], "also an input")
-    assert_fails(capsys, ["predict", model, data, "--output", model], "also an input")
-    assert sorted(os.listdir(files)) == before
-
-
-@pytest.mark.parametrize("arguments", [[], ["tune"], ["fit"], ["demo", "--output", "picture.txt"]])
-def test_usage_errors(arguments, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert_fails(capsys, arguments)
-    assert os.listdir(tmp_path) == []
-
-
-def test_failure_while_saving_leaves_the_old_model(files, capsys, tmp_path, monkeypatch):
-    def savez(file, **arrays):
-        file.write(b"part")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez", savez)
-    model = tmp_path / "model.npz"
-    model.write_text("kept")
-    arguments = ["fit", str(files / "data.csv"), "--target", "diagnosis", "--model", str(model), *OPTIONS]
-    assert_fails(capsys, arguments, "No space left on device")
-    assert os.listdir(tmp_path) == ["model.npz"]
-    assert model.read_text() == "kept"
+def test_inputs_are_not_replaced_and_models_end_as_such(two, fails, tmp_path):
+    for arguments in (
+        ["fit", two.data, "--target", "kind", "--model", two.data],
+        ["predict", two.model, two.data, "--output", two.data],
+        ["predict", two.model, two.data, "--output", two.model],
+    ):
+        fails(arguments, "also an input")
+    fails(["fit", two.data, "--target", "kind", "--model", tmp_path / "m.pkl"], f"m.pkl' must end in {MODEL_ENDING}")
 
 
 @pytest.mark.parametrize(
     ("raised", "status", "message"),
-    [(KeyboardInterrupt, 130, "xgpc: interrupted\n"), (MemoryError, 2, "xgpc: error: not enough memory;")],
+    [
+        (KeyboardInterrupt, 130, "xgpc: interrupted\n"),
+        (MemoryError, 2, "xgpc: error: not enough memory;"),
+        (OSError(28, "No space left"), 2, "xgpc: error: cannot write"),
+    ],
 )
-def test_interrupt_and_lack_of_memory(files, raised, status, message, capsys, tmp_path, monkeypatch):
-    def fit(self, X, y):
+def test_a_fit_that_ends_early_leaves_the_old_model(two, raised, status, message, capsys, tmp_path, monkeypatch):
+    def stop(self, *arguments):
         raise raised
 
-    monkeypatch.setattr(GPClassifier, "fit", fit)
-    arguments = ["fit", str(files / "data.csv"), "--target", "diagnosis", "--model", str(tmp_path / "model.npz")]
-    assert main(arguments) == status
+    monkeypatch.setattr(GPClassifier, "save" if isinstance(raised, OSError) else "fit", stop)
+    (tmp_path / MODEL).write_text("kept")
+    assert main(["fit", two.data, "--target", "kind", "--model", str(tmp_path / MODEL), *OPTIONS]) == status
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(message)
     assert err.count("\n") == 1
-    assert os.listdir(tmp_path) == []
+    assert (tmp_path / MODEL).read_text() == "kept"
+    assert os.listdir(tmp_path) == [MODEL]
 
 
-def test_lack_of_convergence_is_one_line_for_each_reason(files, capsys, tmp_path):
-    arguments = ["fit", str(files / "data.csv"), "--target", "diagnosis", "--model", str(tmp_path / "model.npz")]
-    assert main([*arguments, *OPTIONS, "--max-iter", "1"]) == 0
-    lines = capsys.readouterr().err.splitlines()
+def test_warnings_are_one_line_for_each_reason(two, xgpc, tmp_path):
+    fit = ["fit", two.data, "--target", "kind", "--model", tmp_path / MODEL, *OPTIONS]
+    lines = xgpc(*fit, "--max-iter", "1").err.splitlines()
     assert 1 <= len(lines) <= 2
     assert all(line.startswith("xgpc: warning: max_iter=1 was reached before tol=0.0001 by the ") for line in lines)
-    assert len(set(lines)) == len(lines)
-    assert not GPClassifier.load(tmp_path / "model.npz").converged_
-
-
-def test_neighbours_that_mini_batches_do_not_have_are_warned_of(files, tmp_path, capsys):
-    arguments = ["fit", str(files / "data.csv"), "--target", "diagnosis", "--model", str(tmp_path / "model.npz")]
-    assert main([*arguments, "--inducing", "4", "--neighbors", "5", "--batch-size", "50"]) == 0
-    lines = capsys.readouterr().err.splitlines()
+    lines = xgpc(*fit, "--neighbors", "5", "--batch-size", "50").err.splitlines()
     assert [line for line in lines if line.startswith("xgpc: warning: n_neighbors=5 is not followed. ")]
 
 
-def test_version_and_help(capsys):
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"xgpc {__version__}\n"
-    assert main(["--help"]) == 0
-    text = capsys.readouterr().out
-    assert "xgpc fit train.csv --target diagnosis --model model.npz" in text
+def test_a_fit_tells_how_it_goes_if_it_is_asked(two, xgpc, tmp_path):
+    fit = ["fit", two.data, "--target", "kind", "--model", tmp_path / MODEL, *OPTIONS, "--max-time", "1000"]
+    quiet, told = xgpc(*fit), xgpc(*fit, "--verbose")
+    assert reported(told.out).keys() == reported(quiet.out).keys()
+    lines = told.err.splitlines()
+    assert lines[0].startswith("xgpc: checking: 0.0 s, 1000 s left")
+    assert set(quiet.err.splitlines()) <= set(lines)
+
+
+def test_version_and_help(xgpc):
+    assert xgpc("--version").out == f"xgpc {__version__}\n"
+    text = xgpc("--help").out
+    assert f"xgpc fit train.csv --target diagnosis --model {MODEL}" in text
     assert all(command in text for command in ("demo", "fit", "predict", "evaluate"))
+    text = "".join(xgpc("fit", "--help").out.split())
+    names = [*LIKELIHOODS, *(bound for likelihood in LIKELIHOODS.values() for bound in likelihood.bounds), *systems]
+    assert [name for name in names if name not in text] == ["linear-BSVM"]
 
 
-def test_module_ends_quietly_when_its_reader_has_gone(files, tmp_path):
-    command = [sys.executable, "-m", "xgpc", "predict", str(files / "model.npz"), str(files / "data.csv")]
+def test_the_module_ends_quietly_when_its_reader_has_gone(two, tmp_path):
+    command = [sys.executable, "-m", "xgpc", "predict", two.model, two.data]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 141
 
 
-@pytest.fixture(scope="module")
-def demonstration():
-    return demo.run(1)
+def test_names_that_a_terminal_has_no_code_for_are_escaped_in_reports(two, tmp_path):
+    path = write_csv(tmp_path / "data.csv", {**two.columns, "Größe": two.columns["kind"]})
+    command = [sys.executable, "-m", "xgpc", "fit", path, "--target", "kind", "--model", MODEL, *OPTIONS]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
+    assert rb"'Gr\xf6\xdfe'" in done.stdout
 
 
-def test_demo_prints_what_its_models_yield(demonstration, capsys, tmp_path):
-    path = tmp_path / "picture.png"
-    assert main(["demo", "--seed", "1", "--output", str(path)]) == 0
-    out, err = capsys.readouterr()
+def test_what_needs_an_extra_says_so(fails, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as without:
+        for name in ("xgpc.app.commands", "xgpc.app.tables"):
+            without.delitem(sys.modules, name, raising=False)
+        without.setitem(sys.modules, "pyarrow", None)
+        fails(["fit", "data.csv", "--target", "y", "--model", MODEL], "need pyarrow: pip install 'xgpc[app]'")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(demo, "SPLITS", 1)
+    assert main(["demo"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "No picture without matplotlib: pip install 'xgpc[plot]'"
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_demonstration_prints_and_draws_scores_of_three_models(xgpc, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "SPLITS", 2)
+    out, err = xgpc("demo", "--seed", "1", "--output", tmp_path / "picture.png")
     assert err == ""
-    model = demonstration.models[demo.OURS]
-    assert model.summary() in out
-    values = {name: value.split("  ") for name, value in reported(out).items()}
-    # Means over the splits, of which the first has the model that is shown.
-    for column, (name, one) in enumerate(demonstration.models.items()):
-        proba = one.predict_proba(demonstration.X_test)
-        runs = demonstration.found[name]
-        assert runs[0]["nll"] == pytest.approx(log_loss(demonstration.y_test, proba))
-        assert runs[0]["error"] == pytest.approx(np.mean(one.predict(demonstration.X_test) != demonstration.y_test))
-        for key, row in (("error", "error"), ("nll", "mean NLL (nats)")):
-            shown = [cell for cell in values[row] if cell.strip()]
-            assert float(shown[column]) == pytest.approx(np.mean([run[key] for run in runs]), abs=6e-5)
-    ours, linear, _ = (np.mean([run["nll"] for run in runs]) for runs in demonstration.found.values())
-    assert ours < 0.6 * linear
     assert all(len(line) < 160 for line in out.splitlines())
-    assert os.listdir(tmp_path) == ["picture.png"]
+    ours, linear, trees = (float(cell) for cell in reported(out)["mean NLL (nats)"].split())
+    assert ours < 0.6 * linear
+    assert ours < 1.2 * trees
     from matplotlib.image import imread
 
-    picture = imread(path)
+    picture = imread(tmp_path / "picture.png")
     assert picture.shape[0] > 600
     assert picture.shape[1] > 1500
     assert np.std(picture[..., :3]) > 0.1
-
-
-@pytest.mark.parametrize("file_format", ["pdf", "svg"])
-def test_demo_picture_formats(demonstration, tmp_path, file_format):
-    path = tmp_path / "picture"
-    demonstration.draw(path, file_format)
-    start = {"pdf": b"%PDF", "svg": b"<?xml"}
-    assert path.read_bytes().startswith(start[file_format])
-
-
-def test_demo_without_matplotlib_says_how_to_get_it(demonstration, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr(demo, "run", lambda seed: demonstration)
-    assert main(["demo"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert out.splitlines()[-1] == "No picture without matplotlib: pip install 'xgpc[plot]'"
-    assert os.listdir(tmp_path) == []
+    monkeypatch.setattr(demo, "SPLITS", 1)
+    for ending, start in (("pdf", b"%PDF"), ("svg", b"<?xml")):
+        xgpc("demo", "--output", tmp_path / f"picture.{ending}")
+        assert (tmp_path / f"picture.{ending}").read_bytes().startswith(start)

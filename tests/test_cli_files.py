@@ -1,4 +1,4 @@
-"""Files of the command line: Parquet, compressed CSV, standard input, and more rows than are kept in memory."""
+"""CSV and Parquet files of the command line: columns, cells that are wrong, forms, and more rows than memory takes."""
 
 import gzip
 import io
@@ -6,274 +6,390 @@ import os
 import types
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from support.fits import quietly
 
 from xgpc import GPClassifier
-from xgpc.app import training
+from xgpc.app.arguments import MODEL_ENDING
 from xgpc.app.cli import main
-from xgpc.app.columns import Wanted
-from xgpc.app.tables import read_table
-from xgpc.app.training import training_rows
 from xgpc.learning import stages
 
-N = 400
-LABELS = {"text": ["no", "yes"], "numbers": ["0", "1"]}
+pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+import pandas as pd
+import pyarrow as pa
+from pyarrow import csv
+from pyarrow import parquet as pq
+
+from xgpc.app import commands, tables
+
+N = 120
+OPTIONS = ["--inducing", "8", "--max-iter", "3"]
+PARAMETERS = {"n_inducing": 8, "max_iter": 3, "random_state": 0}
 
 
-def columns(labels):
+def people(n=N):
+    """Names of rows, text, truth values, codes and numbers, of which text and ages miss some, and classes."""
     rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(2, N))
-    return {"a": a, "class": np.array(labels)[(a + 0.5 * rng.normal(size=N) > 0.0).astype(int)], "b": b}
+    frame = pd.DataFrame({"name": [f"row {i}" for i in range(n)], "town": rng.choice(["Ulm", "Bonn", "Kiel"], n)})
+    frame = frame.assign(member=rng.random(n) < 0.4, code=rng.choice([10, 20, 30], n), age=rng.integers(18, 80, n))
+    frame = frame.assign(age=frame.age.astype(float), pay=rng.normal(size=n))
+    score = 2.0 * (frame.town == "Ulm") + frame.pay + 0.5 * rng.normal(size=n)
+    frame.loc[::7, "town"] = None
+    frame.loc[3::7, "age"] = np.nan
+    return frame.assign(y=np.where(score > 0.7, "yes", "no"))
 
 
-def csv_of(labels):
-    lines = [
-        f"{a!r},{label},{b!r}" for a, label, b in zip(*(v.tolist() for v in columns(labels).values()), strict=True)
-    ]
-    return "\n".join(["a,class,b", *lines, ""])
+def numbers(n=400, labels=("no", "yes")):
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, n))
+    return pd.DataFrame({"a": a, "y": np.array(labels)[(a + 0.5 * rng.normal(size=n) > 0.0).astype(int)], "b": b})
 
 
-@pytest.fixture(params=["csv", "csv.gz", "parquet", "parquet of integers"])
-def data(request, tmp_path):
-    """A file, and the values of its column of labels as text."""
-    kind, labels = request.param, LABELS["numbers" if "integers" in request.param else "text"]
-    path = tmp_path / f"data.{kind.split()[0]}"
-    if kind == "csv":
-        path.write_text(csv_of(labels))
-    elif kind == "csv.gz":
-        path.write_bytes(gzip.compress(csv_of(labels).encode()))
+def written(frame, path):
+    if path.name.endswith(".parquet"):
+        frame.to_parquet(path, row_group_size=70, index=False)
     else:
-        table = columns(labels)
-        if "integers" in kind:
-            table["class"] = table["class"].astype(int)
-        pq.write_table(pa.table(table), path, row_group_size=70)
-    return path, labels
+        frame.to_csv(path, index=False)
+    return str(path)
 
 
-def standard_input(monkeypatch, text):
-    file = io.BytesIO(text.encode())
-    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=file))
-    return file
+@pytest.fixture
+def model(tmp_path):
+    return str(tmp_path / f"model{MODEL_ENDING}")
 
 
-def test_all_commands_take_all_files(data, tmp_path, capsys):
-    path, labels = data
-    model, output = tmp_path / "model.npz", tmp_path / "predicted.csv"
-    arguments = [str(path), "--target", "class"]
-    assert main(["fit", *arguments, "--model", str(model), "--inducing", "8", "--max-iter", "2"]) == 0
-    assert main(["predict", str(model), str(path), "--output", str(output)]) == 0
-    assert main(["evaluate", str(model), *arguments]) == 0
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run a command; its status, output and standard error. ``text`` is its standard input."""
+
+    def run(*arguments, text=None):
+        capsys.readouterr()
+        if text is not None:
+            monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BytesIO(text)))
+        return main([str(argument) for argument in arguments]), *capsys.readouterr()
+
+    return run
+
+
+def probabilities(out):
+    table = csv.read_csv(io.BytesIO(out.encode())).to_pandas()
+    return table.filter(like="probability").to_numpy()
+
+
+@pytest.mark.parametrize("kind", ["data.csv", "data.csv.gz", "data.parquet", "-"])
+def test_a_table_is_fitted_and_predicted_as_the_estimator_does(kind, tmp_path, model, run):
+    frame = people()
+    X, y = frame.drop(columns=["name", "y"]), frame["y"]
+    expected = quietly(GPClassifier(**PARAMETERS), X, y)
+    path, text = (kind, frame.to_csv(index=False).encode()) if kind == "-" else (written(frame, tmp_path / kind), None)
+    status, out, _ = run("fit", path, "--target", "y", "--model", model, "--drop", "name", *OPTIONS, text=text)
+    assert status == 0
+    assert "features                 5\n  categorical              'town'\n" in out
     fitted = GPClassifier.load(model)
-    assert fitted.classes_.astype(str).tolist() == labels
-    assert fitted.feature_names_in_.tolist() == ["a", "b"]
-    assert len(output.read_text().splitlines()) == N + 1
-    assert "Brier score" in capsys.readouterr().out
-    assert sorted(os.listdir(tmp_path)) == sorted([path.name, model.name, output.name])
+    assert fitted.encoding_ == expected.encoding_
+    assert fitted.feature_names_in_.tolist() == list(X)
+    status, out, err = run("predict", model, path, text=text)
+    assert (status, err) == (0, "")
+    np.testing.assert_array_equal(probabilities(out), expected.predict_proba(X))
+    _, out, _ = run("evaluate", model, path, "--target", "y", text=text)
+    assert f"{np.mean(expected.predict(X) != y):.4f}" in out
 
 
-def test_all_files_are_the_same_table(data):
-    path, labels = data
-    table, expected = read_table(str(path), Wanted("class")), columns(labels)
-    np.testing.assert_array_equal(table.X, np.column_stack([expected["a"], expected["b"]]))
-    assert table.target == expected["class"].tolist()
-    assert table.features == ["a", "b"]
-    again = read_table(str(path), Wanted(features=["b"]))
-    np.testing.assert_array_equal(again.X[:, 0], expected["b"])
-    assert again.target == []
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_columns_are_found_by_name_after_any_separator(separator, tmp_path, model, run):
+    frame = numbers()
+    estimator = quietly(GPClassifier(**PARAMETERS, optimizer=None), frame[["a", "b"]], frame["y"])
+    estimator.save(model)
+    other = frame.assign(**{"größe, mean": "row 1; 2"})[["größe, mean", "b", "a"]]
+    other.to_csv(tmp_path / "other.csv", sep=separator, index=False, encoding="utf-8-sig")
+    _, out, _ = run("predict", model, tmp_path / "other.csv")
+    np.testing.assert_array_equal(probabilities(out), estimator.predict_proba(frame[["a", "b"]]))
 
 
-def test_standard_input(tmp_path, monkeypatch, capsys):
-    text = csv_of(LABELS["text"])
-    model = str(tmp_path / "model.npz")
-    options = ["--target", "class"]
-    given = standard_input(monkeypatch, text)
-    assert main(["fit", "-", *options, "--model", model, "--inducing", "8", "--max-iter", "2"]) == 0
-    assert not given.closed
-    standard_input(monkeypatch, text)
-    assert main(["predict", model, "-"]) == 0
-    assert "prediction,probability_no" in capsys.readouterr().out
-    standard_input(monkeypatch, "a,b,class\n1,2\n")
-    assert main(["evaluate", model, "-", *options]) == 2
-    assert "'standard input', line 2: 2 cells" in capsys.readouterr().err
-    monkeypatch.setattr("sys.stdin", None)
-    assert main(["predict", model, "-"]) == 2
-    assert "standard input is closed" in capsys.readouterr().err
+def test_models_of_tables_from_python_are_used(tmp_path, model, run):
+    frame = people()
+    X, path = frame[["code", "member", "pay"]], tmp_path / "data.csv"
+    for given, chosen in ((X, ["code"]), (X.astype({"code": "category", "member": "category"}), "from_dtype")):
+        estimator = quietly(GPClassifier(**PARAMETERS, categorical_features=chosen), given, frame["y"])
+        estimator.save(model)
+        # Codes that are numbers are compared as such.
+        _, out, _ = run("predict", model, written(X.astype({"code": float}), path))
+        np.testing.assert_array_equal(probabilities(out), estimator.predict_proba(given))
+    # Without names, by the positions of the columns.
+    array = frame[["town", "pay"]].to_numpy(dtype=object)
+    estimator = quietly(GPClassifier(**PARAMETERS, categorical_features=[0]), array, frame["y"])
+    estimator.save(model)
+    _, out, _ = run("predict", model, written(frame[["town", "pay"]], path))
+    np.testing.assert_array_equal(probabilities(out), estimator.predict_proba(array))
+
+
+def test_columns_are_dropped_and_named_by_options(tmp_path, model, run):
+    fit = ["fit", written(people(), tmp_path / "data.csv"), "--target", "y", "--model", model, *OPTIONS]
+    _, out, _ = run(*fit, "--drop", "name", "town", "--drop", "age", "--categorical", "code")
+    assert "features                 3\n  categorical              'code'\n" in out
+    fitted = GPClassifier.load(model)
+    assert fitted.feature_names_in_.tolist() == ["member", "code", "pay"]
+    assert fitted.encoding_.columns[1].levels == ("10", "20", "30")
+    for options, message in (
+        (["--drop", "nam"], "lacks the columns ['nam'] (did you mean 'name'?); it has ['name', 'town'"),
+        (["--categorical", "z"], "lacks the columns ['z']; it has"),
+        (["--drop", "name", "town", "member", "code", "age", "pay"], "has no features besides ['y', 'name', 'town'"),
+    ):
+        status, _, err = run(*fit, *options)
+        assert status == 2
+        assert message in err
+    status, _, err = run("predict", model, written(people()[["code", "town"]], tmp_path / "few.csv"))
+    assert status == 2
+    assert "lacks the columns ['member', 'pay']; it has ['code', 'town']" in err
+
+
+def test_cells_tell_what_columns_are(tmp_path):
+    cells = 'n,t,b,empty,mixed,day\n1,x,True,,12,2024-01-01\n,,FALSE,,x 1,2024-01-02\n2.5,"y,z",,3,y,2024-01-02\n'
+    (tmp_path / "data.csv").write_text(cells)
+    rows = tables.Rows(str(tmp_path / "data.csv"), "data", None)
+    assert [str(kind) for kind in rows.schema.types] == ["double", "string", "bool", "double", "string", "string"]
+    ((batch, _),) = rows.batches(["t", "b", "n"], {"b": pa.string()})
+    assert batch.to_pydict() == {"t": ["x", None, "y,z"], "b": ["True", "FALSE", None], "n": [1.0, None, 2.5]}
+
+
+BAD_TABLES = {
+    "empty": ("", ["Empty CSV file"]),
+    "header only": ("a,b,y\n", ["no rows"]),
+    "repeated column": ("a,b,a,y\n1,2,3,u\n", ["'a'", "a name of its own"]),
+    "unnamed column": (",b,y\n1,2,u\n", ["a name of its own"]),
+    "short row": ("a,b,y\n1,2,u\n1,2\n", ["row 2", "Expected 3 columns, got 2"]),
+    "no target": ("a,b,z\n1,2,u\n2,3,v\n", ["lacks the columns ['y']", "['a', 'b', 'z']"]),
+    "no feature": ("y\nu\nv\n", ["no features besides"]),
+    "text": ("a,b,y\n1,2,u\n1,2,v\n1,two,v\n", ["row 3", "column 'b'", "'two'", "number"]),
+    "decimal comma": ("a;b;y\n1,5;2;u\n1,5;2;u\n1,7;2;v\n", ["row 1", "column 'a'", "'1,5'"]),
+    "infinite": ("a,b,y\n1,2,u\n2,-inf,v\n", ["row 2", "column 'b'", "infinite"]),
+    "no cell": ("a,b,y\n1,,u\n2,,v\n", ["column 'b'", "no values"]),
+    "empty label": ("a,b,y\n1,2,\n2,3,v\n", ["row 1", "column 'y'", "missing"]),
+    "nan label": ("a,b,y\n1,2,1\n2,3,nan\n", ["row 2", "column 'y'", "missing"]),
+    "one class": ("a,b,y\n1,2,u\n2,3,u\n", ["1 class", "two classes"]),
+    "names of rows": ("a,b,y\n1,2,u\n2,3,v\n3,4,w\n", ["column 'y'", "3 different", "no classes"]),
+    "measurements": ("a,y\n1,.5\n2,1\n3,2\n4,2\n", ["continuous"]),
+    "huge": ("a,b,y\n1,1e200,u\n2,3,v\n", ["1e+200", "scale"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TABLES)
+def test_bad_tables_are_one_line_that_names_the_place(name, tmp_path, model, run):
+    content, fragments = BAD_TABLES[name]
+    (tmp_path / "data.csv").write_text(content)
+    status, out, err = run("fit", tmp_path / "data.csv", "--target", "y", "--model", model)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert [text for text in fragments if text not in err] == []
+    assert os.listdir(tmp_path) == ["data.csv"]
+
+
+@pytest.mark.parametrize("cell", ["l7", "1,5", "NaN?", "1_0", "-", "true story"])
+def test_a_typo_in_a_column_of_numbers_is_named_and_no_level(cell, tmp_path, model, run):
+    frame, path = pd.DataFrame({"a": np.arange(N, dtype=object), "y": ["u", "v"] * (N // 2)}), tmp_path / "data.csv"
+    fit = ["fit", path, "--target", "y", "--model", model, *OPTIONS]
+    written(frame, path)
+    assert run(*fit)[0] == 0
+    frame.loc[15, "a"] = cell
+    written(frame, path)
+    for command in (fit, ["predict", model, path]):
+        status, _, err = run(*command)
+        assert status == 2
+        assert f"{str(path)!r}: In column 'a': row 16: CSV conversion error to double: invalid value '{cell}'" in err
+        assert "--drop" in err
+    frame.loc[15, "a"] = None
+    _, out, err = run("predict", model, written(frame, path))
+    assert np.all(np.isfinite(probabilities(out)))
+    assert err.startswith("xgpc: warning: X has 1 missing number (NaN): 1 in 'a'. The training rows missed none there")
+    assert err.count("\n") == 1
+
+
+def test_cells_are_missing_where_pandas_reads_them_so(tmp_path):
+    words = ["", "NA", "N/A", "#N/A", "#NA", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None", "n/a", "1.#IND"]
+    path = tmp_path / "gaps.csv"
+    path.write_text("\n".join(["a,b,c", *(f"{i}.5,{word},x" for i, word in enumerate(words)), "1,2,NA"]))
+    rows = tables.Rows(str(path), "gaps", None)
+    found = pd.concat([batch.to_pandas() for batch, _ in rows.batches(["b", "c"], {})])
+    pd.testing.assert_frame_equal(found.isna(), pd.read_csv(path)[["b", "c"]].isna())
+
+
+def test_an_unknown_label_is_named(tmp_path, model, run):
+    frame = numbers()
+    run("fit", written(frame, tmp_path / "data.csv"), "--target", "y", "--model", model, *OPTIONS)
+    frame.loc[3, "y"] = "unsure"
+    for name in ("data.csv", "data.parquet"):
+        status, _, err = run("evaluate", model, written(frame, tmp_path / name), "--target", "y")
+        assert status == 2
+        assert "row 4, column 'y': not one of the model's classes ['no', 'yes']" in err
+
+
+def test_an_index_in_a_parquet_file_is_told_of_and_no_feature(tmp_path, model, run):
+    path, frame = tmp_path / "data.parquet", people()[["pay", "y"]].sort_values("y")
+    fit = ["fit", path, "--target", "y", "--model", model, *OPTIONS]
+    frame.rename_axis("id").to_parquet(path)
+    told = "The column 'id' is the index of a data frame that pandas wrote, and no feature."
+    assert run(*fit)[2].splitlines()[0] == f"xgpc: note: {str(path)!r}: {told}"
+    assert GPClassifier.load(model).feature_names_in_.tolist() == ["pay"]
+    assert run("evaluate", model, path, "--target", "y")[2] == ""
+    assert "note" not in run(*fit, "--drop", "id")[2]
+    (frame.set_axis(np.arange(N) % 3).rename_axis("id")).to_parquet(path)
+    assert "note" not in run(*fit, "--categorical", "id")[2]
+    assert GPClassifier.load(model).feature_names_in_.tolist() == ["pay", "id"]
+    assert GPClassifier.load(model).encoding_.columns[1].levels == (0, 1, 2)
+
+
+def test_bad_columns_of_a_parquet_file(tmp_path, model, run):
+    path = tmp_path / "data.parquet"
+    run("fit", written(people()[["pay", "y"]], path), "--target", "y", "--model", model, *OPTIONS)
+    for values, message in (
+        (["Ulm", "Bonn"], "text"),
+        ([1.0, np.inf], "row 2, column 'pay': an infinite number"),
+        (pa.array([0, 1], pa.date32()), "dates"),
+    ):
+        pq.write_table(pa.table({"pay": values}), path)
+        status, _, err = run("predict", model, path)
+        assert status == 2
+        assert f"{str(path)!r}" in err
+        assert message in err
 
 
 @pytest.fixture
 def small_memory(monkeypatch):
-    monkeypatch.setattr(training, "IN_MEMORY", 1000)
-    monkeypatch.setattr(training, "BATCH_ROWS", 60)
+    monkeypatch.setattr(commands, "IN_MEMORY", 1000)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 60)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 4000)
+
+
+@pytest.mark.parametrize("labels", [("no", "yes"), (0, 1)], ids=["text", "numbers"])
+@pytest.mark.parametrize("name", ["data.csv", "data.csv.gz", "data.parquet"])
+def test_more_rows_than_memory_takes_are_read_in_batches(name, labels, tmp_path, model, run, small_memory, monkeypatch):
+    frame, path = numbers(labels=labels), tmp_path / name
+    options = ["--optimizer", "none", "--neighbors", "0", *OPTIONS]
+    fit = ["fit", written(frame, path), "--target", "y", "--model", model, *options]
+    assert run(*fit)[0] == 0
+    found = GPClassifier.load(model)
+    # The fit itself keeps so few rows: it is the same.
+    expected = quietly(GPClassifier(**PARAMETERS, optimizer=None, n_neighbors=0), frame[["a", "b"]], frame["y"])
+    assert found.elbo_ == expected.elbo_
+    assert found.classes_.tolist() == list(labels)
+    _, out, _ = run("predict", model, path)
+    np.testing.assert_array_equal(probabilities(out), expected.predict_proba(frame[["a", "b"]]))
+    assert "  400\n" in run("evaluate", model, path, "--target", "y")[1]
     monkeypatch.setattr(stages, "LAST_ROWS", 150)
+    assert run(*fit)[0] == 0
+    assert any("learned from 150 of 400 rows" in text for text in GPClassifier.load(model).history_["decision"])
+    assert sorted(os.listdir(tmp_path)) == sorted([name, os.path.basename(model)])
 
 
-def described(rows):
-    return rows.features, rows.n_rows, rows.classes.tolist()
+@pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
+def test_more_rows_than_memory_takes_must_be_numbers(name, tmp_path, model, run, small_memory):
+    fit = ["fit", written(people(), tmp_path / name), "--target", "y", "--model", model, *OPTIONS]
+    for options, message in (
+        ([], "features must be numbers; ['name', 'town'] are not: leave them out (--drop)"),
+        (["--drop", "name", "town"], "row 4, column 'age': a missing value"),
+        (["--drop", "name", "town", "age", "--categorical", "code"], "must be numbers; ['code'] are not"),
+    ):
+        status, _, err = run(*fit, *options)
+        assert status == 2
+        assert message in err
+    assert run(*fit, "--drop", "name", "town", "age")[0] == 0
 
 
-def test_rows_that_stay_in_files_are_described_as_those_in_memory(data, tmp_path, monkeypatch):
-    path, _ = data
-    with training_rows(str(path), Wanted("class"), tmp_path) as in_memory:
-        expected = described(in_memory)
-    monkeypatch.setattr(training, "IN_MEMORY", 1000)
-    monkeypatch.setattr(training, "BATCH_ROWS", 60)
-    with training_rows(str(path), Wanted("class"), tmp_path) as rows:
-        assert described(rows) == expected
-        options = {"n_inducing": 8, "optimizer": None, "n_neighbors": 0, "random_state": 0}
-        found = GPClassifier(**options)
-        rows.fit(found)
-    other = GPClassifier(**options)
-    in_memory.fit(other)
-    # Few rows for the fit, if many for this memory: it is the same.
-    assert found.elbo_ == other.elbo_
-    assert found.classes_.dtype == other.classes_.dtype
-
-
-def test_commands_fit_rows_that_stay_in_files(data, tmp_path, small_memory, capsys):
-    path, labels = data
-    model = tmp_path / "model.npz"
-    arguments = ["fit", str(path), "--target", "class", "--model", str(model), "--inducing", "8", "--max-iter", "3"]
-    assert main(arguments) == 0
-    assert f"  {N}\n" in capsys.readouterr().out
-    fitted = GPClassifier.load(model)
-    assert fitted.classes_.astype(str).tolist() == labels
-    assert any("learned from 150 of 400 rows" in text for text in fitted.history_["decision"])
-    assert main(["evaluate", str(model), str(path), "--target", "class"]) == 0
-    # The temporary files are gone.
-    assert sorted(os.listdir(tmp_path)) == sorted([path.name, model.name])
-
-
-def test_a_bad_cell_far_in_a_large_file_is_named(tmp_path, small_memory, capsys):
-    lines = csv_of(LABELS["text"]).splitlines()
-    lines[300] = "1.0,no,x"
-    path = tmp_path / "data.csv"
-    path.write_text("\n".join(lines))
-    assert main(["fit", str(path), "--target", "class", "--model", str(tmp_path / "model.npz")]) == 2
-    assert "line 301, column 'b': 'x' is not allowed" in capsys.readouterr().err
-    assert os.listdir(tmp_path) == ["data.csv"]
-
-
-def test_one_class_in_a_large_file(data, tmp_path, small_memory, capsys):
-    path = tmp_path / "one.csv"
-    path.write_text("a,class\n" + "".join(f"{i},no\n" for i in range(300)))
-    assert main(["fit", str(path), "--target", "class", "--model", str(tmp_path / "model.npz")]) == 2
-    assert "1 class, 'no'" in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
+def test_bad_cells_far_in_a_large_file_are_named(name, tmp_path, model, run, small_memory):
+    fit = ["fit", tmp_path / name, "--target", "y", "--model", model]
+    for column, value, message in (
+        ("a", np.inf, "row 301, column 'a': an infinite number"),
+        ("y", None, "row 301, column 'y': a missing value"),
+    ):
+        frame = numbers()
+        frame.loc[300, column] = value
+        written(frame, tmp_path / name)
+        status, _, err = run(*fit)
+        assert status == 2
+        assert message in err
+    if name == "data.csv":
+        frame = numbers().astype({"a": object})
+        frame.loc[300, "a"] = "x"
+        written(frame, tmp_path / name)
+        assert "In column 'a': row 301: CSV conversion error to double: invalid value 'x'" in run(*fit)[2]
+    assert os.listdir(tmp_path) == [name]
 
 
 BROKEN = {
-    "cut.csv.gz": (gzip.compress(b"a,class\n" + b"1,no\n" * 999)[:-20], "not a whole file of gzip"),
-    "other.csv.gz": (b"a,class\n1,no\n", "not a whole file of gzip"),
-    "other.parquet": (b"a,class\n1,no\n", "[Pp]arquet"),
-    "empty.parquet": (b"", "[Pp]arquet"),
+    "cut.csv.gz": gzip.compress(b"a,class\n" + b"1,no\n" * 999)[:-20],
+    "other.csv.gz": b"a,y\n1,no\n",
+    "other.parquet": b"a,y\n1,no\n",
+    "empty.parquet": b"",
+    "Latin 1.csv": "a,y\n1,größe\n2,v\n".encode("latin-1"),
+    "UTF-16.csv": "a,y\n1,u\n".encode("utf-16"),
+    "open quote.csv": b'a,b,y\n1,2,"u\n2,3,v\n',
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_files(tmp_path, name, capsys):
-    content, message = BROKEN[name]
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        read_table(str(path), Wanted("class"))
-    assert main(["fit", str(path), "--target", "class", "--model", str(tmp_path / "model.npz")]) == 2
-    assert name in capsys.readouterr().err
+def test_broken_files(name, tmp_path, model, run):
+    (tmp_path / name).write_bytes(BROKEN[name])
+    status, _, err = run("fit", tmp_path / name, "--target", "y", "--model", model)
+    assert (status, err.count("\n")) == (2, 1)
+    assert name in err
     assert os.listdir(tmp_path) == [name]
 
 
-@pytest.mark.parametrize("memory", [0, 2**30])
-def test_a_parquet_file_that_is_broken_inside(tmp_path, monkeypatch, memory, capsys):
-    monkeypatch.setattr(training, "IN_MEMORY", memory)
-    path = tmp_path / "data.parquet"
-    pq.write_table(pa.table(columns(LABELS["text"])), path)
-    content = bytearray(path.read_bytes())
-    content[4:3000] = bytes(2996)
-    path.write_bytes(content)
-    assert main(["fit", str(path), "--target", "class", "--model", str(tmp_path / "model.npz")]) == 2
-    assert f"cannot read {str(path)!r}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "csv.gz"])
-def test_files_that_there_are_not(tmp_path, suffix):
-    with pytest.raises(ValueError, match=r"cannot read .*No such file"):
-        read_table(str(tmp_path / f"none.{suffix}"), Wanted())
-
-
-def test_bad_values_of_a_parquet_file(tmp_path, capsys):
-    path, model = tmp_path / "data.parquet", str(tmp_path / "model.npz")
-    table = pa.table({"a": [1.0, np.inf, 2.0], "class": ["x", "y", "x"]})
-    pq.write_table(table, path)
-    assert main(["fit", str(path), "--target", "class", "--model", model]) == 2
-    error = capsys.readouterr().err
-    assert f"{str(path)!r}, row 2, column 'a': inf: features must be finite" in error
-    assert "batch" not in error
-    late = {"a": np.arange(3.0), "class": ["x", None, "y"]}
-    pq.write_table(pa.table({name: [*values] * 30_000 for name, values in late.items()}).slice(2), path)
-    assert main(["fit", str(path), "--target", "class", "--model", model]) == 2
-    assert "row 3, column 'class': a missing label" in capsys.readouterr().err
-    numbers = np.zeros(70_000)
-    numbers[69_000] = np.inf
-    pq.write_table(pa.table({"b": np.zeros(70_000), "a": numbers, "class": ["x", "y"] * 35_000}), path)
-    assert main(["fit", str(path), "--target", "class", "--model", model]) == 2
-    assert "row 69001, column 'a': inf: features must be finite" in capsys.readouterr().err
-    pq.write_table(table, path)
-    assert main(["fit", str(path), "--target", "z", "--model", model]) == 2
-    assert f"{str(path)!r} has no target column 'z'; its columns are 'a', 'class'" in capsys.readouterr().err
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """A model, and the CSV file that it was fitted to."""
-    folder = tmp_path_factory.mktemp("saved")
-    path, model = folder / "data.csv", folder / "model.npz"
-    path.write_text(csv_of(LABELS["text"]))
-    arguments = [str(path), "--target", "class", "--model", str(model), "--inducing", "8", "--max-iter", "2"]
-    assert main(["fit", *arguments]) == 0
-    return str(model), str(path)
-
-
-def test_predictions_are_written_as_the_name_says(saved, tmp_path):
+def test_predictions_are_written_as_the_name_says(tmp_path, model, run):
     names = ["plain.csv", "packed.csv.gz", "PACKED.GZ", "columns.parquet", "plain"]
+    path = written(numbers(), tmp_path / "data.csv")
+    run("fit", path, "--target", "y", "--model", model, *OPTIONS)
+    (tmp_path / names[0]).write_text("old")
+    (tmp_path / names[0]).chmod(0o640)
     for name in names:
-        assert main(["predict", *saved, "--output", str(tmp_path / name)]) == 0
+        assert run("predict", model, path, "--output", tmp_path / name) == (0, "", "")
     text = (tmp_path / names[0]).read_text()
-    for name in names[1:3]:
-        packed = (tmp_path / name).read_bytes()
-        assert gzip.decompress(packed).decode() == text
-    assert (tmp_path / names[1]).read_bytes() == (tmp_path / names[2]).read_bytes()
+    assert text == run("predict", model, path)[1]
+    assert (tmp_path / names[0]).stat().st_mode & 0o777 == 0o640
+    packed = [(tmp_path / name).read_bytes() for name in names[1:3]]
+    assert packed[0] == packed[1]
+    assert gzip.decompress(packed[0]).decode() == text
     assert (tmp_path / names[4]).read_text() == text
-    table = pq.read_table(tmp_path / names[3])
-    head, *lines = text.splitlines()
-    assert table.column_names == head.split(",")
-    rows = [",".join([label, *map(repr, numbers)]) for label, *numbers in zip(*table.to_pydict().values(), strict=True)]
-    assert rows == lines
-    assert sorted(os.listdir(tmp_path)) == sorted(names)
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(tmp_path / names[3]), pd.read_csv(io.StringIO(text)), check_exact=True
+    )
+    before = sorted(os.listdir(tmp_path))
+    for name in ("x.xlsx", "x.txt", "x.xlsx.gz", "x.parquet.gz", "x.npz"):
+        status, _, err = run("predict", model, path, "--output", tmp_path / name)
+        assert status == 2
+        assert f"{name}' must end in .csv" in err
+    assert sorted(os.listdir(tmp_path)) == before
 
 
-@pytest.mark.parametrize("name", ["x.xlsx", "x.txt", "x.xlsx.gz", "x.parquet.gz", "x.npz"])
-def test_predictions_in_an_unknown_form_are_refused_before_any_work(tmp_path, capsys, name):
-    """There is no model, which is not looked for."""
-    assert main(["predict", "model.npz", "data.csv", "--output", str(tmp_path / name)]) == 2
-    assert f"{name}' must end in .csv, .csv.gz (compressed by gzip) or .parquet" in capsys.readouterr().err
-    assert not os.listdir(tmp_path)
+@pytest.mark.parametrize("kind", ["numbers", "gaps", "levels"])
+@pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["no", "yes"], dtype=object)], ids=["numbers", "text"])
+def test_no_rows_to_predict_are_predictions_of_no_rows(kind, labels, tmp_path, model, run):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    if kind == "gaps":
+        frame.loc[0, "a"] = np.nan
+    if kind == "levels":
+        frame["b"] = pd.Categorical(np.where(X[:, 1] > 0.0, "up", "down"))
+    GPClassifier(n_inducing=4, optimizer=None).fit(frame, labels[(X[:, 0] > 0.0).astype(int)]).save(model)
+    some, none = written(frame[1:3], tmp_path / "some.csv"), tmp_path / "none.csv"
+    header, *rows = run("predict", model, some)[1].splitlines()
+    assert len(rows) == 2
+    for name in ("none.csv", "none.parquet"):
+        assert run("predict", model, written(frame[:0], tmp_path / name))[1].splitlines() == [header]
+    kinds = []
+    for path in (none, some):
+        run("predict", model, path, "--output", tmp_path / "out.parquet")
+        kinds.append(pq.read_schema(tmp_path / "out.parquet"))
+    assert kinds[0].equals(kinds[1])
+    none.write_text("b,a,y\n")
+    assert "no rows" in run("evaluate", model, none, "--target", "y")[2]
 
 
-def test_a_parquet_file_of_predictions_needs_pyarrow(saved, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("xgpc.app.output.find_spec", lambda name: None)
-    assert main(["predict", *saved, "--output", str(tmp_path / "columns.parquet")]) == 2
-    assert "needs pyarrow: pip install 'xgpc[parquet]'" in capsys.readouterr().err
-    assert not os.listdir(tmp_path)
-
-
-def test_a_fit_tells_how_it_goes_if_it_is_asked(saved, tmp_path, capsys):
-    arguments = ["fit", saved[1], "--target", "class", "--model", str(tmp_path / "model.npz"), "--inducing", "8"]
-    assert main([*arguments, "--max-iter", "2", "--max-time", "1000"]) == 0
-    out, err = capsys.readouterr()
-    assert main([*arguments, "--max-iter", "2", "--max-time", "1000", "--verbose"]) == 0
-    told = capsys.readouterr()
-    assert [line.split()[0] for line in told.out.splitlines()] == [line.split()[0] for line in out.splitlines()]
-    lines = told.err.splitlines()
-    assert lines[0].startswith("xgpc: checking: 0.0 s, 1000 s left")
-    assert any(line.startswith("xgpc: The posterior has a bound") for line in lines)
-    assert set(err.splitlines()) <= set(lines)
+def test_standard_input_that_is_wrong(tmp_path, model, run, monkeypatch):
+    run("fit", written(numbers(), tmp_path / "data.csv"), "--target", "y", "--model", model, *OPTIONS)
+    status, _, err = run("evaluate", model, "-", "--target", "y", text=b"a,b,y\n1,2\n")
+    assert status == 2
+    assert "'standard input': CSV parse error: row 1: Expected 3 columns, got 2" in err
+    monkeypatch.setattr("sys.stdin", None)
+    assert "standard input is closed" in run("predict", model, "-")[2]

@@ -318,7 +318,7 @@ def test_frames_that_are_divided_at_other_rows(client):
     table = pd.DataFrame(problem(300)[0])
     X, y = (dataframe.from_pandas(table, npartitions=n) for n in (2, 2))
     y = y[0].repartition(divisions=[0, 10, 299])
-    with pytest.raises(ValueError, match="divided at other rows"):
+    with pytest.raises(ValueError, match="divided at different rows"):
         DaskGPClassifier().fit(X, y)
 
 

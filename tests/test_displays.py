@@ -264,7 +264,7 @@ def test_displays_that_were_not_drawn_show_nothing():
 def test_planes_that_there_are_not_are_refused(iris, model):
     X, y = iris
     for features in ((0, 1, 2), ("petal", 1)):
-        with pytest.raises(ValueError, match="features must be two columns"):
+        with pytest.raises(ValueError, match="features must be two different columns"):
             DecisionBoundaryDisplay.from_estimator(model, X, y, features=features)
     with pytest.raises(NotFittedError):
         DecisionBoundaryDisplay.from_estimator(GPClassifier(), X, y)

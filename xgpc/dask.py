@@ -1,4 +1,4 @@
-"""Fits of rows on a dask cluster (extra ``dask``): the same steps as in one process, the passes on the workers."""
+"""Fits to rows on a dask cluster (extra ``dask``): the steps of a fit in one process, with passes on the workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Self
 from uuid import uuid4
 
@@ -26,19 +25,19 @@ try:
 except ImportError as error:
     raise ImportError("Fits on a cluster need dask: pip install 'xgpc[dask]'") from error
 
-# A task that fails is run so many times more before its error is the fit's: storage may be out of reach for a moment. A
-# worker's death is no failure of the task; of these dask allows ``distributed.scheduler.allowed-failures``.
+# A task that fails runs again this many times before its error ends the fit: storage may be out of reach for a moment.
+# The death of a worker is no failure of the task; dask allows ``distributed.scheduler.allowed-failures`` deaths.
 RETRIES = 2
-# The state of a pass holds some (m, m) matrices and goes to the scheduler once: 2048 inducing points make 100 MB, of
+# The state of a pass holds a few (m, m) matrices and goes to the scheduler once: 2048 inducing points make 100 MB, for
 # which dask would warn.
 LARGEST_STATE = "1 GiB"
-# Dask waits for workers as long as it takes. Where there were some and none is left it is an error after so many
-# seconds: a nanny whose worker dies as it starts gives up. To start a worker takes some ten: after twice that a warning
-# says what is waited for. Looked for at intervals.
+# Dask waits for workers without end. A cluster that has lost all its workers is an error after SECONDS_WITHOUT_WORKERS:
+# a nanny whose worker dies while it starts gives up. A worker starts in about ten seconds; after twice that, a warning
+# says that the fit waits.
 SECONDS_WITHOUT_WORKERS, SECONDS_TO_START, SECONDS_BETWEEN_LOOKS = 120.0, 20.0, 5.0
 WHAT_TO_DO = (
-    "Mostly it is too little memory: divide the rows into more partitions (rechunk, repartition), give workers more "
-    "memory or fewer threads, and look at their logs. The estimator is what it was before."
+    "The usual reason is too little memory: divide the rows into more partitions (rechunk, repartition), give workers "
+    "more memory or fewer threads, and look at their logs. The estimator is unchanged."
 )
 
 
@@ -50,7 +49,7 @@ def _apply(packed: tuple[Callable[..., Any], Any], each: Any, *batch: Any) -> An
 class DaskPartitions:
     """Partitions of dask collections; see ``xgpc.data.partitions.Partitions``.
 
-    Every task is made of the partition's own graph and of values: it can run on any worker, and again on another.
+    Each task consists of the partition's own graph and of values, so that it can run on any worker, and run again.
 
     Parameters
     ----------
@@ -60,7 +59,7 @@ class DaskPartitions:
 
     def __init__(self, client: distributed.Client, batches: Sequence[tuple[Delayed, ...]]):
         self._client, self._batches = client, batches
-        # Those of a cluster that has none yet may take long to come.
+        # A cluster without workers so far may take long to start some.
         self._had_workers = bool(client.nthreads())
         self._has_warned = False
 
@@ -68,7 +67,7 @@ class DaskPartitions:
         return len(self._batches)
 
     def run(self, function: Callable[[Any, Any, Any], Any], common: Any, each: Sequence[Any]) -> Iterator[Any]:
-        # As bytes: dask would look for its own collections in it. A task makes it of these again, on any worker.
+        # Dask would look for collections in the state, but not in bytes.
         name = f"xgpc-{function.__name__}-{uuid4().hex}"
         packed = delayed(pickle.loads)(pickle.dumps((function, common)), dask_key_name=f"{name}-state")
         tasks = [
@@ -77,27 +76,29 @@ class DaskPartitions:
         ]
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": LARGEST_STATE}):
             futures = self._client.compute(tasks, retries=RETRIES)
-        futures.reverse()
-        number = 0
         try:
-            while futures:
-                with in_partition(number), _explained():
-                    result = self._result(futures[-1])
-                futures.pop().release()
+            for number in range(len(futures)):
+                with in_partition(number):
+                    result = self._result(futures[0])
+                futures.pop(0).release()
                 yield result
-                number += 1
         finally:
             if futures:
                 self._client.cancel(futures)
 
     def _result(self, future: distributed.Future) -> Any:
-        """Of a task, once it has one; RuntimeError if all workers have gone and none comes in their place."""
+        """Wait for the result of a task; RuntimeError if all workers have gone and no other comes in their place."""
         gone_since = math.inf
         while True:
             try:
                 return future.result(timeout=SECONDS_BETWEEN_LOOKS)
+            except distributed.KilledWorker as error:
+                error.add_note(
+                    f"Several workers died, one after the other, while they had this partition. {WHAT_TO_DO}"
+                )
+                raise
             except TimeoutError:
-                # The task's own.
+                # An error of the task itself.
                 if future.done():
                     raise
             now = time.monotonic()
@@ -110,23 +111,13 @@ class DaskPartitions:
                 raise RuntimeError(f"The workers of the cluster have died, and no others have come. {WHAT_TO_DO}")
 
 
-@contextmanager
-def _explained() -> Iterator[None]:
-    """What to do about workers that die, with dask's error."""
-    try:
-        yield
-    except distributed.KilledWorker as error:
-        error.add_note(f"Worker after worker died while it had this partition. {WHAT_TO_DO}")
-        raise
-
-
 def _batches(X: Any, y: Any, sample_weight: Any) -> list[tuple[Delayed, ...]]:
     """X, y and, where there are some, weights of each partition.
 
     Raises
     ------
     ValueError
-        For what is no collection of dask, and for partitions that are not of the same rows, as far as can be known.
+        For anything but dask collections, and for partitions of different rows, as far as their sizes are known.
     """
     given = {"X": X, "y": y} if sample_weight is None else {"X": X, "y": y, "sample_weight": sample_weight}
     for name, values in given.items():
@@ -134,69 +125,70 @@ def _batches(X: Any, y: Any, sample_weight: Any) -> list[tuple[Delayed, ...]]:
             kind = type(values).__name__
             raise ValueError(
                 f"{name} must be an array, data frame or series of dask; got a {kind}. dask.array.from_array makes an "
-                "array of one in memory, or fit xgpc.GPClassifier."
+                "array of dask from an array in memory, or fit xgpc.GPClassifier."
             )
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, rows and features; it has {X.ndim}.")
-    aligned = [_in_row_chunks(_aligned(name, values, X)) for name, values in given.items()]
-    for name, values in zip(given, aligned, strict=True):
-        if values.npartitions != aligned[0].npartitions:
+    parts = []
+    given["X"] = X = _with_all_columns(X)
+    for name, values in given.items():
+        values = _aligned(name, values, X)
+        if values.npartitions != X.npartitions:
             raise ValueError(
-                f"X has {aligned[0].npartitions} partitions of rows, {name} has {values.npartitions}: give both the "
-                "same ones, by rechunk or repartition."
+                f"X has {X.npartitions} partitions of rows, {name} has {values.npartitions}: give both the same ones, "
+                "by rechunk or repartition."
             )
-    return list(zip(*(np.ravel(values.to_delayed()).tolist() for values in aligned), strict=True))
+        parts.append(np.ravel(values.to_delayed()).tolist())
+    return list(zip(*parts, strict=True))
 
 
-def _in_row_chunks(values: Any) -> Any:
-    """The same with all columns in each chunk."""
-    if isinstance(values, array.Array) and values.ndim == 2 and values.numblocks[1] > 1:
-        return values.rechunk({1: -1})
-    return values
+def _with_all_columns(X: Any) -> Any:
+    """X with all columns in each chunk; data frames are divided by rows alone."""
+    return X.rechunk({1: -1}) if isinstance(X, array.Array) and X.numblocks[1] > 1 else X
 
 
 def _aligned(name: str, values: Any, X: Any) -> Any:
     """Values in X's partitions, as far as the sizes of both are known."""
-    if isinstance(values, array.Array) and isinstance(X, array.Array):
+    are_arrays = [isinstance(one, array.Array) for one in (values, X)]
+    if all(are_arrays):
         ours, theirs = values.chunks[0], X.chunks[0]
         if ours == theirs or np.isnan(sum(ours)) or np.isnan(sum(theirs)):
             return values
         if sum(ours) != sum(theirs):
             raise ValueError(f"X has {sum(theirs)} rows, {name} has {sum(ours)}: give one for each row.")
         return values.rechunk({0: theirs})
-    if not isinstance(values, array.Array) and not isinstance(X, array.Array):
-        both_known = values.known_divisions and X.known_divisions
-        if both_known and values.divisions != X.divisions:
-            raise ValueError(
-                f"X and {name} are divided at other rows, {X.divisions} and {values.divisions}: take both from one "
-                "data frame, or repartition one as the other."
-            )
+    are_known = not any(are_arrays) and values.known_divisions and X.known_divisions
+    if are_known and values.divisions != X.divisions:
+        raise ValueError(
+            f"X and {name} are divided at different rows, {X.divisions} and {values.divisions}: take both from one "
+            "data frame, or repartition one like the other."
+        )
     return values
 
 
 def _predicted(rows: Any, model: GPClassifier, method: str, empty: np.ndarray, **options: Any) -> np.ndarray:
-    """What a method of a fitted model predicts of some rows, or ``empty`` of none."""
+    """The predictions of a method of a fitted model, or ``empty`` without rows."""
     return getattr(model, method)(rows, **options) if len(rows) else empty
 
 
 class DaskGPClassifier(GPClassifier):
-    """A ``GPClassifier`` of rows on a dask cluster.
+    """A ``GPClassifier`` for rows on a dask cluster.
 
-    The fit is that of ``GPClassifier.fit_batches`` on the same rows in the same order, but for rounding in the sums
-    over rows: all rows are checked and counted where they are, 131 072 of them are drawn and brought to this process,
-    which learns kernel and inducing points from them, and the posterior of all rows is made by a few passes over them
-    on the workers. No more rows than that make the fit of ``GPClassifier.fit``. The result has the same bits for any
-    number of workers, and if workers die meanwhile: what they had is computed again.
+    The fit equals that of ``GPClassifier.fit_batches`` on the same rows in the same order, up to rounding in the sums
+    over rows. The workers check and count all rows. This process draws 131 072 of them and learns the kernel and the
+    inducing points from these; then a few passes over the rows on the workers compute the posterior. With no more rows
+    than that, the fit equals that of ``GPClassifier.fit``. The result has the same bits for any number of workers, also
+    if workers die during the fit, because their part is computed again.
 
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel, default=None
         As for ``GPClassifier``.
     client : distributed.Client, default=None
-        Client of the cluster; None: the current one. It is no part of copies and pickles.
+        Client of the cluster; None means the current one. Pickles do not contain it.
     **parameters
-        All others of ``GPClassifier``, by name. ``n_jobs`` are threads of this process; a worker's thread works on a
-        partition at a time.
+        All other parameters of ``GPClassifier``, by name. ``n_jobs`` is the number of threads of this process; each
+        thread of a worker works on one partition at a time.
 
     Attributes
     ----------
@@ -204,9 +196,9 @@ class DaskGPClassifier(GPClassifier):
 
     Notes
     -----
-    X, y and weights are computed anew in each pass, each by its own graph; ``dask.persist(X, y)`` keeps them in the
-    workers' memory, if they fit there. A task needs memory for its partition, a copy of it, and the sums, C m^2
-    numbers, which come to this process, one partition's after the other: partitions of 10 to 200 MB are fine.
+    Each pass computes X, y and weights anew, each by its own graph; ``dask.persist(X, y)`` keeps them in the workers'
+    memory, if they fit there. A task needs memory for its partition, for a copy of the partition, and for the sums, C
+    m^2 numbers. This process receives the sums of one partition after the other. Partitions of 10 to 200 MB are fine.
 
     Examples
     --------
@@ -239,11 +231,11 @@ class DaskGPClassifier(GPClassifier):
         Parameters
         ----------
         X : dask array (n, d), or data frame
-            In chunks or partitions of any numbers of rows, known or not; some may have no rows, or rows of one class.
+            Chunks or partitions may have any numbers of rows, known or not, also no rows, or rows of one class.
         y : dask array (n,), or series, of labels
-            In the same partitions; arrays whose chunks are known are cut as X is.
+            In the same partitions as X; arrays whose chunks are known are divided like X.
         sample_weight : dask array (n,), or series, default=None
-            As y.
+            Divided like y.
 
         Returns
         -------
@@ -252,13 +244,12 @@ class DaskGPClassifier(GPClassifier):
         Raises
         ------
         ValueError
-            As ``fit_batches``; notes of the error name the partition, counted from 0. Also where there is no client, or
-            a closed one.
+            For the reasons of ``fit_batches``; notes of the error name the partition, counted from 0. Also if there is
+            no client, or a closed one.
         distributed.KilledWorker
-            If worker after worker that takes up a task dies: more than dask's setting
-            ``distributed.scheduler.allowed-failures``.
+            If more workers die with one task than dask's setting ``distributed.scheduler.allowed-failures`` allows.
         RuntimeError
-            If all workers have died, and for two minutes no others have come.
+            If all workers have died, and no other has come within two minutes.
 
         Warns
         -----
@@ -299,41 +290,39 @@ class DaskGPClassifier(GPClassifier):
 
     def predict_log_proba(self, X: Any, corrected: bool = False) -> Any:
         """Log probabilities (n, C); a lazy dask array of a dask array or data frame, else at once."""
-        return self._of_rows("predict_log_proba", X, self._n_classes, corrected=corrected)
+        return self._lazily("predict_log_proba", X, np.float64, len(self._labels), corrected=corrected)
 
     def predict_proba(self, X: Any, corrected: bool = False) -> Any:
         """Probabilities (n, C) in the order of ``classes_``; lazy as in ``predict_log_proba``."""
-        return self._of_rows("predict_proba", X, self._n_classes, corrected=corrected)
+        return self._lazily("predict_proba", X, np.float64, len(self._labels), corrected=corrected)
 
     def predict(self, X: Any) -> Any:
         """The most probable class of each row (n,); lazy as in ``predict_log_proba``."""
-        return self._of_rows("predict", X, None)
+        return self._lazily("predict", X, self._labels.dtype)
 
     def decision_function(self, X: Any) -> Any:
         """Log odds (n,), or log probabilities (n, C) of several classes; lazy as in ``predict_log_proba``."""
-        return self._of_rows("decision_function", X, None if self._n_classes == 2 else self._n_classes)
+        n_classes = len(self._labels)
+        return self._lazily("decision_function", X, np.float64, *([n_classes] if n_classes > 2 else []))
 
     @property
-    def _n_classes(self) -> int:
+    def _labels(self) -> np.ndarray:
         check_is_fitted(self)
-        return len(self.classes_)
+        return self.classes_
 
-    def _of_rows(self, method: str, X: Any, n_columns: int | None, **options: Any) -> Any:
+    def _lazily(self, method: str, X: Any, dtype: Any, *n_columns: int, **options: Any) -> Any:
+        """Predictions of a type and with a number of columns, or (n,): lazy for collections of dask, else at once."""
         model = self.to_local()
         if not isinstance(X, array.Array | dataframe.DataFrame):
             return getattr(model, method)(X, **options)
-        dtype = self.classes_.dtype if method == "predict" else np.dtype(np.float64)
-        empty = np.empty(0 if n_columns is None else (0, n_columns), dtype)
+        # The names and the number of columns are known before any row is.
         is_array = isinstance(X, array.Array)
-        # Names and numbers of columns are known now.
-        sample = np.empty((0, *X.shape[1:])) if is_array else X._meta
-        rows_to_predict(sample, None, Columns.fitted(self))
-        # The model is a task's result, not a part of each task; its threads are the worker's.
+        rows_to_predict(np.empty((0, *X.shape[1:])) if is_array else X._meta, None, Columns.fitted(self))
+        empty = np.empty((0, *n_columns), dtype)
+        # The model is the result of a task and no part of each task; its threads are the worker's.
         on_worker = delayed(model.set_params(n_jobs=1), pure=False, traverse=False)
         given = {"model": on_worker, "method": method, "empty": empty, "meta": empty, **options}
         if not is_array:
             return X.map_partitions(_predicted, **given)
-        X = _in_row_chunks(X)
-        if n_columns is None:
-            return X.map_blocks(_predicted, drop_axis=1, dtype=dtype, **given)
-        return X.map_blocks(_predicted, chunks=(X.chunks[0], (n_columns,)), dtype=dtype, **given)
+        shape = {"chunks": (X.chunks[0], n_columns)} if n_columns else {"drop_axis": 1}
+        return _with_all_columns(X).map_blocks(_predicted, dtype=dtype, **shape, **given)

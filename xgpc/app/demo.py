@@ -1,11 +1,11 @@
-"""A fit to real data beside a linear model and boosted trees, reported and drawn: ``xgpc demo``."""
+"""``xgpc demo``: a fit to real data beside a linear model and boosted trees, reported and drawn."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import argparse
 from pathlib import Path
 from time import perf_counter
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -18,93 +18,38 @@ from threadpoolctl import threadpool_limits
 
 from ..classifier import GPClassifier
 from ..metrics import scores
-from ..summary import Rows, aligned
-from .report import score_rows
+from ..summary import aligned
+from .output import check_output, output, score_rows
 
 # Odd and even digits are not linear in the pixels. Chosen by four other splits (random_state 100 to 103): mean NLL and
 # error of 400 training rows are .100 and .037 (.132 and .051 without neighbours), of boosted trees .121 and .041, of
 # logistic regression .25 and .097; of 1000 rows .048 and .018, .048 and .018, .23 and .085.
 TRAINING_ROWS, N_NEIGHBORS = 400, 24
-# Of a single split chance decides which of the better two comes first.
+# In a single split chance decides which of the better two comes first.
 SPLITS = 5
-OURS, LINEAR, TREES = "GPClassifier", "logistic regression", "boosted trees"
+OURS = "GPClassifier"
 # Characters of a column of scores, and the images in the picture.
 WIDTH, IMAGES = 21, (3, 4)
+PICTURE_FORMATS = ("png", "pdf", "svg")
 
 
-@dataclass(frozen=True)
-class Demo:
-    """Models fitted to the first split, by name, with its test rows; and the scores of all splits.
-
-    Attributes
-    ----------
-    models : dict of name to classifier
-    X_test : (n, 64) array of pixels
-    y_test : (n,) "even" or "odd"
-    digits : (n,) 0 to 9
-    found : dict of name to a list with the scores, and the seconds of the fit, of each split
-    """
-
-    models: dict[str, Any]
-    X_test: Any
-    y_test: np.ndarray
-    digits: np.ndarray
-    found: dict[str, list[dict[str, float]]]
-
-    def score_rows(self) -> Rows:
-        """Means over the splits, a column for each model."""
-        means = [{key: float(np.mean([one[key] for one in runs])) for key in runs[0]} for runs in self.found.values()]
-        columns = [dict(score_rows(mean)) | {"fit": f"{mean['seconds']:.2f} s"} for mean in means]
-        lines = [("", *self.found), *((name, *(one[name] for one in columns)) for name in columns[0])]
-        return [(name, "".join(f"{value:<{WIDTH}}" for value in values).rstrip()) for name, *values in lines]
-
-    def report(self) -> str:
-        """Data, model and scores as aligned text."""
-        return "\n".join(
-            [
-                f"Data: digits of 8 x 8 pixels, even or odd; {TRAINING_ROWS} training and {len(self.y_test)} test rows",
-                f"GPClassifier(n_neighbors={N_NEIGHBORS}).summary(), first split",
-                self.models[OURS].summary(),
-                f"Scores of the test rows next to models of scikit-learn, means of {len(self.found[OURS])} splits",
-                aligned(self.score_rows()),
-            ]
-        )
-
-    def draw(self, file: Path | BinaryIO, file_format: str) -> None:
-        """Write the picture: calibration of the models, and the test rows that ours is least sure of."""
-        from matplotlib.figure import Figure
-
-        from ..plotting import ReliabilityDisplay
-
-        figure = Figure(figsize=(13.0, 5.4), layout="constrained")
-        halves: Any = figure.subfigures(1, 2)
-        left, right = halves
-        calibration = left.subplots()
-        ReliabilityDisplay.from_estimator(dict(self.models), self.X_test, self.y_test, ax=calibration)
-        calibration.set_title(f"Calibration, {len(self.y_test)} test rows")
-        probability = self.models[OURS].predict_proba(self.X_test)[:, 1]
-        pixels, unsure = self.X_test, np.argsort(np.abs(probability - 0.5), kind="stable")
-        right.suptitle(f"The test rows that {OURS} is least sure of")
-        for axes, i in zip(np.ravel(right.subplots(*IMAGES)), unsure, strict=False):
-            axes.imshow(pixels[i].reshape(8, 8), cmap="gray_r")
-            axes.set_title(f"{self.digits[i]}: P(odd) = {probability[i]:.2f}", fontsize="small")
-            axes.set_axis_off()
-        figure.savefig(file, format=file_format, dpi=150)
-
-
-def run(seed: int) -> Demo:
-    """Fit the demonstration; ``seed`` decides on the splits and the starts of the fits."""
-    data = load_digits()
-    odd = np.where(data.target % 2, "odd", "even")
-    found: dict[str, list[dict[str, float]]] = {OURS: [], LINEAR: [], TREES: []}
-    for k in range(SPLITS):
-        X, X_test, y, y_test, _, digits = train_test_split(
-            data.data, odd, data.target, train_size=TRAINING_ROWS, stratify=data.target, random_state=seed + k
+def demo(arguments: argparse.Namespace) -> None:
+    """Fit three models to several splits of the digits; print their mean scores, and draw those of the first split."""
+    if Path(arguments.output).suffix.lower()[1:] not in PICTURE_FORMATS:
+        raise ValueError(f"the picture {arguments.output!r} must end in a dot and one of {', '.join(PICTURE_FORMATS)}.")
+    check_output(arguments.output)
+    pixels, digits = load_digits(return_X_y=True)
+    odd = np.where(digits % 2, "odd", "even")
+    found: dict[str, list[dict[str, float]]] = {}
+    # The first split is the last to be fitted, so that its models are there afterwards.
+    for k in reversed(range(SPLITS)):
+        X, X_test, y, y_test, _, test_digits = train_test_split(
+            pixels, odd, digits, train_size=TRAINING_ROWS, stratify=digits, random_state=arguments.seed + k
         )
         models: dict[str, Any] = {
-            OURS: GPClassifier(n_neighbors=N_NEIGHBORS, random_state=seed, n_jobs=-1),
-            LINEAR: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
-            TREES: HistGradientBoostingClassifier(random_state=seed),
+            OURS: GPClassifier(n_neighbors=N_NEIGHBORS, random_state=arguments.seed, n_jobs=-1),
+            "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+            "boosted trees": HistGradientBoostingClassifier(random_state=arguments.seed),
         }
         for name, model in models.items():
             start = perf_counter()
@@ -114,7 +59,33 @@ def run(seed: int) -> Demo:
             spent = perf_counter() - start
             with np.errstate(divide="ignore"):
                 log_proba = np.log(model.predict_proba(X_test))
-            found[name].append({**scores(y_test == model.classes_[1], log_proba), "seconds": spent})
-        if k == 0:
-            first = models, X_test, y_test, digits
-    return Demo(*first, found)
+            found.setdefault(name, []).append({**scores(y_test == "odd", log_proba), "seconds": spent})
+    print(f"Data: digits of 8 x 8 pixels, even or odd; {len(X)} training and {len(X_test)} test rows")
+    print(f"GPClassifier(n_neighbors={N_NEIGHBORS}).summary(), first split", models[OURS].summary(), sep="\n")
+    print(f"Scores of the test rows next to models of scikit-learn, means of {SPLITS} splits")
+    means = [{key: float(np.mean([one[key] for one in runs])) for key in runs[0]} for runs in found.values()]
+    columns = [dict(score_rows(mean)) | {"fit": f"{mean['seconds']:.2f} s"} for mean in means]
+    lines = [("", *found), *((name, *(one[name] for one in columns)) for name in columns[0])]
+    print(aligned([(name, "".join(f"{cell:<{WIDTH}}" for cell in cells).rstrip()) for name, *cells in lines]))
+    try:
+        from matplotlib.figure import Figure
+
+        from ..plotting import ReliabilityDisplay
+    except ImportError:
+        print("No picture without matplotlib: pip install 'xgpc[plot]'")
+        return
+    figure = Figure(figsize=(13.0, 5.4), layout="constrained")
+    halves: Any = figure.subfigures(1, 2)
+    calibration = halves[0].subplots()
+    ReliabilityDisplay.from_estimator(models, X_test, y_test, ax=calibration)
+    calibration.set_title(f"Calibration, {len(X_test)} test rows")
+    halves[1].suptitle(f"The test rows that {OURS} is least sure of")
+    probability = models[OURS].predict_proba(X_test)[:, 1]
+    unsure = np.argsort(np.abs(probability - 0.5), kind="stable")
+    for axes, i in zip(np.ravel(halves[1].subplots(*IMAGES)), unsure, strict=False):
+        axes.imshow(X_test[i].reshape(8, 8), cmap="gray_r")
+        axes.set_title(f"{test_digits[i]}: P(odd) = {probability[i]:.2f}", fontsize="small")
+        axes.set_axis_off()
+    with output(arguments.output) as file:
+        figure.savefig(file, format=Path(arguments.output).suffix.lower()[1:], dpi=150)
+    print(f"Picture: {arguments.output}")

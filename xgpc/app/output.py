@@ -1,25 +1,27 @@
-"""What commands write: tables in files, and text on standard output."""
+"""Where the commands write: files, which are replaced as a whole, and the two standard streams."""
 
 from __future__ import annotations
 
-import codecs
-import csv
-import gzip
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from ..files import check_writable, is_special, replacing
-from .parquet import is_parquet
+from ..summary import Rows
 
-# Rows that are turned into text at a time.
-WRITTEN_ROWS = 10_000
+SCORE_NAMES = {
+    "error": "error",
+    "nll": "mean NLL (nats)",
+    "brier": "Brier score",
+    "auc": "AUC",
+    "ece": "calibration error (ECE)",
+}
+# The scores that are sums or averages over the classes where there are more than two.
+SEVERAL_NAMES = {**SCORE_NAMES, "brier": "Brier score (0 to 2)", "auc": "AUC (one-vs-rest mean)"}
 
 
 def check_output(path: str, inputs: Sequence[str] = (), check: Callable[[str], None] = check_writable) -> None:
@@ -45,87 +47,19 @@ def writing(path: str) -> Iterator[None]:
 
 @contextmanager
 def output(path: str) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path`` at the end; a device or a pipe is written to."""
+    """Open a file that takes the place of ``path`` at the end; write directly to a device or a pipe."""
     with writing(path), open(path, "wb") if is_special(path) else replacing(path) as file:
         yield file
 
 
-def write_table(path: str | None, names: Sequence[str], labels: np.ndarray, numbers: np.ndarray) -> None:
-    """A table of labels (n,) and numbers (n, k), in the form that the name of the file asks for.
-
-    Parameters
-    ----------
-    path : str or None
-        ".parquet" at the end means a Parquet file, ".gz" CSV compressed by gzip, everything else that
-        ``check_table_name`` allows CSV; None: CSV to standard output.
-    names : of the k + 1 columns
-    """
-    if path is None:
-        if sys.stdout is None:
-            raise ValueError("standard output is closed; use --output FILE.")
-        _write_csv(sys.stdout, names, labels, numbers)
-        return
-    with output(path) as file:
-        if is_parquet(path):
-            _write_parquet(file, names, labels, numbers)
-        elif path.lower().endswith(".gz"):
-            # Without the time the same predictions make the same file.
-            with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as compressed:
-                _write_csv(_as_text(compressed), names, labels, numbers)
-        else:
-            _write_csv(_as_text(file), names, labels, numbers)
+def say(kind: str, message: object) -> None:
+    """Print one line on standard error."""
+    print(f"xgpc: {kind}: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-def check_table_name(path: str) -> None:
-    """Refuse, before any work is done, a table whose form cannot be written, by the ending of its name."""
-    stem, ending = os.path.splitext(path.lower())
-    if ending == ".gz":
-        ending = os.path.splitext(stem)[1]
-    if (ending not in ("", ".csv") and not is_parquet(path)) and not is_special(path):
-        raise ValueError(
-            f"the output {path!r} must end in .csv, .csv.gz (compressed by gzip) or .parquet; a name without an ending "
-            "is CSV, too."
-        )
-    if is_parquet(path) and find_spec("pyarrow") is None:
-        raise ValueError(
-            f"the output {path!r} is a Parquet file, which needs pyarrow: pip install 'xgpc[parquet]', or give it "
-            "another name for CSV."
-        )
-
-
-_as_text = codecs.getwriter("utf-8")
-
-
-def _write_csv(file: Any, names: Sequence[str], labels: np.ndarray, numbers: np.ndarray) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(names)
-    for start in range(0, len(labels), WRITTEN_ROWS):
-        part = slice(start, start + WRITTEN_ROWS)
-        rows = zip(labels[part].tolist(), numbers[part].tolist(), strict=True)
-        writer.writerows([label, *row] for label, row in rows)
-
-
-def _write_parquet(file: BinaryIO, names: Sequence[str], labels: np.ndarray, numbers: np.ndarray) -> None:
-    pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    # Of no labels, too, with their type; objects are text.
-    labels = labels.astype(np.str_) if labels.dtype.kind == "O" else labels
-    columns = [pyarrow.array(labels), *(pyarrow.array(column) for column in numbers.T)]
-    parquet.write_table(pyarrow.table(columns, names=list(names)), file)
-
-
-def show(text: str) -> None:
-    """Print, with escapes such as \\xf6 for characters that standard output has no code for."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding))
-
-
-def check_encoding(names: Sequence[object]) -> None:
-    """Refuse names that standard output has no code for: escapes in a table of data would be other names."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    try:
-        "".join(map(str, names)).encode(encoding)
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"standard output is {encoding}, which has no {error.object[error.start]!r}; use --output FILE, which is "
-            "UTF-8, or set PYTHONIOENCODING=utf-8."
-        ) from None
+def score_rows(scores: dict[str, float], n_classes: int = 2) -> Rows:
+    """The names and values of ``metrics.scores``, with four decimals each."""
+    several = n_classes > 2
+    undefined = "undefined: a class has no rows" if several else "undefined: the rows are of one class"
+    names = SEVERAL_NAMES if several else SCORE_NAMES
+    return [(name, undefined if np.isnan(scores[key]) else f"{scores[key]:.4f}") for key, name in names.items()]

@@ -1,84 +1,194 @@
-"""CSV and Parquet files as tables, and their labels."""
+"""CSV and Parquet files as record batches of Arrow (extra ``app``)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gzip
+import re
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any
 
-import numpy as np
+import pyarrow as pa
+from pyarrow import compute, csv, parquet
 
-from .columns import Table, Wanted, listed, plain
-from .delimited import CsvRows, name_of, opened, parsed
-from .parquet import is_parquet, parquet_rows, parquet_table
+from ..rows.columnar import BATCH_ROWS, near_names, parquet_dataset
+from .output import output
+
+# Bytes of CSV that are parsed at a time. The first block decides which columns are numbers.
+BLOCK_BYTES = 2**24
+# pandas reads the last two as missing, too.
+MISSING = [*csv.ConvertOptions().null_values, "<NA>", "None"]
+# A column of text is a column of numbers with mistakes in it if most cells look like this: commas are such a mistake.
+LIKE_A_NUMBER = r"^\s*[-+]?[\d.,]+([eE][-+]?\d+)?\s*$"
+HOW_TO_MEND = (
+    "Give numbers such as 1.5 or -2e-3, and empty cells where one is missing; or let 'xgpc fit' leave the column out "
+    "(--drop), or take its cells as names (--categorical)."
+)
 
 
-def read_table(path: str, wanted: Wanted) -> Table:
-    """Read a CSV file with a header line, or a Parquet file, by its name.
+def is_parquet(path: str) -> bool:
+    """Whether the name is that of a Parquet file; all others are CSV."""
+    return path.lower().endswith(".parquet")
 
-    Cells of CSV are separated by comma, semicolon or tab, whichever the first lines show. Blank lines are skipped.
 
-    Parameters
+class Rows:
+    """The rows of a CSV file with a header line, or of a Parquet file, which can be read many times.
+
+    Attributes
     ----------
-    path : str
-        "-" is standard input; a name that ends in ".gz" is of a file compressed by gzip, in ".parquet" of a Parquet
-        file; everything else is CSV.
-
-    Raises
-    ------
-    ValueError
-        If the file cannot be read, is not UTF-8, has no rows though a target is wanted, lacks a column, has rows of
-        different lengths, an empty label, or a cell of a column of numbers that is no finite number, or is missing
-        where none may be.
+    name : str, the file in messages
+    target : str or None, the column of the labels
+    schema : pyarrow.Schema, all columns; the first block of a CSV file decides on their types
     """
-    if is_parquet(path):
-        return parquet_table(path, parquet_rows(path, wanted)[0], wanted)
-    with opened(path) as file:
-        names, are_levels, records = parsed(name_of(path), file, wanted)
-        rows = CsvRows(names, are_levels)
-        for record in records:
-            rows.add(*record)
-    return rows.table(name_of(path), wanted.target is not None)
 
+    def __init__(self, path: str, name: str, target: str | None):
+        self._path, self.name, self.target, self.schema = path, name, target, pa.schema([])
+        with self.named():
+            self._dataset = parquet_dataset(path) if is_parquet(path) else None
+            self.schema = self._schema_of_csv() if self._dataset is None else self._dataset.schema
+        if wrong := [one for one, count in Counter(self.schema.names).items() if count > 1 or not one.strip()]:
+            raise ValueError(f"{name!r}: each column needs a name of its own in the header; got {short(wrong)}.")
+        self.check_names([] if target is None else [target])
 
-def parse_labels(cells: Sequence[str]) -> np.ndarray:
-    """Labels (n,) as integers if all are, as floats if all are whole numbers, else as text."""
-    for kind in (int, float):
+    def _schema_of_csv(self) -> Any:
+        """Find the delimiter, and the types of the columns from the first block."""
+        with pa.input_stream(self._path) as file:
+            header = file.read(BLOCK_BYTES).decode("utf-8", "replace").lstrip().partition("\n")[0]
+        delimiter = max((",", ";", "\t"), key=re.sub('"[^"]*"', "", header).count)
+        self._parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        with self._read([], {}) as reader:
+            first = next(reader, None) or pa.RecordBatch.from_pylist([], reader.schema)
+        types = [_type_of(column, name == self.target) for name, column in zip(first.schema.names, first, strict=True)]
+        return pa.schema(zip(first.schema.names, types, strict=True))
+
+    def _read(self, names: list[str], types: Mapping[str, Any]) -> Any:
+        """An iterator over the record batches of some columns, or all if there are no names, in the file's order."""
+        if self._dataset is not None:
+            # One batch after the other: Arrow would read ahead what it can.
+            order = {"batch_size": BATCH_ROWS, "batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
+            return self._dataset.to_batches(columns=names, **order)
+        known = {field.name: field.type for field in self.schema}
+        # Truth values are numbers, too.
+        known |= {name: kind for name, kind in types.items() if (known[name], kind) != (pa.bool_(), pa.float64())}
+        cells: dict[str, Any] = {"null_values": MISSING, "strings_can_be_null": True}
+        options = csv.ConvertOptions(include_columns=names, column_types=known, **cells)
+        # With threads Arrow does not know the rows of wrong cells.
+        return csv.open_csv(
+            self._path, csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False), self._parsing, options
+        )
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Raise ValueError for columns that the file does not have."""
+        given = self.schema.names
+        if absent := [name for name in names if name not in given]:
+            which = f"{short(absent)}{near_names(absent, given)}; it has {short(given)}"
+            raise ValueError(f"{self.name!r} lacks the columns {which}.")
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Name the file and the column in errors, and count the rows from 1 below the header."""
         try:
-            numbers = [kind(plain(cell)) for cell in cells]
-        except ValueError:
-            continue
-        if all(number == int(number) and abs(number) < 2**53 for number in numbers):
-            return np.array(numbers, dtype=np.int64 if kind is int else np.float64)
-    return np.array(cells)
+            yield
+        except OSError as error:
+            raise ValueError(f"cannot read {self.name!r}: {error.strerror or error}") from None
+        except ValueError as error:
+            text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 1}", str(error))
+            text = re.sub(r"CSV column #(\d+)", lambda found: f"column {self.schema.names[int(found[1])]!r}", text)
+            text = f"{text}. {HOW_TO_MEND}" if "conversion error" in text else text
+            raise ValueError(f"{self.name!r}: {text}") from None
+
+    def batches(
+        self, features: list[str], types: Mapping[str, Any], may_miss: bool = True
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yield batches of features, and arrays of labels or None without a target; without rows one empty batch.
+
+        Parameters
+        ----------
+        types : Arrow types of columns of CSV, which replace those of the schema
+        may_miss : whether numbers may be missing
+
+        Raises
+        ------
+        ValueError
+            For infinite numbers, for missing labels and numbers, and if there is a target but no row.
+        """
+        n_rows, batches = 0, None
+        while True:
+            with self.named():
+                batches = batches or self._read(features if self.target is None else [*features, self.target], types)
+                batch = next(batches, None)
+            if batch is None:
+                break
+            for field, column in zip(batch.schema, batch.columns, strict=True):
+                if field.type in (pa.float32(), pa.float64()):
+                    self.refuse(compute.is_inf(column), n_rows, field.name, "an infinite number")
+                if pa.types.is_string(field.type) and self._dataset is None:
+                    what = "several lines of text, perhaps for want of a quotation mark"
+                    self.refuse(compute.match_substring(column, "\n"), n_rows, field.name, what)
+                if field.name == self.target or not may_miss:
+                    self.refuse(column.is_null(nan_is_null=True), n_rows, field.name, "a missing value")
+            n_rows += batch.num_rows
+            yield batch.select(features), None if self.target is None else batch[self.target]
+        if not n_rows and self.target is not None:
+            raise ValueError(f"{self.name!r} has a header but no rows.")
+        if not n_rows:
+            yield pa.RecordBatch.from_pylist([], pa.schema([(name, types[name]) for name in features])), None
+
+    def refuse(self, bad: Any, n_before: int, column: str | None, what: str) -> None:
+        """Raise ValueError if the mask ``bad`` has a row, after ``n_before`` other rows."""
+        if (row := compute.index(bad, True).as_py()) >= 0:
+            how = "put in another value, or leave out such rows"
+            raise ValueError(f"{self.name!r}, row {n_before + row + 1}, column {column!r}: {what}; {how}.")
 
 
-def are_measurements(labels: np.ndarray) -> bool:
-    """Whether all labels are numbers and not all are whole."""
-    try:
-        numbers = [float(plain(str(label))) for label in labels]
-    except ValueError:
-        return False
-    return not all(number == int(number) for number in numbers)
+def _type_of(cells: Any, is_target: bool) -> Any:
+    """The type of a column of CSV, from its first cells: truth values, numbers or text."""
+    kinds = pa.types
+    if kinds.is_boolean(cells.type):
+        return cells.type
+    if is_target:
+        return cells.type if kinds.is_integer(cells.type) or kinds.is_floating(cells.type) else pa.string()
+    if kinds.is_temporal(cells.type):
+        return pa.string()
+    if kinds.is_string(cells.type):
+        n_like = compute.sum(compute.match_substring_regex(cells, LIKE_A_NUMBER)).as_py() or 0
+        return pa.string() if 2 * n_like < len(cells) - cells.null_count else pa.float64()
+    return pa.float64()
 
 
-def encode_labels(table: Table, target: str, classes: np.ndarray) -> np.ndarray:
-    """Positions (n,) of a table's labels in the classes of a model.
+@contextmanager
+def opened(path: str, target: str | None = None) -> Iterator[Rows]:
+    """Open a file; standard input ("-") and pipes, which can be read only once, are copied to a temporary file."""
+    if path == "-" and sys.stdin is None:
+        raise ValueError("standard input is closed; give the name of a file.")
+    if path != "-" and not Path(path).is_fifo():
+        yield Rows(path, path, target)
+        return
+    with tempfile.TemporaryDirectory(prefix="xgpc-") as folder:
+        place = str(Path(folder) / "rows.csv")
+        with open(place, "wb") as copy, nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as given:
+            shutil.copyfileobj(given, copy)
+        yield Rows(place, "standard input" if path == "-" else path, target)
 
-    Numbers are compared as numbers, so that a file may say 1 where that of the training data said 1.0.
 
-    Raises
-    ------
-    ValueError
-        For a label that is not among the classes.
-    """
-    numeric = classes.dtype.kind in "iuf"
-    codes = {float(name) if numeric else str(name): code for code, name in enumerate(classes.tolist())}
-    encoded = np.empty(len(table.target), dtype=np.intp)
-    for i, cell in enumerate(table.target):
-        try:
-            encoded[i] = codes[float(plain(cell)) if numeric else cell]
-        except (KeyError, ValueError):
-            raise ValueError(
-                f"{table.path!r}, {table.unit} {table.lines[i]}, column {target!r}: {cell!r} is not a class of the "
-                f"model; its classes are {listed(classes.tolist())}."
-            ) from None
-    return encoded
+def write_rows(path: str | None, batches: Iterator[Any]) -> None:
+    """Write one record batch or more as the name says: .parquet, .gz for compressed CSV, else CSV; None: stdout."""
+    first = next(batches)
+    with ExitStack() as stack:
+        if path is None and sys.stdout is None:
+            raise ValueError("standard output is closed; use --output FILE.")
+        file: Any = sys.stdout.buffer if path is None else stack.enter_context(output(path))
+        if path is not None and path.lower().endswith(".gz"):
+            # Without the time the same predictions make the same file.
+            file = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
+        writer_of = parquet.ParquetWriter if path is not None and is_parquet(path) else csv.CSVWriter
+        writer = stack.enter_context(writer_of(file, first.schema))
+        writer.write(first)
+        for batch in batches:
+            writer.write(batch)

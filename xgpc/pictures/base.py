@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted
 
 from ..metrics import check_classifier
 
@@ -17,16 +16,15 @@ if TYPE_CHECKING:
 # The colours of Okabe and Ito are distinct for any colour vision; blue and orange are distinct in grey print, too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6A00", "#4D4D4D")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
-NO_NAMES = "X does not have valid feature names"
 
 
-def new_axes(width: float = 6.0, height: float = 5.0) -> Axes:
-    """Axes of a new figure of the given size in inches."""
+def new_axes(height: float = 5.0) -> Axes:
+    """Axes of a new figure of the given height in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("Plotting needs matplotlib: pip install 'xgpc[plot]'") from None
-    return Figure(figsize=(width, height), layout="constrained").subplots()
+    return Figure(figsize=(6.0, height), layout="constrained").subplots()
 
 
 class Display:
@@ -35,9 +33,9 @@ class Display:
     ax_: Axes
     figure_: Figure
 
-    def _on(self, ax: Axes | None, width: float = 6.0, height: float = 5.0) -> Axes:
+    def _on(self, ax: Axes | None, height: float = 5.0) -> Axes:
         """The given axes, or new ones, which become ``ax_``."""
-        self.ax_ = new_axes(width, height) if ax is None else ax
+        self.ax_ = new_axes(height) if ax is None else ax
         # matplotlib's types distinguish a figure from a subfigure.
         figure: Any = self.ax_.figure
         self.figure_ = figure
@@ -45,19 +43,10 @@ class Display:
 
     def _repr_png_(self) -> bytes | None:
         """The picture for notebooks, once it is drawn."""
-        if not hasattr(self, "figure_"):
-            return None
-        from io import BytesIO
-
         file = BytesIO()
-        self.figure_.savefig(file, format="png")
-        return file.getvalue()
-
-
-def last_step(model: Any) -> Any:
-    """The last step of a fitted pipeline, or the fitted model itself."""
-    check_is_fitted(model)
-    return model[-1] if isinstance(model, Pipeline) else model
+        if hasattr(self, "figure_"):
+            self.figure_.savefig(file, format="png")
+        return file.getvalue() or None
 
 
 def feature_names(model: Any, X: Any, n_features: int) -> list[str]:
@@ -65,11 +54,6 @@ def feature_names(model: Any, X: Any, n_features: int) -> list[str]:
     names = getattr(X, "columns", None)
     names = getattr(model, "feature_names_in_", None) if names is None else names
     return [f"Feature {j}" for j in range(n_features)] if names is None else [str(name) for name in names]
-
-
-def styled(kwargs: dict[str, Any] | None, **defaults: Any) -> dict[str, Any]:
-    """Keyword arguments from a user, which override the defaults."""
-    return {**defaults, **(kwargs or {})}
 
 
 def class_codes(model: Any, y: Any) -> np.ndarray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from itertools import cycle
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.utils import check_consistent_length
 
-from .base import COLOURS, MARKERS, NO_NAMES, Display, class_codes, feature_names, new_axes
+from .base import COLOURS, MARKERS, Display, class_codes, feature_names, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,6 +36,7 @@ def decision_contours(
     return DecisionBoundaryDisplay.from_estimator(model, X, y, features=features, ax=ax).ax_
 
 
+@dataclass(eq=False)
 class DecisionBoundaryDisplay(Display):
     """Class probabilities over two features, with the data and the inducing points.
 
@@ -70,21 +73,15 @@ class DecisionBoundaryDisplay(Display):
     >>> display = DecisionBoundaryDisplay.from_estimator(model, X, y)
     """
 
-    def __init__(
-        self,
-        x: np.ndarray,
-        y: np.ndarray,
-        probability: np.ndarray,
-        *,
-        classes: Any,
-        names: tuple[str, str],
-        points: np.ndarray,
-        codes: np.ndarray,
-        inducing_points: np.ndarray | None = None,
-    ) -> None:
-        self.x, self.y, self.probability = x, y, probability
-        self.classes, self.names = classes, names
-        self.points, self.codes, self.inducing_points = points, codes, inducing_points
+    x: np.ndarray
+    y: np.ndarray
+    probability: np.ndarray
+    _: KW_ONLY
+    classes: Sequence[Any]
+    names: tuple[str, str]
+    points: np.ndarray
+    codes: np.ndarray
+    inducing_points: np.ndarray | None = None
 
     @classmethod
     def from_estimator(
@@ -122,40 +119,48 @@ class DecisionBoundaryDisplay(Display):
             )
         rows = np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)
         rows = rows if encoding is None else encoding.within_limits(rows)
-        known = list(getattr(model, "feature_names_in_", []))
-        places = [known.index(one) if isinstance(one, str) and one in known else one for one in features]
-        numbers = [int(place) for place in places if isinstance(place, Integral)]
-        if len(places) != 2 or len(numbers) != 2:
-            raise ValueError(f"features must be two columns, by their positions or names; got {features!r}.")
-        i, j = numbers
-        if i == j or not (0 <= i < rows.shape[1] and 0 <= j < rows.shape[1]):
-            raise ValueError(
-                f"features must be two different columns among 0 to {rows.shape[1] - 1}; got {features!r}."
-            )
         check_consistent_length(rows, codes)
+        d = rows.shape[1]
+        known = list(getattr(model, "feature_names_in_", []))
+        plane: Any = [known.index(one) if isinstance(one, str) and one in known else one for one in features]
+        is_inside = [isinstance(one, Integral) and 0 <= int(one) < d for one in plane]
+        if is_inside != [True, True] or plane[0] == plane[1]:
+            raise ValueError(
+                f"features must be two different columns among 0 to {d - 1}, by position or name; got {features!r}."
+            )
+        # Without matplotlib this is an error before the probabilities are computed.
         ax = new_axes() if ax is None else ax
-        names = feature_names(model, X, rows.shape[1])
-        inducing = getattr(model, "inducing_points_", None)
-        if inducing is not None:
-            inducing = inducing.reshape(-1, rows.shape[1])[:, [i, j]]
-        display = cls(
-            *_probabilities(model, rows, i, j),
-            classes=model.classes_,
-            names=(names[i], names[j]),
-            points=rows[:, [i, j]],
-            codes=codes,
-            inducing_points=inducing,
-        )
-        return display.plot(ax=ax)
+        points = rows[:, plane]
+        low, high = np.min(points, axis=0), np.max(points, axis=0)
+        margin = np.where(high > low, 0.04 * (high - low), 0.5)
+        x_axis, y_axis = np.linspace(low - margin, high + margin, GRID, axis=1)
+        grid = np.tile(np.median(rows, axis=0), (GRID * GRID, 1))
+        grid[:, plane[0]], grid[:, plane[1]] = np.tile(x_axis, GRID), np.repeat(y_axis, GRID)
+        with warnings.catch_warnings():
+            # The grid has the columns of X without their names, on purpose.
+            warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+            probability = model.predict_proba(grid).reshape(GRID, GRID, -1)
+        names, inducing = feature_names(model, X, d), getattr(model, "inducing_points_", None)
+        inducing = None if inducing is None else inducing.reshape(-1, d)[:, plane]
+        of_rows: dict[str, Any] = {"points": points, "codes": codes, "inducing_points": inducing}
+        pair = names[plane[0]], names[plane[1]]
+        return cls(x_axis, y_axis, probability, classes=model.classes_, names=pair, **of_rows).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw on the given axes, or on new ones."""
         ax = self._on(ax)
-        if self.probability.shape[2] == 2:
+        if len(self.classes) == 2:
             self._draw_two(ax)
         else:
             self._draw_several(ax)
-        self._draw_points(ax)
+        for c, (label, colour, marker) in enumerate(zip(self.classes, cycle(COLOURS), cycle(MARKERS), strict=False)):
+            style: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.5, "color": colour, "marker": marker}
+            x, y = self.points[self.codes == c].T
+            ax.scatter(x, y, s=22, label=str(label), **style)
+        if self.inducing_points is not None:
+            x, y = self.inducing_points.T
+            ax.scatter(x, y, s=70, color="white", marker="x", linewidth=3.4)
+            ax.scatter(x, y, s=52, color="black", marker="x", linewidth=1.6, label="Inducing points")
         ax.set(xlabel=self.names[0], ylabel=self.names[1])
         ax.set(xlim=(self.x[0], self.x[-1]), ylim=(self.y[0], self.y[-1]))
         ax.legend(loc="best")
@@ -179,7 +184,7 @@ class DecisionBoundaryDisplay(Display):
         from matplotlib.colors import to_rgb
 
         n_classes = self.probability.shape[2]
-        colours = np.array([to_rgb(_colour(c)) for c in range(n_classes)])
+        colours = np.array([to_rgb(colour) for colour in np.resize(COLOURS, n_classes)])
         best = np.argmax(self.probability, axis=2)
         # 0 where all classes are equally probable, 1 where one class is certain.
         sure = (np.max(self.probability, axis=2) * n_classes - 1.0) / (n_classes - 1.0)
@@ -189,35 +194,6 @@ class DecisionBoundaryDisplay(Display):
         extent = self.x[0] - half_x, self.x[-1] + half_x, self.y[0] - half_y, self.y[-1] + half_y
         ax.imshow(1.0 - mix * (1.0 - colours[best]), extent=extent, origin="lower", aspect="auto", zorder=0)
         for c in range(n_classes):
-            others = np.max(np.delete(self.probability, c, axis=2), axis=2)
-            lead = self.probability[:, :, c] - others
+            lead = self.probability[:, :, c] - np.max(np.delete(self.probability, c, axis=2), axis=2)
             if np.min(lead) < 0.0 < np.max(lead):
                 ax.contour(self.x, self.y, lead, levels=[0.0], colors="0.2", linewidths=1.0)
-
-    def _draw_points(self, ax: Axes) -> None:
-        """The rows, coloured by class, and the inducing points."""
-        for c, label in enumerate(self.classes):
-            rows = self.points[self.codes == c]
-            style = dict[str, Any](edgecolor="white", linewidth=0.5, color=_colour(c), marker=MARKERS[c % len(MARKERS)])
-            ax.scatter(rows[:, 0], rows[:, 1], s=22, label=str(label), **style)
-        if self.inducing_points is not None:
-            x, y = self.inducing_points.T
-            ax.scatter(x, y, s=70, color="white", marker="x", linewidth=3.4)
-            ax.scatter(x, y, s=52, color="black", marker="x", linewidth=1.6, label="Inducing points")
-
-
-def _colour(c: int) -> str:
-    return COLOURS[c % len(COLOURS)]
-
-
-def _probabilities(model: Any, X: np.ndarray, i: int, j: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Values of features i and j, and the class probabilities over them."""
-    low, high = np.min(X, axis=0), np.max(X, axis=0)
-    margin = np.where(high > low, 0.04 * (high - low), 0.5)
-    x_axis, y_axis = (np.linspace(low[k] - margin[k], high[k] + margin[k], GRID) for k in (i, j))
-    points = np.tile(np.median(X, axis=0), (GRID * GRID, 1))
-    points[:, i], points[:, j] = np.tile(x_axis, GRID), np.repeat(y_axis, GRID)
-    with warnings.catch_warnings():
-        # The grid has the columns of X without their names, on purpose.
-        warnings.filterwarnings("ignore", NO_NAMES, UserWarning)
-        return x_axis, y_axis, model.predict_proba(points).reshape(GRID, GRID, -1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
 from ..metrics import check_codes, check_outcomes
-from .base import COLOURS, MARKERS, Display, class_codes, new_axes, styled
+from .base import COLOURS, MARKERS, Display, class_codes, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,43 +30,35 @@ class Bins(NamedTuple):
     high: np.ndarray
     rows: np.ndarray
 
+    @classmethod
+    def of(cls, numbers: np.ndarray, outcome: np.ndarray, p: np.ndarray, method: str) -> Self:
+        """Bins that have rows, for the bin numbers, outcomes and probabilities (n,) of the rows."""
+        counts = np.bincount(numbers)
+        filled = np.flatnonzero(counts)
+        positives, rows = np.bincount(numbers, outcome)[filled].astype(int), counts[filled]
+        trials = zip(positives.tolist(), rows.tolist(), strict=True)
+        low, high = np.array([binomtest(k, n).proportion_ci(method=method) for k, n in trials]).T
+        return cls(np.bincount(numbers, p)[filled] / rows, positives / rows, low, high, rows)
 
-def _binned(bins: np.ndarray, outcome: np.ndarray, p: np.ndarray, method: str) -> Bins:
-    """Bins that are not empty, for the bin numbers, outcomes and probabilities (n,) of the rows."""
-    counts = np.bincount(bins)
-    filled = np.flatnonzero(counts)
-    positives, rows = np.bincount(bins, outcome)[filled].astype(int), counts[filled]
-    trials = zip(positives.tolist(), rows.tolist(), strict=True)
-    low, high = np.array([binomtest(k, n).proportion_ci(method=method) for k, n in trials]).T
-    return Bins(np.bincount(bins, p)[filled] / rows, positives / rows, low, high, rows)
-
-
-def equal_mass_bins(y_true: ArrayLike, probability: ArrayLike, n_bins: int = N_BINS) -> Bins:
-    """Bins with equal numbers of rows, in the order of the probability; rows of equal probability share a bin.
-
-    The intervals are Wilson's (1927, JASA 22, 209).
-    """
-    outcome, p = check_outcomes(y_true, probability)
-    if n_bins < 1:
-        raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
-    edges = np.unique(np.quantile(p, np.linspace(0.0, 1.0, n_bins + 1)[1:-1], method="inverted_cdf"))
-    return _binned(np.searchsorted(edges, p, side="left"), outcome, p, "wilson")
+    def draw(self, ax: Axes, **style: Any) -> None:
+        """Draw the frequencies and their intervals."""
+        # Rounding may put the frequency outside its interval.
+        error = np.maximum([self.frequency - self.low, self.high - self.frequency], 0.0)
+        ax.errorbar(self.mean, self.frequency, error, capsize=3.0, **style)
 
 
-def _draw_bins(ax: Axes, bins: Bins, **style: Any) -> None:
-    # Rounding may put the frequency outside its interval.
-    error = np.maximum([bins.frequency - bins.low, bins.high - bins.frequency], 0.0)
-    ax.errorbar(bins.mean, bins.frequency, error, capsize=3.0, **style)
-
-
-def _draw_diagonal(ax: Axes) -> None:
+def _draw_diagonal(ax: Axes, positive: str | None = None) -> None:
+    """Draw the line of perfect calibration, and label the axes."""
     ax.plot([0.0, 1.0], [0.0, 1.0], color="0.35", linestyle="--", linewidth=1.0)
     place = dict[str, Any](ha="center", va="top", rotation_mode="anchor", transform_rotates_text=True)
     ax.text(0.7, 0.68, "perfectly calibrated", color="0.35", rotation=45.0, **place)
+    of = "" if positive is None else f" of {positive}"
+    ax.set(xlabel=f"Predicted probability{of}", ylabel="Observed frequency, 95 % interval", xlim=(-0.02, 1.02))
 
 
-def _by_name(given: Any, name: str) -> Mapping[str, Any]:
-    return given if isinstance(given, Mapping) else {name: given}
+def _by_name(given: Any, name: str = "") -> dict[str, Any]:
+    """Several models or their probabilities by name, or a single one with the given name."""
+    return {str(key): one for key, one in given.items()} if isinstance(given, Mapping) else {name: given}
 
 
 class ReliabilityDisplay(Display):
@@ -117,19 +110,19 @@ class ReliabilityDisplay(Display):
         ax : matplotlib.axes.Axes, default=None
             Axes to draw on; None makes a new figure.
         """
-        predictions, positive = {}, None
+        bins, positive = {}, None
         for name, one in _by_name(model, type(model).__name__).items():
             codes, probability, classes = class_codes(one, y), one.predict_proba(X), list(one.classes_)
             if label is not None and label not in classes:
                 raise ValueError(f"label must be one of {classes} or None; got {label!r}.")
             if label is None and len(classes) > 2:
-                best = np.argmax(probability, axis=1)
-                predictions[name] = codes == best, np.minimum(np.max(probability, axis=1), 1.0)
                 positive = "the predicted class"
+                outcome, p = codes == np.argmax(probability, axis=1), np.minimum(np.max(probability, axis=1), 1.0)
             else:
                 c = len(classes) - 1 if label is None else classes.index(label)
-                predictions[name], positive = (codes == c, probability[:, c]), str(classes[c])
-        return cls._of(predictions, positive, n_bins, ax)
+                outcome, p, positive = codes == c, probability[:, c], str(classes[c])
+            bins[name] = _equal_mass_bins(outcome, p, n_bins)
+        return cls(bins, positive=positive).plot(ax=ax)
 
     @classmethod
     def from_predictions(
@@ -142,33 +135,34 @@ class ReliabilityDisplay(Display):
         y_true : (n,) array of 0 and 1, or of booleans
         probability : (n,) array, or dict of name to (n,) array
             Probabilities of the outcome 1.
-        n_bins : int, default=10
-        ax : matplotlib.axes.Axes, default=None
-            Axes to draw on; None makes a new figure.
+        n_bins, ax : as for ``from_estimator``
         """
-        return cls._of({name: (y_true, p) for name, p in _by_name(probability, "").items()}, None, n_bins, ax)
-
-    @classmethod
-    def _of(
-        cls, predictions: Mapping[str, tuple[Any, Any]], positive: str | None, n_bins: int, ax: Axes | None
-    ) -> Self:
-        bins = {str(name): equal_mass_bins(y, p, n_bins) for name, (y, p) in predictions.items()}
-        return cls(bins, positive=positive).plot(ax=ax)
+        return cls({name: _equal_mass_bins(y_true, p, n_bins) for name, p in _by_name(probability).items()}).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw on the given axes, or on new ones."""
         ax = self._on(ax)
-        _draw_diagonal(ax)
-        for k, (name, bins) in enumerate(self.bins.items()):
-            style = {"fmt": f"{MARKERS[k % len(MARKERS)]}-", "color": COLOURS[k % len(COLOURS)], "label": name or None}
-            _draw_bins(ax, bins, linewidth=1.0, markersize=5.0, elinewidth=1.0, **style)
-        of = "" if self.positive is None else f" of {self.positive}"
-        ax.set(xlabel=f"Predicted probability{of}", ylabel="Observed frequency, 95 % interval")
-        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-        ax.set_aspect("equal")
+        _draw_diagonal(ax, self.positive)
+        styles = zip(self.bins.items(), cycle(COLOURS), cycle(MARKERS), strict=False)
+        for (name, bins), colour, marker in styles:
+            style: dict[str, Any] = {"fmt": f"{marker}-", "color": colour, "label": name or None}
+            bins.draw(ax, linewidth=1.0, markersize=5.0, elinewidth=1.0, **style)
+        ax.set(ylim=(-0.02, 1.02), aspect="equal")
         if any(self.bins):
             ax.legend(loc="upper left")
         return self
+
+
+def _equal_mass_bins(y_true: ArrayLike, probability: ArrayLike, n_bins: int) -> Bins:
+    """Bins with equal numbers of rows, in the order of the probability; rows of equal probability share a bin.
+
+    The intervals are Wilson's (1927, JASA 22, 209).
+    """
+    outcome, p = check_outcomes(y_true, probability)
+    if n_bins < 1:
+        raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
+    edges = np.unique(np.quantile(p, np.linspace(0.0, 1.0, n_bins + 1)[1:-1], method="inverted_cdf"))
+    return Bins.of(np.searchsorted(edges, p, side="left"), outcome, p, "wilson")
 
 
 def reliability_diagram(y_true: ArrayLike, probability: ArrayLike, ax: Axes | None = None) -> Axes:
@@ -199,24 +193,21 @@ def reliability_diagram(y_true: ArrayLike, probability: ArrayLike, ax: Axes | No
     """
     outcome, p = check_outcomes(y_true, probability)
     ax = new_axes() if ax is None else ax
-    bins = np.minimum((p * N_BINS).astype(int), N_BINS - 1)
+    numbers = np.minimum((p * N_BINS).astype(int), N_BINS - 1)
     _draw_diagonal(ax)
-    _draw_bins(ax, _binned(bins, outcome, p, "exact"), fmt="o", color=COLOURS[0], ecolor="#7AB3D5", linewidth=1.4)
+    bins = Bins.of(numbers, outcome, p, "exact")
+    bins.draw(ax, fmt="o", color=COLOURS[0], ecolor="#7AB3D5", linewidth=1.4)
     ticks = np.linspace(0.0, 1.0, 6)
-    ax.set(xlabel="Predicted probability", ylabel="Observed frequency, 95 % interval")
-    ax.set(xlim=(-0.02, 1.02), ylim=(-0.03, 1.25), xticks=ticks, yticks=ticks)
-    _draw_counts(ax.inset_axes((0.0, 0.85, 1.0, 0.15), sharex=ax), np.bincount(bins, minlength=N_BINS))
-    return ax
-
-
-def _draw_counts(ax: Axes, counts: np.ndarray) -> None:
-    """Bars of the numbers of rows in each bin."""
+    ax.set(ylim=(-0.03, 1.25), xticks=ticks, yticks=ticks)
+    counts = np.bincount(numbers, minlength=N_BINS)
+    top = ax.inset_axes((0.0, 0.85, 1.0, 0.15), sharex=ax)
     edges = np.linspace(0.0, 1.0, N_BINS + 1)
-    bars = ax.bar(edges[:-1], counts, width=1.0 / N_BINS, align="edge", color="0.75", edgecolor="white")
-    ax.bar_label(bars, [str(n) if n else "" for n in counts], color="0.25", fontsize="small", padding=1)
-    ax.set(ylabel="Rows", ylim=(0.0, 1.4 * np.max(counts)), yticks=[])
-    ax.tick_params(labelbottom=False, bottom=False)
-    ax.patch.set_visible(False)
+    bars = top.bar(edges[:-1], counts, width=1.0 / N_BINS, align="edge", color="0.75", edgecolor="white")
+    top.bar_label(bars, [str(n) if n else "" for n in counts], color="0.25", fontsize="small", padding=1)
+    top.set(ylabel="Rows", ylim=(0.0, 1.4 * np.max(counts)), yticks=[])
+    top.tick_params(labelbottom=False, bottom=False)
+    top.patch.set_visible(False)
+    return ax
 
 
 class Coverage(NamedTuple):
@@ -250,7 +241,8 @@ class CoverageDisplay(Display):
     def from_estimator(cls, model: Any, X: Any, y: ArrayLike, *, ax: Axes | None = None) -> Self:
         """Predict and draw; the arguments are those of ``ReliabilityDisplay.from_estimator``."""
         models = _by_name(model, type(model).__name__)
-        return cls._of({name: (class_codes(one, y), one.predict_proba(X)) for name, one in models.items()}, ax)
+        found = {name: _coverage(class_codes(one, y), one.predict_proba(X)) for name, one in models.items()}
+        return cls(SHARES, found).plot(ax=ax)
 
     @classmethod
     def from_predictions(cls, y_true: ArrayLike, probability: Any, *, ax: Axes | None = None) -> Self:
@@ -261,22 +253,17 @@ class CoverageDisplay(Display):
         y_true : (n,) array
             Positions of the classes, 0 to C - 1.
         probability : (n, C) array, or dict of name to (n, C) array
-        ax : matplotlib.axes.Axes, default=None
-            Axes to draw on; None makes a new figure.
+        ax : as for ``from_estimator``
         """
-        return cls._of({name: (y_true, p) for name, p in _by_name(probability, "").items()}, ax)
-
-    @classmethod
-    def _of(cls, predictions: Mapping[str, tuple[Any, Any]], ax: Axes | None) -> Self:
-        return cls(SHARES, {str(name): _coverage(y, p) for name, (y, p) in predictions.items()}).plot(ax=ax)
+        return cls(SHARES, {name: _coverage(y_true, p) for name, p in _by_name(probability).items()}).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None, line_kw: dict[str, Any] | None = None) -> Self:
         """Draw on the given axes, or on new ones; ``line_kw`` goes to ``Axes.plot``."""
         ax = self._on(ax)
-        for k, (name, one) in enumerate(self.coverage.items()):
-            colour = COLOURS[k % len(COLOURS)]
-            ax.plot(self.share, one.error, **styled(line_kw, color=colour, label=name or "error"))
-            ax.plot(self.share, one.expected, **styled(line_kw, color=colour, linestyle="--", linewidth=1.0))
+        for (name, one), colour in zip(self.coverage.items(), cycle(COLOURS), strict=False):
+            ax.plot(self.share, one.error, **{"color": colour, "label": name or "error", **(line_kw or {})})
+            dashed = {"color": colour, "linestyle": "--", "linewidth": 1.0}
+            ax.plot(self.share, one.expected, **{**dashed, **(line_kw or {})})
         ax.plot([], [], color="0.35", linestyle="--", linewidth=1.0, label="expected")
         ax.set(xlabel="Share of the rows predicted, the most certain first", ylabel="Error among them")
         ax.set(xlim=(0.0, 1.0))

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
 
-from .base import COLOURS, Display, feature_names, last_step, new_axes, styled
+from .base import COLOURS, Display, feature_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+def _last_step(model: Any) -> Any:
+    """The last step of a fitted pipeline, or the fitted model itself."""
+    check_is_fitted(model)
+    return model[-1] if isinstance(model, Pipeline) else model
 
 
 class LearningDisplay(Display):
@@ -38,21 +47,19 @@ class LearningDisplay(Display):
     @classmethod
     def from_estimator(cls, model: Any, *, ax: Axes | None = None) -> Self:
         """Draw the history of a fitted GPClassifier, or of a pipeline whose last step is one."""
-        return cls(getattr(last_step(model), "history_", {})).plot(ax=ax)
+        return cls(getattr(_last_step(model), "history_", {})).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None, line_kw: dict[str, Any] | None = None) -> Self:
         """Draw on the given axes, or on new ones; ``line_kw`` goes to ``Axes.plot``."""
         ax = self._on(ax)
         table = self.history
-        rows, m = table["n_rows"], table["n_inducing"]
-        known = np.isfinite(table["elbo"]) & np.isfinite(rows) & np.isfinite(m)
-        stages = list(dict.fromkeys(zip(rows[known].tolist(), m[known].tolist(), strict=True)))
-        for k, (n, points) in enumerate(stages):
-            here = known & (rows == n) & (m == points)
+        stage = np.column_stack([table["n_rows"], table["n_inducing"]])
+        known = np.isfinite(table["elbo"]) & np.all(np.isfinite(stage), axis=1)
+        for (n, m), colour in zip(dict.fromkeys(map(tuple, stage[known].tolist())), cycle(COLOURS), strict=False):
+            here = known & np.all(stage == (n, m), axis=1)
+            style = {"color": colour, "marker": "o", "markersize": 2.5, "linewidth": 1.2, **(line_kw or {})}
             value = np.maximum.accumulate(table["elbo"][here] / n)
-            style = styled(line_kw, color=COLOURS[k % len(COLOURS)], marker="o", markersize=2.5, linewidth=1.2)
-            label = f"{n:.0f} rows, {points:.0f} inducing points"
-            ax.plot(table["seconds"][here], value, label=label, **style)
+            ax.plot(table["seconds"][here], value, label=f"{n:.0f} rows, {m:.0f} inducing points", **style)
         ax.set(xlabel="Seconds", ylabel="Best bound so far, nats a row")
         ax.grid(alpha=0.3)
         ax.legend(loc="lower right")
@@ -100,7 +107,7 @@ class ImportanceDisplay(Display):
         ValueError
             For a model without ``feature_importances_``.
         """
-        last = last_step(model)
+        last = _last_step(model)
         try:
             importances = last.feature_importances_
         except AttributeError as error:
@@ -113,8 +120,8 @@ class ImportanceDisplay(Display):
     def plot(self, *, n_features: int = 20, ax: Axes | None = None, bar_kw: dict[str, Any] | None = None) -> Self:
         """Draw on the given axes, or on new ones; ``bar_kw`` goes to ``Axes.barh``."""
         order = np.argsort(-self.importances, kind="stable")[:n_features][::-1]
-        ax = self._on(new_axes(6.0, 1.2 + 0.26 * len(order)) if ax is None else ax)
-        ax.barh([self.names[j] for j in order], self.importances[order], **styled(bar_kw, color=COLOURS[0]))
+        ax = self._on(ax, height=1.2 + 0.26 * len(order))
+        ax.barh([self.names[j] for j in order], self.importances[order], **{"color": COLOURS[0], **(bar_kw or {})})
         ax.set(xlabel="Relevance: inverse length scale times spread")
         if len(order) < len(self.importances):
             ax.set_title(f"The {len(order)} most relevant of {len(self.importances)} features")

@@ -3,8 +3,8 @@ Active learning: which rows to label next
 =========================================
 
 Labels are often expensive. Here a classifier starts with ten labelled images of handwritten threes and eights, and
-requests five more labels in each round: for random rows, or for rows whose labels give most information about the latent
-function (mutual information). The curves are test scores, averaged over several random starts.
+requests five more labels in each round: for random rows, or for rows whose labels give most information about the
+latent function (mutual information). The curves are test scores, averaged over several random starts.
 """
 
 # %%

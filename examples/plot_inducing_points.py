@@ -2,8 +2,8 @@
 Inducing points, from four to sixty-four
 ========================================
 
-With m inducing points, a pass over n rows takes O(n m²) time. How many points are enough? If more points no longer raise
-the bound, there are enough.
+With m inducing points, a pass over n rows takes O(n m²) time. How many points are enough? If more points no longer
+raise the bound, there are enough.
 """
 
 import matplotlib.pyplot as plt

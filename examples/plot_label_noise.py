@@ -3,8 +3,8 @@ Labels that may be wrong
 ========================
 
 Fifteen per cent of the labels are swapped. Under the default likelihood, "logit", the latent function must explain each
-label. A likelihood with additive noise allows wrong labels: it learns their share, and the cost of a wrong label does not
-depend on how deep in the other class the row lies.
+label. A likelihood with additive noise allows wrong labels: it learns their share, and the cost of a wrong label does
+not depend on how deep in the other class the row lies.
 """
 
 import matplotlib.pyplot as plt

@@ -35,5 +35,5 @@ bottom.legend()
 plt.show()
 
 # %%
-# In the gap between the rows, and outside their range, the band is wide and the probability approaches one half. Where the
-# curve crosses one half among many rows, the band is narrow: there the classes overlap.
+# In the gap between the rows, and outside their range, the band is wide and the probability approaches one half. Where
+# the curve crosses one half among many rows, the band is narrow: there the classes overlap.

@@ -2,8 +2,9 @@
 A stream whose classes drift
 ============================
 
-``partial_fit`` learns from one batch after another and keeps no rows. Here the border between two classes rotates slowly.
-A model that gives all batches the same weight becomes inaccurate; ``forgetting_factor`` gives old rows less weight.
+``partial_fit`` learns from one batch after another and keeps no rows. Here the border between two classes rotates
+slowly. A model that gives all batches the same weight becomes inaccurate; ``forgetting_factor`` gives old rows less
+weight.
 """
 
 import matplotlib.pyplot as plt

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erfcx, expit, log_ndtr
-from support.sites import DELTA, build, evaluate_one, expectation
+from support.sites import build, evaluate_one, expectation
 
 from xgpc import _sites, _vmath
 

@@ -168,13 +168,14 @@ REFUSED = {
         PairwiseKernel(), Doubled(1.0), C(2.0) * (Doubled(1.0) + C(1.0)) ** 2,
     ],
     NO_POWER: [
-        RBF(1.0) ** 0.5, RBF(1.0) ** -1, RBF(1.0) ** 0, DotProduct() ** np.inf, Matern() ** np.nan, C(2.0) ** np.nan * RBF(1.0),
-        White(1.0) ** 0.5 + RBF(1.0), (RBF(1.0) + C(1.0)) ** 1.5, (C(1.0) + C(2.0)) ** 0.5,
+        RBF(1.0) ** 0.5, RBF(1.0) ** -1, RBF(1.0) ** 0, DotProduct() ** np.inf, Matern() ** np.nan,
+        C(2.0) ** np.nan * RBF(1.0), White(1.0) ** 0.5 + RBF(1.0), (RBF(1.0) + C(1.0)) ** 1.5, (C(1.0) + C(2.0)) ** 0.5,
     ],
     TOO_MANY: [
         (RBF(1.0) + C(1.0)) ** 5, (RBF(1.0) + C(1.0)) ** 65, ((RBF(1.0) + C(1.0)) ** 3) ** 2, RBF(1.0) ** 65,
-        (RBF(1.0) + Matern()) ** 3 * (DotProduct() + C(1.0)) ** 3, RBF(1.0) ** 40 + RBF(2.0) ** 25, (RBF(1.0) ** 8) ** 9,
-        (C(1.0) + C(2.0)) ** 6 + RBF(1.0), ((White() ** MAX_NOISE) ** MAX_NOISE) ** MAX_NOISE + RBF(),
+        (RBF(1.0) + Matern()) ** 3 * (DotProduct() + C(1.0)) ** 3, RBF(1.0) ** 40 + RBF(2.0) ** 25,
+        (RBF(1.0) ** 8) ** 9, (C(1.0) + C(2.0)) ** 6 + RBF(1.0),
+        ((White() ** MAX_NOISE) ** MAX_NOISE) ** MAX_NOISE + RBF(),
     ],
 }  # fmt: skip
 

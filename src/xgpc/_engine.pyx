@@ -166,7 +166,7 @@ cdef void prior_variances(WhitenedRows block, Tile tile, Workspace work) noexcep
 
 cdef void marginals_of(Py_ssize_t rows, const number* a, const number* Rinv, const double[:, ::1] w, Workspace work,
                        Py_ssize_t stride, double* mean, double* variance) noexcept nogil:
-    # For each class, ``stride`` apart: mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2, with k_ii in
+    # For each class, ``stride`` apart: mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2; k_ii is in
     # work.diagonal. For one class, one pass over the tile computes mean, norms and copy. For several classes, the means
     # are a matrix product, and the norms are the same for all.
     cdef Py_ssize_t i, c, classes = w.shape[0], m = w.shape[1]

@@ -137,7 +137,7 @@ class Conditional:
 
 
 class Chain:
-    """A Markov chain: every ``thin``-th state as a draw of z, its log likelihood and watched latent values, and sums."""
+    """A Markov chain: every ``thin``-th state z as a draw, with watched values, and sums over all states."""
 
     def __init__(
         self, proposals: Conditional, watched: np.ndarray, seed: np.random.SeedSequence, n_samples: int, thin: int

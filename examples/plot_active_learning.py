@@ -3,8 +3,8 @@ Active learning: which rows to label next
 =========================================
 
 Labels are often expensive. Here a classifier starts with ten labelled images of handwritten threes and eights, and
-asks for five more labels at a time. It asks for random rows, or for rows whose labels would teach most about the latent
-function (mutual information). The curves are test scores, averaged over several random starts.
+requests five more labels in each round: for random rows, or for rows whose labels give most information about the
+latent function (mutual information). The curves are test scores, averaged over several random starts.
 """
 
 # %%
@@ -22,12 +22,12 @@ from xgpc import GPClassifier
 from xgpc.acquisition import select
 
 X, y = load_digits(return_X_y=True)
-chosen = np.isin(y, (3, 8))
-X, y = PCA(16).fit_transform(X[chosen]), (y[chosen] == 8).astype(int)
+kept = np.isin(y, (3, 8))
+X, y = PCA(16).fit_transform(X[kept]), (y[kept] == 8).astype(int)
 X /= X[:, 0].std()
 
 # %%
-# The loop that asks for labels. The kernel is fixed, because so few rows say little about it.
+# The loop that requests labels. The kernel is fixed, because so few rows do not determine it.
 
 N_FIRST, N_BATCH, N_ROUNDS, N_SEEDS = 10, 5, 10, 5
 KERNEL = ConstantKernel(10.0) * RBF(2.0)
@@ -45,10 +45,10 @@ def learn(strategy, seed):
         scores.append((np.mean(np.argmax(proba, axis=1) != y_test), log_loss(y_test, proba)))
         rest = np.setdiff1d(np.arange(len(y_pool)), known)
         if strategy == "random":
-            asked = rng.choice(len(rest), N_BATCH, replace=False)
+            chosen = rng.choice(len(rest), N_BATCH, replace=False)
         else:
-            asked = select(model, X_pool[rest], N_BATCH, score=strategy)
-        known.extend(rest[asked])
+            chosen = select(model, X_pool[rest], N_BATCH, score=strategy)
+        known.extend(rest[chosen])
     return np.array(scores)
 
 

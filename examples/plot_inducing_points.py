@@ -2,8 +2,8 @@
 Inducing points, from four to sixty-four
 ========================================
 
-A model of m inducing points costs n m² operations a pass, whatever n rows there are. How many are enough? The bound
-says so: when more points no longer raise it, they have nothing to add.
+With m inducing points, a pass over n rows takes O(n m²) time. How many points are enough? If more points no longer
+raise the bound, there are enough.
 """
 
 import matplotlib.pyplot as plt
@@ -31,19 +31,20 @@ for ax, m, model in zip(grid.ravel(), sizes, models, strict=True):
     decision_contours(model, X, y, ax=ax)
     ax.set(title=f"{m} points: bound {model.elbo_:.0f} nats", xlabel="", ylabel="", xticks=[], yticks=[])
     ax.get_legend().remove()
-    # One colour bar for all would do, and there is no room for six.
+    # There is no room for six colour bars.
     figure.axes[-1].remove()
 plt.show()
 
 # %%
-# The points move to where the classes meet. Below are the bound and the test likelihood. By default xgpc begins with
-# 32 points and doubles them while the bound gains 0.05 nats or more for each added point.
+# The points move to the border between the classes. The next figure shows the bound and the test likelihood. By default
+# xgpc starts with 32 points (64 below 2000 rows), and doubles their number while the bound rises by at least 0.05 nats
+# per added point.
 
 figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 ax.semilogx(sizes, [model.elbo_ / len(X) for model in models], "o-", label="bound, training rows", base=2)
 found = [np.mean(model.predict_log_proba(X_test)[np.arange(len(y_test)), y_test]) for model in models]
 ax.semilogx(sizes, found, "s--", label="mean log probability, test rows", base=2)
-ax.set(xlabel="Inducing points", ylabel="Nats a row", xticks=sizes, xticklabels=[str(m) for m in sizes])
+ax.set(xlabel="Inducing points", ylabel="Nats per row", xticks=sizes, xticklabels=[str(m) for m in sizes])
 ax.minorticks_off()
 ax.legend()
 plt.show()

@@ -2,9 +2,9 @@
 Labels that may be wrong
 ========================
 
-Fifteen per cent of the labels are swapped. The default likelihood, "logit", has to explain each of them by the latent
-function. A likelihood with additive noise expects wrong labels: it learns their share, and a wrong label costs a fixed
-price, however deep in the other class the row lies.
+Fifteen per cent of the labels are swapped. Under the default likelihood, "logit", the latent function must explain each
+label. A likelihood with additive noise allows wrong labels: it learns their share, and the cost of a wrong label does
+not depend on how deep in the other class the row lies.
 """
 
 import matplotlib.pyplot as plt
@@ -50,7 +50,7 @@ for share in shares:
     given = np.where(np.random.default_rng(1).random(len(y)) < share, 1 - y, y)
     learned.append(GPClassifier(likelihood="step", n_inducing=32, random_state=0).fit(X, given).label_noise_)
 figure, ax = plt.subplots(figsize=(5, 4), layout="constrained")
-ax.plot(shares, shares, color="0.6", linestyle="--", label="as many as there are")
+ax.plot(shares, shares, color="0.6", linestyle="--", label="true share")
 ax.plot(shares, learned, "o-", label="learned")
 ax.set(xlabel="Share of swapped labels", ylabel="label_noise_")
 ax.legend()

@@ -2,9 +2,9 @@
 Rows in files that need not fit into memory
 ===========================================
 
-``fit_batches`` reads rows in batches, several times, and never has all of them. Here two hundred thousand rows are
-written to files and read back in batches; a hundred million would take the same memory. Kernel and inducing points
-are learned from some rows that the first reading draws, the posterior is that of all rows.
+``fit_batches`` reads rows in batches, several times, and never holds all rows in memory. Here two hundred thousand rows
+are written to files and read back in batches; a hundred million rows would need the same memory. The fit learns the
+kernel and the inducing points from a random sample that the first reading draws. The posterior is that of all rows.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ from xgpc import GPClassifier
 
 
 def landscape(X):
-    """Log odds of a label, by place."""
+    """Log odds of class 1 at the rows of X."""
     return 3 * np.sin(1.5 * X[:, 0]) * np.cos(1.2 * X[:, 1]) + 0.5 * X[:, 0]
 
 
@@ -40,7 +40,7 @@ model = GPClassifier(n_inducing=64, n_neighbors=0, subset_sizes=(4000,), random_
 print(model.decisions_)
 
 # %%
-# Predictions, too, come batch by batch. The picture compares them with the truth on a grid.
+# Predictions also come batch by batch. The picture compares them with the true probabilities on a grid.
 
 axis = np.linspace(-4, 4, 160)
 grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2).astype(np.float32)

@@ -2,8 +2,9 @@
 The latent function behind the probabilities
 ============================================
 
-A classifier of Gaussian processes has a latent function, whose values become probabilities. Its mean and variance
-say more than the probabilities: whether one half means that both classes are likely, or that nobody knows.
+A Gaussian process classifier turns the values of a latent function into probabilities. The mean and variance of this
+function contain more information than the probabilities: they tell whether a probability of one half means that both
+classes are likely, or that the model knows nothing about the place.
 """
 
 import matplotlib.pyplot as plt
@@ -34,5 +35,5 @@ bottom.legend()
 plt.show()
 
 # %%
-# In the gap between the rows, and beyond them, the band is wide and the probability goes to one half. Where the curve
-# crosses one half between many rows, the band is narrow: there the classes really are mixed.
+# In the gap between the rows, and outside their range, the band is wide and the probability approaches one half. Where
+# the curve crosses one half among many rows, the band is narrow: there the classes overlap.

@@ -2,9 +2,9 @@
 Neighbours on a checkerboard
 ============================
 
-Classes that change over distances much shorter than the data are wide are more than a few inducing points can
-follow. With neighbours a prediction also takes what the nearest rows know of what the points leave. The default
-decides by rows that are kept apart whether that pays.
+A few inducing points cannot follow classes that change over distances much shorter than the range of the data. With
+neighbours, a prediction also uses the nearest training rows. By default, the fit takes neighbours if they improve the
+predictions of held-out rows.
 """
 
 import matplotlib.pyplot as plt
@@ -45,4 +45,4 @@ plt.show()
 print(models["the default"].decisions_)
 
 # %%
-# Nobody can be better than 0.20 here, as one label in twenty is wrong.
+# No model can be better than 0.20 here, because one label in twenty is wrong.

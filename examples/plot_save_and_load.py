@@ -2,8 +2,8 @@
 Saving a model, and predicting elsewhere
 ========================================
 
-A fitted model goes into one file without pickled objects: nothing in it is executed when it is read. The loaded
-model predicts the same bits on the same machine.
+``save`` writes a fitted model to one file without pickled objects, so that loading it executes nothing. On the same
+machine, the loaded model predicts the same bits.
 """
 
 import tempfile
@@ -28,14 +28,14 @@ print(f"{path.stat().st_size / 1024:.0f} kB; columns: {list(loaded.feature_names
 assert np.array_equal(loaded.predict_proba(X_test), model.predict_proba(X_test))
 
 # %%
-# What is in the file: arrays, which any program that reads NumPy's format can look at.
+# The file contains arrays in NumPy's format.
 
 with np.load(path, allow_pickle=False) as file:
     for name in file.files:
         print(f"{name:20s} {file[name].dtype!s:10s} {file[name].shape}")
 
 # %%
-# The loaded model is a GPClassifier like any other. Columns in another order, or missing ones, are an error.
+# The loaded model is an ordinary GPClassifier. Missing columns, or columns in another order, are an error.
 
 figure, ax = plt.subplots(figsize=(6, 5), layout="constrained")
 reliability_diagram(y_test, loaded.predict_proba(X_test)[:, 1], ax=ax)

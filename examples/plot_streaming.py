@@ -2,9 +2,9 @@
 A stream whose classes drift
 ============================
 
-``partial_fit`` learns from one batch after the other and keeps no rows. Here the border between two classes turns
-slowly. A model that takes all batches as equally true falls behind; with ``forgetting_factor`` old rows count for
-less.
+``partial_fit`` learns from one batch after another and keeps no rows. Here the border between two classes rotates
+slowly. A model that gives all batches the same weight becomes inaccurate; ``forgetting_factor`` gives old rows less
+weight.
 """
 
 import matplotlib.pyplot as plt
@@ -35,12 +35,12 @@ for t in turns[1:]:
 figure, ax = plt.subplots(figsize=(7.5, 4), layout="constrained")
 for factor, values in accuracy.items():
     ax.plot(np.degrees(turns[1:]), values, label=f"forgetting_factor={factor}")
-ax.set(xlabel="Turned by, degrees", ylabel="Accuracy on the next batch", ylim=(0.6, 1))
+ax.set(xlabel="Rotation, degrees", ylabel="Accuracy on the next batch", ylim=(0.6, 1))
 ax.legend()
 plt.show()
 
 # %%
-# What the models hold true at the end, and the border that there is now.
+# The predictions of the models at the end, and the present border.
 
 axis = np.linspace(-1, 1, 80)
 grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)

@@ -2,8 +2,8 @@
 Systems of the papers, by their names
 =====================================
 
-``xgpc.systems`` has keyword arguments that fit as published systems do: X-GPC with mini-batches and Adam, vi-JJ
-with updates and L-BFGS steps in turn, and others. Here some of them, and the default, learn from the same rows.
+``xgpc.systems`` contains the keyword arguments of published systems: X-GPC with mini-batches and Adam, vi-JJ with
+alternating updates and L-BFGS steps, and others. Here some of them, and the default, learn from the same rows.
 """
 
 import time
@@ -43,7 +43,7 @@ for name in ("X-GPC", "SVGPC", "vi-JJ", "vi-Taylor", "GPC-II", None):
     print(f"{name or 'the default':12s} {seconds:5.2f} s, negative log likelihood {-np.mean(log_p):.3f}")
 
 # %%
-# Further to the left is faster, further down is better.
+# Points on the left are faster, points at the bottom more accurate.
 
 figure, ax = plt.subplots(figsize=(7, 4.4), layout="constrained")
 for name, (seconds, loss) in found.items():

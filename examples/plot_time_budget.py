@@ -1,9 +1,9 @@
 """
-A budget of time, and what a fit did with it
-============================================
+A time limit, and the history of a fit
+======================================
 
-``max_time`` ends a fit after so many seconds with the best that was learned by then, and the posterior of all rows.
-``history_`` has a row for each thing that happened, with the seconds since the start: it plots directly.
+``max_time`` ends a fit after this number of seconds, with the best result so far and the posterior of all rows.
+``history_`` has one row per evaluation, with the seconds since the start.
 """
 
 import warnings
@@ -32,10 +32,10 @@ for budget, marker in ((0.5, "s"), (1.0, "^"), (None, "o")):
     name = "no budget" if budget is None else f"max_time={budget}"
     ax.plot(seconds, bound / len(X), label=name, marker=marker, markersize=4, linewidth=1)
     print(f"{name}: bound {model.elbo_:.0f} nats, converged {model.converged_}, {model.decisions_}")
-ax.set(xlabel="Seconds since the start", ylabel="Bound, nats a row", title="Evaluations of the optimizer")
+ax.set(xlabel="Seconds since the start", ylabel="Bound, nats per row", title="Evaluations of the optimizer")
 ax.legend()
 plt.show()
 
 # %%
-# The curves lie on each other as far as they go: a budget changes when a fit ends, not what it does before.
-# ``converged_`` is False where time ran out, and a ConvergenceWarning says so, too.
+# The curves coincide until they end: a time limit changes when a fit ends, but not its course. If time ran out,
+# ``converged_`` is False, and a ConvergenceWarning says so.

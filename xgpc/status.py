@@ -1,4 +1,4 @@
-"""How something goes, told while it goes: records of the logger "xgpc", or lines on standard error."""
+"""Progress and warnings for the user: records of the logger "xgpc", or lines on standard error."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TextIO
 
 LOGGER = logging.getLogger("xgpc")
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-# A terminal's line is written anew so often at most: eyes follow no faster, and writing costs some microseconds.
+# Least time between updates of the line on a terminal: eyes follow no faster, and an update costs some microseconds.
 SECONDS_BETWEEN_UPDATES = 0.1
-# Where every line stays, in a file or a notebook: 360 of them an hour.
+# Least time between lines in a file or a notebook, where every line stays: 360 lines per hour.
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -29,11 +29,11 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 class Status:
-    """Messages that stay, and a line between them that is told anew.
+    """Messages, and a progress line that is updated.
 
-    An application that shows records of the logger "xgpc" at level INFO gets records and nothing else. Everywhere else
-    lines go to a stream: on a terminal the running line is replaced in its place, in other streams a new one is
-    written now and then. What cannot be written is left out: it is no reason for a fit to fail.
+    An application that shows records of the logger "xgpc" at level INFO receives records only. Otherwise lines go to a
+    stream: a terminal shows one progress line and updates it in place; other streams get a new line now and then. An
+    error of the stream is ignored, because it should not make a fit fail.
 
     Parameters
     ----------
@@ -48,11 +48,11 @@ class Status:
         self._is_logged = LOGGER.isEnabledFor(logging.INFO) and LOGGER.hasHandlers()
         self._in_place = not self._is_logged and _is_terminal(self._stream)
         self._between = SECONDS_BETWEEN_UPDATES if self._in_place else SECONDS_BETWEEN_LINES
-        # When the next running line may come, and characters of the one that is there.
+        # Time of the next progress line, and length of the present one.
         self._next, self._width = -float("inf"), 0
 
     def say(self, message: str) -> None:
-        """A message that stays."""
+        """Write a message."""
         if self._is_logged:
             LOGGER.info("%s", message)
         else:
@@ -61,7 +61,7 @@ class Status:
             self._next = self._clock() + self._between
 
     def update(self, line: Callable[[], str]) -> None:
-        """The running line, made only if it is time for one."""
+        """Update the progress line, if it is time; ``line`` is called only then."""
         now = self._clock()
         if now < self._next:
             return
@@ -69,22 +69,22 @@ class Status:
             self.say(line())
             return
         self._next = now + self._between
-        # One column short: some terminals begin a new line after the last one.
+        # One column less than the width, because some terminals begin a new line after the last column.
         shown = f"xgpc: {line()}"[: shutil.get_terminal_size().columns - 1]
         self._write(f"\r{shown.ljust(self._width)}")
         self._width = len(shown)
 
     def close(self) -> None:
-        """Nothing is left of the running line."""
+        """Remove the progress line."""
         self._write(self._erased())
 
     def _erased(self) -> str:
-        """What takes the running line away."""
+        """The characters that erase the progress line."""
         blank, self._width = " " * self._width, 0
         return f"\r{blank}\r" if blank else ""
 
     def _write(self, text: str) -> None:
-        # There is no standard error in programs without a console.
+        # Programs without a console have no standard error.
         if not text or self._stream is None:
             return
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
@@ -95,9 +95,9 @@ class Status:
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
-    """Whether a line can be written anew in its place."""
+    """Whether a line can be updated in place."""
     try:
         return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
     except ValueError:
-        # It is closed.
+        # The stream is closed.
         return False

@@ -2,7 +2,7 @@
 # points, and products with small matrices from the right run fastest that way. A square or small matrix is row-major;
 # "lower" refers to its row-major triangle.
 
-# Of whitened rows and what is made of them.
+# Type of whitened rows and their products.
 ctypedef fused number:
     float
     double

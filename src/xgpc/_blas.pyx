@@ -1,16 +1,16 @@
-"""The only door to scipy.linalg.cython_blas and cython_lapack, for tiles and small matrices (see the .pxd).
+"""All calls of scipy.linalg.cython_blas and cython_lapack, for tiles and small matrices (see the .pxd).
 
-A row-major matrix is its transpose in column-major order. Sizes are Py_ssize_t outside and become the library's integer
-here; tiles keep them far below its limit.
+In column-major order, a row-major matrix is its transpose. Sizes are Py_ssize_t, and are converted here to the integer
+type of the library; tiles keep them far below its limit.
 """
 from scipy.linalg cimport cython_blas, cython_lapack
 
 
 cdef class Held:
-    """Context that calls ``hold(id)`` and ``release(id)`` with its own id, which must be allowed twice.
+    """Context that calls ``hold(id)`` and ``release(id)`` with its own id; both may be called twice.
 
-    Compiled, as an interrupt can come at the first instruction of a Python function: that of ``__exit__`` would then do
-    nothing. ``release`` interrupted so is called again when the object goes.
+    The class is compiled because an interrupt can occur at the first instruction of a Python function, so that a Python
+    ``__exit__`` would do nothing. If ``release`` is interrupted, the destructor calls it again.
     """
     cdef object _hold, _release
     cdef bint _is_held

@@ -1,14 +1,14 @@
 """From a block of rows to marginals, to the additive statistics of a natural step, and to gradients.
 
-Notation: K_mm = L L^T, a_i = L^{-1} k_m(x_i) (whitened), q(z) = N(w, P^{-1}), P = R R^T. Blocks are worked through in
-tiles of a workspace's rows, whose scratch is allocated once; the cache of whitened rows holds the same tiles. There
-are C latent functions, one for two classes; those of one call share a kernel, and so the whitened rows. Nothing here
-keeps state: a block's result depends on its rows alone, so that any number of threads adds up the same numbers in
-the same order. Without a kernel (None) the cache holds the whitened rows, and they are all of the prior.
+Notation: K_mm = L L^T, a_i = L^{-1} k_m(x_i) (whitened), q(z) = N(w, P^{-1}), P = R R^T. A block is processed in tiles
+of rows, whose scratch is allocated once; the cache of whitened rows holds the same tiles. There are C latent functions,
+one for two classes; the functions of one call share a kernel, and therefore the whitened rows. The functions keep no
+state: the result of a block depends on its rows only, so that any number of threads adds the same numbers in the same
+order. Without a kernel (None), the cache holds the whitened rows, which explain all of the prior variance.
 
-The type of the cache, even an empty one, is that of whitened rows. In single precision a_i is rounded once it is made,
-and its products with R^{-1} and the sums of a tile's outer products are single, too; all else, and sums over tiles, is
-double.
+Whitened rows have the type of the cache, even of an empty one. In single precision a_i is rounded after its
+computation, and its products with R^{-1} and the sums of outer products within a tile are single, too; everything else,
+including sums over tiles, is double.
 """
 import numpy as np
 
@@ -41,7 +41,7 @@ cdef class Workspace:
     def __init__(self, Py_ssize_t rows, Py_ssize_t n_inducing, Py_ssize_t n_features, Py_ssize_t n_latents=1,
                  Py_ssize_t n_tiles=1):
         self.rows, self.n_inducing, self.n_features, self.n_latents = rows, n_inducing, n_features, n_latents
-        # Pages of what is not used (products of a kernel's factors, one precision) are never touched, and so not taken.
+        # The system allocates no pages for unused arrays (products of factors, one of the precisions).
         self.b, self.term, self.factor, self.rest = np.empty((4, rows * n_inducing))
         self.a = np.empty(n_tiles * rows * n_inducing)
         self.x = np.empty(rows * n_features)
@@ -57,17 +57,17 @@ cdef class Workspace:
 
 
 cdef class RowCache:
-    """Memory in which a block's whitened rows stay from one call to the next.
+    """Memory that keeps the whitened rows of a block between calls.
 
     Parameters
     ----------
-    values : (n m,) float64 or float32, or (0,) to keep none; the type is that of the whitened rows
-    is_filled : bool, whether it has the rows already, in tiles
+    values : (n m,) float64 or float32, or (0,) to keep none; also the type of the whitened rows
+    is_filled : bool, whether it already has the rows, in tiles
 
     Attributes
     ----------
     values : the array
-    is_filled : bool, whether it has the rows: so it is once a function has gone through all of them
+    is_filled : bool, whether it has the rows: True after a function has processed all of them
     """
 
     def __init__(self, values, bint is_filled=False):
@@ -86,11 +86,11 @@ cdef class RowCache:
 
 
 cdef class WhitenedRows:
-    """Rows a_i = L^{-1} k_m(x_i) of a block, made a tile at a time or read from their cache.
+    """Rows a_i = L^{-1} k_m(x_i) of a block, computed tile by tile or read from their cache.
 
     Parameters
     ----------
-    kernel : InducingKernel; None where the cache is filled, and the whitened rows explain all of the prior's variance
+    kernel : InducingKernel; None if the cache is filled and the whitened rows explain all of the prior variance
     X : (n, d) float32 or float64, any strides; None without a kernel
     Linv : (m, m) float64, lower triangle; None without a kernel
     cache : RowCache
@@ -126,7 +126,7 @@ cdef void make(WhitenedRows block, Py_ssize_t start, Py_ssize_t rows, double* a)
 
 
 cdef Tile whitened(WhitenedRows block, Py_ssize_t t) noexcept nogil:
-    # A tile of whitened rows: in the cache, filled on the first pass, if there is one; else in scratch.
+    # A tile of whitened rows: in the cache, which the first pass fills, or without a cache in scratch.
     cdef Py_ssize_t m = block.work.n_inducing, start = t * block.work.rows
     cdef Py_ssize_t rows = min(block.work.rows, block.n - start)
     cdef Tile tile = Tile(start, rows, NULL, NULL)
@@ -138,7 +138,7 @@ cdef Tile whitened(WhitenedRows block, Py_ssize_t t) noexcept nogil:
         make(block, start, rows, wide)
         if single != NULL:
             xg_narrow(rows * m, wide, single)
-        # Tiles come in order: with the last one all are there.
+        # Tiles come in order, so that the last one completes the cache.
         block.cache.is_filled = start + rows == block.n and block.cache.is_kept
     if single != NULL:
         tile.single_a = single
@@ -155,7 +155,7 @@ cdef const double* in_double(Tile tile, Workspace work) noexcept nogil:
 
 
 cdef void prior_variances(WhitenedRows block, Tile tile, Workspace work) noexcept nogil:
-    # diagonal = k(x, x); without a kernel the whitened rows are all there is, and 0 is as good
+    # diagonal = k(x, x); without a kernel the whitened rows explain all variance, so that 0 gives the same result
     if block.kernel is None:
         memset(&work.diagonal[0], 0, tile.rows * sizeof(double))
     elif block.has_single_X:
@@ -166,9 +166,9 @@ cdef void prior_variances(WhitenedRows block, Tile tile, Workspace work) noexcep
 
 cdef void marginals_of(Py_ssize_t rows, const number* a, const number* Rinv, const double[:, ::1] w, Workspace work,
                        Py_ssize_t stride, double* mean, double* variance) noexcept nogil:
-    # Of each class, ``stride`` apart: mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2, with k_ii in
-    # work.diagonal. One class has its mean, norms and copy in one pass over the tile; of several the mean is a product
-    # of matrices, and the norms are the same.
+    # For each class, ``stride`` apart: mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2; k_ii is in
+    # work.diagonal. For one class, one pass over the tile computes mean, norms and copy. For several classes, the means
+    # are a matrix product, and the norms are the same for all.
     cdef Py_ssize_t i, c, classes = w.shape[0], m = w.shape[1]
     cdef double* spread = variance
     cdef double* norms = &work.x2[0]
@@ -189,7 +189,7 @@ cdef void marginals_of(Py_ssize_t rows, const number* a, const number* Rinv, con
 
 
 cdef void narrow_factors(WhitenedRows block, const double[:, :, ::1] Rinv) noexcept nogil:
-    # R^{-1} of all classes, into scratch, where whitened rows are single
+    # R^{-1} of all classes, into scratch, if whitened rows are single
     if block.cache.is_single:
         xg_narrow(Rinv.shape[0] * Rinv.shape[1] * Rinv.shape[2], &Rinv[0, 0, 0], &block.work.single_factors[0])
 
@@ -229,7 +229,7 @@ cdef void statistics_of(Py_ssize_t rows, const number* a, const double* precisio
 
 cdef void tile_statistics(WhitenedRows block, Tile tile, const double[:, ::1] precision, const double[:, ::1] linear,
                           double[:, :, ::1] P, double[:, ::1] h) noexcept nogil:
-    # The statistics of the tile's sites, of each class; the first tile begins them
+    # The statistics of the sites of a tile, for each class; the first tile overwrites them
     cdef Py_ssize_t c, i = tile.start
     for c in range(h.shape[0]):
         if tile.a != NULL:
@@ -256,7 +256,7 @@ def update_block(WhitenedRows block, const double[:, :, ::1] Rinv, const double[
     """Marginals and sites of rows under coefficients as in ``marginals_block``, and the statistics of the next step.
 
     Writes P (C, m, m; lower triangles) and h (C, m). Returns means, variances, precisions and linear terms (4, C, n),
-    and the rows' part of the expected log-likelihood.
+    and the expected log likelihood of the rows.
     """
     sites = np.empty((4, w.shape[0], block.n))
     cdef double[:, ::1] mean = sites[0], variance = sites[1], precision = sites[2], linear = sites[3]
@@ -317,8 +317,8 @@ def sums_block(WhitenedRows block, const double[:, ::1] values):
 
 cdef void add_gradient(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
                        const double* by_diagonal, bint is_noise, Workspace work, KernelGradient total) noexcept nogil:
-    # Adds the contractions of work.b (rows, m), a tile of dF / dk(X, Z), and of dF / dk(x, x) (rows,), or that by its
-    # part that is noise alone.
+    # Adds the contractions of work.b (rows, m), a tile of dF / dk(X, Z), and of dF / dk(x, x) (rows,), or only those
+    # with respect to the noise.
     gradient_block(kernel, X, NULL, start, rows, &work.b[0], &work.kernel, &work.a[0], total.terms, total.shapes,
                    total.sums, total.products, total.squares)
     diagonal_gradient_block(kernel, X, NULL, start, rows, by_diagonal, is_noise, &work.kernel, total.terms,
@@ -329,7 +329,8 @@ def gradient_of_block(WhitenedRows block, const double[:, :, ::1] M, const doubl
                       const double[:, ::1] w, const double[:, ::1] precision, const double[:, ::1] linear,
                       KernelGradient total):
     """Adds the contraction of dF / dK_nm = sum_c (r - lambda m) alpha^T + Lambda A M, M = (I - P^{-1}) L^{-1}, and of
-    dF / dk_ii = -sum_c lambda / 2, to ``total``; m = A w. All but the sites (C, n) is as of ``matrix_gradients``.
+    dF / dk_ii = -sum_c lambda / 2, to ``total``; m = A w. Except for the sites (C, n), the arguments are results of
+    ``matrix_gradients``.
     """
     cdef Py_ssize_t t, i, j, c, rows, m = block.kernel.n_inducing
     cdef Workspace work = block.work
@@ -368,11 +369,11 @@ def gradient_of_gram(InducingKernel kernel, const double[:, ::1] G, KernelGradie
 
 def matrix_gradients(const double[:, ::1] Linv, const double[:, ::1] Rinv, const double[:, ::1] P,
                      const double[::1] h, const double[::1] w, double jitter):
-    """What the gradient of the bound at fixed q(u) needs of small matrices, for sites that make P (lower) and h.
+    """The small matrices in the gradient of the bound at fixed q(u), for sites with the sums P (lower) and h.
 
     Returns G = dF/dK_mm, M = (I - P_q^{-1}) L^{-1} and alpha = L^{-T} w. With S = P - I and e = h - S w,
     G = -L^{-T} [e w^T + w e^T - w w^T + S - P_q^{-1} S - S P_q^{-1} - P_q^{-1} + I] L^{-1} / 2. The jitter, relative to
-    the mean diagonal, is in G. O(m^3).
+    the mean diagonal, is included in G. O(m^3).
     """
     cdef Py_ssize_t i, j, m = w.shape[0]
     gram, rows, vector = np.empty((m, m)), np.empty((m, m)), np.array(w)

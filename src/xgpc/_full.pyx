@@ -1,7 +1,7 @@
 """Blocks of rows of a full Gaussian process, whose posterior variance at x is k(x, x) - |H k|^2 + |N k|^2.
 
 k = k(X, x) are covariances with the n training rows, H (n, n) lower triangular and N (r, n) factors of the posterior,
-see ``xgpc.approximations.full``. Tiles are as in ``_engine``, with the training rows in the inducing points' place.
+see ``xgpc.approximations.full``. Tiles are as in ``_engine``, with the training rows in place of inducing points.
 """
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the probabilities of softmax evaluate at every quadrature node of every class."""
+"""The distribution function of a normal plus a Gumbel variable, for the quadrature of softmax probabilities."""
 import numpy as np
 
 cdef extern from "gumbel.h" nogil:
@@ -14,14 +14,14 @@ cdef extern from "gumbel.h" nogil:
 
 def gumbel_normal(const double[:, :, ::1] tables, double low, double high, const double[:, ::1] u,
                   const double[::1] scale, const double[::1] row):
-    """log(-log H) and minus its derivative by u, each (r, n), for normal plus Gumbel variables of r scales.
+    """log(-log H) and minus its derivative with respect to u, each (r, n), for sums of normal and Gumbel variables.
 
     Parameters
     ----------
     tables : (2, rows + 2, columns + 2) spline coefficients of both in units of the scale, one more on each side
-    low, high : of the columns
-    u : (r, n) values, less the mean of the normal variable
-    scale, row : (r,) standard deviations of the sums, and the rows of the tables, from 0, that they have
+    low, high : range of the columns
+    u : (r, n) values minus the mean of the normal variable
+    scale, row : (r,) standard deviations of the sums, and their rows in the tables, from 0
     """
     cdef xg_table table
     cdef Py_ssize_t i, n = u.shape[1]

@@ -1,8 +1,8 @@
 """Covariance blocks k(X, Z) of sums of products, and the contractions of a gradient with their derivatives.
 
-A kernel is a sum of terms variance_t * prod_f factor_f; a term of noise counts on the diagonal of k(X, X) alone. A
+A kernel is a sum of terms variance_t * prod_f factor_f; a noise term is part of the diagonal of k(X, X) only. A
 factor is a stationary profile p(r), r^2 = sum_j ((x_j - z_j) s_fj)^2, or the dot product shape + x.z. Adding a family
-means its function and a line of the list in profiles.h, and an entry in the table of xgpc/kernels/spec.py.
+takes a function and a line of the list in profiles.h, and its entries in xgpc/kernels/factors.py.
 """
 import numpy as np
 
@@ -34,13 +34,13 @@ FAMILIES = {xg_family_name(i).decode(): i for i in range(XG_FAMILY_COUNT)}
 
 
 cdef class InducingKernel:
-    """A kernel with its parameters' values, ready to be evaluated against inducing points.
+    """A kernel with values of its parameters, for evaluation between rows and inducing points.
 
     Parameters
     ----------
     variance : (n_terms,) float64, positive
-    noise : (n_terms,) of bool, whether the term counts on the diagonal alone
-    term : (n_factors,) of int, ascending: the term that a factor belongs to
+    noise : (n_terms,) of bool, whether the term is part of the diagonal only
+    term : (n_factors,) of int, ascending: the term of each factor
     family : (n_factors,) of int, values of ``FAMILIES``
     shape : (n_factors,) float64; alpha of the rational quadratic, sigma_0^2 of the dot product
     inverse_length_scale : (n_factors, d) float64; ones for the dot product
@@ -101,12 +101,12 @@ cdef class KernelGradient:
     Parameters
     ----------
     sizes : tuple of n_terms, n_factors, m and d
-    values : float64, all contractions one after the other, which are taken over; None: zeros
+    values : float64, all contractions, concatenated; not copied; None: zeros
 
     Attributes
     ----------
     values : the array
-    arrays : views of it: terms, shapes, sums, products and squares, see ``gradient_block``
+    arrays : its views terms, shapes, sums, products and squares, see ``gradient_block``
     """
 
     def __init__(self, tuple sizes, values=None):
@@ -123,7 +123,7 @@ cdef class KernelGradient:
 
     @staticmethod
     def empty(InducingKernel core):
-        """Zeros, to be added to."""
+        """Zeros, to which contractions are added."""
         return KernelGradient((core.n_terms, core.n_factors, core.n_inducing, core.n_features))
 
     @property
@@ -144,7 +144,7 @@ cdef class KernelGradient:
 
 
 cdef void place(InducingKernel kernel) noexcept nogil:
-    # What blocks need of the parameters and inducing points that the kernel has now. Distances do not depend on the
+    # Prepare the present parameters and inducing points for the blocks. Distances do not depend on the
     # origin; near the data's middle they lose the fewest digits.
     cdef Py_ssize_t t, f, k, j
     cdef double centre, value
@@ -219,7 +219,7 @@ cdef double scale_rows(InducingKernel kernel, Py_ssize_t f, const real[:, :] X, 
 cdef const double* factor_arguments(InducingKernel kernel, Py_ssize_t f, const real[:, :] X, const Py_ssize_t* index,
                                     Py_ssize_t start, Py_ssize_t rows, KernelScratch* scratch,
                                     double* products) noexcept nogil:
-    # The scaled rows and the tile products from which profiles.h forms its argument; returns the norms z2 to use.
+    # The scaled rows and the tile products, the inputs of profiles.h; returns the norms z2 to use.
     cdef Py_ssize_t i, m = kernel.n_inducing, d = kernel.n_features
     cdef double largest = scale_rows(kernel, f, X, index, start, rows, scratch.x, scratch.x2)
     cdef int family = kernel._family[f]
@@ -356,8 +356,8 @@ cdef void gradient_block(InducingKernel kernel, const real[:, :] X, const Py_ssi
 cdef void diagonal_gradient_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index,
                                   Py_ssize_t start, Py_ssize_t rows, const double* g, bint noise_alone,
                                   KernelScratch* scratch, double* terms, double* shapes) noexcept nogil:
-    # The same for the diagonal, g = dF / dk(x, x) (rows,), or its part that is noise: adds to terms and, for dot
-    # products, to shapes.
+    # The same for the diagonal, g = dF / dk(x, x) (rows,), or only for its noise: adds to terms and, for dot products,
+    # to shapes.
     cdef Py_ssize_t t, f, i
     cdef double total = 0.0, share
     if kernel._stationary:

@@ -1,8 +1,8 @@
 """A kernel and its inducing points that move while mini-batches fit the posterior: Adam on stochastic gradients.
 
-The whitened posterior q(z) = N(w, P^{-1}) stays as it is when the kernel moves, and with it KL(q || p): the gradient is
-that of the expected log-likelihood by a_i = L^{-1} k_m(x_i) and k_ii alone, pulled back through the Cholesky
-factorisation of K_mm = L L^T (Murray 2016, equation 9).
+When the kernel moves, the whitened posterior q(z) = N(w, P^{-1}) stays, and therefore KL(q || p), too. So only the
+expected log likelihood has a gradient, with respect to a_i = L^{-1} k_m(x_i) and k_ii; the chain rule takes it through
+the Cholesky factorisation of K_mm = L L^T (Murray 2016, equation 9).
 """
 import numpy as np
 
@@ -27,7 +27,7 @@ cdef double POWER = AVERAGE_POWER
 
 
 cdef double weight_of_latest(Py_ssize_t steps) noexcept nogil:
-    # Of the latest of so many steps in their average.
+    # Weight of the latest of this many steps in the average.
     return (1.0 + POWER) / (steps + POWER)
 
 
@@ -95,7 +95,7 @@ cdef void plus(double[::1] here, double[::1] other) noexcept nogil:
 
 
 cdef class GradientSums:
-    """Sums over rows from which the gradient by one kernel and its inducing points follows."""
+    """Sums over rows for the gradient with respect to one kernel and its inducing points."""
 
     def __init__(self, InducingKernel kernel):
         cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features, f = kernel.n_factors
@@ -123,7 +123,7 @@ cdef class GradientSums:
 
 
 cdef class MovingPrior:
-    """A kernel and inducing points, moved by Adam along stochastic gradients, and the average of where they were.
+    """A kernel and inducing points, moved by Adam along stochastic gradients, and the average over the steps.
 
     Parameters
     ----------
@@ -134,19 +134,19 @@ cdef class MovingPrior:
     limits : (2, n) least and largest values
     unit : (n - n_theta,)
     logarithms : tuple of arrays offset (n_terms + n_factors (1 + d),), row, column and power (n_entries,)
-        Of variances, shapes and length scales, one after the other: the logarithms are ``offset``, and number ``row``
-        has ``power`` times parameter ``column`` added.
+        Logarithms of variances, shapes and length scales, concatenated: they are ``offset``, plus ``power`` times
+        parameter ``column`` at position ``row``.
     prior : pair of (n_theta, n_theta) and (n_theta,) arrays, or of empty ones
-        Precision and linear term of a normal distribution of the logarithms.
+        Precision and linear term of a normal prior of the logarithms.
     rate, delay : float
         Step t = 0, 1, ... has the rate ``rate`` / sqrt(1 + t / delay).
 
     Attributes
     ----------
-    vector, average : the latest and the average of the steps
+    vector, average : the latest vector, and the average over the steps
     units : ``unit``
     kernel : at the latest vector
-    steps, failures : int, steps that were taken, and those that had to be refused
+    steps, failures : int, numbers of steps that were taken and that were refused
     """
 
     def __init__(self, InducingKernel kernel, double jitter, vector, limits, unit, logarithms, prior, double rate,
@@ -161,7 +161,7 @@ cdef class MovingPrior:
         self.offset, self.row, self.column, self.power = logarithms
         self.prior_precision, self.prior_linear = prior
         self.value, self.by_value = np.zeros((2, len(logarithms[0])))
-        # The kernel is this one's own: its arrays are the ones that ``place_at`` writes.
+        # This object owns the kernel, because ``place_at`` writes its arrays.
         variance, shape, points = np.array(kernel.variance), np.array(kernel.shape), np.array(kernel.inducing_points)
         scale = np.array(kernel.inverse_length_scale)
         self.kernel = InducingKernel(variance, kernel.noise, kernel.term, kernel.family, shape, scale, points)
@@ -180,11 +180,11 @@ cdef class MovingPrior:
         return np.tril(self.inverse)
 
     def state(self):
-        """What steps go on from: (4, n), the vector, its average and Adam's moments; and two numbers."""
+        """The state of the steps: (4, n), the vector, its average and Adam's moments; and two numbers."""
         return np.array([self.at, self.mean_at, self.first, self.second]), np.array([self.steps, self.failures])
 
     def restore(self, vectors, numbers):
-        """Go on from a ``state``; ValueError if the kernel's matrix cannot be factorised there."""
+        """Continue from a ``state``; ValueError if the kernel matrix cannot be factorised there."""
         self.vector[:], self.average[:] = vectors[:2]
         self.first, self.second = np.array(vectors[2]), np.array(vectors[3])
         self.steps, self.failures = int(numbers[0]), int(numbers[1])
@@ -193,11 +193,11 @@ cdef class MovingPrior:
 
     @property
     def gradient(self):
-        """The latest gradient by the vector."""
+        """The latest gradient with respect to the vector."""
         return np.array(self.slope)
 
     cdef int place_at(self) noexcept nogil:
-        # The kernel at the vector, and L^{-1}; LAPACK's info if there is none.
+        # The kernel at the vector, and L^{-1}; returns LAPACK's info if the factorisation fails.
         cdef Py_ssize_t e, t, f, k, j, m = self.kernel.n_inducing, d = self.kernel.n_features
         cdef Py_ssize_t n_terms = self.kernel.n_terms, n_factors = self.kernel.n_factors
         cdef double total = 0.0
@@ -257,7 +257,7 @@ cdef class MovingPrior:
                       &found.squares[0], &self.by_value[0], &self.by_points[0, 0])
 
     cdef void pull(self, GradientSums found) noexcept nogil:
-        # slope = the gradient by the vector, from the sums, which are used up.
+        # slope = the gradient with respect to the vector, from the sums, which are overwritten.
         # With B = sum_i dF/da_i a_i^T, dF/dK_mm = -L^{-T} [tril(B) + tril(B)^T - diag(B)] L^{-1} / 2.
         cdef Py_ssize_t e, i, j, m = self.kernel.n_inducing
         cdef double trace = 0.0
@@ -292,7 +292,7 @@ cdef class MovingPrior:
             self.slope[self.n_theta + e] = (&self.by_points[0, 0])[e] * self.unit[e]
 
     cdef void move(self, GradientSums found) noexcept nogil:
-        # A step along the gradient; where that kernel's matrix cannot be factorised the vector stays.
+        # A step along the gradient; the vector stays if the new kernel matrix cannot be factorised.
         cdef Py_ssize_t i, n = self.at.shape[0]
         cdef double correction_1, correction_2, rate, weight
         self.pull(found)

@@ -1,4 +1,4 @@
-"""Likelihoods' bounds: from latent marginals of points to their expected log-likelihoods, precisions, linear terms."""
+"""Sites: from the latent marginals of points to their expected log likelihoods, precisions and linear terms."""
 from uuid import uuid4
 
 import numpy as np
@@ -8,13 +8,11 @@ from libc.math cimport log, log1p
 cdef extern from "vmath.h" nogil:
     void xg_scale(Py_ssize_t n, const double* factor, double* x)
 
-cdef extern from "site_list.h" nogil:
+cdef extern from "sites.h" nogil:
     int xg_site_count()
     const char* xg_site_likelihood(int i)
     const char* xg_site_bound(int i)
     bint xg_site_is_multi_class(int i)
-
-cdef extern from "sites.h" nogil:
     int xg_sites(int kind, Py_ssize_t n, const double* m, const double* v, const double* y, double prior_mean,
                  double log_right, double log_wrong, double* ell, double* precision, double* linear)
 
@@ -33,35 +31,35 @@ cdef extern from "multiclass.h" nogil:
                             const xg_hazard_table* table, double* scratch, double* ell, double* precision,
                             double* linear)
 
-# (likelihood, bound) -> number in the list of site_list.h
+# (likelihood, bound) -> number in the list of sites.h
 KINDS = {(xg_site_likelihood(i).decode(), xg_site_bound(i).decode()): i for i in range(xg_site_count())}
-# Of the polynomials in the table of exact softmax.
+# Degree of the polynomials in the table of exact softmax.
 HAZARD_DEGREE = XG_HAZARD_DEGREE
-# Those with a latent function for each class.
+# Sites with one latent function per class.
 MULTI_CLASS = frozenset(key for key, i in KINDS.items() if xg_site_is_multi_class(i))
 
 
 cdef class Site:
-    """A likelihood's bound: the site function of its points. A value: it can be pickled and kept, and never changes.
+    """The site function of a likelihood with one of its bounds. It is immutable and can be pickled.
 
     Parameters
     ----------
     likelihood, bound : str, a key of ``KINDS``
-    n_latents : int, latent functions: 1, or of the keys in ``MULTI_CLASS`` the number of classes, at least 2
+    n_latents : int, number of latent functions: 1, or for keys in ``MULTI_CLASS`` the number of classes, at least 2
     parameter : float, delta of additive-noise bounds: the probability that a label is not that of the largest latent
         value
-    learned : bool, whether a fit looks for the best parameter
-    table : (rows + 2, HAZARD_DEGREE + 5) float64, of exact softmax, see softmax.h; not copied
-    record : what the registry of likelihoods knows of the bound
+    learned : bool, whether a fit learns the parameter
+    table : (rows + 2, HAZARD_DEGREE + 5) float64, for exact softmax, see softmax.h; not copied
+    record : the record of the bound in the registry of likelihoods
 
     Attributes
     ----------
-    prior_mean : (n_latents,) float64, a copy, mean of each latent function under the prior; zeros unless the site was
-        made ``with_prior_mean``. Posteriors are of the functions' distances from it: to the rest of the package a site
-        is a function of the mean of that distance.
+    prior_mean : (n_latents,) float64, mean of each latent function under the prior; zeros except after
+        ``with_prior_mean``. A posterior describes the distance of the latent functions from it, and a site takes the
+        mean of this distance.
     key : str
-        Of this very site: another one's differs, that of a copy or of an unpickled one does not. Sites of rows that
-        were made by it can be told by it.
+        Identifies this site: copies and pickles keep the key, all other sites have other keys. Cached results of a site
+        are stored under its key.
 
     Raises
     ------
@@ -90,13 +88,13 @@ cdef class Site:
         self.key = uuid4().hex
 
     def with_parameter(self, double delta):
-        """The same site with another parameter, and a key of its own."""
+        """The same site with another parameter and a new key."""
         return _site(None, self.prior_mean, *self._arguments(delta))
 
     def with_prior_mean(self, prior_mean):
-        """The same site with another mean of the prior, and a key of its own; itself if it has that mean.
+        """The same site with another prior mean and a new key; itself if the mean is equal.
 
-        ValueError for another shape than (n_latents,).
+        ValueError for any other shape than (n_latents,).
         """
         if np.shape(prior_mean) != (self.n_latents,):
             raise ValueError(f"prior_mean must be ({self.n_latents},); got {np.shape(prior_mean)}.")
@@ -109,7 +107,7 @@ cdef class Site:
         return np.array(self._prior_mean)
 
     def _arguments(self, parameter):
-        # Of a site that has another parameter alone.
+        # Arguments of a site with another parameter only.
         table = np.asarray(self._table) if self._hazards.rows else None
         return self.likelihood, self.bound, self.n_latents, parameter, self.learned, table, self.record
 
@@ -118,7 +116,7 @@ cdef class Site:
 
 
 def _site(key, prior_mean, *arguments):
-    # The site with that mean of the prior; the one that was pickled, or another one if there is no key.
+    # A site with this prior mean, and with the key of the pickled site, or a new key for None.
     cdef Site site = Site(*arguments)
     site._prior_mean = np.array(prior_mean, dtype=np.float64)
     if key is not None:
@@ -129,8 +127,8 @@ def _site(key, prior_mean, *arguments):
 cdef int evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
                   const double* y, const double* weight, double* scratch, double* ell, double* precision,
                   double* linear) except -1 nogil:
-    # Sites of n points; latent function c has its mean, variance, precision and linear term at [c * stride], means and
-    # linear terms those of its distance from the prior's mean. weight may be NULL.
+    # Sites of n points. The mean, variance, precision and linear term of latent function c are at [c * stride]; means
+    # and linear terms are those of its distance from the prior mean. weight may be NULL.
     cdef Py_ssize_t c
     cdef int status
     if site.n_latents == 1:
@@ -152,8 +150,10 @@ cdef int evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean
 
 
 def sites(Site site, mean, variance, const double[::1] y, const double[::1] weight, double[::1] ell, precision, linear):
-    """Site function of n points: ell (n,), precision and linear term (n,) or (C, n); weight may be
-    empty. Returns the sum of ell, added up in the order of the points, as the functions of blocks do."""
+    """Compute ell (n,), and precision and linear term (n,) or (C, n), of n points; weight may be empty.
+
+    Returns the sum of ell, in the order of the points, as the functions of blocks do.
+    """
     cdef Py_ssize_t n = y.shape[0]
     cdef const double[:, ::1] means = np.reshape(mean, (site.n_latents, n))
     cdef const double[:, ::1] variances = np.reshape(variance, (site.n_latents, n))
@@ -172,7 +172,7 @@ def sites(Site site, mean, variance, const double[::1] y, const double[::1] weig
 
 
 def softmax_scores(Site site, const double[:, ::1] mean, const double[:, ::1] variance, const double[::1] y):
-    """log E[softmax_y(f)] (n,) of exact softmax, and its derivatives by means and variances (C, n)."""
+    """log E[softmax_y(f)] (n,) of exact softmax, and its derivatives with respect to means and variances (C, n)."""
     cdef Py_ssize_t classes = mean.shape[0], n = mean.shape[1]
     values, d_mean, d_variance = np.empty(n), np.empty((classes, n)), np.empty((classes, n))
     cdef double[::1] out = values, scratch = np.empty(xg_multiclass_scratch(classes))

@@ -1,8 +1,8 @@
 """Stochastic natural-gradient steps on mini-batches (Wenzel et al. 2018, equation 12), without the GIL.
 
-The natural parameters live in one vector eta, (P, h) of m^2 + m numbers for each latent function, P as its lower
-triangle with zeros above, so that a step, an average or a norm is one loop. Negative site precisions count as zero,
-with the gradient by the mean kept: P stays >= I for every rate in [0, 1].
+The natural parameters are one vector eta, with (P, h) of m^2 + m numbers for each latent function, P as a lower
+triangle with zeros above, so that a step, an average or a norm is one loop. Negative site precisions count as zero; the
+gradient in the mean stays. P therefore stays >= I for every rate in [0, 1].
 """
 import numpy as np
 
@@ -47,14 +47,14 @@ cdef void pack(const real[:, :] X, const Py_ssize_t* index, Py_ssize_t rows, dou
 
 
 cdef class BatchPart:
-    """Rows of a mini-batch that are worked on in one go, with their scratch and what they contribute to a step.
+    """Scratch for rows of a mini-batch that are processed together, and their sums for a step.
 
     Parameters
     ----------
     n_inducing, n_latents : int
-    tile : int, rows that are worked on at a time
+    tile : int, rows that are processed at a time
     n_features : int
-    moving : sequence of MovingPrior, whose gradients the rows contribute to
+    moving : sequence of MovingPrior, whose gradients get terms of the rows
     n_kernels : int
     """
     cdef Workspace work
@@ -72,7 +72,7 @@ cdef class BatchPart:
         self.log_likelihood = 0.0
 
     cdef void add(self, BatchPart other) noexcept:
-        # What the other part contributes, too.
+        # Add the sums of the other part.
         cdef Py_ssize_t i, g
         self.log_likelihood += other.log_likelihood
         for i in range(self.target.shape[0]):
@@ -119,12 +119,12 @@ cdef class NaturalGradient:
         self.iteration = self.steps = 0
 
     def state(self):
-        """What steps go on from beside ``eta``: two vectors as large, and four numbers."""
+        """The state of the steps besides ``eta``: two vectors of its size, and four numbers."""
         return np.array(self.average), np.array(self.mean_direction), np.array(
             [self.squared_norm, self.memory, self.iteration, self.steps])
 
     def restore(self, average, mean_direction, numbers):
-        """Go on from a ``state``."""
+        """Continue from a ``state``."""
         self.average[:], self.mean_direction[:] = average, mean_direction
         self.squared_norm, self.memory = numbers[:2]
         self.iteration, self.steps = int(numbers[2]), int(numbers[3])
@@ -184,7 +184,7 @@ cdef class NaturalGradient:
             variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)
 
     cdef void advance(self, double[::1] target, double scale, double* rate, double* change) noexcept nogil:
-        # The step that the target, of all rows of the mini-batch, asks for.
+        # The step towards the target of all rows of the mini-batch.
         cdef Py_ssize_t c, j, m = self.n_inducing, part = m * (m + 1), size = self.n_latents * part
         cdef double rho, total, distance, weight
         for c in range(self.n_latents):
@@ -204,7 +204,7 @@ cdef class NaturalGradient:
     cdef void collect(self, kernels, const real[:, :] X, const Py_ssize_t* order, Py_ssize_t n_rows,
                       const double[:, :, ::1] Linv, Site site, const double[::1] y, const double[::1] weight,
                       double scale, BatchPart part, moving, bint is_moved):
-        # What the rows of the mini-batch at ``order`` contribute to a step.
+        # Add the terms of the rows at ``order`` to the sums of a step.
         cdef Workspace work = part.work
         cdef Py_ssize_t piece, rows, i, c, g, m = self.n_inducing, size = m * (m + 1), tile = work.rows
         cdef Py_ssize_t n_groups = len(kernels)
@@ -264,7 +264,7 @@ cdef class NaturalGradient:
                     _blas.syrk_lower(rows, m, 1.0, &work.b[0], 0.0 if is_first else 1.0, &part.target[c * size])
 
     cdef finish(self, BatchPart part, double scale, double* record, Py_ssize_t stride, moving):
-        # The step of the posterior, and those of the priors that move, by what all rows of the mini-batch contribute.
+        # The step of the posterior and of the moving priors, from the sums over all rows of the mini-batch.
         cdef MovingPrior prior
         cdef GradientSums sums
         cdef Py_ssize_t g
@@ -279,14 +279,15 @@ cdef class NaturalGradient:
     def run(self, kernels, const real[:, :] X, const Py_ssize_t[::1] order, Py_ssize_t batch,
             const double[:, :, ::1] Linv, Site site, const double[::1] y, const double[::1] weight, double n_total,
             BatchPart part, double[:, ::1] records, moving=(), Py_ssize_t every=1):
-        """One step for each ``batch`` consecutive entries of ``order``.
+        """Take one step for each ``batch`` consecutive entries of ``order``.
 
-        ``kernels`` and ``Linv`` hold one kernel for all latent functions, or one for each; ``part`` has as many tiles.
-        A kernel that is None stands for rows that are whitened already, and all of the prior. If kernels are
-        ``moving``, these have a step of Adam after every ``every`` steps, along the gradient at the posterior before
-        the last of them, which its rows have no part in.
-        Writes into ``records`` (3, steps) each step's rate, relative change of the averaged natural parameters and
-        estimate of the expected log-likelihood. Returns 0, or LAPACK's info of the Cholesky factorisation that failed.
+        ``kernels`` and ``Linv`` hold one kernel for all latent functions, or one per function; ``part`` has as many
+        tiles. A kernel that is None means that the rows are whitened already and explain all of the prior variance. The
+        ``moving`` kernels take a step of Adam after every ``every`` steps, along the gradient at the posterior before
+        the last of these steps, which does not depend on its rows.
+
+        Writes into ``records`` (3, steps) the rate of each step, the relative change of the averaged natural parameters
+        and the estimated expected log likelihood. Returns 0, or LAPACK's info if a Cholesky factorisation failed.
         """
         cdef Py_ssize_t step, stride = records.shape[1]
         cdef double scale = n_total / batch
@@ -303,9 +304,9 @@ cdef class NaturalGradient:
         return 0
 
     def begin_step(self):
-        """Start a step whose rows are divided: ``collect_part`` for each part, in any thread, and ``end_step``.
+        """Start a step in parts: ``collect_part`` follows for each part, in any thread, and then ``end_step``.
 
-        Returns 0, or LAPACK's info of the Cholesky factorisation that failed.
+        Returns 0, or LAPACK's info if a Cholesky factorisation failed.
         """
         cdef int info
         with nogil:
@@ -314,11 +315,11 @@ cdef class NaturalGradient:
 
     def collect_part(self, kernels, const real[:, :] X, const Py_ssize_t[::1] order, const double[:, :, ::1] Linv,
                      Site site, const double[::1] y, const double[::1] weight, double scale, BatchPart part, moving=()):
-        """What the rows at ``order`` contribute to a step of rows that are worth ``scale`` rows each, into ``part``."""
+        """Add the terms of the rows at ``order``, each counted ``scale`` times, to the sums in ``part``."""
         self.collect(kernels, X, &order[0], order.shape[0], Linv, site, y, weight, scale, part, moving, len(moving) > 0)
 
     def end_step(self, parts, double scale, double[:, ::1] record, moving=()):
-        """Take the step, by the sums over the parts, which the first holds afterwards; ``record`` (3, 1) as ``run``."""
+        """Take the step with the sums over the parts, which the first part then holds; ``record`` (3, 1) as ``run``."""
         cdef BatchPart total = parts[0]
         for part in parts[1:]:
             total.add(part)

@@ -37,9 +37,9 @@ def logistic_normal_mean(const double[::1] mean, const double[::1] variance):
 
 
 def logistic_normal_logs(const double[::1] mean, const double[::1] variance, double least):
-    """log E[sigma(-f)] and log E[sigma(f)], (n, 2), f ~ N(mean, variance), and at which points they are inexact.
+    """log E[sigma(-f)] and log E[sigma(f)], (n, 2), f ~ N(mean, variance), and the indices (r,) of inexact points.
 
-    The latter, (r,) indices, are those with |mean| <= variance whose less probable side is below ``least``; see
+    A point is inexact if |mean| <= variance and the probability of the less probable class is below ``least``; see
     ``likelihoods/binary.py``.
     """
     cdef Py_ssize_t n = mean.shape[0], count = 0

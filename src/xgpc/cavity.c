@@ -2,12 +2,12 @@
 
 #include "vmath.h"
 
-/* A site's precision counts as so much at least, and leaves so much of a cavity's variance: round-off. */
+/* Least precision of a site, and least share of a cavity's variance that a site leaves: round-off. */
 #define LEAST_PRECISION 1e-12
 #define LEAST_SHARE 1e-9
 
-/* log E[sigma(f)], f ~ N(t, v), and its first four derivatives by t. By v the derivatives follow from these, as the
- * expectation obeys the heat equation. */
+/* log E[sigma(f)], f ~ N(t, v), and its first four derivatives with respect to t. Derivatives with respect to v
+ * follow from these, because the expectation solves the heat equation. */
 typedef struct {
     double value, first, second, third, fourth;
 } derivatives;
@@ -24,13 +24,14 @@ XG_INLINE derivatives of_logarithm(double value, double g1, double g2, double g3
     return L;
 }
 
-/* Where t < -v / 2 the mixture's tails are too thin: E[sigma(f)] = exp(t + v / 2) E[sigma(g)], g ~ N(-(t + v), v). */
+/* For t < -v / 2 the tails of the mixture are too thin. There E[sigma(f)] = exp(t + v / 2) E[sigma(g)], g ~ N(-(t +
+ * v), v). */
 XG_INLINE derivatives logit(double t, double v)
 {
     int is_tilted = t < -0.5 * v;
     double mean = is_tilted ? -(t + v) : t;
     double g0 = 0.0, g1 = 0.0, g2 = 0.0, g3 = 0.0, g4 = 0.0;
-    /* All terms are relative to exp(-excess), the tail of about the widest: with v > 5800 their own would underflow. */
+    /* All terms are relative to exp(-excess), about the widest tail, because for v > 5800 the terms would underflow. */
     double excess = mean < 0.0 ? 0.5 * mean * mean / (v + 18.0) : 0.0;
 #define TERM(p, inverse_squared_scale)                                                                               \
     {                                                                                                                \

@@ -1,4 +1,4 @@
-/* E[p(y | f)] of two classes for a normal cavity, and the sites of expectation propagation that follow from it. */
+/* E[p(y | f)] of two classes under a normal cavity, and the sites of expectation propagation. */
 #ifndef XGPC_CAVITY_H
 #define XGPC_CAVITY_H
 
@@ -6,13 +6,13 @@
 
 enum { XG_CAVITY_LOGIT, XG_CAVITY_PROBIT };
 
-/* value = log E[p(y | f)], f ~ N(m, v), and its derivatives by m and v. */
+/* value = log E[p(y | f)], f ~ N(m, v), and its derivatives with respect to m and v. */
 void xg_cavity_scores(int link, ptrdiff_t n, const double *m, const double *v, const double *y, double *value,
                       double *d_m, double *d_v);
-/* The normal site that has, with the cavity N(m, v), mean and variance of the tilted distribution. */
+/* The normal site whose product with the cavity N(m, v) has the mean and the variance of the tilted distribution. */
 void xg_cavity_sites(int link, ptrdiff_t n, const double *m, const double *v, const double *y, double *precision,
                      double *linear);
-/* Gradient by the cavity from that by its site. */
+/* The gradient with respect to the cavity, from that with respect to the site. */
 void xg_cavity_pull_back(int link, ptrdiff_t n, const double *m, const double *v, const double *y,
                          const double *d_precision, const double *d_linear, double *d_m, double *d_v);
 

@@ -1,12 +1,12 @@
-/* What the site functions of several classes share: chunks of points. */
+/* Chunks of points, for the site functions of several classes. */
 #ifndef XGPC_CHUNKS_H
 #define XGPC_CHUNKS_H
 
 #include "vmath.h"
 
-/* Points are worked through in chunks whose scratch, about 110 kB at most, stays in cache. Rows long enough to be worth
- * a loop count for more than the first level does: with 26 classes chunks of 64 points are a tenth faster than of 16.
- * Rows of a chunk stand `pitch` doubles apart. */
+/* Points are processed in chunks whose scratch, at most about 110 kB, stays in the cache. Rows must be long enough
+ * for a loop, which matters more than the first-level cache: with 26 classes, chunks of 64 points are a tenth faster
+ * than chunks of 16. Rows of a chunk are `pitch` doubles apart. */
 #define XG_CHUNK 64
 #define XG_CLASS_ROWS 6
 #define XG_POINT_ROWS 8
@@ -17,7 +17,7 @@ static inline ptrdiff_t xg_chunk_size(ptrdiff_t classes)
     return size < 8 ? 8 : size > XG_CHUNK ? XG_CHUNK : size;
 }
 
-/* out[i] = x of the label's class. */
+/* out[i] = x of the class of label i. */
 XG_INLINE void xg_of_label(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *restrict x,
                            const double *restrict y, double *restrict out)
 {
@@ -28,7 +28,7 @@ XG_INLINE void xg_of_label(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, con
             out[i] = y[i] == (double)c ? x[c * stride + i] : out[i];
 }
 
-/* Of a class m stands pitch, and v, lambda and r stride doubles from those of the one before. */
+/* From one class to the next, m is pitch doubles apart, and v, lambda and r are stride doubles apart. */
 #define XG_CHUNK_ARGUMENTS                                                                                           \
     ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, ptrdiff_t pitch, const double *restrict m,                     \
         const double *restrict v, const double *restrict y, double *restrict scratch, double *restrict ell,          \

@@ -59,7 +59,7 @@ XG_CLONES void xg_softmax_additive_noise_chunk(XG_CHUNK_ARGUMENTS)
  * written in u = 1 - tau and in E(alpha) = exp(digamma(alpha)) - (alpha - 1 / 2), which falls from .0615 at 1 to 0, and
  * alpha is held below 1 / (2 XG_LEAST_COMPLEMENT): any alpha gives a bound, and lambda and r by these formulas. */
 #define XG_LEAST_COMPLEMENT 1e-12
-/* Leave alpha with a relative error of at most 6e-15 over all u in [1e-12, 1]. */
+/* alpha then has a relative error of at most 6e-15 for all u in [1e-12, 1]. */
 #define XG_ALPHA_STEPS 4
 
 /* Asymptotic series of digamma and log Gamma (Abramowitz & Stegun 6.3.18 and 6.1.41) at x >= 10, reached by ten steps
@@ -229,7 +229,7 @@ XG_CLONES void xg_logistic_softmax_chunk(XG_CHUNK_ARGUMENTS)
 #define XG_CHUNK_OF_ROWS                                                                                             \
     classes, size, stride, pitch, shifted, v + start, y + start, scratch, ell + start, lambda + start, r + start
 
-/* Means of the latent functions, for sites, of those of their distances from the prior's mean. */
+/* Add the prior mean: means of the latent functions from means of their distances from it. */
 static void xg_shift(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, ptrdiff_t pitch, const double *m,
                      const double *prior_mean, double *shifted)
 {
@@ -238,7 +238,7 @@ static void xg_shift(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, ptrdiff_t
             shifted[c * pitch + i] = m[c * stride + i] + prior_mean[c];
 }
 
-/* Linear terms of these distances, of those of the latent functions. */
+/* Subtract the prior mean: linear terms of the distances from those of the latent functions. */
 static void xg_shift_back(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *prior_mean,
                           const double *lambda, double *r)
 {

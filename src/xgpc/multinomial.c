@@ -1,36 +1,36 @@
 #include "multinomial.h"
 
-/* Least variance of a latent function and its noise. */
+/* Least variance of a latent function plus its noise. */
 #define XG_NOISE_FLOOR 1e-12
 
-/* With g = m_y + s_y x it is an integral over x ~ N(0, 1) of prod Phi(z_c), z_c = a_c + b_c x, from -XG_REACH to
- * XG_REACH: 4e-10 of the mass is beyond. */
+/* With g = m_y + s_y x, p_y is an integral over x ~ N(0, 1) of prod Phi(z_c), z_c = a_c + b_c x, from -XG_REACH to
+ * XG_REACH; 4e-10 of the mass is outside. */
 #define XG_REACH 6.24
-/* Beyond XG_NEAR on either side phi is 0, and Phi stays what it is, within 1e-12 of its limit. Classes that are above
- * it at all abscissas are left out, and so are abscissas where some class is below. Products of factors stay above
- * XG_TINY: numbers too small for a double's precision are a hundred times as slow. */
+/* Beyond XG_NEAR on either side, phi counts as 0 and Phi is constant, within 1e-12 of its limit. The quadrature
+ * leaves out classes that are beyond it on the right at all abscissas, and abscissas at which some class is beyond
+ * it on the left. Products of factors stay above XG_TINY, because subnormal numbers are a hundred times as slow. */
 #define XG_TINY 1e-100
 
-/* Abscissas are worked through side by side, one in each lane. GCC would unroll a loop as short as that before it looks
- * for vectors, and then find none. */
+/* Abscissas are processed in parallel, one per lane. GCC would unroll such a short loop before vectorising it, and
+ * then not vectorise it. */
 #ifdef __GNUC__
 #define XG_EACH_LANE _Pragma("GCC unroll 1") for (int l = 0; l < XG_LANES; ++l)
 #else
 #define XG_EACH_LANE for (int l = 0; l < XG_LANES; ++l)
 #endif
 
-/* The step of a trapezoidal rule for k other classes, in units of the least of 1 and their s_c / s_y: their product is
- * sharper than each. Errors of p_y are 1e-9; with steps once and a half as long they are 1e-6. */
+/* The step of a trapezoidal rule for k other classes, in units of the least of 1 and their s_c / s_y, because the
+ * product is sharper than its factors. Errors of p_y are 1e-9; with steps 1.5 times as long they are 1e-6. */
 #define XG_STEP_MOST 0.52
 #define XG_STEP_FACTOR 0.65
 #define XG_STEP_POWER (-0.2)
-/* Trapezoidal rules of so many abscissas. Where that is not enough panels take hardly more. */
+/* Largest number of abscissas of a trapezoidal rule. If more would be needed, panels take hardly more time. */
 #define XG_RULES 5
 #define XG_RULE_NODES 208
 static const int xg_rule_sizes[XG_RULES] = {24, 32, 40, 48, 64};
-/* Panels of the Gauss-Legendre rule of 16 nodes, as wide as so many of those steps; each has the step of the classes
- * that are not yet 1 there. On average 70 abscissas for two or three classes and 200 for 100, at most 400, for ratios of
- * 1000. With 12 steps the errors are 4e-8 rather than 1e-9. */
+/* Width of the panels of the Gauss-Legendre rule with 16 nodes, in those steps; each panel has the step of the
+ * classes that are not yet 1 there. For ratios of 1000 there are on average 70 abscissas for two or three classes
+ * and 200 for 100, and at most 400. With 12 steps the errors are 4e-8 instead of 1e-9. */
 #define XG_PANEL_STEPS 10.0
 #define XG_PANEL_LEAST 1e-9
 #define XG_PANEL_NODES 16
@@ -79,15 +79,15 @@ void xg_multinomial_tables(ptrdiff_t classes, double *tables)
         steps[k] = xg_min(XG_STEP_MOST, XG_STEP_FACTOR * pow((double)k, XG_STEP_POWER));
 }
 
-/* One point: the classes that its quadrature is about, and what it finds of each,
- * shift = E[prod Phi phi(z_c) / Phi(z_c)] and scale = E[x prod Phi phi(z_c) / Phi(z_c)]. */
+/* One point: the classes in its quadrature, and for each shift = E[prod Phi phi(z_c) / Phi(z_c)] and scale = E[x
+ * prod Phi phi(z_c) / Phi(z_c)]. */
 typedef struct {
     ptrdiff_t size;
     double least; /* of 1 and all s_c / s_y = 1 / b_c */
     double *number, *a, *b, *shift, *scale, *before, *cdf;
 } xg_multinomial_point;
 
-/* The two steps of what follows, for one class. */
+/* The two steps of the function below, for one class. */
 XG_INLINE void xg_multinomial_forward(double a, double b, const double *restrict x, double *restrict product,
                                       double *restrict before, double *restrict cdf)
 {
@@ -112,8 +112,8 @@ XG_INLINE void xg_multinomial_backward(const double *restrict x, const double *r
     }
 }
 
-/* Adds what XG_LANES abscissas x of some weights make. There is no division by Phi:
- * before_c = weight prod_{k < c} Phi(z_k) phi(z_c), times prod_{k > c} Phi(z_k). */
+/* Add the terms of XG_LANES abscissas x with their weights. There is no division by Phi: before_c = weight prod_{k <
+ * c} Phi(z_k) phi(z_c), times prod_{k > c} Phi(z_k). */
 XG_INLINE void xg_multinomial_nodes(const xg_multinomial_point *point, const double *restrict x,
                                     const double *restrict weight, double *restrict total)
 {
@@ -138,7 +138,7 @@ XG_INLINE double xg_sum_of_lanes(const double *x)
     return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
 }
 
-/* Width of the panel that begins at x: nothing is sharp ahead that is not sharp here, as none is 0 there. */
+/* Width of the panel that begins at x: no class is sharper to the right of x than at x, because none is 0 there. */
 XG_INLINE double xg_panel_width(const xg_multinomial_point *point, double x, const double *steps)
 {
     double least = 1.0;
@@ -151,7 +151,7 @@ XG_INLINE double xg_panel_width(const xg_multinomial_point *point, double x, con
     return xg_max(XG_PANEL_STEPS * steps[alive] * least, XG_PANEL_LEAST);
 }
 
-/* p_y of a point, from the abscissa low on. */
+/* p_y of a point, integrated from the abscissa low on. */
 XG_INLINE double xg_multinomial_integral(const xg_multinomial_point *point, double low, const double *tables)
 {
     const double *x = tables, *weight = x + XG_RULE_NODES + XG_PANEL_NODES,
@@ -183,7 +183,7 @@ XG_INLINE double xg_multinomial_integral(const xg_multinomial_point *point, doub
     return xg_sum_of_lanes(total);
 }
 
-/* The classes of a point that are below 1 at the abscissa low; those of a chunk stand pitch apart. */
+/* The classes of a point that are below 1 at the abscissa low; the classes of a chunk are pitch doubles apart. */
 XG_INLINE void xg_multinomial_begin(xg_multinomial_point *point, ptrdiff_t classes, ptrdiff_t pitch,
                                     const double *restrict a, const double *restrict b, double low)
 {

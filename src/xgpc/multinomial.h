@@ -13,13 +13,13 @@
 
 #include "chunks.h"
 
-/* Doubles of xg_multinomial_tables, and scratch of a chunk besides that of chunks.h. */
+/* Number of doubles of xg_multinomial_tables, and of scratch of a chunk beyond that of chunks.h. */
 ptrdiff_t xg_multinomial_table_size(ptrdiff_t classes);
 ptrdiff_t xg_multinomial_scratch(ptrdiff_t classes);
 
-/* What chunks of so many classes read: abscissas and weights of the rules, and their steps. */
+/* Tables for a number of classes: abscissas and weights of the quadrature rules, and their steps. */
 void xg_multinomial_tables(ptrdiff_t classes, double *tables);
-/* work is xg_multinomial_scratch(classes) doubles. */
+/* work has xg_multinomial_scratch(classes) doubles. */
 void xg_multinomial_chunk(XG_CHUNK_ARGUMENTS, double noise, double delta, const double *tables, double *work);
 
 #endif

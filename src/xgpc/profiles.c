@@ -13,7 +13,7 @@
         shapes[lane] += weight * p.shape;                                                                            \
     }
 
-/* A family's loops; argument is how h follows from the cross products. */
+/* The loops of a family; argument computes h from the inner products. */
 #define XG_FAMILY(function, argument)                                                                                \
     void function##_values(int, double, ptrdiff_t, ptrdiff_t, const double *, const double *, double,                \
                            const double *, double *);                                                                \

@@ -1,13 +1,14 @@
 /* Factors of a kernel: stationary profiles p(h) of h = -r^2 / 2, r the scaled distance, and the dot product.
  *
- * A profile gives its value, its slope d p / d h and the derivative of p by the logarithm of its shape parameter. */
+ * A profile has a value, a slope d p / d h, and the derivative of p with respect to the logarithm of its shape
+ * parameter. */
 #ifndef XGPC_PROFILES_H
 #define XGPC_PROFILES_H
 
 #include "vmath.h"
 
-/* The list of all families: FAMILY(number, name, function, argument), a line for each. The function is below, of h and
- * the shape parameter; its argument is STATIONARY, h = -r^2 / 2, or BILINEAR, h = x.z. */
+/* The list of all families; a line of it is FAMILY(number, name, function, argument). The function is below; it
+ * takes h and the shape parameter. Its argument is STATIONARY, h = -r^2 / 2, or BILINEAR, h = x.z. */
 #define XG_FAMILY_LIST(FAMILY)                                                                                       \
     FAMILY(XG_RBF, "rbf", xg_rbf, STATIONARY)                                                                        \
     FAMILY(XG_MATERN_12, "matern-1/2", xg_matern_12, STATIONARY)                                                     \
@@ -34,7 +35,7 @@ XG_INLINE xg_profile xg_rbf(double h, double shape)
     return (xg_profile){e, e, 0.0};
 }
 
-/* The slope has a pole at h = 0, where the distance by which every derivative multiplies it vanishes faster. */
+/* The slope has a pole at h = 0. All derivatives multiply it by a distance, which vanishes faster there. */
 XG_INLINE xg_profile xg_matern_12(double h, double shape)
 {
     (void)shape;
@@ -64,14 +65,14 @@ XG_INLINE xg_profile xg_rational_quadratic(double h, double shape)
     return (xg_profile){value, value / base, shape * value * (u / base - log_base)};
 }
 
-/* shape + x.z; here h is the product x.z itself */
+/* shape + x.z, with h = x.z */
 XG_INLINE xg_profile xg_dot_product(double h, double shape)
 {
     return (xg_profile){shape + h, 1.0, shape};
 }
 
-/* Tiles: element (i, k) of an (n, m) tile, i < n a row of data, stands at [k * n + i]. For a stationary profile
- * h[i, k] = cross[i, k] - (x2[i] + z2[k]) / 2, clipped at 0; for the dot product h = cross. */
+/* Tiles: element (i, k) of an (n, m) tile, i < n a row of data, is at [k * n + i]. For a stationary profile h[i, k]
+ * = cross[i, k] - (x2[i] + z2[k]) / 2, clipped at 0; for the dot product h = cross. */
 
 enum { XG_SET = 0, XG_ADD = 1, XG_MULTIPLY = 2 };
 
@@ -83,13 +84,14 @@ void xg_profile_values(int family, double shape, int mode, ptrdiff_t n, ptrdiff_
 void xg_profile_slopes(int family, double shape, ptrdiff_t n, ptrdiff_t m, const double *x2, const double *z2,
                        double scale, const double *g, const double *cross, double *out, double *row_sum,
                        double *column_sum, double *sums);
-/* Where the square of a distance overflows it counts as so much: profiles with a polynomial would be infinity times 0. */
+/* Value of h if the square of a distance overflows: with infinity, a profile with a polynomial would be infinity
+ * times 0. */
 #define XG_FARTHEST (-1e300)
-/* out[i, k] = -|x_i - z_k|^2 / 2 from the differences of a tile x (n, d) and row-major z (m, d): slower than by
- * products, free of cancellation. */
+/* out[i, k] = -|x_i - z_k|^2 / 2, from the differences of a tile x (n, d) and row-major z (m, d): slower than from
+ * inner products, but without cancellation. */
 void xg_half_distances(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *x, const double *z, double *out);
-/* value[i], slope[i] and shaped[i]: the profile at h[i], its slope and its derivative by log(shape); value alone where
- * slope is NULL */
+/* value[i], slope[i] and shaped[i]: the profile at h[i], its slope, and its derivative with respect to log(shape).
+ * If slope is NULL, only the value. */
 void xg_profile_array(int family, double shape, ptrdiff_t n, const double *h, double *value, double *slope,
                       double *shaped);
 /* out *= g, elementwise */

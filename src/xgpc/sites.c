@@ -109,7 +109,7 @@ ptrdiff_t xg_logistic_normal_logs(ptrdiff_t n, const double *m, const double *v,
             variance[l] = v[start + l];
             shifted[l] = a > variance[l] ? a - variance[l] : -a;
         }
-        /* All lanes, whatever the size: a point's bits do not depend on how many others there are. */
+        /* Compute all lanes for any size, so that the bits of a point do not depend on the number of points. */
         for (int l = 0; l < XG_LANES; ++l)
             mixture[l] = xg_logistic_normal_mean(shifted[l], variance[l]);
         for (ptrdiff_t l = 0; l < size; ++l) {

@@ -1,13 +1,52 @@
-/* Sites: (m, v, y) -> (ell, lambda, r), one static inline function per likelihood and bound.
+/* Sites: (m, v, y) -> (ell, lambda, r), one static inline function per likelihood and bound, and the list of all sites.
  *
- * ell is the point's term of the bound, lambda = -2 d ell / d v its precision and
- * r = d ell / d m + lambda m its linear term, so that q's natural parameters are
- * P = I + sum lambda a a^T and h = sum r a. Labels y are -1 or +1. */
+ * ell is the row's term of the bound, lambda = -2 d ell / d v its precision, and r = d ell / d m + lambda m its linear
+ * term. The natural parameters of q are then P = I + sum lambda a a^T and h = sum r a. Labels y are -1 or +1. */
 #ifndef XGPC_SITES_H
 #define XGPC_SITES_H
 
-#include "site_list.h"
 #include "vmath.h"
+
+/* Variances of the normal noise that represents each likelihood; for the logistic one it has the least largest error
+ * (Liu et al. 2019, section II-A). */
+#define XG_STEP_NOISE 0.0
+#define XG_PROBIT_NOISE 1.0
+#define XG_LOGIT_NOISE (1.702 * 1.702)
+
+/* The list of all sites defines their numbers, their dispatch in sites.c and multiclass.c, and the names in Python.
+ * SITE(number, likelihood, bound, form, term) is a line of the list. Forms, and the meaning of their term:
+ *
+ * POINT          one latent function: a static inline function (m, v, y) of this file
+ * POINT_NOISE    one latent function, additive noise: the variance of the noise
+ * CLASSES        one latent function per class: a chunk function of multiclass.c
+ * CLASSES_TABLE  the same, with a chunk function that takes the table of softmax.h
+ * CLASSES_NOISE  one latent function per class, additive noise: the variance of the noise */
+#define XG_SITE_LIST(SITE)                                                                                           \
+    SITE(XG_LOGIT_POLYA_GAMMA, "logit", "polya-gamma", POINT, xg_logit_polya_gamma)                                  \
+    SITE(XG_LOGIT_EXACT, "logit", "exact", POINT, xg_logit_exact)                                                    \
+    SITE(XG_LOGIT_TAYLOR, "logit", "taylor", POINT, xg_logit_taylor)                                                 \
+    SITE(XG_PROBIT_EXACT, "probit", "exact", POINT, xg_probit_exact)                                                 \
+    SITE(XG_SVM_AUGMENTED, "svm", "augmented", POINT, xg_svm_augmented)                                              \
+    SITE(XG_SVM_EXACT, "svm", "exact", POINT, xg_svm_exact)                                                          \
+    SITE(XG_STEP_ADDITIVE_NOISE, "step", "additive-noise", POINT_NOISE, XG_STEP_NOISE)                               \
+    SITE(XG_PROBIT_ADDITIVE_NOISE, "probit", "additive-noise", POINT_NOISE, XG_PROBIT_NOISE)                         \
+    SITE(XG_LOGIT_ADDITIVE_NOISE, "logit", "additive-noise", POINT_NOISE, XG_LOGIT_NOISE)                            \
+    SITE(XG_SOFTMAX_EXACT, "softmax", "exact", CLASSES_TABLE, xg_softmax_exact_chunk)                                \
+    SITE(XG_SOFTMAX_ADDITIVE_NOISE, "softmax", "additive-noise", CLASSES, xg_softmax_additive_noise_chunk)           \
+    SITE(XG_MULTINOMIAL_STEP, "multinomial-step", "additive-noise", CLASSES_NOISE, XG_STEP_NOISE)                    \
+    SITE(XG_MULTINOMIAL_PROBIT, "multinomial-probit", "additive-noise", CLASSES_NOISE, XG_PROBIT_NOISE)              \
+    SITE(XG_MULTINOMIAL_LOGIT, "multinomial-logit", "additive-noise", CLASSES_NOISE, XG_LOGIT_NOISE)                 \
+    SITE(XG_LOGISTIC_SOFTMAX, "logistic-softmax", "polya-gamma", CLASSES, xg_logistic_softmax_chunk)
+
+#define XG_SITE_NUMBER(number, likelihood, bound, form, term) number,
+enum { XG_SITE_LIST(XG_SITE_NUMBER) XG_SITE_COUNT };
+#undef XG_SITE_NUMBER
+
+int xg_site_count(void);
+/* Names of site 0 <= i < xg_site_count(), and whether it has one latent function per class. */
+const char *xg_site_likelihood(int i);
+const char *xg_site_bound(int i);
+int xg_site_is_multi_class(int i);
 
 typedef struct {
     double ell, lambda, r;
@@ -51,8 +90,8 @@ XG_INLINE xg_site xg_logit_exact(double m, double v, double y)
     return site;
 }
 
-/* Izmailov & Kropotov 2016, section 4.2: log sigma(y f) to second order about xi = m, their equation (16). lambda and r
- * are those of the expansion with xi fixed, as that method has them; ell is not a bound. */
+/* Izmailov & Kropotov 2016, section 4.2: log sigma(y f) to second order about xi = m, their equation (16). As in
+ * that method, lambda and r are those of the expansion with xi fixed; ell is not a bound. */
 XG_INLINE xg_site xg_logit_taylor(double m, double v, double y)
 {
     xg_site site;
@@ -90,7 +129,7 @@ XG_INLINE xg_site xg_probit_exact(double m, double v, double y)
     return site;
 }
 
-/* Below this a variance counts as this: sites stay finite at the hinge. */
+/* Smaller variances count as this one, so that sites stay finite at the hinge. */
 #define XG_SVM_SMALLEST_VARIANCE 1e-24
 
 /* Wenzel et al. 2017, equation (11): a lower bound of the exact site. */
@@ -121,9 +160,9 @@ XG_INLINE xg_site xg_svm_exact(double m, double v, double y)
     return site;
 }
 
-/* Liu et al. 2019, equation (8): E[log p(y | g)], g ~ N(m, v + nu), with p the probability 1 - delta of the right label
- * where y g > 0 and delta of the wrong one elsewhere; nu = 0, 1 and 2.897 for step, probit and logit. log_right is
- * log(1 - delta) and log_wrong log(delta). lambda is negative where y m is. */
+/* Liu et al. 2019, equation (8): E[log p(y | g)], g ~ N(m, v + nu). p is 1 - delta, the probability of the right
+ * label, if y g > 0, and delta otherwise. nu = 0, 1 and 2.897 for step, probit and logit; log_right = log(1 -
+ * delta), log_wrong = log(delta). lambda is negative if y m is. */
 XG_INLINE xg_site xg_additive_noise(double m, double v, double y, double nu, double log_right, double log_wrong)
 {
     xg_site site;
@@ -154,16 +193,16 @@ XG_INLINE double xg_logistic_normal_mean(double m, double v)
     return value;
 }
 
-/* Sites of n points, as functions of the latent value's distance from the prior's mean: m is the mean of f - prior_mean,
- * and r = d ell / d m + lambda m. log_right and log_wrong, log(1 - delta) and log(delta), are read by additive noise
- * alone. Returns 0, or -1 and writes nothing if the kind is not one of one latent function. */
+/* Sites of n points as functions of the mean m of the distance f - prior_mean; r = d ell / d m + lambda m. Only
+ * additive noise reads log_right = log(1 - delta) and log_wrong = log(delta). Returns 0; or returns -1 and writes
+ * nothing if the kind has several latent functions. */
 int xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, double prior_mean,
              double log_right, double log_wrong, double *ell, double *lambda, double *r);
 void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v, double *out);
 
-/* log E[sigma(-f)] and log E[sigma(f)], f ~ N(m, v), into out (n, 2), by the mixture and, for |m| > v, the identity that
- * likelihoods/binary.py has. Returns the number of points whose less probable side, below ``least``, the mixture alone
- * is too thin for; thin (n,) gets their numbers. */
+/* log E[sigma(-f)] and log E[sigma(f)], f ~ N(m, v), into out (n, 2), from the mixture, and for |m| > v from the
+ * identity in likelihoods/binary.py. Returns the number of points at which the probability of the less probable
+ * class is below ``least``, so that the mixture is not accurate enough; thin (n,) receives their indices. */
 ptrdiff_t xg_logistic_normal_logs(ptrdiff_t n, const double *m, const double *v, double least, ptrdiff_t *thin,
                                   double *out);
 

@@ -5,15 +5,16 @@
 #define XG_EULER 0.57721566490153286061
 #define XG_GUMBEL_VARIANCE 1.64493406684822643647
 
-/* Points that are worked on side by side, one in each lane: loops of a fixed length, that compilers turn into SIMD. */
+/* Number of points that are processed in parallel, one per lane: loops of a fixed length, which compilers vectorise. */
 #define XG_GROUP 8
 #define XG_EACH_LANE for (int i = 0; i < XG_GROUP; ++i)
 
-/* Nodes t_k = low + unit (a sinh(b k)), k = 0, 1, ..., with b = XG_GROWTH, a b = XG_FIRST_STEP, and unit = F / R about
- * low, where F = -log T is XG_LOW. A class whose H is not yet 0 or 1 so far from low is about as wide as that, or it
- * would be 0 at low: steps may grow with the distance. Left of low, and beyond the end, are less than 1e-7: 4e-8 in ell
- * without variances, where limits of 20 leave 1e-9. With a first step of .15 and a growth of .1 the largest error of
- * ell is 3e-6 in place of 8e-6, by 31 nodes on average in place of 25. */
+/* Nodes t_k = low + unit (a sinh(b k)), k = 0, 1, ..., with b = XG_GROWTH, a b = XG_FIRST_STEP, and unit = F / R
+ * near low, where F = -log T is XG_LOW. A class whose H is still between 0 and 1 at a distance from low is about as
+ * wide as this distance, otherwise it would be 0 at low; so the steps may grow with the distance. The mass left of
+ * low and beyond the end is below 1e-7, which costs 4e-8 in ell without variances (1e-9 with limits of 20). With a
+ * first step of .15 and a growth of .1, the largest error of ell is 3e-6 instead of 8e-6, with 31 nodes on average
+ * instead of 25. */
 #define XG_LOW 18.0
 #define XG_HIGH 18.0
 #define XG_FIRST_STEP .2
@@ -21,10 +22,10 @@
 #define XG_GROWTH_FACTOR 1.12749685157937567574 /* exp(XG_GROWTH) */
 /* Newton steps for low; with three, F is far from XG_LOW for 300 classes. */
 #define XG_LOW_STEPS 4
-/* An end for what is not finite; variances of 0 and 1e16 side by side take 170. */
+/* Most nodes, which ends the loop for values that are not finite; variances of 0 and 1e16 in a row take 170. */
 #define XG_MOST_NODES 400
 
-/* Of a label, where it is divided by. */
+/* Least probability of a label in divisions. */
 #define XG_LEAST_PROBABILITY 1e-300
 
 /* w = y (XG_SLOPE + (1 - XG_SLOPE) / (1 + XG_BEND y^2)) */
@@ -44,18 +45,18 @@
 #error "the scratch of several classes is too small"
 #endif
 
-/* Columns after the coefficients; the second becomes 1 / (s width). */
+/* Columns after the coefficients; the second one becomes 1 / (s width). */
 enum { CENTRE = XG_HAZARD_DEGREE + 1, INVERSE_WIDTH, LEAST, LARGEST };
 
-/* G points: where in scratch place p of class c is. */
+/* G points: the position of place p of class c in scratch. */
 #define XG_AT(c, p) (scratch + ((c) * XG_PLACES + (p)) * XG_GROUP)
 
 typedef struct {
     double first[XG_GROUP], high[XG_GROUP]; /* left of low, and the end of the integral */
 } xg_range;
 
-/* Fills in the polynomials and means of f + g. Lanes from n on are those of the last point. Of a class m stands m_stride,
- * v stride doubles from that of the one before. */
+/* Compute the polynomials and the means of f + g. Lanes from n on repeat the last point. From one class to the next,
+ * m is m_stride doubles apart, and v is stride doubles apart. */
 XG_INLINE xg_range xg_prepare(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t m_stride, ptrdiff_t stride, const double *m,
                               const double *v, const xg_hazard_table *table, double *scratch)
 {
@@ -103,7 +104,7 @@ XG_INLINE xg_range xg_prepare(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t m_stride
     return range;
 }
 
-/* F = -log T, R and R' at t, with r_c and, if asked for, q_c = H_c'' / H_c = r_c' + r_c^2 of every class. */
+/* F = -log T, R and R' at t, with r_c and optionally q_c = H_c'' / H_c = r_c' + r_c^2 of every class. */
 XG_INLINE void xg_hazards(ptrdiff_t classes, const double *t, int with_curve, double *scratch, double *F, double *R,
                           double *slope_of_R)
 {
@@ -116,7 +117,7 @@ XG_INLINE void xg_hazards(ptrdiff_t classes, const double *t, int with_curve, do
         {
             double scale = k[INVERSE_WIDTH * XG_GROUP + i];
             double y = scale * (t[i] - mean[i]) - k[CENTRE * XG_GROUP + i], largest = k[LARGEST * XG_GROUP + i];
-            /* Beyond its range psi goes on as a line, as that of a Gumbel variable does. */
+            /* Beyond the range of the polynomial psi is linear, as for a Gumbel variable. */
             double beyond = xg_max(y - largest, 0.0);
             y = xg_min(y, largest);
             double square = XG_BEND * y * y, inverse = 1.0 / (1.0 + square);
@@ -179,7 +180,7 @@ XG_INLINE xg_rule xg_rule_of(ptrdiff_t classes, const xg_range *range, double *s
     return rule;
 }
 
-/* Moves on to the next node; 0 if it is beyond the end of every lane. */
+/* Move to the next node; returns 0 if it is beyond the end of every lane. */
 XG_INLINE int xg_next(xg_rule *rule)
 {
     const double half = 0.5 * XG_FIRST_STEP;
@@ -235,7 +236,7 @@ XG_CLONES static void xg_softmax_sites(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t
             XG_EACH_LANE precision[i] += share[i] * xg_max(R[i] - r[i], 0.0);
         }
     }
-    /* The mass is one, but for the rule. */
+    /* The mass is one, except for the error of the rule. */
     for (int i = 0; i < n; ++i) {
         double of_label = m[(ptrdiff_t)y[i] * m_stride + i];
         ell[i] = xg_min((of_label - centre[i]) + (XG_EULER - moment[i] / mass[i]), 0.0);
@@ -308,11 +309,12 @@ XG_CLONES static void xg_softmax_score(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t
         }
 }
 
-/* Of sum_c a_c lambda_c + b_c p_c, a = by_lambda + by_r m and b = -by_r. Besides the above, by parts, for d != c
+/* Derivatives of sum_c a_c lambda_c + b_c p_c, a = by_lambda + by_r m and b = -by_r. Besides the formulas above, by
+ * parts, for d != c
  *
- *     dlambda_c/dm_d = integral of T q_c r_d,  dlambda_c/dv_d = -half the integral of T q_c q_d,
+ *   dlambda_c/dm_d = integral of T q_c r_d, dlambda_c/dv_d = -half the integral of T q_c q_d,
  *
- * and for d = c the same with -S and S' + S^2, S = R - r_c, in the place of r_d and q_d. */
+ * and for d = c the same with -S and S' + S^2, S = R - r_c, instead of r_d and q_d. */
 XG_CLONES static void xg_softmax_pulled(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m,
                                         const double *v, const double *by_lambda, const double *by_r,
                                         const xg_hazard_table *table, double *scratch, double *by_mean,

@@ -16,15 +16,15 @@
 
 #include "chunks.h"
 
-/* Of the polynomials; columns of the table: their coefficients, the lowest first, and four numbers that place them. */
+/* Degree of the polynomials. The columns of the table are their coefficients, the lowest power first, and four
+ * numbers. */
 #define XG_HAZARD_DEGREE 18
 #define XG_HAZARD_COLUMNS (XG_HAZARD_DEGREE + 5)
 
-/* Cubic B-spline coefficients (rows + 2, XG_HAZARD_COLUMNS) along rows 0 .. rows - 1, one more on either side. Row
- * (rows - 1) (1 - sqrt(1 - sd(g) / s)) is of the standard deviation s = sd(f + g). With x = (t - E[f + g]) / s,
- * y = (x - centre) / width and
- * w = y (1 + .25 y^2) / (1 + .6 y^2) the polynomial of w is log(-log H). The numbers are
- * centre / width, 1 / width, and the least and the largest y that it is for. */
+/* Cubic B-spline coefficients (rows + 2, XG_HAZARD_COLUMNS) along rows 0 .. rows - 1, with one more on either side.
+ * The standard deviation s = sd(f + g) has the row (rows - 1) (1 - sqrt(1 - sd(g) / s)). With x = (t - E[f + g]) /
+ * s, y = (x - centre) / width and w = y (1 + .25 y^2) / (1 + .6 y^2), the polynomial in w is log(-log H). The four
+ * numbers are centre / width, 1 / width, and the range of y in which the polynomial holds. */
 typedef struct {
     ptrdiff_t rows;
     const double *values;
@@ -33,13 +33,13 @@ typedef struct {
 /* Sites: ell = E[log softmax_y(f)], lambda_c as above and r_c = 1{c = y} - p_c + lambda_c m_c. */
 void xg_softmax_exact_chunk(XG_CHUNK_ARGUMENTS, const xg_hazard_table *table);
 
-/* Arrays of n points are (classes, n). */
+/* Arrays of n points have the shape (classes, n). */
 
-/* log p_y (n,) and its derivatives by means and variances. */
+/* log p_y (n,), and its derivatives with respect to means and variances. */
 void xg_softmax_scores(ptrdiff_t classes, ptrdiff_t n, const double *m, const double *v, const double *y,
                        const xg_hazard_table *table, double *scratch, double *value, double *by_mean,
                        double *by_variance);
-/* Derivatives by means and variances of sum_c by_lambda_c lambda_c + by_r_c r_c. */
+/* Derivatives of sum_c by_lambda_c lambda_c + by_r_c r_c with respect to means and variances. */
 void xg_softmax_pull_back(ptrdiff_t classes, ptrdiff_t n, const double *m, const double *v, const double *by_lambda,
                           const double *by_r, const xg_hazard_table *table, double *scratch, double *by_mean,
                           double *by_variance);

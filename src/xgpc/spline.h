@@ -3,7 +3,7 @@
 
 #include "vmath.h"
 
-/* The four cubic B-splines that are not zero at a share s of the way between two knots. */
+/* The four cubic B-splines that are not zero at the fraction s of the interval between two knots. */
 XG_INLINE void xg_spline_weights(double s, double *w)
 {
     double r = 1.0 - s;

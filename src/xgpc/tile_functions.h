@@ -1,4 +1,4 @@
-/* Bodies of tiles.h for one type: tiles.c includes them with REAL and NAME defined, once for each. */
+/* The functions of tiles.h for one type; tiles.c includes this file for each type, with REAL and NAME defined. */
 
 XG_CLONES
 void NAME(xg_squared_norms)(ptrdiff_t n, ptrdiff_t m, const REAL *restrict a, double *restrict out)

@@ -1,6 +1,6 @@
-/* What a pass needs of whitened rows beside BLAS, in double and, with names that end in _single, in single precision.
- * Sums over a row's elements or over rows are in double precision. Element (i, k) of an (n, m) tile, i < n a row of
- * data, stands at [k * n + i]. */
+/* Functions of whitened rows besides BLAS, in double precision and, with names that end in _single, in single
+ * precision. Sums over the elements of a row or over rows are in double precision. Element (i, k) of an (n, m) tile,
+ * i < n a row of data, is at [k * n + i]. */
 #ifndef XGPC_TILES_H
 #define XGPC_TILES_H
 
@@ -35,7 +35,7 @@ void xg_gradient_tile(ptrdiff_t n, ptrdiff_t m, const double *precision, const d
 void xg_narrow(ptrdiff_t n, const double *x, float *out);
 /* out = x */
 void xg_widen(ptrdiff_t n, const float *x, double *out);
-/* The lower triangle of sum (m, m), row-major, = or += that of part */
+/* sum = part or sum += part, for the lower triangle of row-major matrices (m, m) */
 void xg_add_lower(ptrdiff_t m, const float *part, int accumulate, double *sum);
 
 #endif

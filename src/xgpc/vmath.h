@@ -1,6 +1,6 @@
-/* Branch-free elementary functions that compilers turn into SIMD code inside loops.
+/* Branch-free elementary functions, which compilers vectorise inside loops.
  *
- * Largest errors, held by tests/test_vmath.py against mpmath: xg_exp 1.3 ulp; xg_normal_tail 5e-16 relative in the
+ * Largest errors, tested against mpmath in tests/test_vmath.py: xg_exp 1.3 ulp; xg_normal_tail 5e-16 relative in the
  * scaled tail, and x^2 eps / 4 from rounding x^2 in its exponential; xg_log1p 3 ulp; xg_pg_mean 4 ulp. */
 #ifndef XGPC_VMATH_H
 #define XGPC_VMATH_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Inlined into every clone of a loop: without that the loops below do not vectorise. */
+/* These functions must be inlined into every clone of a loop, or the loops below do not vectorise. */
 #if defined(__GNUC__) || defined(__clang__)
 #define XG_INLINE static inline __attribute__((always_inline))
 #else
@@ -26,7 +26,7 @@
 #define XG_CLONES
 #endif
 
-/* Sums of a whole vector run in eight lanes in a fixed order: vectorised without leave to reassociate. */
+/* Sums over a vector use eight lanes in a fixed order, so that they vectorise without reassociation. */
 #define XG_LANES 8
 
 #define XG_INV_SQRT_2PI 0.39894228040143267794
@@ -112,7 +112,7 @@ void xg_normal_array(ptrdiff_t n, const double *x, double *cdf, double *pdf);
 
 /* x *= factor */
 void xg_scale(ptrdiff_t n, const double *factor, double *x);
-/* Negative precisions become 0; the linear terms then keep the gradient by the mean, r - lambda m */
+/* Set negative precisions to 0, and change the linear terms so that r - lambda m, the gradient in the mean, stays */
 void xg_clip_precision(ptrdiff_t n, const double *mean, double *precision, double *linear);
 
 /* Vectors of natural parameters. */

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
@@ -12,6 +12,9 @@ from ..kernels.spec import KernelSpec
 
 # (c (n,), generator) -> draws (n,) from PG(1, c)
 PolyaGamma = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+# R-hat asks whether chains that began apart have come together. So chains start with so many times the standard
+# deviation of the normal approximation.
+DISPERSION = 1.5
 
 
 class Whitening:
@@ -117,9 +120,11 @@ class Conditional:
     ) -> tuple[np.ndarray, np.ndarray, int]:
         """Metropolis steps from z (r,) and f (n,) whose proposals are independent draws from this distribution.
 
-        Returns the states z (r, count) and f (n, count) after each step, and the number of accepted proposals. The
-        ratio of target and proposal density is that of the likelihood and the rows' factors, in O(n) given f.
+        Returns the states z (r, 1 + count) and f (n, 1 + count), from the given one on, and the number of accepted
+        proposals. The ratio of target and proposal density is that of the likelihood and the rows' factors, in O(n).
         """
+        if not count:
+            return z[:, None], f[:, None], 0
         proposed, latent = self.draw(count, rng)
         Z, F = np.column_stack([z, proposed]), np.column_stack([f, latent])
         log_weight = self.model.log_likelihood(F) - self.linear @ F + 0.5 * self.precision @ F**2
@@ -128,49 +133,47 @@ class Conditional:
         for step in range(1, count + 1):
             here = path[step - 1]
             path[step] = step if log_uniform[step - 1] < log_weight[step] - log_weight[here] else here
-        return Z[:, path[1:]], F[:, path[1:]], int(np.count_nonzero(np.diff(path)))
+        return Z[:, path], F[:, path], int(np.count_nonzero(np.diff(path)))
 
 
-def sweeps(
-    proposals: Conditional, n_proposals: int, dispersion: float, polya_gamma: PolyaGamma, rng: np.random.Generator
-) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """A chain, one Gibbs sweep with its Metropolis steps at a time.
+class Chain:
+    """A Markov chain: every ``thin``-th state z as a draw, with watched values, and sums over all states."""
 
-    Yields the states z (r, k) and f (n, k) after the sweep and after each step, k = 1 + ``n_proposals``, and the number
-    of accepted proposals. The chain starts with ``dispersion`` times the proposals' standard deviation.
-    """
-    Z, F = proposals.draw(1, rng, dispersion)
-    while True:
-        z, f = proposals.model.draw(polya_gamma(F[:, -1], rng), rng)
-        Z, F, n_accepted = z[:, None], f[:, None], 0
-        if n_proposals:
-            later, latent, n_accepted = proposals.steps(z, f, n_proposals, rng)
-            Z, F = np.hstack([Z, later]), np.hstack([F, latent])
-        yield Z, F, n_accepted
-
-
-class States:
-    """States of one chain: every ``thin``-th as a draw, with the quantities to watch, and sums over all of them."""
-
-    def __init__(self, n_samples: int, thin: int, model: Model, watched: np.ndarray) -> None:
-        self._thin, self._model, self._watched = thin, model, watched
-        r = model.A.shape[1]
+    def __init__(
+        self, proposals: Conditional, watched: np.ndarray, seed: np.random.SeedSequence, n_samples: int, thin: int
+    ) -> None:
+        self._proposals, self._rows, self._seed, self._thin = proposals, watched, seed, thin
+        self.whitening = proposals.model.whitening
+        r = proposals.model.A.shape[1]
         self.draws, self.watched = np.empty((n_samples, r)), np.empty((n_samples, len(watched) + 1))
         self.sum, self.squares = np.zeros(r), np.zeros((r, r))
-        self.count = self.n_sweeps = self.n_accepted = 0
+        self.count = self.n_proposed = self.n_accepted = 0
 
-    def add(self, Z: np.ndarray, F: np.ndarray, n_accepted: int) -> None:
-        """Add the states z (r, k) and f (n, k) of a sweep, as many as are still wanted."""
-        used = Z[:, : len(self.draws) * self._thin - self.count]
-        self.sum += np.sum(used, axis=1)
-        self.squares += used @ used.T
-        # The states are numbered from 1; the numbers that thin divides are kept.
-        picked = np.arange(self._thin - 1 - self.count % self._thin, used.shape[1], self._thin)
-        first = self.count // self._thin
-        kept = slice(first, first + len(picked))
-        self.draws[kept] = used[:, picked].T
-        self.watched[kept, 0] = self._model.log_likelihood(F[:, picked])
-        self.watched[kept, 1:] = F[np.ix_(self._watched, picked)].T
-        self.count += used.shape[1]
-        self.n_sweeps += 1
-        self.n_accepted += n_accepted
+    def run(self, n_warmup: int, n_proposals: int, polya_gamma: PolyaGamma, advance: Callable[[], bool]) -> Chain:
+        """Run all sweeps: a Gibbs step, then ``n_proposals`` Metropolis steps, each of which makes a state.
+
+        ``advance`` is called before each sweep, and ends the chain if it returns False.
+        """
+        model, rng = self._proposals.model, np.random.default_rng(self._seed)
+        _, F = self._proposals.draw(1, rng, DISPERSION)
+        n_states, n_sweeps = len(self.draws) * self._thin, 0
+        while self.count < n_states and advance():
+            z, f = model.draw(polya_gamma(F[:, -1], rng), rng)
+            Z, F, n_accepted = self._proposals.steps(z, f, n_proposals, rng)
+            n_sweeps += 1
+            if n_sweeps > n_warmup:
+                self._add(Z[:, : n_states - self.count], F)
+                self.n_proposed += n_proposals
+                self.n_accepted += n_accepted
+        return self
+
+    def _add(self, Z: np.ndarray, F: np.ndarray) -> None:
+        self.sum += np.sum(Z, axis=1)
+        self.squares += Z @ Z.T
+        number = self.count + 1 + np.arange(Z.shape[1])
+        picked = np.flatnonzero(number % self._thin == 0)
+        kept = number[picked] // self._thin - 1
+        self.draws[kept] = Z[:, picked].T
+        self.watched[kept, 0] = self._proposals.model.log_likelihood(F[:, picked])
+        self.watched[kept, 1:] = F[np.ix_(self._rows, picked)].T
+        self.count += Z.shape[1]

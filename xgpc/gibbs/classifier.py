@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import nullcontext
 from importlib.util import find_spec
 from threading import Event
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -18,11 +18,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _sites
-from ..approximations.base import KernelPosterior
-from ..approximations.local import LocalPosterior
 from ..classifier import GPClassifier
 from ..config import check_allowed, integer_from
-from ..data.training import checked_rows, training_data
+from ..data.checks import site_labels
+from ..data.training import TrainingData, checked_rows, training_data
 from ..estimator import LatentClassifier
 from ..inference.run import Run
 from ..likelihoods import record_of
@@ -32,22 +31,19 @@ from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Executor, Pool
 from ..status import warn_user
-from .chain import Conditional, Model, PolyaGamma, States, Whitening, sweeps
+from .chain import Chain, Conditional, Model, PolyaGamma, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
 
 # At 1000 rows, fifty proposals take two thirds of the time of a sweep, because one matrix product makes all of them.
 # Nine of ten states of sweeps alone are effective draws there, so that twenty warm-up sweeps are ample
 # (bench/studies/gibbs.py).
 N_PROPOSALS = 50
-# R-hat asks whether chains that began apart have come together. So chains start with so many times the standard
-# deviation of the normal approximation.
-DISPERSION = 1.5
 # The diagnostics watch the latent values at this many rows, and the log likelihood.
 WATCHED = 100
 # Chains with a larger R-hat disagree (Vehtari et al. 2021, section 4).
 LARGEST_R_HAT = 1.01
-# Predictions take this many rows, and average this many draws, at a time.
-ROWS, DRAWS = 1024, 64
+# Predictions take so many rows at a time that these times the draws are about this many values.
+BLOCK_VALUES = 2**16
 
 
 def _polya_gamma_sampler() -> PolyaGamma:
@@ -59,41 +55,6 @@ def _polya_gamma_sampler() -> PolyaGamma:
             "GibbsClassifier needs the polyagamma package, of xgpc's extra 'gibbs': pip install polyagamma tqdm."
         ) from None
     return lambda c, rng: random_polyagamma(1.0, c, method="devroye", random_state=rng)
-
-
-@contextmanager
-def _progress(total: int, verbose: int) -> Iterator[Callable[[], object]]:
-    """A function to call after each of ``total`` sweeps."""
-    if not verbose:
-        yield lambda: None
-        return
-    from tqdm import tqdm
-
-    with tqdm(total=total, desc="xgpc: sweeps") as bar:
-        yield bar.update
-
-
-class Data(NamedTuple):
-    """Checked training data: rows (n, d), labels (n,) of -1 or +1, and the two classes."""
-
-    rows: np.ndarray
-    labels: np.ndarray
-    classes: np.ndarray
-
-
-class ChainStart(NamedTuple):
-    """Where the chains start: the normal approximation, the rows that diagnostics watch, and one seed per chain."""
-
-    proposals: Conditional
-    watched: np.ndarray
-    seeds: list[np.random.SeedSequence]
-
-
-class _WithoutWarnings(GPClassifier):
-    """A ``GPClassifier`` without warnings, because proposals do not need a converged posterior."""
-
-    def _warn(self, message: str) -> None:
-        pass
 
 
 class GibbsClassifier(LatentClassifier):
@@ -215,33 +176,19 @@ class GibbsClassifier(LatentClassifier):
         if self.verbose and find_spec("tqdm") is None:
             raise ImportError(f"verbose={self.verbose!r} shows progress by the tqdm package: pip install tqdm.")
 
-    def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
-        rows, codes, classes, *_ = training_data(self, X, y, None)
-        if len(classes) != 2:
+    def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> TrainingData:
+        data = training_data(self, X, y, None)
+        if len(data.classes) != 2:
             raise ValueError(
-                f"Only binary classification is supported. GibbsClassifier is for two classes; got {len(classes)}: "
-                f"{classes.tolist()}."
+                f"Only binary classification is supported. GibbsClassifier is for two classes; got "
+                f"{len(data.classes)}: {data.classes.tolist()}."
             )
-        return Data(np.ascontiguousarray(rows, dtype=np.float64), np.where(codes == 1, 1.0, -1.0), classes)
+        return data._replace(X=np.ascontiguousarray(data.X, dtype=np.float64))
 
-    def _start(self, data: Data, run: Run, executor: Executor) -> ChainStart:
-        random_state = check_random_state(self.random_state)
-        q = self._approximation(data, random_state)
-        seeds = np.random.SeedSequence(random_state.randint(2**31, size=4).tolist()).spawn(self.n_chains)
-        whitening = Whitening(q.prior.groups[0].spec, np.array(q.prior.Z), isinstance(self.inducing_points, str))
-        model = Model(whitening, data.rows, data.labels)
-        # The sites of the approximation, one normal factor per row, are all that a proposal needs.
-        mean, variance = q.marginals(data.rows, self.n_jobs)
-        ell, precision, linear = np.empty((3, len(mean)))
-        site = record_of("logit", "exact").site()
-        _sites.sites(site, mean, variance, data.labels, np.empty(0), ell, precision, linear)
-        watched = np.sort(random_state.permutation(len(data.rows))[:WATCHED])
-        return ChainStart(Conditional(model, precision, linear), watched, seeds)
-
-    def _approximation(self, data: Data, random_state: np.random.RandomState) -> KernelPosterior:
-        """The variational posterior of the exact bound, under the given kernel or a learned one."""
-        # Only a learned kernel is worth a warning; a given kernel is the user's choice.
-        model = (GPClassifier if self.kernel is None else _WithoutWarnings)(
+    def _start(self, data: TrainingData, run: Run, executor: Executor) -> list[Chain]:
+        random_state, labels = check_random_state(self.random_state), site_labels(data.codes, None)
+        # The variational posterior of the exact bound, under the given kernel or a learned one.
+        approximation = GPClassifier(
             self.kernel,
             inducing_points=self.inducing_points,
             optimizer="profile" if self.kernel is None else None,
@@ -251,53 +198,60 @@ class GibbsClassifier(LatentClassifier):
             n_jobs=self.n_jobs,
             random_state=random_state,
         )
-        q = model.fit(data.rows, data.labels).posterior_
-        assert not isinstance(q, LocalPosterior)
-        return q
+        q = approximation.fit(data.X, labels).posterior_
+        seeds = np.random.SeedSequence(random_state.randint(2**31, size=4).tolist()).spawn(self.n_chains)
+        whitening = Whitening(q.prior.groups[0].spec, np.array(q.prior.Z), isinstance(self.inducing_points, str))
+        # The sites of the approximation, one normal factor per row, are all that a proposal needs.
+        mean, variance = q.marginals(data.X, self.n_jobs)
+        ell, precision, linear = np.empty((3, len(mean)))
+        site = record_of("logit", "exact").site()
+        _sites.sites(site, mean, variance, labels, np.empty(0), ell, precision, linear)
+        proposals = Conditional(Model(whitening, data.X, labels), precision, linear)
+        watched = np.sort(random_state.permutation(len(data.X))[:WATCHED])
+        return [Chain(proposals, watched, seed, self.n_samples, self.thin) for seed in seeds]
 
-    def _infer(self, data: Data, run: Run, start: ChainStart) -> tuple[ChainStart, list[States]]:
-        n_kept_sweeps = -(-self.n_samples * self.thin // (self.n_proposals + 1))
+    def _infer(self, data: TrainingData, run: Run, chains: list[Chain]) -> list[Chain]:
+        settings = self.n_warmup, self.n_proposals, _polya_gamma_sampler()
+        n_sweeps = self.n_warmup - (-self.n_samples * self.thin // (self.n_proposals + 1))
+        bar: Any = nullcontext()
+        if self.verbose:
+            from tqdm import tqdm
+
+            bar = tqdm(total=self.n_chains * n_sweeps, desc="xgpc: sweeps")
         # An interrupt reaches the calling thread alone, and an error in one chain should end the others.
-        stop, polya_gamma = Event(), _polya_gamma_sampler()
-        with _progress(self.n_chains * (self.n_warmup + n_kept_sweeps), self.verbose) as advance:
+        stop = Event()
 
-            def chain(seed: np.random.SeedSequence) -> States:
-                states = States(self.n_samples, self.thin, start.proposals.model, start.watched)
-                rng = np.random.default_rng(seed)
-                walk = sweeps(start.proposals, self.n_proposals, DISPERSION, polya_gamma, rng)
-                try:
-                    for sweep in range(self.n_warmup + n_kept_sweeps):
-                        if stop.is_set():
-                            break
-                        Z, F, n_accepted = next(walk)
-                        advance()
-                        if sweep >= self.n_warmup:
-                            states.add(Z, F, n_accepted)
-                except BaseException:
-                    stop.set()
-                    raise
-                return states
+        def advance() -> bool:
+            if self.verbose:
+                bar.update()
+            return not stop.is_set()
 
-            with Pool(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
-                try:
-                    return start, list(pool.map(chain, start.seeds))
-                finally:
-                    stop.set()
+        def run_chain(chain: Chain) -> Chain:
+            try:
+                return chain.run(*settings, advance)
+            except BaseException:
+                stop.set()
+                raise
 
-    def _publish(self, data: Data, run: Run, inferred: tuple[ChainStart, list[States]]) -> None:
-        start, chains = inferred
+        with bar, Pool(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
+            try:
+                return list(pool.map(run_chain, chains))
+            finally:
+                stop.set()
+
+    def _publish(self, data: TrainingData, run: Run, chains: list[Chain]) -> None:
+        self._whitening = chains[0].whitening
+        self.classes_, self.kernel_, self.inducing_points_ = data.classes, self._whitening.kernel, self._whitening.Z
         count = sum(chain.count for chain in chains)
         self._mean = sum(chain.sum for chain in chains) / count
         self._covariance = sum(chain.squares for chain in chains) / count - np.outer(self._mean, self._mean)
-        self._whitening, self.classes_ = start.proposals.model.whitening, data.classes
-        self.kernel_, self.inducing_points_ = self._whitening.kernel, self._whitening.Z
         self.samples_ = np.stack([chain.draws for chain in chains])
         watched = np.stack([chain.watched for chain in chains])
         # R-hat and effective sample size of a quantity that does not vary are not finite.
         r_hats, sizes = split_r_hat(watched), effective_sample_size(watched)
         self.r_hat_ = float(np.max(r_hats, where=np.isfinite(r_hats), initial=1.0))
         self.ess_ = float(np.min(sizes, where=np.isfinite(sizes), initial=watched.shape[0] * watched.shape[1]))
-        n_proposed = self.n_proposals * sum(chain.n_sweeps for chain in chains)
+        n_proposed = sum(chain.n_proposed for chain in chains)
         self.acceptance_rate_ = sum(chain.n_accepted for chain in chains) / n_proposed if n_proposed else np.nan
         if self.r_hat_ > LARGEST_R_HAT:
             warn_user(
@@ -312,8 +266,9 @@ class GibbsClassifier(LatentClassifier):
 
     def _blocks(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Blocks of the rows of X: positions, whitened rows and residual variances."""
-        for start in range(0, len(X), ROWS):
-            part = slice(start, start + ROWS)
+        n_rows = max(1, BLOCK_VALUES // self.samples_[..., 0].size)
+        for start in range(0, len(X), n_rows):
+            part = slice(start, start + n_rows)
             with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
                 A, residual = self._whitening.rows(X[part])
                 # The variance under the prior; its root is about the largest mean that a draw of A z can have.
@@ -340,14 +295,12 @@ class GibbsClassifier(LatentClassifier):
         Far from the training rows few draws determine a small probability, so that its Monte Carlo error is large.
         """
         X = self._checked(X)
-        log_proba = np.full((len(X), 2), -np.inf)
+        log_proba = np.empty((len(X), 2))
         draws = self.samples_.reshape(-1, self.samples_.shape[-1])
         for part, A, residual in self._blocks(X):
-            for first in range(0, len(draws), DRAWS):
-                means = A @ draws[first : first + DRAWS].T
-                each = logit_log_probabilities(means.ravel(), np.repeat(residual, means.shape[1]))
-                each = logsumexp(each.reshape(*means.shape, 2), axis=1)
-                log_proba[part] = np.logaddexp(log_proba[part], each)
+            means = A @ draws.T
+            each = logit_log_probabilities(means.ravel(), np.repeat(residual, len(draws)))
+            log_proba[part] = logsumexp(each.reshape(*means.shape, 2), axis=1)
         return log_proba - logsumexp(log_proba, axis=1, keepdims=True)
 
     def sample_latent(self, X: ArrayLike) -> np.ndarray:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .spec import FACTORS, KernelSpec
+from .factors import FACTORS
+from .spec import KernelSpec
 
 
 def relevance(spec: KernelSpec) -> np.ndarray | str:

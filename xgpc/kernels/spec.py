@@ -11,75 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import (
-    RBF,
     ConstantKernel,
-    DotProduct,
     Exponentiation,
     Hyperparameter,
     Kernel,
-    Matern,
     Product,
-    RationalQuadratic,
     Sum,
     WhiteKernel,
 )
 
 from .._kernels import FAMILIES, InducingKernel, KernelGradient
 from .._moving import pull_back
+from .factors import FACTORS, Draw
 
-MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
-# (random state, size) -> array of that size
-Draw = Callable[[np.random.RandomState, tuple[int, ...]], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Factor:
-    """How a scikit-learn kernel maps to a family of ``src/xgpc/profiles.h``.
-
-    Attributes
-    ----------
-    family : function
-        Maps a kernel to a key of ``FAMILIES``, or to "" if its parameters have no family.
-    shape : str or None
-        Name of the parameter whose ``power`` is the shape of the family.
-    has_length_scale : bool
-    mixing : function or None
-        Maps a kernel and the value of its shape to a function that draws tau. The kernel is a mixture over tau of
-        exp(-tau r^2 / 2), r the scaled distance, so that its frequencies are sqrt(tau) times a standard normal vector.
-        None if the kernel has no spectrum.
-    """
-
-    family: Callable[[Kernel], str]
-    shape: str | None = None
-    power: float = 1.0
-    has_length_scale: bool = True
-    mixing: Callable[[Kernel, float], Draw] | None = None
-
-
-def _no_mixture(random_state: np.random.RandomState, size: tuple[int, ...]) -> np.ndarray:
-    return np.ones(size)
-
-
-def _inverse_gamma(shape: float) -> Draw:
-    """1 / tau has a gamma distribution with mean 1, and frequencies Student's t with 2 ``shape`` degrees of freedom."""
-    return lambda random_state, size: shape / random_state.standard_gamma(shape, size)
-
-
-def _gamma(shape: float) -> Draw:
-    """tau has a gamma distribution with mean 1."""
-    return lambda random_state, size: random_state.standard_gamma(shape, size) / shape
-
-
-# Spectra: Rasmussen & Williams 2006, section 4.2.1, with equations (4.15) of Matern and (4.20) of RationalQuadratic.
-FACTORS = {
-    RBF: Factor(lambda kernel: "rbf", mixing=lambda kernel, _: _no_mixture),
-    Matern: Factor(
-        lambda kernel: MATERN_FAMILIES.get(float(kernel.nu), ""),
-        mixing=lambda kernel, _: _inverse_gamma(float(kernel.nu)) if math.isfinite(kernel.nu) else _no_mixture,
-    ),
-    RationalQuadratic: Factor(lambda kernel: "rational-quadratic", "alpha", mixing=lambda kernel, alpha: _gamma(alpha)),
-    DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, has_length_scale=False),
-}
 COMPOSITIONS = (Sum, Product, Exponentiation)
 # All supported kernel classes by name; saved models may contain these only.
 KERNELS = {kind.__name__: kind for kind in (ConstantKernel, WhiteKernel, *FACTORS, *COMPOSITIONS)}

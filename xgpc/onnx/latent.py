@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import add, mul
 from typing import Any
@@ -11,27 +11,15 @@ import numpy as np
 
 from .._kernels import FAMILIES, InducingKernel
 from ..approximations.base import CovarianceForm
-from .graph import Tensor, concatenated, exp, log, maximum, minimum, sqrt
+from ..kernels.factors import PROFILES
+from . import graph
+from .graph import Tensor, concatenated, maximum, minimum
 
-# Functions of h and the shape parameter by kernel family, as in ``src/xgpc/profiles.h``: h = -r^2 / 2, or the product
-# x.z for a dot product.
-PROFILES: dict[str, Callable[[Tensor, float], Tensor]] = {
-    "rbf": lambda h, shape: exp(h),
-    "matern-1/2": lambda h, shape: exp(-sqrt(-2.0 * h)),
-    "matern-3/2": lambda h, shape: _matern(sqrt(-6.0 * h), 0.0),
-    "matern-5/2": lambda h, shape: _matern(sqrt(-10.0 * h), 1.0 / 3.0),
-    "rational-quadratic": lambda h, shape: exp(-shape * log(1.0 - h / shape)),
-    "dot-product": lambda h, shape: shape + h,
-}
 NAMES = {number: name for name, number in FAMILIES.items()}
 DOT_PRODUCT = FAMILIES["dot-product"]
 # As in ``src/xgpc/_kernels.pyx``: |x|^2 + |z|^2 - 2 x.z loses eps |z|^2. Above this |z|^2 the loss is too large; under
 # the root of a Matern kernel with nu = 1/2 it always is.
 CANCELLATION_LIMIT = 1e6
-
-
-def _matern(a: Tensor, square: float) -> Tensor:
-    return (1.0 + a * (1.0 + square * a)) * exp(-a)
 
 
 def _half_distances(x: Tensor, z: np.ndarray, by_differences: bool) -> Tensor:
@@ -47,12 +35,12 @@ def _factor(core: InducingKernel, f: int, X: Tensor) -> Tensor:
     """Factor f of the kernel between rows and points, (rows, m)."""
     name, shape, Z = NAMES[int(core.family[f])], float(core.shape[f]), core.inducing_points
     if core.family[f] == DOT_PRODUCT:
-        return PROFILES[name](X @ Z.T.copy(), shape)
+        return PROFILES[name](graph, X @ Z.T.copy(), shape)
     # Distances lose the fewest digits if the points are centred.
     centre, scale = Z.mean(axis=0), core.inverse_length_scale[f]
     z = (Z - centre) * scale
     by_differences = name == "matern-1/2" or float(np.max(np.sum(z**2, axis=1))) > CANCELLATION_LIMIT
-    return PROFILES[name](_half_distances((X - centre) * scale, z, by_differences), shape)
+    return PROFILES[name](graph, _half_distances((X - centre) * scale, z, by_differences), shape)
 
 
 def covariances(core: InducingKernel, X: Tensor) -> Tensor:

@@ -1,0 +1,82 @@
+"""The factors of kernels: scikit-learn's classes, the compiled families they map to, and their formulas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.gaussian_process.kernels import RBF, DotProduct, Kernel, Matern, RationalQuadratic
+
+# (random state, size) -> array of that size
+Draw = Callable[[np.random.RandomState, tuple[int, ...]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """How a scikit-learn kernel maps to a family of ``src/xgpc/profiles.h``.
+
+    Attributes
+    ----------
+    family : function
+        Maps a kernel to a key of ``PROFILES``, or to "" if its parameters have no family.
+    shape : str or None
+        Name of the parameter whose ``power`` is the shape of the family.
+    has_length_scale : bool
+        False for kernels of the inner product x.z.
+    mixing : function or None
+        Maps a kernel and the value of its shape to a function that draws tau. The kernel is a mixture over tau of
+        exp(-tau r^2 / 2), r the scaled distance, so that its frequencies are sqrt(tau) times a standard normal vector.
+        None if the kernel has no spectrum.
+    """
+
+    family: Callable[[Kernel], str]
+    shape: str | None = None
+    power: float = 1.0
+    has_length_scale: bool = True
+    mixing: Callable[[Kernel, float], Draw] | None = None
+
+
+def _no_mixture(random_state: np.random.RandomState, size: tuple[int, ...]) -> np.ndarray:
+    return np.ones(size)
+
+
+def _inverse_gamma(shape: float) -> Draw:
+    """1 / tau has a gamma distribution with mean 1, and frequencies Student's t with 2 ``shape`` degrees of freedom."""
+    return lambda random_state, size: shape / random_state.standard_gamma(shape, size)
+
+
+def _gamma(shape: float) -> Draw:
+    """tau has a gamma distribution with mean 1."""
+    return lambda random_state, size: random_state.standard_gamma(shape, size) / shape
+
+
+MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
+# Spectra: Rasmussen & Williams 2006, section 4.2.1, with equations (4.15) of Matern and (4.20) of RationalQuadratic.
+FACTORS = {
+    RBF: Factor(lambda kernel: "rbf", mixing=lambda kernel, _: _no_mixture),
+    Matern: Factor(
+        lambda kernel: MATERN_FAMILIES.get(float(kernel.nu), ""),
+        mixing=lambda kernel, _: _inverse_gamma(float(kernel.nu)) if math.isfinite(kernel.nu) else _no_mixture,
+    ),
+    RationalQuadratic: Factor(lambda kernel: "rational-quadratic", "alpha", mixing=lambda kernel, alpha: _gamma(alpha)),
+    DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, has_length_scale=False),
+}
+
+
+def _matern(xp: Any, a: Any, square: float) -> Any:
+    return (1.0 + a * (1.0 + square * a)) * xp.exp(-a)
+
+
+# The covariance of each family as a function of (xp, h, shape), as in ``src/xgpc/profiles.h``: h = -r^2 / 2, or x.z for
+# a dot product. The module xp has exp, log and sqrt of h: NumPy, or ``xgpc.onnx.graph``.
+PROFILES: dict[str, Callable[[Any, Any, float], Any]] = {
+    "rbf": lambda xp, h, shape: xp.exp(h),
+    "matern-1/2": lambda xp, h, shape: xp.exp(-xp.sqrt(-2.0 * h)),
+    "matern-3/2": lambda xp, h, shape: _matern(xp, xp.sqrt(-6.0 * h), 0.0),
+    "matern-5/2": lambda xp, h, shape: _matern(xp, xp.sqrt(-10.0 * h), 1.0 / 3.0),
+    "rational-quadratic": lambda xp, h, shape: xp.exp(-shape * xp.log(1.0 - h / shape)),
+    "dot-product": lambda xp, h, shape: shape + h,
+}

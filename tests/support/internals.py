@@ -24,7 +24,7 @@ from xgpc.inference.ascent import (
     coupled_end,
     natural_step,
     proper_posterior,
-    restated,
+    projected,
     steps_from,
     update,
 )
@@ -33,14 +33,14 @@ from xgpc.inference.history import History
 from xgpc.inference.links import Softmax, TwoClasses
 from xgpc.inference.local_sites import Local, cavities, conditioned, converged_sites, start_sites
 from xgpc.inference.mini_batch import WINDOW, Epochs, MiniBatches, learning_rate_schedule, stochastic
-from xgpc.inference.online import restated_sums
+from xgpc.inference.online import projected_sums
 from xgpc.inference.starts import starting_posterior
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
 from xgpc.learning.candidates import LEAST_GAIN, MIN_GAIN, Candidate, Scores, accept
 from xgpc.learning.inducing import FIRST_OF_FEW, fit_bytes
-from xgpc.learning.izmailov_kropotov import FixedSites, JointBound, _slope_of_precision
+from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound, _slope_of_precision
 from xgpc.learning.optimizer import Options, lbfgs, thetas
 from xgpc.learning.profile import Profile, ProfiledBound
 from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore
@@ -53,4 +53,4 @@ from xgpc.rows.coinciding import Distinct
 from xgpc.rows.executor import Cost, Executor, Threads, on_threads
 from xgpc.rows.neighbours import Neighbours
 from xgpc.rows.source import CACHE_BYTES, ArraySource, Picked
-from xgpc.statistics import GivenSites, StatedSites, stated
+from xgpc.statistics import FixedSites, SitesAtPosterior, block_sites

@@ -17,7 +17,7 @@ from ..kernels.spec import KernelSpec
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, lower_triangles, workspace
 from ..rows.source import Picked
-from ..statistics import Contraction, GivenSites, StatedSites, gradient
+from ..statistics import Contraction, FixedSites, SitesAtPosterior, gradient
 from .base import (
     CovarianceForm,
     Grouped,
@@ -361,7 +361,7 @@ class SparsePosterior(LatentPosterior):
         return float(np.sum(by_mean * (other.w - self.w))) + 0.5 * (narrowed[0] - narrowed[1])
 
     def gradient(
-        self, training: Training, sites: StatedSites | GivenSites, natural: Natural
+        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
         """Gradient of the bound at fixed q(u), which at q's optimum is that of the profiled bound.
 

@@ -11,13 +11,13 @@ from .. import _sites
 from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.sparse import SparsePosterior
-from ..inference.ascent import Point, carry_over, coordinate_ascent, restated, update
+from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, update
 from ..inference.history import History
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods import LIKELIHOODS
 from ..likelihoods.registry import LikelihoodBound
 from ..rows.source import labels_and_weights
-from ..statistics import GivenSites, PriorVariances, StatedSites, prior_curvature, quadratic_constant, stated
+from ..statistics import FixedSites, PriorVariances, SitesAtPosterior, prior_curvature, quadratic_constant, block_sites
 from .optimizer import PATIENCE, Coordinates, Limits, Optimizer, Options, Outcome, lbfgs, least_bound, refused
 
 POLYA_GAMMA = LIKELIHOODS["logit"].site("polya-gamma")
@@ -27,7 +27,7 @@ SITE_UPDATES, EVALUATIONS = 3, 5
 MAX_HALVINGS = 6
 
 
-class FixedSites:
+class FixedSitesBound:
     """Bound with fixed quadratic sites, maximised over q, plus log p(theta), as a function of theta and Z.
 
     With Polya-Gamma's sites it is a lower bound of the evidence, equation (14) of Izmailov & Kropotov 2016; with
@@ -53,11 +53,11 @@ class FixedSites:
         return self.coordinates.limits
 
     def _at_sites(
-        self, vector: np.ndarray, sites: StatedSites | GivenSites, constant: float
+        self, vector: np.ndarray, sites: SitesAtPosterior | FixedSites, constant: float
     ) -> tuple[float, KernelPosterior, np.ndarray]:
         """Value, q, and gradient by theta and Z with given sites; ValueError if a factorisation fails."""
         training, prior = self.training, self.coordinates.prior(vector)
-        P, h = natural = restated(training, sites, prior)
+        P, h = natural = projected(training, sites, prior)
         q = SparsePosterior.from_natural(prior, P, h)
         if q is None:
             raise ValueError("The posterior precision is not positive definite.")
@@ -82,7 +82,7 @@ class FixedSites:
         return -value, -gradient
 
 
-class JointBound(FixedSites):
+class JointBound(FixedSitesBound):
     """Equation (14) of Izmailov & Kropotov 2016 in theta, Z and xi; the site parameters xi are the vector's last n."""
 
     def __init__(self, training: Training, point: Point[KernelPosterior], *options: Any, **named: Any):
@@ -97,7 +97,7 @@ class JointBound(FixedSites):
 
     def _second_moments(self, q: KernelPosterior) -> np.ndarray:
         """E[f^2] (n,) at all rows."""
-        sites = self.training.map(stated, StatedSites(q.belief, POLYA_GAMMA))
+        sites = self.training.map(block_sites, SitesAtPosterior(q.belief, POLYA_GAMMA))
         return np.concatenate([(block.mean[0] + self.prior_mean) ** 2 + block.variance[0] for block in sites])
 
     def evaluate(self, vector: np.ndarray) -> tuple[float, KernelPosterior, np.ndarray]:
@@ -108,7 +108,7 @@ class JointBound(FixedSites):
         _sites.sites(POLYA_GAMMA, np.abs(xi), np.zeros(n), np.ones(n), weight, log_sigma, precision, linear)
         # The quadratics are in f; the sites are in f minus the prior mean.
         linear = 0.5 * weight * self.y
-        sites = GivenSites(precision[None], (linear - precision * mean)[None])
+        sites = FixedSites(precision[None], (linear - precision * mean)[None])
         at_mean = linear * mean - 0.5 * precision * mean**2
         constant = float(np.sum(log_sigma - 0.5 * weight * np.abs(xi) + 0.5 * precision * xi**2 + at_mean))
         value, q, gradient = self._at_sites(vector[:-n], sites, constant)
@@ -129,7 +129,7 @@ class Alternate(Optimizer):
     """vi-JJ, algorithm 1: site updates alternate with a few evaluations of L-BFGS; with the Taylor site vi-Taylor."""
 
     needs = "likelihood 'logit', 'probit' or 'svm' without additive noise"
-    function: type[FixedSites] = FixedSites
+    function: type[FixedSitesBound] = FixedSitesBound
 
     @staticmethod
     def allows(record: LikelihoodBound) -> bool:

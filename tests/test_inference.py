@@ -10,16 +10,16 @@ from sklearn.preprocessing import StandardScaler
 from support.internals import (
     WINDOW,
     Epochs,
-    GivenSites,
+    FixedSites,
     History,
     KernelSpec,
+    SitesAtPosterior,
     SparsePosterior,
     SparsePrior,
-    StatedSites,
     learning_rate_schedule,
     natural_step,
+    projected,
     proper_posterior,
-    restated,
     stochastic,
     update,
 )
@@ -124,8 +124,8 @@ def test_safeguard_recovers_from_sites_of_other_hyperparameters():
     rows = training(X, y)
     _, best, *_ = ascend(rows, SparsePosterior.at_prior(prior), EXACT)
     linear = 30.0 * np.random.default_rng(0).normal(size=len(X))
-    far = GivenSites(np.full((1, len(X)), 1e-6), linear[None])
-    stale = prior.posterior(restated(rows, far, prior))
+    far = FixedSites(np.full((1, len(X)), 1e-6), linear[None])
+    stale = prior.posterior(projected(rows, far, prior))
     history = History()
     _, elbo, _, converged = ascended(rows, stale, EXACT, tol=1e-10, max_iter=500, history=history)
     assert converged
@@ -145,10 +145,10 @@ def test_passes_of_other_posteriors_and_priors_between_change_no_bit(cache_bytes
     X, y, prior = threads_problem()
     rows = training(X, y, cache_bytes=cache_bytes)
     other, small = (SparsePrior.build(KernelSpec(3.0 * RBF(0.7), 3), Z) for Z in (prior.Z + 0.1, prior.Z[:20]))
-    q = proper_posterior(rows, StatedSites(prior.at_prior(None).belief, EXACT), prior)
+    q = proper_posterior(rows, SitesAtPosterior(prior.at_prior(None).belief, EXACT), prior)
 
     def everything():
-        sites = StatedSites(q.belief, EXACT)
+        sites = SitesAtPosterior(q.belief, EXACT)
         changed = proper_posterior(rows, sites, other)
         return [updated(rows, q, EXACT), sites_of(rows, q, EXACT), bound_gradient(rows, q, EXACT), changed.natural]
 
@@ -168,7 +168,7 @@ def test_mini_batches_come_close_to_the_full_batch_bound(rate):
     _, best, *_ = ascend(rows, start, EXACT, tol=1e-6)
     history = History()
     point, epochs, _ = stochastic(
-        rows, start, EXACT, Epochs(batch_size=100, schedule=learning_rate_schedule(rate), tol=0.0, max_iter=10,
+        rows, start, EXACT, Epochs(batch_size=100, learning_rate=rate, tol=0.0, max_iter=10,
         random_state=np.random.RandomState(0), history=history))  # fmt: skip
     assert epochs == 10
     assert best - point.elbo < 1e-3 * abs(best)
@@ -197,7 +197,7 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
         POLYA_GAMMA,
         Epochs(
             batch_size=10**6,
-            schedule=learning_rate_schedule(1.0),
+            learning_rate=1.0,
             tol=0.0,
             max_iter=5,
             random_state=np.random.RandomState(0),
@@ -221,7 +221,7 @@ def test_one_epoch_of_few_batches_takes_a_step(batch_size):
         EXACT,
         Epochs(
             batch_size=batch_size,
-            schedule=learning_rate_schedule("adaptive"),
+            learning_rate="adaptive",
             tol=0.0,
             max_iter=1,
             random_state=np.random.RandomState(0),
@@ -238,7 +238,7 @@ def test_sliding_window_stops_the_mini_batches():
     history = History()
     *_, converged = stochastic(
         training(X, y), SparsePosterior.at_prior(prior), EXACT, Epochs(batch_size=50,
-        schedule=learning_rate_schedule("adaptive"), tol=1e-3, max_iter=100, random_state=np.random.RandomState(0),
+        learning_rate="adaptive", tol=1e-3, max_iter=100, random_state=np.random.RandomState(0),
         history=history))  # fmt: skip
     change = history.arrays()["change"][:-1]
     assert converged

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.gradients import derivative
 from support.internals import (
     LEAST_COMPLEMENT,
+    Cache,
     Epochs,
     History,
     MiniBatches,
@@ -19,7 +20,7 @@ from support.internals import (
     coupled_end,
     learning_rate_schedule,
     natural_step,
-    restated,
+    projected,
     steps_from,
     stochastic,
     thetas,
@@ -228,11 +229,11 @@ def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share):
                 end = coupled_end(rows, point)
                 result = [point.log_likelihood, point.curved, *point.target, *(end.natural if end else ())]
                 result += [*q.gradient(rows, point.sites, point.target)]
-                result += [*restated(rows, point.sites, problem.prior), *q.marginals(problem.X, n_jobs)]
+                result += [*projected(rows, point.sites, problem.prior), *q.marginals(problem.X, n_jobs)]
                 results.append(result)
                 # Marginals and sites, too, are made again of the posterior that they are of.
                 for block in rows.source.blocks():
-                    block.forget()
+                    block.cache = Cache()
     for other in results[1:]:
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
 
@@ -270,7 +271,7 @@ def test_mini_batches_come_near_the_bound_of_all_rows(likelihood, bound, share):
             batch_size=50,
             tol=0.0,
             max_iter=12,
-            schedule=learning_rate_schedule("adaptive"),
+            learning_rate="adaptive",
             random_state=np.random.RandomState(0),
             history=History(),
         ),

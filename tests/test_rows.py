@@ -13,6 +13,7 @@ from support.internals import (
     BLOCK_ROWS,
     ArraySource,
     BothBounds,
+    Cache,
     Cost,
     Epochs,
     FullPrior,
@@ -112,7 +113,7 @@ def calls(kind):
         point = update(training, q, site)
         found = {
             statistics.update: point.sites,
-            statistics.stated: point.sites,
+            statistics.block_sites: point.sites,
             statistics.log_likelihood: point.sites,
             statistics.quadratic_constant: point.sites,
             statistics.marginals: q.belief,
@@ -121,7 +122,7 @@ def calls(kind):
             return source, found
         basis = prior.basis(n_latents)
         found |= {
-            statistics.restate: statistics.Restatement(point.sites, basis),
+            statistics.project_sites: statistics.Projection(point.sites, basis),
             statistics.mean_gradient: point.sites,
             correction: BothBounds(point.sites, point.sites),
         }
@@ -146,7 +147,7 @@ def test_statistics_are_pure_functions_of_a_block_and_a_state(kind):
             for block in source.blocks():
                 record = arrays_of(function(block, state))
                 again = arrays_of(function(block, state))
-                block.forget()
+                block.cache = Cache()
                 fresh = arrays_of(function(block, state))
                 copied = arrays_of(
                     pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(block)), pickle.loads(before))
@@ -229,9 +230,9 @@ def test_sites_of_another_label_noise_are_those_that_it_makes(weighted):
         training = Training(source, executor, n_latents)
         point = update(training, prior.at_prior(n_latents), site)
         assert abs(point.site.parameter - site.parameter) > 0.01
-        expected = training.map(statistics.stated, statistics.StatedSites(point.q.belief, point.site))
+        expected = training.map(statistics.block_sites, statistics.SitesAtPosterior(point.q.belief, point.site))
         total = training.reduce(statistics.log_likelihood, point.sites)
-        for sites, other in zip(training.map(statistics.stated, point.sites), expected, strict=True):
+        for sites, other in zip(training.map(statistics.block_sites, point.sites), expected, strict=True):
             assert sites.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-12)
             for name in ("mean", "variance", "precision", "linear"):
                 value = getattr(other, name)
@@ -255,7 +256,7 @@ def test_whitened_rows_are_kept_once_all_are_made(monkeypatch):
         for one in (prior, other, prior):
             q = one.at_prior(None)
             with pytest.raises(ValueError, match="is not one of"):
-                statistics.update(block, statistics.StatedSites(q.belief, Site("new", "bound")))
+                statistics.update(block, statistics.SitesAtPosterior(q.belief, Site("new", "bound")))
             assert not is_filled(one)
             expected = statistics.marginals(block, q.belief)
             assert is_filled(one)
@@ -279,7 +280,7 @@ def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
             training, options = Training(source, executor), Options(True, 1e-4, 5, History())
             point = profile(training, prior.at_prior(None), site, options).point
             q, *_ = stochastic(
-                training, point.q, site, Epochs(50, (0, 10.0, 0.0), 1e-3, 2, np.random.RandomState(0), History())
+                training, point.q, site, Epochs(50, "adaptive", 1e-3, 2, np.random.RandomState(0), History())
             )
         bits.append([point.q.P.tobytes(), point.elbo, q.q.h.tobytes(), q.elbo])
     assert bits[0] == bits[1]

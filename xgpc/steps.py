@@ -30,7 +30,7 @@ from .data.partitions import Partitions, survey_partitions
 from .data.survey import survey
 from .data.training import names_of_columns, training_data, with_limits
 from .fitted import PosteriorClassifier
-from .inference.online import posterior_before, restated_sums
+from .inference.online import posterior_before, projected_sums
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import FitState, Run
 from .learning import pipeline, stages
@@ -192,16 +192,12 @@ class FittedInSteps(PosteriorClassifier):
         totals, all_rows = found.class_totals(factors), partial(stream, factors)
         return self._data(run, config, rows, found.classes, None, all_rows, class_totals=totals)
 
-    def _deadline(self) -> Deadline | None:
-        """The deadline, counted from now; None if nothing can end the fit early."""
-        if self.max_time is None and not self.keep_on_interrupt and self.callback is None:
-            return None
+    def _deadline(self) -> Deadline:
+        """The deadline, counted from now."""
         return Deadline(math.inf if self.max_time is None else float(self.max_time))
 
     def _interrupts(self, run: Run) -> AbstractContextManager[None]:
-        if not self.keep_on_interrupt or run.deadline is None:
-            return nullcontext()
-        return stopped_by_interrupts(run.deadline)
+        return stopped_by_interrupts(run.deadline) if self.keep_on_interrupt else nullcontext()
 
     def _start(self, data: Data, run: Run, executor: Executor) -> InitialState:
         previous = None
@@ -274,8 +270,8 @@ class FittedInSteps(PosteriorClassifier):
                 data = Data(*given, encoding=self.encoding_, prior_mean=mean)
                 m = q.prior.n_inducing
                 prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), run.random_state, n_before=m)
-                with Threads(self.n_jobs) as executor, self._interrupts(run):
-                    training = Training(data.source, run.watching(executor), q.n_latents)
+                with Threads(self.n_jobs, run) as executor, self._interrupts(run):
+                    training = Training(data.source, executor, q.n_latents)
                     site = likelihood.site(bound, len(self.classes_), noise)
                     before = ConditionedPrior(posterior_before(q, prior, factor))
                     learned = HyperparameterFit(InitialState(training, before, None, 0, site), None, before, site)
@@ -286,7 +282,7 @@ class FittedInSteps(PosteriorClassifier):
             assert inferred.evidence is not None
             evidence, before_sums = inferred.evidence, self._evidence.correction
             if before_sums is not None and evidence.correction is not None:
-                sums = restated_sums(before_sums, q.prior, prior)
+                sums = projected_sums(before_sums, q.prior, prior)
                 added = evidence.correction
                 correction = sums[0] * factor + added[0], sums[1] * factor + added[1]
                 evidence = evidence._replace(correction=correction)

@@ -17,8 +17,8 @@ from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
 from ..rows.executor import Executor, State, Threads, is_small
-from ..rows.source import ArraySource, RowSource, SparseSource
-from ..statistics import Basis, Belief, GivenSites, Predictor, StatedSites, marginals
+from ..rows.source import ArraySource, RowSource
+from ..statistics import Basis, Belief, FixedSites, Predictor, SitesAtPosterior, marginals
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
 Natural = tuple[np.ndarray, np.ndarray]
@@ -86,7 +86,7 @@ class Training:
     def uncached(self) -> Training:
         """The same rows, of which no pass keeps whitened ones."""
         source = self.source
-        return replace(self, source=source.uncached()) if isinstance(source, ArraySource | SparseSource) else self
+        return replace(self, source=source.uncached()) if isinstance(source, ArraySource) else self
 
 
 class Prior(Protocol):
@@ -293,7 +293,7 @@ class KernelPosterior(Posterior, Protocol):
         """
 
     def gradient(
-        self, training: Training, sites: StatedSites | GivenSites, natural: Natural
+        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
         """Gradients of the bound at fixed sites, by the kernels' ``theta`` and the inducing points.
 

@@ -27,7 +27,7 @@ from .._kernels import InducingKernel, KernelGradient
 from ..kernels.spec import KernelSpec
 from ..rows.executor import Threads
 from ..rows.source import ArraySource
-from ..statistics import GivenSites, StatedSites
+from ..statistics import FixedSites, SitesAtPosterior
 from .base import (
     CovarianceForm,
     Grouped,
@@ -286,7 +286,7 @@ class FullPosterior(LatentPosterior):
         return float(linear - 0.5 * np.sum(missing * (other.variance - self.variance)))
 
     def gradient(
-        self, training: Training, sites: StatedSites | GivenSites, natural: Natural
+        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
         """Gradient of the bound by the kernels' ``theta`` at q's optimum, where ``natural`` are what sites make.
 

@@ -14,7 +14,7 @@ from ..approximations.local import LocalPosterior
 from ..approximations.local_rows import Sites, in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
-from ..inference.links import Link, Shifted, centred
+from ..inference.links import Link, centred
 from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
 from ..inference.prior_mean import OF_SITE, PriorMean
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
@@ -110,7 +110,7 @@ class Task:
             return self.link
         mean = self.prior_mean.scaled(float(np.exp(log_scale))).site(self.site, prior).prior_mean
         # A shift of all classes changes no probability, and the coupled classes' sites leave it out.
-        return Shifted(self.link, mean if self.link.curvature is None else centred(mean))
+        return self.link.shifted(mean if self.link.curvature is None else centred(mean))
 
 
 @dataclass(frozen=True)

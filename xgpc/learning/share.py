@@ -13,7 +13,7 @@ from ..inference.progress import BestSoFar
 from ..inference.run import Run
 from ..inference.starts import starting_posterior
 from ..rows.deadline import during
-from ..rows.source import ArraySource, SparseSource, labels_and_weights
+from ..rows.source import ArraySource, labels_and_weights
 from .hold_out import Split
 from .memory import MOST_BYTES, fit_bytes
 from .paired import is_better
@@ -136,9 +136,7 @@ def _split(data: Data, one: HyperparameterFit) -> Split:
     return rows if some is None else rows[some], held_out
 
 
-def _scores(
-    data: Data, point: Point[KernelPosterior], source: ArraySource | SparseSource, n_threads: int
-) -> np.ndarray:
+def _scores(data: Data, point: Point[KernelPosterior], source: ArraySource, n_threads: int) -> np.ndarray:
     """log p(y) (r,) of held-out rows."""
     y = source.labels().astype(np.intp)
     mean, variance = point.q.marginals(source.X, n_threads)

@@ -23,7 +23,7 @@ from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, Likelihood
-from ..rows.source import RowSource
+from ..rows.source import ArraySource, RowSource
 from .hold_out import HoldOut
 from .inducing import Sample, inducing_points, sample_size
 from .memory import most_points, warn_of_many_classes
@@ -50,7 +50,7 @@ class Data:
     """
 
     config: FitConfig
-    source: RowSource
+    source: ArraySource
     classes: np.ndarray
     class_totals: np.ndarray
     likelihood: Likelihood

@@ -15,7 +15,7 @@ from ..inference.local_sites import start_sites
 from ..inference.run import Run
 from ..inference.starts import starting_posterior
 from ..rows.deadline import Deadline, OutOfTime, during
-from ..rows.source import ArraySource, SparseSource, labels_and_weights
+from ..rows.source import ArraySource, labels_and_weights
 from ..status import warn_user
 from .local import (
     DEFAULT_NEIGHBORS,
@@ -81,7 +81,7 @@ def neighbors_of(data: Data) -> tuple[int, str]:
     # neighbours and .110 with 24.
     if is_auto and data.encoding is not None and data.encoding.has_levels:
         return 0, "No neighbours: with categorical columns, many rows are equally near."
-    if isinstance(data.source, SparseSource) and data.source.n_rows >= MIN_ROWS:
+    if data.source.makes_dense and data.source.n_rows >= MIN_ROWS:
         return 0, "No neighbours: the distances need dense rows, and these are sparse."
     if reason or (is_auto and data.source.n_rows < MIN_ROWS):
         return 0, ""
@@ -103,7 +103,7 @@ def _why_not(data: Data) -> str:
         return f"is for likelihood {allowed}; this model has {name!r} with bound {bound!r}"
     if data.likelihood.multi_class and data.config.share == "none":
         return f"is for latent functions that share their kernel (share='kernel'); got share={data.config.share!r}"
-    if isinstance(data.source, SparseSource):
+    if data.source.makes_dense:
         return "keeps and compares all rows as dense rows, but X is sparse: convert it with X.toarray()"
     if data.config.is_full:
         return "is for models with inducing points; this one is a full Gaussian process"

@@ -16,7 +16,7 @@ from support.fits import quietly
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.rows.deadline import FINAL_STEPS, LEAST_STEPS, Deadline, OutOfTime, Timed, stopped_by_interrupts
+from xgpc.rows.deadline import FINAL_STEPS, LEAST_STEPS, Deadline, OutOfTime, Reserve, stopped_by_interrupts
 from xgpc.rows.executor import Cost, Executor
 from xgpc.rows.source import ArraySource
 
@@ -167,14 +167,6 @@ def test_a_warm_start_without_time_is_as_good_as_the_fit_before():
     assert model.elbo_ >= before - 1e-9 * abs(before)
 
 
-class Counted(Executor):
-    """Blocks that take as many ticks as they are told."""
-
-    def map(self, function, source, state):
-        for block in source.blocks():
-            yield function(block, state)
-
-
 class State:
     def __init__(self, work):
         self.cost = Cost(work, 1)
@@ -192,18 +184,19 @@ def test_time_is_kept_back_in_proportion_to_rows_and_work():
         now[0] += 1e-4 * len(block) * state.cost.work
         return 0.0
 
-    executor = Timed(Counted(), Deadline(1000.0, lambda: now[0]), 5000, final)
+    executor = Executor()
+    executor.monitor = reserve = Reserve(Deadline(1000.0, lambda: now[0]), 5000, final)
     for _ in range(LEAST_STEPS + 1):
-        assert executor.reserve == 0.0
+        assert reserve.seconds == 0.0
         executor.reduce(final, rows, State(2.0))
         executor.reduce(other, rows, State(2.0))
         now[0] += 0.25
     executor.reduce(final, rows, State(2.0))
-    assert executor.reserve == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
+    assert reserve.seconds == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
     # What happens now and then between two passes counts little.
     now[0] += 100.0
     executor.reduce(final, rows, State(2.0))
-    assert executor.reserve == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
+    assert reserve.seconds == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
     # Of more work there would have to be more time than there is.
     with pytest.raises(OutOfTime):
         executor.reduce(final, rows, State(50.0))

@@ -22,9 +22,9 @@ from support.gradients import derivative, points_apart
 from support.internals import (
     LEAST_COMPLEMENT,
     SOFTMAX_PRECISION_RATE,
+    FixedSites,
     FullPosterior,
     FullPrior,
-    FixedSites,
     History,
     KernelSpec,
     SparsePosterior,

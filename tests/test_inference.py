@@ -13,13 +13,13 @@ from support.internals import (
     FixedSites,
     History,
     KernelSpec,
+    SitesAtPosterior,
     SparsePosterior,
     SparsePrior,
-    SitesAtPosterior,
     learning_rate_schedule,
     natural_step,
-    proper_posterior,
     projected,
+    proper_posterior,
     stochastic,
     update,
 )
@@ -168,7 +168,7 @@ def test_mini_batches_come_close_to_the_full_batch_bound(rate):
     _, best, *_ = ascend(rows, start, EXACT, tol=1e-6)
     history = History()
     point, epochs, _ = stochastic(
-        rows, start, EXACT, Epochs(batch_size=100, schedule=learning_rate_schedule(rate), tol=0.0, max_iter=10,
+        rows, start, EXACT, Epochs(batch_size=100, learning_rate=rate, tol=0.0, max_iter=10,
         random_state=np.random.RandomState(0), history=history))  # fmt: skip
     assert epochs == 10
     assert best - point.elbo < 1e-3 * abs(best)
@@ -197,7 +197,7 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
         POLYA_GAMMA,
         Epochs(
             batch_size=10**6,
-            schedule=learning_rate_schedule(1.0),
+            learning_rate=1.0,
             tol=0.0,
             max_iter=5,
             random_state=np.random.RandomState(0),
@@ -221,7 +221,7 @@ def test_one_epoch_of_few_batches_takes_a_step(batch_size):
         EXACT,
         Epochs(
             batch_size=batch_size,
-            schedule=learning_rate_schedule("adaptive"),
+            learning_rate="adaptive",
             tol=0.0,
             max_iter=1,
             random_state=np.random.RandomState(0),
@@ -238,7 +238,7 @@ def test_sliding_window_stops_the_mini_batches():
     history = History()
     *_, converged = stochastic(
         training(X, y), SparsePosterior.at_prior(prior), EXACT, Epochs(batch_size=50,
-        schedule=learning_rate_schedule("adaptive"), tol=1e-3, max_iter=100, random_state=np.random.RandomState(0),
+        learning_rate="adaptive", tol=1e-3, max_iter=100, random_state=np.random.RandomState(0),
         history=history))  # fmt: skip
     change = history.arrays()["change"][:-1]
     assert converged

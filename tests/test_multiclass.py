@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.gradients import derivative
 from support.internals import (
     LEAST_COMPLEMENT,
+    Cache,
     Epochs,
     History,
     MiniBatches,
@@ -232,7 +233,7 @@ def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share):
                 results.append(result)
                 # Marginals and sites, too, are made again of the posterior that they are of.
                 for block in rows.source.blocks():
-                    block.forget()
+                    block.cache = Cache()
     for other in results[1:]:
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
 
@@ -270,7 +271,7 @@ def test_mini_batches_come_near_the_bound_of_all_rows(likelihood, bound, share):
             batch_size=50,
             tol=0.0,
             max_iter=12,
-            schedule=learning_rate_schedule("adaptive"),
+            learning_rate="adaptive",
             random_state=np.random.RandomState(0),
             history=History(),
         ),

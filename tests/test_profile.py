@@ -18,13 +18,13 @@ from support.internals import (
     KernelSpec,
     Options,
     ProfiledBound,
+    SitesAtPosterior,
     SparsePosterior,
     SparsePrior,
-    SitesAtPosterior,
     coordinate_ascent,
     natural_step,
-    proper_posterior,
     projected,
+    proper_posterior,
     starting_posterior,
     steps_from,
     update,
@@ -114,7 +114,7 @@ class ThirdsNegative:
 
     stated: SitesAtPosterior
 
-    def of(self, block):
+    def of(self, block, kind=""):
         sites = self.stated.of(block)
         precision = sites.precision.copy()
         precision[:, -block.start % 3 :: 3] = -50.0

@@ -45,7 +45,7 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
         self,
         *given: Any,
         validate: Callable[..., Any] | None = None,
-        threads: Callable[[int | None], Threads] = Threads,
+        threads: Callable[[int | None, Run], Threads] = Threads,
         **named: Any,
     ) -> Self:
         """Fit in five steps; if one fails, the estimator stays as it was before.
@@ -59,8 +59,8 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
             with fitted._begun() as run:
                 run.history.tell(stage="checking")
                 data = (validate or type(self)._validate)(fitted, run, *given, **named)
-                with threads(self.n_jobs) as executor, fitted._interrupts(run):
-                    initial = fitted._start(data, run, run.watching(executor))
+                with threads(self.n_jobs, run) as executor, fitted._interrupts(run):
+                    initial = fitted._start(data, run, executor)
                     learned = fitted._learn(data, run, initial)
                     inferred = fitted._infer(data, run, learned)
             fitted._publish(data, run, inferred)

@@ -19,7 +19,7 @@ from .config import check_allowed, is_name, is_number
 from .data.training import checked_rows, training_data
 from .estimator import LatentClassifier
 from .inference.ascent import Point
-from .inference.mini_batch import Epochs, learning_rate_schedule
+from .inference.mini_batch import Epochs
 from .inference.run import Run
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS, record_of
@@ -172,8 +172,7 @@ class BayesianLinearClassifier(LatentClassifier):
             monotone = site.record.is_bound
             found = ascend(initial, data.prior, site, monotone=monotone, tol=tol, max_iter=max_iter, history=history)
         else:
-            schedule = learning_rate_schedule(self.learning_rate)
-            options = Epochs(int(self.batch_size), schedule, tol, max_iter, run.random_state, history)
+            options = Epochs(int(self.batch_size), self.learning_rate, tol, max_iter, run.random_state, history)
             found = stochastic_ascent(initial, data.prior, site, options)
         point, n_iter, _ = found
         at = f"after {n_iter} iterations, at a prior variance of {point.q.prior.variance:.4g}"

@@ -1,8 +1,8 @@
 """Statistics of a block of rows for inference and learning: functions of the block and a state, with additive records.
 
-A state is made of arrays. Of a posterior it has a ``Belief``: the basis in which latent functions are linear,
-f(x) = a(x) . z plus what the basis leaves of the prior, and the distribution of z. A function writes to nothing but the
-block's cache, from which later calls take sites and whitened rows by the keys of a posterior, a site and a basis.
+Of a posterior, a state has a ``Belief``: a basis in which latent functions are linear, f(x) = a(x) . z plus a residual
+of the prior, and the distribution of z. A function changes nothing but the block's cache, where later calls find sites
+and whitened rows by the belief, site and basis that they were computed with.
 """
 
 from __future__ import annotations
@@ -16,23 +16,18 @@ import numpy as np
 from ._kernels import KernelGradient
 from ._sites import Site
 from .rows.block import AS_EVALUATED, Block, Rescaling, Sites
-from .rows.executor import Cost, give_back
+from .rows.executor import Cost
 
-# Sites that a block's cache keeps: the latest, and those that a prior was changed with, from which learning goes on if
-# a step of the hyperparameters fails.
+# Kinds of sites in a block's cache: the latest, and those that were last projected to another prior, from which
+# learning continues if a step of the hyperparameters fails.
 SITES, PROJECTED_SITES = "sites", "projected sites"
 
 
 @dataclass
 class Moments:
-    """Sums over rows.
+    """Sums over rows: of ell and of lambda v, and the sites' contribution to the natural parameters.
 
-    Attributes
-    ----------
-    log_likelihood : float, of ell
-    curved : float, of lambda v
-    P : natural parameters that the precisions make: (C, m, m), lower triangles of sums of lambda a a^T, for instance
-    h : (C, m), sums of r a
+    With inducing points, P has the lower triangles (C, m, m) of the sums of lambda a a^T, and h (C, m) the sums of r a.
     """
 
     log_likelihood: float
@@ -47,35 +42,32 @@ class Moments:
         self.h += other.h
         return self
 
-    def release(self) -> None:
-        """Give the matrices back, for other blocks' sums: nobody uses them any more. See ``Executor.reduce``."""
-        if self.P.ndim == 3:
-            give_back(self.P)
-
 
 class Basis(Protocol):
-    """Latent functions of C classes as linear functions of m coefficients each.
-
-    Attributes
-    ----------
-    key : str, the same for the same basis
-    cost : Cost, of a pass
-    """
+    """C latent functions as linear functions of m coefficients each."""
 
     @property
-    def key(self) -> str: ...
-
-    @property
-    def cost(self) -> Cost: ...
+    def cost(self) -> Cost:
+        """Cost of a pass."""
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """P and h, as in ``Moments``, of values (C, rows)."""
+        """P and h of ``Moments`` for sites (C, rows)."""
 
     def products(self, block: Block, w: np.ndarray) -> np.ndarray:
         """w_c . a_i (C, rows) for w (C, m)."""
 
     def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
         """Sums of values_ci a_i (C, m) for values (C, rows)."""
+
+
+class KernelBasis(Basis, Protocol):
+    """A basis that depends on kernels and inducing points."""
+
+    def gradient(
+        self, block: Block, sites: Sites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
+    ) -> list[KernelGradient]: ...
+
+    def prior_variances(self, block: Block) -> np.ndarray: ...
 
 
 class Predictor(Protocol):
@@ -89,71 +81,66 @@ class Predictor(Protocol):
 
 
 class Belief(Predictor, Protocol):
-    """Distribution of the latent functions' coefficients.
-
-    Attributes
-    ----------
-    key : str, the same for the same distribution
-    basis : Basis
-    """
-
-    @property
-    def key(self) -> str: ...
+    """Distribution of the coefficients; a cache compares beliefs by identity."""
 
     @property
     def basis(self) -> Basis: ...
 
     def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
-        """Marginals and sites, and the sites' P and h."""
+        """Marginals with their sites, and the sites' P and h."""
 
 
 @dataclass(frozen=True)
 class SitesAtPosterior:
-    """The sites that the marginals of a posterior make, rescaled."""
+    """The sites at the marginals of a posterior, rescaled."""
 
     belief: Belief
     site: Site
     rescaling: Rescaling = AS_EVALUATED
 
     @property
-    def key(self) -> tuple[str, str, Rescaling]:
-        return self.belief.key, self.site.key, self.rescaling
+    def key(self) -> tuple[str, Rescaling]:
+        return self.site.key, self.rescaling
 
     @property
     def cost(self) -> Cost:
         return self.belief.cost
 
-    def of(self, block: Block) -> Sites:
-        """From the block's cache, where it has them or others of the same posterior."""
-        belief, cache = self.belief.key, block.cache
-        sites = cache.get(SITES, belief) or cache.get(PROJECTED_SITES, belief)
-        is_usable = sites and sites.site_key == self.site.key and sites.rescaling in (AS_EVALUATED, self.rescaling)
-        if not is_usable:
-            # Sites that are rescaled already would give other bits.
-            marginals = (sites.mean, sites.variance) if sites else self.belief.marginals(block)
-            sites = block.evaluated(belief, self.site, *marginals)
-        if sites.rescaling != self.rescaling:
+    def of(self, block: Block, kind: str = SITES) -> Sites:
+        """The sites of a block, from its cache if that has them or others at the same posterior; kept as a ``kind``."""
+        found = block.cache.get(SITES, self.belief) or block.cache.get(PROJECTED_SITES, self.belief)
+        as_evaluated = self.site.key, AS_EVALUATED
+        # Rescaling sites that are already rescaled would give other bits.
+        if found and found[0] in (self.key, as_evaluated):
+            key, sites = found
+        else:
+            marginals = (found[1].mean, found[1].variance) if found else self.belief.marginals(block)
+            key, sites = as_evaluated, block.evaluated(self.site, *marginals)
+        if key != self.key:
             sites = block.rescaled(sites, self.rescaling)
-        cache.keep(SITES, belief, sites)
+        for name in {SITES, kind}:
+            block.cache.keep(name, self.belief, (self.key, sites))
         return sites
 
 
 @dataclass(frozen=True)
 class FixedSites:
-    """Sites that are a value of their own: precision and linear (C, n) of all rows, which are not to be changed."""
+    """Sites with given precisions and linear terms (C, n) of all rows."""
 
     precision: np.ndarray
     linear: np.ndarray
 
-    def of(self, block: Block) -> Sites:
+    def of(self, block: Block, kind: str = SITES) -> Sites:
         unknown = np.empty((len(self.precision), 0))
         precision, linear = (np.ascontiguousarray(part[:, block.rows]) for part in (self.precision, self.linear))
-        return Sites("", "", unknown, unknown, precision, linear, math.nan)
+        return Sites(unknown, unknown, precision, linear, math.nan)
 
 
+@dataclass(frozen=True)
 class OnBasis:
-    """A state that costs what its basis does."""
+    """Sites and a basis."""
 
+    sites: SitesAtPosterior | FixedSites
     basis: Basis
 
     @property
@@ -163,58 +150,43 @@ class OnBasis:
 
 @dataclass(frozen=True)
 class Projection(OnBasis):
-    """Sites, and the basis to state them in; negative precisions count as zero, if ``clipped``."""
+    """Sites and the basis that they are projected to; with ``clipped``, negative precisions become zero."""
 
-    sites: SitesAtPosterior | FixedSites
-    basis: Basis
     clipped: bool = False
 
 
 @dataclass(frozen=True)
-class Products:
-    """Sites that have a curvature across classes, and the direction w (C, m) to multiply it with."""
-
-    sites: SitesAtPosterior
-    w: np.ndarray
-
-    @property
-    def cost(self) -> Cost:
-        # The cost with kept rows: a solve makes many products, and only the first makes rows.
-        return Cost(2.0 * self.w.size, self.w.size)
-
-
-class KernelBasis(Basis, Protocol):
-    """A basis that depends on kernels and inducing points."""
-
-    def gradient(
-        self, block: Block, sites: Sites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
-    ) -> list[KernelGradient]: ...
-
-    def prior_variances(self, block: Block) -> np.ndarray: ...
-
-
-@dataclass(frozen=True)
 class PriorVariances(OnBasis):
-    """Sites, and the basis whose prior variances they are to be multiplied with."""
+    """Sites, and the basis whose prior variances multiply their precisions."""
 
-    sites: SitesAtPosterior | FixedSites
     basis: KernelBasis
 
 
 @dataclass(frozen=True)
 class Contraction(OnBasis):
-    """Sites, and what the gradient by the kernel needs of q: w (C, m), and M (C, m, m) and alpha (C, m) of
-    ``_engine.matrix_gradients``."""
+    """Sites, and the terms of q in the kernel's gradient: w (C, m), and M and alpha of ``_engine.matrix_gradients``."""
 
-    sites: SitesAtPosterior | FixedSites
     basis: KernelBasis
     w: np.ndarray
     M: np.ndarray
     alpha: np.ndarray
 
 
+@dataclass(frozen=True)
+class Products:
+    """Sites whose curvature couples the classes, and the direction w (C, m) to multiply it with."""
+
+    sites: SitesAtPosterior
+    w: np.ndarray
+
+    @property
+    def cost(self) -> Cost:
+        # A solve makes many products, and only the first one computes whitened rows.
+        return Cost(2.0 * self.w.size, self.w.size)
+
+
 class Gradients(list[KernelGradient]):
-    """One of each kernel."""
+    """Gradients of all kernels."""
 
     def __iadd__(self, others: Gradients) -> Gradients:  # type: ignore[override, misc]
         for mine, other in zip(self, others, strict=True):
@@ -223,16 +195,15 @@ class Gradients(list[KernelGradient]):
 
 
 def update(block: Block, state: SitesAtPosterior) -> Moments:
-    """Marginals and sites under a posterior, not rescaled, and the natural parameters that they make."""
+    """Marginals and sites at a posterior, not rescaled, and the sites' natural parameters."""
     sites, P, h = state.belief.update(block, state.site)
-    block.cache.keep(SITES, sites.belief_key, sites)
+    block.cache.keep(SITES, state.belief, ((state.site.key, AS_EVALUATED), sites))
     return Moments(sites.log_likelihood, float(np.vdot(sites.precision, sites.variance)), P, h)
 
 
 def project_sites(block: Block, state: Projection) -> Moments:
-    """Natural parameters of sites in another basis."""
-    sites = state.sites.of(block)
-    block.cache.keep(PROJECTED_SITES, sites.belief_key, sites)
+    """Natural parameters of sites in a basis."""
+    sites = state.sites.of(block, PROJECTED_SITES)
     precision, linear = sites.precision, sites.linear
     if state.clipped:
         excess = np.minimum(precision, 0.0)
@@ -252,15 +223,16 @@ def mean_gradient(block: Block, state: SitesAtPosterior) -> np.ndarray:
 
 
 def curvature_product(block: Block, state: Products) -> np.ndarray:
-    """Product (C, m) of a curvature across classes with a direction."""
+    """Product (C, m) of the curvature that couples the classes with a direction."""
     sites = state.sites
     basis, curvature = sites.belief.basis, sites.site.record.curvature
-    product = block.cache.made("curvature", sites.key, lambda: curvature(block.y, block.weight, sites.of(block)))
+    key = sites.belief, sites.key
+    product = block.cache.made("curvature", key, lambda: curvature(block.y, block.weight, sites.of(block)))
     return basis.sums(block, product(basis.products(block, state.w)))
 
 
 def block_sites(block: Block, state: SitesAtPosterior) -> Sites:
-    """The sites themselves; of all rows by ``Executor.map``."""
+    """The sites; ``Executor.map`` gives them for all rows."""
     return state.of(block)
 
 
@@ -270,17 +242,17 @@ def log_likelihood(block: Block, state: SitesAtPosterior) -> float:
 
 
 def quadratic_constant(block: Block, state: SitesAtPosterior) -> float:
-    """Sum of E[lambda f^2 / 2 - r f]: minus what the sites' quadratics are on average, but for their constants."""
+    """Sum of E[lambda f^2 / 2 - r f]: minus the sites' expected quadratics without their constants."""
     sites = state.of(block)
     second_moment = sites.mean**2 + sites.variance
     return float(np.vdot(0.5 * sites.precision, second_moment) - np.vdot(sites.linear, sites.mean))
 
 
 def prior_curvature(block: Block, state: PriorVariances) -> float:
-    """Sum of lambda k(x, x), of one latent function."""
+    """Sum of lambda k(x, x) of one latent function."""
     return float(np.vdot(state.sites.of(block).precision, state.basis.prior_variances(block)))
 
 
 def marginals(block: Block, state: Predictor) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (C, rows); of all rows by ``Executor.map``."""
+    """Means and variances (C, rows); ``Executor.map`` gives them for all rows."""
     return state.marginals(block)

@@ -193,16 +193,12 @@ class FittedInSteps(PosteriorClassifier):
         totals, all_rows = found.class_totals(factors), partial(stream, factors)
         return self._data(run, config, rows, found.classes, None, all_rows, class_totals=totals)
 
-    def _deadline(self) -> Deadline | None:
-        """The deadline, counted from now; None if nothing can end the fit early."""
-        if self.max_time is None and not self.keep_on_interrupt and self.callback is None:
-            return None
+    def _deadline(self) -> Deadline:
+        """The deadline, counted from now."""
         return Deadline(math.inf if self.max_time is None else float(self.max_time))
 
     def _interrupts(self, run: Run) -> AbstractContextManager[None]:
-        if not self.keep_on_interrupt or run.deadline is None:
-            return nullcontext()
-        return stopped_by_interrupts(run.deadline)
+        return stopped_by_interrupts(run.deadline) if self.keep_on_interrupt else nullcontext()
 
     def _start(self, data: Data, run: Run, executor: Executor) -> InitialState:
         previous = None
@@ -275,8 +271,8 @@ class FittedInSteps(PosteriorClassifier):
                 data = Data(*given, encoding=self.encoding_, prior_mean=mean)
                 m = q.prior.n_inducing
                 prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), run.random_state, n_before=m)
-                with Threads(self.n_jobs) as executor, self._interrupts(run):
-                    training = Training(data.source, run.watching(executor), q.n_latents)
+                with Threads(self.n_jobs, run) as executor, self._interrupts(run):
+                    training = Training(data.source, executor, q.n_latents)
                     site = likelihood.site(bound, len(self.classes_), noise)
                     before = ConditionedPrior(posterior_before(q, prior, factor))
                     initial = InitialState(training, Model(before, None, site))

@@ -1,10 +1,11 @@
 """Executors beside the threads of the package."""
 
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from itertools import repeat
 from multiprocessing import get_context
 
-from .internals import Executor, single_threaded_blas
+from .internals import Cache, Executor, single_threaded_blas
 
 held = []
 
@@ -27,14 +28,18 @@ class Processes(Executor):
     def __exit__(self, *exception):
         self._pool.shutdown()
 
-    def map(self, function, source, state):
-        return self._pool.map(function, source.blocks(), repeat(state))
+    @contextmanager
+    def records(self, function, source, state):
+        yield self._pool.map(function, source.blocks(), repeat(state))
 
 
 class Forgetful(Executor):
-    """One thread, and blocks that remember nothing of earlier calls."""
+    """One thread, and blocks that keep nothing from earlier calls."""
 
-    def map(self, function, source, state):
-        for block in source.blocks():
-            block.forget()
-            yield function(block, state)
+    @contextmanager
+    def records(self, function, source, state):
+        def fresh(block):
+            block.cache = Cache()
+            return function(block, state)
+
+        yield map(fresh, source.blocks())

@@ -23,8 +23,8 @@ from xgpc.inference.ascent import (
     coordinate_ascent,
     coupled_end,
     natural_step,
-    proper_posterior,
     projected,
+    proper_posterior,
     steps_from,
     update,
 )
@@ -48,7 +48,7 @@ from xgpc.learning.schemes import SCHEMES
 from xgpc.learning.stages import GROWTH, LAST_ROWS, ROWS_PER_POINT, Subsets, subset_sizes
 from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
 from xgpc.rows.blas import single_threaded_blas
-from xgpc.rows.block import BLOCK_ROWS, Block
+from xgpc.rows.block import BLOCK_ROWS, Block, Cache
 from xgpc.rows.coinciding import Distinct
 from xgpc.rows.executor import Cost, Executor, Threads, on_threads
 from xgpc.rows.neighbours import Neighbours

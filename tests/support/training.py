@@ -5,13 +5,14 @@ import numpy as np
 from .internals import (
     CACHE_BYTES,
     ArraySource,
+    SitesAtPosterior,
     SparsePosterior,
     SparsePrior,
-    SitesAtPosterior,
     Threads,
     Training,
     adam,
     ascent,
+    block_sites,
     coordinate_ascent,
     fitting,
     grouped,
@@ -19,7 +20,6 @@ from .internals import (
     mini_batch,
     prior_variance,
     stages,
-    block_sites,
     update,
 )
 

@@ -17,7 +17,7 @@ from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
 from ..rows.executor import Executor, State, Threads, is_small
-from ..rows.source import ArraySource, RowSource, SparseSource
+from ..rows.source import ArraySource, RowSource
 from ..statistics import Basis, Belief, FixedSites, Predictor, SitesAtPosterior, marginals
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
@@ -86,7 +86,7 @@ class Training:
     def uncached(self) -> Training:
         """The same rows, of which no pass keeps whitened ones."""
         source = self.source
-        return replace(self, source=source.uncached()) if isinstance(source, ArraySource | SparseSource) else self
+        return replace(self, source=source.uncached()) if isinstance(source, ArraySource) else self
 
 
 class Prior(Protocol):

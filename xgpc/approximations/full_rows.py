@@ -104,7 +104,7 @@ class ValueBelief:
         return np.take(self.mean, places, axis=1), np.take(self.variance, places, axis=1)
 
     def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
-        sites = block.evaluated(self.key, site, *self.marginals(block))
+        sites = block.evaluated(site, *self.marginals(block))
         return sites, *self.basis.moments(block, sites.precision, sites.linear)
 
 

@@ -94,7 +94,7 @@ class LinearBelief(GaussianBelief):
         few = self.basis.few(block.X)
         if few is None:
             return super().update(block, site)
-        sites = block.evaluated(self.key, site, *self._of_few(few))
+        sites = block.evaluated(site, *self._of_few(few))
         P = np.tril((few.T @ few.multiply(sites.precision[0][:, None])).toarray())
         return sites, P[None], (few.T @ sites.linear[0])[None]
 

@@ -15,7 +15,7 @@ from .._kernels import InducingKernel, KernelGradient
 from .._sites import Site
 from ..kernels.spec import KernelSpec
 from ..rows.block import Block, Sites
-from ..rows.executor import Cost, lower_triangles, workspace
+from ..rows.executor import Cost, workspace
 from ..rows.source import Picked
 from ..statistics import Contraction, FixedSites, SitesAtPosterior, gradient
 from .base import (
@@ -115,7 +115,7 @@ class InducingBasis:
 
 def zero_moments(n_latents: int, m: int) -> Natural:
     """P (C, m, m) and h (C, m) for compiled functions to write."""
-    return lower_triangles(n_latents, m), np.zeros((n_latents, m))
+    return np.zeros((n_latents, m, m)), np.zeros((n_latents, m))
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,13 +148,13 @@ class GaussianBelief:
     def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
         """O(rows (C m^2 + m d)) if the latent functions share a kernel, else O(rows C (m^2 + m d))."""
         if self.basis.n_groups > 1:
-            sites = block.evaluated(self.key, site, *self.marginals(block))
+            sites = block.evaluated(site, *self.marginals(block))
             return sites, *self.basis.moments(block, sites.precision, sites.linear)
         ((rows, _),) = self.basis.rows(block)
         P, h = zero_moments(*self.w.shape)
         values, total = _engine.update_block(rows, self.Rinv, self.w, site, block.y, block.weight, P, h)
         mean, variance, precision, linear = values
-        return Sites(self.key, site.key, mean, variance, precision, linear, total), P, h
+        return Sites(mean, variance, precision, linear, total), P, h
 
 
 @dataclass(frozen=True, eq=False)

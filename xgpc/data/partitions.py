@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -214,24 +214,22 @@ class PartitionedRows(BatchSource):
 class OverPartitions(Threads):
     """Threads for rows in memory; for ``PartitionedRows`` a task on each partition works on its blocks."""
 
-    def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
+    @contextmanager
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Iterator[Result]]:
         if not isinstance(source, PartitionedRows):
-            yield from super().map(function, source, state)
+            with super().records(function, source, state) as records:
+                yield records
             return
         with closed_at_end(source.answers(mapped, function, state)) as parts:
-            for records in parts:
-                yield from records
+            yield chain.from_iterable(parts)
 
-    def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
-        """Add the records in the order of the partitions."""
+    @contextmanager
+    def sums(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Iterator[Result]]:
+        """Sums of the records of each partition, in order."""
         if not isinstance(source, PartitionedRows):
-            return super().reduce(function, source, state)
-        total: Any = None
-        with closed_at_end(source.answers(reduced, function, state)) as records:
-            for record in records:
-                if total is None:
-                    # It is added to, and may be shared with who made it.
-                    total = deepcopy(record)
-                elif record is not None:
-                    total += record
-        return total
+            with self.records(function, source, state) as records:
+                yield records
+            return
+        with closed_at_end(source.answers(reduced, function, state)) as sums:
+            # The first one is added to, and the worker may share it.
+            yield (deepcopy(one) for one in sums if one is not None)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,13 +30,12 @@ from .history import History
 
 # A fall of the bound by less than this share is round-off, not a step that is too long.
 ROUND_OFF = 1e-11
-# Halvings of a step before the ascent gives up: the natural gradient is an ascent direction, so it then vanishes to
-# working precision.
+# Halvings of a step before the ascent gives up: the natural gradient then vanishes to working precision.
 MAX_HALVINGS = 12
 # After this many failed steps, try a step of a bound whose unit step cannot lower it.
 FALLBACK_AFTER = 3
 # Range of the learned delta of additive noise: rounding limits it from below; above this share of the error rate of
-# guessing the labels would carry hardly any information.
+# guessing, labels would carry hardly any information.
 LEAST_DELTA, LARGEST_DELTA = 1e-7, 0.9
 # Conjugate gradients for the mean of all classes stop at this share of the first residual, or after this many products.
 # A tolerance of .1 took as many passes as .02 with half of the products (18 ascents).
@@ -44,9 +43,9 @@ CG_TOL, CG_MAX_ITER = 0.1, 30
 # Share of a precision step for coupled variances (several classes, or additive noise), where a full step can overshoot:
 # seven ascents with additive noise took 441 passes, and 765 with full steps.
 PRECISION_RATE = 2.0 / 3.0
-# Softmax takes half of the precision step, and half of that for its first step; later step lengths follow from the
-# gains. Against 2/3 with CG_TOL this saved up to half of the products (shuttle: 964 and 1981). With label noise it is
-# not used: better steps for the first delta led to a worse optimum.
+# Softmax takes half of the precision step, and half of that for its first step; later lengths follow from the gains.
+# Against 2/3 with CG_TOL this saved up to half of the products (shuttle: 964 and 1981). Not with label noise: better
+# steps for the first delta led to a worse optimum.
 SOFTMAX_PRECISION_RATE, SOFTMAX_FIRST_RATE, SOFTMAX_CG_TOL = 0.5, 0.5, 0.2
 # Largest growth of a step length; a nearly straight parabola does not determine a larger one.
 LONGEST_GROWTH = 2.0
@@ -64,7 +63,7 @@ class Point(Generic[Q]):
     site : Site, with the best parameter for q if that is learned
     sites : SitesAtPosterior of ``site`` under q, rescaled if the parameter was learned
     log_likelihood, curved : float, sums of ell and of lambda v, as in ``Moments``
-    target : natural parameters that the sites give, reached from q by a unit step
+    target : natural parameters of the sites, reached from q by a unit step
     """
 
     q: Q
@@ -80,19 +79,16 @@ class Point(Generic[Q]):
 
     @cached_property
     def value(self) -> float:
-        """The objective of the updates: the bound, except with the Taylor expansion.
-
-        The Taylor expansion gives no bound; its updates are Newton steps on the log joint density at the mean.
-        """
+        """The objective of the updates: the bound, or for the Taylor expansion the log joint density at the mean."""
         if self.site.record.is_bound:
             return self.elbo
         return self.log_likelihood + 0.5 * self.curved - 0.5 * self.q.squared_norm
 
 
 def update(training: Training, q: Q, site: Site) -> Point[Q]:
-    """Make a pass: marginals and sites of all rows under q, and the natural parameters that the sites give."""
+    """Make a pass: marginals and sites of all rows under q, and the sites' natural parameters."""
     sites = SitesAtPosterior(q.belief, site)
-    sums = training.reduce(statistics_of_update, sites)
+    sums = training.executor.reduce(statistics_of_update, training.source, sites)
     P, h = of_latents(training.n_latents, sums)
     log_likelihood, curved = sums.log_likelihood, sums.curved
     if site.learned:
@@ -109,14 +105,10 @@ def of_latents(n_latents: int | None, sums: Moments) -> Natural:
 
 
 def best_parameter(site: Site, total: float, total_weight: float) -> tuple[float, Rescaling]:
-    """The best parameter delta of an additive-noise site, given sum_i w_i ell_i at the present delta.
+    """The best parameter delta of an additive-noise site given sum_i w_i ell_i, and the rescaling of the sites to it.
 
     ell_i = log(delta / (C - 1)) + g p_i with g = log((1 - delta) (C - 1) / delta) is linear in the probability p_i of
     the label, and the bound is highest where 1 - delta is the mean of p_i (Liu et al. 2019, equation (27)).
-
-    Returns
-    -------
-    The parameter, and the rescaling of the present sites to it.
     """
     n_wrong = max(1, site.n_latents - 1)
 
@@ -188,11 +180,10 @@ def steps_from(training: Training, point: Point[Q]) -> Callable[[float], Q | Non
 def coupled_end(training: Training, point: Point[Any]) -> KernelPosterior | None:
     """The end of a unit step for coupled classes: the sites' precision, and a Newton step of all classes' means.
 
-    Sites are separate for each class, but the likelihood couples the classes: separate unit steps cycle, and a common
-    shift of all latent functions hardly moves because the likelihood has no curvature there. The Newton step uses the
-    coupled curvature of each point and conjugate gradients preconditioned by the sites' precision: O(n C m) for each
-    product, or O(C n^2) in a full Gaussian process. None for augmented sites, which need no coupling, and if the sites'
-    precision gives no proper posterior.
+    Separate unit steps of the classes cycle, and hardly move a common shift of all latent functions, where the
+    likelihood has no curvature. The Newton step uses the coupled curvature of each row and conjugate gradients
+    preconditioned by the sites' precision: O(n C m) for each product, or O(C n^2) in a full Gaussian process. None for
+    augmented sites, which need no coupling, and if the sites' precision gives no proper posterior.
     """
     q: KernelPosterior = point.q
     if point.site.record.curvature is None:
@@ -233,7 +224,9 @@ def coupled_end(training: Training, point: Point[Any]) -> KernelPosterior | None
     return trial.at_mean((mean, dual))
 
 
-def projected(training: Training, sites: SitesAtPosterior | FixedSites, prior: KernelPrior, clipped: bool = False) -> Natural:
+def projected(
+    training: Training, sites: SitesAtPosterior | FixedSites, prior: KernelPrior, clipped: bool = False
+) -> Natural:
     """The natural parameters that sites give under another prior."""
     sums = training.reduce(project_sites, Projection(sites, prior.basis(training.n_latents), clipped))
     return prior.with_sites(*of_latents(training.n_latents, sums))
@@ -256,20 +249,14 @@ def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site:
     """
     if is_same_prior(q.prior, prior):
         return q
-    return proper_posterior(training, SitesAtPosterior(q.belief_anywhere, site), prior) or prior.at_prior(training.n_latents)
+    sites = SitesAtPosterior(q.belief_anywhere, site)
+    return proper_posterior(training, sites, prior) or prior.at_prior(training.n_latents)
 
 
-@dataclass(frozen=True)
-class Ascent(Generic[Q]):
-    """The result of an ascent.
+class Ascent(NamedTuple, Generic[Q]):
+    """The result of an ascent: the last posterior with its pass, iterations, and whether it reached the tolerance.
 
-    Attributes
-    ----------
-    point : the last posterior, with its pass
-    n_iter : int
-    converged : bool, whether it reached the tolerance
-    first_rate : float
-        Best length of the first step, if step lengths are measured; the given one if no step was made.
+    ``first_rate`` is the best length of the first step if step lengths are measured; the given one if no step was made.
     """
 
     point: Point[Q]
@@ -291,20 +278,6 @@ def has_measured_steps(site: Site) -> bool:
     return site.record.curvature is not None and not site.record.has_label_noise
 
 
-def promised_gain(point: Point[Any], trial: Any) -> float:
-    """First-order gain of the bound by a step."""
-    return point.q.first_order_gain(point.target, trial)
-
-
-def expected_gain(point: Point[Any], trial: Any, rate: float, promised: float) -> float:
-    """Expected gain of a unit step: half of the promised gain on a parabola, or the known gain of a conjugate bound,
-    which is known only for unit steps.
-    """
-    if has_measured_steps(point.site):
-        return 0.5 * promised / rate
-    return point.q.kl_to(trial) if rate == 1.0 else math.inf
-
-
 def best_rate(rate: float, promised: float, gain: float) -> float:
     """The step length, at most 1, that maximises the parabola through a step of length ``rate``.
 
@@ -313,17 +286,6 @@ def best_rate(rate: float, promised: float, gain: float) -> float:
     missing = promised - gain
     growth = 0.5 * promised / missing if 0.0 < promised < 2.0 * LONGEST_GROWTH * missing else LONGEST_GROWTH
     return min(1.0, growth * rate)
-
-
-def step_or_fallback(
-    training: Training, point: Point[Q], steps: Callable[[float], Q | None], rate: float, failures: int
-) -> Q | None:
-    """The next posterior to try; after ``FALLBACK_AFTER`` failures, that of a bound that cannot fall, if any."""
-    fallback = point.site.record.fallback
-    if failures != FALLBACK_AFTER or fallback is None:
-        return steps(rate)
-    safe = update(training, point.q, other_site(fallback, point.site))
-    return natural_step(point.q, safe.target, 1.0)
 
 
 def coordinate_ascent(
@@ -347,44 +309,52 @@ def coordinate_ascent(
     the ``deadline`` leaves no time for another step, but not at the prior. ``leaves_prior`` takes a step from the prior
     even if it promises less than ``tol``. ``first`` is the pass at q if it was already made.
     """
-    began = 0.0 if deadline is None else deadline.now()
+    deadline = deadline or Deadline()
+    began = deadline.now()
     point = update(training, q, site) if first is None else first
-    elbo, value = point.elbo, point.value
-    steps: Callable[[float], Q | None] | None = None
-    history.add(iteration=0, elbo=elbo, learning_rate=np.nan)
+    history.add(iteration=0, elbo=point.elbo, learning_rate=np.nan)
     measured = has_measured_steps(site)
+    steps: Callable[[float], Q | None] | None = None
     rate, failures, is_first = first_rate if measured else 1.0, 0, True
     for iteration in range(1, max_iter + 1):
         must_step = leaves_prior and point.q.squared_norm == 0.0
-        if deadline is not None:
-            if not must_step and np.any(point.q.natural[1]) and not deadline.allows_again(began):
-                return Ascent(point, iteration - 1, False, first_rate)
-            began = deadline.now()
-        steps = steps_from(training, point) if steps is None else steps
-        trial = step_or_fallback(training, point, steps, rate, failures)
-        promised = promised_gain(point, trial) if measured and trial is not None else math.nan
-        # A gain below the tolerance is not worth a pass over the data.
-        may_end = trial is not None and not failures and not must_step
-        if may_end and is_small(expected_gain(point, trial, rate, promised), elbo, tol):
-            return Ascent(point, iteration - 1, True, first_rate)
-        gain, reached = -np.inf, point
+        if not must_step and np.any(point.q.natural[1]) and not deadline.allows_again(began):
+            return Ascent(point, iteration - 1, False, first_rate)
+        began = deadline.now()
+        steps = steps or steps_from(training, point)
+        if failures == FALLBACK_AFTER and point.site.record.fallback is not None:
+            safe = update(training, point.q, other_site(point.site.record.fallback, point.site))
+            trial = natural_step(point.q, safe.target, 1.0)
+        else:
+            trial = steps(rate)
+        reached, gain, promised = point, -math.inf, math.nan
         if trial is not None:
+            if measured:
+                promised = point.q.first_order_gain(point.target, trial)  # type: ignore[attr-defined]
+                # On a parabola, a unit step gains half of what it promises.
+                expected = 0.5 * promised / rate
+            else:
+                # The gain of a unit step is known for a conjugate bound.
+                expected = point.q.kl_to(trial) if rate == 1.0 else math.inf
+            # A gain below the tolerance is not worth a pass over the data.
+            if not failures and not must_step and is_small(expected, point.elbo, tol):
+                return Ascent(point, iteration - 1, True, first_rate)
             reached = update(training, trial, point.site)
-            gain = reached.value - value
-        if trial is None or not gain >= 0.0:
-            is_round_off = gain >= -ROUND_OFF * max(1.0, abs(value))
+            gain = reached.value - point.value
+        if not gain >= 0.0:
+            is_round_off = gain >= -ROUND_OFF * max(1.0, abs(point.value))
             if is_round_off or failures == MAX_HALVINGS:
-                # A measured step has promised more than the tolerance, so the ascent continues.
-                is_end = is_round_off or (not measured and is_small(-gain, elbo, tol))
+                # A measured step has promised more than the tolerance, so the ascent has not converged.
+                is_end = is_round_off or (not measured and is_small(-gain, point.elbo, tol))
                 return Ascent(point, iteration, is_end, first_rate)
             failures += 1
             rate *= 0.5
             continue
-        point, elbo, value = reached, reached.elbo, reached.value
-        history.add(iteration=iteration, elbo=elbo, learning_rate=rate)
+        point = reached
+        history.add(iteration=iteration, elbo=point.elbo, learning_rate=rate)
         next_rate = best_rate(rate, promised, gain) if measured else min(1.0, 2.0 * rate)
         first_rate, is_first = next_rate if is_first else first_rate, False
-        if is_small(gain / rate, elbo, tol):
+        if is_small(gain / rate, point.elbo, tol):
             return Ascent(point, iteration, True, first_rate)
         steps, rate, failures = None, next_rate, 0
     return Ascent(point, max_iter, False, first_rate)

@@ -73,12 +73,16 @@ def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tup
     """The sums over training rows that the correction needs (None if there is no correction), and ``bound_gap``.
 
     With inducing points the sums are s_i a_i a_i^T (m, m), lower triangle, and t_i a_i (m,); else s and t at the
-    distinct rows (n,). One pass computes both; O(n m^2), or O(n).
+    distinct rows (n,). The gap is E_q(f)[KL(q(omega) || p(omega | f, y))] (Wenzel et al. 2019, section 4.2): the nats
+    by which the exact bound exceeds the augmented one. It is 0 for exact bounds, and None for bounds that are not
+    augmented or have no exact counterpart. One pass computes both; O(n m^2), or O(n).
     """
     record = point.site.record
-    if not record.has_correction or record.exact is None:
-        return None, bound_gap(training, point)
+    if record.exact is None:
+        return None, 0.0 if record.is_exact else None
     exact = SitesAtPosterior(point.q.belief, other_site(record.exact, point.site))
+    if not record.has_correction:
+        return None, training.reduce(log_likelihood, exact) - point.log_likelihood
     sums = training.reduce(correction, BothBounds(point.sites, exact))
     return of_latents(training.n_latents, sums), sums.log_likelihood - point.log_likelihood
 
@@ -99,27 +103,11 @@ def corrected_marginals(
             mean[part] += shift
             variance[part] += added - shift**2
     check_latent(mean, variance, X)
-    proper = variance >= 0.0
-    negative = int(np.count_nonzero(~proper))
+    negative = int(np.count_nonzero(variance < 0.0))
     if negative:
         warn_user(
             f"The perturbative correction makes {negative} of {len(variance)} latent variances negative; they are "
             "returned as 0. The second-order expansion is inaccurate at these rows; bound='exact' needs no "
             "correction."
         )
-    return mean, np.where(proper, variance, 0.0)
-
-
-def bound_gap(training: Training, point: Point[KernelPosterior]) -> float | None:
-    """Nats by which the exact bound exceeds the augmented one at the q of a point.
-
-    The gap is E_q(f)[KL(q(omega) || p(omega | f, y))] (Wenzel et al. 2019, section 4.2). It is 0 for exact bounds, and
-    None for bounds that are not augmented or have no exact counterpart.
-    """
-    record = point.site.record
-    if record.is_exact:
-        return 0.0
-    if record.exact is None:
-        return None
-    exact = SitesAtPosterior(point.q.belief, other_site(record.exact, point.site))
-    return training.reduce(log_likelihood, exact) - point.log_likelihood
+    return mean, np.maximum(variance, 0.0)

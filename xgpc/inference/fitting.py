@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
-from ..rows.deadline import Deadline
-from .ascent import Point, carry_over, coordinate_ascent, update
+from ..rows.source import ArraySource, RowSource
+from .ascent import Point, carry_over, coordinate_ascent, natural_step, update
 from .history import History
-from .mini_batch import Epochs, batch_rows, learning_rate_schedule, stochastic
+from .mini_batch import Epochs, batch_rows, stochastic
 from .prior_mean import OF_SITE, PriorMean
 from .starts import starting_posterior
 
@@ -31,20 +28,14 @@ class Evidence(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PosteriorOptions:
-    """Options for fitting the posterior, with the history and the deadline of the fit.
+class PosteriorOptions(Epochs):
+    """Options for the posterior of all rows.
 
     ``leaves_prior`` makes full batches take a step from the prior even if it promises less than ``tol``. Learning
     maximises the bound plus the log ``length_scale_prior``. ``prior_mean`` gives the sites' mean under each prior.
     """
 
-    batch_size: int | None
-    learning_rate: str | float | Sequence[float]
-    tol: float
-    max_iter: int
-    random_state: np.random.RandomState
-    history: History
-    deadline: Deadline | None = None
+    batch_size: int | None  # type: ignore[assignment]
     leaves_prior: bool = False
     length_scale_prior: LengthScalePrior = NO_PRIOR
     prior_mean: PriorMean = OF_SITE
@@ -60,41 +51,36 @@ def fit_posterior(
     training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site, options: PosteriorOptions
 ) -> Fit:
     """The posterior of all rows under ``prior``, from the sites of q if given; its bound is no lower than theirs."""
-    history, tol, max_iter, deadline = options.history, options.tol, options.max_iter, options.deadline
-    site = options.prior_mean.site(site, prior)
-    n_rows = len(training)
-    batch = options.batch(n_rows)
+    site, batch = options.prior_mean.site(site, prior), options.batch(len(training))
     if batch is None:
-        start = starting_posterior(training, q, prior, site, deadline)
         ascent = coordinate_ascent(
             training,
-            start,
+            starting_posterior(training, q, prior, site, options.deadline),
             site,
-            tol=tol,
-            max_iter=max_iter,
-            history=history,
-            deadline=deadline,
+            tol=options.tol,
+            max_iter=options.max_iter,
+            history=options.history,
+            deadline=options.deadline,
             leaves_prior=options.leaves_prior,
         )
         return ascent.point, ascent.n_iter, ascent.converged
+    options = replace(options, batch_size=batch)
+    if q is None:
+        return stochastic(training, prior.at_prior(training.n_latents), site, options)  # type: ignore[arg-type]
     # Starting at the prior would raise learned label noise to that of guessing.
-    before = None if q is None else update(training, carry_over(training, q, prior, site), site)
-    if before is not None and deadline is not None and deadline.left <= 0.0:
+    before: Point[Any] = update(training, carry_over(training, q, prior, site), site)
+    if options.deadline.left <= 0.0:
         return before, 0, False
-    start = prior.at_prior(training.n_latents) if before is None else before.q
-    schedule = learning_rate_schedule(options.learning_rate)
-    epochs = Epochs(batch, schedule, tol, max_iter, options.random_state, history, deadline)
-    first = site if before is None else before.site
-    point, n_epochs, converged = stochastic(training, start, first, epochs)  # type: ignore[arg-type]
-    if before is None or not before.elbo > point.elbo:
-        return point, n_epochs, converged
-    # Noisy steps from an optimum can lower the bound.
-    reason = (
-        f"Mini-batches lowered the bound from {before.elbo:.6g} to {point.elbo:.6g} nats: the posterior that they "
-        "started from is kept."
-    )
-    history.add(elbo=before.elbo, decision=reason)
-    return before, n_epochs, converged
+    point, n_epochs, converged = stochastic(training, before.q, before.site, options)
+    if before.elbo > point.elbo:
+        # Noisy steps from an optimum can lower the bound.
+        reason = (
+            f"Mini-batches lowered the bound from {before.elbo:.6g} to {point.elbo:.6g} nats: the posterior that they "
+            "started from is kept."
+        )
+        options.history.add(elbo=before.elbo, decision=reason)
+        point = before
+    return point, n_epochs, converged
 
 
 def fit_posterior_or_keep(
@@ -115,10 +101,6 @@ def fit_posterior_or_keep(
     ----------
     learned, prior : q and prior of ``fit_posterior``
     kept : the previous posterior, and a prior with as many inducing points that learning started from; or None
-
-    Returns
-    -------
-    As ``fit_posterior``
     """
     if kept is None:
         return fit_posterior(training, learned, prior, site, options)
@@ -131,7 +113,7 @@ def fit_posterior_or_keep(
         max_iter=options.max_iter if options.batch(len(training)) is None else 0,
         history=History(),
         # The other half of the time is for the learned prior.
-        deadline=None if options.deadline is None else options.deadline.earlier(0.5),
+        deadline=options.deadline.earlier(0.5),
     ).point
     found = fit_posterior(training, learned, prior, site, options)
     height, after = (
@@ -143,3 +125,28 @@ def fit_posterior_or_keep(
     reason = f"Learning lowered {what} from {height:.6g} to {after:.6g} nats: the previous hyperparameters are kept."
     options.history.add(elbo=found[0].elbo, decision=reason)
     return fit_posterior(training, before.q, before.q.prior, before.site, options)
+
+
+def from_some(
+    some: Training,
+    stream: RowSource,
+    q: KernelPosterior | None,
+    prior: KernelPrior,
+    site: Site,
+    options: PosteriorOptions,
+) -> tuple[Training, KernelPosterior, Site]:
+    """Training rows, start and site for the posterior of a stream, given a random sample of its rows in memory.
+
+    The sample's sites times the ratio of the weights approximate those of all rows without a pass over them. With
+    several classes the sample also gives the curvature for the products of conjugate gradients; the gain of a step, and
+    so the converged posterior, are of all rows.
+    """
+    memory = some.source
+    assert isinstance(memory, ArraySource)
+    ratio = stream.total_weight / memory.total_weight
+    # Mini-batches are only for the posterior of all rows.
+    in_memory = replace(options, batch_size=None, history=History())
+    point = fit_posterior(some, q, prior, site, in_memory)[0]
+    start = natural_step(prior.at_prior(some.n_latents), point.q.natural, ratio) or point.q
+    subsample = replace(some, source=memory.reweighted(ratio))
+    return replace(some, source=stream, subsample=subsample), start, point.site

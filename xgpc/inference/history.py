@@ -31,16 +31,10 @@ Sites of all rows
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-
-
-class Listener(Protocol):
-    """Receives reports of a fit."""
-
-    def row(self, columns: dict[str, Any]) -> None:
-        """Receive the columns of a row; a column ``stage`` means that this stage begins."""
 
 
 class History:
@@ -48,8 +42,9 @@ class History:
 
     Parameters
     ----------
-    listener : Listener, default=None
-        Receives each row when it is added, and rows that are not kept.
+    listener : function, default=None
+        Receives the columns of each row when it is added, and of rows that are not kept. A column ``stage`` means that
+        this stage begins.
 
     Attributes
     ----------
@@ -57,7 +52,7 @@ class History:
         Values that every row gets until they are changed.
     """
 
-    def __init__(self, listener: Listener | None = None) -> None:
+    def __init__(self, listener: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._start = time.perf_counter()
         self._parts: list[dict[str, Any]] = []
         self._listener = listener
@@ -77,28 +72,21 @@ class History:
     def tell(self, **columns: Any) -> None:
         """Report a row to the listener without keeping it, such as the ``stage`` that begins."""
         if self._listener is not None:
-            self._listener.row(columns)
+            self._listener(columns)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One array for each column, with the rows on its first axis; missing values are NaN or empty strings."""
-        lengths = [max(len(np.atleast_1d(value)) for value in part.values()) for part in self._parts]
+        ends = np.cumsum([max(len(np.atleast_1d(value)) for value in part.values()) for part in self._parts])
+        rows = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
         columns = {}
         for name in dict.fromkeys(name for part in self._parts for name in part):
-            found = [np.asarray(part[name]) for part in self._parts if name in part]
-            shape = max(value.shape[1:] for value in found)
-            missing = np.full((1, *shape), "" if found[0].dtype.kind == "U" else np.nan)
-            columns[name] = np.concatenate(
-                [
-                    _rows(np.asarray(part.get(name, missing)), length, shape)
-                    for part, length in zip(self._parts, lengths, strict=True)
-                ]
-            )
+            found = {at: np.asarray(part[name]) for at, part in enumerate(self._parts) if name in part}
+            shapes = {value.shape[1:] for value in found.values()}
+            column = np.zeros((ends[-1], *max(shapes)), np.result_type(*found.values()))
+            if column.dtype.kind != "U" and (len(found) < len(rows) or len(shapes) > 1):
+                column = np.full_like(column, np.nan, dtype=np.float64)
+            for at, value in found.items():
+                # A shorter value comes from fewer kernels.
+                column[(rows[at], *map(slice, value.shape[1:]))] = value
+            columns[name] = column
         return columns
-
-
-def _rows(value: np.ndarray, length: int, shape: tuple[int, ...]) -> np.ndarray:
-    """A value as rows of the given shape; a shorter value, from fewer kernels, is filled with NaN."""
-    rows = np.broadcast_to(value, (length, *value.shape[1:]))
-    if rows.shape[1:] == shape:
-        return rows
-    return np.pad(rows, ((0, 0), (0, shape[0] - rows.shape[1])), constant_values=np.nan)

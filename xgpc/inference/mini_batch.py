@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,14 +25,14 @@ from .starts import start_site
 ADAPTIVE_START = 10
 # Iterations of the sliding window over the relative change of the natural parameters (Wenzel et al. 2018, section 5.2).
 WINDOW = 5
-# Epochs before convergence is looked for: with fewer, a slow fixed point (Polya-Gamma on cod-rna, .7 % off) can pass.
+# Epochs before convergence is tested: with fewer, slow progress (Polya-Gamma on cod-rna, .7 % off) can pass for an end.
 MIN_EPOCHS = 2
-# Rows of a step that are worked on at a time: their whitened rows and scratch stay in the cache.
+# Rows of a step in one tile: their whitened rows and scratch stay in the processor's cache.
 TILE_ROWS = 512
-# Mini-batches of so many rows are divided into parts of so many, which threads work on: a part takes milliseconds. Of
-# fewer rows, handing parts over took longer than it saved.
+# Threads work on parts of PART_ROWS rows of mini-batches of at least PARALLEL_ROWS rows: a part takes milliseconds.
+# Giving parts of fewer rows to threads took longer than it saved.
 PARALLEL_ROWS, PART_ROWS = 4000, 2048
-# Multiply-adds of the mini-batches between two looks at signals: an interrupt is obeyed within a tenth of a second.
+# Multiply-adds of a call of the compiled loop, after which Python handles signals: a tenth of a second.
 WORK_PER_CALL = 1e9
 
 
@@ -76,7 +76,7 @@ class Window:
         return np.array(self._changes)
 
     def rests(self, changes: np.ndarray) -> bool:
-        """Whether it rests, with further changes."""
+        """Whether it is at rest after further changes."""
         self._changes.extend(changes)
         return len(self._changes) == WINDOW and float(np.mean(self._changes)) < self.tol
 
@@ -90,8 +90,8 @@ class MiniBatches:
     batch : int, rows of each step
     n_total : int, rows that the batches stand for
     n_features : int
-    schedule : as ``learning_rate_schedule`` makes it
-    moving : priors, one for each kernel, that move between the steps; none if q's prior stays
+    schedule : as from ``learning_rate_schedule``
+    moving : for each kernel a prior that moves between the steps; empty if q's prior stays
 
     Attributes
     ----------
@@ -117,9 +117,10 @@ class MiniBatches:
         parts = [np.tril(q.P).reshape(self.latents, m * m), q.h.reshape(self.latents, m)]
         self.eta = np.concatenate(parts, axis=1).ravel()  # updated in place
         self._loop = NaturalGradient(m, self.latents, self.eta, kind, a, b)
-        self._part_rows = batch if batch < PARALLEL_ROWS else PART_ROWS
+        rows = batch if batch < PARALLEL_ROWS else PART_ROWS
+        self._part_rows = [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
         of_part = m, self.latents, tile, n_features, self._moving, q.basis.n_groups
-        self._parts = [BatchPart(*of_part) for _ in range(-(-batch // self._part_rows))]
+        self._parts = [BatchPart(*of_part) for _ in self._part_rows]
 
     @property
     def average(self) -> np.ndarray:
@@ -149,14 +150,11 @@ class MiniBatches:
             def collect(part: tuple[BatchPart, np.ndarray]) -> None:
                 self._loop.collect_part(kernels, X, part[1], Linv, site, y, weight, scale, part[0], self._moving)
 
-            for step in range(records.shape[1]):
+            for step, batch in enumerate(order.reshape(-1, self.batch)):
                 info = self._loop.begin_step()
                 if info:
                     break
-                ends = range(0, self.batch, self._part_rows)
-                batch = order[step * self.batch : (step + 1) * self.batch]
-                divided = [batch[start : start + self._part_rows] for start in ends]
-                executor.each(collect, list(zip(self._parts, divided, strict=True)))
+                executor.each(collect, list(zip(self._parts, (batch[at] for at in self._part_rows), strict=True)))
                 record = np.empty((3, 1))
                 self._loop.end_step(self._parts, scale, record, self._moving)
                 records[:, step] = record[:, 0]
@@ -168,7 +166,7 @@ class MiniBatches:
         return records
 
     def steps_per_call(self, n_features: int) -> int:
-        """Steps between two looks at signals; with moving priors one takes up to five times the multiply-adds."""
+        """Steps of a call of ``run``; with moving priors a step takes up to five times the multiply-adds."""
         m, batch = self._loop.n_inducing, self.batch
         work = m * self.latents * (m**2 + 3 * batch * m + batch * n_features)
         return max(1, int(WORK_PER_CALL / (5 * work if self._moving else work)))
@@ -185,25 +183,25 @@ class MiniBatches:
     ) -> tuple[float, bool]:
         """Steps over all rows, freshly shuffled, under q's prior, until the window is at rest.
 
-        Returns
-        -------
-        The mean estimate of the log-likelihood, and whether it is.
+        Returns the mean estimate of the log-likelihood, and whether the window is at rest.
         """
         n, batch = len(training), self.batch
         rows_per_call = batch * self.steps_per_call(training.source.n_features)
         order = random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
         log_likelihoods: list[np.ndarray] = []
+        rests = False
         for start in range(0, len(order), rows_per_call):
             rows = training.source.pick(order[start : start + rows_per_call])
             rate, change, log_likelihood = self.run(q, rows, site, training.executor)
             history.add(epoch=number, learning_rate=rate, change=change, log_likelihood=log_likelihood)
             log_likelihoods.append(log_likelihood)
-            if window.rests(change[rate > 0.0]) and number > MIN_EPOCHS:
-                return float(np.mean(np.concatenate(log_likelihoods))), True
-        return float(np.mean(np.concatenate(log_likelihoods))), False
+            rests = window.rests(change[rate > 0.0]) and number > MIN_EPOCHS
+            if rests:
+                break
+        return float(np.mean(np.concatenate(log_likelihoods))), rests
 
     def state(self) -> dict[str, np.ndarray]:
-        """What steps go on from, of the posterior and of the priors that move."""
+        """Arrays from which steps continue, of the posterior and of the moving priors."""
         names = "average", "mean_direction", "numbers"
         state = {"natural": self.eta.copy(), **dict(zip(names, self._loop.state(), strict=True))}
         moving = [prior.state() for prior in self._moving]
@@ -212,14 +210,14 @@ class MiniBatches:
         return state
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a ``state`` of a loop over as many rows at a time."""
+        """Continue from the ``state`` of a loop with the same number of rows for each step."""
         self.eta[:] = state["natural"]
         self._loop.restore(state["average"], state["mean_direction"], state["numbers"])
         for number, prior in enumerate(self._moving):
             prior.restore(state["vectors"][number], state["steps"][number])
 
     def rescale(self, factors: np.ndarray) -> None:
-        """Go on where every whitened row is multiplied by factors (m,), of one latent function."""
+        """Continue with every whitened row of one latent function multiplied by factors (m,)."""
         products = np.append(np.outer(factors, factors).ravel(), factors)
         identity = np.append(np.eye(len(factors)).ravel(), np.zeros(len(factors)))
         for eta in (self.eta, self.average):
@@ -227,7 +225,7 @@ class MiniBatches:
         self._loop.mean_direction[:] *= products
 
     def posterior(self, prior: Prior, eta: np.ndarray) -> SparsePosterior:
-        """q from natural parameters as the loop has them."""
+        """q from natural parameters in the layout of ``eta``."""
         m = self._loop.n_inducing
         parts = eta.reshape(self.latents, m * m + m)
         P, h = parts[:, : m * m].reshape(*self.shape, m, m).copy(), parts[:, m * m :].reshape(*self.shape, m).copy()
@@ -240,24 +238,28 @@ class MiniBatches:
 
 
 def batch_rows(batch_size: int, n_rows: int) -> int:
-    """Rows of a mini-batch: two steps an epoch or more, as rates are estimated from how gradients differ."""
+    """Rows of a mini-batch: an epoch has two steps or more, because rates are estimated from how gradients differ."""
     return max(1, min(batch_size, n_rows // 2))
 
 
 @dataclass(frozen=True)
 class Epochs:
-    """How to go through the rows: in mini-batches of so many, with these rates, until ``tol`` or ``max_iter`` epochs.
+    """Options for epochs of mini-batches: rows of a batch, learning rates, and ``tol`` or ``max_iter`` epochs to end.
 
-    ``history`` gets a row for every step. After the first epoch a ``deadline`` ends it.
+    ``history`` gets a row for every step. After the first epoch the ``deadline`` may end them.
     """
 
     batch_size: int
-    schedule: tuple[int, float, float]
+    learning_rate: str | float | Sequence[float]
     tol: float
     max_iter: int
     random_state: np.random.RandomState
     history: History
-    deadline: Deadline | None = None
+    deadline: Deadline = field(default_factory=Deadline)
+
+    @property
+    def schedule(self) -> tuple[int, float, float]:
+        return learning_rate_schedule(self.learning_rate)
 
 
 def stochastic(
@@ -268,22 +270,15 @@ def stochastic(
     The estimate is an average of the iterates' natural parameters, see ``src/xgpc/_svi.pyx``. Stops when its relative
     change, averaged over the last ``WINDOW`` iterations, is below ``tol`` (Wenzel et al. 2018, section 5.2).
 
-    Returns
-    -------
-    point, n_epochs, converged
-        The point is of a pass over all rows.
+    Returns the posterior with a pass over all rows, the number of epochs, and whether they converged.
     """
-    n = len(training)
-    batch, history = min(options.batch_size, n), options.history
-    loop = MiniBatches(q, batch, n, training.source.n_features, options.schedule)
-    # From the prior, the first epoch prepares what additive noise starts from.
+    n, history, deadline = len(training), options.history, options.deadline
+    loop = MiniBatches(q, min(options.batch_size, n), n, training.source.n_features, options.schedule)
+    # From the prior, the first epoch prepares the start of additive noise.
     first_site = site if np.any(q.h) else start_site(site) or site
-    window, converged, epoch, deadline = Window(options.tol), False, 0, options.deadline
-    began = deadline.now() if deadline is not None else 0.0
-    while epoch < options.max_iter and not converged:
-        if deadline is not None and epoch and not deadline.allows_again(began):
-            break
-        began = deadline.now() if deadline is not None else 0.0
+    window, converged, epoch, began = Window(options.tol), False, 0, deadline.now()
+    while epoch < options.max_iter and not converged and (not epoch or deadline.allows_again(began)):
+        began = deadline.now()
         epoch += 1
         current = first_site if epoch == 1 else site
         estimate, converged = loop.epoch(training, q, current, options.random_state, window, epoch, history)

@@ -33,13 +33,9 @@ def projected_sums(sums: Natural, before: KernelPrior, prior: KernelPrior) -> Na
 
 
 def posterior_before(q: SparsePosterior, prior: KernelPrior, forgetting_factor: float) -> SparsePosterior:
-    """q_0 for the next rows: q in the coefficients of ``prior``, with its sites multiplied by the forgetting factor.
+    """q_0 for the next rows: the posterior q of all earlier rows, with its sites times a factor in [0, 1].
 
-    Parameters
-    ----------
-    q : SparsePosterior of all earlier rows
-    prior : the prior of q, or one with more inducing points after those of q
-    forgetting_factor : float in [0, 1]
+    ``prior`` is the prior of q, or one with more inducing points after those of q.
     """
     P, h = projected_sums((np.tril(q.P) - np.eye(q.P.shape[-1]), q.h), q.prior, prior)
     before = SparsePosterior.from_natural(prior, *prior.with_sites(forgetting_factor * P, forgetting_factor * h))

@@ -20,16 +20,12 @@ DIFFERENCE = 1e-6
 
 @dataclass(frozen=True)
 class PriorMean:
-    """Gives the ``prior_mean`` of a site under a prior.
+    """Gives the ``prior_mean`` of a site under a prior: given means (L,), or those that predict a base rate (C,).
 
-    Attributes
-    ----------
-    given : (L,) means of the latent functions, or None
-    base_rate : (C,) or None
-        With a base rate the mean depends on the prior's variance, which learning changes. A stage, or a round with
-        neighbours, keeps the mean of its first kernel; the posterior of all rows has that of the last kernel. Repeating
-        the learning until both agree changed the mean log probability of other rows by at most .005 nats.
-    variance_scale : float, factor of the prior's variances in predictions
+    With a base rate the mean depends on the prior's variance, which learning changes. A stage, or a round with
+    neighbours, keeps the mean of its first kernel; the posterior of all rows has that of the last kernel. Repeating
+    the learning until both agree changed the mean log probability of other rows by at most .005 nats.
+    ``variance_scale`` multiplies the prior's variances in predictions.
     """
 
     given: np.ndarray | None = None
@@ -42,20 +38,16 @@ class PriorMean:
 
     def site(self, site: Site, prior: KernelPrior) -> Site:
         """The site with its mean under a prior; unchanged if there is neither a given mean nor a base rate."""
-        if self.base_rate is not None:
-            variance = self.variance_scale * prior_variances(prior, site.n_latents)
-            return site.with_prior_mean(base_rate_mean(site.record, self.base_rate, variance))
-        return site if self.given is None else site.with_prior_mean(self.given)
+        if self.base_rate is None:
+            return site if self.given is None else site.with_prior_mean(self.given)
+        # k(x, x) of each latent function with white noise, averaged over the inducing points.
+        found = [np.mean(group.core.diagonals(np.ascontiguousarray(group.Z))) for group in prior.groups]
+        variance = self.variance_scale * np.array(found * site.n_latents if len(found) == 1 else found)
+        return site.with_prior_mean(base_rate_mean(site.record, self.base_rate, variance))
 
 
 # Leaves the site's own mean unchanged.
 OF_SITE = PriorMean()
-
-
-def prior_variances(prior: KernelPrior, n_latents: int) -> np.ndarray:
-    """k(x, x) (L,) of each latent function with white noise, averaged over the inducing points."""
-    found = [np.mean(group.core.diagonals(np.ascontiguousarray(group.Z))) for group in prior.groups]
-    return np.array(found * n_latents if len(found) == 1 else found)
 
 
 def base_rates(totals: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The best result so far, which a fit keeps to end early or to resume from a checkpoint."""
+"""The best result so far, from which a fit ends early or resumes at a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ State = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class BestSoFar:
-    """The best result so far, and the point of the fit that it belongs to.
+    """The best result so far, and the stage of the fit that it belongs to.
 
     Attributes
     ----------
@@ -59,34 +59,35 @@ class Progress:
 
     Attributes
     ----------
+    store : Store or None
     latest : BestSoFar or None
     n_updates : int, results so far
-    is_decided : bool, whether the number of kernels is decided for the results to come
     skipped : descriptions of parts that there was no time for
     """
 
-    def __init__(self, store: Store | None = None) -> None:
-        self.store = store
+    def __init__(self) -> None:
+        self.store: Store | None = None
         self.latest: BestSoFar | None = None
         self.n_updates = 0
-        self.is_decided = False
         self.skipped: list[str] = []
 
     def resume(self, best: BestSoFar) -> None:
         """Continue from the result of an earlier fit."""
-        self.latest, self.is_decided = best, best.is_decided
+        self.latest = best
 
     def update(self, best: BestSoFar) -> None:
-        self._keep(best)
+        """Record a better result."""
         self.n_updates += 1
+        self._keep(best)
 
     def decide(self, best: BestSoFar) -> None:
-        """Record a result whose number of kernels is decided, so that a resumed fit does not decide again."""
-        self.is_decided = True
-        self._keep(best, at_once=True)
+        """Record a result with a decided number of kernels, so that a resumed fit does not decide again."""
+        self._keep(replace(best, is_decided=True), at_once=True)
 
     def _keep(self, best: BestSoFar, at_once: bool = False) -> None:
-        self.latest = replace(best, is_decided=self.is_decided)
+        # Once the number of kernels is decided, it stays decided.
+        is_decided = best.is_decided or (self.latest is not None and self.latest.is_decided)
+        self.latest = replace(best, is_decided=is_decided)
         if self.store is not None:
             self.store.offer(self.latest, at_once)
 

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ..rows.deadline import Deadline
-from ..rows.executor import Executor, Function, Item, Result, State
+from ..rows.deadline import Deadline, Reserve
+from ..rows.executor import Function, Monitor
+from ..rows.executor import State as PassState
 from ..rows.source import RowSource
 from ..status import Status
 from .history import History
 from .progress import Progress
 
 # For each field of the state: history columns, of which the first present gives its value, and its type.
-STATES: tuple[tuple[tuple[str, ...], str, Callable[[Any], Any]], ...] = (
-    (("n_rows",), "n_rows", int),
-    (("n_inducing",), "n_inducing", int),
-    (("evaluation", "iteration", "epoch"), "iteration", int),
-    (("elbo",), "elbo", float),
-    (("learned_score", "query_score"), "query_score", float),
-)
+STATES: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
+    "n_rows": (("n_rows",), int),
+    "n_inducing": (("n_inducing",), int),
+    "iteration": (("evaluation", "iteration", "epoch"), int),
+    "elbo": (("elbo",), float),
+    "query_score": (("learned_score", "query_score"), float),
+}
 
 
 @dataclass(frozen=True)
@@ -87,43 +89,20 @@ class CallbackError(Exception):
         self.raised = raised
 
 
-class Watched(Executor):
-    """An executor that calls a function after each pass, in the calling thread."""
-
-    def __init__(self, executor: Executor, after_pass: Callable[[], None]):
-        self.n_threads = executor.n_threads
-        self._executor, self._after_pass = executor, after_pass
-
-    def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        found = self._executor.each(function, items)
-        self._after_pass()
-        return found
-
-    def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
-        yield from self._executor.map(function, source, state)
-        self._after_pass()
-
-    def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
-        # The wrapped executor has its own reduce: a cluster's adds up where the rows are.
-        total = self._executor.reduce(function, source, state)
-        self._after_pass()
-        return total
-
-
-class Run:
-    """A fit in progress; a context manager that re-raises a callback's exception.
+class Run(Monitor):
+    """A fit in progress: a context manager that re-raises a callback's exception, and the monitor of its executor.
 
     Parameters
     ----------
-    deadline : Deadline or None
+    deadline : Deadline or None, never if None
     status : Status or None, displays the progress
     callback : function of a ``FitState``, or None
-        If it returns True or raises StopIteration, the deadline is set to now; a callback needs a deadline.
+        If it returns True or raises StopIteration, the deadline is set to now.
     random_state : int, RandomState or None
 
     Attributes
     ----------
-    deadline : Deadline or None
+    deadline : Deadline
     history : History
     progress : Progress, keeps the best result so far
     random_state : RandomState
@@ -136,14 +115,14 @@ class Run:
         callback: Callable[[FitState], Any] | None = None,
         random_state: int | np.random.RandomState | None = None,
     ):
-        self.deadline, self.progress = deadline, Progress()
+        self.deadline, self.progress = deadline or Deadline(), Progress()
         self.random_state: np.random.RandomState = check_random_state(random_state)
         self._status, self._callback = status, callback
         self._is_heard = status is not None or callback is not None
-        self.history = History(self if self._is_heard else None)
-        self._state = FitState()
+        self.history = History(self._listen if self._is_heard else None)
+        self._state, self._reserve = FitState(), Monitor()
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -154,40 +133,55 @@ class Run:
         if isinstance(error, CallbackError):
             raise error.raised from error.raised.__cause__
 
-    def watching(self, executor: Executor) -> Executor:
-        """The executor, wrapped to report its passes if there is a status or a callback."""
-        return Watched(executor, self._go_on) if self._is_heard else executor
+    @contextmanager
+    def reserving(self, n_rows: int, final: Function[Any]) -> Iterator[None]:
+        """Passes raise ``OutOfTime`` once the time left is needed for the posterior of all rows, see ``Reserve``."""
+        self._reserve = Reserve(self.deadline, n_rows, final)
+        try:
+            yield
+        finally:
+            self._reserve = Monitor()
 
-    def row(self, columns: dict[str, Any]) -> None:
-        """Receive a row of the history; a column ``stage`` means that this stage begins."""
-        if "stage" in columns:
-            self._state = FitState(columns["stage"])
-        decision, found = str(columns.get("decision", "")), {}
-        # The other columns of a decision describe the option that was decided on, which may have been rejected.
-        if not decision:
-            for names, name, kind in STATES:
-                given = [columns[other] for other in names if other in columns]
-                if given:
-                    found[name] = kind(given[0])
-        self._go_on(decision=decision, **found)
+    def begin(self, function: Function[Any], source: RowSource, state: PassState) -> None:
+        self._reserve.begin(function, source, state)
 
-    def _go_on(self, decision: str = "", **changes: Any) -> None:
-        """Change the state and report it."""
-        left = math.inf if self.deadline is None else max(0.0, self.deadline.left)
-        seconds = self.history.seconds
-        self._state = state = replace(self._state, seconds=seconds, seconds_left=left, decision=decision, **changes)
+    def check(self) -> None:
+        self._reserve.check()
+
+    def end(self) -> None:
+        self._reserve.end()
+        self.report()
+
+    def report(self, decision: str = "", **changes: Any) -> None:
+        """Change the state and report it to the user."""
+        if not self._is_heard:
+            return
+        changes |= {"seconds": self.history.seconds, "seconds_left": max(0.0, self.deadline.left)}
+        self._state = state = replace(self._state, decision=decision, **changes)
         if self._status is not None:
             if decision:
                 self._status.say(decision)
             self._status.update(state.__str__)
-        if self._callback is not None and self.deadline is not None and self._ends(state):
+        if self._callback is not None and self._ends(self._callback, state):
             self.deadline.stop("the callback")
 
-    def _ends(self, state: FitState) -> bool:
+    def _listen(self, columns: dict[str, Any]) -> None:
+        """Report a row of the history."""
+        if "stage" in columns:
+            self._state = FitState(columns["stage"])
+        decision, found = str(columns.get("decision", "")), {}
+        # The other columns of a decision describe an option that may have been rejected.
+        if not decision:
+            for name, (names, kind) in STATES.items():
+                given = [columns[other] for other in names if other in columns]
+                if given:
+                    found[name] = kind(given[0])
+        self.report(decision, **found)
+
+    def _ends(self, callback: Callable[[FitState], Any], state: FitState) -> bool:
         """Whether the callback ends the fit: only True does, because other values are often returned by accident."""
-        assert self._callback is not None
         try:
-            answer = self._callback(state)
+            answer = callback(state)
         except StopIteration:
             return True
         except Exception as error:

@@ -6,7 +6,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..likelihoods import other_site
 from ..rows.deadline import Deadline
-from .ascent import carry_over, coordinate_ascent
+from .ascent import Ascent, carry_over, coordinate_ascent
 from .history import History
 
 # Updates of another bound that give the first posterior if the bound itself has no good start at the prior.
@@ -39,20 +39,16 @@ def starting_posterior(
     """
     if q is not None:
         return carry_over(training, q, prior, site)
+    deadline = deadline or Deadline()
+
+    def updated(q: KernelPosterior, site: Site, max_iter: int, tol: float = 0.0) -> Ascent[KernelPosterior]:
+        return coordinate_ascent(training, q, site, tol=tol, max_iter=max_iter, history=History(), deadline=deadline)
+
     first, other = start_site(site), site.record.other_start
     at_prior = start = prior.at_prior(training.n_latents)
     if first is not None:
-        start = coordinate_ascent(
-            training, at_prior, first, tol=0.0, max_iter=START_UPDATES, history=History(), deadline=deadline
-        ).q
-    if other is None or (deadline is not None and deadline.left <= 0.0):
+        start = updated(at_prior, first, START_UPDATES).q
+    if other is None or deadline.left <= 0.0:
         return start
-    site_of_other = other_site(other, site)
-    second = coordinate_ascent(
-        training, at_prior, site_of_other, tol=OTHER_TOL, max_iter=OTHER_UPDATES, history=History(), deadline=deadline
-    ).q
-    trials = [
-        coordinate_ascent(training, each, site, tol=0.0, max_iter=TRIAL_UPDATES, history=History(), deadline=deadline)
-        for each in (start, second)
-    ]
-    return max(trials, key=lambda trial: trial.elbo).q
+    second = updated(at_prior, other_site(other, site), OTHER_UPDATES, OTHER_TOL).q
+    return max((updated(each, site, TRIAL_UPDATES) for each in (start, second)), key=lambda trial: trial.elbo).q

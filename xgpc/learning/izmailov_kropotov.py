@@ -17,7 +17,7 @@ from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods import LIKELIHOODS
 from ..likelihoods.registry import LikelihoodBound
 from ..rows.source import labels_and_weights
-from ..statistics import FixedSites, PriorVariances, SitesAtPosterior, prior_curvature, quadratic_constant, block_sites
+from ..statistics import FixedSites, PriorVariances, SitesAtPosterior, block_sites, prior_curvature, quadratic_constant
 from .optimizer import PATIENCE, Coordinates, Limits, Optimizer, Options, Outcome, lbfgs, least_bound, refused
 
 POLYA_GAMMA = LIKELIHOODS["logit"].site("polya-gamma")

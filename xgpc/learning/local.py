@@ -12,7 +12,7 @@ from ..approximations.base import KernelPosterior, KernelPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.local_rows import Sites, in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
-from ..inference.links import LINKS, Link, Shifted, centred
+from ..inference.links import LINKS, Link, centred
 from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
 from ..inference.run import Run
 from ..kernels.spec import KernelSpec
@@ -95,11 +95,7 @@ class Task:
         link: Link = LINKS[data.likelihood.name, data.bound](len(data.classes))
         mean = data.prior_mean.scaled(float(np.exp(log_scale))).site(self.initial.model.site, prior).prior_mean
         # A shift of all classes changes no probability, and the coupled classes' sites leave it out.
-        return Shifted(link, mean if link.curvature is None else centred(mean))
-
-    def now(self) -> float:
-        """Seconds on the deadline's clock; 0 without a deadline."""
-        return 0.0 if self.run.deadline is None else self.run.deadline.now()
+        return link.shifted(mean if link.curvature is None else centred(mean))
 
 
 @dataclass(frozen=True)
@@ -169,9 +165,9 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
     def begin(spec: KernelSpec, n_iter: int) -> LocalFit:
         here = prior.rebuilt([spec], prior.Z)
         none, sites = Scores(np.empty(0), np.empty(0)), start_sites(task.source, task.link(here, 0.0))
-        began = task.now()
+        began = task.run.deadline.now()
         found = _round(task, LocalFit(here, sites, 0.0, np.arange(0), none, none, 0), support, held_out, n_iter)
-        looks.append(task.now() - began)
+        looks.append(task.run.deadline.now() - began)
         return found
 
     def tried(spec: KernelSpec) -> list[LocalFit]:
@@ -205,7 +201,7 @@ def _check_time(task: Task, look: float, n_support: int, max_iter: int) -> None:
     Unfinished rounds are useless, so the time is better spent on learning without neighbours.
     """
     looks = (LOOKS_OF_ROUNDS if max_iter else 0.0) + LOOKS_OF_SITES * task.source.n_rows / n_support
-    if task.run.deadline is not None and task.run.deadline.left < looks * look:
+    if task.run.deadline.left < looks * look:
         raise OutOfTime
 
 

@@ -10,11 +10,10 @@ import numpy as np
 from ..approximations.base import Training
 from ..approximations.local import LocalPosterior
 from ..inference.correction import correction_and_gap
-from ..inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep
+from ..inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep, from_some
 from ..inference.run import Run
-from ..inference.streamed import from_some
 from ..rows.coinciding import Distinct
-from ..rows.deadline import OutOfTime, Timed, during
+from ..rows.deadline import OutOfTime, during
 from ..rows.executor import Executor
 from ..rows.source import ArraySource, labels_and_weights
 from ..statistics import update
@@ -63,12 +62,9 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
 
 def _learned_in_time(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     """Learn as long as time permits; then return the best result so far."""
-    progress, training = run.progress, initial.training
-    if run.deadline is not None:
-        executor = Timed(training.executor, run.deadline, data.n_rows, update)
-        initial = replace(initial, training=replace(training, executor=executor))
+    progress = run.progress
     try:
-        with during("learning"):
+        with run.reserving(data.n_rows, update), during("learning"):
             return learn_hyperparameters(data, run, initial)
     except OutOfTime as end:
         progress.skip(end.where, run.history)
@@ -118,14 +114,14 @@ def infer(
             "posterior is that of all rows."
         )
         history.add(decision=decision)
-    began = 0.0 if run.deadline is None else run.deadline.now()
+    began = run.deadline.now()
     point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
     if not np.isfinite(point.elbo):
         raise ValueError(f"The bound is {point.elbo}: scale the features and the sample weights to moderate values.")
     history.tell(decision=f"The posterior has a bound of {point.elbo:.2f} nats after {n_steps} iterations.")
     evidence, problems = Evidence(point.elbo, *correction_and_gap(training, point)), list(learned.problems)
     # A step that time did not permit would have taken at most as long as all steps before it together.
-    if not converged and n_steps < max_iter and run.deadline is not None and not run.deadline.allows_again(began):
+    if not converged and n_steps < max_iter and not run.deadline.allows_again(began):
         run.progress.skip("more iterations of the posterior of all rows", history)
     elif not converged and max_iter == config.max_iter:
         problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
@@ -147,6 +143,6 @@ def _infer_local(data: Data, run: Run, learned: HyperparameterFit, local: LocalP
 def _unfinished(run: Run, learned: HyperparameterFit, problems: Sequence[str]) -> list[str]:
     """Messages about parts of the fit that did not converge or were skipped."""
     unfinished = [*more_iterations(problems), *filter(None, [learned.failed])]
-    if run.progress.skipped and run.deadline is not None:
+    if run.progress.skipped:
         unfinished.insert(0, ended_early(run.deadline.reason, run.progress.skipped))
     return unfinished

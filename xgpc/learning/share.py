@@ -13,7 +13,7 @@ from ..inference.progress import BestSoFar
 from ..inference.run import Run
 from ..inference.starts import starting_posterior
 from ..rows.deadline import during
-from ..rows.source import ArraySource, SparseSource, labels_and_weights
+from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Candidate, Scores, accept
 from .hold_out import Split
 from .inducing import MOST_BYTES, fit_bytes
@@ -134,7 +134,7 @@ def _split(data: Data, n_inducing: int) -> Split:
     return rows if some is None else rows[some], held_out
 
 
-def _scores(data: Data, point: Point[KernelPosterior], source: ArraySource | SparseSource, n_threads: int) -> Scores:
+def _scores(data: Data, point: Point[KernelPosterior], source: ArraySource, n_threads: int) -> Scores:
     """Scores of held-out rows."""
     y, weight = labels_and_weights(source)
     mean, variance = point.q.marginals(source.X, n_threads)

@@ -23,7 +23,7 @@ from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, Likelihood
-from ..rows.source import RowSource
+from ..rows.source import ArraySource, RowSource
 from .candidates import Scores
 from .hold_out import HoldOut
 from .inducing import Sample, inducing_points, most_points, sample_size, warn_of_many_classes
@@ -47,7 +47,7 @@ class Data:
     """
 
     config: FitConfig
-    source: RowSource
+    source: ArraySource
     classes: np.ndarray
     class_totals: np.ndarray
     likelihood: Likelihood

@@ -16,7 +16,7 @@ from ..inference.local_sites import start_sites
 from ..inference.run import Run
 from ..inference.starts import starting_posterior
 from ..rows.deadline import OutOfTime, during
-from ..rows.source import ArraySource, SparseSource
+from ..rows.source import ArraySource
 from ..status import warn_user
 from .candidates import Candidate, accept
 from .local import (
@@ -78,7 +78,7 @@ def neighbors_of(data: Data) -> tuple[int, str]:
     # neighbours and .110 with 24.
     if is_auto and data.encoding is not None and data.encoding.has_levels:
         return 0, "No neighbours: with categorical columns, many rows are equally near."
-    if isinstance(data.source, SparseSource) and n_rows >= MIN_ROWS:
+    if data.source.makes_dense and n_rows >= MIN_ROWS:
         return 0, "No neighbours: the distances need dense rows, and these are sparse."
     if reason or (is_auto and n_rows < MIN_ROWS):
         return 0, ""
@@ -100,7 +100,7 @@ def _why_not(data: Data) -> str:
         return f"is for likelihood {allowed}; this model has {name!r} with bound {bound!r}"
     if data.likelihood.multi_class and data.config.share == "none":
         return f"is for latent functions that share their kernel (share='kernel'); got share={data.config.share!r}"
-    if isinstance(data.source, SparseSource):
+    if data.source.makes_dense:
         return "keeps and compares all rows as dense rows, but X is sparse: convert it with X.toarray()"
     if data.config.is_full:
         return "is for models with inducing points; this one is a full Gaussian process"
@@ -222,7 +222,7 @@ def _propose(task: Task) -> Pair:
     has_many = n_rows >= MIN_ROWS
     limit = START_ITERATIONS if has_many else None
     sparse = learn_in_stages(data, run, replace(initial, training=initial.training.part(subset), grow_to=0), limit)
-    began = task.now()
+    began = task.run.deadline.now()
     tried = first_round(task, _prior(sparse), initial.model.prior.groups[0].spec, max_iter)
     is_done = subset is None and not initial.grow_to and (limit is None or max_iter <= limit)
     fitted = _fitted(task, sparse)
@@ -233,8 +233,8 @@ def _propose(task: Task) -> Pair:
     if not is_done and (not has_structure or (is_single and _gain(task, tried[0], fitted) < SMALL_GAIN)):
         before = sparse.model.prior.n_inducing
         most = allowed = min(initial.grow_to, MOST_POINTS, MOST_VALUES // n_rows) if is_single else 0
-        if has_structure and run.deadline is not None and most > before:
-            took = task.now() - began
+        if has_structure and most > before:
+            took = task.run.deadline.now() - began
             in_time = POINTS_OF_A_ROUND * run.deadline.left / took if took > 0.0 else MOST_POINTS
             allowed = min(most, int(min(MOST_POINTS, max(0.0, in_time))))
         # If neighbours find no structure, this kernel is final and is learned without a limit.

@@ -1,8 +1,7 @@
-"""The process's BLAS libraries held at one thread: the threads over blocks of rows are ours.
+"""Limits the process's BLAS libraries to one thread, because the threads over blocks of rows are ours.
 
-OpenBLAS, BLIS and MKL as threadpoolctl knows them have a number of threads for the process, not one for each thread.
-While a fit runs, other threads' calls of BLAS have one thread, too: what they compute is right. Afterwards every
-library has the number that it had.
+OpenBLAS, BLIS and MKL, as threadpoolctl controls them, have one number of threads for the whole process. While a fit
+runs, BLAS calls of other threads have one thread too. Afterwards every library has the number that it had.
 """
 
 from __future__ import annotations
@@ -16,28 +15,28 @@ from .._blas import Held
 
 
 class _BlasLimit:
-    """Limit of the process's BLAS libraries to one thread, while there is a holder of it.
+    """The limit to one thread, while there is a holder.
 
-    The libraries' numbers of threads are ones of the whole process, and may be set by others, too: who finds another
-    number than one sets one and remembers what was found, and the last holder to go sets that again, unless someone
-    else has changed it meanwhile. Every step may be interrupted, and be repeated.
+    Others may set the numbers of threads too: whoever finds another number than one sets one and remembers what was
+    found. The last holder restores it, unless someone else has changed it meanwhile. Every step may be interrupted and
+    repeated.
     """
 
     def __init__(self) -> None:
         self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
-        # A signal's handler runs in between, and may hold the limit itself.
+        # Reentrant: a signal handler may run at any point, and hold the limit itself.
         self._lock = RLock()
-        # Holders, by their id, and their threads.
+        # Threads of the holders, by the holders' id; and the libraries' former numbers of threads.
         self._holders: dict[int, int] = {}
         self._found: dict[int, int] = {}
         if hasattr(os, "register_at_fork"):
-            # Nobody forks while another thread changes the numbers.
+            # No process forks while another thread changes the numbers.
             os.register_at_fork(
                 before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._after_fork
             )
 
     def _after_fork(self) -> None:
-        """In a forked child the thread that forked is the only one."""
+        """Keep the holders of the thread that forked, the only one in the child."""
         me = get_ident()
         self._holders = {holder: thread for holder, thread in self._holders.items() if thread == me}
         if not self._holders:
@@ -51,7 +50,7 @@ class _BlasLimit:
         self._found = {}
 
     def renew(self) -> None:
-        """Set the limit, if it is held and not set; of others, who have lifted it, too."""
+        """Set the limit again if it is held and someone has lifted it."""
         with self._lock:
             for i, library in enumerate(self._libraries if self._holders else ()):
                 number = library.get_num_threads()
@@ -65,7 +64,7 @@ class _BlasLimit:
             self.renew()
 
     def release(self, holder: int) -> None:
-        """Once, or again after an interrupt."""
+        """Release once, or again after an interrupt."""
         with self._lock:
             self._holders.pop(holder, None)
             if not self._holders:
@@ -75,22 +74,17 @@ class _BlasLimit:
 def _set_num_threads(library: LibController, number: int) -> None:
     """Set a library's number of threads, whichever thread set it last.
 
-    Later versions of threadpoolctl let one thread alone set that of OpenBLAS, and do nothing, silently, in others.
+    Later versions of threadpoolctl let only one thread set that of OpenBLAS, and silently do nothing in others.
     """
-    release = getattr(library, "clear_controlling_thread", None)
-    if release is not None:
-        release(force=True)
+    release = getattr(library, "clear_controlling_thread", lambda force: None)
+    release(force=True)
     library.set_num_threads(number)
-    if release is not None:
-        release(force=True)
+    release(force=True)
 
 
 BLAS_LIMIT = _BlasLimit()
 
 
 def single_threaded_blas() -> Held:
-    """Context in which BLAS calls run on the thread that makes them.
-
-    The threads over blocks are ours, and no bit of a result depends on how many threads BLAS would take.
-    """
+    """Context in which BLAS calls run on the thread that makes them, so that its number of threads changes no bit."""
     return Held(BLAS_LIMIT.hold, BLAS_LIMIT.release)

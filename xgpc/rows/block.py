@@ -1,8 +1,8 @@
-"""A block of rows, and what it remembers of earlier passes."""
+"""A block of rows, and the values that it keeps from earlier passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,13 +11,13 @@ from .. import _sites
 from .._engine import RowCache
 from .._sites import Site
 
-# Rows of a block: a unit of scheduling. Large against the m x m addition that ends it, small enough that twenty
-# thousand rows still balance over many threads.
+# Rows of a block. Their work is large against the (m, m) addition that ends it, and twenty thousand rows still balance
+# over many threads.
 BLOCK_ROWS = 1152
 
 
 class Rescaling(NamedTuple):
-    """The change of sites with the label noise: precision, linear and ell times ``factor``, and ell plus ``offset``."""
+    """Change of sites with the label noise: precision, linear and ell times ``factor``, then ell plus ``offset``."""
 
     factor: float = 1.0
     offset: float = 0.0
@@ -27,123 +27,103 @@ AS_EVALUATED = Rescaling()
 
 
 class Sites(NamedTuple):
-    """Marginals of C latent functions at the rows of a block, and the sites that they make: (C, rows) each.
+    """Marginals of C latent functions at the rows of a block, and their sites: (C, rows) each.
 
     Attributes
     ----------
-    belief_key, site_key : of the posterior that they are the marginals of, and of the site function
     log_likelihood : float, sum of ell in nats
-    rescaling : Rescaling, of what the site function gave
     """
 
-    belief_key: str
-    site_key: str
     mean: np.ndarray
     variance: np.ndarray
     precision: np.ndarray
     linear: np.ndarray
     log_likelihood: float
-    rescaling: Rescaling = AS_EVALUATED
 
 
 class Cache:
-    """Values computed from a block: the last of each kind, with a key that says what it was computed with.
+    """Values computed from a block: the last one of each kind, with a key for its other arguments.
 
-    A function of a block looks a value up by its key, and computes it again where the key is another one: a cache saves
-    time and changes no bit.
+    A function computes a value again if the key differs: a cache saves time and changes no bit.
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[Hashable, Any]] = {}
+        self._last: dict[str, tuple[object, Any]] = {}
 
-    def last(self, kind: str) -> tuple[Any, Any]:
-        """The last value of a kind, and its key; None twice if there is none."""
-        return self._last.get(kind, (None, None))
-
-    def get(self, kind: str, key: Hashable) -> Any:
-        """The last value of a kind if that is its key, else None."""
-        known, value = self.last(kind)
+    def get(self, kind: str, key: object) -> Any:
+        """The last value of a kind if it has this key, else None."""
+        known, value = self._last.get(kind, (None, None))
         return value if known == key else None
 
-    def keep(self, kind: str, key: Hashable, value: Any) -> None:
+    def keep(self, kind: str, key: object, value: Any) -> None:
         self._last[kind] = key, value
 
-    def made(self, kind: str, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The last value of a kind if that is its key; else it is made, and kept."""
-        known, value = self.last(kind)
-        if known != key:
-            value = make()
-            self.keep(kind, key, value)
-        return value
+    def made(self, kind: str, key: object, make: Callable[[], Any]) -> Any:
+        """As ``get``; a missing value is made and kept."""
+        if self.get(kind, key) is None:
+            self.keep(kind, key, make())
+        return self.get(kind, key)
 
 
 class Block:
-    """Consecutive rows of a source, where they live.
+    """Consecutive rows of a source.
 
     Parameters
     ----------
     start : int, number of the first row in the source
-    X : (rows, d) float32 or float64, any strides, or CSR
-    y : (rows,) float64, labels as the sites take them; empty where there are none
+    given : (rows, d) float32 or float64, any strides, or CSR
+    y : (rows,) float64, labels as the sites take them, or empty
     weight : (rows,) float64, positive, or empty for ones
-    cache_bytes : int, memory that whitened rows may take
+    cache_bytes : int, memory for whitened rows
+    makes_dense : bool, whether ``X`` makes rows of a sparse matrix dense on each access
 
     Attributes
     ----------
-    cache : Cache, all that changes here; a pickled block is without
+    cache : Cache, the only part that changes; a pickled block has an empty one
     """
 
-    def __init__(self, start: int, X: Any, y: np.ndarray, weight: np.ndarray, cache_bytes: int):
-        self.start, self.X, self.y, self.weight, self.cache_bytes = start, X, y, weight, cache_bytes
-        self.cache = Cache()
+    def __init__(
+        self, start: int, given: Any, y: np.ndarray, weight: np.ndarray, cache_bytes: int, makes_dense: bool = False
+    ):
+        self.start, self.given, self.y, self.weight = start, given, y, weight
+        self.cache_bytes, self.makes_dense, self.cache = cache_bytes, makes_dense, Cache()
 
     def __len__(self) -> int:
-        return self.X.shape[0]
+        return self.given.shape[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "cache": Cache()}
+
+    @property
+    def X(self) -> Any:
+        return np.asarray(self.given.toarray()) if self.makes_dense else self.given
 
     @property
     def rows(self) -> slice:
         """The block's rows in arrays of all rows of the source."""
         return slice(self.start, self.start + len(self))
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self.start, self.X, self.y, self.weight, self.cache_bytes
+    def row_caches(self, key: object, n_groups: int, size: int, dtype: type) -> list[RowCache]:
+        """Memory for rows whitened by each kernel of a basis with this key: (size,), or (0,) if that is too much.
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.__init__(*state)  # type: ignore[misc]
-
-    def forget(self) -> None:
-        """Begin with an empty cache."""
-        self.cache = Cache()
-
-    def row_caches(self, basis: str, n_groups: int, size: int, dtype: type) -> list[RowCache]:
-        """Memory for rows whitened by each of the kernels of a basis with that key: (size,) of a type, or (0,) if that
-        is too much. The memory of another basis' rows serves again."""
+        Rows of another basis are overwritten.
+        """
         if np.dtype(dtype).itemsize * n_groups * size > self.cache_bytes:
             size = 0
-        key = basis, (n_groups, size, dtype)
-        known, caches = self.cache.last("whitened rows")
-        if known != key:
-            is_as_large = known is not None and known[1] == key[1]
-            caches = [
-                RowCache(caches[g].values if is_as_large else np.empty(size, dtype=dtype)) for g in range(n_groups)
-            ]
-            self.cache.keep("whitened rows", key, caches)
-        return caches
+        shape = n_groups, size, dtype
+        memory = self.cache.made("memory", shape, lambda: [np.empty(size, dtype) for _ in range(n_groups)])
+        return self.cache.made("whitened rows", (key, shape), lambda: [RowCache(values) for values in memory])
 
-    def evaluated(self, belief: str, site: Site, mean: np.ndarray, variance: np.ndarray) -> Sites:
+    def evaluated(self, site: Site, mean: np.ndarray, variance: np.ndarray) -> Sites:
         """Sites from marginals (C, rows)."""
         ell = np.empty(len(self))
         precision, linear = np.empty((2, *mean.shape))
         total = _sites.sites(site, mean, variance, self.y, self.weight, ell, precision, linear)
-        return Sites(belief, site.key, mean, variance, precision, linear, total)
+        return Sites(mean, variance, precision, linear, total)
 
     def rescaled(self, sites: Sites, rescaling: Rescaling) -> Sites:
-        """Sites as the site function gave them, rescaled."""
+        """The sites that ``evaluated`` made, rescaled."""
         factor, offset = rescaling
         total_weight = float(np.sum(self.weight)) if len(self.weight) else len(self)
-        return sites._replace(
-            precision=factor * sites.precision,
-            linear=factor * sites.linear,
-            log_likelihood=factor * sites.log_likelihood + offset * total_weight,
-            rescaling=rescaling,
-        )
+        total = factor * sites.log_likelihood + offset * total_weight
+        return Sites(sites.mean, sites.variance, factor * sites.precision, factor * sites.linear, total)

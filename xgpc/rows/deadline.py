@@ -1,4 +1,4 @@
-"""When a fit has to end: a deadline, an executor that keeps it, and interrupts that move it to now."""
+"""Deadlines of fits: the time kept for the posterior of all rows, and interrupts that end a fit."""
 
 from __future__ import annotations
 
@@ -7,33 +7,31 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
-from .executor import Executor, Function, Item, State
+from .executor import Function, Monitor, State
 from .source import RowSource
 
-# Steps over all rows that time is kept back for: one carries the sites over and finds what they make, one makes a step,
-# one may find a correction or a gap; and one more, as few rows are nearer to the processor than all.
+# Steps over all rows that time is kept for: one starts from the learned sites, one makes a step, one computes a
+# correction or gap, and one more because all rows are farther from the processor than few.
 FINAL_STEPS = 4.0
-# What a step takes is told by the latest ones, of which some have gradients, too, or come after something else: by the
-# lower quartile. The first wait for memory and threads; before there are so many nothing is told.
+# The lower quartile of the latest steps estimates a step, because some of them include gradients or other work. The
+# first steps wait for memory and threads, so fewer give no estimate.
 LATEST_STEPS, LEAST_STEPS = 9, 3
-
-Result = TypeVar("Result")
 
 
 class OutOfTime(Exception):
-    """Learning has to end, ``where`` in words: no error, and nothing outside of a fit sees it."""
+    """Ends learning for lack of time; ``where`` says what it was doing. It never leaves a fit."""
 
     where = ""
 
 
 @contextmanager
 def during(what: str) -> Iterator[None]:
-    """Names what is done here, for an ``OutOfTime`` that ends it: of several names the innermost."""
+    """Tell an ``OutOfTime`` that passes what was being done; the innermost name counts."""
     try:
         yield
     except OutOfTime as end:
@@ -42,13 +40,13 @@ def during(what: str) -> Iterator[None]:
 
 
 class Deadline:
-    """The moment at which a fit has to end; never, unless there is one or somebody calls ``stop``.
+    """The moment at which a fit has to end; by default never, unless ``stop`` is called.
 
     Parameters
     ----------
     seconds : float, from now on
     clock : function that returns the time in seconds
-    stopped : Event, whether the moment is now; of two deadlines with the same one
+    stopped : Event, set when the moment is now; may be shared with another deadline
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class Deadline:
         self._stopped_by = ""
 
     def stop(self, by: str = "an interrupt") -> None:
-        """The moment is now; by whom, in words."""
+        """Set the moment to now; ``by`` names the cause."""
         self._stopped_by = self._stopped_by or by
         self._stopped.set()
 
@@ -73,100 +71,82 @@ class Deadline:
 
     @property
     def reason(self) -> str:
-        """Of an end, in words."""
+        """The cause of the end, in words."""
         return self._stopped_by if self.is_stopped else f"max_time={self.seconds:g}"
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """Seconds left."""
         return -math.inf if self.is_stopped else self.end - self.now()
 
     def earlier(self, share: float) -> Deadline:
-        """One that leaves this share of the time, and stops with this one."""
+        """A deadline after this share of the time left, which stops with this one."""
         return Deadline(share * (self.end - self.now()), self.now, self._stopped)
 
     def allows_again(self, since: float) -> bool:
-        """Whether there is as much time again as has passed since then."""
+        """Whether at least as much time is left as has passed since then."""
         now = self.now()
         return not self.is_stopped and now + (now - since) <= self.end
 
 
-class Timed(Executor):
-    """Another executor, which raises ``OutOfTime`` once what is left is needed for the posterior of all rows.
+class Reserve(Monitor):
+    """Raises ``OutOfTime`` once the time left is needed for the posterior of all rows.
 
-    That is estimated from steps: passes of one function, and what comes before the next of them on the same rows. Time
-    in passes, of whatever function, is in proportion to rows and multiply-adds; other time is as long for all rows.
+    The estimate is made from steps: a pass of the function ``final``, with all that happens until its next pass over as
+    many rows. Time in passes of any function counts as proportional to rows and multiply-adds, other time as constant.
 
     Parameters
     ----------
-    executor : Executor, that does the work
     deadline : Deadline
     n_rows : int, all rows
-    final : the function of which the posterior of all rows takes passes
+    final : function whose passes give the posterior of all rows
     """
 
-    def __init__(self, executor: Executor, deadline: Deadline, n_rows: int, final: Function[Any]):
-        self.n_threads = executor.n_threads
-        self.deadline = deadline
-        self._executor, self._n_rows, self._final = executor, n_rows, final
-        # Of steps: seconds in passes for each row and multiply-add, and other seconds.
-        self._in_passes: deque[float] = deque(maxlen=LATEST_STEPS)
-        self._between: deque[float] = deque(maxlen=LATEST_STEPS)
-        self._estimate = 0.0, 0.0
-        # Of the latest pass of the function: rows, multiply-adds a row, its end; and since its start seconds in passes,
+    def __init__(self, deadline: Deadline, n_rows: int, final: Function[Any]):
+        self.deadline, self.n_rows, self.final = deadline, n_rows, final
+        # For each step, seconds in passes for each row and multiply-add, and other seconds.
+        self._steps: deque[tuple[float, float]] = deque(maxlen=LATEST_STEPS)
+        # The latest pass of ``final``: rows and multiply-adds for each, and its end. Since then: seconds in all passes,
         # and in those of other functions.
-        self._rows, self._work, self._ended = 0, 0.0, 0.0
-        self._seconds, self._others = 0.0, 0.0
+        self._size, self._ended, self._in_passes, self._in_others = (0, 0.0), 0.0, 0.0, 0.0
+        self._began, self._is_final = 0.0, False
 
     @property
-    def reserve(self) -> float:
-        """Seconds to keep back."""
-        in_passes, between = self._estimate
-        return FINAL_STEPS * (self._n_rows * self._work * in_passes + between)
+    def seconds(self) -> float:
+        """Seconds kept for the posterior."""
+        if len(self._steps) < LEAST_STEPS:
+            return 0.0
+        in_passes, between = (sorted(values)[len(values) // 4] for values in zip(*self._steps, strict=True))
+        return FINAL_STEPS * (self.n_rows * self._size[1] * in_passes + between)
+
+    def begin(self, function: Function[Any], source: RowSource, state: State) -> None:
+        self._began, self._is_final = self.deadline.now(), function is self.final
+        if self._is_final:
+            size = source.n_rows, state.cost.work
+            if size == self._size:
+                others = self._began - self._ended - self._in_others
+                self._steps.append((self._in_passes / math.prod(size), others))
+            self._size, self._in_passes, self._in_others = size, 0.0, 0.0
+        self.check()
 
     def check(self) -> None:
-        """Raise ``OutOfTime`` if it is time."""
-        if not self.deadline.left > self.reserve:
+        if not self.deadline.left > self.seconds:
             raise OutOfTime
 
-    def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        self.check()
-        found = self._executor.each(function, items)
-        self.check()
-        return found
-
-    def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
-        """As of the other one; the time is looked at after each record."""
-        start = self.deadline.now()
-        if function is self._final:
-            rows, work = source.n_rows, state.cost.work
-            if (rows, work) == (self._rows, self._work):
-                self._in_passes.append(self._seconds / (rows * work))
-                self._between.append(start - self._ended - self._others)
-                if len(self._between) >= LEAST_STEPS:
-                    self._estimate = _lower_quartile(self._in_passes), _lower_quartile(self._between)
-            self._rows, self._work, self._seconds, self._others = rows, work, 0.0, 0.0
-        self.check()
-        for record in self._executor.map(function, source, state):
-            yield record
-            self.check()
-        end = self.deadline.now()
-        self._seconds += end - start
-        if function is self._final:
-            self._ended = end
+    def end(self) -> None:
+        now = self.deadline.now()
+        self._in_passes += now - self._began
+        if self._is_final:
+            self._ended = now
         else:
-            self._others += end - start
-
-
-def _lower_quartile(values: Collection[float]) -> float:
-    return sorted(values)[len(values) // 4]
+            self._in_others += now - self._began
 
 
 @contextmanager
 def stopped_by_interrupts(deadline: Deadline) -> Iterator[None]:
-    """In the main thread the first SIGINT stops the deadline, a second one raises KeyboardInterrupt.
+    """In the main thread, the first SIGINT stops the deadline and a second one raises KeyboardInterrupt.
 
-    In other threads nothing changes: Python handles signals in the main thread alone.
+    In other threads nothing changes, because Python handles signals only in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -185,5 +165,5 @@ def stopped_by_interrupts(deadline: Deadline) -> Iterator[None]:
     try:
         yield
     finally:
-        # None: a handler that was not installed from Python, and cannot be given back by it.
+        # None is a handler that was not installed from Python; it cannot be restored.
         signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)

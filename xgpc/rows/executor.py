@@ -1,22 +1,19 @@
-"""Who works on blocks of rows: threads.
+"""Executors apply functions to blocks of rows.
 
-A result that is a sum over points is formed block by block and added in the order of the blocks, whatever thread
-computed which block: the same bits for any number of threads.
+A sum over rows is formed block by block and added in the order of the blocks, whichever thread computed a block, so the
+number of threads changes no bit.
 """
 
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from itertools import islice, repeat
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-import numpy as np
 from joblib import effective_n_jobs
 
 from .._engine import Workspace
@@ -25,30 +22,29 @@ from .block import BLOCK_ROWS, Block
 from .memory import SPARE
 from .source import RowSource
 
-# Rows of a tile: what a thread works on at a time. (tile, 100) scratch stays in a second-level cache of 1 MB; a
+# Rows of a tile, which a thread works on at a time: scratch (tile, 100) stays in a second-level cache of 1 MB. It is a
 # multiple of 8, 16 and 24, the rows that BLAS kernels take at once.
 TILE_ROWS = 384
-# Rows of a part of arrays that are at hand: (part, 100) ones stay in that cache, too. They are larger where there would
-# be more parts than this, as what each makes, an (m, m) matrix perhaps, is kept until all are done.
+# Rows of a part of arrays in memory. More than MOST_PARTS parts become larger parts, because the result of each, such
+# as an (m, m) matrix, is kept until all are done.
 PART_ROWS, MOST_PARTS = 512, 64
-# Blocks that the calling thread takes up at a time: waking for each costs the workers some percent. Fewer if their
-# records would take more memory than this.
-GROUP = 8
-GROUP_BYTES = 2**23
-# Below this many multiply-adds, half a millisecond, a pass stays on the calling thread: starting others costs as much.
-# Measured, two threads once running: 1.2 x one at 1.4e6, 1.5 to 1.7 x at 1e7.
+# Blocks after which the calling thread wakes: waking for each costs some percent. Fewer if their records would take
+# more memory than GROUP_BYTES.
+GROUP, GROUP_BYTES = 8, 2**23
+# A pass of fewer multiply-adds, half a millisecond, stays on the calling thread: starting others costs as much.
+# Measured with two running threads: 1.2 times one thread at 1.4e6, 1.5 to 1.7 times at 1e7.
 MIN_PARALLEL_WORK = 5e6
 
 
 class Cost(NamedTuple):
-    """What a function of a block and a state takes: multiply-adds a row, and numbers of its record."""
+    """Cost of a block function: multiply-adds for each row, and the count of numbers in its record."""
 
     work: float
     numbers: int
 
 
 class State(Protocol):
-    """What a function of a block is told besides: picklable, and not changed by it."""
+    """The second argument of a block function: can be pickled, and is not changed."""
 
     @property
     def cost(self) -> Cost: ...
@@ -61,7 +57,7 @@ Function = Callable[[Block, Any], Result]
 
 @contextmanager
 def closed_at_end(iterator: Iterator[Result]) -> Iterator[Iterator[Result]]:
-    """An iterator that is closed, if it can be, however its use ends: one over blocks may have a thread that reads."""
+    """Close the iterator at the end, if it can be closed: an iterator over blocks may have a thread that reads."""
     try:
         yield iterator
     finally:
@@ -71,10 +67,10 @@ def closed_at_end(iterator: Iterator[Result]) -> Iterator[Iterator[Result]]:
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads whose tasks have ended where its context ends, however often starting or ending it is interrupted.
+    """Threads that have ended their tasks when the context ends, even if starting or ending it is interrupted.
 
-    Joining threads does not do that alone: one whose start is interrupted is not among those to join, and Python below
-    3.13 takes a thread for ended once joining it is interrupted.
+    Joining threads is not enough: a thread whose start is interrupted is not joined, and Python below 3.13 takes a
+    thread for ended if joining it is interrupted.
     """
 
     def __init__(self, n_threads: int, name: str = "xgpc"):
@@ -105,77 +101,98 @@ class Pool(ThreadPoolExecutor):
             raise
 
 
-class Executor(ABC):
-    """Applies a module-level, pure function to every block of a source.
+class Monitor:
+    """Receives calls from an executor in the calling thread; this one ignores them. Any call may raise."""
+
+    def begin(self, function: Function[Any], source: RowSource, state: State) -> None:
+        """A pass begins."""
+
+    def check(self) -> None:
+        """Some work is done, such as a block."""
+
+    def end(self) -> None:
+        """The pass is complete."""
+
+    def report(self) -> None:
+        """Work on arrays in memory is complete."""
+
+
+class Executor:
+    """Applies pure functions at module level to the blocks of a source, in the calling thread.
 
     Attributes
     ----------
-    n_threads : threads of this process that work which is not of blocks, such as a search, may take
+    n_threads : int, threads of this process that other work, such as a search, may use
+    monitor : Monitor
     """
 
     n_threads: int = 1
+    monitor: Monitor = Monitor()
 
-    @abstractmethod
+    @contextmanager
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Iterator[Result]]:
+        """Context with the records of ``function(block, state)`` in the order of the blocks."""
+        with closed_at_end(iter(source.blocks())) as blocks:
+            yield map(function, blocks, repeat(state))
+
+    def sums(self, function: Function[Result], source: RowSource, state: State) -> Any:
+        """As ``records``, but consecutive records may have been added."""
+        return self.records(function, source, state)
+
     def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
-        """Records of ``function(block, state)``, in the order of the blocks."""
-
-    def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Values of a function at each item, in order, where no source of rows is at hand; it may write to arrays."""
-        return list(map(function, items))
+        """Records of all blocks, in order; few of them exist at a time."""
+        self.monitor.begin(function, source, state)
+        with single_threaded_blas(), self.records(function, source, state) as records:
+            for record in records:
+                yield record
+                self.monitor.check()
+        self.monitor.end()
 
     def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
-        """Their sum, added in the order of the blocks.
-
-        The first record is added to in place, where it can be. A record may have a method ``release``: it is called
-        once the record has been added and nobody uses it any more, so that its memory can serve the next blocks.
-        """
-        with closed_at_end(iter(self.map(function, source, state))) as records:
+        """Sum of the records, added in the order of the blocks, to the first one in place if that is possible."""
+        self.monitor.begin(function, source, state)
+        with single_threaded_blas(), self.sums(function, source, state) as records:
             total: Any = next(records)
             for record in records:
+                self.monitor.check()
                 total += record
-                release = getattr(record, "release", None)
-                if release is not None:
-                    release()
+        self.monitor.end()
         return total
+
+    def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Values of a function at each item, in order; the function may write to arrays."""
+        self.monitor.check()
+        with single_threaded_blas():
+            values = self._values(function, items)
+        self.monitor.report()
+        self.monitor.check()
+        return values
+
+    def _values(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        return list(map(function, items))
 
 
 _scratch = threading.local()
-# Matrices of records that have been added: fresh memory for those of each block would cost 3 % of a pass.
-_spare: deque[np.ndarray] = deque(maxlen=2 * GROUP)
-
-
-def lower_triangles(n_latents: int, m: int) -> np.ndarray:
-    """Matrices (n_latents, m, m) of which the lower triangles are to be written, zeros above."""
-    try:
-        matrices = _spare.pop()
-    except IndexError:
-        return np.zeros((n_latents, m, m))
-    return matrices if matrices.shape == (n_latents, m, m) else np.zeros((n_latents, m, m))
-
-
-def give_back(matrices: np.ndarray) -> None:
-    """Matrices that ``lower_triangles`` made, and nobody uses any more."""
-    _spare.append(matrices)
 
 
 def workspace(rows: int, n_inducing: int, n_features: int, n_latents: int = 1) -> Workspace:
-    """Scratch of the present thread for blocks of so many rows, the same one as long as its shape will do."""
+    """Scratch of the present thread for blocks of at most ``rows`` rows; it is reused while its shape suffices."""
     work = getattr(_scratch, "work", None)
     tile, shape = min(TILE_ROWS, max(1, rows)), (n_inducing, n_features, n_latents)
     if work is None or work.rows < tile or (work.n_inducing, work.n_features, work.n_latents) != shape:
-        # The old one first: there need not be memory for both.
+        # Release the old one first: memory may not suffice for both.
         _scratch.work = work = None
         _scratch.work = work = Workspace(tile, *shape)
     return work
 
 
 def is_small(source: RowSource, state: State) -> bool:
-    """Whether a pass is not worth another thread."""
+    """Whether a pass has too little work for several threads."""
     return source.n_rows * state.cost.work < MIN_PARALLEL_WORK
 
 
 def parts_of(n_rows: int) -> list[slice]:
-    """Rows in parts, for ``Executor.each``."""
+    """Parts of the rows, for ``Executor.each``."""
     size = max(PART_ROWS, -(-n_rows // MOST_PARTS))
     return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
@@ -187,49 +204,45 @@ class Threads(Executor):
     ----------
     n_jobs : int or None
         As in scikit-learn: None means one unless in a ``joblib.parallel_config`` context, -1 all cores.
+    monitor : Monitor
     """
 
-    def __init__(self, n_jobs: int | None = None):
-        self.n_threads = max(1, effective_n_jobs(n_jobs))
+    def __init__(self, n_jobs: int | None = None, monitor: Monitor = Executor.monitor):
+        self.n_threads, self.monitor = max(1, effective_n_jobs(n_jobs)), monitor
         self._pool: Pool | None = None
         self._blas = single_threaded_blas()
 
-    def __enter__(self) -> Threads:
+    def __enter__(self) -> Self:
         SPARE.hold(self)
         self._blas.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         try:
             _scratch.work = None
-            _spare.clear()
             if self._pool is not None:
                 self._pool.shutdown(cancel_futures=True)
                 self._pool = None
         finally:
-            self._blas.__exit__(kind, error, trace)
+            self._blas.__exit__(*error)
             SPARE.release(self)
 
     def threads_for(self, source: RowSource, state: State) -> int:
-        """How many threads a pass is worth."""
+        """Number of threads for a pass."""
         return 1 if is_small(source, state) else min(self.n_threads, len(source.blocks()))
 
-    def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
-        """Records of a few groups are alive at a time."""
-        # BLAS: set again if somebody has lifted it, and held whether or not this is entered as a context.
-        with single_threaded_blas(), closed_at_end(iter(source.blocks())) as blocks:
-            if self.threads_for(source, state) > 1:
-                yield from self._parallel(function, blocks, state)
+    @contextmanager
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Iterator[Result]]:
+        with closed_at_end(iter(source.blocks())) as blocks:
+            if self.threads_for(source, state) == 1:
+                yield map(function, blocks, repeat(state))
             else:
-                for block in blocks:
-                    yield function(block, state)
+                with closed_at_end(self._parallel(function, blocks, state)) as records:
+                    yield records
 
-    def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    def _values(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         is_alone = self.n_threads == 1 or len(items) < 2
-        with single_threaded_blas():
-            return list(map(function, items) if is_alone else self._threads.map(function, items))
+        return list(map(function, items) if is_alone else self._threads.map(function, items))
 
     @property
     def _threads(self) -> Pool:
@@ -239,7 +252,7 @@ class Threads(Executor):
 
     def _parallel(self, function: Function[Result], blocks: Iterator[Block], state: State) -> Iterator[Result]:
         group = max(1, min(GROUP, GROUP_BYTES // (8 * state.cost.numbers)))
-        # Blocks of little work are handed over several at a time.
+        # A task has several blocks if these have little work.
         size = max(1, min(group, int(0.5 * MIN_PARALLEL_WORK / (BLOCK_ROWS * state.cost.work))))
         waited = group // size
 
@@ -262,7 +275,7 @@ class Threads(Executor):
 
 
 def on_threads(n_jobs: int | None) -> Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]]:
-    """``each`` of so many threads, which begin and end with it; of one item, as of a row to predict, there are none."""
+    """``Executor.each`` with its own threads, which end with each call; a single item needs none."""
 
     def each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         if len(items) < 2:

@@ -1,69 +1,54 @@
-"""Arrays whose memory is used again while a fit or a prediction runs.
+"""Arrays in memory that is used again while a fit or a prediction runs.
 
-Memory that is fresh from the system costs: each page is cleared when it is first touched, and threads wait for each
-other there. Of a gradient with neighbours, which makes arrays of the same shapes at each step, that was a third of the
-time by one thread and half of it by two.
+The system clears each page of fresh memory when it is first touched, and threads wait for each other there. A gradient
+with neighbours makes arrays of the same shapes at each step: this was a third of its time with one thread.
 """
 
 from __future__ import annotations
 
 import math
-import os
-from threading import RLock, get_ident
+from collections import deque
 
 import numpy as np
 
 
 class Spare:
-    """Memory that nobody uses any more, kept as long as somebody may ask for it."""
+    """Memory that is no longer used, kept while somebody holds it; its methods can be called in any thread."""
 
     def __init__(self) -> None:
-        # A garbage collection may give memory back at any time, in the thread that holds the lock, too.
-        self._lock = RLock()
-        # Who may ask, and their threads.
-        self._holders: dict[int, int] = {}
-        self.free: list[np.ndarray] = []
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(
-                before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._after_fork
-            )
-
-    def _after_fork(self) -> None:
-        """In a forked child the thread that forked is the only one."""
-        me = get_ident()
-        self._holders = {holder: thread for holder, thread in self._holders.items() if thread == me}
-        self._lock.release()
+        self._holders: set[int] = set()
+        self._free: deque[np.ndarray] = deque()
 
     def hold(self, holder: object) -> None:
-        """Keep memory until the holder releases it."""
-        with self._lock:
-            self._holders[id(holder)] = get_ident()
+        self._holders.add(id(holder))
 
     def release(self, holder: object) -> None:
-        with self._lock:
-            self._holders.pop(id(holder), None)
-            if not self._holders:
-                self.free = []
+        self._holders.discard(id(holder))
+        if not self._holders:
+            self._free.clear()
 
     def take(self, size: int) -> np.ndarray:
-        """The smallest of at least so many doubles, if it has no more than twice as many; or fresh memory."""
-        with self._lock:
-            fitting = [i for i, memory in enumerate(self.free) if size <= len(memory) <= 2 * size]
-            if fitting:
-                return self.free.pop(min(fitting, key=lambda i: len(self.free[i])))
+        """Free memory for at least ``size`` doubles and at most twice as many; else fresh memory."""
+        for _ in range(len(self._free)):
+            try:
+                memory = self._free.popleft()
+            except IndexError:
+                break
+            if size <= len(memory) <= 2 * size:
+                return memory
+            self._free.append(memory)
         return np.empty(size)
 
     def give_back(self, memory: np.ndarray) -> None:
-        with self._lock:
-            if self._holders:
-                self.free.append(memory)
+        if self._holders:
+            self._free.append(memory)
 
 
 SPARE = Spare()
 
 
 class _Owner:
-    """What arrays, and views of them, keep alive; at its end the memory can be used again."""
+    """Owns the memory of an array and of its views, and gives it back when they are gone."""
 
     def __init__(self, memory: np.ndarray):
         self._memory = memory
@@ -74,9 +59,6 @@ class _Owner:
 
 
 def empty(shape: tuple[int, ...]) -> np.ndarray:
-    """As ``np.empty``, of doubles; the memory is that of arrays which no longer are, if there is some.
-
-    Memory is kept while a ``Threads`` is entered.
-    """
+    """As ``np.empty`` with doubles; inside a ``Threads`` context the memory may be that of an earlier array."""
     size = math.prod(shape)
     return np.asarray(_Owner(SPARE.take(size)))[:size].reshape(shape)

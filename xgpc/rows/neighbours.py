@@ -1,4 +1,4 @@
-"""The nearest rows."""
+"""Search for the nearest rows."""
 
 from __future__ import annotations
 
@@ -13,30 +13,26 @@ from threadpoolctl import ThreadpoolController
 
 from .executor import on_threads
 
-# A search goes through a tree where this share of the rows is looked at, at most. Comparing all takes a seventeenth of
-# the time per row that is looked at (a9a): half of the share at which both are as fast. Counted for so many rows.
+# A search uses a tree if it looks at no more than this share of the rows, counted for PROBES of them. Comparing all
+# takes a seventeenth of the time for each row (a9a); this is half of the share at which both are as fast.
 TREE_SHARE, PROBES = 0.03, 50
-# With more rows than this, and where a tree does not help, some of the nearest are missed: clusters of the square root
-# of n rows are searched until these many rows were compared. Of 24 nearest it found .5 to .7 in the worst case tried,
-# 28 features of equal weight.
+# With more rows than this, and if a tree does not help, some of the nearest are missed: of clusters of the square root
+# of n rows, the nearest are searched until COMPARED_ROWS rows were compared. In the worst case tried, 28 features of
+# equal weight, it found .5 to .7 of 24 nearest.
 EXACT_ROWS, COMPARED_ROWS = 30_000, 4096
-# Points of a call to a search: enough that the calls themselves cost nothing.
+# Points of one call to a search: enough that calls cost nothing.
 CALL_POINTS = 1024
-# Coordinates beyond this are put there: with larger ones squared distances overflow, and a tree finds none.
+# Coordinates are clipped here: larger ones make squared distances overflow, and a tree finds none.
 LARGEST = 1e150
-# Threads over points are ours: those of OpenMP would find other ones of equally near rows if they were another number.
+# The threads over points are ours: another number of OpenMP's threads would find other ones of equally near rows.
 ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="openmp")
 
 
 class Neighbours:
-    """Rows (n, d) to look for the nearest of, by Euclidean distance.
+    """Rows (n, d) among which the nearest are searched, by Euclidean distance.
 
-    By a k-d tree where few features matter; else by comparing all rows, O(n d) each, or, of many rows, those of near
-    clusters, O(n^1/2 d): only then the nearest are found but for some.
-
-    Attributes
-    ----------
-    method : "tree", "all" or "clusters"
+    ``method`` is "tree" (a k-d tree, if few features matter), "all" (compares all rows, O(n d) for each point), or
+    "clusters" (of many rows, compares those of near clusters, O(n^1/2 d)); only "clusters" misses some of the nearest.
     """
 
     def __init__(self, rows: np.ndarray):
@@ -44,7 +40,7 @@ class Neighbours:
         self.n_rows = len(rows)
         if self._is_low_dimensional():
             self.method = "tree"
-            # Splits at midpoints: of equal rows, of which there may be many, no tree of medians can be made.
+            # Splits at midpoints, because medians do not divide equal rows.
             self._tree = cKDTree(self.rows, balanced_tree=False, compact_nodes=False)
         elif self.n_rows <= EXACT_ROWS:
             self.method = "all"
@@ -56,7 +52,7 @@ class Neighbours:
             members = np.split(np.argsort(nearest, kind="stable"), np.cumsum(counts)[:-1])
             order = _nearest(self._centres, self._centres, len(self._centres))
             ends = np.argmax(np.cumsum(counts[order], axis=1) >= min(COMPARED_ROWS, self.n_rows), axis=1)
-            # Rows to compare with a point whose nearest centre is that one.
+            # For each centre, the rows to compare with the points nearest to it.
             self._compared = [
                 np.concatenate([members[other] for other in near[: end + 1]])
                 for near, end in zip(order, ends, strict=True)
@@ -72,50 +68,41 @@ class Neighbours:
 
     def of(self, points: np.ndarray, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
-        points = _limited(points)
+        points, each = _limited(points), on_threads(n_threads)
+        parts = np.array_split(points, max(1, len(points) // CALL_POINTS))
         if k == 0:
             return np.empty((len(points), 0), dtype=np.int64)
         if self.method == "clusters" and k <= COMPARED_ROWS // 4:
-            return self._of_clusters(points, k, n_threads)
+            found = np.empty((len(points), k), dtype=np.int64)
+            nearest = np.concatenate(each(lambda part: _nearest_centre(part, self._centres), parts))
+
+            def compare(cluster: int) -> None:
+                here, rows = np.flatnonzero(nearest == cluster), self._compared[cluster]
+                found[here] = rows[_nearest(self.rows[rows], points[here], k)]
+
+            each(compare, np.unique(nearest).tolist())
+            return found
 
         def search(part: np.ndarray) -> np.ndarray:
-            return self._of_tree(part, k) if self.method == "tree" else _nearest(self.rows, part, k)
+            if self.method != "tree":
+                return _nearest(self.rows, part, k)
+            # One worker: after an interrupt, threads of SciPy's would still write to memory that is freed.
+            _, index = self._tree.query(part, np.arange(1, k + 1), workers=1)
+            return np.ascontiguousarray(index, dtype=np.int64)
 
-        return np.concatenate(on_threads(n_threads)(search, _calls(points)))
-
-    def _of_tree(self, points: np.ndarray, k: int) -> np.ndarray:
-        # By one worker: an interrupt would leave threads of SciPy's at work, which write to memory that is freed.
-        _, found = self._tree.query(points, np.arange(1, k + 1), workers=1)
-        return np.ascontiguousarray(found, dtype=np.int64)
+        return np.concatenate(each(search, parts))
 
     def of_rows(self, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (n, k) of the k nearest other rows of each row."""
         found = self.of(self.rows, k + 1, n_threads)
         is_self = found == np.arange(self.n_rows)[:, None]
-        # Of more than k equal rows it need not be among those found.
+        # Among more than k equal rows, the row itself need not be found.
         is_self[~np.any(is_self, axis=1), -1] = True
         return found[~is_self].reshape(self.n_rows, k)
-
-    def _of_clusters(self, points: np.ndarray, k: int, n_threads: int) -> np.ndarray:
-        found = np.empty((len(points), k), dtype=np.int64)
-        each = on_threads(n_threads)
-        nearest = np.concatenate(each(lambda part: _nearest_centre(part, self._centres), _calls(points)))
-
-        def search(cluster: int) -> None:
-            here = np.flatnonzero(nearest == cluster)
-            rows = self._compared[cluster]
-            found[here] = rows[_nearest(self.rows[rows], points[here], k)]
-
-        each(search, np.unique(nearest).tolist())
-        return found
 
 
 def _limited(points: np.ndarray) -> np.ndarray:
     return np.clip(np.ascontiguousarray(points, dtype=np.float64), -LARGEST, LARGEST)
-
-
-def _calls(points: np.ndarray) -> list[np.ndarray]:
-    return np.array_split(points, max(1, len(points) // CALL_POINTS))
 
 
 def _nearest_centre(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
@@ -124,7 +111,7 @@ def _nearest_centre(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 
 def _nearest(rows: np.ndarray, points: np.ndarray, k: int) -> np.ndarray:
-    # What is checked already need not be checked for each cluster.
+    # Rows are checked already.
     with ONE_THREAD(), config_context(assume_finite=True, skip_parameter_validation=True):
         search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows)
         return np.ascontiguousarray(search.kneighbors(points, return_distance=False), dtype=np.int64)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy import sparse
 
 from .block import BLOCK_ROWS, Block
 
-# Whitened rows (n, m) are kept between passes with the same kernel and inducing points while they take less than this:
-# they are 40 % of a pass. Beyond it memory stays O(n + m^2) and every pass projects again.
+# Memory for whitened rows (n, m), which passes with the same kernel and inducing points share: they are 40 % of a pass.
+# With more rows, memory stays O(n + m^2) and every pass computes them again.
 CACHE_BYTES = 2**29
-
-# Values of sparse rows that are dense at a time where rows are predicted: 16 MB, many blocks of a hundred features.
+# Values of sparse rows that predictions make dense at a time, 16 MB: many blocks of a hundred features.
 DENSE_VALUES = 2**21
-
 NONE = np.empty(0)
 
 
@@ -30,7 +28,7 @@ class Picked(NamedTuple):
 
 
 class Blocks(Protocol):
-    """Blocks that come one after the other, and need not all be in memory."""
+    """Blocks in order, which need not all be in memory."""
 
     def __len__(self) -> int: ...
 
@@ -38,7 +36,7 @@ class Blocks(Protocol):
 
 
 class RowSource(Protocol):
-    """Training rows, wherever they are.
+    """Training rows.
 
     Attributes
     ----------
@@ -51,37 +49,19 @@ class RowSource(Protocol):
     total_weight: float
 
     def blocks(self) -> Blocks:
-        """All rows in blocks, the same ones in the same order each time."""
+        """All rows in blocks, each time the same ones in the same order."""
 
     def labels(self) -> np.ndarray:
-        """Labels (n,) of all rows: what subsets are drawn by."""
+        """Labels (n,) of all rows."""
 
-    def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource | SparseSource:
-        """Some rows (r,), by their numbers, in memory; their weights times ``scale``."""
+    def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
+        """Rows in memory by their numbers (r,), with weights times ``scale``."""
 
     def pick(self, rows: np.ndarray) -> Picked:
-        """Some rows (r,), by their numbers, for one reading: no copy where they are in memory."""
+        """Rows by their numbers (r,) for one reading, without a copy if they are in memory."""
 
 
-class SparseBlock(Block):
-    """Rows of a sparse matrix, made dense anew each time that they are asked for."""
-
-    @property
-    def X(self) -> np.ndarray:
-        return np.asarray(self._sparse.toarray())
-
-    @X.setter
-    def X(self, rows: Any) -> None:
-        self._sparse = rows
-
-    def __len__(self) -> int:
-        return int(self._sparse.shape[0])
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self.start, self._sparse, self.y, self.weight, self.cache_bytes
-
-
-class _InMemory:
+class ArraySource:
     """Rows in memory.
 
     Parameters
@@ -89,11 +69,10 @@ class _InMemory:
     rows : (n, d) float32 or float64, any strides, or CSR
     y : (n,) float64 labels: -1 or +1, or 0, ..., C - 1 for C latent functions; empty to predict
     weight : (n,) float64, positive, or empty for ones
-    cache_bytes : int, memory that whitened rows may take
-    first : int, number of the first row, where these are a part of the rows
+    cache_bytes : int, memory for whitened rows
+    first : int, number of the first row if these are a part of all rows
+    makes_dense : bool, whether rows of a sparse matrix become dense, a block at a time
     """
-
-    _kind: type[Block]
 
     def __init__(
         self,
@@ -102,16 +81,22 @@ class _InMemory:
         weight: np.ndarray = NONE,
         cache_bytes: int = CACHE_BYTES,
         first: int = 0,
+        makes_dense: bool = False,
     ):
-        self.rows, self.y, self.weight = rows, y, weight
+        self.rows, self.y, self.weight, self.makes_dense = rows, y, weight, makes_dense
         self.n_rows, self.n_features = rows.shape
         self.total_weight = float(np.sum(weight)) if len(weight) else float(self.n_rows)
         share = cache_bytes / max(1, self.n_rows)
-        parts = [slice(start, min(start + BLOCK_ROWS, self.n_rows)) for start in range(0, self.n_rows, BLOCK_ROWS)]
-        self._blocks = [
-            self._kind(first + part.start, rows[part], y[part], weight[part], int(share * (part.stop - part.start)))
-            for part in parts
-        ]
+        self._blocks = []
+        for start in range(0, self.n_rows, BLOCK_ROWS):
+            part = slice(start, min(start + BLOCK_ROWS, self.n_rows))
+            memory = int(share * (part.stop - start))
+            self._blocks.append(Block(first + start, rows[part], y[part], weight[part], memory, makes_dense))
+
+    @property
+    def X(self) -> Any:
+        """All rows; those of a sparse matrix become a new dense array."""
+        return dense(self.rows) if self.makes_dense else self.rows
 
     def blocks(self) -> Sequence[Block]:
         return self._blocks
@@ -119,55 +104,33 @@ class _InMemory:
     def labels(self) -> np.ndarray:
         return self.y
 
-    def sample(self, rows: np.ndarray, scale: float = 1.0) -> Self:
+    def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
         weight = self.weight[rows] if len(self.weight) else np.ones(len(rows) if scale != 1.0 else 0)
-        return type(self)(self.rows[rows], self.y[rows], scale * weight)
-
-    def uncached(self) -> Self:
-        """The same rows, without memory for caches of whitened ones."""
-        return type(self)(self.rows, self.y, self.weight, 0)
-
-
-class ArraySource(_InMemory):
-    """Rows of an array (n, d)."""
-
-    _kind = Block
-
-    @property
-    def X(self) -> Any:
-        return self.rows
+        return ArraySource(self.rows[rows], self.y[rows], scale * weight, makes_dense=self.makes_dense)
 
     def pick(self, rows: np.ndarray) -> Picked:
-        return Picked(self.X, self.y, self.weight, rows)
-
-    def reweighted(self, scale: float) -> ArraySource:
-        """The same rows, their weights times ``scale``."""
-        weight = self.weight if len(self.weight) else np.ones(self.n_rows)
-        return ArraySource(self.X, self.y, scale * weight)
-
-
-class SparseSource(_InMemory):
-    """Rows of a sparse matrix, CSR (n, d), dense a block at a time."""
-
-    _kind = SparseBlock
-
-    @property
-    def X(self) -> np.ndarray:
-        """All rows as a dense array, made anew each time: for a few of them."""
-        return dense(self.rows)
-
-    def pick(self, rows: np.ndarray) -> Picked:
+        if not self.makes_dense:
+            return Picked(self.rows, self.y, self.weight, rows)
         weight = self.weight[rows] if len(self.weight) else self.weight
         return Picked(dense(self.rows[rows]), self.y[rows], weight, np.arange(len(rows)))
 
+    def reweighted(self, scale: float) -> ArraySource:
+        """The same rows with weights times ``scale``."""
+        weight = scale * (self.weight if len(self.weight) else np.ones(self.n_rows))
+        return ArraySource(self.rows, self.y, weight, makes_dense=self.makes_dense)
 
-def source_of(X: Any, y: np.ndarray = NONE, weight: np.ndarray = NONE) -> ArraySource | SparseSource:
+    def uncached(self) -> ArraySource:
+        """The same rows without memory for whitened ones."""
+        return ArraySource(self.rows, self.y, self.weight, 0, makes_dense=self.makes_dense)
+
+
+def source_of(X: Any, y: np.ndarray = NONE, weight: np.ndarray = NONE) -> ArraySource:
     """Rows in memory, dense or CSR."""
-    return (SparseSource if sparse.issparse(X) else ArraySource)(X, y, weight)
+    return ArraySource(X, y, weight, makes_dense=sparse.issparse(X))
 
 
 def permuted(source: RowSource, size: int, random_state: np.random.RandomState) -> Iterator[Picked]:
-    """``size`` rows in memory at a time, without end: one permutation of all of them after the other."""
+    """``size`` rows at a time without end, from one permutation of all rows after the other."""
     order = np.empty(0, np.intp)
     while True:
         while len(order) < size:
@@ -177,12 +140,12 @@ def permuted(source: RowSource, size: int, random_state: np.random.RandomState) 
 
 
 def dense(rows: Any) -> np.ndarray:
-    """Rows, of a sparse matrix perhaps, as an array."""
+    """Dense or sparse rows as an array."""
     return np.asarray(rows.toarray()) if sparse.issparse(rows) else rows
 
 
 def in_dense_parts(X: Any) -> Iterator[np.ndarray]:
-    """Rows (n, d) in order: an array as it is, and of a sparse matrix some whole blocks at a time."""
+    """Rows (n, d) in order: an array as it is, a sparse matrix as some whole blocks at a time."""
     n, d = X.shape
     size = max(1, DENSE_VALUES // (BLOCK_ROWS * max(1, d))) * BLOCK_ROWS if sparse.issparse(X) else max(1, n)
     for start in range(0, max(1, n), size):

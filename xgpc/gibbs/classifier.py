@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -23,14 +24,13 @@ from ..approximations.local import LocalPosterior
 from ..classifier import GPClassifier
 from ..config import check_allowed, integer_from
 from ..data.training import checked_rows, training_data
-from ..estimator import LatentClassifier
-from ..inference.run import Run
+from ..estimator import LatentClassifier, all_or_nothing
 from ..likelihoods import record_of
 from ..likelihoods.binary import logit_log_probabilities
 from ..names import Points
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
-from ..rows.executor import Executor, Pool
+from ..rows.executor import Pool
 from ..status import warn_user
 from .chain import Conditional, Model, PolyaGamma, States, Whitening, sweeps
 from .diagnostics import effective_sample_size, split_r_hat
@@ -73,27 +73,12 @@ def _progress(total: int, verbose: int) -> Iterator[Callable[[], object]]:
         yield bar.update
 
 
-class Data(NamedTuple):
-    """Checked training data: rows (n, d), labels (n,) of -1 or +1, and the two classes."""
-
-    rows: np.ndarray
-    labels: np.ndarray
-    classes: np.ndarray
-
-
 class ChainStart(NamedTuple):
     """Where the chains start: the normal approximation, the rows that diagnostics watch, and one seed per chain."""
 
     proposals: Conditional
     watched: np.ndarray
     seeds: list[np.random.SeedSequence]
-
-
-class _WithoutWarnings(GPClassifier):
-    """A ``GPClassifier`` without warnings, because proposals do not need a converged posterior."""
-
-    def _warn(self, message: str) -> None:
-        pass
 
 
 class GibbsClassifier(LatentClassifier):
@@ -187,7 +172,8 @@ class GibbsClassifier(LatentClassifier):
         self.n_samples, self.thin, self.n_warmup, self.n_chains = n_samples, thin, n_warmup, n_chains
         self.n_proposals, self.n_jobs, self.random_state, self.verbose = n_proposals, n_jobs, random_state, verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> GibbsClassifier:
+    @all_or_nothing
+    def fit(self, X: ArrayLike, y: ArrayLike) -> None:
         """Run the chains for rows X (n, d) and labels y (n,) of two classes.
 
         Raises
@@ -202,7 +188,11 @@ class GibbsClassifier(LatentClassifier):
         ConvergenceWarning
             If R-hat is above 1.01.
         """
-        return self._fitted(X, y, None)
+        self._check_parameters()
+        with single_threaded_blas():
+            rows, labels, self.classes_ = self._training_data(X, y)
+            start = self._start(rows, labels)
+            self._set_fit(start, self._chains(start))
 
     def _check_parameters(self) -> None:
         least = {"n_samples": 4, "thin": 1, "n_warmup": 0, "n_chains": 1, "n_proposals": 0}
@@ -215,33 +205,36 @@ class GibbsClassifier(LatentClassifier):
         if self.verbose and find_spec("tqdm") is None:
             raise ImportError(f"verbose={self.verbose!r} shows progress by the tqdm package: pip install tqdm.")
 
-    def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
+    def _training_data(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Checked rows (n, d), labels (n,) -1 and +1, and the two classes."""
         rows, codes, classes, *_ = training_data(self, X, y, None)
         if len(classes) != 2:
             raise ValueError(
                 f"Only binary classification is supported. GibbsClassifier is for two classes; got {len(classes)}: "
                 f"{classes.tolist()}."
             )
-        return Data(np.ascontiguousarray(rows, dtype=np.float64), np.where(codes == 1, 1.0, -1.0), classes)
+        return np.ascontiguousarray(rows, dtype=np.float64), np.where(codes == 1, 1.0, -1.0), classes
 
-    def _start(self, data: Data, run: Run, executor: Executor) -> ChainStart:
+    def _start(self, rows: np.ndarray, labels: np.ndarray) -> ChainStart:
+        """The model, the sites of its approximation, and the chains' seeds."""
         random_state = check_random_state(self.random_state)
-        q = self._approximation(data, random_state)
+        q = self._approximation(rows, labels, random_state)
         seeds = np.random.SeedSequence(random_state.randint(2**31, size=4).tolist()).spawn(self.n_chains)
         whitening = Whitening(q.prior.groups[0].spec, np.array(q.prior.Z), isinstance(self.inducing_points, str))
-        model = Model(whitening, data.rows, data.labels)
+        model = Model(whitening, rows, labels)
         # The sites of the approximation, one normal factor per row, are all that a proposal needs.
-        mean, variance = q.marginals(data.rows, self.n_jobs)
+        mean, variance = q.marginals(rows, self.n_jobs)
         ell, precision, linear = np.empty((3, len(mean)))
         site = record_of("logit", "exact").site()
-        _sites.sites(site, mean, variance, data.labels, np.empty(0), ell, precision, linear)
-        watched = np.sort(random_state.permutation(len(data.rows))[:WATCHED])
+        _sites.sites(site, mean, variance, labels, np.empty(0), ell, precision, linear)
+        watched = np.sort(random_state.permutation(len(rows))[:WATCHED])
         return ChainStart(Conditional(model, precision, linear), watched, seeds)
 
-    def _approximation(self, data: Data, random_state: np.random.RandomState) -> KernelPosterior:
+    def _approximation(
+        self, rows: np.ndarray, labels: np.ndarray, random_state: np.random.RandomState
+    ) -> KernelPosterior:
         """The variational posterior of the exact bound, under the given kernel or a learned one."""
-        # Only a learned kernel is worth a warning; a given kernel is the user's choice.
-        model = (GPClassifier if self.kernel is None else _WithoutWarnings)(
+        model = GPClassifier(
             self.kernel,
             inducing_points=self.inducing_points,
             optimizer="profile" if self.kernel is None else None,
@@ -251,11 +244,16 @@ class GibbsClassifier(LatentClassifier):
             n_jobs=self.n_jobs,
             random_state=random_state,
         )
-        q = model.fit(data.rows, data.labels).posterior_
+        with warnings.catch_warnings():
+            # Proposals under a given kernel do not need a converged posterior.
+            if self.kernel is not None:
+                warnings.simplefilter("ignore", ConvergenceWarning)
+            q = model.fit(rows, labels).posterior_
         assert not isinstance(q, LocalPosterior)
         return q
 
-    def _infer(self, data: Data, run: Run, start: ChainStart) -> tuple[ChainStart, list[States]]:
+    def _chains(self, start: ChainStart) -> list[States]:
+        """Run the chains, each in a thread."""
         n_kept_sweeps = -(-self.n_samples * self.thin // (self.n_proposals + 1))
         # An interrupt reaches the calling thread alone, and an error in one chain should end the others.
         stop, polya_gamma = Event(), _polya_gamma_sampler()
@@ -280,16 +278,16 @@ class GibbsClassifier(LatentClassifier):
 
             with Pool(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
                 try:
-                    return start, list(pool.map(chain, start.seeds))
+                    return list(pool.map(chain, start.seeds))
                 finally:
                     stop.set()
 
-    def _publish(self, data: Data, run: Run, inferred: tuple[ChainStart, list[States]]) -> None:
-        start, chains = inferred
+    def _set_fit(self, start: ChainStart, chains: list[States]) -> None:
+        """Set the attributes that follow from the chains, and warn if these disagree."""
         count = sum(chain.count for chain in chains)
         self._mean = sum(chain.sum for chain in chains) / count
         self._covariance = sum(chain.squares for chain in chains) / count - np.outer(self._mean, self._mean)
-        self._whitening, self.classes_ = start.proposals.model.whitening, data.classes
+        self._whitening = start.proposals.model.whitening
         self.kernel_, self.inducing_points_ = self._whitening.kernel, self._whitening.Z
         self.samples_ = np.stack([chain.draws for chain in chains])
         watched = np.stack([chain.watched for chain in chains])

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import numpy as np
 
 from ..approximations.base import Training
+from ..approximations.conditioned import ConditionedPosterior, ConditionedPrior
 from ..approximations.local import LocalPosterior
+from ..approximations.sparse import SparsePosterior
 from ..inference.correction import correction_and_gap
 from ..inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep
+from ..inference.online import posterior_before, restated_sums
 from ..inference.run import Run
 from ..inference.streamed import from_some
 from ..rows.coinciding import Distinct
-from ..rows.deadline import OutOfTime, Timed, during
-from ..rows.executor import Executor
-from ..rows.source import ArraySource, labels_and_weights
+from ..rows.deadline import OutOfTime, Timed, during, stopped_by_interrupts
+from ..rows.executor import Executor, Threads
+from ..rows.source import ArraySource, SparseSource, labels_and_weights
 from ..statistics import update
+from .inducing import MAX_INDUCING, with_more_points
 from .messages import ended_early, more_iterations
 from .start import Data, FitResult, HyperparameterFit, InitialState, PreviousFit, first_prior
 from .with_neighbours import learn_hyperparameters
@@ -31,6 +36,22 @@ AFTER_MINI_BATCHES = 100.0
 # After "stochastic", the posterior of a stream takes this many steps, each a pass over all rows, because mini-batches
 # have already learned from a random sample (measured on 11 000 000 rows).
 STREAM_STEPS = 1
+
+
+@contextmanager
+def executing(run: Run, threads: Threads, keep_on_interrupt: bool) -> Iterator[Executor]:
+    """The executor of a run, which reports its passes; with ``keep_on_interrupt`` an interrupt ends the fit early."""
+    is_kept = keep_on_interrupt and run.deadline is not None
+    with threads as executor, stopped_by_interrupts(run.deadline) if is_kept else nullcontext():
+        yield run.watching(executor)
+
+
+def fit(data: Data, run: Run, previous: PreviousFit | None, threads: Threads) -> FitResult:
+    """Choose the initial state, learn hyperparameters from it, and infer the posterior of all rows."""
+    with executing(run, threads, data.config.keep_on_interrupt) as executor:
+        initial = start(data, run, executor, previous)
+        learned = learn(data, run, initial)
+        return infer(data, run, learned)
 
 
 def start(data: Data, run: Run, executor: Executor, previous: PreviousFit | None) -> InitialState:
@@ -138,6 +159,39 @@ def infer(data: Data, run: Run, learned: HyperparameterFit, leaves_prior: bool =
     unfinished = _unfinished(run, learned, problems)
     evidence = Evidence(point.elbo, terms, gap)
     return FitResult(point.q, point.site, learned.n_iter or n_steps, unfinished, learned.notes, evidence)
+
+
+def add_rows(
+    data: Data,
+    run: Run,
+    q: SparsePosterior,
+    evidence: Evidence,
+    forgetting_factor: float,
+    n_new: int,
+    threads: Threads,
+) -> FitResult:
+    """The posterior of earlier rows, given by q, and of further rows; up to ``n_new`` of these become inducing points.
+
+    The bound is that of the further rows given all rows before.
+    """
+    assert isinstance(data.source, ArraySource | SparseSource)
+    m, rows = q.prior.n_inducing, data.source.rows
+    prior = with_more_points(q.prior, rows, min(n_new, MAX_INDUCING - m), run.random_state, n_before=m)
+    before = ConditionedPrior(posterior_before(q, prior, forgetting_factor))
+    with executing(run, threads, data.config.keep_on_interrupt) as executor:
+        training = Training(data.source, executor, q.n_latents)
+        site = data.likelihood.site(data.bound, len(data.classes), data.label_noise)
+        learned = HyperparameterFit(InitialState(training, before, None, 0, site), None, before, site)
+        # Take a step even if it gains less than tol: the gains of many batches add up.
+        result = infer(data, run, learned, leaves_prior=True)
+    assert isinstance(result.q, ConditionedPosterior)
+    assert result.evidence is not None
+    found = result.evidence
+    if evidence.correction is not None and found.correction is not None:
+        pairs = zip(restated_sums(evidence.correction, q.prior, prior), found.correction, strict=True)
+        P, h = (forgetting_factor * earlier + added for earlier, added in pairs)
+        found = found._replace(correction=(P, h))
+    return replace(result, q=result.q.under_first_prior(), evidence=found)
 
 
 def _infer_local(data: Data, run: Run, learned: HyperparameterFit, local: LocalPosterior) -> FitResult:

@@ -11,30 +11,28 @@ from typing import Any, Literal, Self
 from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
-from .config import FitConfig, check_parameters, check_stream
+from . import names
+from .approximations.sparse import SparsePosterior
+from .config import FitConfig, check_stream
+from .estimator import all_or_nothing
 from .inference.run import FitState
-from .names import (
-    BoundName,
-    ClassWeight,
-    LearningRate,
-    LikelihoodName,
-    OptimizerName,
-    Points,
-    PointsName,
-    PrecisionName,
-    ShareName,
-)
-from .steps import FittedInSteps
+from .learning import pipeline
+from .learning.start import PreviousFit
+from .likelihoods import START_NOISE
+from .predict import PosteriorClassifier
+from .rows.executor import Threads
+from .steps import further_rows, new_run, publish, rows_in_batches, rows_in_memory
+
+FIRST_BATCH = "In the first batch there is nothing to forget, and inducing points are chosen as fit chooses them."
 
 
-class GPClassifier(FittedInSteps):
+class GPClassifier(PosteriorClassifier):
     """Sparse variational Gaussian process classifier.
 
     The model has a Gaussian process prior on a latent function (with several classes: on one for each) and a likelihood
     that turns latent values into class probabilities. A normal distribution at ``m`` inducing points approximates the
-    posterior. The fit uses natural gradients: its time is linear in the number of rows, and it has no
-    learning rate to choose. The guide's page "How a fit decides" has the
-    rules behind "auto".
+    posterior. The fit uses natural gradients: its time is linear in the number of rows, and it has no learning rate to
+    choose. The guide's page "How a fit decides" has the rules behind "auto".
 
     Parameters
     ----------
@@ -212,26 +210,26 @@ class GPClassifier(FittedInSteps):
         self,
         kernel: Kernel | None = None,
         *,
-        likelihood: LikelihoodName = "logit",
-        bound: BoundName = "auto",
+        likelihood: names.LikelihoodName = "logit",
+        bound: names.BoundName = "auto",
         n_inducing: int | Literal["auto"] = "auto",
         n_neighbors: int | Literal["auto"] = "auto",
         query_split: Any = None,
-        inducing_points: PointsName | Points = "kmeans",
-        optimizer: OptimizerName | None = "profile",
+        inducing_points: names.PointsName | names.Points = "kmeans",
+        optimizer: names.OptimizerName | None = "profile",
         learn_inducing: bool = True,
         n_restarts_optimizer: int = 0,
         length_scale_prior: Literal["auto"] | float | None = "auto",
         subset_sizes: Literal["auto"] | Sequence[int] | None = "auto",
-        share: ShareName = "auto",
+        share: names.ShareName = "auto",
         label_noise: Literal["learn"] | float = "learn",
         mean: float | Sequence[float] | Literal["base-rate"] = 0.0,
         batch_size: int | None = None,
-        learning_rate: LearningRate = "adaptive",
+        learning_rate: names.LearningRate = "adaptive",
         max_iter: int = 200,
         tol: float = 1e-4,
-        precision: PrecisionName = "double",
-        class_weight: ClassWeight | None = None,
+        precision: names.PrecisionName = "double",
+        class_weight: names.ClassWeight | None = None,
         categorical_features: Literal["from_dtype"] | Sequence[Any] | None = "from_dtype",
         feature_transform: Literal["auto"] | None = "auto",
         warm_start: bool = False,
@@ -275,9 +273,10 @@ class GPClassifier(FittedInSteps):
         self.random_state = random_state
         self.verbose = verbose
 
+    @all_or_nothing
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: Any = None, groups: Any = None, *, classes: Any = None
-    ) -> Self:
+    ) -> None:
         """Fit kernel, inducing points and posterior.
 
         Parameters
@@ -316,8 +315,13 @@ class GPClassifier(FittedInSteps):
             If the fit ended by ``max_iter``, ``max_time`` or an interrupt; if kernel parameters have reached their
             bounds; or if the model predicts no better than the class frequencies.
         """
-        return self._fitted(X, y, sample_weight, groups=groups, classes=classes)
+        config = FitConfig.of(self)
+        with new_run(config) as run:
+            data = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
+            result = pipeline.fit(data, run, self._previous_fit(config))
+        publish(self, data, run, result)
 
+    @all_or_nothing
     def partial_fit(
         self,
         X: ArrayLike,
@@ -327,7 +331,7 @@ class GPClassifier(FittedInSteps):
         *,
         forgetting_factor: float = 1.0,
         n_new_inducing: int = 0,
-    ) -> Self:
+    ) -> None:
         """Update the model with a batch of rows from a stream; no rows are kept.
 
         The first call fits the model to its batch, as ``fit`` does with ``n_neighbors=0``: give it some thousands of
@@ -377,22 +381,38 @@ class GPClassifier(FittedInSteps):
         and ``checkpoint`` are for the first call. A model that was saved and loaded goes on with the same bits, if
         ``random_state`` is an integer or no inducing points are added.
         """
-        check_parameters(self)
+        config = FitConfig.of(self)
         check_stream(self, forgetting_factor, n_new_inducing)
-        config, later = FitConfig.of(self), copy.copy(self)
         if hasattr(self, "posterior_"):
-            # Nothing is learned, and all rows are in each iteration.
-            config = replace(config, optimizer=None, batch_size=None)
-            later._continued(config, X, y, sample_weight, classes, float(forgetting_factor), int(n_new_inducing))
-        else:
-            is_asked = forgetting_factor != 1.0 or n_new_inducing
-            said = "In the first batch there is nothing to forget, and inducing points are chosen as fit chooses them."
-            note, config = said if is_asked else "", replace(config, n_neighbors=0)
-            later._fitted(X, y, sample_weight, classes=classes, note=note, config=config)
-        self.__dict__ = later.__dict__
-        return self
+            self._add_rows(config, X, y, classes, sample_weight, float(forgetting_factor), int(n_new_inducing))
+            return
+        config = replace(config, n_neighbors=0)
+        with new_run(config) as run:
+            if forgetting_factor != 1.0 or n_new_inducing:
+                run.history.add(decision=FIRST_BATCH)
+            data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
+            result = pipeline.fit(data, run, self._previous_fit(config))
+        publish(self, data, run, result)
 
-    def fit_batches(self, source: Any, classes: ArrayLike | None = None) -> Self:
+    def _add_rows(
+        self, config: FitConfig, X: Any, y: Any, classes: Any, sample_weight: Any, forgetting_factor: float, n_new: int
+    ) -> None:
+        """Update the posterior with further rows; likelihood, kernel and inducing points are given."""
+        assert isinstance(self.posterior_, SparsePosterior)
+        assert self._evidence is not None
+        # Nothing is learned, and all rows are in each iteration.
+        config = replace(config, optimizer=None, batch_size=None)
+        counts, n_seen = self.class_count_, self.n_samples_seen_
+        with new_run(config) as run:
+            data = further_rows(self, config, run, X, y, sample_weight, classes)
+            before = self.posterior_, self._evidence
+            result = pipeline.add_rows(data, run, *before, forgetting_factor, n_new)
+        publish(self, data, run, result, is_first=False)
+        self.class_count_ = forgetting_factor * counts + self.class_count_
+        self.n_samples_seen_ += n_seen
+
+    @all_or_nothing
+    def fit_batches(self, source: Any, classes: ArrayLike | None = None) -> None:
         """Fit the model to rows that need not fit into memory, in batches that are read several times.
 
         Up to 131 072 rows the result is that of ``fit``, bit for bit. With more rows, kernel and inducing points are
@@ -432,7 +452,39 @@ class GPClassifier(FittedInSteps):
         ``keep_on_interrupt`` do not shorten the first reading. Later readings must give the same rows; their number,
         columns and labels are checked.
         """
-        return self._fitted(source, classes, validate=GPClassifier._validate_batches)
+        self._fit_source(source, classes, Threads)
+
+    def _fit_source(self, source: Any, classes: ArrayLike | None, threads: pipeline.MakeThreads) -> None:
+        """Fit to a source of batches; ``threads`` creates the executor, from ``n_jobs`` and the run."""
+        config = FitConfig.of(self)
+        with new_run(config) as run:
+            data = rows_in_batches(self, config, run, source, classes)
+            result = pipeline.fit(data, run, self._previous_fit(config), threads)
+        publish(self, data, run, result)
+
+    def _previous_fit(self, config: FitConfig) -> PreviousFit | None:
+        """The fit that a warm start continues."""
+        if not (config.warm_start and hasattr(self, "posterior_")):
+            return None
+        return PreviousFit(self.posterior_, self.classes_, self.encoding_, getattr(self, "label_noise_", START_NOISE))
+
+    # Copies and clones share these parameters instead of copying them.
+    _shared: tuple[str, ...] = ("callback",)
+
+    def __sklearn_clone__(self) -> Self:
+        # A callback may hold objects that cannot be copied, so the clone keeps the same callback.
+        bare = copy.copy(self)
+        for name in self._shared:
+            setattr(bare, name, None)
+        other: Self = super(GPClassifier, bare).__sklearn_clone__()
+        for name in self._shared:
+            setattr(other, name, getattr(self, name))
+        return other
+
+    def __getstate__(self) -> Any:
+        # Many callbacks cannot be pickled, and a fitted model no longer needs its callback.
+        state = super().__getstate__()
+        return {**state, "callback": None} if hasattr(self, "posterior_") else state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from .inference.mini_batch import learning_rate_schedule
+from .inference.run import FitState
 from .likelihoods import LIKELIHOODS, has_label_noise, resolve
 from .names import OptimizerName, PointsName, PrecisionName, ShareName
 
@@ -186,10 +187,16 @@ class FitConfig:
     max_iter: int
     tol: float
     precision: str
+    class_weight: Any
     feature_transform: str | None
     warm_start: bool
+    max_time: float | None
+    keep_on_interrupt: bool
     checkpoint: str | os.PathLike[str] | None
+    callback: Callable[[FitState], Any] | None
     n_jobs: int | None
+    random_state: Any
+    verbose: int
 
     @classmethod
     def of(cls, model: Any) -> Self:

@@ -6,7 +6,7 @@ import math
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from .classifier import GPClassifier
 from .data.batches import Columns, rows_to_predict
 from .data.partitions import OverPartitions, in_partition
+from .estimator import all_or_nothing
 from .status import warn_user
 
 try:
@@ -225,7 +226,8 @@ class DaskGPClassifier(GPClassifier):
     def __getstate__(self) -> Any:
         return {**super().__getstate__(), "client": None}
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # type: ignore[override]
+    @all_or_nothing
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> None:  # type: ignore[override]
         """Fit kernel, inducing points and posterior.
 
         Parameters
@@ -259,7 +261,7 @@ class DaskGPClassifier(GPClassifier):
             If there have been no workers for twenty seconds, and the fit waits for some.
         """
         partitions = DaskPartitions(self._connected(), _batches(X, y, sample_weight))
-        return self._fitted(partitions, None, validate=GPClassifier._validate_batches, threads=OverPartitions)
+        self._fit_source(partitions, None, OverPartitions)
 
     def _connected(self) -> distributed.Client:
         if self.client is not None:

@@ -1,20 +1,34 @@
-"""The base class of the classifiers: a fit in five steps, and predictions from log probabilities."""
+"""The base class of the classifiers: predictions from log probabilities, and fits that succeed or change nothing."""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Self
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from .inference.run import Run
-from .rows.blas import single_threaded_blas
-from .rows.executor import Executor, Threads
+Parameters = ParamSpec("Parameters")
+Estimator = TypeVar("Estimator", bound="LatentClassifier")
+
+
+def all_or_nothing(
+    fit: Callable[Concatenate[Estimator, Parameters], None],
+) -> Callable[Concatenate[Estimator, Parameters], Estimator]:
+    """Decorate a method that sets fitted attributes: it returns the estimator, which stays as it was after an error."""
+
+    @wraps(fit)
+    def method(self: Estimator, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Estimator:
+        fitted = copy.copy(self)
+        fit(fitted, *args, **kwargs)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    return method
 
 
 class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
@@ -24,6 +38,11 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
     n_jobs: int | None
     # Column labels of a data frame if they are not text; scikit-learn does not compare such labels.
     _column_labels: tuple[str, ...] | None = None
+
+    def __copy__(self) -> Self:
+        other = type(self).__new__(type(self))
+        other.__dict__ = dict(vars(self))
+        return other
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name, kernel parameters as ``kernel__...``, as scikit-learn does.
@@ -40,64 +59,6 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
                 "as set_params(kernel=ConstantKernel() * RBF(np.ones(n_features))), or the kernel_ of a fitted model."
             )
         return super().set_params(**params)
-
-    def _fitted(
-        self,
-        *given: Any,
-        validate: Callable[..., Any] | None = None,
-        threads: Callable[[int | None, Run], Threads] = Threads,
-        **named: Any,
-    ) -> Self:
-        """Fit in five steps; if one fails, the estimator stays as it was before.
-
-        The first step is ``_validate`` or a given function of the estimator, the run and the arguments. ``threads``
-        creates the executor that works on blocks of rows.
-        """
-        fitted = copy.copy(self)
-        fitted._check_parameters()
-        with single_threaded_blas():
-            with fitted._begun() as run:
-                run.history.tell(stage="checking")
-                data = (validate or type(self)._validate)(fitted, run, *given, **named)
-                with threads(self.n_jobs, run) as executor, fitted._interrupts(run):
-                    initial = fitted._start(data, run, executor)
-                    learned = fitted._learn(data, run, initial)
-                    inferred = fitted._infer(data, run, learned)
-            fitted._publish(data, run, inferred)
-        self.__dict__ = fitted.__dict__
-        return self
-
-    @abstractmethod
-    def _check_parameters(self) -> None:
-        """Raise ValueError for a parameter that is not allowed."""
-
-    def _begun(self) -> Run:
-        """Create the run of a fit that starts now; this one reports to nobody."""
-        return Run()
-
-    @abstractmethod
-    def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, *args: Any, **kwargs: Any) -> Any:
-        """Check the rows and the other arguments of ``fit``."""
-
-    @abstractmethod
-    def _start(self, data: Any, run: Run, executor: Executor) -> Any:
-        """Choose the initial state."""
-
-    def _learn(self, data: Any, run: Run, initial: Any) -> Any:
-        """Learn the hyperparameters."""
-        return initial
-
-    def _infer(self, data: Any, run: Run, learned: Any) -> Any:
-        """Infer the posterior at the learned hyperparameters."""
-        return learned
-
-    def _interrupts(self, run: Run) -> AbstractContextManager[None]:
-        """How to handle an interrupt during the fit; by default it aborts the fit."""
-        return nullcontext()
-
-    @abstractmethod
-    def _publish(self, data: Any, run: Run, inferred: Any) -> None:
-        """Set the attributes of the fitted estimator and issue warnings."""
 
     @abstractmethod
     def predict_log_proba(self, X: Any) -> np.ndarray:

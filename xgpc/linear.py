@@ -17,7 +17,7 @@ from .approximations.row_span import RowSpan, squared_norms
 from .approximations.sparse import SparsePosterior
 from .config import check_allowed, is_name, is_number
 from .data.training import checked_rows, training_data
-from .estimator import LatentClassifier
+from .estimator import LatentClassifier, all_or_nothing
 from .inference.ascent import Point
 from .inference.mini_batch import Epochs
 from .inference.run import Run
@@ -27,7 +27,7 @@ from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodN
 from .ranges import check_latent, largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
-from .rows.executor import Executor, on_threads
+from .rows.executor import Threads, on_threads
 from .rows.source import NONE, ArraySource
 from .status import Status, warn_user
 
@@ -100,8 +100,10 @@ class BayesianLinearClassifier(LatentClassifier):
         Posterior of z, where ``posterior_.prior.scale * z`` are the coefficients. With fewer rows than features, these
         belong to the coordinates of the rows in an orthonormal basis of their span.
 
-    Notes ----- A pass takes O(n r^2 + r^3) time, and a step with s rows O(s r^2 + r^3). Here r = d or, with fewer rows
-    than features, the rank of X: all coefficients have the same prior variance, so that labels inform the coefficients
+    Notes
+    -----
+    A pass takes O(n r^2 + r^3) time, and a step with s rows O(s r^2 + r^3). Here r = d or, with fewer rows than
+    features, the rank of X: all coefficients have the same prior variance, so that labels inform the coefficients
     within the span of the rows only. The basis of the span takes O(n^2 d) time. Memory beyond X is O(n + d^2), plus a
     dense block of 1152 rows per thread, or O(n d) with fewer rows than features. X may be sparse, best in CSR format;
     with fewer rows than features it is made dense.
@@ -134,7 +136,8 @@ class BayesianLinearClassifier(LatentClassifier):
         self.max_iter, self.tol, self.class_weight = max_iter, tol, class_weight
         self.n_jobs, self.random_state, self.verbose = n_jobs, random_state, verbose
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> BayesianLinearClassifier:
+    @all_or_nothing
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
         """Fit to rows X (n, d), dense or sparse, labels y (n,) of two classes, and non-negative weights (n,).
 
         Raises
@@ -147,12 +150,21 @@ class BayesianLinearClassifier(LatentClassifier):
         ConvergenceWarning
             If ``max_iter`` is reached, or the prior variance reaches the end of its range.
         """
-        return self._fitted(X, y, sample_weight)
+        self._check_parameters()
+        status = Status() if self.verbose else None
+        with single_threaded_blas(), Run(status=status, random_state=self.random_state) as run:
+            run.history.tell(stage="checking")
+            data = self._checked(X, y, sample_weight)
+            with Threads(self.n_jobs, run) as executor:
+                point, n_iter, converged = self._learned(data, run, Training(data.source, executor))
+            self._set_fit(data, point)
+        self.n_iter_, self.converged_, self.history_ = n_iter, converged, run.history.arrays()
+        messages = self._doubts(point.q.prior, converged)
+        if messages:
+            warn_user("\n".join(messages), ConvergenceWarning)
 
-    def _begun(self) -> Run:
-        return Run(status=Status() if self.verbose else None, random_state=self.random_state)
-
-    def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
+    def _checked(self, X: Any, y: Any, sample_weight: Any) -> Data:
+        """Check the training data; choose the first prior."""
         X, signs, weight = self._check_training_data(X, y, sample_weight)
         prior = self._first_prior(X, weight)
         span, rows = RowSpan.of(X)
@@ -161,46 +173,44 @@ class BayesianLinearClassifier(LatentClassifier):
         bound = BOUNDS[self.likelihood][0] if self.bound == "auto" else self.bound
         return Data(source, prior.of_dimension(rows.shape[1]), span, record_of(self.likelihood, bound).site())
 
-    def _start(self, data: Data, run: Run, executor: Executor) -> Training:
-        return Training(data.source, executor)
-
-    def _learn(self, data: Data, run: Run, initial: Training) -> tuple[Point[SparsePosterior], int, bool]:
+    def _learned(self, data: Data, run: Run, training: Training) -> tuple[Point[SparsePosterior], int, bool]:
         """Learn the prior variance and the posterior in turn."""
         site, tol, max_iter, history = data.site, self.tol, self.max_iter, run.history
-        history.tell(stage="learning", n_rows=len(initial))
-        if self.batch_size is None or LEAST_STEPS * self.batch_size > len(initial):
+        history.tell(stage="learning", n_rows=len(training))
+        if self.batch_size is None or LEAST_STEPS * self.batch_size > len(training):
             monotone = site.record.is_bound
-            found = ascend(initial, data.prior, site, monotone=monotone, tol=tol, max_iter=max_iter, history=history)
+            found = ascend(training, data.prior, site, monotone=monotone, tol=tol, max_iter=max_iter, history=history)
         else:
             options = Epochs(int(self.batch_size), self.learning_rate, tol, max_iter, run.random_state, history)
-            found = stochastic_ascent(initial, data.prior, site, options)
+            found = stochastic_ascent(training, data.prior, site, options)
         point, n_iter, _ = found
         at = f"after {n_iter} iterations, at a prior variance of {point.q.prior.variance:.4g}"
         history.tell(decision=f"The bound is {point.elbo:.2f} nats {at}.")
         return found
 
-    def _publish(self, data: Data, run: Run, inferred: tuple[Point[SparsePosterior], int, bool]) -> None:
-        point, n_iter, converged = inferred
-        q, elbo, prior = point.q, point.elbo, point.q.prior
-        if not np.isfinite(elbo):
-            raise ValueError(f"The bound is {elbo}: give moderate sample weights and prior_variance.")
-        messages, log_s2 = [], np.log(prior.variance)
-        if not converged:
-            messages.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g}; raise max_iter, or tol.")
-        if prior.low < prior.high and min(log_s2 - prior.low, prior.high - log_s2) < AT_BOUND:
-            messages.append(
-                f"The prior variance is {np.exp(log_s2):.4g}, where its range ends: the features say nothing about the "
-                "classes (lower end), or separate them (upper end). Give a prior_variance if that is not intended."
-            )
-        if messages:
-            warn_user("\n".join(messages), ConvergenceWarning)
+    def _set_fit(self, data: Data, point: Point[SparsePosterior]) -> None:
+        """Set the attributes that follow from the posterior."""
+        q, prior = point.q, point.q.prior
+        if not np.isfinite(point.elbo):
+            raise ValueError(f"The bound is {point.elbo}: give moderate sample weights and prior_variance.")
         b = prior.scale * q.w
-        self.posterior_, self.elbo_, self.n_iter_, self.converged_ = q, elbo, n_iter, converged
+        self.posterior_, self.elbo_ = q, point.elbo
         self.prior_variance_, self._span = prior.variance, data.span
         self.coef_ = data.span.coefficients(b[: prior.d])[None]
         self.intercept_ = b[prior.d :] if self.fit_intercept else np.zeros(1)
-        self.history_ = run.history.arrays()
         self._resolved = self.likelihood, data.site.bound
+
+    def _doubts(self, prior: LinearPrior, converged: bool) -> list[str]:
+        """Warnings about a fit that did not converge, or whose prior variance is at the end of its range."""
+        found, log_s2 = [], np.log(prior.variance)
+        if not converged:
+            found.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g}; raise max_iter, or tol.")
+        if prior.low < prior.high and min(log_s2 - prior.low, prior.high - log_s2) < AT_BOUND:
+            found.append(
+                f"The prior variance is {prior.variance:.4g}, where its range ends: the features say nothing about the "
+                "classes (lower end), or separate them (upper end). Give a prior_variance if that is not intended."
+            )
+        return found
 
     def _check_parameters(self) -> None:
         known = is_name(self.likelihood, BOUNDS)

@@ -1,26 +1,19 @@
-"""The steps of a fit of ``GPClassifier``: to rows in memory, to batches, or to rows that follow earlier ones."""
+"""The first and the last step of a fit of ``GPClassifier``: check the rows, and set the fitted attributes."""
 
 from __future__ import annotations
 
-import copy
 import math
-import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import Kernel
 
-from .approximations.base import Training
-from .approximations.conditioned import ConditionedPosterior, ConditionedPrior
-from .approximations.sparse import SparsePosterior
 from .checkpoint import Checkpoint, fingerprint
-from .config import FitConfig, check_batches, check_parameters, check_streamed, checked_mean, checked_noise
+from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
 from .data.checks import check_same_classes, checked_classes, checked_groups, site_labels
 from .data.draw import seed_of_keys
 from .data.encoding import Encoding
@@ -29,25 +22,147 @@ from .data.frames import index_columns, note_of_index
 from .data.partitions import Partitions, survey_partitions
 from .data.survey import survey
 from .data.training import names_of_columns, training_data, with_limits
-from .fitted import PosteriorClassifier
-from .inference.online import posterior_before, projected_sums
 from .inference.prior_mean import PriorMean, base_rates
-from .inference.run import FitState, Run
-from .learning import pipeline, stages
+from .inference.run import Run
+from .learning import stages
 from .learning.hold_out import HoldOut
-from .learning.inducing import MAX_INDUCING, mean_and_spread, with_more_points
+from .learning.inducing import mean_and_spread
 from .learning.messages import no_gain, parameters_at_bounds
-from .learning.optimizer import Model
 from .learning.schemes import check_optimizer
-from .learning.start import Data, FitResult, HyperparameterFit, InitialState, PreviousFit
-from .likelihoods import LIKELIHOODS, START_NOISE, resolve
+from .learning.start import Data, FitResult
+from .likelihoods import LIKELIHOODS, resolve
+from .predict import PosteriorClassifier
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.columnar import ArrowRows
-from .rows.deadline import Deadline, stopped_by_interrupts
-from .rows.executor import Executor, Threads
+from .rows.deadline import Deadline
 from .rows.source import NONE, RowSource, source_of
 from .status import Status, warn_user
+
+
+@contextmanager
+def new_run(config: FitConfig) -> Iterator[Run]:
+    """The run of a fit that starts now, with BLAS on one thread; ``max_time`` counts from here."""
+    deadline = Deadline(math.inf if config.max_time is None else float(config.max_time))
+    status = Status() if config.verbose else None
+    with single_threaded_blas(), Run(deadline, status, config.callback, config.random_state) as run:
+        run.history.tell(stage="checking")
+        yield run
+
+
+def rows_in_memory(
+    model: PosteriorClassifier,
+    config: FitConfig,
+    run: Run,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    groups: Any = None,
+    classes: Any = None,
+) -> Data:
+    """Check the rows of ``fit``; set the model's attributes that describe features."""
+    note = note_of_index(index_columns(X))
+    if note:
+        run.history.add(decision=note)
+    X, codes, classes, weight, encoding = training_data(model, X, y, sample_weight, classes)
+    groups = None if groups is None else checked_groups(groups, y, sample_weight)
+    rows = Rows(X, codes, NONE if weight is None else weight)
+    return _data(model, config, run, rows, classes, groups, encoding=encoding)
+
+
+def rows_in_batches(
+    model: PosteriorClassifier, config: FitConfig, run: Run, source: Any, classes: ArrayLike | None
+) -> Data:
+    """Check rows that may not fit into memory: the first reading counts them and draws a sample to learn from."""
+    if isinstance(source, ArrowRows) and source.index:
+        run.history.add(decision=note_of_index(source.index))
+    check_batches(model)
+    given = None if classes is None else checked_classes(classes)
+    run.history.tell(stage="reading")
+    check, read = partial(check_streamed, config, stages.LAST_ROWS), lambda n_rows: run.history.tell(n_rows=n_rows)
+    read_first = survey_partitions if isinstance(source, Partitions) else survey
+    found, stream = read_first(source, given, stages.LAST_ROWS, run.random_state, check, read)
+    factors = found.class_factors(config.class_weight)
+    rows = found.training_rows(factors)
+    found.columns.set_on(model)
+    if found.is_all:
+        return _data(model, config, run, rows, found.classes, None)
+    run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {len(rows.X)}.")
+    totals, all_rows = found.class_totals(factors), partial(stream, factors)
+    return _data(model, config, run, rows, found.classes, None, all_rows, class_totals=totals)
+
+
+def further_rows(
+    model: PosteriorClassifier, config: FitConfig, run: Run, X: Any, y: Any, sample_weight: Any, classes: Any
+) -> Data:
+    """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
+    if classes is not None:
+        check_same_classes(classes, model.classes_)
+    rows, codes, _, weight, _ = training_data(model, X, y, sample_weight, model.classes_, is_first=False)
+    (name, bound), noise = model._resolved, getattr(model, "label_noise_", None)
+    likelihood = LIKELIHOODS[name]
+    n_classes = len(model.classes_)
+    source = source_of(rows, site_labels(codes, likelihood.n_latents(n_classes)), NONE if weight is None else weight)
+    return Data(
+        config,
+        source,
+        model.classes_,
+        _class_totals(codes, source.weight, n_classes),
+        likelihood,
+        bound,
+        noise,
+        HoldOut(len(codes), None, None, codes, run.random_state),
+        encoding=model.encoding_,
+        prior_mean=PriorMean(np.atleast_1d(model.mean_)),
+    )
+
+
+def _data(
+    model: PosteriorClassifier,
+    config: FitConfig,
+    run: Run,
+    rows: Rows,
+    classes: np.ndarray,
+    groups: np.ndarray | None,
+    stream: Callable[[np.ndarray, Sequence[Limit]], RowSource] | None = None,
+    encoding: Encoding | None = None,
+    class_totals: np.ndarray | None = None,
+) -> Data:
+    """Collect checked rows, with class numbers as y, and the model's parts in a ``Data``.
+
+    ``stream`` builds the source of all rows from the site labels of the classes and the limits of the features; it is
+    given when ``rows`` are only a sample. ``class_totals`` (C,) are then the total weights of the classes.
+    """
+    likelihood, bound = resolve(config.likelihood, config.bound, len(classes))
+    check_optimizer(config.optimizer, likelihood.name, bound)
+    noise = checked_noise(config.label_noise, likelihood.name, bound)
+    if class_totals is None:
+        class_totals = _class_totals(rows.y, rows.weight, len(classes))
+    mean = checked_mean(config.mean, likelihood.name, bound, len(classes))
+    labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
+    X, encoding, told = with_limits(model, rows, encoding)
+    if told:
+        run.history.add(decision=told)
+    source = source_of(X, labels[rows.y], rows.weight)
+    model.feature_mean_, model.feature_spread_ = mean_and_spread(source)
+    everything = None if stream is None else stream(labels, () if encoding is None else encoding.limits)
+    data = Data(
+        config,
+        source,
+        classes,
+        class_totals,
+        likelihood,
+        bound,
+        noise,
+        HoldOut(len(rows.y), groups, config.query_split, rows.y, run.random_state),
+        stream=everything,
+        encoding=encoding,
+        prior_mean=PriorMean(mean, base_rates(class_totals) if mean is None else None),
+        seed=int(seed_of_keys(run.random_state)[0]),
+    )
+    if config.checkpoint is not None:
+        run.progress.store = Checkpoint(config.checkpoint, fingerprint(model, data))
+    return data
 
 
 def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
@@ -55,240 +170,38 @@ def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.n
     return np.bincount(codes, weight if len(weight) else None, n_classes).astype(np.float64)
 
 
-class FittedInSteps(PosteriorClassifier):
-    """The steps of a fit of ``GPClassifier``, given its parameters."""
+def publish(model: PosteriorClassifier, data: Data, run: Run, result: FitResult, is_first: bool = True) -> None:
+    """Set the fitted attributes and warn; ``is_first`` is False if ``partial_fit`` continues from earlier rows."""
+    messages = [*result.unfinished, *result.notes, *_doubts(model, data, run, result, is_first)]
+    if messages:
+        warn_user("\n".join(messages), ConvergenceWarning)
+    model.classes_, model.encoding_ = data.classes, data.encoding
+    model.class_count_, model.n_samples_seen_ = data.class_totals, (data.stream or data.source).n_rows
+    model.warnings_ = messages
+    site = result.site
+    model._set_fit(result.q, data.likelihood.name, data.bound, site.parameter, site.prior_mean, result.evidence)
+    model._distinct_labels = result.labels
+    model.query_score_ = None if result.scores is None else (result.scores.mean, result.scores.error)
+    model.n_iter_ = max(1, result.n_iter)
+    model.converged_ = not result.unfinished
+    model.history_ = run.history.arrays()
+    run.progress.close()
 
-    kernel: Kernel | None
-    likelihood: str
-    bound: str
-    query_split: Any
-    optimizer: str | None
-    label_noise: str | float
-    mean: Any
-    batch_size: int | None
-    learning_rate: str | float | tuple[float, float]
-    max_iter: int
-    tol: float
-    feature_transform: str | None
-    class_weight: dict[Any, float] | str | None
-    max_time: float | None
-    keep_on_interrupt: bool
-    checkpoint: str | os.PathLike[str] | None
-    callback: Callable[[FitState], Any] | None
-    random_state: Any
-    verbose: int
 
-    # Copies and clones share these parameters instead of copying them.
-    _shared: tuple[str, ...] = ("callback",)
-
-    def __sklearn_clone__(self) -> Self:
-        # A callback may hold objects that cannot be copied, so the clone keeps the same callback.
-        bare = copy.copy(self)
-        for name in self._shared:
-            setattr(bare, name, None)
-        other: Self = super(FittedInSteps, bare).__sklearn_clone__()
-        for name in self._shared:
-            setattr(other, name, getattr(self, name))
-        return other
-
-    def __copy__(self) -> Self:
-        other = type(self).__new__(type(self))
-        other.__dict__ = dict(vars(self))
-        return other
-
-    def __getstate__(self) -> Any:
-        # Many callbacks cannot be pickled, and a fitted model no longer needs its callback.
-        state = super().__getstate__()
-        return {**state, "callback": None} if hasattr(self, "posterior_") else state
-
-    def _check_parameters(self) -> None:
-        check_parameters(self)
-
-    def _begun(self) -> Run:
-        return Run(self._deadline(), Status() if self.verbose else None, self.callback, self.random_state)
-
-    def _validate(
-        self,
-        run: Run,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        groups: Any = None,
-        classes: Any = None,
-        note: str = "",
-        config: FitConfig | None = None,
-    ) -> Data:
-        """Check the rows in memory; a ``config`` replaces the estimator's parameters."""
-        for text in filter(None, (note, note_of_index(index_columns(X)))):
-            run.history.add(decision=text)
-        X, codes, classes, weight, encoding = training_data(self, X, y, sample_weight, classes)
-        groups = None if groups is None else checked_groups(groups, y, sample_weight)
-        rows = Rows(X, codes, NONE if weight is None else weight)
-        return self._data(run, config or FitConfig.of(self), rows, classes, groups, encoding=encoding)
-
-    def _data(
-        self,
-        run: Run,
-        config: FitConfig,
-        rows: Rows,
-        classes: np.ndarray,
-        groups: np.ndarray | None,
-        stream: Callable[[np.ndarray, Sequence[Limit]], RowSource] | None = None,
-        encoding: Encoding | None = None,
-        class_totals: np.ndarray | None = None,
-    ) -> Data:
-        """Collect checked rows, with class numbers as y, and the model's parts in a ``Data``.
-
-        ``stream`` builds the source of all rows from the site labels of the classes and the limits of the features; it
-        is given when ``rows`` are only a sample. ``class_totals`` (C,) are then the total weights of the classes.
-        """
-        likelihood, bound = resolve(config.likelihood, config.bound, len(classes))
-        check_optimizer(config.optimizer, likelihood.name, bound)
-        noise = checked_noise(config.label_noise, likelihood.name, bound)
-        if class_totals is None:
-            class_totals = _class_totals(rows.y, rows.weight, len(classes))
-        mean = checked_mean(config.mean, likelihood.name, bound, len(classes))
-        labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
-        X, encoding, told = with_limits(self, rows, encoding)
-        if told:
-            run.history.add(decision=told)
-        source = source_of(X, labels[rows.y], rows.weight)
-        self.feature_mean_, self.feature_spread_ = mean_and_spread(source)
-        hold_out = HoldOut(len(rows.y), groups, config.query_split, rows.y, run.random_state)
-        everything = None if stream is None else stream(labels, () if encoding is None else encoding.limits)
-        data = Data(
-            config,
-            source,
-            classes,
-            class_totals,
-            likelihood,
-            bound,
-            noise,
-            hold_out,
-            stream=everything,
-            encoding=encoding,
-            prior_mean=PriorMean(mean, base_rates(class_totals) if mean is None else None),
-            seed=int(seed_of_keys(run.random_state)[0]),
-        )
-        if config.checkpoint is not None:
-            run.progress.store = Checkpoint(config.checkpoint, fingerprint(self, data))
-        return data
-
-    def _validate_batches(self, run: Run, source: Any, classes: ArrayLike | None) -> Data:
-        """Check rows that may not fit into memory: the first reading counts them and draws a sample to learn from."""
-        if isinstance(source, ArrowRows) and source.index:
-            run.history.add(decision=note_of_index(source.index))
-        check_batches(self)
-        given, config = None if classes is None else checked_classes(classes), FitConfig.of(self)
-        run.history.tell(stage="reading")
-        check, read = partial(check_streamed, config, stages.LAST_ROWS), lambda n_rows: run.history.tell(n_rows=n_rows)
-        read_first = survey_partitions if isinstance(source, Partitions) else survey
-        found, stream = read_first(source, given, stages.LAST_ROWS, run.random_state, check, read)
-        factors = found.class_factors(self.class_weight)
-        rows = found.training_rows(factors)
-        found.columns.set_on(self)
-        if found.is_all:
-            return self._data(run, config, rows, found.classes, None)
-        run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {len(rows.X)}.")
-        totals, all_rows = found.class_totals(factors), partial(stream, factors)
-        return self._data(run, config, rows, found.classes, None, all_rows, class_totals=totals)
-
-    def _deadline(self) -> Deadline:
-        """The deadline, counted from now."""
-        return Deadline(math.inf if self.max_time is None else float(self.max_time))
-
-    def _interrupts(self, run: Run) -> AbstractContextManager[None]:
-        return stopped_by_interrupts(run.deadline) if self.keep_on_interrupt else nullcontext()
-
-    def _start(self, data: Data, run: Run, executor: Executor) -> InitialState:
-        previous = None
-        if data.config.warm_start and hasattr(self, "posterior_"):
-            noise = getattr(self, "label_noise_", START_NOISE)
-            previous = PreviousFit(self.posterior_, self.classes_, self.encoding_, noise)
-        return pipeline.start(data, run, executor, previous)
-
-    def _learn(self, data: Data, run: Run, initial: InitialState) -> tuple[InitialState, HyperparameterFit]:
-        return initial, pipeline.learn(data, run, initial)
-
-    def _infer(self, data: Data, run: Run, learned: tuple[InitialState, HyperparameterFit]) -> FitResult:
-        return pipeline.infer(data, run, *learned)
-
-    def _publish(self, data: Data, run: Run, inferred: FitResult, is_first: bool = True) -> None:
-        """Set the fitted attributes and warn; ``is_first`` is False if ``partial_fit`` continues from earlier rows."""
-        q, evidence = inferred.q, inferred.evidence
-        unfinished, uniform_log_likelihood = inferred.unfinished, -np.log(len(data.classes)) * data.total_weight
-        messages = [*unfinished, *inferred.notes]
-        is_learned = data.config.optimizer is not None and not data.is_of_one_class
-        record = data.likelihood.bounds[data.bound]
-        # The support vector machine's likelihood is not a probability, so its bound is no evidence.
-        is_evidence = record.is_bound and record.likelihood != "svm"
-        if evidence and is_first and is_evidence and is_learned and not (inferred.notes or run.progress.skipped):
-            messages += no_gain(evidence.elbo, uniform_log_likelihood, data.base_rate_log_score)
-        # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
-        if is_learned and data.config.kernel is not None and not inferred.notes:
-            specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
-            names, spread = names_of_columns(self, data.encoding), self.feature_spread_
-            messages += parameters_at_bounds(specs, labels, names, spread)
-        if messages:
-            warn_user("\n".join(messages), ConvergenceWarning)
-        self.classes_, self.encoding_ = data.classes, data.encoding
-        self.class_count_, self.n_samples_seen_ = data.class_totals, (data.stream or data.source).n_rows
-        self.warnings_ = messages
-        name, delta, mean = data.likelihood.name, inferred.site.parameter, inferred.site.prior_mean
-        self._set_fit(q, name, data.bound, delta, mean, evidence)
-        self._distinct_labels = inferred.labels
-        self.query_score_ = None if inferred.scores is None else (inferred.scores.mean, inferred.scores.error)
-        self.n_iter_ = max(1, inferred.n_iter)
-        self.converged_ = not unfinished
-        self.history_ = run.history.arrays()
-        store, latest = run.progress.store, run.progress.latest
-        if store is None:
-            return
-        if not run.progress.skipped:
-            store.remove()
-        elif latest is not None:
-            store.offer(latest, at_once=True)
-
-    def _continued(
-        self, config: FitConfig, X: Any, y: Any, sample_weight: Any, classes: Any, factor: float, n_more: int
-    ) -> None:
-        """Continue ``partial_fit`` with a further batch: kernel, inducing points and previous posterior are given."""
-        q = self.posterior_
-        assert isinstance(q, SparsePosterior)
-        if classes is not None:
-            check_same_classes(classes, self.classes_)
-        (name, bound), noise = self._resolved, getattr(self, "label_noise_", None)
-        with single_threaded_blas():
-            with self._begun() as run:
-                run.history.tell(stage="checking")
-                rows, codes, _, weight, _ = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
-                source = source_of(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
-                hold_out = HoldOut(len(codes), None, None, codes, run.random_state)
-                likelihood = LIKELIHOODS[name]
-                totals = _class_totals(codes, source.weight, len(self.classes_))
-                given = config, source, self.classes_, totals, likelihood, bound, noise, hold_out
-                mean = PriorMean(np.atleast_1d(self.mean_))
-                data = Data(*given, encoding=self.encoding_, prior_mean=mean)
-                m = q.prior.n_inducing
-                prior = with_more_points(q.prior, rows, min(n_more, MAX_INDUCING - m), run.random_state, n_before=m)
-                with Threads(self.n_jobs, run) as executor, self._interrupts(run):
-                    training = Training(data.source, executor, q.n_latents)
-                    site = likelihood.site(bound, len(self.classes_), noise)
-                    before = ConditionedPrior(posterior_before(q, prior, factor))
-                    initial = InitialState(training, Model(before, None, site))
-                    # Take a step even if it gains less than tol: the gains of many batches add up.
-                    learned = HyperparameterFit(initial.model)
-                    inferred = pipeline.infer(data, run, initial, learned, leaves_prior=True)
-            assert isinstance(inferred.q, ConditionedPosterior)
-            assert self._evidence is not None
-            assert inferred.evidence is not None
-            evidence, before_sums = inferred.evidence, self._evidence.correction
-            if before_sums is not None and evidence.correction is not None:
-                sums = projected_sums(before_sums, q.prior, prior)
-                added = evidence.correction
-                correction = sums[0] * factor + added[0], sums[1] * factor + added[1]
-                evidence = evidence._replace(correction=correction)
-            posterior = inferred.q.under_first_prior()
-            counts, n_seen = self.class_count_, self.n_samples_seen_
-            self._publish(data, run, replace(inferred, q=posterior, evidence=evidence), is_first=False)
-            self.class_count_, self.n_samples_seen_ = factor * counts + self.class_count_, n_seen + self.n_samples_seen_
+def _doubts(model: PosteriorClassifier, data: Data, run: Run, result: FitResult, is_first: bool) -> list[str]:
+    """Warnings about a kernel that explains no more than the class frequencies, or has parameters at bounds."""
+    if result.notes or data.config.optimizer is None or data.is_of_one_class:
+        return []
+    found: list[str] = []
+    record = data.likelihood.bounds[data.bound]
+    # The support vector machine's likelihood is not a probability, so its bound is no evidence.
+    is_evidence = record.is_bound and record.likelihood != "svm"
+    if result.evidence and is_first and is_evidence and not run.progress.skipped:
+        uniform_log_likelihood = -np.log(len(data.classes)) * data.total_weight
+        found += no_gain(result.evidence.elbo, uniform_log_likelihood, data.base_rate_log_score)
+    # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
+    if data.config.kernel is not None:
+        specs, labels = [group.spec for group in result.q.prior.groups], list(map(repr, data.classes.tolist()))
+        names = names_of_columns(model, data.encoding)
+        found += parameters_at_bounds(specs, labels, names, model.feature_spread_)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
 from importlib.util import find_spec
@@ -21,15 +22,14 @@ from .. import _sites
 from ..classifier import GPClassifier
 from ..config import check_allowed, integer_from
 from ..data.checks import site_labels
-from ..data.training import TrainingData, checked_rows, training_data
-from ..estimator import LatentClassifier
-from ..inference.run import Run
+from ..data.training import checked_rows, training_data
+from ..estimator import LatentClassifier, all_or_nothing
 from ..likelihoods import record_of
 from ..likelihoods.binary import logit_log_probabilities
 from ..names import Points
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
-from ..rows.executor import Executor, Pool
+from ..rows.executor import Pool
 from ..status import warn_user
 from .chain import Chain, Conditional, Model, PolyaGamma, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
@@ -148,7 +148,8 @@ class GibbsClassifier(LatentClassifier):
         self.n_samples, self.thin, self.n_warmup, self.n_chains = n_samples, thin, n_warmup, n_chains
         self.n_proposals, self.n_jobs, self.random_state, self.verbose = n_proposals, n_jobs, random_state, verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> GibbsClassifier:
+    @all_or_nothing
+    def fit(self, X: ArrayLike, y: ArrayLike) -> None:
         """Run the chains for rows X (n, d) and labels y (n,) of two classes.
 
         Raises
@@ -163,7 +164,17 @@ class GibbsClassifier(LatentClassifier):
         ConvergenceWarning
             If R-hat is above 1.01.
         """
-        return self._fitted(X, y, None)
+        self._check_parameters()
+        data = training_data(self, X, y, None)
+        if len(data.classes) != 2:
+            raise ValueError(
+                f"Only binary classification is supported. GibbsClassifier is for two classes; got "
+                f"{len(data.classes)}: {data.classes.tolist()}."
+            )
+        self.classes_ = data.classes
+        with single_threaded_blas():
+            rows, labels = np.ascontiguousarray(data.X, dtype=np.float64), site_labels(data.codes, None)
+            self._set_fit(self._run(self._start(rows, labels)))
 
     def _check_parameters(self) -> None:
         least = {"n_samples": 4, "thin": 1, "n_warmup": 0, "n_chains": 1, "n_proposals": 0}
@@ -176,17 +187,9 @@ class GibbsClassifier(LatentClassifier):
         if self.verbose and find_spec("tqdm") is None:
             raise ImportError(f"verbose={self.verbose!r} shows progress by the tqdm package: pip install tqdm.")
 
-    def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> TrainingData:
-        data = training_data(self, X, y, None)
-        if len(data.classes) != 2:
-            raise ValueError(
-                f"Only binary classification is supported. GibbsClassifier is for two classes; got "
-                f"{len(data.classes)}: {data.classes.tolist()}."
-            )
-        return data._replace(X=np.ascontiguousarray(data.X, dtype=np.float64))
-
-    def _start(self, data: TrainingData, run: Run, executor: Executor) -> list[Chain]:
-        random_state, labels = check_random_state(self.random_state), site_labels(data.codes, None)
+    def _start(self, rows: np.ndarray, labels: np.ndarray) -> list[Chain]:
+        """The chains before their first sweep."""
+        random_state = check_random_state(self.random_state)
         # The variational posterior of the exact bound, under the given kernel or a learned one.
         approximation = GPClassifier(
             self.kernel,
@@ -198,19 +201,24 @@ class GibbsClassifier(LatentClassifier):
             n_jobs=self.n_jobs,
             random_state=random_state,
         )
-        q = approximation.fit(data.X, labels).posterior_
+        with warnings.catch_warnings():
+            # Proposals under a given kernel do not need a converged posterior.
+            if self.kernel is not None:
+                warnings.simplefilter("ignore", ConvergenceWarning)
+            q = approximation.fit(rows, labels).posterior_
         seeds = np.random.SeedSequence(random_state.randint(2**31, size=4).tolist()).spawn(self.n_chains)
         whitening = Whitening(q.prior.groups[0].spec, np.array(q.prior.Z), isinstance(self.inducing_points, str))
         # The sites of the approximation, one normal factor per row, are all that a proposal needs.
-        mean, variance = q.marginals(data.X, self.n_jobs)
+        mean, variance = q.marginals(rows, self.n_jobs)
         ell, precision, linear = np.empty((3, len(mean)))
         site = record_of("logit", "exact").site()
         _sites.sites(site, mean, variance, labels, np.empty(0), ell, precision, linear)
-        proposals = Conditional(Model(whitening, data.X, labels), precision, linear)
-        watched = np.sort(random_state.permutation(len(data.X))[:WATCHED])
+        proposals = Conditional(Model(whitening, rows, labels), precision, linear)
+        watched = np.sort(random_state.permutation(len(rows))[:WATCHED])
         return [Chain(proposals, watched, seed, self.n_samples, self.thin) for seed in seeds]
 
-    def _infer(self, data: TrainingData, run: Run, chains: list[Chain]) -> list[Chain]:
+    def _run(self, chains: list[Chain]) -> list[Chain]:
+        """Run the chains, each in a thread."""
         settings = self.n_warmup, self.n_proposals, _polya_gamma_sampler()
         n_sweeps = self.n_warmup - (-self.n_samples * self.thin // (self.n_proposals + 1))
         bar: Any = nullcontext()
@@ -239,9 +247,10 @@ class GibbsClassifier(LatentClassifier):
             finally:
                 stop.set()
 
-    def _publish(self, data: TrainingData, run: Run, chains: list[Chain]) -> None:
+    def _set_fit(self, chains: list[Chain]) -> None:
+        """Set the attributes that follow from the chains, and warn if these disagree."""
         self._whitening = chains[0].whitening
-        self.classes_, self.kernel_, self.inducing_points_ = data.classes, self._whitening.kernel, self._whitening.Z
+        self.kernel_, self.inducing_points_ = self._whitening.kernel, self._whitening.Z
         count = sum(chain.count for chain in chains)
         self._mean = sum(chain.sum for chain in chains) / count
         self._covariance = sum(chain.squares for chain in chains) / count - np.outer(self._mean, self._mean)

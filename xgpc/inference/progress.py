@@ -95,3 +95,12 @@ class Progress:
         """Record in the history that there was no time for a part of the fit, or for the rest of it."""
         self.skipped.append(what)
         history.add(decision=f"There was no time left for {what}.")
+
+    def close(self) -> None:
+        """Remove the checkpoint of a complete fit; update that of a fit that ended early."""
+        if self.store is None:
+            return
+        if not self.skipped:
+            self.store.remove()
+        elif self.latest is not None:
+            self.store.offer(self.latest, at_once=True)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import numpy as np
 
 from ..approximations.base import Training
+from ..approximations.conditioned import ConditionedPosterior, ConditionedPrior
 from ..approximations.local import LocalPosterior
+from ..approximations.sparse import SparsePosterior
+from ..config import FitConfig
 from ..inference.correction import correction_and_gap
 from ..inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep, from_some
+from ..inference.online import posterior_before, projected_sums
 from ..inference.run import Run
 from ..rows.coinciding import Distinct
-from ..rows.deadline import OutOfTime, during
-from ..rows.executor import Executor
+from ..rows.deadline import OutOfTime, during, stopped_by_interrupts
+from ..rows.executor import Executor, Threads
 from ..rows.source import ArraySource, labels_and_weights
 from ..statistics import update
 from .candidates import Scores
+from .inducing import MAX_INDUCING, with_more_points
 from .messages import ended_early, more_iterations
 from .optimizer import Model
 from .start import Data, FitResult, HyperparameterFit, InitialState, PreviousFit, first_state
@@ -32,6 +38,25 @@ AFTER_MINI_BATCHES = 100.0
 # After "stochastic", the posterior of a stream takes this many steps, each a pass over all rows, because mini-batches
 # have already learned from a random sample (measured on 11 000 000 rows).
 STREAM_STEPS = 1
+
+# Creates the executor from ``n_jobs`` and the run that watches it.
+MakeThreads = Callable[[int | None, Run], Threads]
+
+
+@contextmanager
+def executing(run: Run, config: FitConfig, threads: MakeThreads = Threads) -> Iterator[Executor]:
+    """The executor of a run; with ``keep_on_interrupt`` an interrupt ends the fit early."""
+    ending = stopped_by_interrupts(run.deadline) if config.keep_on_interrupt else nullcontext()
+    with threads(config.n_jobs, run) as executor, ending:
+        yield executor
+
+
+def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads = Threads) -> FitResult:
+    """Choose the initial state, learn hyperparameters from it, and infer the posterior of all rows."""
+    with executing(run, data.config, threads) as executor:
+        initial = start(data, run, executor, previous)
+        learned = learn(data, run, initial)
+        return infer(data, run, initial, learned)
 
 
 def start(data: Data, run: Run, executor: Executor, previous: PreviousFit | None) -> InitialState:
@@ -128,6 +153,38 @@ def infer(
     history.tell(stage="done", n_rows=data.n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
     unfinished = _unfinished(run, learned, problems)
     return FitResult(point.q, point.site, learned.n_iter or n_steps, unfinished, learned.notes, evidence)
+
+
+def add_rows(
+    data: Data,
+    run: Run,
+    q: SparsePosterior,
+    evidence: Evidence,
+    forgetting_factor: float,
+    n_new: int,
+) -> FitResult:
+    """The posterior of earlier rows, given by q, and of further rows; up to ``n_new`` of these become inducing points.
+
+    The bound is that of the further rows given all rows before.
+    """
+    assert isinstance(data.source, ArraySource)
+    m, rows = q.prior.n_inducing, data.source.rows
+    prior = with_more_points(q.prior, rows, min(n_new, MAX_INDUCING - m), run.random_state, n_before=m)
+    before = ConditionedPrior(posterior_before(q, prior, forgetting_factor))
+    with executing(run, data.config) as executor:
+        training = Training(data.source, executor, q.n_latents)
+        site = data.likelihood.site(data.bound, len(data.classes), data.label_noise)
+        initial = InitialState(training, Model(before, None, site))
+        # Take a step even if it gains less than tol: the gains of many batches add up.
+        result = infer(data, run, initial, HyperparameterFit(initial.model), leaves_prior=True)
+    assert isinstance(result.q, ConditionedPosterior)
+    assert result.evidence is not None
+    found = result.evidence
+    if evidence.correction is not None and found.correction is not None:
+        pairs = zip(projected_sums(evidence.correction, q.prior, prior), found.correction, strict=True)
+        P, h = (forgetting_factor * earlier + added for earlier, added in pairs)
+        found = found._replace(correction=(P, h))
+    return replace(result, q=result.q.under_first_prior(), evidence=found)
 
 
 def _infer_local(data: Data, run: Run, learned: HyperparameterFit, local: LocalPosterior, scores: Scores) -> FitResult:

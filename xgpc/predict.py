@@ -66,7 +66,12 @@ class PosteriorClassifier(LatentClassifier):
     feature_spread_: np.ndarray
     label_noise_: float
     mean_: float | np.ndarray
+    query_score_: tuple[float, float] | None
+    n_iter_: int
+    converged_: bool
     encoding_: Encoding | None = None
+    max_iter: int
+    tol: float
     _resolved: tuple[str, str]
     # The evidence is that of the posterior without neighbours; a model with neighbours computes both on first use, from
     # the labels and weights of the rows of ``posterior_``. Model files do not hold these labels.

@@ -209,7 +209,7 @@ def test_batches_of_fewer_rows_than_points_have_new_points():
 
 
 def test_inducing_points_are_bounded(monkeypatch):
-    monkeypatch.setattr("xgpc.steps.MAX_INDUCING", 14)
+    monkeypatch.setattr("xgpc.learning.pipeline.MAX_INDUCING", 14)
     one = model().partial_fit(X[FIRST], y[FIRST])
     for rows in (SECOND, THIRD):
         one.partial_fit(X[rows] + 20.0, y[rows], n_new_inducing=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from .learning import pipeline
 from .learning.start import PreviousFit
 from .likelihoods import START_NOISE
 from .predict import PosteriorClassifier
+from .rows.deadline import Deadline
 from .rows.executor import Threads
 from .steps import further_rows, new_run, publish, rows_in_batches, rows_in_memory
 
@@ -316,7 +318,7 @@ class GPClassifier(PosteriorClassifier):
             bounds; or if the model predicts no better than the class frequencies.
         """
         config = FitConfig.of(self)
-        with new_run(config) as run:
+        with new_run(config, self._deadline()) as run:
             data = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
             result = pipeline.fit(data, run, self._previous_fit(config))
         publish(self, data, run, result)
@@ -387,7 +389,7 @@ class GPClassifier(PosteriorClassifier):
             self._add_rows(config, X, y, classes, sample_weight, float(forgetting_factor), int(n_new_inducing))
             return
         config = replace(config, n_neighbors=0)
-        with new_run(config) as run:
+        with new_run(config, self._deadline()) as run:
             if forgetting_factor != 1.0 or n_new_inducing:
                 run.history.add(decision=FIRST_BATCH)
             data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
@@ -403,7 +405,7 @@ class GPClassifier(PosteriorClassifier):
         # Nothing is learned, and all rows are in each iteration.
         config = replace(config, optimizer=None, batch_size=None)
         counts, n_seen = self.class_count_, self.n_samples_seen_
-        with new_run(config) as run:
+        with new_run(config, self._deadline()) as run:
             data = further_rows(self, config, run, X, y, sample_weight, classes)
             before = self.posterior_, self._evidence
             result = pipeline.add_rows(data, run, *before, forgetting_factor, n_new)
@@ -457,10 +459,14 @@ class GPClassifier(PosteriorClassifier):
     def _fit_source(self, source: Any, classes: ArrayLike | None, threads: pipeline.MakeThreads) -> None:
         """Fit to a source of batches; ``threads`` creates the executor, from ``n_jobs`` and the run."""
         config = FitConfig.of(self)
-        with new_run(config) as run:
+        with new_run(config, self._deadline()) as run:
             data = rows_in_batches(self, config, run, source, classes)
             result = pipeline.fit(data, run, self._previous_fit(config), threads)
         publish(self, data, run, result)
+
+    def _deadline(self) -> Deadline:
+        """The end of a fit that starts now."""
+        return Deadline(math.inf if self.max_time is None else float(self.max_time))
 
     def _previous_fit(self, config: FitConfig) -> PreviousFit | None:
         """The fit that a warm start continues."""

@@ -85,7 +85,7 @@ def test_draws_have_the_mean_and_covariance_of_predict_latent(method, n_classes,
 def test_draws_of_full_processes_and_with_neighbours_are_exact(options, monkeypatch):
     model = fit(**options)
     X = np.random.default_rng(2).normal(size=(5, 2))
-    monkeypatch.setattr("xgpc.fitted.EXACT_ROWS", 1)
+    monkeypatch.setattr("xgpc.predict.EXACT_ROWS", 1)
     sample = model.sample_latent(X, 4000, random_state=3)
     assert_moments(sample, *model.predict_latent(X, return_cov=True))
     with pytest.raises(ValueError, match="is for inducing points: not for neighbours"):
@@ -96,7 +96,7 @@ def test_the_default_is_exact_for_few_rows_and_pathwise_for_many(monkeypatch):
     model, (X, _) = fit(), problem()
     by_name = {name: model.sample_latent(X, 2, random_state=5, method=name) for name in ("exact", "pathwise")}
     np.testing.assert_array_equal(model.sample_latent(X, 2, random_state=5), by_name["exact"])
-    monkeypatch.setattr("xgpc.fitted.EXACT_ROWS", len(X) - 1)
+    monkeypatch.setattr("xgpc.predict.EXACT_ROWS", len(X) - 1)
     np.testing.assert_array_equal(model.sample_latent(X, 2, random_state=5), by_name["pathwise"])
     # Where there are no paths, it stays exact.
     linear = fit(kernel=ConstantKernel(1.0) * RBF(1.0) + DotProduct())
@@ -142,7 +142,7 @@ def test_a_covariance_of_many_rows_is_refused_before_it_takes_the_memory(n_class
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 0.5 * q.covariance_bytes(700) <= peak <= 1.1 * q.covariance_bytes(700)
-    monkeypatch.setattr("xgpc.fitted.MOST_COVARIANCE_BYTES", q.covariance_bytes(699))
+    monkeypatch.setattr("xgpc.predict.MOST_COVARIANCE_BYTES", q.covariance_bytes(699))
     assert model.predict_latent(X[:699], return_cov=True)[1].shape[0] == 699
     for call in (lambda: model.predict_latent(X, return_cov=True), lambda: model.sample_latent(X, method="exact")):
         with pytest.raises(ValueError, match=r"joint covariance of 700 rows would need .* GB.* Give fewer rows"):

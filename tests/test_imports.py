@@ -36,7 +36,7 @@ LAYERS = (
     ("__init__",),
     ("classifier", "linear"),
     ("steps",),
-    ("checkpoint", "fitted"),
+    ("checkpoint", "predict"),
     ("io", "summary"),
     ("estimator",),
     ("learning",),

@@ -1,8 +1,8 @@
 """Statistics of a block of rows for inference and learning: functions of the block and a state, with additive records.
 
-Of a posterior, a state has a ``Belief``: a basis in which latent functions are linear, f(x) = a(x) . z plus a residual
+Of a posterior, a state has a ``Marginalizer``: a basis in which latent functions are linear, f(x) = a(x) . z plus a residual
 of the prior, and the distribution of z. A function changes nothing but the block's cache, where later calls find sites
-and whitened rows by the belief, site and basis that they were computed with.
+and whitened rows by the marginalizer, site and basis that they were computed with.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Predictor(Protocol):
         """Means and variances (C, rows) of the latent functions."""
 
 
-class Belief(Predictor, Protocol):
-    """Distribution of the coefficients; a cache compares beliefs by identity."""
+class Marginalizer(Predictor, Protocol):
+    """Distribution of the coefficients; a cache compares marginalizers by identity."""
 
     @property
     def basis(self) -> Basis: ...
@@ -94,7 +94,7 @@ class Belief(Predictor, Protocol):
 class SitesAtPosterior:
     """The sites at the marginals of a posterior, rescaled."""
 
-    belief: Belief
+    marginalizer: Marginalizer
     site: Site
     rescaling: Rescaling = AS_EVALUATED
 
@@ -104,22 +104,22 @@ class SitesAtPosterior:
 
     @property
     def cost(self) -> Cost:
-        return self.belief.cost
+        return self.marginalizer.cost
 
     def of(self, block: Block, kind: str = SITES) -> Sites:
         """The sites of a block, from its cache if that has them or others at the same posterior; kept as a ``kind``."""
-        found = block.cache.get(SITES, self.belief) or block.cache.get(PROJECTED_SITES, self.belief)
+        found = block.cache.get(SITES, self.marginalizer) or block.cache.get(PROJECTED_SITES, self.marginalizer)
         as_evaluated = self.site.key, AS_EVALUATED
         # Rescaling sites that are already rescaled would give other bits.
         if found and found[0] in (self.key, as_evaluated):
             key, sites = found
         else:
-            marginals = (found[1].mean, found[1].variance) if found else self.belief.marginals(block)
+            marginals = (found[1].mean, found[1].variance) if found else self.marginalizer.marginals(block)
             key, sites = as_evaluated, block.evaluated(self.site, *marginals)
         if key != self.key:
             sites = block.rescaled(sites, self.rescaling)
         for name in {SITES, kind}:
-            block.cache.keep(name, self.belief, (self.key, sites))
+            block.cache.keep(name, self.marginalizer, (self.key, sites))
         return sites
 
 
@@ -196,8 +196,8 @@ class Gradients(list[KernelGradient]):
 
 def update(block: Block, state: SitesAtPosterior) -> Moments:
     """Marginals and sites at a posterior, not rescaled, and the sites' natural parameters."""
-    sites, P, h = state.belief.update(block, state.site)
-    block.cache.keep(SITES, state.belief, ((state.site.key, AS_EVALUATED), sites))
+    sites, P, h = state.marginalizer.update(block, state.site)
+    block.cache.keep(SITES, state.marginalizer, ((state.site.key, AS_EVALUATED), sites))
     return Moments(sites.log_likelihood, float(np.vdot(sites.precision, sites.variance)), P, h)
 
 
@@ -219,14 +219,14 @@ def gradient(block: Block, state: Contraction) -> Gradients:
 def mean_gradient(block: Block, state: SitesAtPosterior) -> np.ndarray:
     """Gradient (C, m) of the sum of ell by the mean of the coefficients."""
     sites = state.of(block)
-    return state.belief.basis.sums(block, sites.linear - sites.precision * sites.mean)
+    return state.marginalizer.basis.sums(block, sites.linear - sites.precision * sites.mean)
 
 
 def curvature_product(block: Block, state: Products) -> np.ndarray:
     """Product (C, m) of the curvature that couples the classes with a direction."""
     sites = state.sites
-    basis, curvature = sites.belief.basis, sites.site.record.curvature
-    key = sites.belief, sites.key
+    basis, curvature = sites.marginalizer.basis, sites.site.record.curvature
+    key = sites.marginalizer, sites.key
     product = block.cache.made("curvature", key, lambda: curvature(block.y, block.weight, sites.of(block)))
     return basis.sums(block, product(basis.products(block, state.w)))
 

@@ -87,7 +87,7 @@ class Point(Generic[Q]):
 
 def update(training: Training, q: Q, site: Site) -> Point[Q]:
     """Make a pass: marginals and sites of all rows under q, and the sites' natural parameters."""
-    sites = SitesAtPosterior(q.belief, site)
+    sites = SitesAtPosterior(q.marginalizer, site)
     sums = training.executor.reduce(statistics_of_update, training.source, sites)
     P, h = of_latents(training.n_latents, sums)
     log_likelihood, curved = sums.log_likelihood, sums.curved
@@ -249,7 +249,7 @@ def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site:
     """
     if is_same_prior(q.prior, prior):
         return q
-    sites = SitesAtPosterior(q.belief_anywhere, site)
+    sites = SitesAtPosterior(q.marginalizer_anywhere, site)
     return proper_posterior(training, sites, prior) or prior.at_prior(training.n_latents)
 
 

@@ -65,7 +65,7 @@ def correction(block: Block, state: BothBounds) -> Moments:
     spread = polya_gamma_variance(np.sqrt(second_moment))
     if len(block.weight):
         spread *= block.weight
-    terms = state.augmented.belief.basis.moments(block, second_moment * spread, mean * sites.variance * spread)
+    terms = state.augmented.marginalizer.basis.moments(block, second_moment * spread, mean * sites.variance * spread)
     return Moments(log_likelihood, 0.0, *terms)
 
 
@@ -80,7 +80,7 @@ def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tup
     record = point.site.record
     if record.exact is None:
         return None, 0.0 if record.is_exact else None
-    exact = SitesAtPosterior(point.q.belief, other_site(record.exact, point.site))
+    exact = SitesAtPosterior(point.q.marginalizer, other_site(record.exact, point.site))
     if not record.has_correction:
         return None, training.reduce(log_likelihood, exact) - point.log_likelihood
     sums = training.reduce(correction, BothBounds(point.sites, exact))

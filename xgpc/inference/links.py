@@ -66,12 +66,12 @@ class Link(ABC):
         """Precisions and linear terms."""
         return self._of_distance(self._sites(self._latent(mean), variance, y))
 
-    def pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
+    def vjp(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
         """Gradient by means and variances, given the gradient by the sites."""
         by_precision, by_linear = by_sites
         if self.prior_mean is not None:
             by_precision = by_precision - by_linear * self.prior_mean[:, None]
-        return self._pull_back(self._latent(mean), variance, y, by_precision, by_linear)
+        return self._vjp(self._latent(mean), variance, y, by_precision, by_linear)
 
     @abstractmethod
     def own_share(self, weight: np.ndarray) -> np.ndarray:
@@ -87,7 +87,7 @@ class Link(ABC):
     def _sites(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> Sites: ...
 
     @abstractmethod
-    def _pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, *by_sites: np.ndarray) -> Moments: ...
+    def _vjp(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, *by_sites: np.ndarray) -> Moments: ...
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ class TwoClasses(Link):
         precision, linear = _local.cavity_sites(self.number, mean[0], variance[0], y)
         return precision[None], linear[None]
 
-    def _pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, *by_sites: np.ndarray) -> Moments:
-        found = _local.cavity_pull_back(self.number, mean[0], variance[0], y, by_sites[0][0], by_sites[1][0])
+    def _vjp(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, *by_sites: np.ndarray) -> Moments:
+        found = _local.cavity_vjp(self.number, mean[0], variance[0], y, by_sites[0][0], by_sites[1][0])
         return found[0][None], found[1][None]
 
 
@@ -180,10 +180,10 @@ class Softmax(Link):
         _sites.sites(self.site, mean, variance, y, np.empty(0), np.empty(len(y)), precision, linear)
         return precision, linear - precision * np.mean(mean, axis=0)
 
-    def _pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, *by_sites: np.ndarray) -> Moments:
+    def _vjp(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, *by_sites: np.ndarray) -> Moments:
         by_precision, by_linear = by_sites
         by_precision = by_precision - by_linear * np.mean(mean, axis=0)
-        d_mean, d_variance = _sites.softmax_pull_back(self.site, *_contiguous(mean, variance, by_precision, by_linear))
+        d_mean, d_variance = _sites.softmax_vjp(self.site, *_contiguous(mean, variance, by_precision, by_linear))
         precision, _ = self._sites(mean, variance, y)
         return d_mean - np.mean(precision * by_linear, axis=0), d_variance
 

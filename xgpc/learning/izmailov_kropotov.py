@@ -97,7 +97,7 @@ class JointBound(FixedSitesBound):
 
     def _second_moments(self, q: KernelPosterior) -> np.ndarray:
         """E[f^2] (n,) at all rows."""
-        sites = self.training.map(block_sites, SitesAtPosterior(q.belief, POLYA_GAMMA))
+        sites = self.training.map(block_sites, SitesAtPosterior(q.marginalizer, POLYA_GAMMA))
         return np.concatenate([(block.mean[0] + self.prior_mean) ** 2 + block.variance[0] for block in sites])
 
     def evaluate(self, vector: np.ndarray) -> tuple[float, KernelPosterior, np.ndarray]:

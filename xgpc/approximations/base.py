@@ -18,7 +18,7 @@ from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
 from ..rows.executor import Executor, State, Threads, is_small
 from ..rows.source import ArraySource, RowSource
-from ..statistics import Basis, Marginalizer, FixedSites, Predictor, SitesAtPosterior, marginals
+from ..statistics import Basis, FixedSites, Marginalizer, Predictor, SitesAtPosterior, marginals
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
 Natural = tuple[np.ndarray, np.ndarray]

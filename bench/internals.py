@@ -161,5 +161,5 @@ def local_calls(X, y, prior, k, thread_counts):
                 ones, d_b = np.ones((1, len(X))), np.ones((1, *rows.a.shape))
                 back = PullBack(at, [Conditional(d_b, ones, ones)] * 2)
             calls[f"sweep, threads: {threads}"] = partial(swept, executor, local, sites)
-            calls[f"pull-back, threads: {threads}"] = partial(pulled_back, executor, back)
+            calls[f"vjp, threads: {threads}"] = partial(pulled_back, executor, back)
         yield calls

@@ -102,7 +102,7 @@ def test_no_bit_depends_on_the_number_of_threads(likelihood, bound, share, monke
     results = []
     for n_jobs in (1, 2, 3):
         rows = training(X, np.zeros(len(X)), n_jobs=n_jobs)
-        assert rows.executor.threads_for(rows.source, alone.posterior_.belief) == n_jobs
+        assert rows.executor.threads_for(rows.source, alone.posterior_.marginalizer) == n_jobs
         results.append(outcome(quietly(clone(model).set_params(n_jobs=n_jobs), X, y), X[:40] + 0.1))
     for other in results[1:]:
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))

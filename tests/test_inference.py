@@ -145,10 +145,10 @@ def test_passes_of_other_posteriors_and_priors_between_change_no_bit(cache_bytes
     X, y, prior = threads_problem()
     rows = training(X, y, cache_bytes=cache_bytes)
     other, small = (SparsePrior.build(KernelSpec(3.0 * RBF(0.7), 3), Z) for Z in (prior.Z + 0.1, prior.Z[:20]))
-    q = proper_posterior(rows, StatedSites(prior.at_prior(None).belief, EXACT), prior)
+    q = proper_posterior(rows, StatedSites(prior.at_prior(None).marginalizer, EXACT), prior)
 
     def everything():
-        sites = StatedSites(q.belief, EXACT)
+        sites = StatedSites(q.marginalizer, EXACT)
         changed = proper_posterior(rows, sites, other)
         return [updated(rows, q, EXACT), sites_of(rows, q, EXACT), bound_gradient(rows, q, EXACT), changed.natural]
 

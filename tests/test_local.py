@@ -190,7 +190,7 @@ def test_far_logit_cavities_of_huge_variances_do_not_underflow(v):
 
 
 @pytest.mark.parametrize("link", _local.LINKS)
-def test_pull_back_is_the_derivative_of_the_sites(link):
+def test_vjp_is_the_derivative_of_the_sites(link):
     rng, code = np.random.default_rng(0), _local.LINKS[link]
     n, h = 200, 1e-4
     mean, variance = 4.0 * rng.normal(size=n), np.exp(1.5 * rng.normal(size=n))
@@ -202,7 +202,7 @@ def test_pull_back_is_the_derivative_of_the_sites(link):
     def derivative(function):
         return (8.0 * (function(h) - function(-h)) - function(2.0 * h) + function(-2.0 * h)) / (12.0 * h)
 
-    d_mean, d_variance = _local.cavity_pull_back(code, mean, variance, y, *by_sites)
+    d_mean, d_variance = _local.cavity_vjp(code, mean, variance, y, *by_sites)
     assert_allclose(d_mean, derivative(lambda s: value(mean + s, variance)), rtol=1e-6, atol=1e-8)
     relative = derivative(lambda s: value(mean, variance * (1.0 + s)))
     assert_allclose(d_variance * variance, relative, rtol=1e-6, atol=1e-8)

@@ -221,7 +221,7 @@ def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share):
     q, site, results = problem.arbitrary_posterior(), problem.site(), []
     for n_jobs, cache_bytes in ((1, 0), (1, 2**29), (2, 0), (3, 2**29)):
         rows = problem.training(n_jobs=n_jobs, cache_bytes=cache_bytes)
-        assert rows.executor.threads_for(rows.source, q.belief) == n_jobs
+        assert rows.executor.threads_for(rows.source, q.marginalizer) == n_jobs
         with rows.executor:
             point = update(rows, q, site)
             for _ in range(2):

@@ -115,7 +115,7 @@ def calls(kind):
             statistics.stated: point.sites,
             statistics.log_likelihood: point.sites,
             statistics.quadratic_constant: point.sites,
-            statistics.marginals: q.belief,
+            statistics.marginals: q.marginalizer,
         }
         if kind in ("linear", "CSR"):
             return source, found
@@ -229,7 +229,7 @@ def test_sites_of_another_label_noise_are_those_that_it_makes(weighted):
         training = Training(source, executor, n_latents)
         point = update(training, prior.at_prior(n_latents), site)
         assert abs(point.site.parameter - site.parameter) > 0.01
-        expected = training.map(statistics.stated, statistics.StatedSites(point.q.belief, point.site))
+        expected = training.map(statistics.stated, statistics.StatedSites(point.q.marginalizer, point.site))
         total = training.reduce(statistics.log_likelihood, point.sites)
         for sites, other in zip(training.map(statistics.stated, point.sites), expected, strict=True):
             assert sites.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-12)
@@ -255,14 +255,14 @@ def test_whitened_rows_are_kept_once_all_are_made(monkeypatch):
         for one in (prior, other, prior):
             q = one.at_prior(None)
             with pytest.raises(ValueError, match="is not one of"):
-                statistics.update(block, statistics.StatedSites(q.belief, Site("new", "bound")))
+                statistics.update(block, statistics.StatedSites(q.marginalizer, Site("new", "bound")))
             assert not is_filled(one)
-            expected = statistics.marginals(block, q.belief)
+            expected = statistics.marginals(block, q.marginalizer)
             assert is_filled(one)
             for _ in range(2):
-                np.testing.assert_array_equal(statistics.marginals(block, q.belief), expected)
+                np.testing.assert_array_equal(statistics.marginals(block, q.marginalizer), expected)
     block.cache_bytes = 8 * size - 1
-    statistics.marginals(block, q.belief)
+    statistics.marginals(block, q.marginalizer)
     (cache,) = block.row_caches(prior.key, 1, size, np.float64)
     assert (cache.values.shape, cache.is_filled) == ((0,), False)
 

@@ -11,7 +11,7 @@ class Support:
     def condition(
         self, arrays: tuple[np.ndarray | None, ...], with_slopes: bool = False
     ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]]: ...
-    def pull_back(
+    def vjp(
         self, arrays: tuple[np.ndarray | None, ...], given: list[tuple[np.ndarray, ...]]
     ) -> tuple[
         list[tuple[np.ndarray, ...]],
@@ -23,7 +23,7 @@ def cavity_scores(
     link: int, mean: np.ndarray, variance: np.ndarray, y: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
 def cavity_sites(link: int, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
-def cavity_pull_back(
+def cavity_vjp(
     link: int,
     mean: np.ndarray,
     variance: np.ndarray,

@@ -42,6 +42,6 @@ def sites(
 def softmax_scores(
     site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
-def softmax_pull_back(
+def softmax_vjp(
     site: Site, mean: np.ndarray, variance: np.ndarray, by_precision: np.ndarray, by_linear: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]: ...

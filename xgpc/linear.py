@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._sites import Site
 from .approximations.base import Training, joint_marginals
-from .approximations.linear import LinearPrior, SpanBelief
+from .approximations.linear import LinearPrior, SpanMarginalizer
 from .approximations.row_span import RowSpan, squared_norms
 from .approximations.sparse import SparsePosterior
 from .config import check_allowed, is_name, is_number
@@ -258,8 +258,8 @@ class BayesianLinearClassifier(LatentClassifier):
         check_is_fitted(self)
         X = checked_rows(self, X, reset=False)
         q: Any = self.posterior_
-        belief = SpanBelief(self._span, q.belief, q.prior.variance)
-        mean, variance = joint_marginals(belief, X, self.n_jobs, ())
+        marginalizer = SpanMarginalizer(self._span, q.marginalizer, q.prior.variance)
+        mean, variance = joint_marginals(marginalizer, X, self.n_jobs, ())
         check_latent(mean, variance, X)
         return mean, variance
 

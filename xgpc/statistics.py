@@ -1,6 +1,6 @@
 """Statistics of a block of rows for inference and learning: functions of the block and a state, with additive records.
 
-A state is made of arrays. Of a posterior it has a ``Belief``: the basis in which latent functions are linear,
+A state is made of arrays. Of a posterior it has a ``Marginalizer``: the basis in which latent functions are linear,
 f(x) = a(x) . z plus what the basis leaves of the prior, and the distribution of z. A function writes to nothing but the
 block's cache, from which later calls take sites and whitened rows by the keys of a posterior, a site and a basis.
 """
@@ -88,7 +88,7 @@ class Predictor(Protocol):
         """Means and variances (C, rows) of the latent functions."""
 
 
-class Belief(Predictor, Protocol):
+class Marginalizer(Predictor, Protocol):
     """Distribution of the latent functions' coefficients.
 
     Attributes
@@ -111,30 +111,30 @@ class Belief(Predictor, Protocol):
 class StatedSites:
     """The sites that the marginals of a posterior make, rescaled."""
 
-    belief: Belief
+    marginalizer: Marginalizer
     site: Site
     rescaling: Rescaling = AS_EVALUATED
 
     @property
     def key(self) -> tuple[str, str, Rescaling]:
-        return self.belief.key, self.site.key, self.rescaling
+        return self.marginalizer.key, self.site.key, self.rescaling
 
     @property
     def cost(self) -> Cost:
-        return self.belief.cost
+        return self.marginalizer.cost
 
     def of(self, block: Block) -> Sites:
         """From the block's cache, where it has them or others of the same posterior."""
-        belief, cache = self.belief.key, block.cache
-        sites = cache.get(SITES, belief) or cache.get(RESTATED_SITES, belief)
+        marginalizer, cache = self.marginalizer.key, block.cache
+        sites = cache.get(SITES, marginalizer) or cache.get(RESTATED_SITES, marginalizer)
         is_usable = sites and sites.site_key == self.site.key and sites.rescaling in (AS_EVALUATED, self.rescaling)
         if not is_usable:
             # Sites that are rescaled already would give other bits.
-            marginals = (sites.mean, sites.variance) if sites else self.belief.marginals(block)
-            sites = block.evaluated(belief, self.site, *marginals)
+            marginals = (sites.mean, sites.variance) if sites else self.marginalizer.marginals(block)
+            sites = block.evaluated(marginalizer, self.site, *marginals)
         if sites.rescaling != self.rescaling:
             sites = block.rescaled(sites, self.rescaling)
-        cache.keep(SITES, belief, sites)
+        cache.keep(SITES, marginalizer, sites)
         return sites
 
 
@@ -224,15 +224,15 @@ class Gradients(list[KernelGradient]):
 
 def update(block: Block, state: StatedSites) -> Moments:
     """Marginals and sites under a posterior, not rescaled, and the natural parameters that they make."""
-    sites, P, h = state.belief.update(block, state.site)
-    block.cache.keep(SITES, sites.belief_key, sites)
+    sites, P, h = state.marginalizer.update(block, state.site)
+    block.cache.keep(SITES, sites.marginalizer_key, sites)
     return Moments(sites.log_likelihood, float(np.vdot(sites.precision, sites.variance)), P, h)
 
 
 def restate(block: Block, state: Restatement) -> Moments:
     """Natural parameters of sites in another basis."""
     sites = state.sites.of(block)
-    block.cache.keep(RESTATED_SITES, sites.belief_key, sites)
+    block.cache.keep(RESTATED_SITES, sites.marginalizer_key, sites)
     precision, linear = sites.precision, sites.linear
     if state.clipped:
         excess = np.minimum(precision, 0.0)
@@ -248,13 +248,13 @@ def gradient(block: Block, state: Contraction) -> Gradients:
 def mean_gradient(block: Block, state: StatedSites) -> np.ndarray:
     """Gradient (C, m) of the sum of ell by the mean of the coefficients."""
     sites = state.of(block)
-    return state.belief.basis.sums(block, sites.linear - sites.precision * sites.mean)
+    return state.marginalizer.basis.sums(block, sites.linear - sites.precision * sites.mean)
 
 
 def curvature_product(block: Block, state: Products) -> np.ndarray:
     """Product (C, m) of a curvature across classes with a direction."""
     sites = state.sites
-    basis, curvature = sites.belief.basis, sites.site.record.curvature
+    basis, curvature = sites.marginalizer.basis, sites.site.record.curvature
     product = block.cache.made("curvature", sites.key, lambda: curvature(block.y, block.weight, sites.of(block)))
     return basis.sums(block, product(basis.products(block, state.w)))
 

@@ -1,8 +1,8 @@
 """Speed of the core of the local posterior.
 
-A sweep of the sites' cavities and the pull-back of a gradient, at the nearest rows of synthetic normal data. Goal: a
+A sweep of the sites' cavities and the vjp of a gradient, at the nearest rows of synthetic normal data. Goal: a
 sweep at most 2 x its ideal time, k^2 (m + d) + k^3 / 3 + m^2 flops a row at the rate of a single-threaded dgemm, half
-of that for two threads; the pull-back is held against the same flops, and makes the sweep's predictions anew. Ratios
+of that for two threads; the vjp is held against the same flops, and makes the sweep's predictions anew. Ratios
 are medians of calls made in turn.
 """
 
@@ -61,7 +61,7 @@ def parts(options):
 def report(records):
     rows = []
     for size, record in records.items():
-        for name in ("sweep", "pull-back"):
+        for name in ("sweep", "vjp"):
             found = [(f"{name}, threads: {threads}", record["numbers"]) for threads in THREADS]
             rows.append([size, name, *("{:.2f} us, {:.2f} x ideal".format(numbers[f"{key}: microseconds a row"],
                          numbers[f"{key}: ratio to ideal"]) for key, numbers in found)])  # fmt: skip

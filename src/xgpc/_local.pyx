@@ -64,10 +64,10 @@ cdef extern from "cavity.h" nogil:
                           double* d_m, double* d_v)
     void xg_cavity_sites(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
                          double* precision, double* linear)
-    void xg_cavity_pull_back(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
+    void xg_cavity_vjp(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
                              const double* d_precision, const double* d_linear, double* d_m, double* d_v)
 
-# Arrays of xg_local_pulled that are written, in the order in which ``Support.pull_back`` returns them.
+# Arrays of xg_local_pulled that are written, in the order in which ``Support.vjp`` returns them.
 OUTPUTS = "gamma", "chi", "b", "u", "d_precision", "d_linear"
 LINKS = {"logit": XG_CAVITY_LOGIT, "probit": XG_CAVITY_PROBIT}
 
@@ -164,7 +164,7 @@ cdef class Support:
             xg_local_condition(&self.kernel, &self.support, &rows, &scratch[0], out, NULL)
         return found
 
-    def pull_back(self, tuple arrays, list given):
+    def vjp(self, tuple arrays, list given):
         """What gradients by each set's b, variance and mean, ``given``, are by other quantities.
 
         ``arrays`` are the rows, as for ``condition``. Returns each set's ``OUTPUTS``, the gradient (n, m) by a, and the
@@ -224,7 +224,7 @@ def cavity_sites(int link, const double[::1] mean, const double[::1] variance, c
     return out[0], out[1]
 
 
-def cavity_pull_back(int link, const double[::1] mean, const double[::1] variance, const double[::1] y,
+def cavity_vjp(int link, const double[::1] mean, const double[::1] variance, const double[::1] y,
                      const double[::1] d_precision, const double[::1] d_linear):
     """Gradients (n,) by means and variances of cavities from those by their sites."""
     out = np.empty((2, len(mean)))
@@ -232,7 +232,7 @@ def cavity_pull_back(int link, const double[::1] mean, const double[::1] varianc
     cdef Py_ssize_t n = mean.shape[0]
     if n:
         with nogil:
-            xg_cavity_pull_back(link, n, &mean[0], &variance[0], &y[0], &d_precision[0], &d_linear[0], &o[0, 0],
+            xg_cavity_vjp(link, n, &mean[0], &variance[0], &y[0], &d_precision[0], &d_linear[0], &o[0, 0],
                                 &o[1, 0])
     return out[0], out[1]
 

@@ -63,7 +63,7 @@ cdef void by_parameters(InducingKernel kernel, double sides, const double* terms
                     by_points[k * d + j] += sides * toward * kernel._scale[f, j]
 
 
-def pull_back(InducingKernel kernel, cross, gram):
+def vjp(InducingKernel kernel, cross, gram):
     """Gradients by the logarithms of a kernel's values, and by its inducing points.
 
     Parameters

@@ -23,7 +23,7 @@ cdef extern from "softmax.h" nogil:
     void xg_softmax_scores(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v, const double* y,
                            const xg_hazard_table* table, double* scratch, double* value, double* by_mean,
                            double* by_variance)
-    void xg_softmax_pull_back(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v,
+    void xg_softmax_vjp(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v,
                               const double* by_lambda, const double* by_r, const xg_hazard_table* table,
                               double* scratch, double* by_mean, double* by_variance)
 
@@ -184,7 +184,7 @@ def softmax_scores(Site site, const double[:, ::1] mean, const double[:, ::1] va
     return values, d_mean, d_variance
 
 
-def softmax_pull_back(Site site, const double[:, ::1] mean, const double[:, ::1] variance,
+def softmax_vjp(Site site, const double[:, ::1] mean, const double[:, ::1] variance,
                       const double[:, ::1] by_precision, const double[:, ::1] by_linear):
     """Derivatives by means and variances (C, n) from those by the precisions and linear terms of exact softmax."""
     cdef Py_ssize_t classes = mean.shape[0], n = mean.shape[1]
@@ -193,6 +193,6 @@ def softmax_pull_back(Site site, const double[:, ::1] mean, const double[:, ::1]
     cdef double[:, ::1] by_mean = d_mean, by_variance = d_variance
     if n:
         with nogil:
-            xg_softmax_pull_back(classes, n, &mean[0, 0], &variance[0, 0], &by_precision[0, 0], &by_linear[0, 0],
+            xg_softmax_vjp(classes, n, &mean[0, 0], &variance[0, 0], &by_precision[0, 0], &by_linear[0, 0],
                                  &site._hazards, &scratch[0], &by_mean[0, 0], &by_variance[0, 0])
     return d_mean, d_variance

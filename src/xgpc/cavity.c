@@ -104,7 +104,7 @@ void xg_cavity_sites(int link, ptrdiff_t n, const double *restrict m, const doub
 }
 
 XG_CLONES
-void xg_cavity_pull_back(int link, ptrdiff_t n, const double *restrict m, const double *restrict v,
+void xg_cavity_vjp(int link, ptrdiff_t n, const double *restrict m, const double *restrict v,
                          const double *restrict y, const double *restrict d_precision,
                          const double *restrict d_linear, double *restrict d_m, double *restrict d_v)
 {

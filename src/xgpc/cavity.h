@@ -13,7 +13,7 @@ void xg_cavity_scores(int link, ptrdiff_t n, const double *m, const double *v, c
 void xg_cavity_sites(int link, ptrdiff_t n, const double *m, const double *v, const double *y, double *precision,
                      double *linear);
 /* Gradient by the cavity from that by its site. */
-void xg_cavity_pull_back(int link, ptrdiff_t n, const double *m, const double *v, const double *y,
+void xg_cavity_vjp(int link, ptrdiff_t n, const double *m, const double *v, const double *y,
                          const double *d_precision, const double *d_linear, double *d_m, double *d_v);
 
 #endif

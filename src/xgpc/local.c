@@ -252,7 +252,7 @@ XG_INLINE void write_rows(const group *g, ptrdiff_t width, const lanes *values, 
 }
 
 /* gamma, chi and the sites' gradients: of beta = dF/db they need A_N beta. */
-XG_CALLED void pull_back_sites(const xg_local_support *support, const xg_local_rows *rows, lanes g_mean,
+XG_CALLED void vjp_sites(const xg_local_support *support, const xg_local_rows *rows, lanes g_mean,
                                lanes g_variance, group *g)
 {
     ptrdiff_t k = rows->k;
@@ -283,7 +283,7 @@ XG_CALLED void pull_back_sites(const xg_local_support *support, const xg_local_r
 }
 
 /* Outputs of class c by one set of neighbours, and its part of G = dF/dK of the pairs and of d_a. */
-XG_CALLED void pull_back(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c,
+XG_CALLED void vjp(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c,
                          const xg_local_pulled *pulled, group *g)
 {
     ptrdiff_t k = rows->k, m = support->m, at = c * rows->n;
@@ -297,7 +297,7 @@ XG_CALLED void pull_back(const xg_local_support *support, const xg_local_rows *r
     }
     for (ptrdiff_t q = 0; q < m; ++q)
         g->beta[q] *= used;
-    pull_back_sites(support, rows, g_mean, g_variance, g);
+    vjp_sites(support, rows, g_mean, g_variance, g);
     write_rows(g, k, g->gamma, pulled->gamma + at * k);
     write_rows(g, k, g->chi, pulled->chi + at * k);
     write_rows(g, k, g->f, pulled->d_precision + at * k);
@@ -460,7 +460,7 @@ void XG_VARIANT(xg_local_condition)(const xg_local_kernel *kernel, const xg_loca
                 count_neighbours(rows, set == 1, g);
                 conditional here = condition(support, rows, g);
                 if (gradient)
-                    pull_back(support, rows, c, gradient->set + set, g);
+                    vjp(support, rows, c, gradient->set + set, g);
                 else
                     write_conditional(support, rows, c, here, out + set, g);
             }

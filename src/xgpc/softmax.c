@@ -371,7 +371,7 @@ void xg_softmax_scores(ptrdiff_t classes, ptrdiff_t n, const double *m, const do
                          table, scratch, value + start, by_mean + start, by_variance + start);
 }
 
-void xg_softmax_pull_back(ptrdiff_t classes, ptrdiff_t n, const double *m, const double *v, const double *by_lambda,
+void xg_softmax_vjp(ptrdiff_t classes, ptrdiff_t n, const double *m, const double *v, const double *by_lambda,
                           const double *by_r, const xg_hazard_table *table, double *scratch, double *by_mean,
                           double *by_variance)
 {

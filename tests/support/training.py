@@ -32,7 +32,7 @@ def training(X, y, weight=None, n_latents=None, n_jobs=None, cache_bytes=CACHE_B
 
 def sites_of(rows, q, site):
     """Mean, variance, precision and linear term, (n,) or (C, n) each, of a posterior at all rows."""
-    blocks = rows.map(stated, StatedSites(q.belief, site))
+    blocks = rows.map(stated, StatedSites(q.marginalizer, site))
     parts = ("mean", "variance", "precision", "linear")
     arrays = [np.concatenate([getattr(block, part) for block in blocks], axis=1) for part in parts]
     return [array if rows.n_latents is not None else array[0] for array in arrays]

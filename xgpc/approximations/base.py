@@ -18,7 +18,7 @@ from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
 from ..rows.executor import Executor, State, Threads, is_small
 from ..rows.source import ArraySource, RowSource, SparseSource
-from ..statistics import Basis, Belief, GivenSites, Predictor, StatedSites, marginals
+from ..statistics import Basis, Marginalizer, GivenSites, Predictor, StatedSites, marginals
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
 Natural = tuple[np.ndarray, np.ndarray]
@@ -220,7 +220,7 @@ class Posterior(Protocol):
     def natural(self) -> Natural: ...
 
     @property
-    def belief(self) -> Belief: ...
+    def marginalizer(self) -> Marginalizer: ...
 
     @property
     def kl(self) -> float:
@@ -266,8 +266,8 @@ class KernelPosterior(Posterior, Protocol):
     def n_latents(self) -> int | None: ...
 
     @property
-    def belief_anywhere(self) -> Belief:
-        """The belief for other rows than the posterior was made from."""
+    def marginalizer_anywhere(self) -> Marginalizer:
+        """The marginalizer for other rows than the posterior was made from."""
 
     @property
     def mean_pair(self) -> Natural:
@@ -343,20 +343,20 @@ def is_same_prior(one: KernelPrior, other: KernelPrior) -> bool:
 
 
 def joint_marginals(
-    belief: Predictor, X: Any, n_jobs: int | None, shape: tuple[int, ...]
+    marginalizer: Predictor, X: Any, n_jobs: int | None, shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance (r,) or, for the shape of C latent functions, (C, r) at the rows of X (r, d)."""
     source = ArraySource(X, cache_bytes=0)
     blocks = source.blocks()
     if len(blocks) == 1:
         with single_threaded_blas():
-            mean, variance = belief.marginals(blocks[0])
+            mean, variance = marginalizer.marginals(blocks[0])
         return mean.reshape(*shape, -1), variance.reshape(*shape, -1)
     mean, variance = np.empty((2, math.prod(shape), source.n_rows))
     # An executor takes as long to open and close as the prediction of some hundred rows.
-    executor = None if is_small(source, belief) else Threads(n_jobs)
+    executor = None if is_small(source, marginalizer) else Threads(n_jobs)
     with executor or single_threaded_blas():
-        found = executor.map(marginals, source, belief) if executor else map(belief.marginals, blocks)
+        found = executor.map(marginals, source, marginalizer) if executor else map(marginalizer.marginals, blocks)
         for block, (block_mean, block_variance) in zip(blocks, found, strict=True):
             mean[:, block.rows], variance[:, block.rows] = block_mean, block_variance
     return mean.reshape(*shape, -1), variance.reshape(*shape, -1)
@@ -390,7 +390,7 @@ class LatentPosterior(Value):
 
     prior: Any
     natural: Any
-    belief_anywhere: Any
+    marginalizer_anywhere: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -408,4 +408,4 @@ class LatentPosterior(Value):
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d)."""
-        return joint_marginals(self.belief_anywhere, X, n_jobs, self.shape)
+        return joint_marginals(self.marginalizer_anywhere, X, n_jobs, self.shape)

@@ -48,7 +48,7 @@ from .full_rows import (
     GramGradient,
     Predictive,
     ValueBasis,
-    ValueBelief,
+    ValueMarginalizer,
     explained_variances,
     gram_gradient,
 )
@@ -222,16 +222,16 @@ class FullPosterior(LatentPosterior):
         return self.precision, self.linear
 
     @cached_property
-    def belief(self) -> ValueBelief:
+    def marginalizer(self) -> ValueMarginalizer:
         noise = np.reshape([group.noise for group in self.groups], self.variance.shape)
         basis = self.prior.basis(self.n_latents)
-        return ValueBelief(self.key, basis, np.atleast_2d(self.mean), np.atleast_2d(self.variance + noise))
+        return ValueMarginalizer(self.key, basis, np.atleast_2d(self.mean), np.atleast_2d(self.variance + noise))
 
     @property
-    def belief_anywhere(self) -> ValueBelief:
-        """The belief for rows that need not be training rows; with the factors, O(n^2) memory."""
-        # Other bits than ``belief`` has at the training rows: another key.
-        return replace(self.belief, key=f"{self.key} anywhere", anywhere=self._predictive)
+    def marginalizer_anywhere(self) -> ValueMarginalizer:
+        """The marginalizer for rows that need not be training rows; with the factors, O(n^2) memory."""
+        # Other bits than ``marginalizer`` has at the training rows: another key.
+        return replace(self.marginalizer, key=f"{self.key} anywhere", anywhere=self._predictive)
 
     @property
     def _predictive(self) -> Predictive:

@@ -40,7 +40,9 @@ class DistinctRows(Value):
         place[number[:n]] = np.arange(n)
         places = place[number[n:]]
         if np.any(places < 0):
-            raise ValueError("A row is none of the distinct rows; FullPosterior.belief_anywhere has its marginals.")
+            raise ValueError(
+                "A row is none of the distinct rows; FullPosterior.marginalizer_anywhere has its marginals."
+            )
         return places
 
 
@@ -74,7 +76,7 @@ class ValueBasis:
 
 
 @dataclass(frozen=True, eq=False)
-class ValueBelief:
+class ValueMarginalizer:
     """Marginals of the latent values, with their noise.
 
     Attributes

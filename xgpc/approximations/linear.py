@@ -16,7 +16,7 @@ from ..rows.executor import Cost, workspace
 from ..rows.source import Picked
 from .base import Natural, Value, new_key
 from .row_span import RowSpan
-from .sparse import GaussianBelief, SparsePosterior
+from .sparse import GaussianMarginalizer, SparsePosterior
 
 # Most that one step changes log s^2: q is not at rest in the first of them.
 LARGEST_MOVE = 2.0
@@ -72,8 +72,8 @@ class LinearBasis:
         tiles = np.concatenate([a[start : start + work.rows].T.ravel() for start in range(0, len(a), work.rows)])
         return [(WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work), slice(None))]
 
-    def belief(self, key: str, Rinv: np.ndarray, w: np.ndarray) -> LinearBelief:
-        return LinearBelief(key, self, Rinv, w)
+    def marginalizer(self, key: str, Rinv: np.ndarray, w: np.ndarray) -> LinearMarginalizer:
+        return LinearMarginalizer(key, self, Rinv, w)
 
     def mini_batches(self, picked: Picked) -> tuple[list[None], np.ndarray, Picked]:
         """Arguments of the compiled mini-batch loop: no kernel, and the whitened rows."""
@@ -83,7 +83,7 @@ class LinearBasis:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearBelief(GaussianBelief):
+class LinearMarginalizer(GaussianMarginalizer):
     """The coefficients' distribution; blocks of rows with few values that are not zero stay sparse."""
 
     def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
@@ -106,18 +106,18 @@ class LinearBelief(GaussianBelief):
 
 
 @dataclass(frozen=True, eq=False)
-class SpanBelief:
+class SpanMarginalizer:
     """A linear model's coefficients in the span of the training rows, and their prior besides.
 
     Attributes
     ----------
     span : RowSpan
-    inside : belief in the coordinates
+    inside : marginalizer in the coordinates
     variance : float, prior variance s^2 of what is outside
     """
 
     span: RowSpan
-    inside: GaussianBelief
+    inside: GaussianMarginalizer
     variance: float
 
     @property

@@ -242,7 +242,7 @@ def pulled_back(executor: Executor, state: PullBack) -> PulledBack:
     def fill(rows: slice) -> tuple[np.ndarray, ...]:
         here = (part.part(rows) for part in state.given)
         given = [tuple(map(np.ascontiguousarray, (part.b, part.variance, part.mean))) for part in here]
-        outputs, d_a[rows], sums = at.compiled.pull_back(at.arguments(rows), given)
+        outputs, d_a[rows], sums = at.compiled.vjp(at.arguments(rows), given)
         for whole, parts in zip(sets, outputs, strict=True):
             for name, part in zip(_local.OUTPUTS, parts, strict=True):
                 whole[name][:, rows] = part

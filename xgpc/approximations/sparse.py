@@ -80,8 +80,8 @@ class InducingBasis:
             for (core, Linv, c), cache in zip(self.parts, caches, strict=True)
         ]
 
-    def belief(self, key: str, Rinv: np.ndarray, w: np.ndarray) -> GaussianBelief:
-        return GaussianBelief(key, self, Rinv, w)
+    def marginalizer(self, key: str, Rinv: np.ndarray, w: np.ndarray) -> GaussianMarginalizer:
+        return GaussianMarginalizer(key, self, Rinv, w)
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
         P, h = zero_moments(self.n_latents, self.parts[0][0].n_inducing)
@@ -119,7 +119,7 @@ def zero_moments(n_latents: int, m: int) -> Natural:
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianBelief:
+class GaussianMarginalizer:
     """Coefficients z_c ~ N(w_c, P_c^{-1}), independent.
 
     Attributes
@@ -302,13 +302,13 @@ class SparsePosterior(LatentPosterior):
         return self.prior.basis(self.n_latents)
 
     @cached_property
-    def belief(self) -> GaussianBelief:
-        return self.basis.belief(self.key, *self.stacked())
+    def marginalizer(self) -> GaussianMarginalizer:
+        return self.basis.marginalizer(self.key, *self.stacked())
 
     @property
-    def belief_anywhere(self) -> GaussianBelief:
-        """``belief``, which does not depend on the rows."""
-        return self.belief
+    def marginalizer_anywhere(self) -> GaussianMarginalizer:
+        """``marginalizer``, which does not depend on the rows."""
+        return self.marginalizer
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
         """The linear term that a precision, as in ``natural``, has at the mean."""

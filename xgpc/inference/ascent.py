@@ -91,7 +91,7 @@ class Point(Generic[Q]):
 
 def update(training: Training, q: Q, site: Site) -> Point[Q]:
     """Make a pass: marginals and sites of all rows under q, and the natural parameters that the sites give."""
-    sites = StatedSites(q.belief, site)
+    sites = StatedSites(q.marginalizer, site)
     sums = training.reduce(statistics_of_update, sites)
     P, h = of_latents(training.n_latents, sums)
     log_likelihood, curved = sums.log_likelihood, sums.curved
@@ -256,7 +256,9 @@ def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site:
     """
     if is_same_prior(q.prior, prior):
         return q
-    return proper_posterior(training, StatedSites(q.belief_anywhere, site), prior) or prior.at_prior(training.n_latents)
+    return proper_posterior(training, StatedSites(q.marginalizer_anywhere, site), prior) or prior.at_prior(
+        training.n_latents
+    )
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def correction(block: Block, state: BothBounds) -> Moments:
     spread = polya_gamma_variance(np.sqrt(second_moment))
     if len(block.weight):
         spread *= block.weight
-    terms = state.augmented.belief.basis.moments(block, second_moment * spread, mean * sites.variance * spread)
+    terms = state.augmented.marginalizer.basis.moments(block, second_moment * spread, mean * sites.variance * spread)
     return Moments(log_likelihood, 0.0, *terms)
 
 
@@ -78,7 +78,7 @@ def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tup
     record = point.site.record
     if not record.has_correction or record.exact is None:
         return None, bound_gap(training, point)
-    exact = StatedSites(point.q.belief, other_site(record.exact, point.site))
+    exact = StatedSites(point.q.marginalizer, other_site(record.exact, point.site))
     sums = training.reduce(correction, BothBounds(point.sites, exact))
     return of_latents(training.n_latents, sums), sums.log_likelihood - point.log_likelihood
 
@@ -121,5 +121,5 @@ def bound_gap(training: Training, point: Point[KernelPosterior]) -> float | None
         return 0.0
     if record.exact is None:
         return None
-    exact = StatedSites(point.q.belief, other_site(record.exact, point.site))
+    exact = StatedSites(point.q.marginalizer, other_site(record.exact, point.site))
     return training.reduce(log_likelihood, exact) - point.log_likelihood

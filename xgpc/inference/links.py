@@ -47,7 +47,7 @@ class Link(Protocol):
     def sites(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> Sites:
         """Precisions and linear terms."""
 
-    def pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
+    def vjp(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
         """Gradient by means and variances, given the gradient by the sites."""
 
 
@@ -83,8 +83,8 @@ class TwoClasses:
         precision, linear = _local.cavity_sites(self.number, mean[0], variance[0], y)
         return precision[None], linear[None]
 
-    def pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
-        found = _local.cavity_pull_back(self.number, mean[0], variance[0], y, by_sites[0][0], by_sites[1][0])
+    def vjp(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
+        found = _local.cavity_vjp(self.number, mean[0], variance[0], y, by_sites[0][0], by_sites[1][0])
         return found[0][None], found[1][None]
 
 
@@ -142,11 +142,11 @@ class Softmax:
         _sites.sites(self.site, mean, variance, y, np.empty(0), np.empty(len(y)), precision, linear)
         return precision, linear - precision * np.mean(mean, axis=0)
 
-    def pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
+    def vjp(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
         by_precision, by_linear = by_sites
         by_precision = by_precision - by_linear * np.mean(mean, axis=0)
         of_site = _contiguous(mean, variance, by_precision, by_linear)
-        d_mean, d_variance = _sites.softmax_pull_back(self.site, *of_site)
+        d_mean, d_variance = _sites.softmax_vjp(self.site, *of_site)
         precision, _ = self.sites(mean, variance, y)
         return d_mean - np.mean(precision * by_linear, axis=0), d_variance
 
@@ -182,10 +182,10 @@ class Shifted:
     def sites(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> Sites:
         return self._of_distance(self.link.sites(self._latent(mean), variance, y))
 
-    def pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
+    def vjp(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Sites) -> Moments:
         by_precision, by_linear = by_sites
         by_own = by_precision - by_linear * self.prior_mean[:, None], by_linear
-        return self.link.pull_back(self._latent(mean), variance, y, by_own)
+        return self.link.vjp(self._latent(mean), variance, y, by_own)
 
 
 # Links that support neighbours: (likelihood, bound) -> function from number of classes to link.

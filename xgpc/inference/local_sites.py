@@ -185,19 +185,19 @@ class Cavity:
         first, second = zip(*parts, strict=True)
         return np.concatenate(first, axis=1), np.concatenate(second, axis=1)
 
-    def _link_pull_back(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, *by_sites: np.ndarray) -> Sites:
-        return self.link.pull_back(mean, variance, y, (by_sites[0], by_sites[1]))
+    def _link_vjp(self, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, *by_sites: np.ndarray) -> Sites:
+        return self.link.vjp(mean, variance, y, (by_sites[0], by_sites[1]))
 
     def sites(self) -> Sites:
         mean, variance, _ = self._moments()
         precision, linear = self._by_rows(self.link.sites, mean, variance, self.y)
         return self.weight * precision, self.weight * linear
 
-    def pull_back(self, by_sites: Sites) -> ByCavity:
+    def vjp(self, by_sites: Sites) -> ByCavity:
         """Gradient by the cavity's inputs, given the gradient by the new sites; the old sites are constants."""
         of_one = self.weight * by_sites[0], self.weight * by_sites[1]
         mean, variance, share = self._moments()
-        d_mean, d_variance = self._by_rows(self._link_pull_back, mean, variance, self.y, *of_one)
+        d_mean, d_variance = self._by_rows(self._link_vjp, mean, variance, self.y, *of_one)
         precision, linear = self._kept
         d_variance = share**2 * (d_variance + d_mean * (linear - self.mean * precision))
         d_mean = share * d_mean

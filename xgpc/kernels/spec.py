@@ -25,7 +25,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from .._kernels import FAMILIES, InducingKernel, KernelGradient
-from .._moving import pull_back
+from .._moving import vjp
 
 MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
 # (random state, size) -> array of that size
@@ -450,7 +450,7 @@ class KernelSpec:
 
         ``cross`` has the contractions of dF/dk(X, Z) and dF/dk_ii, and ``gram`` those of dF/dk(Z, Z).
         """
-        by_value, by_points = pull_back(core, cross.arrays, gram.arrays)
+        by_value, by_points = vjp(core, cross.arrays, gram.arrays)
         logs = self.logarithms
         d_theta = np.bincount(logs.column, logs.power * by_value[logs.row], len(self.theta))
         return d_theta, by_points

@@ -109,7 +109,7 @@ class JointBound(FixedSites):
 
     def _second_moments(self, q: KernelPosterior) -> np.ndarray:
         """E[f^2] (n,) at all rows."""
-        sites = self.training.map(stated, StatedSites(q.belief, POLYA_GAMMA))
+        sites = self.training.map(stated, StatedSites(q.marginalizer, POLYA_GAMMA))
         return np.concatenate([(block.mean[0] + self.prior_mean) ** 2 + block.variance[0] for block in sites])
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:

@@ -185,7 +185,7 @@ class Evaluated:
         """Back-propagate through the sweep's sites and q(z); the sites before the sweep are constants."""
         executor, among, found = self.problem.executor, self.among, self.found
         assert found.earlier is not None
-        by = self.cavity.pull_back(by_sites)
+        by = self.cavity.vjp(by_sites)
         d_b, more = by_moments(executor, found.neighbours, self.q, by.b_mean, by.b_variance)
         by_q = Coefficients(by_q.w + more.w, by_q.V + more.V)
         given = [Conditional(d_b, by.variance, by.mean), by_earlier(executor, found.earlier, among.sites, self.q, by_q)]

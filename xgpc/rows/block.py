@@ -31,12 +31,12 @@ class Sites(NamedTuple):
 
     Attributes
     ----------
-    belief_key, site_key : of the posterior that they are the marginals of, and of the site function
+    marginalizer_key, site_key : of the posterior that they are the marginals of, and of the site function
     log_likelihood : float, sum of ell in nats
     rescaling : Rescaling, of what the site function gave
     """
 
-    belief_key: str
+    marginalizer_key: str
     site_key: str
     mean: np.ndarray
     variance: np.ndarray
@@ -130,12 +130,12 @@ class Block:
             self.cache.keep("whitened rows", key, caches)
         return caches
 
-    def evaluated(self, belief: str, site: Site, mean: np.ndarray, variance: np.ndarray) -> Sites:
+    def evaluated(self, marginalizer: str, site: Site, mean: np.ndarray, variance: np.ndarray) -> Sites:
         """Sites from marginals (C, rows)."""
         ell = np.empty(len(self))
         precision, linear = np.empty((2, *mean.shape))
         total = _sites.sites(site, mean, variance, self.y, self.weight, ell, precision, linear)
-        return Sites(belief, site.key, mean, variance, precision, linear, total)
+        return Sites(marginalizer, site.key, mean, variance, precision, linear, total)
 
     def rescaled(self, sites: Sites, rescaling: Rescaling) -> Sites:
         """Sites as the site function gave them, rescaled."""

@@ -22,7 +22,6 @@ from support.internals import (
     LinearPrior,
     Options,
     SeparatePriors,
-    SparsePosterior,
     SparsePrior,
     Threads,
     Training,
@@ -86,7 +85,7 @@ def problem(kind, cache_bytes=2**29):
 def start(training, prior, site):
     """Where an ascent begins: with label noise not at the prior, where every step fails."""
     if isinstance(prior, LinearPrior):
-        return SparsePosterior.at_prior(prior)
+        return prior.at_prior(None)
     return starting_posterior(training, None, prior, site)
 
 

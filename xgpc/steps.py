@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel
 
 from .approximations.base import Training
-from .approximations.conditioned import ConditionedPosterior, ConditionedPrior
+from .approximations.conditioned import ConditionedPrior
 from .approximations.sparse import SparsePosterior
 from .checkpoint import Checkpoint, fingerprint
 from .config import FitConfig, check_batches, check_parameters, check_streamed, checked_mean, checked_noise
@@ -207,7 +207,8 @@ class FittedInSteps(PosteriorClassifier):
         previous = None
         if data.config.warm_start and hasattr(self, "posterior_"):
             noise = getattr(self, "label_noise_", START_NOISE)
-            previous = PreviousFit(self.posterior_, self.classes_, self.encoding_, noise)
+            q: Any = self.posterior_
+            previous = PreviousFit(q, self.classes_, self.encoding_, noise)
         return pipeline.start(data, run, executor, previous)
 
     def _learn(self, data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
@@ -281,7 +282,7 @@ class FittedInSteps(PosteriorClassifier):
                     learned = HyperparameterFit(InitialState(training, before, None, 0, site), None, before, site)
                     # Take a step even if it gains less than tol: the gains of many batches add up.
                     inferred = pipeline.infer(data, run, learned, leaves_prior=True)
-            assert isinstance(inferred.q, ConditionedPosterior)
+            assert isinstance(inferred.q, SparsePosterior)
             assert self._evidence is not None
             assert inferred.evidence is not None
             evidence, before_sums = inferred.evidence, self._evidence.correction
@@ -290,7 +291,8 @@ class FittedInSteps(PosteriorClassifier):
                 added = evidence.correction
                 correction = sums[0] * factor + added[0], sums[1] * factor + added[1]
                 evidence = evidence._replace(correction=correction)
-            posterior = inferred.q.under_first_prior()
+            # The same distribution as a posterior under the prior without earlier batches.
+            posterior = replace(inferred.q, prior=prior)
             counts, n_seen = self.class_count_, self.n_samples_seen_
             self._publish(data, run, replace(inferred, q=posterior, evidence=evidence), is_first=False)
             self.class_count_, self.n_samples_seen_ = factor * counts + self.class_count_, n_seen + self.n_samples_seen_

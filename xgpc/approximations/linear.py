@@ -14,8 +14,8 @@ from .._sites import Site
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
 from ..rows.source import Picked
-from .base import Natural, Value, new_key
-from .row_span import RowSpan
+from .base import KernelPrior, Natural, new_key
+from .row_span import WHOLE, RowSpan
 from .sparse import GaussianMarginalizer, SparsePosterior
 
 # Most that one step changes log s^2: q is not at rest in the first of them.
@@ -27,28 +27,20 @@ SPARSE_BELOW = 0.03
 
 @dataclass(frozen=True, eq=False)
 class LinearBasis:
-    """Whitened rows a = scale (x, 1).
-
-    Attributes
-    ----------
-    key : str
-    scale : (D,) prior standard deviations of the coefficients, last that of an intercept if there is one
-    d : int, coefficients without the intercept
-    """
+    """Whitened rows a = scale (x, 1), where x are coordinates in the ``span`` of the training rows."""
 
     key: str
-    scale: np.ndarray
-    d: int
+    scale: np.ndarray  # (D,) prior standard deviations of the coefficients, last that of an intercept if there is one
+    d: int  # coefficients without the intercept
+    span: RowSpan
+
+    # Kernels.
+    n_groups = 1
 
     @property
     def cost(self) -> Cost:
         D = len(self.scale)
         return Cost(2.0 * D**2, D**2)
-
-    @property
-    def n_groups(self) -> int:
-        """Kernels: one."""
-        return 1
 
     def whitened(self, X: Any) -> np.ndarray:
         """The rows (r, D) of X (r, d)."""
@@ -74,6 +66,9 @@ class LinearBasis:
 
     def marginalizer(self, key: str, Rinv: np.ndarray, w: np.ndarray) -> LinearMarginalizer:
         return LinearMarginalizer(key, self, Rinv, w)
+
+    def anywhere(self, marginalizer: LinearMarginalizer) -> SpanMarginalizer:
+        return SpanMarginalizer(marginalizer)
 
     def mini_batches(self, picked: Picked) -> tuple[list[None], np.ndarray, Picked]:
         """Arguments of the compiled mini-batch loop: no kernel, and the whitened rows."""
@@ -107,46 +102,32 @@ class LinearMarginalizer(GaussianMarginalizer):
 
 @dataclass(frozen=True, eq=False)
 class SpanMarginalizer:
-    """A linear model's coefficients in the span of the training rows, and their prior besides.
+    """A linear model's coefficients in the span of the training rows, and with their prior outside."""
 
-    Attributes
-    ----------
-    span : RowSpan
-    inside : marginalizer in the coordinates
-    variance : float, prior variance s^2 of what is outside
-    """
-
-    span: RowSpan
-    inside: GaussianMarginalizer
-    variance: float
+    inside: LinearMarginalizer
 
     @property
     def cost(self) -> Cost:
         return self.inside.cost
 
     def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        basis = self.inside.basis
         # Values that overflow are refused later, with the number of their row.
         with np.errstate(over="ignore", invalid="ignore"):
-            rows, outside = self.span.coordinates(block.X)
+            rows, outside = basis.span.coordinates(block.X)
             mean, variance = self.inside.marginals(Block(block.start, rows, block.y, block.weight, 0))
-            return mean, variance + self.variance * outside
+            return mean, variance + basis.scale[0] ** 2 * outside
 
 
 @dataclass(frozen=True, eq=False)
-class LinearPrior(Value):
-    """Coefficients beta = scale z with z ~ N(0, I).
+class LinearPrior(KernelPrior):
+    """Coefficients beta = scale z with z ~ N(0, I)."""
 
-    Attributes
-    ----------
-    scale : (D,) standard deviations: d times s, and last that of the intercept if there is one
-    d : int, coefficients without the intercept
-    low, high : float, range of log s^2; equal if s is given
-    """
-
-    scale: np.ndarray
-    d: int
-    low: float
+    scale: np.ndarray  # (D,) standard deviations: d times s, and last that of the intercept if there is one
+    d: int  # coefficients without the intercept
+    low: float  # range of log s^2; equal if s is given
     high: float
+    span: RowSpan = WHOLE  # of which the coefficients are coordinates
     key: str = field(default_factory=new_key, init=False, repr=False)
 
     @property
@@ -158,15 +139,18 @@ class LinearPrior(Value):
         """Coefficients, D."""
         return len(self.scale)
 
-    def of_dimension(self, d: int) -> LinearPrior:
-        """The prior of d coefficients, at most as many, of the same variance."""
-        return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d)
+    @property
+    def sites_shape(self) -> tuple[int, int]:
+        return len(self.scale), len(self.scale)
+
+    def within(self, span: RowSpan, d: int) -> LinearPrior:
+        """The prior of the d coordinates in a span, at most as many, of the same variance."""
+        return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d, span=span)
 
     def basis(self, n_latents: int | None) -> LinearBasis:
-        return LinearBasis(self.key, self.scale, self.d)
+        return LinearBasis(self.key, self.scale, self.d, self.span)
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
-        """(P, h) with the prior's precision I."""
         return P + np.eye(len(h)), h
 
     def posterior(self, natural: Natural) -> SparsePosterior | None:

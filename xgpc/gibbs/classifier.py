@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import _sites
 from ..approximations.base import KernelPosterior
-from ..approximations.local import LocalPosterior
 from ..classifier import GPClassifier
 from ..config import check_allowed, integer_from
 from ..data.training import checked_rows, training_data
@@ -252,7 +251,7 @@ class GibbsClassifier(LatentClassifier):
             random_state=random_state,
         )
         q = model.fit(data.rows, data.labels).posterior_
-        assert not isinstance(q, LocalPosterior)
+        assert isinstance(q, KernelPosterior)
         return q
 
     def _infer(self, data: Data, run: Run, start: ChainStart) -> tuple[ChainStart, list[States]]:

@@ -292,8 +292,9 @@ def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarra
     query_index = near.of(queries.X * scale, k, n_threads)
     here = distinct.sums((start.sites[0][:, support], start.sites[1][:, support]))
     link = task.link_at(prior, start.log_scale)
-    local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, n_earlier, link)
-    sweeps = converged_sites(task.executor, local, here, round_tolerance(link))
+    whitened = local_rows(task.executor, prior, rows.X)
+    local = Local(task.executor, rows, prior.core, whitened, index, n_earlier, link)
+    sweeps = converged_sites(local, here, round_tolerance(link))
     at = rows, queries, index, n_earlier, query_index, sweeps.sites
     score = QueryScore(task.executor, prior, *at, link, task.length_scale_prior)
     parameters = start.parameters
@@ -356,12 +357,12 @@ def fit_sites(task: Task, local_fit: LocalFit, is_last: bool = True) -> tuple[Lo
     # A new row can have all training rows as neighbours, a training row only the others.
     k = min(task.n_neighbors, source.n_rows)
     near = Neighbours(source.X * metric(prior.core))
-    rows = local_rows(task.executor, prior, source)
+    rows = local_rows(task.executor, prior, source.X)
     index = near.of_rows(min(k, source.n_rows - 1), task.executor.n_threads)
     link = task.link_at(prior, local_fit.log_scale)
-    local = Local(source, prior.core, rows, *in_order(index), link)
+    local = Local(task.executor, source, prior.core, rows, *in_order(index), link)
     sites = distinct.sums(local_fit.sites)
-    sweeps = converged_sites(task.executor, local, sites, None if is_last else round_tolerance(link))
+    sweeps = converged_sites(local, sites, None if is_last else round_tolerance(link))
     task.history.add(
         n_rows=task.source.n_rows, n_inducing=prior.n_inducing, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1
     )

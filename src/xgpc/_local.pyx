@@ -66,7 +66,7 @@ cdef extern from "cavity.h" nogil:
     void xg_cavity_sites(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
                          double* precision, double* linear)
     void xg_cavity_vjp(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
-                             const double* d_precision, const double* d_linear, double* d_m, double* d_v)
+                       const double* d_precision, const double* d_linear, double* d_m, double* d_v)
 
 # Arrays of xg_local_pulled that are written, in the order in which ``Support.vjp`` returns them.
 OUTPUTS = "gamma", "chi", "b", "u", "d_precision", "d_linear"
@@ -226,7 +226,7 @@ def cavity_sites(int link, const double[::1] mean, const double[::1] variance, c
 
 
 def cavity_vjp(int link, const double[::1] mean, const double[::1] variance, const double[::1] y,
-                     const double[::1] d_precision, const double[::1] d_linear):
+               const double[::1] d_precision, const double[::1] d_linear):
     """Gradients (n,) by means and variances of cavities from those by their sites."""
     out = np.empty((2, len(mean)))
     cdef double[:, ::1] o = out
@@ -234,7 +234,7 @@ def cavity_vjp(int link, const double[::1] mean, const double[::1] variance, con
     if n:
         with nogil:
             xg_cavity_vjp(link, n, &mean[0], &variance[0], &y[0], &d_precision[0], &d_linear[0], &o[0, 0],
-                                &o[1, 0])
+                          &o[1, 0])
     return out[0], out[1]
 
 

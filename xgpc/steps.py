@@ -17,8 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel
 
 from .approximations.base import Training
-from .approximations.conditioned import ConditionedPrior
-from .approximations.sparse import SparsePosterior
+from .approximations.sparse import ConditionedPrior, SparsePosterior
 from .checkpoint import Checkpoint, fingerprint
 from .config import FitConfig, check_batches, check_parameters, check_streamed, checked_mean, checked_noise
 from .data.checks import check_same_classes, checked_classes, checked_groups, site_labels

@@ -17,9 +17,9 @@ from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
-from ..rows.executor import Executor, State, Threads, is_small, on_threads, parts_of
+from ..rows.executor import Executor, State, is_small, on_threads, parts_of
 from ..rows.source import ArraySource, RowSource, SparseSource
-from ..statistics import GivenSites, Predictor, StatedSites, marginals
+from ..statistics import GivenSites, Predictor, StatedSites
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
 Natural = tuple[np.ndarray, np.ndarray]
@@ -297,19 +297,14 @@ class KernelPosterior(Value, ABC):
     def marginals(self, X: Any, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         marginalizer: Predictor = self.marginalizer_anywhere
         source = ArraySource(X, cache_bytes=0)
-        blocks, shape = source.blocks(), (*self.shape, source.n_rows)
-        if len(blocks) == 1:
-            with single_threaded_blas():
-                mean, variance = marginalizer.marginals(blocks[0])
-            return mean.reshape(shape), variance.reshape(shape)
-        mean, variance = np.empty((2, math.prod(self.shape), source.n_rows))
-        # An executor takes as long to open and close as the prediction of some hundred rows.
-        executor = None if is_small(source, marginalizer) else Threads(n_jobs)
-        with executor or single_threaded_blas():
-            found = executor.map(marginals, source, marginalizer) if executor else map(marginalizer.marginals, blocks)
-            for block, (block_mean, block_variance) in zip(blocks, found, strict=True):
-                mean[:, block.rows], variance[:, block.rows] = block_mean, block_variance
-        return mean.reshape(shape), variance.reshape(shape)
+        if not source.n_rows:
+            return np.empty((*self.shape, 0)), np.empty((*self.shape, 0))
+        # Threads take as long to start and end as the prediction of some hundred rows.
+        each = map if is_small(source, marginalizer) else on_threads(n_jobs)
+        with single_threaded_blas():
+            parts = zip(*each(marginalizer.marginals, source.blocks()), strict=True)
+        mean, variance = (np.concatenate(arrays, axis=1).reshape(*self.shape, -1) for arrays in parts)
+        return mean, variance
 
     def covariance_bytes(self, n_rows: int) -> float:
         """The results, and four matrices more."""

@@ -67,8 +67,8 @@ class LinearBasis:
     def marginalizer(self, key: str, Rinv: np.ndarray, w: np.ndarray) -> LinearMarginalizer:
         return LinearMarginalizer(key, self, Rinv, w)
 
-    def anywhere(self, marginalizer: LinearMarginalizer) -> SpanMarginalizer:
-        return SpanMarginalizer(marginalizer)
+    def anywhere(self, marginalizer: LinearMarginalizer) -> LinearMarginalizer:
+        return replace(marginalizer, is_anywhere=True)
 
     def mini_batches(self, picked: Picked) -> tuple[list[None], np.ndarray, Picked]:
         """Arguments of the compiled mini-batch loop: no kernel, and the whitened rows."""
@@ -79,11 +79,23 @@ class LinearBasis:
 
 @dataclass(frozen=True, eq=False)
 class LinearMarginalizer(GaussianMarginalizer):
-    """The coefficients' distribution; blocks of rows with few values that are not zero stay sparse."""
+    """The coefficients' distribution in the span of the training rows, and with ``is_anywhere`` their prior outside.
+
+    Blocks of rows with few values that are not zero stay sparse.
+    """
+
+    is_anywhere: bool = False
 
     def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        few = self.basis.few(block.X)
-        return super().marginals(block) if few is None else self._of_few(few)
+        if not self.is_anywhere:
+            few = self.basis.few(block.X)
+            return super().marginals(block) if few is None else self._of_few(few)
+        # Values that overflow are refused later, with the number of their row.
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows, outside = self.basis.span.coordinates(block.X)
+            inside = Block(block.start, rows, block.y, block.weight, 0)
+            mean, variance = replace(self, is_anywhere=False).marginals(inside)
+            return mean, variance + self.basis.scale[0] ** 2 * outside
 
     def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
         few = self.basis.few(block.X)
@@ -98,25 +110,6 @@ class LinearMarginalizer(GaussianMarginalizer):
         (Rinv,), (w,) = self.Rinv, self.w
         b = a @ Rinv.T
         return (a @ w)[None], np.einsum("ij,ij->i", b, b)[None]
-
-
-@dataclass(frozen=True, eq=False)
-class SpanMarginalizer:
-    """A linear model's coefficients in the span of the training rows, and with their prior outside."""
-
-    inside: LinearMarginalizer
-
-    @property
-    def cost(self) -> Cost:
-        return self.inside.cost
-
-    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        basis = self.inside.basis
-        # Values that overflow are refused later, with the number of their row.
-        with np.errstate(over="ignore", invalid="ignore"):
-            rows, outside = basis.span.coordinates(block.X)
-            mean, variance = self.inside.marginals(Block(block.start, rows, block.y, block.weight, 0))
-            return mean, variance + basis.scale[0] ** 2 * outside
 
 
 @dataclass(frozen=True, eq=False)

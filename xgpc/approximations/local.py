@@ -20,7 +20,6 @@ from .local_rows import (
     Coefficients,
     LocalRows,
     Neighbourhoods,
-    Sites,
     local_rows,
     metric,
     neighbour_matrices,
@@ -61,24 +60,10 @@ class LocalPosterior(Value):
     n_latents: int | None = None
     variance_scale: float = 1.0
 
-    @classmethod
-    def from_fit(
-        cls,
-        prior: SparsePrior,
-        X: np.ndarray,
-        sites: Sites,
-        q: Coefficients,
-        n_neighbors: int,
-        n_latents: int | None,
-        variance_scale: float,
-        whitened_rows: LocalRows,
-        neighbours: Neighbours,
-    ) -> LocalPosterior:
-        """A posterior that keeps the whitened rows and the search tree (of X times ``metric``) of the fit."""
-        found = cls(prior, X, *sites, q.w, q.V, n_neighbors, n_latents, variance_scale)
+    def keep(self, whitened_rows: LocalRows, neighbours: Neighbours) -> None:
+        """Keep the whitened rows and the search tree of a fit, so that they need not be made again."""
         # Values of cached properties, which pickles and files leave out.
-        vars(found).update(whitened_rows=whitened_rows, neighbours=neighbours)
-        return found
+        vars(self).update(whitened_rows=whitened_rows, neighbours=neighbours)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -341,3 +341,44 @@ class SparsePosterior(KernelPosterior):
         """b.h and b^T P b (r,) for b = P_q^{-1} a: C_i = a^T P_q^{-1} a_i, h = sum t_i a_i, P = sum s_i a_i a_i^T."""
         b = (self.prior.core.cross(X) @ self.prior.Linv.T @ self.Rinv.T) @ self.Rinv
         return b @ h, np.einsum("ij,ij->i", b @ (np.tril(P) + np.tril(P, -1).T), b)
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionedPrior(KernelPrior):
+    """The posterior q_0 = N(w_0, P_0^{-1}) of rows that are gone, ``before``, as the prior of rows that come.
+
+    It is what p(z) = N(0, I) is without earlier rows: sites of new rows add to (P_0, h_0), and their bound is
+    sum E_q[log p(y | f)] - KL(q || q_0).
+
+    References
+    ----------
+    Broderick, Boyd, Wibisono, Wilson, Jordan. Streaming variational Bayes. NIPS 2013, equation (4).
+    Bui, Nguyen, Turner. Streaming sparse Gaussian process approximations. NIPS 2017, section 3; with inducing points
+    that move. Here they stay, or more are added.
+    """
+
+    before: SparsePosterior
+    key: str = field(default_factory=new_key, init=False, repr=False)
+
+    @property
+    def groups(self) -> tuple[Any, ...]:
+        return self.before.prior.groups
+
+    @property
+    def Z(self) -> np.ndarray:
+        return self.before.prior.Z
+
+    @property
+    def jitter(self) -> float:
+        return self.before.prior.jitter
+
+    def basis(self, n_latents: int | None) -> Any:
+        """The basis of p: a block keeps one set of whitened rows for both."""
+        return self.before.prior.basis(n_latents)
+
+    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
+        return self.before.P + P, self.before.h + h
+
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> KernelPrior:
+        """p with other kernels and points: q_0 is one of these kernels and points."""
+        return self.before.prior.rebuilt(specs, Z)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -130,15 +131,6 @@ def joined(parts: Sequence[Conditional]) -> Conditional:
     return Conditional(*(np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True)))
 
 
-class ByCavity(NamedTuple):
-    """Gradients (C, n) by b.w and b.V b, and by variance and mean given the neighbours."""
-
-    b_mean: np.ndarray
-    b_variance: np.ndarray
-    variance: np.ndarray
-    mean: np.ndarray
-
-
 @dataclass(frozen=True)
 class Cavity:
     """Predictions of rows from all other rows (cavities), and the new sites that follow.
@@ -186,8 +178,11 @@ class Cavity:
     def sites(self) -> Sites:
         return self.local.sites_at(*self.marginals())
 
-    def vjp(self, by_sites: Sites) -> ByCavity:
-        """Gradient by the cavity's inputs, given the gradient by the new sites; the old sites are constants."""
+    def vjp(self, by_sites: Sites) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Gradients by b.w, b.V b, and variance and mean given the neighbours, from those by the new sites.
+
+        The old sites are constants.
+        """
         part, share = self.kept
         precision, linear = (part * self.own_share * term for term in self.sites_before)
         d_mean, d_variance = self.local.sites_vjp(*self.marginals(), by_sites)
@@ -198,7 +193,7 @@ class Cavity:
         d_left = -(by_mean * (self.b_mean - self.b_variance * g) + by_variance * self.b_variance) / left
         d_left[left == LEAST_LEFT] = 0.0
         of_variance, of_mean = site_terms_vjp(self.terms, -self.b_variance * d_left, -self.b_variance * by_mean)
-        return ByCavity(by_mean, by_variance - g * by_mean - s * d_left, d_variance + of_variance, d_mean + of_mean)
+        return by_mean, by_variance - g * by_mean - s * d_left, d_variance + of_variance, d_mean + of_mean
 
 
 def cavities(local: Local, sites: Sites, found: Conditioned) -> Cavity:
@@ -349,51 +344,48 @@ def converged_sites(local: Local, sites: Sites, tol: float | None = None, max_sw
     ``max_sweeps``, the sites that changed least are returned.
     """
     curvature = local.link.curvature
-    if curvature is None:
-        return _extrapolated(local, sites, TOLERANCE if tol is None else tol, max_sweeps)
-    return _balanced(local, sites, curvature, CLASSES_TOLERANCE if tol is None else tol, max_sweeps)
+    sweeps = _extrapolated(local, sites) if curvature is None else _balanced(local, sites, curvature)
+    usual, near = (TOLERANCE, NEAR) if curvature is None else (CLASSES_TOLERANCE, 1.0)
+    tol, least = usual if tol is None else tol, np.inf
+    for n_sweeps, (change, now, q_now) in enumerate(islice(sweeps, max_sweeps), 1):
+        if n_sweeps == 1 or change < least:
+            least, nearest, q = change, now, q_now
+        if change < tol or not np.isfinite(change):
+            break
+    return Sweeps(nearest, q, n_sweeps, least < near * tol)
 
 
-def _balanced(local: Local, sites: Sites, curvature: Curvature, tol: float, max_sweeps: int) -> Sweeps:
-    """Each sweep solves for the linear terms that are consistent with its precisions, then updates the sites.
+def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[tuple[float, Sites, Coefficients]]:
+    """Sweeps that solve for the linear terms that are consistent with their precisions, then update the sites.
 
     Plain sweeps would take hundreds: the labels do not determine a common shift of all classes, so it decays slowly.
     """
     # No row's gradient is larger than this start value.
-    before, least, nearest = np.full_like(sites[0], 2.0), np.inf, None
-    for sweep in range(1, max_sweeps + 1):
+    before, (_, weight) = np.full_like(sites[0], 2.0), local.labels
+    while True:
         given = GivenPrecisions.of(local, sites)
         here = given.balanced(sites[1], curvature)
-        gradient, missing = here.gradient / local.labels[1], here.missing / local.labels[1]
-        change = float(np.max(np.maximum(np.abs(gradient - before), np.abs(missing))))
-        if nearest is None or change < least:
-            least, nearest = change, ((sites[0], here.given), Coefficients(here.w, given.q.V))
-        if change < tol or sweep == max_sweeps or not np.isfinite(change):
-            break
+        gradient = here.gradient / weight
+        change = float(np.max(np.maximum(np.abs(gradient - before), np.abs(here.missing / weight))))
+        yield change, (sites[0], here.given), Coefficients(here.w, given.q.V)
         precision = sites[0] + PRECISION_DAMPING * (here.precision - sites[0])
         before, sites = gradient, (precision, here.gradient + precision * here.mean)
-    assert nearest is not None
-    return Sweeps(*nearest, sweep, least < tol)
 
 
-def _extrapolated(local: Local, sites: Sites, tol: float, max_sweeps: int) -> Sweeps:
+def _extrapolated(local: Local, sites: Sites) -> Iterator[tuple[float, Sites, Coefficients]]:
     """Damped sweeps, with extrapolation once they change little.
 
     If a sweep changes more than the one before, the next step is plain, with more damping if the last one was plain
     too.
     """
     damping, before, point = DAMPING, np.inf, np.stack(sites)
-    least, nearest = np.inf, None
     points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
-    for sweep in range(1, max_sweeps + 1):
+    while True:
         sites = point[0], point[1]
         found = conditioned(local, sites)
         step = np.stack(cavities(local, sites, found).sites()) - point
         change = 2.0 * float(np.mean(np.abs(step)))
-        if nearest is None or change < least:
-            least, nearest = change, (sites, found.q)
-        if change < tol or sweep == max_sweeps or not np.isfinite(change):
-            break
+        yield change, sites, found.q
         if change > before:
             if len(points) < 2:
                 damping = max(LEAST_DAMPING, 0.5 * damping)
@@ -406,5 +398,3 @@ def _extrapolated(local: Local, sites: Sites, tol: float, max_sweeps: int) -> Sw
             point = extrapolated(points, steps, damping)
         else:
             point = point + damping * step
-    assert nearest is not None
-    return Sweeps(*nearest, sweep, least < NEAR * tol)

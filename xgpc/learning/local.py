@@ -369,7 +369,8 @@ def fit_sites(task: Task, local_fit: LocalFit, is_last: bool = True) -> tuple[Lo
     # The model keeps its own read-only copy of the rows.
     X = np.array(source.X, order="C")
     scale = float(np.exp(local_fit.log_scale))
-    posterior = LocalPosterior.from_fit(prior, X, sweeps.sites, sweeps.q, k, task.n_latents, scale, rows, near)
+    posterior = LocalPosterior(prior, X, *sweeps.sites, sweeps.q.w, sweeps.q.V, k, task.n_latents, scale)
+    posterior.keep(rows, near)
     return posterior, replace(sweeps, sites=distinct.parts(sweeps.sites))
 
 

@@ -181,16 +181,17 @@ class Evaluated:
         """Back-propagate through the sweep's sites and q(z); the sites before the sweep are constants."""
         (neighbours, earlier, q), sites, executor = self.found, self.problem.sites, self.problem.executor
         assert earlier is not None
-        among, by = self.cavity.local.neighbourhoods(sites), self.cavity.vjp(by_sites)
-        more = by_coefficients(executor, among, neighbours.gamma, by.b_mean, by.b_variance)
+        among = self.cavity.local.neighbourhoods(sites)
+        d_b_mean, d_b_variance, d_variance, d_mean = self.cavity.vjp(by_sites)
+        more = by_coefficients(executor, among, neighbours.gamma, d_b_mean, d_b_variance)
         natural = by_natural(q, Coefficients(by_q.w + more.w, by_q.V + more.V))
         s, g = site_terms(earlier.variance, earlier.mean, sites)
 
         def given(rows: slice) -> list[ByConditional]:
             b = among.b(rows, neighbours.gamma)
-            d_b = moments_vjp(b, q, by.b_mean[:, rows], by.b_variance[:, rows])
+            d_b = moments_vjp(b, q, d_b_mean[:, rows], d_b_variance[:, rows])
             of_earlier = by_earlier(among.b(rows, earlier.gamma), (s[:, rows], g[:, rows]), *natural)
-            return [(d_b, by.variance[:, rows], by.mean[:, rows]), of_earlier]
+            return [(d_b, d_variance[:, rows], d_mean[:, rows]), of_earlier]
 
         pulled = conditional_vjp(executor, among, given)
         support = pulled.rows

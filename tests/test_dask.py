@@ -14,10 +14,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import without_warnings
 from support.internals import (
     OverPartitions,
-    StatedSites,
+    SitesAtPosterior,
     Threads,
     Training,
-    stated,
+    block_sites,
     survey_partitions,
     update,
 )
@@ -193,7 +193,7 @@ def test_any_executor_can_read_the_partitions(small_subset):
     with OverPartitions(1) as executor, Threads(2) as threads:
         one = update(Training(rows, executor), model.posterior_, site)
         other = update(Training(rows, threads), model.posterior_, site)
-        blocks = executor.map(stated, rows, StatedSites(model.posterior_.marginalizer, site))
+        blocks = executor.map(block_sites, rows, SitesAtPosterior(model.posterior_.marginalizer, site))
         means = np.concatenate([sites.mean[0] for sites in blocks])
     assert one.elbo == pytest.approx(other.elbo, rel=1e-12)
     for mine, theirs in zip(one.target, other.target, strict=True):

@@ -18,7 +18,7 @@ from support.internals import (
     is_better,
     lbfgs,
     polya_gamma_variance,
-    restated_sums,
+    projected_sums,
 )
 from support.online import X
 
@@ -79,7 +79,7 @@ def test_sums_are_restated_where_the_jitter_is_another():
     rng = np.random.default_rng(0)
     half, h, later = rng.normal(size=(6, 6)), rng.normal(size=6), rng.normal(size=8)
     P = half @ half.T
-    wide_P, wide_h = restated_sums((np.tril(P), h), before, prior)
+    wide_P, wide_h = projected_sums((np.tril(P), h), before, prior)
     z = before.Linv @ (prior.L @ later)[:6]
     assert np.linalg.norm(z - later[:6]) > 0.0
     full = wide_P + np.tril(wide_P, -1).T

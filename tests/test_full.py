@@ -22,9 +22,9 @@ from support.gradients import derivative, points_apart
 from support.internals import (
     LEAST_COMPLEMENT,
     SOFTMAX_PRECISION_RATE,
+    FixedSites,
     FullPosterior,
     FullPrior,
-    GivenSites,
     History,
     KernelSpec,
     SparsePosterior,
@@ -392,7 +392,7 @@ def test_gradient_of_any_tree_is_scikit_learns(tree, seed, n, n_latents):
     precision = random.uniform(-1.0, 2.0, shape)
     precision[precision < 0.0] *= 0.9 / np.trace(prior.K)
     q = FullPosterior.from_natural(prior, precision, random.normal(size=shape))
-    sites = GivenSites(precision.reshape(-1, n), q.linear.reshape(-1, n))
+    sites = FixedSites(precision.reshape(-1, n), q.linear.reshape(-1, n))
     by_theta, _ = q.gradient(training(Z, np.ones(n), n_latents=n_latents), sites, q.natural)
     G = sum(np.outer(a, a) - f.matrix() for a, f in zip(q.alpha.reshape(-1, n), q.factors, strict=True)) / 2
     by_noise = -0.5 * np.sum(precision.reshape(-1, n), axis=0)

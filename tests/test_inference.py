@@ -10,15 +10,15 @@ from sklearn.preprocessing import StandardScaler
 from support.internals import (
     WINDOW,
     Epochs,
-    GivenSites,
+    FixedSites,
     History,
     KernelSpec,
+    SitesAtPosterior,
     SparsePrior,
-    StatedSites,
     learning_rate_schedule,
     natural_step,
+    projected,
     proper_posterior,
-    restated,
     stochastic,
     update,
 )
@@ -123,8 +123,8 @@ def test_safeguard_recovers_from_sites_of_other_hyperparameters():
     rows = training(X, y)
     _, best, *_ = ascend(rows, prior.at_prior(None), EXACT)
     linear = 30.0 * np.random.default_rng(0).normal(size=len(X))
-    far = GivenSites(np.full((1, len(X)), 1e-6), linear[None])
-    stale = prior.posterior(restated(rows, far, prior))
+    far = FixedSites(np.full((1, len(X)), 1e-6), linear[None])
+    stale = prior.posterior(projected(rows, far, prior))
     history = History()
     _, elbo, _, converged = ascended(rows, stale, EXACT, tol=1e-10, max_iter=500, history=history)
     assert converged
@@ -144,10 +144,10 @@ def test_passes_of_other_posteriors_and_priors_between_change_no_bit(cache_bytes
     X, y, prior = threads_problem()
     rows = training(X, y, cache_bytes=cache_bytes)
     other, small = (SparsePrior.build(KernelSpec(3.0 * RBF(0.7), 3), Z) for Z in (prior.Z + 0.1, prior.Z[:20]))
-    q = proper_posterior(rows, StatedSites(prior.at_prior(None).marginalizer, EXACT), prior)
+    q = proper_posterior(rows, SitesAtPosterior(prior.at_prior(None).marginalizer, EXACT), prior)
 
     def everything():
-        sites = StatedSites(q.marginalizer, EXACT)
+        sites = SitesAtPosterior(q.marginalizer, EXACT)
         changed = proper_posterior(rows, sites, other)
         return [updated(rows, q, EXACT), sites_of(rows, q, EXACT), bound_gradient(rows, q, EXACT), changed.natural]
 

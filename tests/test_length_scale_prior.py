@@ -12,7 +12,7 @@ from support.internals import (
     DEFAULT_LEVEL,
     DEFAULT_SPREAD,
     ArraySource,
-    FixedSites,
+    FixedSitesBound,
     Groups,
     History,
     JointBound,
@@ -169,7 +169,7 @@ def test_gradient_of_what_profile_climbs():
     assert climbed(vector)[0] - plain(vector)[0] == pytest.approx(-prior.at(spec)[0], abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", [FixedSites, JointBound])
+@pytest.mark.parametrize("kind", [FixedSitesBound, JointBound])
 def test_gradient_of_what_fixed_sites_climb(kind):
     problem = Problem("ard", "polya-gamma", n=20)
     rows, start = problem.training(), SparsePrior.build(problem.spec, problem.Z).at_prior(None)

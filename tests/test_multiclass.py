@@ -19,7 +19,7 @@ from support.internals import (
     coupled_end,
     learning_rate_schedule,
     natural_step,
-    restated,
+    projected,
     steps_from,
     stochastic,
     thetas,
@@ -228,7 +228,7 @@ def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share):
                 end = coupled_end(rows, point)
                 result = [point.log_likelihood, point.curved, *point.target, *(end.natural if end else ())]
                 result += [*q.gradient(rows, point.sites, point.target)]
-                result += [*restated(rows, point.sites, problem.prior), *q.marginals(problem.X, n_jobs)]
+                result += [*projected(rows, point.sites, problem.prior), *q.marginals(problem.X, n_jobs)]
                 results.append(result)
                 # Marginals and sites, too, are made again of the posterior that they are of.
                 for block in rows.source.blocks():

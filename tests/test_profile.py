@@ -18,13 +18,13 @@ from support.internals import (
     KernelSpec,
     Options,
     ProfiledBound,
+    SitesAtPosterior,
     SparsePosterior,
     SparsePrior,
-    StatedSites,
     coordinate_ascent,
     natural_step,
+    projected,
     proper_posterior,
-    restated,
     starting_posterior,
     steps_from,
     update,
@@ -112,7 +112,7 @@ def test_a_fit_that_says_so_ends_at_a_stationary_point(data, params):
 class ThirdsNegative:
     """Sites of a posterior, but for the precision of every third row."""
 
-    stated: StatedSites
+    stated: SitesAtPosterior
 
     def of(self, block):
         sites = self.stated.of(block)
@@ -129,7 +129,7 @@ def test_sites_of_negative_precision_count_as_zero_where_they_leave_no_posterior
     sites = ThirdsNegative(update(rows, starting_posterior(rows, None, prior, site), site).sites)
     blocks = [sites.of(block) for block in rows.source.blocks()]
     mean, lam, r = (np.hstack([getattr(b, name) for b in blocks]) for name in ("mean", "precision", "linear"))
-    assert prior.posterior(restated(rows, sites, prior)) is None
+    assert prior.posterior(projected(rows, sites, prior)) is None
     q = proper_posterior(rows, sites, prior)
     A = np.linalg.solve(prior.L, prior.core.cross(rows.source.X).T).T
     above, gradient = np.maximum(lam, 0.0), r - lam * mean
@@ -149,7 +149,7 @@ def test_a_larger_variance_is_evaluated_though_the_sites_do_not_fit_it():
     function = ProfiledBound(rows, site, start, Options(False, 1e-4, 100, History()))
     vector = function.vector + np.array([3.0, 0.0])
     larger = function.coordinates.prior(vector)
-    assert larger.posterior(restated(rows, function.point.sites, larger)) is None
+    assert larger.posterior(projected(rows, function.point.sites, larger)) is None
     value, gradient = function(vector)
     cold = starting_posterior(rows, None, larger, site)
     elbo = coordinate_ascent(rows, cold, site, tol=1e-6, max_iter=1000, history=History()).elbo

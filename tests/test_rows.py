@@ -111,7 +111,7 @@ def calls(kind):
         point = update(training, q, site)
         found = {
             statistics.update: point.sites,
-            statistics.stated: point.sites,
+            statistics.block_sites: point.sites,
             statistics.log_likelihood: point.sites,
             statistics.quadratic_constant: point.sites,
             statistics.marginals: q.marginalizer,
@@ -120,7 +120,7 @@ def calls(kind):
             return source, found
         basis = prior.basis(n_latents)
         found |= {
-            statistics.restate: statistics.Restatement(point.sites, basis),
+            statistics.project_sites: statistics.Projection(point.sites, basis),
             statistics.mean_gradient: point.sites,
             correction: BothBounds(point.sites, point.sites),
         }
@@ -228,9 +228,9 @@ def test_sites_of_another_label_noise_are_those_that_it_makes(weighted):
         training = Training(source, executor, n_latents)
         point = update(training, prior.at_prior(n_latents), site)
         assert abs(point.site.parameter - site.parameter) > 0.01
-        expected = training.map(statistics.stated, statistics.StatedSites(point.q.marginalizer, point.site))
+        expected = training.map(statistics.block_sites, statistics.SitesAtPosterior(point.q.marginalizer, point.site))
         total = training.reduce(statistics.log_likelihood, point.sites)
-        for sites, other in zip(training.map(statistics.stated, point.sites), expected, strict=True):
+        for sites, other in zip(training.map(statistics.block_sites, point.sites), expected, strict=True):
             assert sites.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-12)
             for name in ("mean", "variance", "precision", "linear"):
                 value = getattr(other, name)
@@ -254,7 +254,7 @@ def test_whitened_rows_are_kept_once_all_are_made(monkeypatch):
         for one in (prior, other, prior):
             q = one.at_prior(None)
             with pytest.raises(ValueError, match="is not one of"):
-                statistics.update(block, statistics.StatedSites(q.marginalizer, Site("new", "bound")))
+                statistics.update(block, statistics.SitesAtPosterior(q.marginalizer, Site("new", "bound")))
             assert not is_filled(one)
             expected = statistics.marginals(block, q.marginalizer)
             assert is_filled(one)

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support.gradients import Problem, derivative
 from support.internals import (
     SCHEMES,
-    FixedSites,
+    FixedSitesBound,
     History,
     JointBound,
     SparsePosterior,
@@ -40,12 +40,12 @@ weighted_or_not = pytest.mark.parametrize("weighted", [False, True], ids=["plain
 every_site = pytest.mark.parametrize("bound", ["polya-gamma", "taylor"])
 
 
-def fixed_sites(problem, rows, kind=FixedSites):
+def fixed_sites(problem, rows, kind=FixedSitesBound):
     """The function at the sites of a posterior far from the optimum."""
     return kind(rows, update(rows, problem.arbitrary_posterior(), problem.site), learn_inducing=True)
 
 
-def at_the_optimum(problem, rows, kind=FixedSites):
+def at_the_optimum(problem, rows, kind=FixedSitesBound):
     """The function at the sites of the best posterior, and the bound there."""
     start = SparsePrior.build(problem.spec, problem.Z).at_prior(None)
     ascent = coordinate_ascent(rows, start, problem.site, tol=1e-13, max_iter=2000, history=History())

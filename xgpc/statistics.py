@@ -20,7 +20,7 @@ from .rows.executor import Cost, give_back
 
 # Sites that a block's cache keeps: the latest, and those that a prior was changed with, from which learning goes on if
 # a step of the hyperparameters fails.
-SITES, RESTATED_SITES = "sites", "restated sites"
+SITES, PROJECTED_SITES = "sites", "projected sites"
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Marginalizer(Predictor, Protocol):
 
 
 @dataclass(frozen=True)
-class StatedSites:
+class SitesAtPosterior:
     """The sites that the marginals of a posterior make, rescaled."""
 
     marginalizer: Marginalizer
@@ -126,7 +126,7 @@ class StatedSites:
     def of(self, block: Block) -> Sites:
         """From the block's cache, where it has them or others of the same posterior."""
         marginalizer, cache = self.marginalizer.key, block.cache
-        sites = cache.get(SITES, marginalizer) or cache.get(RESTATED_SITES, marginalizer)
+        sites = cache.get(SITES, marginalizer) or cache.get(PROJECTED_SITES, marginalizer)
         is_usable = sites and sites.site_key == self.site.key and sites.rescaling in (AS_EVALUATED, self.rescaling)
         if not is_usable:
             # Sites that are rescaled already would give other bits.
@@ -139,7 +139,7 @@ class StatedSites:
 
 
 @dataclass(frozen=True)
-class GivenSites:
+class FixedSites:
     """Sites that are a value of their own: precision and linear (C, n) of all rows, which are not to be changed."""
 
     precision: np.ndarray
@@ -162,10 +162,10 @@ class OnBasis:
 
 
 @dataclass(frozen=True)
-class Restatement(OnBasis):
+class Projection(OnBasis):
     """Sites, and the basis to state them in; negative precisions count as zero, if ``clipped``."""
 
-    sites: StatedSites | GivenSites
+    sites: SitesAtPosterior | FixedSites
     basis: Basis
     clipped: bool = False
 
@@ -174,7 +174,7 @@ class Restatement(OnBasis):
 class Products:
     """Sites that have a curvature across classes, and the direction w (C, m) to multiply it with."""
 
-    sites: StatedSites
+    sites: SitesAtPosterior
     w: np.ndarray
 
     @property
@@ -197,7 +197,7 @@ class KernelBasis(Basis, Protocol):
 class PriorVariances(OnBasis):
     """Sites, and the basis whose prior variances they are to be multiplied with."""
 
-    sites: StatedSites | GivenSites
+    sites: SitesAtPosterior | FixedSites
     basis: KernelBasis
 
 
@@ -206,7 +206,7 @@ class Contraction(OnBasis):
     """Sites, and what the gradient by the kernel needs of q: w (C, m), and M (C, m, m) and alpha (C, m) of
     ``_engine.matrix_gradients``."""
 
-    sites: StatedSites | GivenSites
+    sites: SitesAtPosterior | FixedSites
     basis: KernelBasis
     w: np.ndarray
     M: np.ndarray
@@ -222,17 +222,17 @@ class Gradients(list[KernelGradient]):
         return self
 
 
-def update(block: Block, state: StatedSites) -> Moments:
+def update(block: Block, state: SitesAtPosterior) -> Moments:
     """Marginals and sites under a posterior, not rescaled, and the natural parameters that they make."""
     sites, P, h = state.marginalizer.update(block, state.site)
     block.cache.keep(SITES, sites.marginalizer_key, sites)
     return Moments(sites.log_likelihood, float(np.vdot(sites.precision, sites.variance)), P, h)
 
 
-def restate(block: Block, state: Restatement) -> Moments:
+def project_sites(block: Block, state: Projection) -> Moments:
     """Natural parameters of sites in another basis."""
     sites = state.sites.of(block)
-    block.cache.keep(RESTATED_SITES, sites.marginalizer_key, sites)
+    block.cache.keep(PROJECTED_SITES, sites.marginalizer_key, sites)
     precision, linear = sites.precision, sites.linear
     if state.clipped:
         excess = np.minimum(precision, 0.0)
@@ -245,7 +245,7 @@ def gradient(block: Block, state: Contraction) -> Gradients:
     return Gradients(state.basis.gradient(block, state.sites.of(block), state.w, state.M, state.alpha))
 
 
-def mean_gradient(block: Block, state: StatedSites) -> np.ndarray:
+def mean_gradient(block: Block, state: SitesAtPosterior) -> np.ndarray:
     """Gradient (C, m) of the sum of ell by the mean of the coefficients."""
     sites = state.of(block)
     return state.marginalizer.basis.sums(block, sites.linear - sites.precision * sites.mean)
@@ -259,17 +259,17 @@ def curvature_product(block: Block, state: Products) -> np.ndarray:
     return basis.sums(block, product(basis.products(block, state.w)))
 
 
-def stated(block: Block, state: StatedSites) -> Sites:
+def block_sites(block: Block, state: SitesAtPosterior) -> Sites:
     """The sites themselves; of all rows by ``Executor.map``."""
     return state.of(block)
 
 
-def log_likelihood(block: Block, state: StatedSites) -> float:
+def log_likelihood(block: Block, state: SitesAtPosterior) -> float:
     """Sum of ell."""
     return state.of(block).log_likelihood
 
 
-def quadratic_constant(block: Block, state: StatedSites) -> float:
+def quadratic_constant(block: Block, state: SitesAtPosterior) -> float:
     """Sum of E[lambda f^2 / 2 - r f]: minus what the sites' quadratics are on average, but for their constants."""
     sites = state.of(block)
     second_moment = sites.mean**2 + sites.variance

@@ -29,7 +29,7 @@ from .data.partitions import Partitions, survey_partitions
 from .data.survey import survey
 from .data.training import names_of_columns, training_data, with_limits
 from .fitted import PosteriorClassifier
-from .inference.online import posterior_before, restated_sums
+from .inference.online import posterior_before, projected_sums
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import FitState, Run
 from .learning import pipeline, stages
@@ -286,7 +286,7 @@ class FittedInSteps(PosteriorClassifier):
             assert inferred.evidence is not None
             evidence, before_sums = inferred.evidence, self._evidence.correction
             if before_sums is not None and evidence.correction is not None:
-                sums = restated_sums(before_sums, q.prior, prior)
+                sums = projected_sums(before_sums, q.prior, prior)
                 added = evidence.correction
                 correction = sums[0] * factor + added[0], sums[1] * factor + added[1]
                 evidence = evidence._replace(correction=correction)

@@ -23,8 +23,8 @@ from xgpc.inference.ascent import (
     coordinate_ascent,
     coupled_end,
     natural_step,
+    projected,
     proper_posterior,
-    restated,
     steps_from,
     update,
 )
@@ -33,13 +33,13 @@ from xgpc.inference.history import History
 from xgpc.inference.links import Softmax, TwoClasses
 from xgpc.inference.local_sites import Local, cavities, conditioned, converged_sites, start_sites
 from xgpc.inference.mini_batch import WINDOW, Epochs, MiniBatches, learning_rate_schedule, stochastic
-from xgpc.inference.online import restated_sums
+from xgpc.inference.online import projected_sums
 from xgpc.inference.starts import starting_posterior
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
 from xgpc.learning.inducing import FIRST_OF_FEW
-from xgpc.learning.izmailov_kropotov import FixedSites, JointBound, _slope_of_precision
+from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound, _slope_of_precision
 from xgpc.learning.memory import fit_bytes
 from xgpc.learning.paired import LEAST_GAIN, is_better
 from xgpc.learning.profile import Options, ProfiledBound, lbfgs, profile, thetas
@@ -53,4 +53,4 @@ from xgpc.rows.coinciding import Distinct
 from xgpc.rows.executor import Cost, Executor, Threads, on_threads
 from xgpc.rows.neighbours import Neighbours
 from xgpc.rows.source import CACHE_BYTES, ArraySource, Picked
-from xgpc.statistics import GivenSites, StatedSites, stated
+from xgpc.statistics import FixedSites, SitesAtPosterior, block_sites

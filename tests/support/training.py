@@ -5,13 +5,14 @@ import numpy as np
 from .internals import (
     CACHE_BYTES,
     ArraySource,
+    SitesAtPosterior,
     SparsePosterior,
     SparsePrior,
-    StatedSites,
     Threads,
     Training,
     adam,
     ascent,
+    block_sites,
     coordinate_ascent,
     fitting,
     grouped,
@@ -19,7 +20,6 @@ from .internals import (
     mini_batch,
     prior_variance,
     stages,
-    stated,
     update,
 )
 
@@ -32,7 +32,7 @@ def training(X, y, weight=None, n_latents=None, n_jobs=None, cache_bytes=CACHE_B
 
 def sites_of(rows, q, site):
     """Mean, variance, precision and linear term, (n,) or (C, n) each, of a posterior at all rows."""
-    blocks = rows.map(stated, StatedSites(q.marginalizer, site))
+    blocks = rows.map(block_sites, SitesAtPosterior(q.marginalizer, site))
     parts = ("mean", "variance", "precision", "linear")
     arrays = [np.concatenate([getattr(block, part) for block in blocks], axis=1) for part in parts]
     return [array if rows.n_latents is not None else array[0] for array in arrays]

@@ -19,7 +19,7 @@ from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
 from ..rows.executor import Executor, State, is_small, on_threads, parts_of
 from ..rows.source import ArraySource, RowSource, SparseSource
-from ..statistics import GivenSites, Predictor, StatedSites
+from ..statistics import FixedSites, Predictor, SitesAtPosterior
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
 Natural = tuple[np.ndarray, np.ndarray]
@@ -263,7 +263,7 @@ class KernelPosterior(Value, ABC):
 
     @abstractmethod
     def gradient(
-        self, training: Training, sites: StatedSites | GivenSites, natural: Natural
+        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
         """Gradients of the bound at fixed sites, which make ``natural``: by the ``theta`` of the kernels, one after the
         other, and by the inducing points. At q's optimum they are those of the bound maximised over q."""

@@ -30,7 +30,7 @@ from .._sites import Site
 from ..kernels.spec import KernelSpec
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, Threads, parts_of, workspace
-from ..statistics import GivenSites, StatedSites
+from ..statistics import FixedSites, SitesAtPosterior
 from .base import (
     CovarianceForm,
     KernelPosterior,
@@ -367,7 +367,7 @@ class FullPosterior(KernelPosterior):
         return float(linear - 0.5 * np.sum(missing * (other.variance - self.variance)))
 
     def gradient(
-        self, training: Training, sites: StatedSites | GivenSites, natural: Natural
+        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
         """dF/dK = (alpha alpha^T - M) / 2, and by the noise of each distinct row -lambda / 2. The rows do not move:
         their gradient is given as zero. O(C n^3).

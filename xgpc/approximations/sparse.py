@@ -17,7 +17,7 @@ from ..kernels.spec import KernelSpec
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, lower_triangles, workspace
 from ..rows.source import Picked
-from ..statistics import Contraction, GivenSites, StatedSites, gradient
+from ..statistics import Contraction, FixedSites, SitesAtPosterior, gradient
 from .base import (
     CovarianceForm,
     KernelPosterior,
@@ -309,7 +309,7 @@ class SparsePosterior(KernelPosterior):
         return float(np.sum(by_mean * (other.w - self.w))) + 0.5 * (narrowed[0] - narrowed[1])
 
     def gradient(
-        self, training: Training, sites: StatedSites | GivenSites, natural: Natural
+        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
         """At fixed q(u): dF/dK_nm = (r - lambda m) alpha^T + Lambda A (I - P^-1) L^-1; dF/dK_mm: see
         ``matrix_gradients`` in ``src/xgpc/_engine.pyx``, at the optimum the textbook form. O(C n m^2 + n m d + C m^3).

@@ -16,14 +16,14 @@ from ..likelihoods import other_site
 from ..rows.block import Rescaling
 from ..rows.deadline import Deadline
 from ..statistics import (
-    GivenSites,
+    FixedSites,
     Moments,
     Products,
-    Restatement,
-    StatedSites,
+    Projection,
+    SitesAtPosterior,
     curvature_product,
     mean_gradient,
-    restate,
+    project_sites,
 )
 from ..statistics import update as statistics_of_update
 from .history import History
@@ -62,14 +62,14 @@ class Point(Generic[Q]):
     ----------
     q : posterior
     site : Site, with the best parameter for q if that is learned
-    sites : StatedSites of ``site`` under q, rescaled if the parameter was learned
+    sites : SitesAtPosterior of ``site`` under q, rescaled if the parameter was learned
     log_likelihood, curved : float, sums of ell and of lambda v, as in ``Moments``
     target : natural parameters that the sites give, reached from q by a unit step
     """
 
     q: Q
     site: Site
-    sites: StatedSites
+    sites: SitesAtPosterior
     log_likelihood: float
     curved: float
     target: Natural
@@ -91,7 +91,7 @@ class Point(Generic[Q]):
 
 def update(training: Training, q: Q, site: Site) -> Point[Q]:
     """Make a pass: marginals and sites of all rows under q, and the natural parameters that the sites give."""
-    sites = StatedSites(q.marginalizer, site)
+    sites = SitesAtPosterior(q.marginalizer, site)
     sums = training.reduce(statistics_of_update, sites)
     P, h = of_latents(training.n_latents, sums)
     log_likelihood, curved = sums.log_likelihood, sums.curved
@@ -233,19 +233,21 @@ def coupled_end(training: Training, point: Point[Any]) -> KernelPosterior | None
     return trial.at_mean((mean, dual))
 
 
-def restated(training: Training, sites: StatedSites | GivenSites, prior: KernelPrior, clipped: bool = False) -> Natural:
+def projected(
+    training: Training, sites: SitesAtPosterior | FixedSites, prior: KernelPrior, clipped: bool = False
+) -> Natural:
     """The natural parameters that sites give under another prior."""
-    sums = training.reduce(restate, Restatement(sites, prior.basis(training.n_latents), clipped))
+    sums = training.reduce(project_sites, Projection(sites, prior.basis(training.n_latents), clipped))
     return prior.with_sites(*of_latents(training.n_latents, sums))
 
 
-def proper_posterior(training: Training, sites: StatedSites, prior: KernelPrior) -> KernelPosterior | None:
+def proper_posterior(training: Training, sites: SitesAtPosterior, prior: KernelPrior) -> KernelPosterior | None:
     """The posterior that sites give under another prior; None only if it is not finite.
 
     If it is not proper, negative precisions are set to zero; the gradients by the means stay the same.
     """
-    q = prior.posterior(restated(training, sites, prior))
-    return q or prior.posterior(restated(training, sites, prior, clipped=True))
+    q = prior.posterior(projected(training, sites, prior))
+    return q or prior.posterior(projected(training, sites, prior, clipped=True))
 
 
 def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site: Site) -> KernelPosterior:
@@ -256,7 +258,7 @@ def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site:
     """
     if is_same_prior(q.prior, prior):
         return q
-    return proper_posterior(training, StatedSites(q.marginalizer_anywhere, site), prior) or prior.at_prior(
+    return proper_posterior(training, SitesAtPosterior(q.marginalizer_anywhere, site), prior) or prior.at_prior(
         training.n_latents
     )
 

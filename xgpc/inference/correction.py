@@ -23,7 +23,7 @@ from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
 from ..rows.executor import Cost
-from ..statistics import Moments, StatedSites, log_likelihood
+from ..statistics import Moments, SitesAtPosterior, log_likelihood
 from ..status import warn_user
 from .ascent import Point, of_latents
 
@@ -48,8 +48,8 @@ def polya_gamma_variance(c: np.ndarray) -> np.ndarray:
 class BothBounds:
     """The sites of the augmented and of the exact bound at the same posterior."""
 
-    augmented: StatedSites
-    exact: StatedSites
+    augmented: SitesAtPosterior
+    exact: SitesAtPosterior
 
     @property
     def cost(self) -> Cost:
@@ -78,7 +78,7 @@ def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tup
     record = point.site.record
     if not record.has_correction or record.exact is None:
         return None, bound_gap(training, point)
-    exact = StatedSites(point.q.marginalizer, other_site(record.exact, point.site))
+    exact = SitesAtPosterior(point.q.marginalizer, other_site(record.exact, point.site))
     sums = training.reduce(correction, BothBounds(point.sites, exact))
     return of_latents(training.n_latents, sums), sums.log_likelihood - point.log_likelihood
 
@@ -121,5 +121,5 @@ def bound_gap(training: Training, point: Point[KernelPosterior]) -> float | None
         return 0.0
     if record.exact is None:
         return None
-    exact = StatedSites(point.q.marginalizer, other_site(record.exact, point.site))
+    exact = SitesAtPosterior(point.q.marginalizer, other_site(record.exact, point.site))
     return training.reduce(log_likelihood, exact) - point.log_likelihood

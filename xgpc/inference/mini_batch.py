@@ -218,7 +218,7 @@ class MiniBatches:
         for number, prior in enumerate(self._moving):
             prior.restore(state["vectors"][number], state["steps"][number])
 
-    def restate(self, factors: np.ndarray) -> None:
+    def rescale(self, factors: np.ndarray) -> None:
         """Go on where every whitened row is multiplied by factors (m,), of one latent function."""
         products = np.append(np.outer(factors, factors).ravel(), factors)
         identity = np.append(np.eye(len(factors)).ravel(), np.zeros(len(factors)))

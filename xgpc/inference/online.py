@@ -13,7 +13,7 @@ from ..approximations.base import KernelPrior, Natural
 from ..approximations.sparse import SparsePosterior
 
 
-def restated_sums(sums: Natural, before: KernelPrior, prior: KernelPrior) -> Natural:
+def projected_sums(sums: Natural, before: KernelPrior, prior: KernelPrior) -> Natural:
     """Sums P, h over earlier rows in the coefficients of ``prior``, whose points begin with those of ``before``.
 
     Only the lower triangles of P are read and written. O(C m^3).
@@ -41,7 +41,7 @@ def posterior_before(q: SparsePosterior, prior: KernelPrior, forgetting_factor: 
     prior : the prior of q, or one with more inducing points after those of q
     forgetting_factor : float in [0, 1]
     """
-    P, h = restated_sums((np.tril(q.P) - np.eye(q.P.shape[-1]), q.h), q.prior, prior)
+    P, h = projected_sums((np.tril(q.P) - np.eye(q.P.shape[-1]), q.h), q.prior, prior)
     before = SparsePosterior.from_natural(prior, *prior.with_sites(forgetting_factor * P, forgetting_factor * h))
     if before is None:
         raise ValueError(

@@ -10,12 +10,12 @@ from .. import _sites
 from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.sparse import SparsePosterior
-from ..inference.ascent import Point, carry_over, coordinate_ascent, restated, update
+from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, update
 from ..inference.history import History
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods import LIKELIHOODS
 from ..rows.source import labels_and_weights
-from ..statistics import GivenSites, PriorVariances, StatedSites, prior_curvature, quadratic_constant, stated
+from ..statistics import FixedSites, PriorVariances, SitesAtPosterior, block_sites, prior_curvature, quadratic_constant
 from .profile import PATIENCE, Coordinates, Options, Outcome, lbfgs, least_bound
 
 POLYA_GAMMA = LIKELIHOODS["logit"].site("polya-gamma")
@@ -26,7 +26,7 @@ EVALUATIONS = 5
 MAX_HALVINGS = 6
 
 
-class FixedSites:
+class FixedSitesBound:
     """Bound with fixed quadratic sites, maximised over q, plus log p(theta), as a function of theta and Z.
 
     With Polya-Gamma's sites it is a lower bound of the evidence, equation (14) of Izmailov & Kropotov 2016; with
@@ -58,7 +58,7 @@ class FixedSites:
         return self.coordinates.limits
 
     def evaluate(
-        self, vector: np.ndarray, sites: StatedSites | GivenSites, constant: float
+        self, vector: np.ndarray, sites: SitesAtPosterior | FixedSites, constant: float
     ) -> tuple[float, KernelPosterior, np.ndarray] | None:
         """Value, q, and gradient by theta and Z with the given sites; None if a factorisation fails."""
         training = self.training
@@ -66,7 +66,7 @@ class FixedSites:
             prior = self.coordinates.prior(vector)
         except ValueError:
             return None
-        P, h = natural = restated(training, sites, prior)
+        P, h = natural = projected(training, sites, prior)
         q = SparsePosterior.from_natural(prior, P, h)
         if q is None:
             return None
@@ -86,7 +86,7 @@ class FixedSites:
         return -value, -gradient
 
 
-class JointBound(FixedSites):
+class JointBound(FixedSitesBound):
     """Equation (14) of Izmailov & Kropotov 2016 in theta, Z and xi; the site parameters xi are the vector's last n."""
 
     def __init__(
@@ -109,7 +109,7 @@ class JointBound(FixedSites):
 
     def _second_moments(self, q: KernelPosterior) -> np.ndarray:
         """E[f^2] (n,) at all rows."""
-        sites = self.training.map(stated, StatedSites(q.marginalizer, POLYA_GAMMA))
+        sites = self.training.map(block_sites, SitesAtPosterior(q.marginalizer, POLYA_GAMMA))
         return np.concatenate([(block.mean[0] + self.prior_mean) ** 2 + block.variance[0] for block in sites])
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
@@ -120,7 +120,7 @@ class JointBound(FixedSites):
         _sites.sites(POLYA_GAMMA, *at, weight, log_sigma, precision, linear)
         # The quadratics are in f; the sites are in f minus the prior mean.
         linear, mean = 0.5 * weight * self.y, self.prior_mean
-        sites = GivenSites(precision[None], (linear - precision * mean)[None])
+        sites = FixedSites(precision[None], (linear - precision * mean)[None])
         at_mean = linear * mean - 0.5 * precision * mean**2
         constant = float(np.sum(log_sigma - 0.5 * weight * np.abs(xi) + 0.5 * precision * xi**2 + at_mean))
         found = self.evaluate(vector[: -self.n_rows], sites, constant)
@@ -144,7 +144,7 @@ def _slope_of_precision(xi: np.ndarray) -> np.ndarray:
 
 
 def _alternate(
-    training: Training, start: KernelPosterior, site: Site, options: Options, kind: type[FixedSites]
+    training: Training, start: KernelPosterior, site: Site, options: Options, kind: type[FixedSitesBound]
 ) -> Outcome:
     """Algorithm 1 of Izmailov & Kropotov 2016: alternate site updates with a few evaluations of L-BFGS."""
 
@@ -197,7 +197,7 @@ def _alternate(
 
 def alternate(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
     """vi-JJ; with the Taylor site vi-Taylor."""
-    return _alternate(training, start, site, options, FixedSites)
+    return _alternate(training, start, site, options, FixedSitesBound)
 
 
 def hybrid(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:

@@ -76,7 +76,7 @@ def stochastic_ascent(
         converged = rests and is_small(gain, estimate, options.tol)
         if gain > 0.0 and not converged:
             prior, t = q.prior.moved(log_t)
-            loop.restate(t)
+            loop.rescale(t)
             q = prior.at_prior(None)
     point = update(training, loop.posterior(q.prior, loop.average), site)
     history.context.update(prior_variance=q.prior.variance)

@@ -16,7 +16,8 @@ import numpy as np
 from xgpc import _local
 from xgpc._svi import BatchPart, NaturalGradient
 from xgpc.approximations.base import Training
-from xgpc.approximations.local_rows import Conditional, PullBack, in_order, local_rows, pulled_back
+from xgpc.approximations.local_gradient import conditional_vjp
+from xgpc.approximations.local_rows import in_order, local_rows
 from xgpc.approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from xgpc.inference import ascent as ascents
 from xgpc.inference.ascent import coordinate_ascent, natural_step, update
@@ -85,7 +86,7 @@ def mini_batch_steps(X, y, prior, site, order, batch_rows, moving=(), every=1):
     If the prior is ``moving``, each ``every``-th of them is followed by a step of Adam.
     """
     m, d = prior.n_inducing, X.shape[1]
-    start = SparsePosterior.at_prior(prior)
+    start = prior.at_prior(None)
     loop = NaturalGradient(m, 1, np.concatenate([start.P.ravel(), start.h]), *learning_rate_schedule("adaptive"))
     part, record = BatchPart(m, 1, batch_rows, d, moving), np.empty((3, len(order) // batch_rows))
     rows = ArraySource(X, y).pick(order)
@@ -140,26 +141,26 @@ def previous_steps(wanted=True):
         yield
 
 
-def swept(executor, local, sites):
+def swept(local, sites):
     """What a sweep makes of sites."""
-    found = conditioned(executor, local.neighbourhoods(sites))
-    return cavities(executor, local, sites, found.neighbours, found.q()).sites()
+    return cavities(local, sites, conditioned(local, sites)).sites()
 
 
 @contextmanager
 def local_calls(X, y, prior, k, thread_counts):
     """Functions that predict all cavities of the local posterior and pull a gradient back, for a ``with`` statement."""
-    source, calls = ArraySource(X, y), {}
+    source, link, calls = ArraySource(X, y), TwoClasses(_local.LINKS["logit"]), {}
+    order, sites = in_order(Neighbours(X).of_rows(k)), start_sites(source, link)
+    ones, d_b = np.ones((1, len(X))), np.ones((1, len(X), prior.n_inducing))
+
+    def given(rows):
+        return [(d_b[:, rows], ones[:, rows], ones[:, rows])] * 2
+
     with ExitStack() as stack:
         for threads in thread_counts:
             executor = stack.enter_context(Threads(threads))
-            if not calls:
-                link, rows = TwoClasses(_local.LINKS["logit"]), local_rows(executor, prior, source)
-                local = Local(source, prior.core, rows, *in_order(Neighbours(X).of_rows(k)), link)
-                sites = start_sites(source, link)
-                at = local.neighbourhoods(sites)
-                ones, d_b = np.ones((1, len(X))), np.ones((1, *rows.a.shape))
-                back = PullBack(at, [Conditional(d_b, ones, ones)] * 2)
-            calls[f"sweep, threads: {threads}"] = partial(swept, executor, local, sites)
-            calls[f"vjp, threads: {threads}"] = partial(pulled_back, executor, back)
+            local = Local(executor, source, prior.core, local_rows(executor, prior, X), *order, link)
+            calls[f"sweep, threads: {threads}"] = partial(swept, local, sites)
+            at = local.neighbourhoods(sites)
+            calls[f"vjp, threads: {threads}"] = partial(conditional_vjp, executor, at, given)
         yield calls

@@ -7,6 +7,7 @@ import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,10 +18,9 @@ from support.reference import moons
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.approximations.full_rows import Explained
 from xgpc.rows import blas
 from xgpc.rows.blas import single_threaded_blas
-from xgpc.rows.executor import Threads
+from xgpc.rows.executor import Cost, Threads
 from xgpc.rows.source import ArraySource
 
 # Large enough that BLAS would take threads of its own: without the limit every model has other bits with 4 threads
@@ -153,8 +153,8 @@ def test_a_limit_lifted_by_another_is_set_again(two_threads):
 def test_a_pass_outside_the_executors_context_leaves_the_limits_as_they_were(two_threads):
     """A pass that is given up, too; within one, BLAS has one thread."""
     before = threads_of_blas()
-    source, executor = ArraySource(np.zeros((3000, 1))), Threads(1)
-    passes = executor.map(lambda block, state: threads_of_blas(), source, Explained(np.zeros((1, 1)), np.zeros((1, 1))))
+    source, executor, state = ArraySource(np.zeros((3000, 1))), Threads(1), SimpleNamespace(cost=Cost(1.0, 1))
+    passes = executor.map(lambda block, state: threads_of_blas(), source, state)
     assert set(next(passes)) == {1}
     passes.close()
     assert threads_of_blas() == before

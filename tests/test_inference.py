@@ -14,7 +14,6 @@ from support.internals import (
     History,
     KernelSpec,
     SitesAtPosterior,
-    SparsePosterior,
     SparsePrior,
     learning_rate_schedule,
     natural_step,
@@ -55,7 +54,7 @@ def dense(spec, prior, X, y, weight=None):
 def test_polya_gamma_never_decreases_the_bound(variance):
     X, y, Z, spec = problem(1, 600, 15, 2, variance=variance)
     prior = SparsePrior.build(spec, Z)
-    rows, q, bounds = training(X, y), SparsePosterior.at_prior(prior), []
+    rows, q, bounds = training(X, y), prior.at_prior(None), []
     for _ in range(100):
         ell, *target = updated(rows, q, POLYA_GAMMA)
         bounds.append(ell - q.kl)
@@ -80,7 +79,7 @@ def true_elbo(q, X, y, w, P):
 def test_exact_optimum_is_a_stationary_point_of_the_true_bound():
     X, y, Z, spec = problem(3, 60, 4, 1, variance=4.0)
     prior = SparsePrior.build(spec, Z)
-    q, elbo, _, converged = ascend(training(X, y), SparsePosterior.at_prior(prior), EXACT, tol=1e-12)
+    q, elbo, _, converged = ascend(training(X, y), prior.at_prior(None), EXACT, tol=1e-12)
     P = q.R @ q.R.T
     assert converged
     assert elbo == pytest.approx(true_elbo(q, X, y, q.w, P), abs=len(X) * 2e-8)
@@ -109,7 +108,7 @@ def test_exact_needs_at_most_twelve_iterations_and_its_bound_is_above_polya_gamm
     X, y, Z = synthetic
     prior = SparsePrior.build(KernelSpec(ConstantKernel(variance) * RBF(length_scale), X.shape[1]), Z)
     history = History()
-    rows, start = training(X, y), SparsePosterior.at_prior(prior)
+    rows, start = training(X, y), prior.at_prior(None)
     _, best, _, converged = ascended(rows, start, EXACT, tol=1e-9, max_iter=100, history=history)
     _, polya_gamma, *_ = ascend(rows, start, POLYA_GAMMA, tol=1e-3, max_iter=60)
     assert converged
@@ -122,7 +121,7 @@ def test_safeguard_recovers_from_sites_of_other_hyperparameters():
     X, y, Z, spec = problem(4, 400, 20, 2, variance=1e4)
     prior = SparsePrior.build(spec, Z)
     rows = training(X, y)
-    _, best, *_ = ascend(rows, SparsePosterior.at_prior(prior), EXACT)
+    _, best, *_ = ascend(rows, prior.at_prior(None), EXACT)
     linear = 30.0 * np.random.default_rng(0).normal(size=len(X))
     far = FixedSites(np.full((1, len(X)), 1e-6), linear[None])
     stale = prior.posterior(projected(rows, far, prior))
@@ -164,7 +163,7 @@ def test_mini_batches_come_close_to_the_full_batch_bound(rate):
     X, y = ringnorm(6000, np.random.default_rng(1))
     y = np.where(y, 1.0, -1.0)
     prior = SparsePrior.build(KernelSpec(ConstantKernel(4.0) * RBF(8.0), X.shape[1]), X[:50])
-    rows, start = training(X, y), SparsePosterior.at_prior(prior)
+    rows, start = training(X, y), prior.at_prior(None)
     _, best, *_ = ascend(rows, start, EXACT, tol=1e-6)
     history = History()
     point, epochs, _ = stochastic(
@@ -184,7 +183,7 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
     """With s = n and rate one each iterate is a coordinate step; the estimate is their average."""
     X, y, Z, spec = problem(7, 200, 6, 1)
     prior = SparsePrior.build(spec, Z)
-    rows, start = training(X, y), SparsePosterior.at_prior(prior)
+    rows, start = training(X, y), prior.at_prior(None)
     q, mean_P, mean_h = start, 0.0, 0.0
     for k in range(5):
         _, P, h = updated(rows, q, POLYA_GAMMA)
@@ -213,7 +212,7 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
 def test_one_epoch_of_few_batches_takes_a_step(batch_size):
     X, y, Z, spec = problem(9, 100, 6, 1)
     prior = SparsePrior.build(spec, Z)
-    rows, start = training(X, y), SparsePosterior.at_prior(prior)
+    rows, start = training(X, y), prior.at_prior(None)
     before = update(rows, start, EXACT).elbo
     point, epochs, _ = stochastic(
         rows,
@@ -237,7 +236,7 @@ def test_sliding_window_stops_the_mini_batches():
     prior = SparsePrior.build(spec, Z)
     history = History()
     *_, converged = stochastic(
-        training(X, y), SparsePosterior.at_prior(prior), EXACT, Epochs(batch_size=50,
+        training(X, y), prior.at_prior(None), EXACT, Epochs(batch_size=50,
         learning_rate="adaptive", tol=1e-3, max_iter=100, random_state=np.random.RandomState(0),
         history=history))  # fmt: skip
     change = history.arrays()["change"][:-1]

@@ -21,7 +21,6 @@ from support.internals import (
     Options,
     ProfiledBound,
     QueryScore,
-    SparsePosterior,
     SparsePrior,
     converged_sites,
     start_sites,
@@ -151,7 +150,7 @@ def check_gradient(function, vector, rtol=1e-6):
 def test_gradient_of_what_profile_climbs():
     problem = Problem("ard", "exact", n=60)
     prior = LengthScalePrior(0.2, np.array([1.0, 2.0]))
-    rows, start = problem.training(), SparsePosterior.at_prior(SparsePrior.build(problem.spec, problem.Z))
+    rows, start = problem.training(), SparsePrior.build(problem.spec, problem.Z).at_prior(None)
 
     def climbed(vector):
         # Inner solves that each begin at the same sites and end tightly are smooth enough to difference.
@@ -173,7 +172,7 @@ def test_gradient_of_what_profile_climbs():
 @pytest.mark.parametrize("kind", [FixedSitesBound, JointBound])
 def test_gradient_of_what_fixed_sites_climb(kind):
     problem = Problem("ard", "polya-gamma", n=20)
-    rows, start = problem.training(), SparsePosterior.at_prior(SparsePrior.build(problem.spec, problem.Z))
+    rows, start = problem.training(), SparsePrior.build(problem.spec, problem.Z).at_prior(None)
     point, prior = update(rows, start, problem.site), LengthScalePrior(0.2, np.array([1.0, 2.0]))
     plain, climbed = kind(rows, point, True), kind(rows, point, True, prior)
     vector = plain.start + 0.05 * np.random.default_rng(1).normal(size=len(plain.start))
@@ -185,7 +184,7 @@ def test_gradient_of_what_fixed_sites_climb(kind):
 def test_gradient_of_what_rounds_with_neighbours_climb():
     """The prior counts as a row's share of the mean score."""
     problem = LocalProblem(ConstantKernel(2.0) * RBF([0.7, 1.2]), n=100, m=6, k=8)
-    sweeps = converged_sites(problem.executor, problem.local, start_sites(problem.source, problem.link), 1e-8, 1000)
+    sweeps = converged_sites(problem.local, start_sites(problem.source, problem.link), 1e-8, 1000)
     T = np.random.default_rng(5).normal(size=(40, 2))
     queries = ArraySource(T, np.where(np.sin(3.0 * T[:, 0]) > 0.0, 1.0, -1.0), np.empty(0))
     among = problem.index, problem.n_earlier, problem.neighbourhoods(T).index

@@ -232,7 +232,7 @@ def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted,
         problem = Problem(KERNELS[name], n=60, k=60, m=m, link=link, weight=weight)
     else:
         problem = far_problem(KERNELS[name], link, weight=weight)
-    sweeps = converged_sites(problem.executor, problem.local, start_sites(problem.source, problem.link), 1e-9, 500)
+    sweeps = converged_sites(problem.local, start_sites(problem.source, problem.link), 1e-9, 500)
     assert sweeps.converged
 
     def by_quadrature(y, m, v):
@@ -277,7 +277,7 @@ def test_a_row_is_its_parts_whose_weights_sum_to_its_own(parts, link, variance):
     for copies, weights in ((1, [weight]), (len(shares), shares)):
         problem = far_problem(kernel, link, X=np.repeat(X, copies, axis=0))
         problem.source = ArraySource(problem.X, np.repeat(y, copies), np.tile(weights, 40))
-        sweeps = converged_sites(problem.executor, problem.local, start_sites(problem.source, problem.link), 1e-9, 500)
+        sweeps = converged_sites(problem.local, start_sites(problem.source, problem.link), 1e-9, 500)
         assert sweeps.converged
         problem.sites = sweeps.sites
         found.append(predicted(problem.executor, problem.neighbourhoods(T), sweeps.q))
@@ -300,8 +300,7 @@ def test_converged_sites_are_those_of_their_own_cavities(link):
     problem = Problem(KERNELS["sum"], n=150, k=10, m=8, link=link)
     start = start_sites(problem.source, problem.link)
     found = [
-        converged_sites(problem.executor, problem.local, (factor * start[0], factor * start[1]), 1e-9, 500)
-        for factor in (1.0, 0.0, 3.0)
+        converged_sites(problem.local, (factor * start[0], factor * start[1]), 1e-9, 500) for factor in (1.0, 0.0, 3.0)
     ]
     assert all(sweeps.converged for sweeps in found)
     problem.sites = found[0].sites
@@ -315,12 +314,12 @@ def test_converged_sites_are_those_of_their_own_cavities(link):
 def test_sweeps_end_by_tolerance_or_number():
     problem = Problem(KERNELS["rbf"], n=100)
     start = start_sites(problem.source, problem.link)
-    loose, tight = (converged_sites(problem.executor, problem.local, start, tol) for tol in (1e-1, 1e-4))
+    loose, tight = (converged_sites(problem.local, start, tol) for tol in (1e-1, 1e-4))
     assert loose.converged
     assert tight.converged
     assert loose.n_sweeps < tight.n_sweeps
-    assert not converged_sites(problem.executor, problem.local, start, 0.0, 3).converged
-    assert converged_sites(problem.executor, problem.local, tight.sites, 1e-3).n_sweeps <= 2
+    assert not converged_sites(problem.local, start, 0.0, 3).converged
+    assert converged_sites(problem.local, tight.sites, 1e-3).n_sweeps <= 2
 
 
 # Joint covariances.

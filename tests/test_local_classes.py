@@ -46,8 +46,8 @@ def score_of(kernel, weighted):
     weight = rng.gamma(2.0, 1.0, len(X)) if weighted else np.empty(0)
     prior = SparsePrior.build(KernelSpec(kernel, 2), rng.normal(size=(6, 2)))
     near, source = Neighbours(X), ArraySource(X, three_classes(X), weight)
-    local = Local(source, prior.core, local_rows(executor, prior, source), *in_order(near.of_rows(k)), link)
-    sweeps = converged_sites(executor, local, start_sites(source, link))
+    local = Local(executor, source, prior.core, local_rows(executor, prior, X), *in_order(near.of_rows(k)), link)
+    sweeps = converged_sites(local, start_sites(source, link))
     assert sweeps.converged
     queries = ArraySource(asked, three_classes(asked), weight[: len(asked)])
     among = local.index, local.n_earlier, near.of(asked, k)
@@ -96,15 +96,15 @@ def local_problem(kernel, X, y, Z, k, weight=None):
     executor, link = Threads(1), Softmax.of(int(y.max()) + 1)
     prior = SparsePrior.build(KernelSpec(kernel, X.shape[1]), Z)
     source, near = ArraySource(X, y.astype(float), np.empty(0) if weight is None else weight), Neighbours(X)
-    rows = local_rows(executor, prior, source)
-    local = Local(source, prior.core, rows, *in_order(near.of_rows(min(k, len(X) - 1))), link)
+    rows = local_rows(executor, prior, X)
+    local = Local(executor, source, prior.core, rows, *in_order(near.of_rows(min(k, len(X) - 1))), link)
 
     def moments_at(T, sweeps):
-        of_T = local_rows(executor, prior, ArraySource(T))
+        of_T = local_rows(executor, prior, T)
         at = Neighbourhoods(prior.core, rows, sweeps.sites, of_T, near.of(T, min(k, len(X))))
         return predicted(executor, at, sweeps.q)
 
-    return executor, local, moments_at
+    return local, moments_at
 
 
 @pytest.mark.parametrize("variance", [2.0, 1e3])
@@ -115,8 +115,8 @@ def test_with_all_neighbours_it_is_the_posterior_of_the_full_process(variance, m
     weight, T = np.random.default_rng(0).uniform(0.3, 2.0, 60), np.random.default_rng(1).normal(size=(20, 2))
     kernel = ConstantKernel(variance) * Matern(0.8, nu=1.5)
     Z = X[:m] if m else np.full((1, 2), 1e6)
-    executor, local, moments_at = local_problem(kernel, X, classes, Z, 60, weight)
-    sweeps = converged_sites(executor, local, start_sites(local.source, local.link), 1e-7)
+    local, moments_at = local_problem(kernel, X, classes, Z, 60, weight)
+    sweeps = converged_sites(local, start_sites(local.source, local.link), 1e-7)
     assert sweeps.converged
     mean, variance_at = moments_at(T, sweeps)
     rows, site = training(X, classes.astype(float), weight, 3), LIKELIHOODS["softmax"].site("exact", 3)
@@ -137,10 +137,10 @@ def test_accepted_sites_make_the_probabilities_of_their_fixed_point(name, varian
     X, y = StandardScaler().fit_transform(X[order]), y[order]
     n = 2 * len(y) // 3
     kernel = ConstantKernel(variance) * Matern(length_scale * np.sqrt(X.shape[1]), nu=1.5)
-    executor, local, moments_at = local_problem(kernel, X[:n], y[:n], X[:16], 24)
+    local, moments_at = local_problem(kernel, X[:n], y[:n], X[:16], 24)
     probabilities = []
     for tol in (None, 1e-8):
-        sweeps = converged_sites(executor, local, start_sites(local.source, local.link), tol)
+        sweeps = converged_sites(local, start_sites(local.source, local.link), tol)
         assert sweeps.converged
         mean, variance_at = moments_at(X[n:], sweeps)
         probabilities.append(LIKELIHOODS["softmax"].log_probabilities("exact", mean.T, variance_at.T, None))

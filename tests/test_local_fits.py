@@ -176,7 +176,7 @@ def test_new_rows_have_all_training_rows_for_neighbours(points):
     """The full process given the sites, whatever the inducing points; a training row is no neighbour of itself."""
     given = {**GIVEN, "n_neighbors": 1000, "inducing_points": points, "n_inducing": len(points)}
     model = small(ROWS[:60], LABELS[:60], **given)
-    (precision,), (linear,) = model.posterior_.sites
+    (precision,), (linear,) = model.posterior_.precision, model.posterior_.linear
     noisy, across = model.kernel_(ROWS[:60]) + np.diag(1.0 / precision), model.kernel_(FRESH, ROWS[:60])
     mean, variance = model.predict_latent(FRESH)
     assert_allclose(mean, across @ np.linalg.solve(noisy, linear / precision), rtol=0.0, atol=2e-4)

@@ -34,7 +34,7 @@ def score_of(kernel, link="logit", weighted=False, n=150, n_queries=60, k=8, tol
     rng = np.random.default_rng(5)
     weight = np.exp(rng.normal(size=n)) if weighted else None
     problem = Problem(kernel, n=n, m=6, k=k, link=link, weight=weight)
-    sweeps = converged_sites(problem.executor, problem.local, start_sites(problem.source, problem.link), tol, 1000)
+    sweeps = converged_sites(problem.local, start_sites(problem.source, problem.link), tol, 1000)
     assert sweeps.converged
     problem.sites = sweeps.sites
     T = rng.normal(size=(n_queries, 2))
@@ -71,9 +71,9 @@ def test_gradient_is_nearly_that_of_the_score_with_converged_sites(name, link):
     def converged(theta):
         spec = problem.prior.spec.with_theta(theta)
         prior = problem.prior.rebuilt([spec], problem.prior.Z)
-        rows = local_rows(problem.executor, prior, problem.source)
+        rows = local_rows(problem.executor, prior, problem.X)
         local = replace(problem.local, core=prior.core, rows=rows)
-        sweeps = converged_sites(problem.executor, local, problem.sites, 1e-10, 1000)
+        sweeps = converged_sites(local, problem.sites, 1e-10, 1000)
         assert sweeps.converged
         return replace(score, sites=sweeps.sites).at(np.append(theta, 0.0)).scores.mean
 

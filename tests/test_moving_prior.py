@@ -162,7 +162,7 @@ class Walk:
         self.problem = problem = Problem("logit", "exact", "kernel", n=60)
         spec = KernelSpec(kernel or C(2.0) * RBF([1.0, 1.5]) + WhiteKernel(0.1), 2)
         prior = SparsePrior.build(spec, problem.prior.Z)
-        q = SparsePosterior.at_prior(prior)
+        q = prior.at_prior(None)
         units = np.full(prior.Z.size, 0.7)
         self.start = start_vector(prior, units)
         limits = np.array([[-np.inf], [np.inf]]) if limits is None else limits

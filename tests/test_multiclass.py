@@ -115,7 +115,7 @@ def test_gradient_at_a_fixed_posterior(likelihood, bound, share):
 
     def F(theta, Z):
         """With q(u) as it is, from dense matrices and scikit-learn's kernels."""
-        models = problem.dense(SparsePosterior.at_prior(rebuilt(prior, theta, Z), problem.n_latents))
+        models = problem.dense(rebuilt(prior, theta, Z).at_prior(problem.n_latents))
         for model, (eta_1, eta_2) in zip(models, eta, strict=True):
             model.eta_1, model.eta_2 = eta_1, eta_2
         return problem.dense_bound(site, models)

@@ -24,7 +24,6 @@ from support.internals import (
     Options,
     Profile,
     SeparatePriors,
-    SparsePosterior,
     SparsePrior,
     Threads,
     Training,
@@ -87,7 +86,7 @@ def problem(kind, cache_bytes=2**29):
 def start(training, prior, site):
     """Where an ascent begins: with label noise not at the prior, where every step fails."""
     if isinstance(prior, LinearPrior):
-        return SparsePosterior.at_prior(prior)
+        return prior.at_prior(None)
     return starting_posterior(training, None, prior, site)
 
 

@@ -47,7 +47,7 @@ def fixed_sites(problem, rows, kind=FixedSitesBound):
 
 def at_the_optimum(problem, rows, kind=FixedSitesBound):
     """The function at the sites of the best posterior, and the bound there."""
-    start = SparsePosterior.at_prior(SparsePrior.build(problem.spec, problem.Z))
+    start = SparsePrior.build(problem.spec, problem.Z).at_prior(None)
     ascent = coordinate_ascent(rows, start, problem.site, tol=1e-13, max_iter=2000, history=History())
     return kind(rows, ascent.point, learn_inducing=True), ascent.elbo
 
@@ -177,7 +177,7 @@ def test_taylors_fixed_point_is_the_mode_of_the_posterior(weighted):
         return np.sum(weight * log_expit(problem.y * (A @ w))) - 0.5 * w @ w
 
     rows = problem.training()
-    for start in (SparsePosterior.at_prior(prior), far):
+    for start in (prior.at_prior(None), far):
         values = [log_joint(start.w)]
         for steps in range(1, 60):
             # Each from the same start: the iterates of one ascent.

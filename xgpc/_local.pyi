@@ -8,9 +8,7 @@ LINKS: dict[str, int]
 
 class Support:
     def __init__(self, kernel: InducingKernel, *arrays: np.ndarray) -> None: ...
-    def condition(
-        self, arrays: tuple[np.ndarray | None, ...], with_slopes: bool = False
-    ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]]: ...
+    def condition(self, arrays: tuple[np.ndarray | None, ...]) -> list[tuple[np.ndarray, ...]]: ...
     def vjp(
         self, arrays: tuple[np.ndarray | None, ...], given: list[tuple[np.ndarray, ...]]
     ) -> tuple[

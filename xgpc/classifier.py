@@ -472,7 +472,8 @@ class GPClassifier(PosteriorClassifier):
         """The fit that a warm start continues."""
         if not (config.warm_start and hasattr(self, "posterior_")):
             return None
-        return PreviousFit(self.posterior_, self.classes_, self.encoding_, getattr(self, "label_noise_", START_NOISE))
+        q: Any = self.posterior_
+        return PreviousFit(q, self.classes_, self.encoding_, getattr(self, "label_noise_", START_NOISE))
 
     # Copies and clones share these parameters instead of copying them.
     _shared: tuple[str, ...] = ("callback",)

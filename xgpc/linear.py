@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ._sites import Site
-from .approximations.base import Training, joint_marginals
-from .approximations.linear import LinearPrior, SpanMarginalizer
+from .approximations.base import Training
+from .approximations.linear import LinearPrior
 from .approximations.row_span import RowSpan, squared_norms
 from .approximations.sparse import SparsePosterior
 from .config import check_allowed, is_name, is_number
@@ -60,7 +60,6 @@ class Data:
 
     source: ArraySource
     prior: LinearPrior
-    span: RowSpan
     site: Site
 
 
@@ -171,7 +170,7 @@ class BayesianLinearClassifier(LatentClassifier):
         # There is no cache, because whitened rows would take as much memory as the rows.
         source = ArraySource(rows, signs, NONE if weight is None else weight, cache_bytes=0)
         bound = BOUNDS[self.likelihood][0] if self.bound == "auto" else self.bound
-        return Data(source, prior.of_dimension(rows.shape[1]), span, record_of(self.likelihood, bound).site())
+        return Data(source, prior.within(span, rows.shape[1]), record_of(self.likelihood, bound).site())
 
     def _learned(self, data: Data, run: Run, training: Training) -> tuple[Point[SparsePosterior], int, bool]:
         """Learn the prior variance and the posterior in turn."""
@@ -195,8 +194,8 @@ class BayesianLinearClassifier(LatentClassifier):
             raise ValueError(f"The bound is {point.elbo}: give moderate sample weights and prior_variance.")
         b = prior.scale * q.w
         self.posterior_, self.elbo_ = q, point.elbo
-        self.prior_variance_, self._span = prior.variance, data.span
-        self.coef_ = data.span.coefficients(b[: prior.d])[None]
+        self.prior_variance_ = prior.variance
+        self.coef_ = prior.span.coefficients(b[: prior.d])[None]
         self.intercept_ = b[prior.d :] if self.fit_intercept else np.zeros(1)
         self._resolved = self.likelihood, data.site.bound
 
@@ -260,15 +259,13 @@ class BayesianLinearClassifier(LatentClassifier):
         q: Any = self.posterior_
         with single_threaded_blas():
             root = q.Rinv * q.prior.scale
-            return self._span.covariance(root.T @ root, q.prior.variance)
+            return q.prior.span.covariance(root.T @ root, q.prior.variance)
 
     def predict_latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at the rows of X (n, d), dense or sparse."""
         check_is_fitted(self)
         X = checked_rows(self, X, reset=False)
-        q: Any = self.posterior_
-        marginalizer = SpanMarginalizer(self._span, q.marginalizer, q.prior.variance)
-        mean, variance = joint_marginals(marginalizer, X, self.n_jobs, ())
+        mean, variance = self.posterior_.marginals(X, self.n_jobs)
         check_latent(mean, variance, X)
         return mean, variance
 

@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import io
 from ._sites import Site
-from .approximations.base import KernelPosterior, Training
-from .approximations.columns import ColumnOf, covariance_columns
+from .approximations.base import ColumnOf, KernelPosterior, Posterior, Training
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .config import is_integer, is_name
@@ -57,7 +56,7 @@ def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.
 class PosteriorClassifier(LatentClassifier):
     """A classifier with a normal posterior of its latent functions: everything that needs only the result of a fit."""
 
-    posterior_: KernelPosterior | LocalPosterior
+    posterior_: Posterior
     class_count_: np.ndarray
     n_samples_seen_: int
     warnings_: list[str]
@@ -81,7 +80,7 @@ class PosteriorClassifier(LatentClassifier):
 
     def _set_fit(
         self,
-        q: KernelPosterior | LocalPosterior,
+        q: Posterior,
         likelihood: str,
         bound: str,
         label_noise: float,
@@ -91,7 +90,7 @@ class PosteriorClassifier(LatentClassifier):
         """Set the attributes that follow from the posterior."""
         kernels = [prior.spec.kernel for prior in q.prior.groups]
         self.posterior_, self._sparse, self._evidence = q, None, evidence
-        self.n_neighbors_ = q.n_neighbors if isinstance(q, LocalPosterior) else 0
+        self.n_neighbors_ = q.n_neighbors
         self.share_ = "none" if q.prior.Z.ndim == 3 else "kernel"
         self.kernel_ = kernels if self.share_ == "none" else kernels[0]
         self.inducing_points_ = np.array(q.prior.Z)
@@ -148,7 +147,7 @@ class PosteriorClassifier(LatentClassifier):
         """Add the prior mean to posterior means (r,) or (C, r) that are measured from it."""
         return distance + np.reshape(self.mean_, (-1, 1)[: distance.ndim]), variance
 
-    def _marginals(self, q: KernelPosterior | LocalPosterior, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _marginals(self, q: Posterior, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Posterior means, measured from the prior mean, and variances."""
         mean, variance = _joined([q.marginals(rows, self.n_jobs) for rows in in_dense_parts(X)])
         check_latent(mean, variance, X)
@@ -250,7 +249,7 @@ class PosteriorClassifier(LatentClassifier):
     def _covariance_columns(self, X: Any) -> ColumnOf:
         """The columns (C, n) of ``predict_latent(X, return_cov=True)``, each computed on request."""
         rows = dense(checked_rows(self, X, reset=False))
-        return covariance_columns(self.posterior_, rows, self.n_jobs)
+        return self.posterior_.covariance_columns(rows, self.n_jobs)
 
     def latent_mean_and_variance(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """``predict_latent(X)`` under the name that scikit-learn's GaussianProcessClassifier uses."""
@@ -383,8 +382,9 @@ class PosteriorClassifier(LatentClassifier):
     def _without_neighbors(self) -> KernelPosterior:
         """The sparse posterior, whose bound is ``elbo_``; a model with neighbours fits it on first use."""
         q = self.posterior_
-        if not isinstance(q, LocalPosterior):
+        if isinstance(q, KernelPosterior):
             return q
+        assert isinstance(q, LocalPosterior)
         if self._sparse is None:
             if self._distinct_labels is None:
                 raise AttributeError(

@@ -1,8 +1,8 @@
 """Statistics of a block of rows for inference and learning: functions of the block and a state, with additive records.
 
-Of a posterior, a state has a ``Marginalizer``: a basis in which latent functions are linear, f(x) = a(x) . z plus a residual
-of the prior, and the distribution of z. A function changes nothing but the block's cache, where later calls find sites
-and whitened rows by the marginalizer, site and basis that they were computed with.
+Of a posterior, a state has a ``Marginalizer``: a basis in which latent functions are linear, f(x) = a(x) . z plus a
+residual of the prior, and the distribution of z. A function changes nothing but the block's cache, where later calls
+find sites and whitened rows by the marginalizer, site and basis that they were computed with.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ cdef extern from "local.h" nogil:
         const int64_t* n_earlier
     ctypedef struct xg_local_conditional:
         double* b
+        double* gamma
         double* variance
         double* mean
         double* slopes
@@ -65,7 +66,7 @@ cdef extern from "cavity.h" nogil:
     void xg_cavity_sites(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
                          double* precision, double* linear)
     void xg_cavity_vjp(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
-                             const double* d_precision, const double* d_linear, double* d_m, double* d_v)
+                       const double* d_precision, const double* d_linear, double* d_m, double* d_v)
 
 # Arrays of xg_local_pulled that are written, in the order in which ``Support.vjp`` returns them.
 OUTPUTS = "gamma", "chi", "b", "u", "d_precision", "d_linear"
@@ -139,9 +140,8 @@ cdef class Support:
             rows.n_earlier = &n_earlier[0]
         return rows
 
-    def condition(self, tuple arrays, bint with_slopes=False):
-        """Each set's b (C, n, m), variance and mean (C, n), and slopes (C, n, k) or None: how latent values depend on
-        their neighbours.
+    def condition(self, tuple arrays):
+        """Each set's b (C, n, m), gamma (C, n, k), variance and mean (C, n), and slopes (C, n, k); see local.h.
 
         ``arrays`` are the rows: x (n_factors, n, d), a (n, m), residual (n,), index (n, k) of their neighbours, and
         n_earlier (n,) where there are two sets of neighbours, else None.
@@ -150,16 +150,17 @@ cdef class Support:
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, rows.k))
         cdef xg_local_conditional out[2]
         cdef Py_ssize_t C = self.support.n_classes, m = self.support.m
-        cdef double[:, :, ::1] b, slopes
+        cdef double[:, :, ::1] b, gamma, slopes
         cdef double[:, ::1] variance, mean
         found = []
         for i in range(1 if arrays[4] is None else 2):
-            found.append((np.empty((C, rows.n, m)), np.empty((C, rows.n)), np.empty((C, rows.n)),
-                          np.empty((C, rows.n, rows.k)) if with_slopes else None))
-            b, variance, mean, slopes = found[i]
+            found.append((np.empty((C, rows.n, m)), np.empty((C, rows.n, rows.k)), np.empty((C, rows.n)),
+                          np.empty((C, rows.n)), np.empty((C, rows.n, rows.k))))
+            b, gamma, variance, mean, slopes = found[i]
             out[i].b = &b[0, 0, 0] if m else NULL
+            out[i].gamma = &gamma[0, 0, 0] if rows.k else NULL
             out[i].variance, out[i].mean = &variance[0, 0], &mean[0, 0]
-            out[i].slopes = &slopes[0, 0, 0] if with_slopes and rows.k else NULL
+            out[i].slopes = &slopes[0, 0, 0] if rows.k else NULL
         with nogil:
             xg_local_condition(&self.kernel, &self.support, &rows, &scratch[0], out, NULL)
         return found
@@ -225,7 +226,7 @@ def cavity_sites(int link, const double[::1] mean, const double[::1] variance, c
 
 
 def cavity_vjp(int link, const double[::1] mean, const double[::1] variance, const double[::1] y,
-                     const double[::1] d_precision, const double[::1] d_linear):
+               const double[::1] d_precision, const double[::1] d_linear):
     """Gradients (n,) by means and variances of cavities from those by their sites."""
     out = np.empty((2, len(mean)))
     cdef double[:, ::1] o = out
@@ -233,7 +234,7 @@ def cavity_vjp(int link, const double[::1] mean, const double[::1] variance, con
     if n:
         with nogil:
             xg_cavity_vjp(link, n, &mean[0], &variance[0], &y[0], &d_precision[0], &d_linear[0], &o[0, 0],
-                                &o[1, 0])
+                          &o[1, 0])
     return out[0], out[1]
 
 

@@ -22,8 +22,8 @@ cdef extern from "softmax.h" nogil:
                            const xg_hazard_table* table, double* scratch, double* value, double* by_mean,
                            double* by_variance)
     void xg_softmax_vjp(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v,
-                              const double* by_lambda, const double* by_r, const xg_hazard_table* table,
-                              double* scratch, double* by_mean, double* by_variance)
+                        const double* by_lambda, const double* by_r, const xg_hazard_table* table,
+                        double* scratch, double* by_mean, double* by_variance)
 
 cdef extern from "multiclass.h" nogil:
     int xg_multiclass_sites(int kind, Py_ssize_t classes, Py_ssize_t n, Py_ssize_t stride, const double* m,
@@ -185,7 +185,7 @@ def softmax_scores(Site site, const double[:, ::1] mean, const double[:, ::1] va
 
 
 def softmax_vjp(Site site, const double[:, ::1] mean, const double[:, ::1] variance,
-                      const double[:, ::1] by_precision, const double[:, ::1] by_linear):
+                const double[:, ::1] by_precision, const double[:, ::1] by_linear):
     """Derivatives by means and variances (C, n) from those by the precisions and linear terms of exact softmax."""
     cdef Py_ssize_t classes = mean.shape[0], n = mean.shape[1]
     d_mean, d_variance = np.empty((classes, n)), np.empty((classes, n))
@@ -194,5 +194,5 @@ def softmax_vjp(Site site, const double[:, ::1] mean, const double[:, ::1] varia
     if n:
         with nogil:
             xg_softmax_vjp(classes, n, &mean[0, 0], &variance[0, 0], &by_precision[0, 0], &by_linear[0, 0],
-                                 &site._hazards, &scratch[0], &by_mean[0, 0], &by_variance[0, 0])
+                           &site._hazards, &scratch[0], &by_mean[0, 0], &by_variance[0, 0])
     return d_mean, d_variance

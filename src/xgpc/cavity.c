@@ -106,8 +106,8 @@ void xg_cavity_sites(int link, ptrdiff_t n, const double *restrict m, const doub
 
 XG_CLONES
 void xg_cavity_vjp(int link, ptrdiff_t n, const double *restrict m, const double *restrict v,
-                         const double *restrict y, const double *restrict d_precision,
-                         const double *restrict d_linear, double *restrict d_m, double *restrict d_v)
+                   const double *restrict y, const double *restrict d_precision,
+                   const double *restrict d_linear, double *restrict d_m, double *restrict d_v)
 {
     for (ptrdiff_t i = 0; i < n; ++i) {
         derivatives L = link_at(link, y[i] * m[i], v[i]);

@@ -14,6 +14,6 @@ void xg_cavity_sites(int link, ptrdiff_t n, const double *m, const double *v, co
                      double *linear);
 /* The gradient with respect to the cavity, from that with respect to the site. */
 void xg_cavity_vjp(int link, ptrdiff_t n, const double *m, const double *v, const double *y,
-                         const double *d_precision, const double *d_linear, double *d_m, double *d_v);
+                   const double *d_precision, const double *d_linear, double *d_m, double *d_v);
 
 #endif

@@ -422,8 +422,8 @@ XG_INLINE void write_conditional(const xg_local_support *support, const xg_local
 {
     ptrdiff_t at = c * rows->n;
     write_rows(g, support->m, g->b, out->b + at * support->m);
-    if (out->slopes)
-        write_rows(g, rows->k, g->eta, out->slopes + at * rows->k);
+    write_rows(g, rows->k, g->gamma, out->gamma + at * rows->k);
+    write_rows(g, rows->k, g->eta, out->slopes + at * rows->k);
     for (ptrdiff_t l = 0; l < g->n_lanes; ++l) {
         out->mean[at + g->row[l]] = here.mean[l];
         out->variance[at + g->row[l]] = here.variance[l];

@@ -37,10 +37,10 @@ typedef struct {
     const int64_t *index, *n_earlier;
 } xg_local_rows;
 
-/* What a set of neighbours says: b (classes, n, m), and variance and mean (classes, n) of the value at z = 0; and, if
- * not NULL, slopes (classes, n, k) of the mean, slopes.r, by their linear terms. */
+/* The conditional given a set of neighbours: b (classes, n, m), gamma (classes, n, k), and variance and mean
+ * (classes, n) of the value at z = 0; and slopes (classes, n, k) of the mean, which is slopes.r. */
 typedef struct {
-    double *b, *variance, *mean, *slopes;
+    double *b, *gamma, *variance, *mean, *slopes;
 } xg_local_conditional;
 
 /* What a gradient by these, of the same shapes, makes of other quantities; for row i, class c:

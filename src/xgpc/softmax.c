@@ -374,8 +374,8 @@ void xg_softmax_scores(ptrdiff_t classes, ptrdiff_t n, const double *m, const do
 }
 
 void xg_softmax_vjp(ptrdiff_t classes, ptrdiff_t n, const double *m, const double *v, const double *by_lambda,
-                          const double *by_r, const xg_hazard_table *table, double *scratch, double *by_mean,
-                          double *by_variance)
+                    const double *by_r, const xg_hazard_table *table, double *scratch, double *by_mean,
+                    double *by_variance)
 {
     for (ptrdiff_t start = 0; start < n; start += XG_GROUP)
         xg_softmax_pulled(classes, n - start < XG_GROUP ? n - start : XG_GROUP, n, m + start, v + start,

@@ -41,7 +41,7 @@ void xg_softmax_scores(ptrdiff_t classes, ptrdiff_t n, const double *m, const do
                        double *by_variance);
 /* Derivatives of sum_c by_lambda_c lambda_c + by_r_c r_c with respect to means and variances. */
 void xg_softmax_vjp(ptrdiff_t classes, ptrdiff_t n, const double *m, const double *v, const double *by_lambda,
-                          const double *by_r, const xg_hazard_table *table, double *scratch, double *by_mean,
-                          double *by_variance);
+                    const double *by_r, const xg_hazard_table *table, double *scratch, double *by_mean,
+                    double *by_variance);
 
 #endif

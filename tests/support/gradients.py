@@ -85,7 +85,7 @@ class Problem:
 
     def profiled_bound(self, theta, Z):
         """max_q F, and its gradient as the library forms it."""
-        rows, start = self.training(), SparsePosterior.at_prior(SparsePrior.build(self.spec.with_theta(theta), Z))
+        rows, start = self.training(), SparsePrior.build(self.spec.with_theta(theta), Z).at_prior(None)
         ascent = coordinate_ascent(rows, start, self.site, tol=1e-12, max_iter=500, history=History())
         assert ascent.converged
         point = ascent.point

@@ -10,8 +10,8 @@ from xgpc._kernels import KernelGradient
 from xgpc.approximations.base import SeparatePriors, Training, grouped, new_key
 from xgpc.approximations.full import FullPosterior, FullPrior
 from xgpc.approximations.linear import LinearPrior
-from xgpc.approximations.local import LocalPosterior, predicted
-from xgpc.approximations.local_rows import Neighbourhoods, in_order, local_rows, metric
+from xgpc.approximations.local import LocalPosterior
+from xgpc.approximations.local_rows import Neighbourhoods, in_order, local_rows, metric, predicted
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.data.partitions import OverPartitions, survey_partitions
 from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat

@@ -60,27 +60,26 @@ class Problem:
         self.prior = SparsePrior.build(KernelSpec(kernel, d), rng.normal(size=(m, d)) if Z is None else Z)
         self.executor = Threads(1)
         self.source = ArraySource(self.X, self.y, np.empty(0) if weight is None else weight)
-        self.rows = local_rows(self.executor, self.prior, self.source)
+        self.rows = local_rows(self.executor, self.prior, self.X)
         self.sites = np.exp(rng.normal(size=(n_latents, n)) - 1.0), rng.normal(size=(n_latents, n))
         self.near = Neighbours(self.X * metric(self.prior.core))
         self.index, self.n_earlier = in_order(self.near.of_rows(min(k, n - 1)))
 
     @property
     def conditioned(self):
-        return conditioned(self.executor, self.local.neighbourhoods(self.sites), with_earlier=True)
+        return conditioned(self.local, self.sites)
 
     @property
     def q(self):
-        return self.conditioned.q()
+        return self.conditioned.q
 
     @property
     def cavity(self):
-        found = self.conditioned
-        return cavities(self.executor, self.local, self.sites, found.neighbours, found.q())
+        return cavities(self.local, self.sites, self.conditioned)
 
     @property
     def local(self):
-        return Local(self.source, self.prior.core, self.rows, self.index, self.n_earlier, self.link)
+        return Local(self.executor, self.source, self.prior.core, self.rows, self.index, self.n_earlier, self.link)
 
     def posterior(self, k):
         q = self.q
@@ -88,7 +87,7 @@ class Problem:
 
     def neighbourhoods(self, T):
         """Of new rows (r, d)."""
-        rows = local_rows(self.executor, self.prior, ArraySource(T))
+        rows = local_rows(self.executor, self.prior, T)
         index = self.near.of(T * metric(self.prior.core), self.n_neighbors)
         return Neighbourhoods(self.prior.core, self.rows, self.sites, rows, index)
 

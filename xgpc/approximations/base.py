@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 import numpy as np
@@ -16,12 +17,14 @@ from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
-from ..rows.executor import Executor, State, Threads, is_small
+from ..rows.executor import Executor, State, is_small, on_threads, parts_of
 from ..rows.source import ArraySource, RowSource
-from ..statistics import Basis, FixedSites, Marginalizer, Predictor, SitesAtPosterior, marginals
+from ..statistics import FixedSites, Predictor, SitesAtPosterior
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
 Natural = tuple[np.ndarray, np.ndarray]
+# The number of a row -> its covariances (C, n) with n rows, without the white noise that is the row's own.
+ColumnOf = Callable[[int], np.ndarray]
 
 
 def new_key() -> str:
@@ -51,18 +54,12 @@ class Value:
 
 @dataclass(frozen=True)
 class Training:
-    """Rows to learn from, and who works on them.
-
-    Attributes
-    ----------
-    n_latents : int or None, number C of latent functions, each with a leading axis in the arrays; None: one, without
-    subsample : some of the rows in memory, with the weight of all, where a pass over all rows is dear; or None
-        Enough to choose the next step by; a posterior needs all rows.
-    """
+    """Rows to learn from, and who works on them."""
 
     source: RowSource
     executor: Executor
-    n_latents: int | None = None
+    n_latents: int | None = None  # C, the length of a leading axis in the arrays; None: one, without such an axis
+    # Some of the rows in memory, with the weight of all, to choose steps by where a pass over all rows is dear.
     subsample: Training | None = None
 
     def __len__(self) -> int:
@@ -89,71 +86,68 @@ class Training:
         return replace(self, source=source.uncached()) if isinstance(source, ArraySource) else self
 
 
-class Prior(Protocol):
-    """p of all latent functions: an immutable value."""
-
-    def basis(self, n_latents: int | None) -> Basis:
-        """The basis in which ``n_latents`` latent functions (None: one) are linear."""
-
-    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
-        """Natural parameters of the prior times sites with the statistics P and h of ``Moments``."""
-
-    def posterior(self, natural: Natural) -> Posterior | None:
-        """q from its natural parameters, or None if they make none."""
-
-
-class KernelPrior(Prior, Protocol):
-    """The prior of latent functions that share a kernel, or have one each."""
+class Posterior(Protocol):
+    """What predicts: a posterior of one latent function, or of C independent ones with a leading axis in the arrays."""
 
     @property
-    def groups(self) -> Sequence[Any]:
-        """The priors of the latent functions, of one kind: one for all, or one for each."""
+    def prior(self) -> Any: ...
 
     @property
-    def Z(self) -> np.ndarray:
-        """Inducing points (m, d), or (C, m, d)."""
+    def n_latents(self) -> int | None: ...
 
     @property
-    def n_inducing(self) -> int: ...
+    def n_neighbors(self) -> int:
+        """Training rows whose sites a prediction uses; 0 for a posterior that keeps no rows' sites."""
 
-    @property
-    def jitter(self) -> float: ...
+    def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d)."""
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the points are all rows, which neither move nor become more."""
+    def covariance(self, X: np.ndarray) -> np.ndarray:
+        """Joint covariance (r, r) or (C, r, r) at the rows of X (r, d), each with noise of its own."""
 
-    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> KernelPrior:
-        """The same with other kernels, one for each group, and other inducing points."""
+    def covariance_bytes(self, n_rows: int) -> float:
+        """Memory that ``covariance`` takes for so many rows, beside its argument."""
 
-    def posterior(self, natural: Natural) -> KernelPosterior | None: ...
+    def covariance_columns(self, X: np.ndarray, n_jobs: int | None) -> ColumnOf:
+        """Columns of ``covariance(X)``, each computed on request in time and memory linear in the rows of X."""
 
-    def at_prior(self, n_latents: int | None) -> KernelPosterior:
-        """q = p."""
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Arrays by name that, with the kernels, make the posterior again."""
 
 
-class Grouped(Value):
-    """A prior of groups of one kind, each a prior that is alone or one of several: the kind makes what all share.
+class KernelPrior(Value):
+    """p of latent functions that share a kernel, or have one each.
 
-    A group's class has, for ``prior``, which is the group itself or the ``SeparatePriors`` that it is one of:
+    A prior with one kernel is its own only group. Its class has, for a ``prior`` of such groups, itself or the
+    ``SeparatePriors`` that it is one of:
 
-    * ``basis_of(prior, n_latents)``: the basis with the kernels and points of all groups of ``prior``
-    * ``posterior_of(prior, natural)``: the posterior with that prior and these natural parameters, or None
-    * ``no_sites(shape)``: P and h of sites of precision and linear term 0, as ``with_sites`` takes them, zeros of the
-      leading axes ``shape``
+    * ``basis_of(prior, n_latents)``: the basis with the kernels and points of all groups
+    * ``posterior_of(prior, natural)``: the posterior, or None if the natural parameters make none
+    * ``with_sites(P, h)``: natural parameters of the prior times sites with the statistics P and h of ``Moments``
+    * ``sites_shape``: the shape of P of a latent function
     """
+
+    Z: Any  # inducing points (m, d), or (C, m, d)
+    jitter: Any  # float
+    is_full: Any = False  # bool, whether the points are all rows, which neither move nor become more
+    before: Any = None  # posterior of earlier rows that is the prior of new ones, see ``ConditionedPrior``; or None
 
     @property
     def groups(self) -> tuple[Any, ...]:
-        """The priors of the latent functions: one for all, itself, or one for each."""
+        """The priors of the latent functions: one for all, or one for each."""
         return (self,)
 
     @property
     def n_inducing(self) -> int:
         return len(self.groups[0].Z)
 
-    def basis(self, n_latents: int | None) -> Basis:
+    def basis(self, n_latents: int | None) -> Any:
+        """The basis in which ``n_latents`` latent functions (None: one) are linear."""
         return self.groups[0].basis_of(self, n_latents)
+
+    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
+        """Natural parameters of the prior times sites with the statistics P and h of ``Moments``."""
+        return self.groups[0].with_sites(P, h)
 
     def posterior(self, natural: Natural) -> Any:
         """q from its natural parameters, or None if they make none."""
@@ -162,22 +156,18 @@ class Grouped(Value):
     def at_prior(self, n_latents: int | None) -> Any:
         """q = p."""
         shape = () if n_latents is None else (n_latents,)
-        return self.posterior(self.groups[0].with_sites(*self.groups[0].no_sites(shape)))
+        zeros = np.zeros((*shape, *self.groups[0].sites_shape)), np.zeros((*shape, self.n_inducing))
+        return self.posterior(self.with_sites(*zeros))
 
-
-def grouped(priors: Sequence[Any]) -> KernelPrior:
-    """One prior for all latent functions, or one for each."""
-    return priors[0] if len(priors) == 1 else SeparatePriors(tuple(priors))
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> Any:
+        """The same with other kernels, one for each group, and other inducing points."""
+        parts = zip(self.groups, specs, Z, strict=True)
+        return SeparatePriors(tuple(group.rebuilt([spec], points) for group, spec, points in parts))
 
 
 @dataclass(frozen=True, eq=False)
-class SeparatePriors(Grouped):
-    """A kernel and inducing points, as many, for each latent function.
-
-    Attributes
-    ----------
-    members : tuple of C priors
-    """
+class SeparatePriors(KernelPrior):
+    """A kernel and inducing points, as many, for each latent function: ``members`` are C priors."""
 
     members: tuple[Any, ...]
     key: str = field(default_factory=new_key, init=False, repr=False)
@@ -188,150 +178,26 @@ class SeparatePriors(Grouped):
 
     @property
     def Z(self) -> np.ndarray:
-        """Inducing points (C, m, d)."""
-        return np.stack([prior.Z for prior in self.groups])
+        return np.stack([prior.Z for prior in self.members])
 
     @property
     def jitter(self) -> float:
         """The largest of any."""
-        return max(prior.jitter for prior in self.groups)
+        return max(prior.jitter for prior in self.members)
 
     @property
     def is_full(self) -> bool:
-        return self.groups[0].is_full
-
-    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SeparatePriors:
-        """The same with other kernels and inducing points, one for each group."""
-        return SeparatePriors(
-            tuple(group.rebuilt([spec], points) for group, spec, points in zip(self.groups, specs, Z, strict=True))
-        )
-
-    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
-        return self.groups[0].with_sites(P, h)
+        return self.members[0].is_full
 
 
-class Posterior(Protocol):
-    """q of all latent functions: an immutable value."""
-
-    @property
-    def prior(self) -> Prior: ...
-
-    @property
-    def natural(self) -> Natural: ...
-
-    @property
-    def marginalizer(self) -> Marginalizer: ...
-
-    @property
-    def kl(self) -> float:
-        """KL(q || p) in nats."""
-
-    @property
-    def squared_norm(self) -> float:
-        """Squared norm of the mean function's distance from the prior's."""
-
-    def kl_to(self, other: Any) -> float:
-        """KL(q || other) of two posteriors under the same prior, in nats."""
-
-    def times_mean(self, precision: np.ndarray) -> np.ndarray:
-        """The linear term that a precision, as in ``natural``, has at the mean."""
+def grouped(priors: Sequence[Any]) -> Any:
+    """One prior for all latent functions, or one for each."""
+    return priors[0] if len(priors) == 1 else SeparatePriors(tuple(priors))
 
 
-@dataclass(frozen=True, eq=False)
-class CovarianceForm:
-    """Marginals of a latent function as forms of its prior covariances k = k(Z, x) with points Z.
-
-    Mean ``weights . k``, variance ``max(k(x, x) - |explained k|^2, 0) + |added k|^2``, noise included in k(x, x).
-
-    Attributes
-    ----------
-    core : compiled kernel at Z (m, d)
-    weights : (m,)
-    explained, added : (r, m) and (s, m)
-    """
-
-    core: InducingKernel
-    weights: np.ndarray
-    explained: np.ndarray
-    added: np.ndarray
-
-
-class KernelPosterior(Posterior, Protocol):
-    """q under a ``KernelPrior``."""
-
-    @property
-    def prior(self) -> KernelPrior: ...
-
-    @property
-    def n_latents(self) -> int | None: ...
-
-    @property
-    def marginalizer_anywhere(self) -> Marginalizer:
-        """The marginalizer for other rows than the posterior was made from."""
-
-    @property
-    def mean_pair(self) -> Natural:
-        """The mean, and the prior's precision times its distance from the prior's mean, shaped as h of ``natural``.
-
-        (mean, K^{-1} mean) of the latent values of a full process; (w, w) where coefficients are whitened, as their
-        prior's precision is I. Conjugate gradients that keep such pairs need no K^{-1}.
-        """
-
-    def solve(self, residual: np.ndarray) -> Natural:
-        """q's covariance times ``residual``, and the prior's precision times that: a pair as ``mean_pair``."""
-
-    def at_mean(self, mean: Natural) -> KernelPosterior:
-        """The posterior with q's precision and the mean of a pair as ``mean_pair``."""
-
-    def first_order_gain(self, target: Natural, other: Any) -> float:
-        """First-order gain of the bound, in nats, along the line of means and covariances to a posterior under the same
-        prior.
-
-        g (mean_other - mean) - tr (P' - P) (covariance_other - covariance) / 2, with the natural parameters ``target``,
-        (P', h'), that the sites make: the gradients by mean and covariance are g = h' - h - (P' - P) mean and
-        -(P' - P) / 2. It is not negative where the mean goes uphill and the precision towards P'.
-        """
-
-    def gradient(
-        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Gradients of the bound at fixed sites, by the kernels' ``theta`` and the inducing points.
-
-        ``natural`` are those that the sites make.
-        """
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Points "Z", and natural parameters "eta" and "h": with the kernels, they make the posterior again."""
-
-    def covariance_forms(self) -> list[CovarianceForm]:
-        """The marginals of each latent function in its covariances; what several share is the same object."""
-
-    def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (r,) or (C, r) at the rows of X (r, d)."""
-
-    def covariance(self, X: np.ndarray) -> np.ndarray:
-        """Joint covariance (r, r) or (C, r, r) at the rows of X (r, d)."""
-
-    def covariance_bytes(self, n_rows: int) -> float:
-        """Memory that ``covariance`` takes of so many rows, beside its argument."""
-
-    def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, with the covariances C at the rows of X and at them,
-        from what s and t make as precisions and linear terms."""
-
-
-def cholesky_and_inverse(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Lower Cholesky factor and its inverse, C-contiguous, or None if ``matrix`` is not positive definite.
-
-    Only the lower triangle is read. A row-major lower triangle is a column-major upper one.
-    """
-    upper, info = lapack.dpotrf(matrix.T, lower=0, clean=1)
-    if info or not np.all(np.isfinite(upper)):
-        return None
-    inverse, info = lapack.dtrtri(upper, lower=0)
-    if info:
-        return None
-    return upper.T, inverse.T
+def groups_of_latents(prior: KernelPrior, n_latents: int) -> tuple[Any, ...]:
+    """The group of ``prior`` that each latent function belongs to."""
+    return prior.groups * n_latents if len(prior.groups) == 1 else prior.groups
 
 
 def is_same_prior(one: KernelPrior, other: KernelPrior) -> bool:
@@ -342,55 +208,74 @@ def is_same_prior(one: KernelPrior, other: KernelPrior) -> bool:
     )
 
 
-def joint_marginals(
-    marginalizer: Predictor, X: Any, n_jobs: int | None, shape: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance (r,) or, for the shape of C latent functions, (C, r) at the rows of X (r, d)."""
-    source = ArraySource(X, cache_bytes=0)
-    blocks = source.blocks()
-    if len(blocks) == 1:
-        with single_threaded_blas():
-            mean, variance = marginalizer.marginals(blocks[0])
-        return mean.reshape(*shape, -1), variance.reshape(*shape, -1)
-    mean, variance = np.empty((2, math.prod(shape), source.n_rows))
-    # An executor takes as long to open and close as the prediction of some hundred rows.
-    executor = None if is_small(source, marginalizer) else Threads(n_jobs)
-    with executor or single_threaded_blas():
-        found = executor.map(marginals, source, marginalizer) if executor else map(marginalizer.marginals, blocks)
-        for block, (block_mean, block_variance) in zip(blocks, found, strict=True):
-            mean[:, block.rows], variance[:, block.rows] = block_mean, block_variance
-    return mean.reshape(*shape, -1), variance.reshape(*shape, -1)
+class CovarianceForm(NamedTuple):
+    """Marginals of a latent function as forms of its prior covariances k = k(Z, x) with points Z.
 
-
-def prior_covariance(group: Any, X: np.ndarray) -> np.ndarray:
-    """k(X, X) (r, r) of a latent function with the prior ``group`` at rows X (r, d), with noise on the diagonal."""
-    covariance = group.spec.at(np.asarray(X, dtype=np.float64)).cross(X)
-    np.fill_diagonal(covariance, group.core.diagonals(X))
-    return covariance
-
-
-def joint_covariance(prior: np.ndarray, explained: np.ndarray, added: np.ndarray) -> np.ndarray:
-    """K - E E^T + A A^T (r, r), for the covariance K under the prior, E (r, .) and A (r, .).
-
-    The diagonal is kept at least as large as that of A A^T.
+    Mean ``weights . k``, variance ``max(k(x, x) - |explained k|^2, 0) + |added k|^2``, noise included in k(x, x).
     """
-    joint = prior - explained @ explained.T + added @ added.T
-    joint = 0.5 * (joint + joint.T)
-    np.fill_diagonal(joint, np.maximum(np.diag(joint), np.sum(added**2, axis=1)))
-    return joint
+
+    core: InducingKernel  # compiled kernel at Z (m, d)
+    weights: np.ndarray  # (m,)
+    explained: np.ndarray  # (r, m)
+    added: np.ndarray  # (s, m)
 
 
-def groups_of_latents(prior: Any, n_latents: int) -> tuple[Any, ...]:
-    """The group of ``prior`` that each latent function belongs to."""
-    return prior.groups * n_latents if len(prior.groups) == 1 else prior.groups
+class KernelPosterior(Value, ABC):
+    """q of one latent function, or of C independent ones with a leading axis in the arrays, as inference sees it."""
 
+    prior: Any  # KernelPrior
+    natural: Any  # Natural
+    marginalizer: Any  # Marginalizer for the rows that the posterior was made from
+    marginalizer_anywhere: Any  # Marginalizer for any rows
+    kl: Any  # float, KL(q || p) in nats
+    squared_norm: Any  # float, squared norm of the mean function's distance from the prior's
+    # The mean, and the prior's precision times its distance from the prior's mean: conjugate gradients that keep such
+    # pairs need no inverse of K. (mean, K^{-1} mean) of a full process; (w, w) of whitened coefficients.
+    mean_pair: Any
 
-class LatentPosterior(Value):
-    """A posterior of one latent function, or of C independent ones with a leading axis in the arrays."""
+    n_neighbors = 0
 
-    prior: Any
-    natural: Any
-    marginalizer_anywhere: Any
+    @abstractmethod
+    def kl_to(self, other: Any) -> float:
+        """KL(q || other) of two posteriors under the same prior, in nats."""
+
+    @abstractmethod
+    def times_mean(self, precision: np.ndarray) -> np.ndarray:
+        """The linear term that a precision, as in ``natural``, has at the mean."""
+
+    @abstractmethod
+    def solve(self, residual: np.ndarray) -> Natural:
+        """q's covariance times ``residual``, and the prior's precision times that: a pair as ``mean_pair``."""
+
+    @abstractmethod
+    def at_mean(self, mean: Natural) -> Any:
+        """The posterior with q's precision and the mean of a pair as ``mean_pair``."""
+
+    @abstractmethod
+    def first_order_gain(self, target: Natural, other: Any) -> float:
+        """First-order gain of the bound, in nats, along the line of means and covariances to a posterior under the same
+        prior.
+
+        g (mean_other - mean) - tr (P' - P) (covariance_other - covariance) / 2, with the natural parameters ``target``,
+        (P', h'), that the sites make: the gradients by mean and covariance are g = h' - h - (P' - P) mean and
+        -(P' - P) / 2. It is not negative where the mean goes uphill and the precision towards P'.
+        """
+
+    @abstractmethod
+    def gradient(
+        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Gradients of the bound at fixed sites, which make ``natural``: by the ``theta`` of the kernels, one after the
+        other, and by the inducing points. At q's optimum they are those of the bound maximised over q."""
+
+    @abstractmethod
+    def covariance_forms(self) -> list[CovarianceForm]:
+        """The marginals of each latent function in its covariances; what several share is the same object."""
+
+    @abstractmethod
+    def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, with the covariances C of one latent function at the
+        rows of X and at them, from what s and t make as precisions and linear terms."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -406,6 +291,79 @@ class LatentPosterior(Value):
         """The prior of each latent function."""
         return groups_of_latents(self.prior, math.prod(self.shape))
 
-    def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d)."""
-        return joint_marginals(self.marginalizer_anywhere, X, n_jobs, self.shape)
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        return {"Z": self.prior.Z, "eta": self.natural[0], "h": self.natural[1]}
+
+    def marginals(self, X: Any, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        marginalizer: Predictor = self.marginalizer_anywhere
+        source = ArraySource(X, cache_bytes=0)
+        if not source.n_rows:
+            return np.empty((*self.shape, 0)), np.empty((*self.shape, 0))
+        # Threads take as long to start and end as the prediction of some hundred rows.
+        each = map if is_small(source, marginalizer) else on_threads(n_jobs)
+        with single_threaded_blas():
+            parts = zip(*each(marginalizer.marginals, source.blocks()), strict=True)
+        mean, variance = (np.concatenate(arrays, axis=1).reshape(*self.shape, -1) for arrays in parts)
+        return mean, variance
+
+    def covariance_bytes(self, n_rows: int) -> float:
+        """The results, and four matrices more."""
+        return 8.0 * n_rows * (n_rows * (math.prod(self.shape) + 4.0) + 3.0 * self.prior.n_inducing)
+
+    def covariance(self, X: np.ndarray) -> np.ndarray:
+        """O(C r m (r + m)); the diagonal is at least that of what is added."""
+        covariance = np.empty((math.prod(self.shape), len(X), len(X)))
+        for c, (group, form) in enumerate(zip(self.groups, self.covariance_forms(), strict=True)):
+            if c == 0 or group is not self.groups[c - 1]:
+                k, prior = group.core.cross(X), group.spec.at(np.asarray(X, dtype=np.float64)).cross(X)
+                np.fill_diagonal(prior, group.core.diagonals(X))
+            explained, added = k @ form.explained.T, k @ form.added.T
+            joint = prior - explained @ explained.T + added @ added.T
+            covariance[c] = 0.5 * (joint + joint.T)
+            np.fill_diagonal(covariance[c], np.maximum(np.diag(joint), np.sum(added**2, axis=1)))
+        return covariance.reshape(*self.shape, len(X), len(X))
+
+    def covariance_columns(self, X: np.ndarray, n_jobs: int | None) -> ColumnOf:
+        """k(x, x_i) less what the covariance form explains, and with what it adds: one sum over the points and x_i."""
+        forms, groups, X = self.covariance_forms(), self.prior.groups, np.ascontiguousarray(X, dtype=np.float64)
+        size = len(forms) // len(groups)
+
+        def column(i: int) -> np.ndarray:
+            here, found = X[i : i + 1], []
+            for g, group in enumerate(groups):
+                k, own = group.core.cross(here)[0], forms[g * size : (g + 1) * size]
+                changes = [form.added.T @ (form.added @ k) - form.explained.T @ (form.explained @ k) for form in own]
+                weights = np.stack([np.append(change, 1.0) for change in changes])
+                found.append(kernel_sums(group.spec, np.concatenate([group.Z, here]), weights, X, n_jobs))
+            return np.concatenate(found)
+
+        return column
+
+
+def kernel_sums(
+    spec: KernelSpec, points: np.ndarray, weights: np.ndarray, X: np.ndarray, n_jobs: int | None
+) -> np.ndarray:
+    """Sums over points (p, d) of weights (C, p) times their covariances with the rows of X (n, d): (C, n)."""
+    core = spec.at(points)
+    with single_threaded_blas():
+        parts = on_threads(n_jobs)(lambda rows: weights @ core.cross(X[rows]).T, parts_of(len(X)))
+    return np.concatenate(parts, axis=1)
+
+
+def noise_variances(group: Any, X: np.ndarray) -> np.ndarray:
+    """Variances (r,) of a white kernel's noise at rows X (r, d); zeros without one."""
+    return group.spec.noise_alone().at(group.Z[:1]).diagonals(X)
+
+
+def cholesky_and_inverse(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Lower Cholesky factor and its inverse, C-contiguous, or None if ``matrix`` is not positive definite.
+
+    Only the lower triangle is read. A row-major lower triangle is a column-major upper one.
+    """
+    upper, info = lapack.dpotrf(matrix.T, lower=0, clean=1)
+    if info or not np.all(np.isfinite(upper)):
+        return None
+    inverse, info = lapack.dtrtri(upper, lower=0)
+    if info:
+        return None
+    return upper.T, inverse.T

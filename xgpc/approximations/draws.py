@@ -20,20 +20,20 @@ Rahimi, Recht. Random features for large-scale kernel machines. NIPS 2007, theor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
 
-from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
-from ..rows.block import Block
-from ..rows.executor import Cost, Threads
-from ..rows.source import ArraySource
+from ..rows.executor import Threads, parts_of
+from .base import noise_variances
 from .sparse import SparsePosterior, SparsePrior
 
+# Rows (r, d) -> values (n_draws, r).
+Draws = Callable[[np.ndarray], np.ndarray]
 # Cosines of a term of the kernel in each draw. Given its frequencies a draw is normal, with correlations that differ
 # from the kernel's by 1 / sqrt(2 N_COSINES) = .03 at most, in standard deviations.
 N_COSINES = 512
@@ -55,34 +55,11 @@ def exact_draws(mean: np.ndarray, covariance: np.ndarray, n_draws: int, random: 
     return values + mean[..., None] if n else values
 
 
-@dataclass(frozen=True, eq=False)
-class PriorDraws:
-    """Draws of functions, sums of amplitude * cos(frequency . x + phase).
-
-    Attributes
-    ----------
-    frequency : (n_draws, F, d)
-    phase, amplitude : (n_draws, F)
-    """
-
-    frequency: np.ndarray
-    phase: np.ndarray
-    amplitude: np.ndarray
-
-    def at(self, X: np.ndarray) -> np.ndarray:
-        """Values (n_draws, r) at the rows of X (r, d)."""
-        values = np.empty((len(self.phase), len(X)))
-        for s, (frequency, phase, amplitude) in enumerate(zip(self.frequency, self.phase, self.amplitude, strict=True)):
-            angle = X @ frequency.T
-            angle += phase
-            values[s] = np.cos(angle, out=angle) @ amplitude
-        return values
-
-
-def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -> PriorDraws:
+def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -> Draws:
     """Draws from the prior of a kernel, whose terms have spectra, without its white noise.
 
-    The frequencies of a product are sums of those of its factors: its spectrum is their convolution.
+    They are sums of amplitude * cos(frequency . x + phase). The frequencies of a product are sums of those of its
+    factors: its spectrum is their convolution.
     """
     size, d = (n_draws, N_COSINES), spec.n_features
     frequencies, phases, amplitudes = [], [], []
@@ -95,46 +72,30 @@ def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -
         # Of a cos + b sin with a, b ~ N(0, variance / N_COSINES).
         phases.append(random.uniform(0.0, 2.0 * np.pi, size))
         amplitudes.append(np.sqrt(2.0 * spec.variance(term) / N_COSINES * random.standard_exponential(size)))
-    return PriorDraws(*(np.concatenate(values, axis=1) for values in (frequencies, phases, amplitudes)))
+    cosines = [np.concatenate(parts, axis=1) for parts in (frequencies, phases, amplitudes)]
 
+    def at(X: np.ndarray) -> np.ndarray:
+        values = np.empty((n_draws, len(X)))
+        for s, (frequency, phase, amplitude) in enumerate(zip(*cosines, strict=True)):
+            angle = X @ frequency.T
+            angle += phase
+            values[s] = np.cos(angle, out=angle) @ amplitude
+        return values
 
-@dataclass(frozen=True, eq=False)
-class PosteriorDraws:
-    """Draws of a latent function, without noise.
-
-    Attributes
-    ----------
-    first : PriorDraws
-    core : the compiled kernel at the inducing points
-    weights : (n_draws, m), of k(x, Z)
-    """
-
-    first: PriorDraws
-    core: InducingKernel
-    weights: np.ndarray
-
-    @property
-    def cost(self) -> Cost:
-        # A cosine counts as ten multiply-adds.
-        return Cost(float(self.first.phase.size * (self.core.n_features + 10) + self.weights.size), len(self.weights))
-
-
-def values_of(block: Block, state: PosteriorDraws) -> np.ndarray:
-    """Values (n_draws, rows) at the rows of a block."""
-    X = np.asarray(block.X, dtype=np.float64)
-    return state.first.at(X) + state.weights @ state.core.cross(X).T
+    return at
 
 
 def posterior_draws(
     prior: SparsePrior, Rinv: np.ndarray, w: np.ndarray, n_draws: int, random: np.random.RandomState
-) -> PosteriorDraws:
-    """Draws of a latent function with q(z) = N(w, Rinv^T Rinv); O(n_draws m (F d + m))."""
+) -> Draws:
+    """Draws of a latent function with q(z) = N(w, Rinv^T Rinv), without noise; O(n_draws m (F d + m))."""
     first = prior_draws(prior.spec, n_draws, random)
     # K_mm = k(Z, Z) + jitter times its mean diagonal.
     noise = np.mean(np.sum(prior.L**2, axis=1)) * prior.jitter / (1.0 + prior.jitter)
-    at_points = first.at(prior.Z) + np.sqrt(noise) * random.standard_normal((n_draws, len(w)))
+    at_points = first(prior.Z) + np.sqrt(noise) * random.standard_normal((n_draws, len(w)))
     z = w + random.standard_normal((n_draws, len(w))) @ Rinv
-    return PosteriorDraws(first, prior.core, (z - at_points @ prior.Linv.T) @ prior.Linv)
+    weights = (z - at_points @ prior.Linv.T) @ prior.Linv
+    return lambda X: first(X) + weights @ prior.core.cross(X).T
 
 
 def pathwise_obstacle(q: Any) -> str:
@@ -155,17 +116,16 @@ def pathwise_draws(
     A white kernel's noise is drawn for each row and draw. The same bits for any ``n_jobs``.
     """
     Rinv, w = q.stacked()
-    priors = q.prior.groups if len(q.prior.groups) > 1 else q.prior.groups * len(w)
-    source = ArraySource(X, cache_bytes=0)
-    values = np.empty((len(w), len(X), n_draws))
+    X, values = np.asarray(X, dtype=np.float64), np.empty((len(w), len(X), n_draws))
     with single_threaded_blas(), Threads(n_jobs) as executor:
-        for c, prior in enumerate(priors):
+        for c, prior in enumerate(q.groups):
             for start in range(0, n_draws, DRAWS):
                 part = slice(start, min(n_draws, start + DRAWS))
-                state = posterior_draws(prior, Rinv[c], w[c], part.stop - part.start, random)
-                for block, drawn in zip(source.blocks(), executor.map(values_of, source, state), strict=True):
-                    values[c, block.rows, part] = drawn.T
-            variance = prior.spec.noise_alone().at(prior.Z[:1]).diagonals(X)
+                draws = posterior_draws(prior, Rinv[c], w[c], part.stop - part.start, random)
+                rows = parts_of(len(X))
+                for here, drawn in zip(rows, executor.each(lambda one: draws(X[one]), rows), strict=True):  # noqa: B023
+                    values[c, here, part] = drawn.T
+            variance = noise_variances(prior, X)
             if np.any(variance):
                 values[c] += np.sqrt(variance)[:, None] * random.standard_normal(values[c].shape)
     return values.reshape(*q.shape, len(X), n_draws)

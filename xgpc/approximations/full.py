@@ -17,40 +17,30 @@ D D^T = I - T Sigma T has a Cholesky factor if and only if q exists, and N = D^{
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.linalg import lapack
 
+from .. import _full
 from .._kernels import InducingKernel, KernelGradient
+from .._sites import Site
 from ..kernels.spec import KernelSpec
-from ..rows.executor import Threads
-from ..rows.source import ArraySource
+from ..rows.block import Block, Sites
+from ..rows.executor import Cost, Threads, parts_of, workspace
 from ..statistics import FixedSites, SitesAtPosterior
 from .base import (
     CovarianceForm,
-    Grouped,
+    KernelPosterior,
     KernelPrior,
-    LatentPosterior,
     Natural,
     Training,
+    Value,
     cholesky_and_inverse,
     groups_of_latents,
-    joint_covariance,
     new_key,
-    prior_covariance,
-)
-from .full_rows import (
-    DistinctRows,
-    Explained,
-    Factor,
-    GramGradient,
-    Predictive,
-    ValueBasis,
-    ValueMarginalizer,
-    explained_variances,
-    gram_gradient,
 )
 
 # Distinct rows: with more, the five (n, n) matrices that are alive at a time take 16 GB, and each update 10^13 flops.
@@ -60,24 +50,118 @@ LEAST_EXPLAINED = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class FullPrior(Grouped):
-    """p(f) = N(0, K) at the distinct training rows, without a white kernel's noise.
+class ValueBasis(Value):
+    """The latent values at the distinct rows Z (n, d): a(x) picks one of them, as every training row is equal to one.
 
-    Attributes
-    ----------
-    spec : KernelSpec
-    core : the compiled kernel at them
-    K : (n, n) covariance matrix, without noise
-    noise : (n,) variance of a white kernel at them, zeros without one
-    rows : DistinctRows
-    n_jobs : int or None, threads to use
+    The sites of equal rows add up at their common latent value.
     """
 
+    Z: np.ndarray
+    key: str = field(default_factory=new_key, init=False, repr=False)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(1, len(self.Z))
+
+    def places(self, block: Block) -> np.ndarray:
+        """Which of them each row of a block is equal to, (rows,)."""
+        return block.cache.made("places", self.key, lambda: self._places(block.X))
+
+    def _places(self, X: np.ndarray) -> np.ndarray:
+        n = len(self.Z)
+        number = np.unique(np.vstack([self.Z, X]), axis=0, return_inverse=True)[1].ravel()
+        place = np.full(len(number), -1, dtype=np.intp)
+        place[number[:n]] = np.arange(n)
+        places = place[number[n:]]
+        if np.any(places < 0):
+            raise ValueError(
+                "A row is none of the distinct rows; FullPosterior.marginalizer_anywhere has its marginals."
+            )
+        return places
+
+    def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
+        places, n = self.places(block), len(self.Z)
+        return np.array([np.bincount(places, row, minlength=n) for row in values])
+
+    def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
+        return self.sums(block, precision), self.sums(block, linear)
+
+    def products(self, block: Block, w: np.ndarray) -> np.ndarray:
+        return np.take(w, self.places(block), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class ValueMarginalizer:
+    """Marginals, with noise, of rows that are equal to distinct ones; mean and variance (C, n) are those of these."""
+
+    basis: ValueBasis
+    mean: np.ndarray
+    variance: np.ndarray
+
+    @property
+    def cost(self) -> Cost:
+        return self.basis.cost
+
+    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        return self.basis.products(block, self.mean), self.basis.products(block, self.variance)
+
+    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+        sites = block.evaluated(site, *self.marginals(block))
+        return sites, *self.basis.moments(block, sites.precision, sites.linear)
+
+
+@dataclass(frozen=True, eq=False)
+class Factor(Value):
+    """Factors of M = H^T H - N^T N, which a prior and the precisions of sites determine."""
+
+    H: np.ndarray  # (n, n) lower triangular
+    N: np.ndarray  # (r, n), a row for each negative precision
+    variance: np.ndarray  # (n,) of the latent values
+    half_log_det: float  # log |I + K Lambda| / 2
+
+    def times(self, x: np.ndarray) -> np.ndarray:
+        """M x."""
+        return self.H.T @ (self.H @ x) - self.N.T @ (self.N @ x)
+
+    def matrix(self) -> np.ndarray:
+        """M (n, n); O(n^3)."""
+        product, _ = lapack.dlauum(self.H.T, lower=0)
+        M = np.triu(product)
+        M += np.triu(product, 1).T
+        return M - self.N.T @ self.N if len(self.N) else M
+
+
+@dataclass(frozen=True, eq=False)
+class FactorMarginalizer:
+    """Marginals of any rows at O(n^2) each, by the factors of C latent functions and the weights alpha (C, n)."""
+
+    cores: Sequence[InducingKernel]
+    factors: Sequence[Factor]
+    alpha: np.ndarray
+
+    @property
+    def cost(self) -> Cost:
+        C, n = self.alpha.shape
+        return Cost(C * n * (n + self.cores[0].n_features), 1)
+
+    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        X, work = block.X, workspace(len(block), self.alpha.shape[1], self.cores[0].n_features)
+        each = zip(self.cores, self.factors, self.alpha, strict=True)
+        mean, variance = np.stack(
+            [_full.marginals_block(core, X, factor.H, factor.N, alpha, work) for core, factor, alpha in each], axis=1
+        )
+        return mean, variance
+
+
+@dataclass(frozen=True, eq=False)
+class FullPrior(KernelPrior):
+    """p(f) = N(0, K) at the distinct training rows, without a white kernel's noise."""
+
     spec: KernelSpec
-    core: InducingKernel
-    K: np.ndarray
-    noise: np.ndarray
-    rows: DistinctRows
+    core: InducingKernel  # the compiled kernel at them
+    K: np.ndarray  # (n, n) covariance matrix, without noise
+    noise: np.ndarray  # (n,) variance of a white kernel at them, zeros without one
+    rows: ValueBasis
     n_jobs: int | None
 
     jitter = 0.0
@@ -85,7 +169,7 @@ class FullPrior(Grouped):
 
     @classmethod
     def build(
-        cls, spec: KernelSpec, Z: np.ndarray, n_jobs: int | None = None, rows: DistinctRows | None = None
+        cls, spec: KernelSpec, Z: np.ndarray, n_jobs: int | None = None, rows: ValueBasis | None = None
     ) -> FullPrior:
         """O(n^2 d); ``rows`` are those of Z, if there are any already."""
         if len(Z) > MAX_ROWS:
@@ -106,34 +190,45 @@ class FullPrior(Grouped):
                 f"The covariance matrix of the rows is not finite; kernel: {spec.kernel}. Scale the features, or give "
                 "moderate kernel parameters."
             )
-        return cls(spec, core, K, noise, rows or DistinctRows(Z), n_jobs)
+        return cls(spec, core, K, noise, rows or ValueBasis(Z), n_jobs)
 
     @property
     def Z(self) -> np.ndarray:
         """(n, d) distinct training rows."""
         return self.rows.Z
 
+    @property
+    def sites_shape(self) -> tuple[int]:
+        return (len(self.Z),)
+
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> FullPrior:
-        """The prior with the kernel in ``specs`` at other rows."""
         rows = self.rows if np.array_equal(Z, self.Z) else None
         return FullPrior.build(specs[0], Z, self.n_jobs, rows)
 
     def basis_of(self, prior: Any, n_latents: int | None) -> ValueBasis:
         """The latent values at the distinct rows, which all groups of ``prior`` share."""
-        return ValueBasis(self.rows, n_latents or 1)
+        return self.rows
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
         """P and h as they are: natural parameters are those that sites add to the prior's."""
         return P, h
 
     def posterior_of(self, prior: KernelPrior, natural: Natural) -> FullPosterior | None:
-        """q under ``prior`` from sites (precision, linear), or None if they make no proper one."""
         return FullPosterior.from_natural(prior, *natural)
 
-    def no_sites(self, shape: tuple[int, ...]) -> Natural:
-        """Zeros (*shape, n), twice."""
-        zeros = np.zeros((*shape, len(self.Z)))
-        return zeros, zeros
+    def gradient(self, training: Training, G: np.ndarray, by_noise: np.ndarray) -> KernelGradient:
+        """Contraction of the gradient G (n, n) by K, and by the noise of each row, with the kernel's derivatives."""
+        core, (n, d) = self.core, self.Z.shape
+
+        def of_rows(rows: slice) -> KernelGradient:
+            part, work = KernelGradient.empty(core), workspace(rows.stop - rows.start, n, d)
+            _full.gradient_of_block(core, rows.start, rows.stop, G, by_noise, work, part)
+            return part
+
+        first, *others = training.executor.each(of_rows, parts_of(n))
+        for other in others:
+            first += other
+        return first
 
     def factor(self, precision: np.ndarray) -> Factor | None:
         """Factors of M for sites of these precisions (n,), or None if q is not proper; O(n^3)."""
@@ -154,9 +249,12 @@ class FullPrior(Grouped):
         H *= root
         rest = np.flatnonzero(explained <= LEAST_EXPLAINED)
         if len(rest):
+
+            def variances(part: slice) -> np.ndarray:
+                return _full.variances_block(self.K, rest[part], H, workspace(part.stop - part.start, n, 1))
+
             with Threads(self.n_jobs) as executor:
-                source = ArraySource(rest[:, None], cache_bytes=0)
-                variance[rest] = np.concatenate(list(executor.map(explained_variances, source, Explained(self.K, H))))
+                variance[rest] = np.concatenate(executor.each(variances, parts_of(len(rest))))
         N = np.empty((0, n))
         negative = np.flatnonzero(precision < 0.0)
         if len(negative):
@@ -175,37 +273,24 @@ class FullPrior(Grouped):
 
 
 @dataclass(frozen=True, eq=False)
-class FullPosterior(LatentPosterior):
-    """q(f) = N(K alpha, K - K M K) of one latent function, or of C independent ones, without noise.
+class FullPosterior(KernelPosterior):
+    """q(f) = N(K alpha, K - K M K) of one latent function, or of C independent ones, without noise."""
 
-    Attributes
-    ----------
-    prior : FullPrior, or SeparatePriors of them
-    precision, linear : (n,), or (C, n), sites of the distinct rows: natural parameters beyond the prior's
-    factors : tuple of one Factor for each latent function
-    alpha : (n,) or (C, n), r - Lambda mean, so that K alpha is the mean
-    mean, variance : (n,) or (C, n) at the distinct rows
-    """
-
-    prior: Any
-    precision: np.ndarray
+    prior: Any  # FullPrior, or SeparatePriors of them
+    precision: np.ndarray  # (n,), or (C, n), with ``linear`` the sites of the distinct rows: natural parameters
     linear: np.ndarray
-    factors: tuple[Factor, ...] = field(repr=False)
-    alpha: np.ndarray = field(repr=False)
-    mean: np.ndarray = field(repr=False)
-    variance: np.ndarray = field(repr=False)
-    key: str = field(default_factory=new_key, init=False, repr=False)
+    factors: tuple[Factor, ...] = field(repr=False)  # one for each latent function
+    alpha: np.ndarray = field(repr=False)  # (n,) or (C, n), r - Lambda mean, so that K alpha is the mean
+    mean: np.ndarray = field(repr=False)  # (n,) or (C, n), without noise
+    variance: np.ndarray = field(repr=False)  # (n,) or (C, n), without noise
 
     @classmethod
     def from_natural(cls, prior: Any, precision: np.ndarray, linear: np.ndarray) -> FullPosterior | None:
         """q from its sites, or None if they make none; O(C n^3)."""
-        factors, precisions = [], np.atleast_2d(precision)
-        for group, values in zip(groups_of_latents(prior, len(precisions)), precisions, strict=True):
-            factor = group.factor(values)
-            if factor is None:
-                return None
-            factors.append(factor)
-        return cls.of_factors(prior, precision, linear, factors)
+        precisions = np.atleast_2d(precision)
+        each = zip(groups_of_latents(prior, len(precisions)), precisions, strict=True)
+        factors = [group.factor(values) for group, values in each]
+        return None if any(factor is None for factor in factors) else cls.of_factors(prior, precision, linear, factors)
 
     @classmethod
     def of_factors(
@@ -224,22 +309,16 @@ class FullPosterior(LatentPosterior):
     @cached_property
     def marginalizer(self) -> ValueMarginalizer:
         noise = np.reshape([group.noise for group in self.groups], self.variance.shape)
-        basis = self.prior.basis(self.n_latents)
-        return ValueMarginalizer(self.key, basis, np.atleast_2d(self.mean), np.atleast_2d(self.variance + noise))
+        means = np.atleast_2d(self.mean), np.atleast_2d(self.variance + noise)
+        return ValueMarginalizer(self.prior.basis(self.n_latents), *means)
 
     @property
-    def marginalizer_anywhere(self) -> ValueMarginalizer:
-        """The marginalizer for rows that need not be training rows; with the factors, O(n^2) memory."""
-        # Other bits than ``marginalizer`` has at the training rows: another key.
-        return replace(self.marginalizer, key=f"{self.key} anywhere", anywhere=self._predictive)
-
-    @property
-    def _predictive(self) -> Predictive:
+    def marginalizer_anywhere(self) -> FactorMarginalizer:
+        """With the factors, O(n^2) memory; it has other bits at the training rows."""
         cores = [group.core for group in self.groups]
-        return Predictive(cores, self.factors, np.atleast_2d(self.alpha))
+        return FactorMarginalizer(cores, self.factors, np.atleast_2d(self.alpha))
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
-        """The linear term that a precision, as in ``natural``, has at the mean."""
         return precision * self.mean
 
     @property
@@ -271,15 +350,14 @@ class FullPosterior(LatentPosterior):
         return self._half_log_det + 0.5 * (self.squared_norm - float(np.sum(self.precision * self.variance)))
 
     def kl_to(self, other: FullPosterior) -> float:
-        """KL(q || other) of two posteriors under the same prior, in nats; O(n)."""
+        """O(C n)."""
         difference = other.mean - self.mean
         distance = np.sum((other.alpha - self.alpha) * difference) + np.sum(other.precision * difference**2)
         trace = np.sum((other.precision - self.precision) * self.variance)
         return float(0.5 * (trace + distance) + self._half_log_det - other._half_log_det)
 
     def first_order_gain(self, target: Natural, other: FullPosterior) -> float:
-        """O(C n): see ``KernelPosterior``; the gradients by a row's mean and variance are r' - r - missing mean and
-        -missing / 2."""
+        """O(C n): the gradients by a row's mean and variance are r' - r - missing mean and -missing / 2."""
         missing = target[0] - self.precision
         by_mean = target[1] - self.linear - missing * self.mean
         linear = np.sum(by_mean * (other.mean - self.mean))
@@ -288,10 +366,8 @@ class FullPosterior(LatentPosterior):
     def gradient(
         self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient of the bound by the kernels' ``theta`` at q's optimum, where ``natural`` are what sites make.
-
-        dF/dK = (alpha alpha^T - M) / 2, and by the noise of each distinct row -lambda / 2. The rows do not move: their
-        gradient is given as zero. O(C n^3).
+        """dF/dK = (alpha alpha^T - M) / 2, and by the noise of each distinct row -lambda / 2. The rows do not move:
+        their gradient is given as zero. O(C n^3).
         """
         alphas, precisions = np.atleast_2d(self.alpha), np.atleast_2d(natural[0])
         groups, gradients = self.prior.groups, []
@@ -299,41 +375,21 @@ class FullPosterior(LatentPosterior):
             here = range(len(alphas)) if len(groups) == 1 else range(g, g + 1)
             G = sum(np.outer(alphas[c], alphas[c]) - self.factors[c].matrix() for c in here)
             G *= 0.5
-            by_noise = -0.5 * np.sum([precisions[c] for c in here], axis=0)
-            source, state = ArraySource(group.Z, cache_bytes=0), GramGradient(group.core, G, by_noise)
-            total = training.executor.reduce(gram_gradient, source, state)
+            total = group.gradient(training, G, -0.5 * np.sum([precisions[c] for c in here], axis=0))
             gradients.append(group.spec.gradient(group.core, KernelGradient.empty(group.core), total)[0])
         return np.concatenate(gradients), np.zeros(self.prior.Z.shape)
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        return {"Z": self.prior.Z, "eta": self.precision, "h": self.linear}
 
     def covariance_forms(self) -> list[CovarianceForm]:
         """Mean alpha.k, variance k(x, x) - |H k|^2 + |N k|^2 of each latent function."""
         each = zip(self.groups, np.atleast_2d(self.alpha), self.factors, strict=True)
         return [CovarianceForm(group.core, alpha, factor.H, factor.N) for group, alpha, factor in each]
 
-    def covariance_sums(self, X: np.ndarray, s: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sums (r,) over the distinct rows i of C_i t_i and C_i^2 s_i, with the covariances C = k - K M k of one latent
-        function at the rows of X (r, d) and at them; O(r n^2)."""
+    def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """With the covariances C = k - K M k of the rows of X (r, d) with the distinct rows; O(r n^2)."""
         k = self.prior.core.cross(X)
         (factor,) = self.factors
         C = k - factor.times(k.T).T @ self.prior.K
-        return C @ t, C**2 @ s
-
-    def covariance_bytes(self, n_rows: int) -> float:
-        """The results twice, four matrices more, and what training rows explain."""
-        return 8.0 * n_rows * (n_rows * (2.0 * len(np.atleast_2d(self.alpha)) + 4.0) + 3.0 * self.alpha.shape[-1])
-
-    def covariance(self, X: np.ndarray) -> np.ndarray:
-        """Joint covariance (r, r) or (C, r, r) of a latent function at the rows of X, each with noise of its own;
-        O(C r n (n + r))."""
-        covariance = np.empty((len(self.factors), len(X), len(X)))
-        for c, (group, factor) in enumerate(zip(self.groups, self.factors, strict=True)):
-            if c == 0 or group is not self.groups[c - 1]:
-                k, prior = group.core.cross(X), prior_covariance(group, X)
-            covariance[c] = joint_covariance(prior, k @ factor.H.T, k @ factor.N.T)
-        return covariance.reshape(*self.shape, len(X), len(X))
+        return C @ h, C**2 @ P
 
 
 def _mean_and_alpha(groups: Sequence[FullPrior], factors: Sequence[Factor], linear: np.ndarray) -> Natural:

@@ -14,8 +14,8 @@ from .._sites import Site
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
 from ..rows.source import Picked
-from .base import Natural, Value, new_key
-from .row_span import RowSpan
+from .base import KernelPrior, Natural, new_key
+from .row_span import WHOLE, RowSpan
 from .sparse import GaussianMarginalizer, SparsePosterior
 
 # Most that one step changes log s^2: q is not at rest in the first of them.
@@ -27,28 +27,20 @@ SPARSE_BELOW = 0.03
 
 @dataclass(frozen=True, eq=False)
 class LinearBasis:
-    """Whitened rows a = scale (x, 1).
-
-    Attributes
-    ----------
-    key : str
-    scale : (D,) prior standard deviations of the coefficients, last that of an intercept if there is one
-    d : int, coefficients without the intercept
-    """
+    """Whitened rows a = scale (x, 1), where x are coordinates in the ``span`` of the training rows."""
 
     key: str
-    scale: np.ndarray
-    d: int
+    scale: np.ndarray  # (D,) prior standard deviations of the coefficients, last that of an intercept if there is one
+    d: int  # coefficients without the intercept
+    span: RowSpan
+
+    # Kernels.
+    n_groups = 1
 
     @property
     def cost(self) -> Cost:
         D = len(self.scale)
         return Cost(2.0 * D**2, D**2)
-
-    @property
-    def n_groups(self) -> int:
-        """Kernels: one."""
-        return 1
 
     def whitened(self, X: Any) -> np.ndarray:
         """The rows (r, D) of X (r, d)."""
@@ -72,8 +64,11 @@ class LinearBasis:
         tiles = np.concatenate([a[start : start + work.rows].T.ravel() for start in range(0, len(a), work.rows)])
         return [(WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work), slice(None))]
 
-    def marginalizer(self, key: str, Rinv: np.ndarray, w: np.ndarray) -> LinearMarginalizer:
-        return LinearMarginalizer(key, self, Rinv, w)
+    def marginalizer(self, Rinv: np.ndarray, w: np.ndarray) -> LinearMarginalizer:
+        return LinearMarginalizer(self, Rinv, w)
+
+    def anywhere(self, marginalizer: LinearMarginalizer) -> LinearMarginalizer:
+        return replace(marginalizer, is_anywhere=True)
 
     def mini_batches(self, picked: Picked) -> tuple[list[None], np.ndarray, Picked]:
         """Arguments of the compiled mini-batch loop: no kernel, and the whitened rows."""
@@ -84,11 +79,23 @@ class LinearBasis:
 
 @dataclass(frozen=True, eq=False)
 class LinearMarginalizer(GaussianMarginalizer):
-    """The coefficients' distribution; blocks of rows with few values that are not zero stay sparse."""
+    """The coefficients' distribution in the span of the training rows, and with ``is_anywhere`` their prior outside.
+
+    Blocks of rows with few values that are not zero stay sparse.
+    """
+
+    is_anywhere: bool = False
 
     def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        few = self.basis.few(block.X)
-        return super().marginals(block) if few is None else self._of_few(few)
+        if not self.is_anywhere:
+            few = self.basis.few(block.X)
+            return super().marginals(block) if few is None else self._of_few(few)
+        # Values that overflow are refused later, with the number of their row.
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows, outside = self.basis.span.coordinates(block.X)
+            inside = Block(block.start, rows, block.y, block.weight, 0)
+            mean, variance = replace(self, is_anywhere=False).marginals(inside)
+            return mean, variance + self.basis.scale[0] ** 2 * outside
 
     def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
         few = self.basis.few(block.X)
@@ -106,47 +113,14 @@ class LinearMarginalizer(GaussianMarginalizer):
 
 
 @dataclass(frozen=True, eq=False)
-class SpanMarginalizer:
-    """A linear model's coefficients in the span of the training rows, and their prior besides.
+class LinearPrior(KernelPrior):
+    """Coefficients beta = scale z with z ~ N(0, I)."""
 
-    Attributes
-    ----------
-    span : RowSpan
-    inside : marginalizer in the coordinates
-    variance : float, prior variance s^2 of what is outside
-    """
-
-    span: RowSpan
-    inside: GaussianMarginalizer
-    variance: float
-
-    @property
-    def cost(self) -> Cost:
-        return self.inside.cost
-
-    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        # Values that overflow are refused later, with the number of their row.
-        with np.errstate(over="ignore", invalid="ignore"):
-            rows, outside = self.span.coordinates(block.X)
-            mean, variance = self.inside.marginals(Block(block.start, rows, block.y, block.weight, 0))
-            return mean, variance + self.variance * outside
-
-
-@dataclass(frozen=True, eq=False)
-class LinearPrior(Value):
-    """Coefficients beta = scale z with z ~ N(0, I).
-
-    Attributes
-    ----------
-    scale : (D,) standard deviations: d times s, and last that of the intercept if there is one
-    d : int, coefficients without the intercept
-    low, high : float, range of log s^2; equal if s is given
-    """
-
-    scale: np.ndarray
-    d: int
-    low: float
+    scale: np.ndarray  # (D,) standard deviations: d times s, and last that of the intercept if there is one
+    d: int  # coefficients without the intercept
+    low: float  # range of log s^2; equal if s is given
     high: float
+    span: RowSpan = WHOLE  # of which the coefficients are coordinates
     key: str = field(default_factory=new_key, init=False, repr=False)
 
     @property
@@ -158,15 +132,18 @@ class LinearPrior(Value):
         """Coefficients, D."""
         return len(self.scale)
 
-    def of_dimension(self, d: int) -> LinearPrior:
-        """The prior of d coefficients, at most as many, of the same variance."""
-        return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d)
+    @property
+    def sites_shape(self) -> tuple[int, int]:
+        return len(self.scale), len(self.scale)
+
+    def within(self, span: RowSpan, d: int) -> LinearPrior:
+        """The prior of the d coordinates in a span, at most as many, of the same variance."""
+        return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d, span=span)
 
     def basis(self, n_latents: int | None) -> LinearBasis:
-        return LinearBasis(self.key, self.scale, self.d)
+        return LinearBasis(self.key, self.scale, self.d, self.span)
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
-        """(P, h) with the prior's precision I."""
         return P + np.eye(len(h)), h
 
     def posterior(self, natural: Natural) -> SparsePosterior | None:

@@ -1,9 +1,9 @@
 """The local posterior: a sparse posterior, and the nearest rows' sites for the residual that it leaves.
 
-f(x) = a(x) . z + g(x), with whitened a and z ~ N(0, I) as in a sparse posterior, and g ~ GP(0, D) with
-D(x, x') = k(x, x') - a(x) . a(x'). Each training row has a site; a prediction conditions g on those of the k nearest
-rows. The sites of all rows determine q(z) by the chain rule: each row's site given those of its neighbours that come
-before it in a random order (Vecchia's approximation of the residual; Gyger, Furrer, Sigrist 2025, arXiv 2507.05064).
+Each training row has a site; a prediction conditions the residual on the sites of the k nearest rows, see
+``local_rows``. The sites of all rows determine q(z) by the chain rule: each row's site given those of its neighbours
+that come before it in a random order (Vecchia's approximation of the residual; Gyger, Furrer, Sigrist 2025, arXiv
+2507.05064).
 """
 
 from __future__ import annotations
@@ -12,118 +12,25 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from ..rows.block import Block
-from ..rows.executor import Cost, Executor, Threads, parts_of
+from ..rows.executor import Executor, Threads
 from ..rows.neighbours import Neighbours
-from ..rows.source import ArraySource
-from .base import Value, cholesky_and_inverse
+from .base import ColumnOf, Value, kernel_sums, noise_variances
 from .local_rows import (
-    Conditional,
+    Coefficients,
     LocalRows,
     Neighbourhoods,
-    PullBack,
-    Pulled,
-    Sites,
-    conditionals,
     local_rows,
     metric,
-    pulled_back,
+    neighbour_matrices,
+    predicted,
 )
 from .sparse import SparsePosterior, SparsePrior
 
-# Rows whose covariances with all neighbours are formed at a time.
+# Rows whose covariances with all neighbours are computed at a time.
 CHUNK = 512
 # A site's precision counts as so much at least where it is divided by.
 LEAST_PRECISION = 1e-300
-
-
-@dataclass(frozen=True)
-class Coefficients:
-    """q(z) = N(w, V) of C latent functions.
-
-    Attributes
-    ----------
-    w, V : (C, m) and (C, m, m)
-    """
-
-    w: np.ndarray
-    V: np.ndarray
-
-    @classmethod
-    def of(cls, P: np.ndarray, h: np.ndarray) -> Coefficients:
-        """From what sites add to the natural parameters, (C, m, m) and (C, m).
-
-        Raises
-        ------
-        ValueError
-            If the precision is not positive definite.
-        """
-        V = np.empty_like(P)
-        for c, precision in enumerate(P):
-            factors = cholesky_and_inverse(np.eye(len(precision)) + precision)
-            if factors is None:
-                raise ValueError("The precision of the sites is not positive definite; give moderate sample weights.")
-            V[c] = factors[1].T @ factors[1]
-        return cls((V @ h[..., None])[..., 0], V)
-
-
-def site_terms(found: Conditional, sites: Sites) -> Sites:
-    """Precisions and linear terms (C, r) that rows' sites have for b.z, given the neighbours' sites: 1 / (1 / lambda +
-    variance), and its product with r / lambda - mean."""
-    precision, linear = sites
-    share = 1.0 / (1.0 + precision * found.variance)
-    return share * precision, share * (linear - precision * found.mean)
-
-
-def moments(executor: Executor, found: Conditional, q: Coefficients) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (C, r) of b.z; O(C r m^2)."""
-    parts = executor.each(lambda rows: block_moments(found.part(rows), q), parts_of(found.mean.shape[1]))
-    means, variances = zip(*parts, strict=True)
-    return np.concatenate(means, axis=1), np.concatenate(variances, axis=1)
-
-
-def block_moments(found: Conditional, q: Coefficients) -> tuple[np.ndarray, np.ndarray]:
-    """``moments`` of a block of rows, on the calling thread."""
-    mean = np.einsum("crm,cm->cr", found.b, q.w)
-    return mean, np.einsum("crm,crm->cr", found.b @ q.V, found.b)
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """Rows to predict, and q(z)."""
-
-    at: Neighbourhoods
-    q: Coefficients
-
-    @property
-    def cost(self) -> Cost:
-        work, _ = self.at.cost
-        return Cost(work + self.at.support.a.shape[1] ** 2, 1)
-
-
-def predict(block: Block, state: Predictions) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (C, r) of the rows of a block."""
-    (found,) = conditionals(block.rows, state.at)
-    mean, variance = block_moments(found, state.q)
-    return found.mean + mean, found.variance + variance
-
-
-def predicted(executor: Executor, at: Neighbourhoods, q: Coefficients) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (C, r); O(r (k^2 (m + d) + C (k^3 + m^2)))."""
-    if not len(at.index):
-        return np.empty((at.n_latents, 0)), np.empty((at.n_latents, 0))
-    means, variances = zip(*executor.map(predict, at.source(), Predictions(at, q)), strict=True)
-    return np.concatenate(means, axis=1), np.concatenate(variances, axis=1)
-
-
-def residual_weights(executor: Executor, at: Neighbourhoods) -> Pulled:
-    """Weights "gamma" (C, r, k) of the neighbours' residuals, and "b" (C, r, m): a less the neighbours' weighted a."""
-    none = np.zeros((at.n_latents, len(at.index)))
-    nothing = Conditional(np.zeros((*none.shape, at.support.a.shape[1])), none, none)
-    (found,) = pulled_back(executor, PullBack(at, [nothing])).sets
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,78 +60,45 @@ class LocalPosterior(Value):
     n_latents: int | None = None
     variance_scale: float = 1.0
 
-    @classmethod
-    def from_fit(
-        cls,
-        prior: SparsePrior,
-        X: np.ndarray,
-        sites: Sites,
-        q: Coefficients,
-        n_neighbors: int,
-        n_latents: int | None,
-        variance_scale: float,
-        whitened_rows: LocalRows,
-        neighbours: Neighbours,
-    ) -> LocalPosterior:
-        """A posterior that keeps the whitened rows and the search tree of the fit, which would else be made again.
-
-        Parameters
-        ----------
-        whitened_rows : of X, as ``local_rows`` makes them
-        neighbours : of X times ``metric``
-        """
-        found = cls(prior, X, *sites, q.w, q.V, n_neighbors, n_latents, variance_scale)
+    def keep(self, whitened_rows: LocalRows, neighbours: Neighbours) -> None:
+        """Keep the whitened rows and the search tree of a fit, so that they need not be made again."""
         # Values of cached properties, which pickles and files leave out.
-        vars(found).update(whitened_rows=whitened_rows, neighbours=neighbours)
-        return found
-
-    @property
-    def sites(self) -> Sites:
-        return self.precision, self.linear
+        vars(self).update(whitened_rows=whitened_rows, neighbours=neighbours)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return () if self.n_latents is None else (self.n_latents,)
 
-    @cached_property
-    def metric(self) -> np.ndarray:
-        return metric(self.prior.core)
-
-    @cached_property
-    def neighbours(self) -> Neighbours:
-        return Neighbours(self.X * self.metric)
-
-    @cached_property
-    def whitened_rows(self) -> LocalRows:
-        with Threads(1) as executor:
-            return local_rows(executor, self.prior, ArraySource(self.X, cache_bytes=0))
-
-    def without_neighbors(self) -> SparsePosterior:
-        """The posterior of the inducing points' values alone: q(z), as the neighbours' sites made it."""
-        P = np.linalg.inv(self.V)
-        parts = (P, (P @ self.w[..., None])[..., 0])
-        found = SparsePosterior.from_natural(
-            self.prior, *(part.reshape(*self.shape, *part.shape[1:]) for part in parts)
-        )
-        if found is None:
-            raise ValueError("The covariance of the inducing points' values is not positive definite.")
-        return found
-
     @property
     def coefficients(self) -> Coefficients:
         return Coefficients(self.w, self.V)
 
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        return Neighbours(self.X * metric(self.prior.core))
+
+    @cached_property
+    def whitened_rows(self) -> LocalRows:
+        with Threads(1) as executor:
+            return local_rows(executor, self.prior, self.X)
+
+    def without_neighbors(self) -> SparsePosterior:
+        """The posterior of the inducing points' values alone: q(z), as the neighbours' sites made it."""
+        P = np.linalg.inv(self.V)
+        natural = (part.reshape(*self.shape, *part.shape[1:]) for part in (P, (P @ self.w[..., None])[..., 0]))
+        found = SparsePosterior.from_natural(self.prior, *natural)
+        if found is None:
+            raise ValueError("The covariance of the inducing points' values is not positive definite.")
+        return found
+
     def at(self, executor: Executor, X: np.ndarray) -> Neighbourhoods:
         """Rows of X (r, d), and their neighbours."""
-        rows = local_rows(executor, self.prior, ArraySource(X, cache_bytes=0))
-        index = self.neighbours.of(X * self.metric, self.n_neighbors, executor.n_threads)
-        return Neighbourhoods(self.prior.core, self.whitened_rows, self.sites, rows, index)
+        rows = local_rows(executor, self.prior, X)
+        index = self.neighbours.of(X * metric(self.prior.core), self.n_neighbors, executor.n_threads)
+        return Neighbourhoods(self.prior.core, self.whitened_rows, (self.precision, self.linear), rows, index)
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (r,) or (C, r) of the latent functions at the rows of X (r, d).
-
-        A search, and O(r (k^2 (m + d) + C (k^3 + m^2))).
-        """
+        """A search, and O(r (k^2 (m + d) + C (k^3 + m^2)))."""
         if not len(X):
             return np.empty((*self.shape, 0)), np.empty((*self.shape, 0))
         with Threads(n_jobs) as executor:
@@ -238,9 +112,9 @@ class LocalPosterior(Value):
         return 8.0 * n_rows * (n_rows * (len(self.w) + 5.0) + 3.0 * seen)
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
-        """Joint covariance (r, r) or (C, r, r) of the latent values at the rows of X (r, d), given their predictions.
+        """Joint covariance, where each row is predicted from its own neighbours.
 
-        Each row is predicted from its own neighbours. Of the errors e_i = f(x_i) - mean_i it is
+        Of the errors e_i = f(x_i) - mean_i it is
 
             Cov(e_i, e_j) = b_i V b_j + D_ij - gamma_i D_Nj - D_iN gamma_j + gamma_i (D_NN + diag(1 / lambda)) gamma_j
 
@@ -252,36 +126,58 @@ class LocalPosterior(Value):
         with Threads(1) as executor:
             at = self.at(executor, X)
             _, variances = predicted(executor, at, self.coefficients)
-            found = residual_weights(executor, at)
-            seen, places = np.unique(at.index, return_inverse=True)
-            near = np.asarray(self.X[seen], dtype=np.float64)
-            support, kernel = at.support.part(seen), self.prior.spec.at(near)
-            cross = kernel.cross(X) - at.rows.a @ support.a.T
-            joint = self.prior.spec.at(X).cross(X) - at.rows.a @ at.rows.a.T
-            ends = np.arange(0, at.index.size + 1, at.index.shape[1])
-            covariance = np.empty((at.n_latents, len(X), len(X)))
-            for c, (gamma, b, diagonal) in enumerate(zip(found["gamma"], found["b"], variances, strict=True)):
-                G = csr_array((gamma.ravel(), places.ravel(), ends), shape=(len(X), len(seen)))
-                G_t = G.T.toarray()
-                # Sums over the neighbours, so many of them at a time that the kernel's values fit.
-                own = support.residual + 1.0 / np.maximum(self.precision[c, seen], LEAST_PRECISION)
-                inner = np.zeros((len(X), len(X)))
-                for part in np.array_split(np.arange(len(seen)), 1 + len(seen) // CHUNK):
-                    D = kernel.cross(near[part]) - support.a[part] @ support.a.T
-                    D[np.arange(len(part)), part] = own[part]
-                    inner += G_t[part].T @ (D @ G_t)
-                crossed = G @ cross.T
-                total = b @ self.V[c] @ b.T + joint - crossed - crossed.T + inner
-                covariance[c] = 0.5 * (total + total.T)
-                np.fill_diagonal(covariance[c], diagonal)
+            gammas = at.conditional(executor).gamma
+        seen, places = np.unique(at.index, return_inverse=True)
+        near, support, a = np.asarray(self.X[seen], dtype=np.float64), at.support.part(seen), at.rows.a
+        kernel = self.prior.spec.at(near)
+        cross, joint = kernel.cross(X) - a @ support.a.T, self.prior.spec.at(X).cross(X) - a @ a.T
+        matrices = neighbour_matrices(places.reshape(at.index.shape), gammas, len(seen))
+        covariance = np.empty((len(matrices), len(X), len(X)))
+        for c, (G, b, diagonal) in enumerate(zip(matrices, at.b(slice(None), gammas), variances, strict=True)):
+            G_t, inner = G.T.toarray(), np.zeros((len(X), len(X)))
+            own = support.residual + 1.0 / np.maximum(self.precision[c, seen], LEAST_PRECISION)
+            # Sums over the neighbours, so many of them at a time that the kernel's values fit.
+            for part in np.array_split(np.arange(len(seen)), 1 + len(seen) // CHUNK):
+                D = kernel.cross(near[part]) - support.a[part] @ support.a.T
+                D[np.arange(len(part)), part] = own[part]
+                inner += G_t[part].T @ (D @ G_t)
+            crossed = G @ cross.T
+            total = b @ self.V[c] @ b.T + joint - crossed - crossed.T + inner
+            covariance[c] = 0.5 * (total + total.T)
+            np.fill_diagonal(covariance[c], diagonal)
         covariance *= self.variance_scale
         return covariance.reshape(*self.shape, len(X), len(X))
 
+    def covariance_columns(self, X: np.ndarray, n_jobs: int | None) -> ColumnOf:
+        """As ``covariance``, in sums over neighbours. With gamma the weights of a row's neighbours N,
+
+            g(x) = k(x, x_i) - sum_N gamma_i k(x, x_N) + a(x).(V b_i - b_i),
+            Cov(e_j, e_i) = g(x_j) - sum over j's neighbours of gamma_j (g(x_N) - gamma_i (1 / lambda_N + noise)),
+
+        the last only where they are neighbours of i, too. O((n + n_train) (m + k) (d + C)) each, C n k numbers.
+        """
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        with Threads(n_jobs) as executor:
+            at = self.at(executor, X)
+            gamma = at.conditional(executor).gamma
+        seen, places = np.unique(at.index, return_inverse=True)
+        places, near = places.reshape(at.index.shape), np.asarray(self.X[seen], dtype=np.float64)
+        prior, matrices = self.prior, neighbour_matrices(places, gamma, len(seen))
+        own = noise_variances(prior, near) + 1.0 / np.maximum(self.precision[:, seen], LEAST_PRECISION)
+
+        def column(i: int) -> np.ndarray:
+            mine = gamma[:, i]
+            b = prior.Linv @ prior.core.cross(X[i : i + 1])[0] - mine @ at.support.a[at.index[i]]
+            change = (np.einsum("cmk,ck->cm", self.V, b) - b) @ prior.Linv
+            points = np.concatenate([prior.Z, X[i : i + 1], near[places[i]]])
+            weights = np.concatenate([change, np.ones((len(b), 1)), -mine], axis=1)
+            at_rows, at_near = (kernel_sums(prior.spec, points, weights, rows, n_jobs) for rows in (X, near))
+            at_near[:, places[i]] -= mine * own[:, places[i]]
+            told = [matrix @ g for matrix, g in zip(matrices, at_near, strict=True)]
+            return self.variance_scale * (at_rows - told)
+
+        return column
+
     def to_arrays(self) -> dict[str, np.ndarray]:
-        return {
-            "rows": self.X,
-            "site_precision": self.precision,
-            "site_linear": self.linear,
-            "local_w": self.w,
-            "local_V": self.V,
-        }
+        names = "rows", "site_precision", "site_linear", "local_w", "local_V"
+        return dict(zip(names, (self.X, self.precision, self.linear, self.w, self.V), strict=True))

@@ -6,20 +6,20 @@ sweep and the whitening are then differentiated as the sums over rows that they 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from .. import _local
 from .._kernels import KernelGradient
-from ..rows.block import Block
-from ..rows.executor import Cost, Executor, parts_of, workspace
-from ..rows.memory import empty
-from ..rows.source import RowSource
-from .local import Coefficients, site_terms
-from .local_rows import Conditional, LocalRows, Pulled, Sites
+from ..rows.executor import Executor, parts_of, workspace
+from .local_rows import Coefficients, Neighbourhoods, Sites, neighbour_matrices, site_terms_vjp
 from .sparse import SparsePrior
+
+# Gradients by b (C, r, m), and by the variance and mean (C, r) of a conditional.
+ByConditional = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -35,126 +35,118 @@ class ByRows:
         return self
 
 
-def by_moments(
-    executor: Executor, found: Conditional, q: Coefficients, d_mean: np.ndarray, d_variance: np.ndarray
-) -> tuple[np.ndarray, Coefficients]:
-    """Gradients by b (C, r, m), and by w and V, of a function of b.w and b.V b, by which it has those given (C, r)."""
-    d_b = empty(found.b.shape)
+class Pulled(NamedTuple):
+    """A gradient by conditionals as gradients by other quantities."""
 
-    def fill(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        b, by_mean, by_variance = found.b[:, rows], d_mean[:, rows], d_variance[:, rows, None]
-        d_b[:, rows] = by_mean[..., None] * q.w[:, None] + 2.0 * by_variance * (b @ q.V)
-        return np.einsum("cr,crm->cm", by_mean, b), np.swapaxes(b * by_variance, 1, 2) @ b
-
-    d_w, d_V = zip(*executor.each(fill, parts_of(d_b.shape[1])), strict=True)
-    return d_b, Coefficients(np.sum(d_w, axis=0), np.sum(d_V, axis=0))
+    support: ByRows  # by the rows that are neighbours, and by those that they predict
+    rows: ByRows
+    sites: Sites  # by the neighbours' sites, (C, n)
+    pairs: list[np.ndarray]  # by terms, shapes and scales of the kernel, as far as pairs of rows depend on them
 
 
-def by_earlier(
-    executor: Executor, earlier: Conditional, sites: Sites, q: Coefficients, by_q: Coefficients
-) -> Conditional:
-    """Gradient by the ``earlier`` conditionals, from the one by w and V = P^-1, w = V h; the sites are constants.
+def moments_vjp(b: np.ndarray, q: Coefficients, d_mean: np.ndarray, d_variance: np.ndarray) -> np.ndarray:
+    """Gradient (C, r, m) by b, from those by the means and variances (C, r) of b.z."""
+    return d_mean[..., None] * q.w[:, None] + 2.0 * d_variance[..., None] * (b @ q.V)
 
-    P = I + sum s b b^T and h = sum g b over the rows, with their ``site_terms`` s and g.
-    """
-    s, g = site_terms(earlier, sites)
-    d_b, d_s, d_g = empty(earlier.b.shape), np.empty_like(s), np.empty_like(g)
+
+def by_coefficients(
+    executor: Executor, at: Neighbourhoods, gamma: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray
+) -> Coefficients:
+    """Gradient by w and V, from those by the means and variances (C, r) of b.z for all rows."""
+
+    def part(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        b = at.b(rows, gamma)
+        by_w = np.einsum("cr,crm->cm", d_mean[:, rows], b)
+        return by_w, np.swapaxes(b * d_variance[:, rows, None], 1, 2) @ b
+
+    d_w, d_V = zip(*executor.each(part, parts_of(len(at.index))), strict=True)
+    return Coefficients(np.sum(d_w, axis=0), np.sum(d_V, axis=0))
+
+
+def by_natural(q: Coefficients, by_q: Coefficients) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients by P and h, where w = V h and V = P^-1, from those by w and V."""
     u = np.einsum("cij,cj->ci", q.V, by_q.w)
     outer = u[:, :, None] * q.w[:, None]
-    H = -q.V @ by_q.V @ q.V - 0.5 * (outer + np.swapaxes(outer, 1, 2))
-
-    def fill(rows: slice) -> None:
-        b = earlier.b[:, rows]
-        product = b @ H
-        d_s[:, rows], d_g[:, rows] = np.einsum("crm,crm->cr", product, b), np.einsum("crm,cm->cr", b, u)
-        d_b[:, rows] = 2.0 * s[:, rows, None] * product + g[:, rows, None] * u[:, None]
-
-    executor.each(fill, parts_of(s.shape[1]))
-    return Conditional(d_b, *by_terms((s, g), d_s, d_g))
+    return -q.V @ by_q.V @ q.V - 0.5 * (outer + np.swapaxes(outer, 1, 2)), u
 
 
-def by_terms(terms: Sites, d_s: np.ndarray, d_g: np.ndarray) -> Sites:
-    """Gradients by a conditional's variance and mean, from those by its ``site_terms``; the sites are constants."""
+def by_earlier(b: np.ndarray, terms: Sites, d_P: np.ndarray, d_h: np.ndarray) -> ByConditional:
+    """Gradient by rows' conditionals given earlier neighbours, from the one by P = I + sum s b b^T and h = sum g b.
+
+    ``terms`` are the rows' s and g, see ``site_terms``; the sites are constants.
+    """
     s, g = terms
-    return -s * (s * d_s + g * d_g), -s * d_g
+    product = b @ d_P
+    d_s, d_g = np.einsum("crm,crm->cr", product, b), np.einsum("crm,cm->cr", b, d_h)
+    d_b = 2.0 * s[..., None] * product + g[..., None] * d_h[:, None]
+    return d_b, *site_terms_vjp(terms, d_s, d_g)
 
 
-def by_neighbours(executor: Executor, index: np.ndarray, n: int, pulled: Pulled) -> tuple[ByRows, Sites]:
-    """A gradient by n rows as neighbours of others: by their whitened rows, and by their sites (C, n)."""
-    r, k = index.shape
-    ends, flat = np.arange(0, r * k + 1, k), index.ravel()
-    d_a, diagonal = np.zeros((n, pulled["b"].shape[-1])), np.zeros(n)
-    sites = np.empty((2, len(pulled["b"]), n))
-    chis, gammas = (
-        [csr_array((values.ravel(), flat, ends), shape=(r, n)).T for values in pulled[name]]
-        for name in ("chi", "gamma")
-    )
+def conditional_vjp(executor: Executor, at: Neighbourhoods, given: Callable[[slice], list[ByConditional]]) -> Pulled:
+    """Pull a gradient by conditionals back; ``given`` makes that of some rows, by each set of neighbours.
 
-    def add(columns: slice) -> None:
-        for by_chi, by_gamma, b, u in zip(chis, gammas, pulled["b"], pulled["u"], strict=True):
-            d_a[:, columns] += by_gamma @ u[:, columns] - by_chi @ b[:, columns]
+    It takes three times as long as the conditionals.
+    """
 
+    def part(rows: slice) -> tuple[list[tuple[np.ndarray, ...]], np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+        here = [tuple(map(np.ascontiguousarray, arrays)) for arrays in given(rows)]
+        outputs, d_a, sums = at.compiled.vjp(at.arguments(rows), here)
+        return outputs, d_a, np.sum([d_variance for _, d_variance, _ in here], axis=(0, 1)), sums
+
+    outputs, d_a, diagonals, sums = zip(*executor.each(part, parts_of(len(at.index))), strict=True)
+    n, m = at.support.a.shape
+    support, sites, flat = ByRows(np.zeros((n, m)), np.zeros(n)), np.zeros((2, len(at.sites[0]), n)), at.index.ravel()
     # Columns are summed by themselves: bits do not depend on how they are divided.
-    width = -(-d_a.shape[1] // executor.n_threads)
-    executor.each(add, [slice(start, start + width) for start in range(0, d_a.shape[1], width)])
-    for c, (gamma, chi) in enumerate(zip(pulled["gamma"], pulled["chi"], strict=True)):
-        diagonal -= np.bincount(flat, (chi * gamma).ravel(), minlength=n)
-        for by_site, name in zip(sites, ("d_precision", "d_linear"), strict=True):
-            by_site[c] = np.bincount(flat, pulled[name][c].ravel(), minlength=n)
-    return ByRows(d_a, diagonal), (sites[0], sites[1])
+    width = -(-m // executor.n_threads)
+    columns = [slice(start, start + width) for start in range(0, m, width)]
+    for of_set in zip(*outputs, strict=True):
+        gamma, chi, b, u, *by_sites = (np.concatenate(arrays, axis=1) for arrays in zip(*of_set, strict=True))
+        gammas, chis = (neighbour_matrices(at.index, values, n) for values in (gamma, chi))
+        of_classes = list(zip(gammas, chis, b, u, strict=True))
 
+        def added(here: slice) -> None:
+            for by_gamma, by_chi, b_c, u_c in of_classes:  # noqa: B023
+                support.a[:, here] += by_gamma.T @ u_c[:, here] - by_chi.T @ b_c[:, here]
 
-@dataclass(frozen=True)
-class Whitened:
-    """Whitened rows, and a gradient by them and by their k(x, x)."""
-
-    prior: SparsePrior
-    a: np.ndarray
-    found: ByRows
-
-    @property
-    def cost(self) -> Cost:
-        m, d = self.prior.core.n_inducing, self.prior.core.n_features
-        return Cost(m * (2 * m + d), m * (m + d))
-
-
-def through_whitening(block: Block, state: Whitened) -> tuple[KernelGradient, np.ndarray]:
-    """The gradient by k(x, Z) and k(x, x) of a block, contracted with the kernel's derivatives, and dF/dA^T A."""
-    core, d_a = state.prior.core, state.found.a[block.rows]
-    work, gradient = workspace(len(block), core.n_inducing, core.n_features), KernelGradient.empty(core)
-    G = d_a @ state.prior.Linv
-    _local.kernel_gradient(core, block.X, G, state.found.diagonal[block.rows], work, gradient)
-    return gradient, d_a.T @ state.a[block.rows]
+        executor.each(added, columns)
+        support.diagonal[:] -= np.bincount(flat, np.sum(chi * gamma, axis=0).ravel(), minlength=n)
+        sites += [[np.bincount(flat, one.ravel(), minlength=n) for one in values] for values in by_sites]
+    rows = ByRows(np.concatenate(d_a), np.concatenate(diagonals))
+    return Pulled(support, rows, (sites[0], sites[1]), [np.sum(each, axis=0) for each in zip(*sums, strict=True)])
 
 
 def kernel_gradient(
     executor: Executor,
     prior: SparsePrior,
-    parts: list[tuple[RowSource, LocalRows, ByRows]],
+    parts: list[tuple[np.ndarray, np.ndarray, ByRows]],
     pairs: list[np.ndarray],
 ) -> np.ndarray:
     """Gradient by the kernel's ``theta``, from those by rows, and the pairs' sums of terms, shapes and scales.
 
-    A = K_nm L^-T, K_mm = L L^T: dF/dK_nm = dF/dA L^-1, and dF/dK_mm = -L^-T S L^-1 / 2, S the lower triangle of
-    dF/dA^T A made symmetric.
+    Each of the ``parts`` has rows X (n, d), whitened rows (n, m), and the gradient by these. A = K_nm L^-T and
+    K_mm = L L^T: dF/dK_nm = dF/dA L^-1, and dF/dK_mm = -L^-T S L^-1 / 2, S the lower triangle of dF/dA^T A made
+    symmetric.
     """
-    core, Linv = prior.core, prior.Linv
-    m = core.n_inducing
-    cross, gram = KernelGradient.empty(core), KernelGradient.empty(core)
-    inner = np.zeros((m, m))
-    for source, rows, found in parts:
-        for of_block, product in executor.map(through_whitening, source, Whitened(prior, rows.a, found)):
-            cross += of_block
+    core, Linv, (m, d) = prior.core, prior.Linv, prior.Z.shape
+    cross, gram, inner = KernelGradient.empty(core), KernelGradient.empty(core), np.zeros((m, m))
+    for X, a, found in parts:
+
+        def part(rows: slice, X: np.ndarray = X, a: np.ndarray = a, found: ByRows = found) -> tuple[Any, np.ndarray]:
+            gradient, d_a, work = KernelGradient.empty(core), found.a[rows], workspace(rows.stop - rows.start, m, d)
+            _local.kernel_gradient(core, X[rows], d_a @ Linv, found.diagonal[rows], work, gradient)
+            return gradient, d_a.T @ a[rows]
+
+        for gradient, product in executor.each(part, parts_of(len(X))):
+            cross += gradient
             inner += product
     S = np.tril(inner) + np.tril(inner, -1).T
     G = -0.5 * Linv.T @ S @ Linv
     # K_mm has jitter in proportion to its mean diagonal.
     G += prior.jitter * np.trace(G) / m * np.eye(m)
-    work = workspace(m, m, core.n_features)
-    _local.kernel_gradient(core, prior.Z, np.ascontiguousarray(G), np.zeros(m), work, gram)
+    _local.kernel_gradient(core, prior.Z, np.ascontiguousarray(G), np.zeros(m), workspace(m, m, d), gram)
     # By log length scales, sum W_ij (x_i - x_j)^2 is all that pairs have. Of that sum for rows and inducing points
     # ``squares`` are the part with x^2, which the spec adds as it is: so theirs can be added there.
     terms, shapes, _, _, squares = cross.arrays
-    for total, part in zip((terms, shapes, squares), pairs, strict=True):
-        total += part
+    for total, pair in zip((terms, shapes, squares), pairs, strict=True):
+        total += pair
     return prior.spec.gradient(core, cross, gram)[0]

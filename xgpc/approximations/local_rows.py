@@ -1,23 +1,29 @@
-"""Rows, and the distribution of their latent values given the sites of their nearest training rows."""
+"""Rows, and their latent values given the sites of their nearest training rows.
+
+With a(x) the whitened rows of a sparse prior, f(x) = a(x).z + g(x), z ~ N(0, I), g ~ GP(0, D), and
+D(x, x') = k(x, x') - a(x).a(x'). Given z and the sites of the neighbours N, f(x) is normal with mean b.z + mean, where
+b = a(x) - sum of gamma_j a_j over the neighbours j, and gamma = (D_NN + diag(1 / lambda))^-1 D_N(x).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from .. import _local
 from .._kernels import FAMILIES, InducingKernel
-from ..rows.block import Block
-from ..rows.executor import Cost, Executor, parts_of
-from ..rows.memory import empty
-from ..rows.source import ArraySource, RowSource
+from ..rows.executor import Executor, parts_of
+from .base import cholesky_and_inverse
 from .sparse import SparsePrior
 
 # Bytes of a cache line. Whitened rows begin with one: reading vectors that span two costs 4 to 5 % of a sweep.
 CACHE_LINE = 64
-# Of the random order of the training rows, see ``in_order``.
+# Seed of the random order of the training rows, see ``in_order``.
 ORDER_SEED = 0
 # Precisions and linear terms (C, n) of the training rows' sites.
 Sites = tuple[np.ndarray, np.ndarray]
@@ -25,61 +31,32 @@ Sites = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class LocalRows:
-    """Rows as the prior transforms them.
+    """Rows as the prior transforms them."""
 
-    Attributes
-    ----------
-    x : (n_factors, n, d), features divided by each factor's length scales
-    a : (n, m), whitened
-    residual : (n,), D(x, x)
-    """
-
-    x: np.ndarray
-    a: np.ndarray
-    residual: np.ndarray
+    x: np.ndarray  # (n_factors, n, d), features divided by each factor's length scales
+    a: np.ndarray  # (n, m), whitened
+    residual: np.ndarray  # (n,), D(x, x)
 
     def part(self, rows: np.ndarray | slice) -> LocalRows:
         return LocalRows(np.ascontiguousarray(self.x[:, rows]), self.a[rows], self.residual[rows])
 
 
-@dataclass(frozen=True)
-class Whitening:
-    """The prior that rows are whitened by."""
-
-    prior: SparsePrior
-
-    @property
-    def cost(self) -> Cost:
-        m, d = self.prior.core.n_inducing, self.prior.core.n_features
-        return Cost(m * (m + d), m)
-
-
-def whitened(block: Block, state: Whitening) -> LocalRows:
-    """A block's features divided by length scales, a = L^-1 k(Z, x), and k(x, x) - |a|^2."""
-    core = state.prior.core
-    X = np.ascontiguousarray(block.X, dtype=np.float64)
-    a = core.cross(X) @ state.prior.Linv.T
-    residual = np.maximum(core.diagonals(X) - np.einsum("ij,ij->i", a, a), 0.0)
-    return LocalRows(X * core.inverse_length_scale[:, None, :], a, residual)
-
-
-def aligned_rows(parts: list[np.ndarray]) -> np.ndarray:
-    """Rows of parts (., m), one after the other, from the beginning of a cache line."""
-    shape = sum(len(part) for part in parts), parts[0].shape[1]
-    memory = np.empty(8 * shape[0] * shape[1] + CACHE_LINE, dtype=np.uint8)
+def local_rows(executor: Executor, prior: SparsePrior, X: np.ndarray) -> LocalRows:
+    """Transform the rows X (n, d); O(n m (m + d))."""
+    core, n, m = prior.core, len(X), prior.n_inducing
+    memory = np.empty(8 * n * m + CACHE_LINE, dtype=np.uint8)
     start = -memory.ctypes.data % CACHE_LINE
-    rows = memory[start : start + 8 * shape[0] * shape[1]].view(np.float64).reshape(shape)
-    return np.concatenate(parts, out=rows)
+    a = memory[start : start + 8 * n * m].view(np.float64).reshape(n, m)
+    x, residual = np.empty((core.n_factors, *X.shape)), np.empty(n)
 
+    def fill(rows: slice) -> None:
+        part = np.ascontiguousarray(X[rows], dtype=np.float64)
+        x[:, rows] = part * core.inverse_length_scale[:, None]
+        a[rows] = core.cross(part) @ prior.Linv.T
+        residual[rows] = np.maximum(core.diagonals(part) - np.einsum("ij,ij->i", a[rows], a[rows]), 0.0)
 
-def local_rows(executor: Executor, prior: SparsePrior, source: RowSource) -> LocalRows:
-    """All rows of a source; O(n m (m + d))."""
-    parts = list(executor.map(whitened, source, Whitening(prior)))
-    return LocalRows(
-        np.concatenate([part.x for part in parts], axis=1),
-        aligned_rows([part.a for part in parts]),
-        np.concatenate([part.residual for part in parts]),
-    )
+    executor.each(fill, parts_of(n))
+    return LocalRows(x, a, residual)
 
 
 def metric(core: InducingKernel) -> np.ndarray:
@@ -91,10 +68,10 @@ def metric(core: InducingKernel) -> np.ndarray:
 
 
 def in_order(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Neighbours (n, k) of rows among themselves, those that come earlier first, and how many these are (n,).
+    """Neighbours (n, k) of rows among themselves, those that come earlier first, and the number (n,) of the earlier.
 
     The order of the rows is random, but always the same. By the chain rule of probabilities with a few neighbours, a
-    random order leaves out less than one along coordinates (Guinness 2018, arXiv 1609.05372).
+    random order loses less than one along coordinates (Guinness 2018, arXiv 1609.05372).
     """
     rank = np.random.default_rng(ORDER_SEED).permutation(len(index))
     is_later = rank[index] > rank[:, None]
@@ -102,151 +79,113 @@ def in_order(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.take_along_axis(index, places, axis=1), index.shape[1] - np.sum(is_later, axis=1)
 
 
+def neighbour_matrices(index: np.ndarray, weights: np.ndarray, n: int) -> list[csr_array]:
+    """Weights (C, r, k) of the neighbours index (r, k) as C sparse matrices (r, n)."""
+    ends = index.shape[1] * np.arange(len(index) + 1)
+    return [csr_array((part.ravel(), index.ravel(), ends), shape=(len(index), n)) for part in weights]
+
+
+def by_parts(executor: Executor, function: Callable[[slice], Any], n_rows: int) -> tuple[np.ndarray, ...]:
+    """Arrays (C, n, ...), joined from the arrays that a function makes for parts of the rows."""
+    parts = zip(*executor.each(function, parts_of(n_rows)), strict=True)
+    return tuple(np.concatenate(arrays, axis=1) for arrays in parts)
+
+
+class Conditional(NamedTuple):
+    """Latent values given z and the neighbours' sites, except b: see the head of the module."""
+
+    gamma: np.ndarray  # (C, r, k)
+    variance: np.ndarray  # (C, r)
+    mean: np.ndarray  # (C, r)
+    slopes: np.ndarray  # (C, r, k), of the means by the neighbours' linear terms, in which they are linear
+
+
 @dataclass(frozen=True)
-class Conditional:
-    """Latent values given z and the neighbours' sites: normal with means b.z + mean, and these variances.
+class Coefficients:
+    """q(z) = N(w, V) of C latent functions, or a gradient by w and V: (C, m) and (C, m, m)."""
 
-    Attributes
-    ----------
-    b : (C, r, m)
-    variance, mean : (C, r)
-    slopes : (C, r, k) or None, of the means by the neighbours' linear terms, in which they are linear
-    """
+    w: np.ndarray
+    V: np.ndarray
 
-    b: np.ndarray
-    variance: np.ndarray
-    mean: np.ndarray
-    slopes: np.ndarray | None = None
+    @classmethod
+    def of(cls, P: np.ndarray, h: np.ndarray) -> Coefficients:
+        """From what sites add to the natural parameters, (C, m, m) and (C, m); ValueError if that is not proper."""
+        V = np.empty_like(P)
+        for c, precision in enumerate(P):
+            factors = cholesky_and_inverse(np.eye(len(precision)) + precision)
+            if factors is None:
+                raise ValueError("The precision of the sites is not positive definite; give moderate sample weights.")
+            V[c] = factors[1].T @ factors[1]
+        return cls((V @ h[..., None])[..., 0], V)
 
-    def part(self, rows: slice) -> Conditional:
-        slopes = None if self.slopes is None else self.slopes[:, rows]
-        return Conditional(self.b[:, rows], self.variance[:, rows], self.mean[:, rows], slopes)
-
-    def mean_of(self, linear: np.ndarray, index: np.ndarray) -> np.ndarray:
-        """``mean`` of other linear terms (C, n), by the slopes and which of the n rows the neighbours are, (r, k)."""
-        assert self.slopes is not None
-        each = zip(self.slopes, linear, strict=True)
-        return np.stack([np.einsum("rk,rk->r", slopes, of_class.take(index)) for slopes, of_class in each])
-
-    def write(self, rows: slice, part: Conditional) -> None:
-        """Set the values of some rows."""
-        self.b[:, rows], self.variance[:, rows], self.mean[:, rows] = part.b, part.variance, part.mean
-        if self.slopes is not None:
-            self.slopes[:, rows] = part.slopes
+    def moments(self, b: np.ndarray) -> Sites:
+        """Means and variances (C, r) of b.z for b (C, r, m)."""
+        return np.einsum("crm,cm->cr", b, self.w), np.einsum("crm,crm->cr", b @ self.V, b)
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhoods:
     """Rows, and the training rows that they are predicted from.
 
-    Attributes
-    ----------
-    core : the compiled kernel
-    support, sites : the training rows and their sites
-    rows : the rows in question
-    index : (r, k), which of the training rows are near
-    n_earlier : (r,) or None. With it there are two sets of neighbours: all, and the first so many
+    With ``n_earlier`` there are two sets of neighbours: all, and the first so many.
     """
 
     core: InducingKernel
-    support: LocalRows
+    support: LocalRows  # the training rows
     sites: Sites
-    rows: LocalRows
-    index: np.ndarray
+    rows: LocalRows  # the rows to predict
+    index: np.ndarray  # (r, k), numbers of the training rows that are near
     n_earlier: np.ndarray | None = None
-
-    @property
-    def cost(self) -> Cost:
-        k, m, d = self.index.shape[1], self.support.a.shape[1], self.core.n_features
-        return Cost(k * k * (m + d) + k**3, m)
-
-    @property
-    def n_latents(self) -> int:
-        return len(self.sites[0])
 
     @cached_property
     def compiled(self) -> _local.Support:
         return _local.Support(self.core, self.support.x, self.support.a, self.support.residual, *self.sites)
 
-    def empty(self, n_rows: int, with_slopes: bool = False) -> Conditional:
-        """For so many rows, to be written."""
-        C, (_, k), m = self.n_latents, self.index.shape, self.support.a.shape[1]
-        slopes = empty((C, n_rows, k)) if with_slopes else None
-        variance, mean = np.empty((2, C, n_rows))
-        return Conditional(empty((C, n_rows, m)), variance, mean, slopes)
-
-    def source(self) -> ArraySource:
-        """The rows, as blocks to work on."""
-        return ArraySource(self.rows.a, cache_bytes=0)
-
-    def arguments(self, here: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    def arguments(self, here: slice) -> tuple[np.ndarray | None, ...]:
         """Some of the rows as the compiled functions take them."""
         rows = self.rows.part(here)
         n_earlier = None if self.n_earlier is None else np.ascontiguousarray(self.n_earlier[here])
         return rows.x, rows.a, rows.residual, np.ascontiguousarray(self.index[here]), n_earlier
 
+    def conditionals(self, here: slice) -> list[tuple[np.ndarray, Conditional]]:
+        """b (C, r, m) and the conditionals of some rows by each set of neighbours; O(k^2 (m + d) + C (k^3 + k m)) a
+        row, on this thread."""
+        return [(b, Conditional(*parts)) for b, *parts in self.compiled.condition(self.arguments(here))]
 
-def conditionals(rows: slice, at: Neighbourhoods, with_slopes: bool = False) -> list[Conditional]:
-    """Conditionals of some rows by each set of neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row, on this thread."""
-    return [Conditional(*parts) for parts in at.compiled.condition(at.arguments(rows), with_slopes)]
+    def conditional(self, executor: Executor) -> Conditional:
+        """The conditionals of all rows by all neighbours."""
+        return Conditional(*by_parts(executor, lambda here: self.conditionals(here)[0][1], len(self.index)))
 
+    def b(self, here: slice, gamma: np.ndarray) -> np.ndarray:
+        """b (C, r, m) of some rows, by the weights gamma (C, n, k) of all rows' neighbours; O(C k m) a row."""
+        weights = neighbour_matrices(self.index[here], gamma[:, here], len(self.support.a))
+        return np.stack([self.rows.a[here] - matrix @ self.support.a for matrix in weights])
 
-def all_conditionals(executor: Executor, at: Neighbourhoods) -> list[Conditional]:
-    """``conditionals`` of all rows; 8 C n m bytes for each set of neighbours."""
-    found = [at.empty(len(at.index)) for _ in range(1 if at.n_earlier is None else 2)]
-
-    def fill(rows: slice) -> None:
-        for whole, part in zip(found, conditionals(rows, at), strict=True):
-            whole.write(rows, part)
-
-    executor.each(fill, parts_of(len(at.index)))
-    return found
-
-
-@dataclass(frozen=True)
-class PullBack:
-    """Neighbourhoods, and for each set of neighbours a gradient by its conditional, in the same form."""
-
-    at: Neighbourhoods
-    given: list[Conditional]
+    def moments(self, executor: Executor, gamma: np.ndarray, q: Coefficients) -> tuple[np.ndarray, ...]:
+        """Means and variances (C, n) of b.z for all rows; O(C m (k + m)) a row."""
+        return by_parts(executor, lambda here: q.moments(self.b(here, gamma)), len(self.index))
 
 
-# Results of the compiled gradient for each row and latent function; see xg_local_pulled in src/xgpc/local.h.
-Pulled = dict[str, np.ndarray]
+def predicted(executor: Executor, at: Neighbourhoods, q: Coefficients) -> tuple[np.ndarray, ...]:
+    """Means and variances (C, r) of the latent values; O(r (k^2 (m + d) + C (k^3 + m^2)))."""
+
+    def part(here: slice) -> Sites:
+        ((b, given),) = at.conditionals(here)
+        mean, variance = q.moments(b)
+        return given.mean + mean, given.variance + variance
+
+    return by_parts(executor, part, len(at.index))
 
 
-@dataclass(frozen=True)
-class PulledBack:
-    """A gradient by conditionals as gradients by whitened rows, sites and the kernel.
-
-    Attributes
-    ----------
-    sets : of each set of neighbours
-    d_a : (r, m), by whitened rows
-    pairs : sums over the rows: by terms, shapes and scales of the kernel
-    """
-
-    sets: list[Pulled]
-    d_a: np.ndarray
-    pairs: list[np.ndarray]
+def site_terms(variance: np.ndarray, mean: np.ndarray, sites: Sites) -> Sites:
+    """Precisions and linear terms that rows' sites have for b.z, given the neighbours' sites: 1 / (1 / lambda +
+    variance), and its product with r / lambda - mean."""
+    precision, linear = sites
+    share = 1.0 / (1.0 + precision * variance)
+    return share * precision, share * (linear - precision * mean)
 
 
-def pulled_back(executor: Executor, state: PullBack) -> PulledBack:
-    """The gradients of all rows; it takes some three times as long as ``all_conditionals``."""
-    at, (n, k) = state.at, state.at.index.shape
-    C, m = at.n_latents, at.support.a.shape[1]
-    widths = {"gamma": k, "chi": k, "b": m, "u": m, "d_precision": k, "d_linear": k}
-    sets = [{name: empty((C, n, widths[name])) for name in _local.OUTPUTS} for _ in state.given]
-    d_a = empty((n, m))
-
-    def fill(rows: slice) -> tuple[np.ndarray, ...]:
-        here = (part.part(rows) for part in state.given)
-        given = [tuple(map(np.ascontiguousarray, (part.b, part.variance, part.mean))) for part in here]
-        outputs, d_a[rows], sums = at.compiled.vjp(at.arguments(rows), given)
-        for whole, parts in zip(sets, outputs, strict=True):
-            for name, part in zip(_local.OUTPUTS, parts, strict=True):
-                whole[name][:, rows] = part
-        return sums
-
-    pairs = [np.sum(sums, axis=0) for sums in zip(*executor.each(fill, parts_of(n)), strict=True)]
-    return PulledBack(sets, d_a, pairs)
+def site_terms_vjp(terms: Sites, d_s: np.ndarray, d_g: np.ndarray) -> Sites:
+    """Gradients by a conditional's variance and mean, from those by its ``site_terms``; the sites are constants."""
+    s, g = terms
+    return -s * (s * d_s + g * d_g), -s * d_g

@@ -19,22 +19,17 @@ class RowSpan(Value):
     Coefficients beta ~ N(0, s^2 I) are Q b + c with b ~ N(0, s^2 I) and c ~ N(0, s^2 (I - Q Q^T)) independent. Of a
     training row beta.x = b.(Q^T x): its label depends on b alone, and c keeps its prior. So the fit of b to the
     coordinates, with the same s^2, is that of beta to the rows, and r coefficients take the place of d.
-
-    Attributes
-    ----------
-    basis : (d, r) Q, or None: the features are the coordinates
     """
 
-    basis: np.ndarray | None
+    basis: np.ndarray | None  # (d, r) Q, or None: the features are the coordinates
 
     @classmethod
     def of(cls, X: Any) -> tuple[RowSpan, Any]:
         """The span of X (n, d), dense or sparse, and the coordinates of its rows.
 
         Rows that are as many as features, or more, stay as they are. Else a QR decomposition of X^T with pivoting, in
-        O(n^2 d) time and 16 n d bytes. That is little beside the fit that it makes smaller: with 500 features and 490
-        rows, where nothing is gained, it takes a hundredth of the time. (Fits of 150 rows to 2000 features: 41 s before
-        and .2 s in the span; of 300 to 1000: 15 s and .8 s.)
+        O(n^2 d) time and 16 n d bytes: a hundredth of the time of a fit where it gains nothing (500 features, 490 rows;
+        fits of 150 rows to 2000 features took 41 s before and .2 s in the span).
         """
         n, d = X.shape
         if n >= d:
@@ -77,6 +72,10 @@ class RowSpan(Value):
         covariance[:d, d:] = covariance[d:, :d].T
         covariance[d:, d:] = S[r:, r:]
         return covariance
+
+
+# The features themselves.
+WHOLE = RowSpan(None)
 
 
 def squared_norms(X: Any) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,16 +20,13 @@ from ..rows.source import Picked
 from ..statistics import Contraction, FixedSites, SitesAtPosterior, gradient
 from .base import (
     CovarianceForm,
-    Grouped,
+    KernelPosterior,
     KernelPrior,
-    LatentPosterior,
     Natural,
     Training,
     cholesky_and_inverse,
     grouped,
-    joint_covariance,
     new_key,
-    prior_covariance,
 )
 
 # Relative to the mean diagonal of k(Z, Z). Least jitter at which the Cholesky factorisation of a smooth kernel's
@@ -44,19 +41,14 @@ PRECISIONS: dict[str, type] = {"double": np.float64, "mixed": np.float32}
 class InducingBasis:
     """Whitened rows a = L^{-1} k_m(x), of one kernel for all latent functions or of one for each.
 
-    Attributes
-    ----------
-    key : str
-    parts : for each kernel its compiled form, L^{-1} (m, m), and its latent functions as a slice of their axis
-    n_latents : int, C
-    dtype : of whitened rows: np.float64, or np.float32, in which their products with R^{-1} are, too, and the sums of
-        a tile's outer products
+    If ``dtype`` is float32, so are the rows' products with R^{-1}, and the sums of a tile's outer products.
     """
 
     key: str
+    # For each kernel its compiled form, L^{-1} (m, m), and its latent functions as a slice of their axis.
     parts: tuple[tuple[InducingKernel, np.ndarray, slice], ...]
-    n_latents: int
-    dtype: type
+    n_latents: int  # C
+    dtype: type  # of whitened rows
 
     @property
     def cost(self) -> Cost:
@@ -80,8 +72,12 @@ class InducingBasis:
             for (core, Linv, c), cache in zip(self.parts, caches, strict=True)
         ]
 
-    def marginalizer(self, key: str, Rinv: np.ndarray, w: np.ndarray) -> GaussianMarginalizer:
-        return GaussianMarginalizer(key, self, Rinv, w)
+    def marginalizer(self, Rinv: np.ndarray, w: np.ndarray) -> GaussianMarginalizer:
+        return GaussianMarginalizer(self, Rinv, w)
+
+    def anywhere(self, marginalizer: GaussianMarginalizer) -> GaussianMarginalizer:
+        """The marginalizer for other rows than those of the fit: the same."""
+        return marginalizer
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
         P, h = zero_moments(self.n_latents, self.parts[0][0].n_inducing)
@@ -120,20 +116,11 @@ def zero_moments(n_latents: int, m: int) -> Natural:
 
 @dataclass(frozen=True, eq=False)
 class GaussianMarginalizer:
-    """Coefficients z_c ~ N(w_c, P_c^{-1}), independent.
+    """Coefficients z_c ~ N(w_c, P_c^{-1}), independent."""
 
-    Attributes
-    ----------
-    key : str
-    basis : InducingBasis or LinearBasis, in which they are coefficients
-    Rinv : (C, m, m) inverse Cholesky factors of P
-    w : (C, m)
-    """
-
-    key: str
-    basis: Any
-    Rinv: np.ndarray
-    w: np.ndarray
+    basis: Any  # InducingBasis or LinearBasis, in which they are coefficients
+    Rinv: np.ndarray  # (C, m, m) inverse Cholesky factors of P
+    w: np.ndarray  # (C, m)
 
     @property
     def cost(self) -> Cost:
@@ -158,39 +145,21 @@ class GaussianMarginalizer:
 
 
 @dataclass(frozen=True, eq=False)
-class SparsePrior(Grouped):
-    """p(u) = N(0, K_mm) at the inducing points, K_mm = k(Z, Z) + jitter I = L L^T; of one latent function or several.
-
-    Attributes
-    ----------
-    spec : KernelSpec
-    Z : (m, d) inducing points
-    core : the compiled kernel at Z
-    L, Linv : (m, m) lower triangles
-    jitter : float, relative to the mean diagonal of k(Z, Z)
-    dtype : of whitened rows, see ``InducingBasis``
-    """
+class SparsePrior(KernelPrior):
+    """p(u) = N(0, K_mm) at the inducing points, K_mm = k(Z, Z) + jitter I = L L^T, of all latent functions."""
 
     spec: KernelSpec
-    Z: np.ndarray
-    core: InducingKernel
-    L: np.ndarray
-    Linv: np.ndarray
-    jitter: float
-    dtype: type = np.float64
+    Z: np.ndarray  # (m, d) inducing points
+    core: InducingKernel  # the compiled kernel at Z
+    L: np.ndarray  # (m, m), lower triangle
+    Linv: np.ndarray  # (m, m), lower triangle
+    jitter: float  # relative to the mean diagonal of k(Z, Z)
+    dtype: type = np.float64  # of whitened rows, see ``InducingBasis``
     key: str = field(default_factory=new_key, init=False, repr=False)
-
-    is_full = False
 
     @classmethod
     def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> SparsePrior:
-        """Factorise K_mm, with as little jitter as it takes; O(m^3).
-
-        Raises
-        ------
-        ValueError
-            If Z is not finite, or K_mm not positive definite even with the largest jitter.
-        """
+        """Factorise K_mm, with as little jitter as it takes; O(m^3). ValueError if even the largest is not enough."""
         if not np.all(np.isfinite(Z)):
             raise ValueError("The inducing points contain NaN or infinity.")
         core = spec.at(Z)
@@ -209,29 +178,24 @@ class SparsePrior(Grouped):
             "parameters, or take fewer inducing points."
         )
 
+    @property
+    def sites_shape(self) -> tuple[int, int]:
+        return len(self.Z), len(self.Z)
+
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SparsePrior:
-        """The prior with the kernel in ``specs`` and other inducing points."""
         return SparsePrior.build(specs[0], Z, self.dtype)
 
     def basis_of(self, prior: Any, n_latents: int | None) -> InducingBasis:
-        """Rows whitened by the kernel of each group of ``prior``: one for all latent functions, or one for each."""
         groups = prior.groups
         each = [slice(c, c + 1) for c in range(len(groups))] if len(groups) > 1 else [slice(None)]
         parts = [(group.core, group.Linv, c) for group, c in zip(groups, each, strict=True)]
         return InducingBasis(prior.key, tuple(parts), n_latents or 1, self.dtype)
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
-        """(P, h) with the prior's precision I."""
         return P + np.eye(P.shape[-1]), h
 
     def posterior_of(self, prior: KernelPrior, natural: Natural) -> SparsePosterior | None:
-        """q under ``prior`` from (P, h), or None if a P is not positive definite."""
         return SparsePosterior.from_natural(prior, *natural)
-
-    def no_sites(self, shape: tuple[int, ...]) -> Natural:
-        """Zeros (*shape, m, m) and (*shape, m)."""
-        m = len(self.Z)
-        return np.zeros((*shape, m, m)), np.zeros((*shape, m))
 
 
 def times(P: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -241,57 +205,37 @@ def times(P: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 def mean_of(Rinv: np.ndarray, h: np.ndarray) -> np.ndarray:
     """P^{-1} h (m,) or (C, m)."""
-    if h.ndim == 1:
-        return np.asarray(Rinv.T @ (Rinv @ h))
-    return np.stack([mean_of(*of_class) for of_class in zip(Rinv, h, strict=True)])
+    return (np.swapaxes(Rinv, -1, -2) @ (Rinv @ h[..., None]))[..., 0]
 
 
 @dataclass(frozen=True, eq=False)
-class SparsePosterior(LatentPosterior):
+class SparsePosterior(KernelPosterior):
     """q(z) = N(w, P^{-1}) over whitened inducing values u = L z, of one latent function or of C independent ones.
 
-    Attributes
-    ----------
-    prior : SparsePrior, or SeparatePriors of them
-    P : (m, m) precision, its lower triangle; (C, m, m) for C latent functions, and so on
-    h : (m,) linear natural parameter, P w = h
-    R, Rinv : (m, m) lower Cholesky factor of P and its inverse
-    w : (m,) mean
+    If the prior is a ``ConditionedPrior``, KL, norm and products by the prior's precision are those of its ``before``.
     """
 
-    prior: Any
-    P: np.ndarray
-    h: np.ndarray
-    R: np.ndarray = field(repr=False)
-    Rinv: np.ndarray = field(repr=False)
-    w: np.ndarray = field(repr=False)
-    key: str = field(default_factory=new_key, init=False, repr=False)
+    prior: Any  # SparsePrior, SeparatePriors of them, or another prior of whitened coefficients
+    P: np.ndarray  # (m, m) precision, its lower triangle; (C, m, m) for C latent functions, and so on
+    h: np.ndarray  # (m,) linear natural parameter, P w = h
+    R: np.ndarray = field(repr=False)  # (m, m) lower Cholesky factor of P
+    Rinv: np.ndarray = field(repr=False)  # (m, m) its inverse
+    w: np.ndarray = field(repr=False)  # (m,) mean
 
     @classmethod
-    def from_natural(cls, prior: Any, P: np.ndarray, h: np.ndarray) -> SparsePosterior | None:
+    def from_natural(cls, prior: Any, P: np.ndarray, h: np.ndarray) -> Self | None:
         """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
-        factors = []
-        for matrix in P.reshape(-1, *P.shape[-2:]):
-            found = cholesky_and_inverse(matrix)
-            if found is None:
-                return None
-            factors.append(found)
-        R, Rinv = factors[0] if P.ndim == 2 else (np.stack(parts) for parts in zip(*factors, strict=True))
-        return cls(prior, P, h, R, Rinv, mean_of(Rinv, h))
+        factors = [cholesky_and_inverse(matrix) for matrix in P.reshape(-1, *P.shape[-2:])]
+        if any(found is None for found in factors):
+            return None
+        R, Rinv = (np.reshape(parts, P.shape) for parts in zip(*factors, strict=True))
+        return cls(prior, np.tril(P), h, R, Rinv, mean_of(Rinv, h))
 
     def in_precision(self, dtype: type) -> SparsePosterior:
         """The same distribution, with whitened rows of a type."""
         if self.prior.groups[0].dtype is dtype:
             return self
         return replace(self, prior=grouped([replace(group, dtype=dtype) for group in self.prior.groups]))
-
-    @classmethod
-    def at_prior(cls, prior: Any, n_latents: int | None = None) -> SparsePosterior:
-        """q = p: P = I, h = 0; of one latent function if their number is None."""
-        m = prior.n_inducing
-        shape = () if n_latents is None else (n_latents,)
-        identity = np.broadcast_to(np.eye(m), (*shape, m, m)).copy()
-        return cls(prior, identity, np.zeros((*shape, m)), identity, identity, np.zeros((*shape, m)))
 
     @property
     def natural(self) -> Natural:
@@ -303,57 +247,59 @@ class SparsePosterior(LatentPosterior):
 
     @cached_property
     def marginalizer(self) -> GaussianMarginalizer:
-        return self.basis.marginalizer(self.key, *self.stacked())
+        return self.basis.marginalizer(*self.stacked())
 
     @property
-    def marginalizer_anywhere(self) -> GaussianMarginalizer:
-        """``marginalizer``, which does not depend on the rows."""
-        return self.marginalizer
-
-    def times_mean(self, precision: np.ndarray) -> np.ndarray:
-        """The linear term that a precision, as in ``natural``, has at the mean."""
-        return times(precision, self.w)
-
-    @property
-    def mean_pair(self) -> Natural:
-        """w twice: the prior's precision is I."""
-        return self.w, self.w
-
-    def solve(self, residual: np.ndarray) -> Natural:
-        """P^{-1} residual, twice."""
-        step = (np.swapaxes(self.Rinv, -1, -2) @ (self.Rinv @ residual[..., None]))[..., 0]
-        return step, step
-
-    def at_mean(self, mean: Natural) -> SparsePosterior:
-        """q with the mean of a pair (w, w), up to rounding: its mean is P^{-1} h."""
-        h = times(self.P, mean[0])
-        return replace(self, h=h, w=mean_of(self.Rinv, h))
+    def marginalizer_anywhere(self) -> Any:
+        return self.basis.anywhere(self.marginalizer)
 
     def stacked(self) -> tuple[np.ndarray, np.ndarray]:
         """Rinv (C, m, m) and w (C, m), whatever the number of latent functions."""
         m = self.w.shape[-1]
         return self.Rinv.reshape(-1, m, m), self.w.reshape(-1, m)
 
+    def _by_prior(self, x: np.ndarray) -> np.ndarray:
+        """The prior's precision times x."""
+        return x if self.prior.before is None else times(self.prior.before.P, x)
+
+    @property
+    def mean_pair(self) -> Natural:
+        return self.w, self.w if self.prior.before is None else self._by_prior(self.w - self.prior.before.w)
+
+    def times_mean(self, precision: np.ndarray) -> np.ndarray:
+        return times(precision, self.w)
+
+    def solve(self, residual: np.ndarray) -> Natural:
+        step = mean_of(self.Rinv, residual)
+        return step, self._by_prior(step)
+
+    def at_mean(self, mean: Natural) -> SparsePosterior:
+        """Up to rounding: the mean is P^{-1} h."""
+        h = times(self.P, mean[0])
+        return replace(self, h=h, w=mean_of(self.Rinv, h))
+
     @cached_property
     def kl(self) -> float:
-        """KL(q || p) = (tr P^{-1} + w.w - m + log |P|) / 2 of all latent functions, in nats."""
+        """KL(q || p) = (tr P^{-1} + w.w - m + log |P|) / 2 of all latent functions, or the KL to ``before``."""
+        if self.prior.before is not None:
+            return self.kl_to(self.prior.before)
         log_det = 2.0 * np.sum(np.log(np.diagonal(self.R, axis1=-2, axis2=-1)))
         return float(0.5 * (np.sum(self.Rinv**2) + self.squared_norm - self.w.size + log_det))
 
     @cached_property
     def squared_norm(self) -> float:
-        """w.w of all latent functions: the squared norm of the mean function."""
-        return float(np.sum(self.w**2))
+        before = self.prior.before
+        return float(np.sum((self.w if before is None else self.w - before.w) * self.mean_pair[1]))
 
     def kl_to(self, other: SparsePosterior) -> float:
-        """KL(q || other) of two posteriors under the same prior, in nats; O(m^3)."""
+        """O(C m^3)."""
         diagonals = np.diagonal(other.R, axis1=-2, axis2=-1), np.diagonal(self.R, axis1=-2, axis2=-1)
         log_det = 2.0 * np.sum(np.log(diagonals[0] / diagonals[1]))
         distance = np.swapaxes(other.R, -1, -2) @ (other.w - self.w)[..., None]
         return float(0.5 * (np.sum((self.Rinv @ other.R) ** 2) - self.w.size + np.sum(distance**2) - log_det))
 
     def first_order_gain(self, target: Natural, other: SparsePosterior) -> float:
-        """O(C m^3): see ``KernelPosterior``; the gradients by w and P^{-1} are h' - h - missing w and -missing / 2."""
+        """O(C m^3): the gradients by w and P^{-1} are h' - h - missing w and -missing / 2."""
         missing = target[0] - self.P
         missing = missing + np.swapaxes(np.tril(missing, -1), -1, -2)
         by_mean = target[1] - self.h - (missing @ self.w[..., None])[..., 0]
@@ -363,17 +309,8 @@ class SparsePosterior(LatentPosterior):
     def gradient(
         self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient of the bound at fixed q(u), which at q's optimum is that of the profiled bound.
-
-        Returns
-        -------
-        Gradients by the kernel's ``theta``, (n_theta,), those of several kernels one after the other, and by the
-        inducing points, (m, d) or (C, m, d).
-
-        Notes
-        -----
-        dF/dK_nm = (r - lambda m) alpha^T + Lambda A (I - P^-1) L^-1; dF/dK_mm: see ``matrix_gradients`` in
-        ``src/xgpc/_engine.pyx``, at the optimum the textbook form. O(C n m^2 + n m d + C m^3).
+        """At fixed q(u): dF/dK_nm = (r - lambda m) alpha^T + Lambda A (I - P^-1) L^-1; dF/dK_mm: see
+        ``matrix_gradients`` in ``src/xgpc/_engine.pyx``, at the optimum the textbook form. O(C n m^2 + n m d + C m^3).
         """
         Rinv, w = self.stacked()
         P, h = natural[0].reshape(Rinv.shape), natural[1].reshape(w.shape)
@@ -393,36 +330,52 @@ class SparsePosterior(LatentPosterior):
         d_theta, d_Z = zip(*(prior.spec.gradient(prior.core, *sums) for prior, *sums in each), strict=True)
         return np.concatenate(d_theta), np.reshape(d_Z, self.prior.Z.shape)
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        return {"Z": self.prior.Z, "eta": np.tril(self.P), "h": self.h}
-
     def covariance_forms(self) -> list[CovarianceForm]:
         """a = L^{-1} k: mean w.a, variance k(x, x) - |a|^2 + |R^{-1} a|^2 of each latent function; O(C m^3)."""
-        Rinv, w = self.stacked()
-        return [
-            CovarianceForm(group.core, group.Linv.T @ w[c], group.Linv, Rinv[c] @ group.Linv)
-            for c, group in enumerate(self.groups)
-        ]
+        each = zip(self.groups, *self.stacked(), strict=True)
+        return [CovarianceForm(group.core, group.Linv.T @ w, group.Linv, Rinv @ group.Linv) for group, Rinv, w in each]
 
-    def covariance_sums(self, X: np.ndarray, S: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """b.h and b^T S b (r,) at the rows of X, b = P^{-1} a, of one latent function: sums over rows i of C_i t_i and
-        C_i^2 s_i, C_i = a^T P^{-1} a_i, for h = sum t_i a_i and the lower triangle of S = sum s_i a_i a_i^T."""
+    def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """b.h and b^T P b (r,) for b = P_q^{-1} a: C_i = a^T P_q^{-1} a_i, h = sum t_i a_i, P = sum s_i a_i a_i^T."""
         b = (self.prior.core.cross(X) @ self.prior.Linv.T @ self.Rinv.T) @ self.Rinv
-        return b @ h, np.einsum("ij,ij->i", b @ (np.tril(S) + np.tril(S, -1).T), b)
+        return b @ h, np.einsum("ij,ij->i", b @ (np.tril(P) + np.tril(P, -1).T), b)
 
-    def covariance_bytes(self, n_rows: int) -> float:
-        """The results, and four matrices more."""
-        return 8.0 * n_rows * (n_rows * (len(self.stacked()[1]) + 4.0) + 3.0 * self.w.shape[-1])
 
-    def covariance(self, X: np.ndarray) -> np.ndarray:
-        """Joint covariance (n, n) or (C, n, n) of a latent function at the rows of X.
+@dataclass(frozen=True, eq=False)
+class ConditionedPrior(KernelPrior):
+    """The posterior q_0 = N(w_0, P_0^{-1}) of rows that are gone, ``before``, as the prior of rows that come.
 
-        O(C n^2 (m + d)) time, O(C n^2) memory.
-        """
-        Rinv, _ = self.stacked()
-        covariance = np.empty((len(Rinv), len(X), len(X)))
-        for c, group in enumerate(self.groups):
-            if c == 0 or group is not self.groups[c - 1]:
-                a, prior = group.core.cross(X) @ group.Linv.T, prior_covariance(group, X)
-            covariance[c] = joint_covariance(prior, a, a @ Rinv[c].T)
-        return covariance.reshape(*self.shape, len(X), len(X))
+    It is what p(z) = N(0, I) is without earlier rows: sites of new rows add to (P_0, h_0), and their bound is
+    sum E_q[log p(y | f)] - KL(q || q_0).
+
+    References
+    ----------
+    Broderick, Boyd, Wibisono, Wilson, Jordan. Streaming variational Bayes. NIPS 2013, equation (4).
+    Bui, Nguyen, Turner. Streaming sparse Gaussian process approximations. NIPS 2017, section 3; with inducing points
+    that move. Here they stay, or more are added.
+    """
+
+    before: SparsePosterior
+
+    @property
+    def groups(self) -> tuple[Any, ...]:
+        return self.before.prior.groups
+
+    @property
+    def Z(self) -> np.ndarray:
+        return self.before.prior.Z
+
+    @property
+    def jitter(self) -> float:
+        return self.before.prior.jitter
+
+    def basis(self, n_latents: int | None) -> Any:
+        """The basis of p: a block keeps one set of whitened rows for both."""
+        return self.before.prior.basis(n_latents)
+
+    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
+        return self.before.P + P, self.before.h + h
+
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> KernelPrior:
+        """p with other kernels and points: q_0 is one of these kernels and points."""
+        return self.before.prior.rebuilt(specs, Z)

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from .._sites import Site
-from ..approximations.base import KernelPosterior, KernelPrior, Natural, Posterior, Training, is_same_prior
+from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training, is_same_prior
 from ..likelihoods import other_site
 from ..rows.block import Rescaling
 from ..rows.deadline import Deadline
@@ -50,7 +50,7 @@ SOFTMAX_PRECISION_RATE, SOFTMAX_FIRST_RATE, SOFTMAX_CG_TOL = 0.5, 0.5, 0.2
 # Largest growth of a step length; a nearly straight parabola does not determine a larger one.
 LONGEST_GROWTH = 2.0
 
-Q = TypeVar("Q", bound=Posterior)
+Q = TypeVar("Q", bound=KernelPosterior)
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ def natural_step(q: Q, target: Natural, rate: float) -> Q | None:
     """
     (P, h), (target_P, target_h) = q.natural, target
     if rate == 1.0:
-        return q.prior.posterior(target)  # type: ignore[return-value]
-    return q.prior.posterior((P + rate * (target_P - P), h + rate * (target_h - h)))  # type: ignore[return-value]
+        return q.prior.posterior(target)
+    return q.prior.posterior((P + rate * (target_P - P), h + rate * (target_h - h)))
 
 
 def mean_step(q: KernelPosterior, end: KernelPosterior, rate: float) -> KernelPosterior | None:
@@ -169,7 +169,7 @@ def steps_from(training: Training, point: Point[Q]) -> Callable[[float], Q | Non
     q, site = point.q, point.site
     end = coupled_end(training, point) if site.n_latents > 1 else None
     if end is not None:
-        return partial(mean_step, q, end)  # type: ignore[arg-type, return-value]
+        return partial(mean_step, q, end)  # type: ignore[return-value]
     if not site.record.is_damped:
         return partial(natural_step, q, point.target)
     (before, _), (precision, linear) = q.natural, point.target
@@ -330,7 +330,7 @@ def coordinate_ascent(
         reached, gain, promised = point, -math.inf, math.nan
         if trial is not None:
             if measured:
-                promised = point.q.first_order_gain(point.target, trial)  # type: ignore[attr-defined]
+                promised = point.q.first_order_gain(point.target, trial)
                 # On a parabola, a unit step gains half of what it promises.
                 expected = 0.5 * promised / rate
             else:

@@ -66,7 +66,7 @@ def fit_posterior(
         return ascent.point, ascent.n_iter, ascent.converged
     options = replace(options, batch_size=batch)
     if q is None:
-        return stochastic(training, prior.at_prior(training.n_latents), site, options)  # type: ignore[arg-type]
+        return stochastic(training, prior.at_prior(training.n_latents), site, options)
     # Starting at the prior would raise learned label noise to that of guessing.
     before: Point[Any] = update(training, carry_over(training, q, prior, site), site)
     if options.deadline.left <= 0.0:

@@ -12,7 +12,7 @@ import numpy as np
 from .._moving import MovingPrior
 from .._sites import Site
 from .._svi import SCHEDULES, BatchPart, NaturalGradient
-from ..approximations.base import Prior, Training
+from ..approximations.base import KernelPrior, Training
 from ..approximations.sparse import SparsePosterior
 from ..rows.deadline import Deadline
 from ..rows.executor import Executor
@@ -224,7 +224,7 @@ class MiniBatches:
             eta[:] = identity + products * (eta - identity)
         self._loop.mean_direction[:] *= products
 
-    def posterior(self, prior: Prior, eta: np.ndarray) -> SparsePosterior:
+    def posterior(self, prior: KernelPrior, eta: np.ndarray) -> SparsePosterior:
         """q from natural parameters in the layout of ``eta``."""
         m = self._loop.n_inducing
         parts = eta.reshape(self.latents, m * m + m)

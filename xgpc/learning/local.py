@@ -250,8 +250,9 @@ def _swept(
     near = Neighbours(rows.X * metric(prior.core))
     # Another row can have all rows as neighbours, a row itself only the others.
     index, n_earlier = in_order(near.of_rows(min(k, rows.n_rows - 1), task.executor.n_threads))
-    local = Local(rows, prior.core, local_rows(task.executor, prior, rows), index, n_earlier, link)
-    return near, local, converged_sites(task.executor, local, distinct.sums(sites), tol)
+    whitened = local_rows(task.executor, prior, rows.X)
+    local = Local(task.executor, rows, prior.core, whitened, index, n_earlier, link)
+    return near, local, converged_sites(local, distinct.sums(sites), tol)
 
 
 def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarray, max_iter: int) -> LocalFit:
@@ -315,7 +316,8 @@ def fit_sites(task: Task, local_fit: LocalFit, is_last: bool = True) -> tuple[Lo
     history.add(**size, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1)
     # The model keeps its own read-only copy of the rows.
     X, scale = np.array(distinct.source.X, order="C"), float(np.exp(local_fit.log_scale))
-    posterior = LocalPosterior.from_fit(prior, X, sweeps.sites, sweeps.q, k, task.n_latents, scale, local.rows, near)
+    posterior = LocalPosterior(prior, X, *sweeps.sites, sweeps.q.w, sweeps.q.V, k, task.n_latents, scale)
+    posterior.keep(local.rows, near)
     return posterior, replace(sweeps, sites=distinct.parts(sweeps.sites))
 
 

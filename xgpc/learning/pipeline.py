@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..approximations.base import Training
-from ..approximations.conditioned import ConditionedPosterior, ConditionedPrior
 from ..approximations.local import LocalPosterior
-from ..approximations.sparse import SparsePosterior
+from ..approximations.sparse import ConditionedPrior, SparsePosterior
 from ..config import FitConfig
 from ..inference.correction import correction_and_gap
 from ..inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep, from_some
@@ -177,14 +176,15 @@ def add_rows(
         initial = InitialState(training, Model(before, None, site))
         # Take a step even if it gains less than tol: the gains of many batches add up.
         result = infer(data, run, initial, HyperparameterFit(initial.model), leaves_prior=True)
-    assert isinstance(result.q, ConditionedPosterior)
+    assert isinstance(result.q, SparsePosterior)
     assert result.evidence is not None
     found = result.evidence
     if evidence.correction is not None and found.correction is not None:
         pairs = zip(projected_sums(evidence.correction, q.prior, prior), found.correction, strict=True)
         P, h = (forgetting_factor * earlier + added for earlier, added in pairs)
         found = found._replace(correction=(P, h))
-    return replace(result, q=result.q.under_first_prior(), evidence=found)
+    # The same distribution as a posterior under the prior without earlier batches.
+    return replace(result, q=replace(result.q, prior=prior), evidence=found)
 
 
 def _infer_local(data: Data, run: Run, learned: HyperparameterFit, local: LocalPosterior, scores: Scores) -> FitResult:

@@ -24,7 +24,7 @@ def ascend(
     Returns the last posterior with its pass, the number of steps, and whether q and s^2 both converged to ``tol``.
     """
     few = STEPS_PER_VARIANCE if prior.low < prior.high else max_iter
-    start = SparsePosterior.at_prior(prior)
+    start = prior.at_prior(None)
     best: Point[SparsePosterior] | None = None
     elbo, n_iter, limit, fraction, log_t, settled = -np.inf, 0, few, 1.0, 0.0, False
     while True:
@@ -64,7 +64,7 @@ def stochastic_ascent(
     training: Training, prior: LinearPrior, site: Site, options: Epochs
 ) -> tuple[Point[SparsePosterior], int, bool]:
     """Take mini-batch steps and move s^2 after every epoch; returns the same as ``ascend``."""
-    q = SparsePosterior.at_prior(prior)
+    q = prior.at_prior(None)
     loop = MiniBatches(q, options.batch_size, len(training), len(prior.scale), options.schedule)
     history, window, converged, epoch = options.history, Window(options.tol), False, 0
     while epoch < options.max_iter and not converged:
@@ -77,7 +77,7 @@ def stochastic_ascent(
         if gain > 0.0 and not converged:
             prior, t = q.prior.moved(log_t)
             loop.rescale(t)
-            q = SparsePosterior.at_prior(prior)
+            q = prior.at_prior(None)
     point = update(training, loop.posterior(q.prior, loop.average), site)
     history.context.update(prior_variance=q.prior.variance)
     history.add(elbo=point.elbo)

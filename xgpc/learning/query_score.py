@@ -7,23 +7,23 @@ from functools import cached_property
 
 import numpy as np
 
-from ..approximations.local import Coefficients, moments
-from ..approximations.local_gradient import ByRows, by_earlier, by_moments, by_neighbours, kernel_gradient
-from ..approximations.local_rows import (
-    Conditional,
-    Neighbourhoods,
-    PullBack,
-    Sites,
-    all_conditionals,
-    local_rows,
-    pulled_back,
+from ..approximations.local_gradient import (
+    ByConditional,
+    ByRows,
+    by_coefficients,
+    by_earlier,
+    by_natural,
+    conditional_vjp,
+    kernel_gradient,
+    moments_vjp,
 )
+from ..approximations.local_rows import Coefficients, Conditional, Neighbourhoods, Sites, local_rows, site_terms
 from ..approximations.sparse import SparsePrior
 from ..inference.links import Link
 from ..inference.local_sites import Cavity, Conditioned, Local, cavities, conditioned
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.executor import Executor
-from ..rows.source import RowSource, labels_and_weights
+from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Scores
 
 # Mean score, in nats, that is lower than any real one.
@@ -54,8 +54,8 @@ class QueryScore:
 
     executor: Executor
     prior: SparsePrior
-    support: RowSource
-    queries: RowSource
+    support: ArraySource
+    queries: ArraySource
     index: np.ndarray
     n_earlier: np.ndarray
     query_index: np.ndarray
@@ -71,24 +71,20 @@ class QueryScore:
         """Evaluate the score: O(n m (m + d)), and O(k^2 (m + d) + k^3) for each row."""
         theta, scale = parameters[:-1], float(np.exp(parameters[-1]))
         prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
-        rows = local_rows(self.executor, prior, self.support)
-        local = Local(self.support, prior.core, rows, self.index, self.n_earlier, self.link)
-        among = local.neighbourhoods(self.sites)
-        found = conditioned(self.executor, among, with_earlier=True)
-        q = found.q()
-        cavity = cavities(self.executor, local, self.sites, found.neighbours, q)
-        query_rows = local_rows(self.executor, prior, self.queries)
+        rows, query_rows = (local_rows(self.executor, prior, source.X) for source in (self.support, self.queries))
+        local = Local(self.executor, self.support, prior.core, rows, self.index, self.n_earlier, self.link)
+        found = conditioned(local, self.sites, keep_all=True)
+        cavity = cavities(local, self.sites, found)
         at = Neighbourhoods(prior.core, rows, cavity.sites(), query_rows, self.query_index)
-        (answer,) = all_conditionals(self.executor, at)
-        b_mean, b_variance = moments(self.executor, answer, q)
+        answer = at.conditional(self.executor)
+        b_mean, b_variance = at.moments(self.executor, answer.gamma, found.q)
         mean, variance = answer.mean + b_mean, answer.variance + b_variance
         y, weight = self.labels
         values, (d_mean, d_variance) = self.link.scores(mean, scale * variance, y)
         share = weight / np.sum(weight)
         d_mean, d_variance = share * d_mean, scale * share * d_variance
-        d_log_scale = float(np.sum(d_variance * variance))
-        scores = Scores(values, weight)
-        return Evaluated(self, prior, among, found, q, cavity, at, answer, scores, d_mean, d_variance, d_log_scale)
+        by_score = d_mean, d_variance, float(np.sum(d_variance * variance))
+        return Evaluated(self, prior, found, cavity, at, answer, Scores(values, weight), *by_score)
 
     def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """Negative of the mean score plus log priors of factor and length scales, and its gradient, for a minimiser.
@@ -120,9 +116,7 @@ class Evaluated:
     Attributes
     ----------
     prior : SparsePrior, at these parameters
-    among : Neighbourhoods of the support rows among themselves, with the given sites
-    found : Conditioned, from ``among``
-    q : Coefficients
+    found : Conditioned, of the support rows among themselves, with the given sites
     cavity : Cavity of the support rows
     at, answer : neighbourhoods of the query rows, and the conditionals given their neighbours
     d_mean, d_variance, d_log_scale : (C, q), (C, q) and a number, derivatives of the mean score with respect to the
@@ -131,9 +125,7 @@ class Evaluated:
 
     problem: QueryScore
     prior: SparsePrior
-    among: Neighbourhoods
     found: Conditioned
-    q: Coefficients
     cavity: Cavity
     at: Neighbourhoods
     answer: Conditional
@@ -144,29 +136,40 @@ class Evaluated:
 
     def gradient(self) -> np.ndarray:
         """Gradient of the mean score with respect to the parameters; it takes about four times as long as the score."""
-        problem, rows = self.problem, self.among.support
-        d_b, by_q = by_moments(problem.executor, self.answer, self.q, self.d_mean, self.d_variance)
-        pulled = pulled_back(problem.executor, PullBack(self.at, [Conditional(d_b, self.d_variance, self.d_mean)]))
-        total, by_sites = by_neighbours(problem.executor, self.at.index, len(rows.a), pulled.sets[0])
-        queries = ByRows(pulled.d_a, np.sum(self.d_variance, axis=0))
-        through_sites, pairs = self._through_sweep(by_sites, by_q)
-        total += through_sites
-        parts = [(problem.support, rows, total), (problem.queries, self.at.rows, queries)]
-        by_kernel = kernel_gradient(
-            problem.executor, self.prior, parts, [a + b for a, b in zip(pulled.pairs, pairs, strict=True)]
-        )
-        return np.append(by_kernel, self.d_log_scale)
+        executor, at, q, gamma = self.problem.executor, self.at, self.found.q, self.answer.gamma
+
+        def given(rows: slice) -> list[ByConditional]:
+            d_mean, d_variance = self.d_mean[:, rows], self.d_variance[:, rows]
+            return [(moments_vjp(at.b(rows, gamma), q, d_mean, d_variance), d_variance, d_mean)]
+
+        pulled = conditional_vjp(executor, at, given)
+        by_q = by_coefficients(executor, at, gamma, self.d_mean, self.d_variance)
+        support, pairs = self._through_sweep(pulled.sites, by_q)
+        support += pulled.support
+        parts = [
+            (self.problem.support.X, at.support.a, support),
+            (self.problem.queries.X, at.rows.a, pulled.rows),
+        ]
+        pairs = [of_queries + other for of_queries, other in zip(pulled.pairs, pairs, strict=True)]
+        return np.append(kernel_gradient(executor, self.prior, parts, pairs), self.d_log_scale)
 
     def _through_sweep(self, by_sites: Sites, by_q: Coefficients) -> tuple[ByRows, list[np.ndarray]]:
         """Back-propagate through the sweep's sites and q(z); the sites before the sweep are constants."""
-        executor, among, found = self.problem.executor, self.among, self.found
-        assert found.earlier is not None
-        by = self.cavity.vjp(by_sites)
-        d_b, more = by_moments(executor, found.neighbours, self.q, by.b_mean, by.b_variance)
-        by_q = Coefficients(by_q.w + more.w, by_q.V + more.V)
-        given = [Conditional(d_b, by.variance, by.mean), by_earlier(executor, found.earlier, among.sites, self.q, by_q)]
-        pulled = pulled_back(executor, PullBack(among, given))
-        total = ByRows(pulled.d_a, sum(np.sum(part.variance, axis=0) for part in given))
-        for of_set in pulled.sets:
-            total += by_neighbours(executor, among.index, len(among.support.a), of_set)[0]
-        return total, pulled.pairs
+        (neighbours, earlier, q), sites, executor = self.found, self.problem.sites, self.problem.executor
+        assert earlier is not None
+        among = self.cavity.local.neighbourhoods(sites)
+        d_b_mean, d_b_variance, d_variance, d_mean = self.cavity.vjp(by_sites)
+        more = by_coefficients(executor, among, neighbours.gamma, d_b_mean, d_b_variance)
+        natural = by_natural(q, Coefficients(by_q.w + more.w, by_q.V + more.V))
+        s, g = site_terms(earlier.variance, earlier.mean, sites)
+
+        def given(rows: slice) -> list[ByConditional]:
+            b = among.b(rows, neighbours.gamma)
+            d_b = moments_vjp(b, q, d_b_mean[:, rows], d_b_variance[:, rows])
+            of_earlier = by_earlier(among.b(rows, earlier.gamma), (s[:, rows], g[:, rows]), *natural)
+            return [(d_b, d_variance[:, rows], d_mean[:, rows]), of_earlier]
+
+        pulled = conditional_vjp(executor, among, given)
+        support = pulled.rows
+        support += pulled.support
+        return support, pulled.pairs

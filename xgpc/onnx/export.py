@@ -65,7 +65,12 @@ def to_onnx(model: Any, dtype: str | type[np.floating[Any]] | np.dtype[Any] = "f
             f"to_onnx takes a GPClassifier or a BayesianLinearClassifier; got {type(model).__name__}. For a pipeline "
             "give its last step, and apply the other steps to the rows yourself."
         )
-    name = _name_of(dtype)
+    try:
+        name = "" if dtype is None else np.dtype(dtype).name
+    except TypeError:
+        name = ""
+    if name not in DTYPES:
+        raise ValueError(f"dtype must be one of {list(DTYPES)}, or NumPy's type of such a name; got {dtype!r}.")
     check_is_fitted(model)
     labels = _labels(model.classes_)
     graph = Graph()
@@ -73,18 +78,7 @@ def to_onnx(model: Any, dtype: str | type[np.floating[Any]] | np.dtype[Any] = "f
     proba = _proba(model, rows)
     graph.named(proba.apply("Cast", to=DTYPES[name]), "probabilities")
     graph.named(graph.apply("Gather", labels, proba.apply("ArgMax", axis=1, keepdims=0)), "label")
-    return _model(graph, model, name, LABELS[labels.dtype.kind])
-
-
-def _name_of(dtype: Any) -> str:
-    """The key of ``DTYPES`` that a name or a NumPy type stands for; ValueError for other types."""
-    try:
-        name = "" if dtype is None else np.dtype(dtype).name
-    except TypeError:
-        name = ""
-    if name not in DTYPES:
-        raise ValueError(f"dtype must be one of {list(DTYPES)}, or NumPy's type of such a name; got {dtype!r}.")
-    return name
+    return _model(graph, model, DTYPES[name], LABELS[labels.dtype.kind])
 
 
 def _labels(classes: np.ndarray) -> np.ndarray:
@@ -138,20 +132,19 @@ def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
     return where(is_far, minimum(maximum(filled @ slopes + given[1], ends[0]), ends[1]), moved)
 
 
-def _model(graph: Graph, model: Any, dtype: str, label: int) -> ModelProto:
+def _model(graph: Graph, model: Any, dtype: int, label: int) -> ModelProto:
     """The graph as a checked ONNX model."""
-    given = helper.make_tensor_value_info("X", DTYPES[dtype], ["rows", model.n_features_in_])
-    outputs = [
-        helper.make_tensor_value_info("label", label, ["rows"]),
-        helper.make_tensor_value_info("probabilities", DTYPES[dtype], ["rows", len(model.classes_)]),
-    ]
-    made = helper.make_graph(graph.nodes, type(model).__name__, [given], outputs, graph.constants)
-    found = helper.make_model(
-        made,
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-        producer_name="xgpc",
-        producer_version=__version__,
+    given, *outputs = (
+        helper.make_tensor_value_info(name, of_values, ["rows", *columns])
+        for name, of_values, columns in (
+            ("X", dtype, [model.n_features_in_]),
+            ("label", label, []),
+            ("probabilities", dtype, [len(model.classes_)]),
+        )
     )
+    made = helper.make_graph(graph.nodes, type(model).__name__, [given], outputs, graph.constants)
+    whose = {"producer_name": "xgpc", "producer_version": __version__}
+    opset = [helper.make_opsetid("", OPSET)]
+    found = helper.make_model(made, opset_imports=opset, ir_version=IR_VERSION, **whose)
     checker.check_model(found, full_check=True)
     return found

@@ -46,7 +46,7 @@ def _reflected(name: str) -> Callable[[Tensor, Any], Tensor]:
 
 
 class Tensor:
-    """The output of an operator in a graph."""
+    """The output of an operator in a graph. Sums, maxima and minima keep their axis with one element."""
 
     # An array on the left of an arithmetic operator leaves the operation to the tensor.
     __array_ufunc__ = None
@@ -68,15 +68,12 @@ class Tensor:
         return self.apply("Neg")
 
     def sum(self, axis: int) -> Tensor:
-        """Sum along an axis, which keeps one element."""
         return self.apply("ReduceSum", [axis], keepdims=1)
 
     def max(self, axis: int) -> Tensor:
-        """Maximum along an axis, which keeps one element."""
         return self.apply("ReduceMax", axes=[axis], keepdims=1)
 
     def min(self, axis: int) -> Tensor:
-        """Minimum along an axis, which keeps one element."""
         return self.apply("ReduceMin", axes=[axis], keepdims=1)
 
     def cumulated(self, axis: int, **attributes: int) -> Tensor:
@@ -88,7 +85,6 @@ class Tensor:
         return self.apply("Slice", [start], [stop], [axis])
 
     def with_axis(self, axis: int) -> Tensor:
-        """The tensor with a new axis of one element."""
         return self.apply("Unsqueeze", [axis])
 
     def reshaped(self, *shape: int) -> Tensor:

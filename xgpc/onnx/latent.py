@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import add, mul
-from typing import Any
 
 import numpy as np
 
@@ -56,12 +55,11 @@ def covariances(core: InducingKernel, X: Tensor) -> Tensor:
 def variances(core: InducingKernel, X: Tensor) -> Tensor:
     """k(x, x) (rows, 1), including noise."""
     squares = (X * X).sum(1)
-    terms = []
+    total = 0.0 * squares
     for t in range(core.n_terms):
-        factors = np.flatnonzero((core.term == t) & (core.family == DOT_PRODUCT))
-        constant: Any = float(core.variance[t])
-        terms.append(reduce(mul, [float(core.shape[f]) + squares for f in factors], constant))
-    return reduce(add, terms, 0.0 * squares)
+        shapes = core.shape[(core.term == t) & (core.family == DOT_PRODUCT)]
+        total = total + reduce(mul, [float(shape) + squares for shape in shapes], float(core.variance[t]))
+    return total
 
 
 def _squared_norms(K: Tensor, matrix: np.ndarray) -> Tensor:
@@ -73,16 +71,15 @@ def _squared_norms(K: Tensor, matrix: np.ndarray) -> Tensor:
 def marginals(forms: Sequence[CovarianceForm], X: Tensor) -> tuple[Tensor, Tensor]:
     """Means and variances (rows, C) of the latent functions; functions that share a kernel or a matrix share nodes."""
     kernels: dict[int, tuple[Tensor, Tensor]] = {}
-    explained: dict[int, Tensor] = {}
+    rest: dict[int, Tensor] = {}
     means, spread = [], []
-    for form in forms:
-        core, matrix = form.core, form.explained
+    for core, weights, explained, added in forms:
         if id(core) not in kernels:
             kernels[id(core)] = covariances(core, X), variances(core, X)
         K, prior = kernels[id(core)]
-        if id(matrix) not in explained:
-            explained[id(matrix)] = _squared_norms(K, matrix)
-        rest = maximum(prior - explained[id(matrix)], 0.0)
-        means.append(K @ form.weights[:, None])
-        spread.append(rest + _squared_norms(K, form.added) if len(form.added) else rest)
+        if id(explained) not in rest:
+            rest[id(explained)] = maximum(prior - _squared_norms(K, explained), 0.0)
+        means.append(K @ weights[:, None])
+        variance = rest[id(explained)]
+        spread.append(variance + _squared_norms(K, added) if len(added) else variance)
     return concatenated(means, 1), concatenated(spread, 1)

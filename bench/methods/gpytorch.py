@@ -5,17 +5,9 @@ import numpy as np
 import torch
 from scipy.special import ndtr
 
-from .checkpoints import checkpoints, start_centres
+from .checkpoints import DRAWS, N_INDUCING, PREDICTED_ROWS, Trained, start_centres
 
-N_INDUCING = 100
-# Rows of a mini-batch and Adam's rate. After 12 s on electricity, mini-batches of 256 rows reached an NLL of .439, and
-# of 1024 rows .421; at 170 steps a second against 140, smaller ones save no time.
-BATCH_ROWS = 1024
 ADAM_RATE = 0.01
-# Rows predicted at a time: covariances of (rows, inducing points) only.
-PREDICTED_ROWS = 4096
-# Of several classes, draws of the latent values that probabilities are means of.
-DRAWS = 256
 
 
 class Process(gpytorch.models.ApproximateGP):
@@ -45,18 +37,16 @@ def batches(n, size):
         yield from torch.randperm(n).split(size)
 
 
-class SparseVariational:
-    """Adam in mini-batches with the probit link, of several classes softmax, for some seconds."""
-
-    def __init__(self, threads, seed, seconds=10.0, n_inducing=N_INDUCING, batch_rows=BATCH_ROWS):
-        self.threads, self.seed, self.seconds, self.n_inducing = threads, seed, seconds, n_inducing
-        self.batch_rows = batch_rows
+class SparseVariational(Trained):
+    """Adam in mini-batches with the probit link, of several classes softmax."""
 
     def _start(self, X, y):
+        torch.set_num_threads(self.threads)
+        torch.manual_seed(self.seed)
         C = int(np.max(y)) + 1
         self._X = torch.as_tensor(X, dtype=torch.float32)
         self._y = torch.as_tensor(y, dtype=torch.float32 if C == 2 else torch.long)
-        Z = torch.as_tensor(start_centres(X, self.n_inducing, self.seed), dtype=torch.float32)
+        Z = torch.as_tensor(start_centres(X, N_INDUCING, self.seed), dtype=torch.float32)
         self.model_ = Process(Z, C)
         if C == 2:
             self.likelihood_ = gpytorch.likelihoods.BernoulliLikelihood()
@@ -74,17 +64,6 @@ class SparseVariational:
         loss.backward()
         self._adam.step()
 
-    def train(self, X, y):
-        """Yields (seconds, steps) when an evaluation is due."""
-        torch.set_num_threads(self.threads)
-        torch.manual_seed(self.seed)
-        yield from checkpoints(lambda: self._start(X, y), self._step, self.seconds)
-
-    def fit(self, X, y):
-        for _ in self.train(X, y):
-            pass
-        return self
-
     def predict_proba(self, X):
         """The probit link's probability is the normal cdf of mean / sqrt(1 + var)."""
         self.model_.eval()
@@ -101,11 +80,4 @@ class SparseVariational:
         return np.column_stack([ndtr(-margin), ndtr(margin)])
 
 
-def make(threads=2, seed=0, **settings):
-    return SparseVariational(threads, seed, **settings)
-
-
-def path(data, threads, seconds, **settings):
-    model = make(threads, seconds=seconds, **settings)
-    for spent, steps in model.train(data.X, data.y):
-        yield spent, model, {"steps": steps}
+make = SparseVariational

@@ -23,9 +23,7 @@ LIBRARIES = {
     "gpytorch": "gpytorch", "gpflow": "gpflow",
 }  # fmt: skip
 # Other modules whose versions a record keeps.
-BESIDES = {
-    name: name for name in ("numpy", "scipy", "threadpoolctl", "polyagamma", "torch", "tensorflow", "dask")
-}  # fmt: skip
+BESIDES = ("numpy", "scipy", "threadpoolctl", "polyagamma", "torch", "tensorflow", "dask")
 # Records from before these two were kept: no release was made since, and the first golden outputs are of that time.
 FIRST_VERSION, FIRST_OUTPUTS = "0.1.0.dev0", 1
 
@@ -105,7 +103,8 @@ def processor():
 
 def circumstances():
     """What a record says about its code, machine and libraries, after the measurement has loaded them."""
-    names = {name: found for name, found in {**LIBRARIES, **BESIDES}.items() if name in sys.modules}
+    known = {**LIBRARIES, **{name: name for name in BESIDES}}
+    names = {name: found for name, found in known.items() if name in sys.modules}
     return {
         **revision(), "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "processor": processor(), "cores": os.cpu_count(),

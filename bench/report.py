@@ -22,7 +22,7 @@ hold. A record expires when the golden fits (`bench/goldens.py`) have other outp
 of times when xgpc has another version, and the numbers of another library with that library's version.
 `python bench/run.py --all --data FOLDER` measures all that has no record that holds, in {minutes} minutes on two cores.
 """
-MEASURES = "No record holds: `python bench/run.py {} --data FOLDER` measures these numbers."
+MEASURES = "No record holds of {}: `python bench/run.py {} --data FOLDER` measures them."
 # Fits of fewer rows are done in a moment; so are calls to predict few rows, whose fixed costs are a millisecond.
 MANY_TO_FIT, MANY_TO_PREDICT = 10_000, 1000
 # Okabe and Ito's blue and orange for wins and losses; markers of the methods in the picture.
@@ -53,12 +53,12 @@ def section(name, found):
         pieces += [study.report(found), source(found)]
     missing = [part.name for part in study.parts(None, quick=False) if part.name not in found]
     if missing:
-        which = f"{len(missing)} parts, from {missing[0]} to {missing[-1]}: " if found else ""
-        pieces.append(which + MEASURES.format(name))
+        which = f"{len(missing)} parts from {missing[0]} to {missing[-1]}" if found else "the tables"
+        pieces.append(MEASURES.format(which, name))
     picture = f"{name}.png"
     if found and (records.RESULTS / picture).exists():
         pieces.append(f"![{title}](../bench/results/{picture})")
-    return "\n\n".join(pieces) + "\n"
+    return re.sub(r"\n{3,}", "\n\n", "\n\n".join(pieces)) + "\n"
 
 
 def document(stored):
@@ -84,7 +84,7 @@ def filled(page, name, text):
 def guide(page, found):
     """The text of the guide's page of the papers, with the tables of the study's records."""
     study = studies.study("papers")
-    made = {"source": source(found) if found else MEASURES.format("papers"), **study.tables(found)}
+    made = {"source": source(found) if found else MEASURES.format("these tables", "papers"), **study.tables(found)}
     for name, text in made.items():
         page = filled(page, name, text)
     return page
@@ -122,7 +122,7 @@ def summary(stored):
     """The README's picture, table and sentences."""
     trees, found = studies.study("trees"), studies.study("trees").found_of(stored["trees"])
     if not found:
-        return MEASURES.format("trees")
+        return MEASURES.format("xgpc beside boosted trees", "trees")
     text = (
         f"{len(found)} data sets at all defaults, boosted trees stopped early on a tenth of the training rows, two "
         "threads each (`n_jobs=2`), one split. xgpc wins where its negative log likelihood of the test rows is lower "
@@ -162,7 +162,6 @@ def draw(found, path):
     axes.xaxis.set(major_formatter="{x:g}", minor_formatter="{x:g}")
     axes.tick_params(axis="x", which="minor", labelsize=6)
     axes.grid(axis="x", color="0.9", linewidth=0.7)
-    axes.set_axisbelow(True)
     for name, marker in MARKERS.items():
         axes.plot([], [], marker, color="0.3", label=f"beside {METHODS[name].title}")
     axes.legend(loc="upper right", fontsize=8)

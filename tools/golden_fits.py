@@ -1,7 +1,7 @@
 """Fits of every kind, kept and compared: what a change of the code's shape must leave as it was.
 
-    python goldens.py record before.npz
-    python goldens.py compare before.npz
+    python tools/golden_fits.py record before.npz
+    python tools/golden_fits.py compare before.npz
 
 Bounds, probabilities and histories agree to 1e-9 where hyperparameters are given, relative to the largest value; where
 they are learned the bound and probabilities agree to 1e-3, as an optimiser magnifies rounding.

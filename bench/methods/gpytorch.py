@@ -1,5 +1,7 @@
 """GPyTorch's sparse variational Gaussian process with the parts that its documentation recommends."""
 
+import itertools
+
 import gpytorch
 import numpy as np
 import torch
@@ -31,12 +33,6 @@ class Process(gpytorch.models.ApproximateGP):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def batches(n, size):
-    """Row numbers of mini-batches, epoch after epoch."""
-    while True:
-        yield from torch.randperm(n).split(size)
-
-
 class SparseVariational(Trained):
     """Adam in mini-batches with the probit link, of several classes softmax."""
 
@@ -54,7 +50,7 @@ class SparseVariational(Trained):
             self.likelihood_ = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=C, mixing_weights=False)
         self._bound = gpytorch.mlls.VariationalELBO(self.likelihood_, self.model_, num_data=len(X))
         self._adam = torch.optim.Adam(self.model_.parameters(), lr=ADAM_RATE)
-        self._batches = batches(len(X), self.batch_rows)
+        self._batches = (rows for _ in itertools.count() for rows in torch.randperm(len(X)).split(self.batch_rows))
 
     def _step(self):
         rows = next(self._batches)

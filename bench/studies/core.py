@@ -30,7 +30,6 @@ SITES = {
     "softmax, 10 classes": ("softmax", "exact", 10),
     "softmax with additive noise, 10 classes": ("softmax", "additive-noise", 10),
     "multinomial probit, 10 classes": ("multinomial-probit", "additive-noise", 10),
-    "logistic softmax, 10 classes": ("logistic-softmax", "polya-gamma", 10),
 }
 
 
@@ -50,8 +49,8 @@ def given(X, m, iterations, threads, **settings):
     })  # fmt: skip
 
 
-def flops(n, m, products, d=D):
-    return 2.0 * n * m * d + products * n * m**2
+def flops(n, m, products):
+    return 2.0 * n * m * D + products * n * m**2
 
 
 def fits(n, m, repeats, threads=2, classes=2, **settings):

@@ -25,7 +25,7 @@ from xgpc.rows import from_parquet
 
 from . import Part
 
-MINUTES, EXPIRES = 10, {VERSION}
+MINUTES, EXPIRES = 9, {VERSION}
 D, M, GIB = 28, 100, 2**30 / 1e9
 WRITTEN_ROWS = 100_000
 PARTITIONS, ITERATIONS, WORKERS = 20, 5, 2

@@ -36,8 +36,7 @@ from .chain import Conditional, Model, PolyaGamma, States, Whitening, sweeps
 from .diagnostics import effective_sample_size, split_r_hat
 
 # At 1000 rows, fifty proposals take two thirds of the time of a sweep, because one matrix product makes all of them.
-# Nine of ten states of sweeps alone are effective draws there, so that twenty warm-up sweeps are ample
-# (bench/studies/gibbs.py).
+# Nine of ten states of sweeps alone are effective draws there, so that twenty warm-up sweeps are ample.
 N_PROPOSALS = 50
 # R-hat asks whether chains that began apart have come together. So chains start with so many times the standard
 # deviation of the normal approximation.

@@ -1,175 +1,104 @@
-"""Fits of every kind, kept and compared: what a change of the code's shape must leave as it was.
+"""Golden fits: a dozen small fits whose outputs tell whether records of accuracy still hold.
 
-    python goldens.py record before.npz
-    python goldens.py compare before.npz
+    python bench/goldens.py             compare the outputs with results/goldens.json; exit status 1 if they moved
+    python bench/goldens.py --record    keep today's outputs if they moved: records of accuracy then expire
 
-Bounds, probabilities and histories agree to 1e-9 where hyperparameters are given, relative to the largest value; where
-they are learned the bound and probabilities agree to 1e-3, as an optimiser magnifies rounding.
+``bench/run.py`` does the latter before it measures. The outputs of a fit are its mean log likelihood of test rows, its
+bound divided by the rows, and a few probabilities. They have moved when one of them differs by more than ``TOLERANCE``:
+another processor rounds otherwise, which moves them by less.
 """
 
 import argparse
+import json
+import sys
 import warnings
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_moons
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
-from sklearn.preprocessing import StandardScaler
+import problems
+import records
+from measure import spread
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from xgpc import BayesianLinearClassifier, GPClassifier, systems
 
-GIVEN, LEARNED = 1e-9, 1e-3
-SEED = {"random_state": 0}
-
-
-LEARNED_FITS = {
-    "profile": {},
-    "profile full": {"inducing_points": "all"},
-    "profile ARD of the default": {"kernel": None},
-    "profile auto": {"n_inducing": "auto"},
-    "profile svm": {"likelihood": "svm"},
-    "profile step": {"likelihood": "step"},
-    "profile polya-gamma": {"bound": "polya-gamma"},
-    "alternate": {"bound": "polya-gamma", "optimizer": "alternate"},
-    "alternate exact": {"optimizer": "alternate"},
-    "taylor": {"bound": "taylor", "optimizer": "alternate"},
-    "hybrid": {"bound": "polya-gamma", "optimizer": "hybrid"},
-    "joint": {"bound": "polya-gamma", "optimizer": "joint"},
-    "adam": {"optimizer": "adam", "max_iter": 10},
-    "adam mini-batches": {"optimizer": "adam", "batch_size": 50, "max_iter": 10},
-    "X-GPC": {"max_iter": 10, **systems["X-GPC"]},
-}
-
-
-def data(name):
-    """Standardised rows and labels."""
-    if name == "moons":
-        X, y = make_moons(3000, noise=0.25, random_state=0)
-    elif name == "cancer":
-        X, y = load_breast_cancer(return_X_y=True)
-    elif name == "wine":
-        X, y = load_wine(return_X_y=True)
-    else:
-        X, y = load_digits(return_X_y=True)
-        X, y = X[:600], y[:600] % 4
-    return StandardScaler().fit_transform(X), y
+TOLERANCE = 1e-4
+FILE = "goldens.json"
+GIVEN = {"optimizer": None, "n_inducing": 40, "n_neighbors": 0}
+SHOWN = 5
 
 
 def kernel(d):
     return ConstantKernel(4.0) * RBF(d**0.5)
 
 
-def cases():
-    """Name -> (estimator, name of the data, whether rows are weighted)."""
-    found = {}
-    binary = [("logit", "exact"), ("logit", "polya-gamma"), ("logit", "taylor"), ("logit", "additive-noise"),
-              ("probit", "exact"), ("probit", "additive-noise"), ("step", "additive-noise"), ("svm", "exact"),
-              ("svm", "augmented")]  # fmt: skip
-    several = [("softmax", "exact"), ("softmax", "additive-noise"), ("multinomial-step", "additive-noise"),
-               ("multinomial-probit", "additive-noise"), ("multinomial-logit", "additive-noise"),
-               ("logistic-softmax", "polya-gamma")]  # fmt: skip
-    for likelihood, bound in binary:
-        which = {"likelihood": likelihood, "bound": bound, "optimizer": None, **SEED}
-        found[f"{likelihood} {bound}"] = GPClassifier(kernel(30), n_inducing=40, **which), "cancer", False
-        if bound != "taylor":
-            found[f"{likelihood} {bound} full"] = (
-                GPClassifier(kernel(30), inducing_points="all", **which), "cancer", False
-            )  # fmt: skip
-    for likelihood, bound in several:
-        which = {"likelihood": likelihood, "bound": bound, "optimizer": None, **SEED}
-        for share in ("kernel", "none"):
-            model = GPClassifier(kernel(13), n_inducing=30, share=share, **which)
-            found[f"{likelihood} {bound} {share}"] = model, "wine", False
-    for likelihood in ("logit", "svm", "probit"):
-        model = GPClassifier(
-            kernel(2), likelihood=likelihood, n_inducing=60, optimizer=None, batch_size=100, n_neighbors=0, **SEED
-        )
-        found[f"{likelihood} mini-batches"] = model, "moons", likelihood == "svm"
-    model = GPClassifier(kernel(64), n_inducing=30, optimizer=None, batch_size=50, max_iter=20, **SEED)
-    found["softmax mini-batches"] = model, "digits", False
-    noisy = Matern(3.0, nu=1.5) + WhiteKernel(0.3)
-    found["weights"] = GPClassifier(noisy, n_inducing=50, optimizer=None, n_neighbors=0, **SEED), "moons", True
-    found["weights full"] = GPClassifier(noisy, inducing_points="all", optimizer=None, **SEED), "cancer", True
-    found["softmax full"] = GPClassifier(kernel(13), inducing_points="all", optimizer=None, **SEED), "wine", True
-    for likelihood, bound in (("logit", "exact"), ("svm", "augmented"), ("probit", "exact")):
-        model = BayesianLinearClassifier(likelihood, bound=bound, prior_variance=1.0)
-        found[f"linear {likelihood} {bound}"] = model, "cancer", bound == "augmented"
-    # As many epochs as are asked for: when to stop is looked at now and then only, which is not what is compared.
-    model = BayesianLinearClassifier(prior_variance=0.5, batch_size=100, max_iter=5, tol=0.0, **SEED)
-    found["linear mini-batches"] = model, "moons", True
-    found["linear learned"] = BayesianLinearClassifier(), "cancer", False
-    found["linear mini-batches learned"] = (
-        BayesianLinearClassifier(batch_size=50, max_iter=5, tol=0.0, **SEED),
-        "moons",
-        False,
-    )
-    for name, options in LEARNED_FITS.items():
-        model = GPClassifier(**{"kernel": kernel(30), "n_inducing": 20, "max_iter": 20, **SEED, **options})
-        found[f"{name} learned"] = model, "cancer", name == "profile svm"
-    for share in ("kernel", "none"):
-        model = GPClassifier(kernel(13), n_inducing=15, share=share, max_iter=15, **SEED)
-        found[f"softmax {share} learned"] = model, "wine", False
+# Name -> (data set, estimator): each way of learning and each kind of posterior that the studies measure.
+FITS = {
+    "defaults": ("breast-cancer", GPClassifier()),
+    "defaults, several classes": ("wine", GPClassifier()),
+    "defaults, neighbours": ("moons", GPClassifier(n_inducing=32)),
+    "neighbours, given kernel": ("moons", GPClassifier(kernel(2), n_inducing=32, n_neighbors=16, optimizer=None)),
+    "exact bound": ("breast-cancer", GPClassifier(Matern(5.0, nu=1.5), **GIVEN)),
+    "full process": ("wine", GPClassifier(kernel(13), inducing_points="all", optimizer=None)),
+    "softmax": ("wine", GPClassifier(kernel(13), **GIVEN, share="none")),
+    "step": ("breast-cancer", GPClassifier(kernel(30), likelihood="step", bound="additive-noise", **GIVEN)),
+    "multinomial probit": ("wine", GPClassifier(kernel(13), likelihood="multinomial-probit", **GIVEN)),
+    "X-GPC": ("breast-cancer", GPClassifier(kernel(30), **{**systems["X-GPC"], "n_inducing": 20, "max_iter": 20})),
+    "S-BSVM": ("breast-cancer", GPClassifier(kernel(30), **systems["S-BSVM"])),
+    "linear": ("breast-cancer", BayesianLinearClassifier()),
+}  # fmt: skip
+
+
+def outputs_of(name):
+    """The numbers of a golden fit."""
+    set_name, model = FITS[name]
+    data = problems.split(problems.load(None, set_name), 0, test_share=0.25)
+    model.set_params(random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(data.X, data.y)
+    p = spread(model.predict_proba(data.X_test), data)
+    true = p[np.arange(len(data.y_test)), data.y_test]
+    return [float(np.mean(np.log(true))), model.elbo_ / len(data.y), *true[:SHOWN].tolist()]
+
+
+def kept(folder=None):
+    """The number of the kept outputs and the outputs; number 0 where none were kept."""
+    path = (folder or records.RESULTS) / FILE
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"number": 0, "outputs": {}}
+    return content["number"], content["outputs"]
+
+
+def moved(before, now):
+    """Sentences about the fits whose outputs differ by more than the tolerance."""
+    found = []
+    for name, numbers in now.items():
+        if len(before.get(name, ())) != len(numbers):
+            found.append(f"{name}: no outputs were kept")
+        elif not (largest := np.max(np.abs(np.subtract(numbers, before[name])))) <= TOLERANCE:
+            found.append(f"{name}: moved by {largest:.1e}")
     return found
 
 
-def fitted(model, X, y, weighted):
-    """Arrays by name: bound, log probabilities and the history."""
-    if isinstance(model, BayesianLinearClassifier) or model.likelihood in ("svm", "probit", "step"):
-        y = y > 0
-    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y)) if weighted else None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.fit(X, y, weight)
-    arrays = {"elbo": np.array([model.elbo_]), "proba": model.predict_log_proba(X[:200])}
-    corrected = isinstance(model, GPClassifier) and (model.likelihood, model.bound) == ("logit", "polya-gamma")
-    if corrected and len(model.classes_) == 2:
-        arrays["corrected"] = model.predict_proba(X[:200], corrected=True)
-    if isinstance(model, GPClassifier) and model._evidence.gap is not None:
-        arrays["gap"] = np.array([model.bound_gap()])
-    # "change" of a step that has not been taken is no number to compare.
-    skipped = ("seconds", "change", "epoch") if isinstance(model, BayesianLinearClassifier) else ("seconds",)
-    history = {
-        name: column for name, column in model.history_.items() if column.dtype.kind == "f" and name not in skipped
-    }
-    return arrays | {f"history {name}": column for name, column in history.items()}
+def update(folder=None):
+    """The number of today's outputs; if they moved they have the next number and are kept."""
+    (number, before), now = kept(folder), {name: outputs_of(name) for name in FITS}
+    if not moved(before, now):
+        return number
+    rounded = {name: [round(value, 8) for value in numbers] for name, numbers in now.items()}
+    records.write_json((folder or records.RESULTS) / FILE, {"number": number + 1, "outputs": rounded})
+    return number + 1
 
 
-def difference(before, after):
-    """Largest absolute difference, relative to the largest value; infinite for other shapes."""
-    if before.shape != after.shape or not np.array_equal(np.isnan(before), np.isnan(after)):
-        return np.inf
-    scale = max(1e-12, float(np.nanmax(np.abs(before), initial=0.0)))
-    return float(np.nanmax(np.abs(after - before), initial=0.0)) / scale
-
-
-def main():
+def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("record", "compare"))
-    parser.add_argument("file")
-    parser.add_argument("--only", default="", help="fits whose names hold this text")
-    options = parser.parse_args()
-    chosen = {name: case for name, case in cases().items() if options.only in name}
-    results = {}
-    for name, (model, which, weighted) in chosen.items():
-        results |= {f"{name}: {key}": value for key, value in fitted(model, *data(which), weighted).items()}
-    if options.what == "record":
-        np.savez_compressed(options.file, **results)
-        print(f"{len(chosen)} fits")
+    parser.add_argument("--record", action="store_true", help="keep today's outputs if they moved")
+    if parser.parse_args(arguments).record:
+        print(f"outputs number {update()}")
         return
-    before, bad = np.load(options.file), 0
-    for name in chosen:
-        limit = LEARNED if name.endswith("learned") else GIVEN
-        keys = [key for key in before.files if key.startswith(f"{name}: ")]
-        if limit == LEARNED:
-            keys = [key for key in keys if "history" not in key]
-        worst = {key: difference(before[key], results.get(key, np.empty(0))) for key in keys}
-        for key, value in worst.items():
-            if not value <= limit:
-                bad += 1
-                print(f"{key}: {value:.2e}")
-        print(f"{name}: {max(worst.values()):.1e}")
-    print(f"{len(chosen)} fits, {bad} arrays differ by more than they may")
-    raise SystemExit(bad > 0)
+    sentences = moved(kept()[1], {name: outputs_of(name) for name in FITS})
+    print("\n".join(sentences) or "The outputs are those of the records.")
+    sys.exit(bool(sentences))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -6,10 +6,13 @@ import statistics
 import sys
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 from scipy.linalg import blas
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 
 def seconds(function, repeats):
@@ -39,16 +42,17 @@ def median_of(runs, key):
     return statistics.median(run[key] for run in runs)
 
 
-def mean_of(runs, key):
-    return statistics.mean(run[key] for run in runs)
-
-
 def gemm_call(size=1024):
-    """A dgemm of the machine's single-thread rate, and its number of flops."""
+    """A dgemm by one thread, and its number of flops."""
     rng = np.random.default_rng(0)
     a, b = (np.asfortranarray(rng.normal(size=(size, size))) for _ in range(2))
     c = np.zeros((size, size), order="F")
-    return (lambda: blas.dgemm(1.0, a, b, 0.0, c, overwrite_c=1)), 2 * size**3
+
+    def gemm():
+        with threadpool_limits(1):
+            blas.dgemm(1.0, a, b, 0.0, c, overwrite_c=1)
+
+    return gemm, 2 * size**3
 
 
 def scores(probabilities, y):
@@ -58,22 +62,26 @@ def scores(probabilities, y):
     return {"nll": float(-np.mean(np.log(true))), "error": float(np.mean(probabilities.argmax(axis=1) != y))}
 
 
-def timed_fit(model, X, y):
+def timed_fit(model, X, y, **options):
     """Seconds that ``model.fit`` takes, its warnings about iterations silenced."""
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, y)
+        model.fit(X, y, **options)
     return time.perf_counter() - start
 
 
-def fit_and_score(model, data):
+def spread(probabilities, data):
+    """Probabilities (n, C) in columns of all classes of a split: rare classes can be missing in the training rows."""
+    columns = np.zeros((len(probabilities), 1 + max(np.max(data.y), np.max(data.y_test))))
+    columns[:, np.unique(data.y)] = probabilities
+    return columns
+
+
+def fit_and_score(model, data, **options):
     """Seconds of a fit to the training rows of a split, and its scores at the test rows."""
-    spent = timed_fit(model, data.X, data.y)
-    # A class of a handful of rows can be missing among the training rows.
-    probabilities = np.zeros((len(data.y_test), 1 + max(np.max(data.y), np.max(data.y_test))))
-    probabilities[:, np.unique(data.y)] = model.predict_proba(data.X_test)
-    return {"seconds": spent, **scores(probabilities, data.y_test)}
+    spent = timed_fit(model, data.X, data.y, **options)
+    return {"seconds": spent, **scores(spread(model.predict_proba(data.X_test), data), data.y_test)}
 
 
 def peak_memory():
@@ -105,3 +113,9 @@ class Others:
     def __exit__(self, *exception):
         start, taken = self._start
         self.cores = (processor_seconds_of_others() - taken) / (time.perf_counter() - start)
+
+
+def alone(function, *arguments):
+    """What a function returns in a new process, whose memory has nothing else."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(function, *arguments).result()

@@ -1,17 +1,17 @@
-"""Data sets by name: files of a folder, generated ones and scikit-learn's own; their splits and their hashes."""
+"""Data sets by name: files of a folder, generated ones and scikit-learn's own; how their rows are split."""
 
+import functools
 import hashlib
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from sklearn import datasets
+from sklearn.model_selection import GroupShuffleSplit, StratifiedKFold, TimeSeriesSplit
 
-# Two classes. The main tables list all of them, whether they have been measured or not.
-BINARY = (
-    "electricity", "magic", "banana", "cod-rna", "a9a", "covtype", "higgs", "diabetes-pima", "german-numer", "heart",
-    "ringnorm",
-)  # fmt: skip
+# Ends of the names of sets whose test rows come after the training rows, or are equal to none of them.
+IN_TIME, KEPT_APART = "-in-time", "-kept-apart"
+# Sets that are tables, with their columns of categories.
+CATEGORICAL = {"adult": (1, 3, 5, 6, 7, 8, 9, 13), "splice": tuple(range(60))}
 
 
 class Problem(NamedTuple):
@@ -30,7 +30,7 @@ class Problem(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Training and test rows in float64, and labels 0, ..., C - 1."""
+    """Training and test rows, arrays or data frames, and labels 0, ..., C - 1."""
 
     X: np.ndarray
     y: np.ndarray
@@ -38,40 +38,43 @@ class Split(NamedTuple):
     y_test: np.ndarray
 
 
-def ringnorm(n=7400, seed=0):
-    """Breiman, Bias, variance, and arcing classifiers, 1996: N(0, 4 I) and N(a, I) in 20-d, a = 2 / sqrt(20)."""
+def ringnorm(n=7400, seed=0, is_ring=True):
+    """Breiman, Bias, variance, and arcing classifiers, 1996: N(0, 4 I) and N(a, I) in 20-d, a = 2 / sqrt(20); of
+    twonorm N(a, I) and N(-a, I).
+    """
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, n)
-    X = rng.normal(size=(n, 20))
-    return np.where(y[:, None], X + 2 / np.sqrt(20), 2 * X), y
+    X, a = rng.normal(size=(n, 20)), 2 / np.sqrt(20)
+    return np.where(y[:, None], X + a, 2 * X if is_ring else X - a), y
 
 
-def twonorm(n=7400, seed=0):
-    """Breiman 1996: N(a, I) and N(-a, I) in 20-d, a = 2 / sqrt(20)."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 2, n)
-    return rng.normal(size=(n, 20)) + np.where(y[:, None], 2, -2) / np.sqrt(20), y
+def table():
+    """A small table: a number, and a category of four levels that matters."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=400), rng.integers(0, 4, 400)])
+    return X, (X[:, 0] + 2.0 * (X[:, 1] % 2) + rng.normal(size=400) > 1.0).astype(int)
 
 
 MADE = {
     "ringnorm": ringnorm,
-    "twonorm": twonorm,
-    "breast-cancer": partial(datasets.load_breast_cancer, return_X_y=True),
-    "digits": partial(datasets.load_digits, return_X_y=True),
-    "iris": partial(datasets.load_iris, return_X_y=True),
-    "wine": partial(datasets.load_wine, return_X_y=True),
+    "twonorm": functools.partial(ringnorm, is_ring=False),
+    "table": table,
+    "moons": lambda: datasets.make_moons(2800, noise=0.25, random_state=0),
+    "breast-cancer": functools.partial(datasets.load_breast_cancer, return_X_y=True),
+    "wine": functools.partial(datasets.load_wine, return_X_y=True),
 }
+CATEGORICAL["table"] = (1,)
 
 
+@functools.lru_cache(2)
 def load(folder, name):
     """The data set of that name: one that is made here, or arrays X and y of ``folder/name.npz``."""
-    if name in MADE:
-        X, y = MADE[name]()
+    stem = name.removesuffix(IN_TIME).removesuffix(KEPT_APART)
+    if stem in MADE:
+        X, y = MADE[stem]()
     else:
-        path = None if folder is None else folder / f"{name}.npz"
-        if path is None or not path.is_file():
-            where = "give its folder with --data" if folder is None else f"{folder} has no {name}.npz"
-            raise SystemExit(f"No data set {name!r}: {where}. Without a file there are {', '.join(MADE)}.")
+        if folder is None or not (path := folder / f"{stem}.npz").is_file():
+            raise SystemExit(f"No data set {stem!r}: give with --data the folder of {stem}.npz, not {folder}.")
         with np.load(path, allow_pickle=False) as file:
             X, y = file["X"], file["y"]
     return Problem(name, X.astype(np.float64), y.astype(int))
@@ -86,11 +89,45 @@ def standardised(X, y, train, test):
     return Split((X[train] - mean) / scale, y[train], (X[test] - mean) / scale, y[test])
 
 
-def split(problem, seed):
-    """The first tenth of a random permutation is for testing; features in units of the training rows' deviations."""
+def split(problem, seed, test_share=0.1):
+    """The first rows of a random permutation, a tenth, are for testing."""
     order = np.random.default_rng(seed).permutation(len(problem.X))
-    test, train = np.split(order, [len(problem.X) // 10])
+    test, train = np.split(order, [int(len(problem.X) * test_share)])
     return standardised(problem.X, problem.y, train, test)
+
+
+def folds(problem, n_folds):
+    """The first ``n_folds`` of ten stratified folds."""
+    rows = StratifiedKFold(10, shuffle=True, random_state=0).split(problem.X, problem.y)
+    return [standardised(problem.X, problem.y, *part) for part, _ in zip(rows, range(n_folds), strict=False)]
+
+
+def frame(problem):
+    """A set of ``CATEGORICAL`` as a data frame, its codes as levels."""
+    import pandas as pd
+
+    made = pd.DataFrame(problem.X, columns=[f"column {j}" for j in range(problem.X.shape[1])])
+    for j in CATEGORICAL[problem.name]:
+        made[f"column {j}"] = pd.Series([f"level {code:g}" for code in problem.X[:, j]], dtype="category")
+    return made
+
+
+def draw(problem, seed):
+    """A split, and what it asks of GPClassifier and of its ``fit``: (Split, parameters, keywords)."""
+    n = len(problem.y)
+    if problem.name in CATEGORICAL:
+        test, train = np.split(np.random.default_rng(seed).permutation(n), [n // 10])
+        rows = [frame(problem).iloc[part].reset_index(drop=True) for part in (train, test)]
+        return Split(rows[0], problem.y[train], rows[1], problem.y[test]), {}, {}
+    if problem.name.endswith(IN_TIME):
+        data = standardised(problem.X, problem.y, np.arange(n - n // 10), np.arange(n - n // 10, n))
+        return data, {"query_split": TimeSeriesSplit(5)}, {}
+    if problem.name.endswith(KEPT_APART):
+        groups = np.unique(problem.X, axis=0, return_inverse=True)[1].ravel()
+        train, test = next(GroupShuffleSplit(1, test_size=0.1, random_state=seed).split(problem.X, groups=groups))
+        train = np.random.default_rng(seed).permutation(train)
+        return standardised(problem.X, problem.y, train, test), {}, {"groups": groups[train]}
+    return split(problem, seed), {}, {}
 
 
 def hold_out(X, y):

@@ -1,87 +1,92 @@
-"""Measure a study and store its records.
+"""Measure what has no record that holds, store the records, and write the pages that show them.
 
-    python bench/run.py STUDY [--data FOLDER] [--sets NAME ...] [options]     python bench/run.py STUDY --help
+    python bench/run.py --all --data FOLDER      every study, in at most 75 minutes on two cores
+    python bench/run.py STUDY ... --data FOLDER  these studies: {studies}
+    python bench/run.py --quick                  every study at tiny sizes, in two minutes; stores nothing
 
-FOLDER holds a file NAME.npz with arrays X and y for every data set that is not made here. A record replaces an earlier
-one of its name in bench/results/STUDY.json as soon as it is measured; python bench/report.py then writes the tables.
-Run it on an idle machine: report.py refuses times that were measured while others took more than .05 cores.
+FOLDER has a file NAME.npz with arrays X and y for every data set that is not made here. Parts whose library is not
+installed are left out. A record is stored as soon as it is measured, and notes how many cores other processes took.
 """
 
 import argparse
+import subprocess
 import sys
+import time
 from pathlib import Path
 
+import goldens
+import problems
 import records
+import report
 import studies
 from measure import Others
 
 import xgpc
 
 
-def parser_of(name, study, quick):
-    parser = argparse.ArgumentParser(
-        prog=f"python bench/run.py {name}", description=study.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    if hasattr(study, "SETS"):
-        parser.add_argument("--data", type=Path, metavar="FOLDER", help="with a file NAME.npz for each data set")
-        parser.add_argument("--sets", nargs="+", default=list(study.SETS), metavar="NAME", help=", ".join(study.SETS))
-    for option, (default, text, kind) in study.OPTIONS.items():
-        several = isinstance(default, tuple)
-        parser.add_argument(
-            f"--{option.replace('_', '-')}", nargs="+" if several else None, default=default,
-            type=kind or type(default[0] if several else default), help=f"{text} (default: {default})",
-        )  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="a tiny run to see that it works, not stored by itself")
-    parser.add_argument("--results", type=Path, metavar="FOLDER", help="of the records (default: bench/results)")
-    if quick:
-        parser.set_defaults(**study.QUICK)
-    return parser
+def measured(part, data, outputs):
+    """The record of a part."""
+    with Others() as others:
+        numbers = part.measure()
+    data_hash = problems.load(data, part.set).hash if part.set else None
+    return {
+        "of": list(part.of), "set": part.set, "data": data_hash, **records.circumstances(), "outputs": outputs,
+        "others": round(others.cores, 4), "numbers": numbers,
+    }  # fmt: skip
 
 
-def changed(study, options):
-    """Options that differ from the study's defaults."""
-    chosen = {name: getattr(options, name) for name in study.OPTIONS}
-    same = {name: list(d) if isinstance(d := option.default, tuple) else d for name, option in study.OPTIONS.items()}
-    return {k: v for k, v in chosen.items() if (list(v) if isinstance(v, tuple) else v) != same[k]}
-
-
-def measured(name, study, options):
-    """The study's records by name, each when it is ready."""
-    # Of another checkout the hash would be a lie.
-    if Path(xgpc.__file__).parent != records.ROOT / "xgpc":
-        raise SystemExit("The benchmarks measure the library of their own checkout: pip install --no-build-isolation "
-                         f"-e {records.ROOT}")  # fmt: skip
-    about, chosen = records.circumstances(study.DEPENDS), changed(study, options)
-    for part in study.parts(options):
-        with Others() as others:
-            numbers = part.measure()
-        sets = () if part.set is None else (part.set,)
-        files = part.set is not None and options.data is not None
-        command = records.command(name, chosen, sets, files)
-        yield part.name, {
-            "command": command, "options": chosen, "set": part.set, "data": part.data, **about, **records.libraries(),
-            "others": round(others.cores, 4), "numbers": numbers,
-        }  # fmt: skip
+def run(study, options):
+    """Measure and store the parts of a study that are asked for."""
+    folder = options.results
+    outputs = goldens.kept()[0] if options.quick else goldens.update(folder)
+    known = {} if options.quick or options.again else records.holding(study, outputs, folder)
+    found, start = {}, time.perf_counter()
+    for part in study.parts(options.data, options.quick):
+        if options.only not in part.name or part.name in known:
+            continue
+        if missing := [library for library in part.of if records.installed(library) is None]:
+            print(f"{study.NAME}, {part.name}: left out, as {', '.join(missing)} is not installed", file=sys.stderr)
+            continue
+        found[part.name] = record = measured(part, options.data, outputs)
+        if not options.quick:
+            records.store(study.NAME, part.name, record, folder)
+        print(f"{study.NAME}, {part.name}: others took {record['others']:.2f} cores", file=sys.stderr, flush=True)
+    if not options.quick and hasattr(study, "draw"):
+        study.draw(records.holding(study, outputs, folder), folder)
+    minutes = (time.perf_counter() - start) / 60
+    print(f"## {study.NAME}: {minutes:.1f} minutes, planned {study.MINUTES}\n\n{study.report(found)}\n", flush=True)
 
 
 def main(arguments):
-    if not arguments or arguments[0] not in studies.names():
-        raise SystemExit(f"{__doc__}\nStudies: {', '.join(studies.names())}")
-    name, *rest = arguments
-    study = studies.study(name)
-    options = parser_of(name, study, "--quick" in rest).parse_args(rest)
-    folder = options.results or (None if options.quick else records.RESULTS)
-    found = {}
-    for part, record in measured(name, study, options):
-        found[part] = record
-        busy = " - not an idle machine" if study.TIMED and not record["others"] <= records.BUSY_CORES else ""
-        print(f"{part}: measured, others took {record['others']:.2f} cores{busy}", file=sys.stderr, flush=True)
-        if folder is not None:
-            records.store(name, part, record, folder)
-    print(study.report(found))
-    if folder is not None and hasattr(study, "draw"):
-        study.draw(records.read(name, folder), folder)
+    parser = argparse.ArgumentParser(
+        description=__doc__.format(studies=", ".join(studies.NAMES)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("studies", nargs="*", choices=[[], *studies.NAMES], metavar="STUDY")
+    parser.add_argument("--all", action="store_true", help="every study")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="with a file NAME.npz for each data set")
+    parser.add_argument("--only", default="", metavar="TEXT", help="parts whose names have this text")
+    parser.add_argument("--again", action="store_true", help="measure parts that have a record that holds, too")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, nothing stored")
+    parser.add_argument("--results", type=Path, default=records.RESULTS, metavar="FOLDER", help="of the records")
+    options = parser.parse_args(arguments)
+    # Records of another checkout's library would name the wrong commit.
+    if Path(xgpc.__file__).parent != records.ROOT / "xgpc":
+        raise SystemExit("The benchmarks measure the library of their own checkout: pip install --no-build-isolation "
+                         f"-e {records.ROOT}")  # fmt: skip
+    chosen = studies.ORDER if options.all or not options.studies else options.studies
+    if not (options.all or options.studies or options.quick):
+        parser.error("name studies, or give --all or --quick")
+    if len(chosen) > 1:
+        # Each in a process of its own: threads and memory of other libraries are no part of the next study.
+        words = [word for word in arguments if word != "--all" and word not in options.studies]
+        failed = [name for name in chosen if subprocess.run([sys.executable, __file__, name, *words]).returncode]
+        if failed:
+            raise SystemExit(f"Failed: {', '.join(failed)}")
+        return
+    run(studies.study(chosen[0]), options)
+    if not options.quick and options.results == records.RESULTS:
+        report.write()
 
 
 if __name__ == "__main__":

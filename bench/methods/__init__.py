@@ -1,27 +1,64 @@
-"""One module for each library, all with the same functions.
+"""The methods that are measured: estimators with ``fit(X, y)`` and ``predict_proba(X)`` for classes 0, ..., C - 1.
 
-make(threads, seed, **settings) : an estimator with fit(X, y) and predict_proba(X), classes 0, ..., C - 1
-path(data, threads, seconds) : yields (seconds, model, details) while a model is trained on a Split, for at most
-    that long; predictions are made between the steps and their time is not counted; of gpytorch and gpflow with
-    settings, which are those of ``make``
+Adding a method takes its line in ``METHODS`` and a module with ``make(threads, seed, **settings)``, which returns the
+estimator. An estimator that is trained step by step also has ``train(X, y)``, which yields the seconds of training when
+it is time to look at the model.
 """
 
 import importlib
+from typing import NamedTuple
 
-# What pip installs for those that the package does without.
-INSTALL = {
-    "gpytorch": "torch gpytorch",
-    "gpflow": "gpflow tensorflow tf-keras",
-    "lightgbm": "lightgbm",
-    "catboost": "catboost",
-    "gpboost": "gpboost",
+import problems
+from measure import timed_fit
+
+# Threads of every method.
+THREADS = 2
+
+
+class Method(NamedTuple):
+    """The title in tables, the library, its module here and what that is told."""
+
+    title: str
+    library: str
+    module: str
+    settings: dict
+
+
+METHODS = {
+    "xgpc": Method("xgpc", "xgpc", "xgpc", {}),
+    "lightgbm": Method("LightGBM", "lightgbm", "lightgbm", {}),
+    "catboost": Method("CatBoost", "catboost", "catboost", {}),
+    "xgboost": Method("XGBoost", "xgboost", "xgboost", {}),
+    "histogram": Method("HistGradientBoosting", "sklearn", "sklearn", {"name": "histogram"}),
+    "forest": Method("random forest", "sklearn", "sklearn", {"name": "forest"}),
+    "logistic": Method("logistic regression", "sklearn", "sklearn", {"name": "logistic"}),
+    "laplace": Method("GaussianProcessClassifier", "sklearn", "sklearn", {"name": "laplace"}),
+    "gpytorch": Method("GPyTorch", "gpytorch", "gpytorch", {}),
+    "gpflow": Method("GPflow", "gpflow", "gpflow", {}),
 }
-NAMES = ("xgpc", "sklearn", *INSTALL)
 
 
-def method(name):
-    """The module of a library."""
-    try:
-        return importlib.import_module(f"methods.{name}")
-    except ImportError as error:
-        raise SystemExit(f"{error}: pip install {INSTALL.get(name, name)}") from None
+def module(name):
+    """The adapter of a method."""
+    return importlib.import_module(f"methods.{METHODS[name].module}")
+
+
+def make(name, threads=THREADS, seed=0, **settings):
+    """A method's estimator."""
+    return module(name).make(threads, seed, **METHODS[name].settings, **settings)
+
+
+def path(name, data, seconds, threads=THREADS, **settings):
+    """Yields (seconds, model) while a method is trained for at most that long; predictions between do not count."""
+    if name == "xgpc":
+        yield from module(name).path(data, threads, seconds)
+        return
+    model = make(name, threads, seconds=seconds, **settings)
+    for spent in model.train(data.X, data.y):
+        yield spent, model
+
+
+def warm_up(name, threads=THREADS, **settings):
+    """A first fit: imports, threads and first calls cost time once in a process."""
+    data = problems.split(problems.load(None, "breast-cancer"), seed=0)
+    timed_fit(make(name, threads, **settings), data.X, data.y)

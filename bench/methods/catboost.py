@@ -8,7 +8,7 @@ PATIENCE = 50
 
 
 def prepared(X):
-    """Rows as CatBoost takes them: levels as text."""
+    """Rows as CatBoost takes them, levels as text, and the columns of levels."""
     if not hasattr(X, "dtypes"):
         return X, None
     levels = [name for name in X.columns if X[name].dtype == "category"]
@@ -16,20 +16,19 @@ def prepared(X):
 
 
 class StoppedTrees:
-    def __init__(self, threads, seed, settings):
-        common = {"thread_count": threads, "random_seed": seed, "verbose": False, "allow_writing_files": False}
-        self.model = catboost.CatBoostClassifier(**common, **settings)
+    def __init__(self, threads, seed):
+        self.model = catboost.CatBoostClassifier(
+            thread_count=threads, random_seed=seed, verbose=False, allow_writing_files=False
+        )
 
     def fit(self, X, y):
         rows, levels = prepared(X)
         part = hold_out(rows, y)
         self.model.fit(part.X, part.y, levels, eval_set=(part.X_test, part.y_test), early_stopping_rounds=PATIENCE)
-        self.trees = self.model.tree_count_
         return self
 
     def predict_proba(self, X):
         return self.model.predict_proba(prepared(X)[0])
 
 
-def make(threads=2, seed=None, **settings):
-    return StoppedTrees(threads, seed, settings)
+make = StoppedTrees

@@ -3,8 +3,6 @@
 Without that its probabilities would be overconfident.
 """
 
-import time
-
 import lightgbm
 from problems import hold_out
 
@@ -14,26 +12,19 @@ PATIENCE = 50
 
 
 class StoppedTrees:
-    def __init__(self, threads, seed, settings):
-        self.model = lightgbm.LGBMClassifier(n_jobs=threads, random_state=seed, verbose=-1, **settings)
+    def __init__(self, threads, seed):
+        self.model = lightgbm.LGBMClassifier(
+            n_estimators=MOST_TREES, n_jobs=threads, random_state=seed, verbose=-1
+        )  # fmt: skip
 
     def fit(self, X, y):
         part = hold_out(X, y)
         stop = lightgbm.early_stopping(PATIENCE, verbose=False)
         self.model.fit(part.X, part.y, eval_X=part.X_test, eval_y=part.y_test, callbacks=[stop])
-        self.trees = self.model.best_iteration_
         return self
 
     def predict_proba(self, X):
         return self.model.predict_proba(X)
 
 
-def make(threads=2, seed=None, **settings):
-    return StoppedTrees(threads, seed, {"n_estimators": MOST_TREES, **settings})
-
-
-def path(data, threads, seconds):
-    """One point: the fit."""
-    model, start = make(threads), time.perf_counter()
-    model.fit(data.X, data.y)
-    yield time.perf_counter() - start, model, {"trees": model.trees}
+make = StoppedTrees

@@ -1,4 +1,4 @@
-"""xgpc's estimator; its path is a fit from scratch within each limit of time, of inducing points alone."""
+"""xgpc's estimator. The path has a new fit for each limit of time, with inducing points alone."""
 
 from measure import timed_fit
 
@@ -9,7 +9,7 @@ N_INDUCING = 100
 FIRST_LIMIT, LONGER = 0.05, 1.25
 
 
-def make(threads=2, seed=0, **settings):
+def make(threads, seed, **settings):
     return GPClassifier(n_jobs=threads, random_state=seed, **settings)
 
 
@@ -17,10 +17,10 @@ def path(data, threads, seconds):
     """Fits, until one ends by itself or takes longer than the others may."""
     limit = FIRST_LIMIT
     while True:
-        model = make(threads, n_inducing=N_INDUCING, n_neighbors=0, max_time=limit)
+        model = make(threads, 0, n_inducing=N_INDUCING, n_neighbors=0, max_time=limit)
         spent = timed_fit(model, data.X, data.y)
-        yield spent, model, {"max_time": limit}
-        # Without a cut it would be the same fit with more time.
+        yield spent, model
+        # A fit that was not cut would be the same with more time.
         if not any("no time left" in words for words in model.decisions_) or spent > seconds:
             return
         limit *= LONGER

@@ -1,50 +1,59 @@
 """One module for each study. Each has
 
-DEPENDS : patterns of the files that its numbers depend on (records.hash_of)
-TIMED : whether its numbers are times, which other processes spoil
-SETS : names of its data sets, if it has any
-OPTIONS : dict of name -> Option, its command's options besides --data and --sets
-QUICK : dict of options that make a run of seconds, to see that it works
-parts(options) : an iterator of Part; what it does between parts is not measured
-report(records) : Markdown of its records, dict of name -> record
+MINUTES : planned time on two cores; all studies together take at most 75
+EXPIRES : what the numbers of xgpc expire with (records.expired)
+parts(data, quick) : list of Part, each one record; ``data`` is the folder of the data sets, None if none was given
+report(records) : Markdown of the records that hold, dict of name -> record
 draw(records, folder) : pictures, if it has any; returns their names
 
-and a docstring, which is its text in docs/benchmarks.md: a title, and what was done.
+and a docstring, which is its text in docs/benchmarks.md: a title, and what is measured. ``quick`` parts have tiny sizes
+and show that the study works.
 """
 
 import importlib
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
+from methods import METHODS
 
-class Option(NamedTuple):
-    """Default, text and, if the default is None, type ("kind") of a command's option; tuples take several values."""
-
-    default: Any
-    help: str
-    kind: type | None = None
+# In the order in which they are measured: those that other libraries' threads could slow come first.
+ORDER = ("core", "small", "memory", "truth", "calibration", "trees", "papers", "svgp")
+# In the order of the page.
+NAMES = ("trees", "svgp", "calibration", "papers", "small", "memory", "core", "truth")
 
 
 class Part(NamedTuple):
-    """What makes one record: its name, a function that returns its raw numbers, and its data set's name and hash."""
+    """One record: its name, the function that returns its numbers, its data set, and the libraries that it measures."""
 
     name: str
     measure: Callable[[], dict]
     set: str | None = None
-    data: str | None = None
+    of: tuple[str, ...] = ("xgpc",)
 
 
-THREADS = Option(2, "of xgpc, and of BLAS where others use it")
-SPLITS = Option(3, "random splits of each set")
+def method_parts(measure, data, sets, names, *arguments):
+    """A part for each set and method: ``measure(data, set, method, *arguments)``."""
+    return [
+        Part(f"{one}: {name}", partial(measure, data, one, name, *arguments), one, (METHODS[name].library,))
+        for one in sets for name in names
+    ]  # fmt: skip
 
 
-def names():
-    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+def by_set(records, sets=()):
+    """Numbers of such parts by set and method, the sets in their order."""
+    found = {}
+    for key, record in records.items():
+        one, _, name = key.rpartition(": ")
+        found.setdefault(one, {})[name] = record["numbers"]
+    return {one: found[one] for one in dict.fromkeys([*sets, *found]) if one in found}
 
 
 def study(name):
-    return importlib.import_module(f"studies.{name}")
+    """The module of a study."""
+    module = importlib.import_module(f"studies.{name}")
+    module.NAME = name
+    return module
 
 
 def title_and_text(module):

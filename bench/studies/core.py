@@ -1,190 +1,139 @@
-"""Speed and memory of the core.
+"""Speed of the core and the machine's limits
 
-Against its own BLAS calls, on synthetic data. Goals: mini-batch steps at most 2 x their BLAS and LAPACK calls; a
-full-batch pass at most 1.6 x its ideal time, (2 n m d + 3 n m^2) flops at the rate of a single-threaded dgemm, with C
-classes that share a kernel (2 n m d + n m^2 + 2 C n m^2), in mixed precision, too, at that rate; two threads at least
-1.8 x one; memory beyond the inputs independent of n but for vectors of length n, C of them with C classes, unless the
-whitened rows are cached. Ratios are medians of calls made in turn.
+Whole fits and predictions of synthetic rows, kernel and inducing points given. The *ideal* time of a pass is
+(2 n m d + n m^2 + 2 C n m^2) flops for C latent functions that share a kernel, that of a prediction (2 n m d + n m^2 +
+C n m^2), at the rate of a dgemm of 1024 x 1024 times the number of threads; in mixed precision, too, at the rate of
+double precision. An iteration is half of what a fit of three takes longer than a fit of one. "Its BLAS calls" are those
+of a pass alone, on tiles of a block's size: no code around them can be nearer to the ideal. Ratios are medians of calls
+made in turn. Goals: an iteration at most 1.6 x ideal, two threads at least 1.8 x one. Steps of mini-batches are in
+[the guide](guide/papers.md#steps-a-second).
 """
 
 import statistics
-import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
-from internals import mini_batch_steps, one_pass, open_passes, prior_of, single_threaded_blas, site_of
 from markdown_tables import table
-from measure import gemm_call, median_ratio, side_by_side
-from records import LIBRARY
-from scipy.linalg import blas, lapack
+from measure import gemm_call, median_ratio, side_by_side, timed_fit
+from methods import make
+from records import VERSION
+from scipy.linalg import blas
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from threadpoolctl import threadpool_limits
 
-from . import Option, Part
+from . import Part
 
-DEPENDS, TIMED = LIBRARY, True
-OPTIONS = {"repeats": Option(9, "of each call in a round"), "rounds": Option(5, "apart in time")}
-QUICK = {"repeats": 1, "rounds": 1}
-D = 20
-SIZES = (20_000, 40_000, 80_000)
-CLASS_SITES = [("softmax", "exact"), ("softmax", "additive-noise"), ("multinomial-probit", "additive-noise"),
-               ("logistic-softmax", "polya-gamma")]  # fmt: skip
+MINUTES, EXPIRES = 6, {VERSION}
+D, TILE_ROWS, NEIGHBOURS = 28, 384, 24
+# Name -> likelihood, bound, classes.
+SITES = {
+    "softmax, 10 classes": ("softmax", "exact", 10),
+    "softmax with additive noise, 10 classes": ("softmax", "additive-noise", 10),
+    "multinomial probit, 10 classes": ("multinomial-probit", "additive-noise", 10),
+}
 
 
-def problem(n, m, d=D, dtype=np.float64, precision="double"):
+def problem(n, classes=2, d=D):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(n, d)).astype(dtype)
-    y = np.where(X[:, 0] + 0.5 * rng.normal(size=n) > 0, 1.0, -1.0)
-    return X, y, prior_of(ConstantKernel(4.0) * RBF(np.full(d, np.sqrt(d))), X[:m], precision)
+    X = rng.normal(size=(n, d)).astype(np.float32)
+    score = X[:, 0] * X[:, 1] + 0.5 * X[:, 2] + 0.5 * rng.normal(size=n)
+    return X, np.searchsorted(np.quantile(score, np.linspace(0.0, 1.0, classes + 1)[1:-1]), score)
 
 
-def calls_of_steps(steps, s, m, d):
-    """A function that makes the BLAS and LAPACK calls of so many mini-batch steps."""
-    rng = np.random.default_rng(2)
-    x, z = np.asfortranarray(rng.normal(size=(s, d))), np.asfortranarray(rng.normal(size=(d, m)))
-    k, b = np.asfortranarray(rng.normal(size=(s, m))), np.asfortranarray(rng.normal(size=(s, m)))
-    P = np.asfortranarray(np.eye(m) * 3.0)
-    R = np.asfortranarray(np.eye(m))
-    target = np.zeros((m, m), order="F")
-    w = np.zeros(m)
+def given(X, m, iterations, threads, **settings):
+    """An estimator whose kernel and inducing points are given, and the number of its iterations, too."""
+    kernel = ConstantKernel(4.0) * RBF(np.full(X.shape[1], 5.0))
+    return make("xgpc", threads, **{
+        "kernel": kernel, "optimizer": None, "inducing_points": X[:m].astype(float), "n_neighbors": 0,
+        "max_iter": iterations, "tol": 0.0, "feature_transform": None, **settings,
+    })  # fmt: skip
+
+
+def flops(n, m, products):
+    return 2.0 * n * m * D + products * n * m**2
+
+
+def fits(n, m, repeats, threads=2, classes=2, **settings):
+    """An iteration, a fit with one, and predictions, against their ideal times."""
+    X, y = problem(n, classes)
+    fitted, (gemm, gemm_flops) = given(X, m, 1, threads, **settings), gemm_call()
+    timed_fit(fitted, X, y)
+    calls = {f"fit of {i}": partial(timed_fit, given(X, m, i, threads, **settings), X, y) for i in (1, 3)}
+    times = side_by_side(calls | {"predict": lambda: fitted.predict_proba(X), "gemm": gemm}, repeats)
+    latents = 1 if classes == 2 else classes
+    ideal = [flops(n, m, 1 + 2 * latents) / gemm_flops * t / threads for t in times["gemm"]]
+    more = [(three - one) / 2 for one, three in zip(times["fit of 1"], times["fit of 3"], strict=True)]
+    share = flops(n, m, 1 + latents) / flops(n, m, 1 + 2 * latents)
+    return {
+        "fit_ratio": median_ratio(times["fit of 1"], ideal),
+        "iteration_ratio": median_ratio(more, ideal),
+        "prediction_ratio": median_ratio(times["predict"], [share * t for t in ideal]),
+        "seconds": times,
+    }
+
+
+def blas_calls(m, repeats):
+    """The BLAS calls of a pass's tiles, against an ideal pass by one thread."""
+    tiles, rng = 40, np.random.default_rng(0)
+    x, z, a = (np.asfortranarray(rng.normal(size=shape)) for shape in ((TILE_ROWS, D), (m, D), (TILE_ROWS, m)))
+    lower, P = np.asfortranarray(np.eye(m)), np.zeros((m, m), order="F")
 
     def calls():
-        for _ in range(steps):
-            lapack.dpotrf(P, lower=0, clean=0, overwrite_a=0)
-            blas.dtrsv(R, w, trans=1, overwrite_x=1)
-            blas.dtrsv(R, w, overwrite_x=1)
-            blas.dgemm(1.0, x, z, 0.0, k, overwrite_c=1)
-            blas.dtrmm(1.0, R, b, side=1, overwrite_b=1)
-            blas.dtrsm(1.0, R, b, side=1, overwrite_b=1)
-            blas.dsyrk(1.0, k, 0.0, target, trans=1, overwrite_c=1)
+        for _ in range(tiles):
+            blas.dgemm(1.0, x, z, 0.0, a, trans_b=1, overwrite_c=1)
+            for _ in range(2):
+                blas.dtrmm(1.0, lower, a, side=1, lower=1, trans_a=1, overwrite_b=1)
+            blas.dsyrk(1.0, a, 0.0, P, trans=1, overwrite_c=1)
 
-    return calls
-
-
-def mini_batches(repeats, steps=200, s=100, m=100):
-    """Steps per second against the step's BLAS and LAPACK calls alone."""
-    X, y, prior = problem(20_000, m)
-    order = np.random.default_rng(1).permutation(len(X))[: steps * s].astype(np.intp)
-    run = mini_batch_steps(X, y, prior, site_of("logit", "exact"), order, s)
-    times = side_by_side({"steps": run, "calls": calls_of_steps(steps, s, m, D)}, repeats)
-    return {
-        "steps_per_second": steps / statistics.median(times["steps"]),
-        "ratio_to_blas_calls": median_ratio(times["steps"], times["calls"]),
-        "seconds": times,
-    }
-
-
-def full_pass(repeats, m, precision="double", n=20_480):
-    """A pass without the cache, and with it filled, against the ideal time of a pass without it."""
-    X, y, prior = problem(n, m, precision=precision)
-    site = site_of("logit", "exact")
     gemm, gemm_flops = gemm_call()
-    with open_passes(X, y, cached=False) as plain, open_passes(X, y) as cached:
-        calls = {"pass": one_pass(plain, prior, site), "cached": one_pass(cached, prior, site), "gemm": gemm}
-        times = side_by_side(calls, repeats)
-    flops = 2.0 * n * m * D + 3.0 * n * m**2
-    ideal = [flops / gemm_flops * t for t in times["gemm"]]
-    return {
-        "ratio_to_ideal": median_ratio(times["pass"], ideal),
-        "cached_ratio_to_ideal": median_ratio(times["cached"], ideal),
-        "gflops_of_gemm": gemm_flops / statistics.median(times["gemm"]) / 1e9,
-        "seconds": times,
-    }
+    with threadpool_limits(1):
+        times = side_by_side({"calls": calls, "gemm": gemm}, 4 * repeats)
+    ideal = [flops(tiles * TILE_ROWS, m, 3) / gemm_flops * t for t in times["gemm"]]
+    return {"calls_ratio": median_ratio(times["calls"], ideal), "seconds": times}
 
 
-def class_pass(repeats, likelihood, bound, classes, m, precision="double", n=20_480):
-    """A pass of several classes that share a kernel, without the cache, against its ideal time."""
-    X, _, prior = problem(n, m, precision=precision)
-    y = np.random.default_rng(1).integers(classes, size=n).astype(float)
-    gemm, gemm_flops = gemm_call()
-    with open_passes(X, y, cached=False, classes=classes) as passes:
-        one = one_pass(passes, prior, site_of(likelihood, bound, classes))
-        times = side_by_side({"pass": one, "gemm": gemm}, repeats)
-    ideal = (2.0 * n * m * D + (1.0 + 2.0 * classes) * n * m**2) / gemm_flops
-    return {"ratio_to_ideal": median_ratio(times["pass"], [ideal * t for t in times["gemm"]]), "seconds": times}
+def two_threads(n, m, repeats):
+    """How many times as fast a fit of three iterations is with a second thread."""
+    X, y = problem(n)
+    times = side_by_side({str(k): partial(timed_fit, given(X, m, 3, k), X, y) for k in (1, 2)}, repeats)
+    return {"speed_up": median_ratio(times["1"], times["2"]), "seconds": times}
 
 
-def two_threads(repeats, m, n=41_472):
-    """Speed-up of a pass by a second thread, and of two threads that share nothing, half of the rows each."""
-    X, y, prior = problem(n, m)
-    site = site_of("logit", "exact")
-    with ExitStack() as stack:
-
-        def call(rows, threads):
-            return one_pass(stack.enter_context(open_passes(X[rows], y[rows], threads, False)), prior, site)
-
-        one, two = (call(slice(None), threads) for threads in (1, 2))
-        halves = [call(rows, 1) for rows in (slice(n // 2), slice(n // 2, n))]
-        pool = stack.enter_context(ThreadPoolExecutor(2))
-        apart = lambda: list(pool.map(lambda half: half(), halves))  # noqa: E731
-        times = side_by_side({"one": one, "two": two, "apart": apart}, repeats)
-    return {
-        "speed_up": median_ratio(times["one"], times["two"]),
-        "speed_up_of_threads_apart": median_ratio(times["one"], times["apart"]),
-        "seconds": times,
-    }
+def neighbours(n, m, repeats):
+    """Microseconds a row of fits and predictions with neighbours, in eight dimensions."""
+    X, y = problem(n, d=8)
+    model = given(X, m, 20, 2, n_neighbors=NEIGHBOURS)
+    times = side_by_side({"fit": partial(timed_fit, model, X, y), "predict": lambda: model.predict_proba(X)}, repeats)
+    return {"seconds": times, **{f"{key}_microseconds": 1e6 * statistics.median(times[key]) / n for key in times}}
 
 
-def memory(n, dtype, cached, classes=None, m=100):
-    """Peak bytes allocated by a pass beyond X and y."""
-    X, y, prior = problem(n, m, dtype=dtype)
-    site = site_of("logit", "exact") if classes is None else site_of("softmax", "exact", classes)
-    y = y if classes is None else np.arange(n) % float(classes)
-    tracemalloc.start()
-    with open_passes(X, y, 2, cached, classes) as passes:
-        one_pass(passes, prior, site)()
-        peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
+def parts(data, quick):
+    n, repeats, sizes = (1000, 1, (20,)) if quick else (1_000_000, 3, (100, 512))
+    found = []
+    for m in sizes:
+        rows = n * 100 // max(100, m)
+        for name, precision in ((f"m = {m}", "double"), (f"m = {m}, mixed precision", "mixed")):
+            found.append(Part(name, partial(fits, rows, m, repeats, precision=precision)))
+        found.append(Part(f"m = {m}, its BLAS calls", partial(blas_calls, m, repeats)))
+        found.append(Part(f"m = {m}, two threads", partial(two_threads, rows // 4, m, repeats)))
+    for name, (likelihood, bound, classes) in SITES.items():
+        site = {"likelihood": likelihood, "bound": bound, "share": "kernel"}
+        found.append(Part(name, partial(fits, n // 20, sizes[0], repeats, classes=classes, **site)))
+    return [*found, Part(f"{NEIGHBOURS} neighbours", partial(neighbours, 400 if quick else 20_000, 32, repeats))]
 
 
-def memory_by_rows(*settings):
-    peaks = [memory(n, *settings) for n in SIZES]
-    return {"rows": SIZES, "peak_bytes": peaks, "bytes_per_row": (peaks[-1] - peaks[0]) / (SIZES[-1] - SIZES[0])}
-
-
-def rounds_of(measure, options):
-    """Several rounds of a measurement, apart in time; the numbers are medians over rounds, the times are all kept."""
-    with single_threaded_blas():
-        results = [measure(options.repeats) for _ in range(options.rounds)]
-    numbers = {name: statistics.median(result[name] for result in results) for name in results[0] if name != "seconds"}
-    return numbers | {"rounds": results}
-
-
-def parts(options):
-    timed = {"mini-batch steps of 100 rows, m = 100, d = 20": mini_batches}
-    timed |= {f"pass, m = {m}": partial(full_pass, m=m) for m in (100, 512)}
-    for likelihood, bound in CLASS_SITES:
-        for classes, m in ((3, 100), (10, 100), (10, 256)):
-            name = f"pass, {likelihood} {bound}, {classes} classes, m = {m}"
-            timed[name] = partial(class_pass, likelihood=likelihood, bound=bound, classes=classes, m=m)
-    mixed = {name: partial(measure, precision="mixed") for name, measure in timed.items() if name.startswith("pass")}
-    timed |= {f"{name}, mixed precision": measure for name, measure in mixed.items()}
-    timed |= {f"two threads, m = {m}": partial(two_threads, m=m) for m in (100, 512)}
-    for name, measure in timed.items():
-        yield Part(name, partial(rounds_of, measure, options))
-    for dtype in (np.float64, np.float32):
-        for cached in (False, True):
-            name = f"memory, {np.dtype(dtype).name}, rows {'cached' if cached else 'not cached'}"
-            yield Part(name, partial(memory_by_rows, dtype, cached))
-    for classes in (3, 10):
-        yield Part(f"memory, {classes} classes, rows not cached", partial(memory_by_rows, np.float64, False, classes))
-
-
-def found(numbers):
-    """What a record says, in words."""
-    if "steps_per_second" in numbers:
-        return "{steps_per_second:.0f} steps a second, {ratio_to_blas_calls:.2f} x their calls".format(**numbers)
-    if "cached_ratio_to_ideal" in numbers:
-        return "{ratio_to_ideal:.2f} x ideal, with cached rows {cached_ratio_to_ideal:.2f} x".format(**numbers)
-    if "ratio_to_ideal" in numbers:
-        return "{ratio_to_ideal:.2f} x ideal".format(**numbers)
-    if "speed_up" in numbers:
-        return "{speed_up:.2f} x one; if they share nothing, {speed_up_of_threads_apart:.2f} x".format(**numbers)
-    at_first = f"{numbers['peak_bytes'][0] / 1e6:.1f} MB at {numbers['rows'][0]} rows"
-    return f"{at_first}, {numbers['bytes_per_row']:.0f} bytes a row more"
+SENTENCES = {
+    "fit_ratio": "an iteration {iteration_ratio:.2f} x ideal, a fit with one {fit_ratio:.2f} x, predictions "
+    "{prediction_ratio:.2f} x",
+    "calls_ratio": "{calls_ratio:.2f} x ideal",
+    "speed_up": "{speed_up:.2f} x as fast as one",
+    "fit_microseconds": "a fit {fit_microseconds:.0f} µs a row, predictions {predict_microseconds:.1f} µs a row",
+}
 
 
 def report(records):
-    return table(["what", "measured"], [[name, found(record["numbers"])] for name, record in records.items()])
+    rows = []
+    for name, record in records.items():
+        sentence = next(text for key, text in SENTENCES.items() if key in record["numbers"])
+        rows.append([name, sentence.format(**record["numbers"])])
+    return table(["what", "measured"], rows)

@@ -1,70 +1,116 @@
-"""Two hundred rows, next to scikit-learn.
+"""Few rows: latency, and thousands of fits
 
-Its GaussianProcessClassifier. 200 rows in five dimensions from N(0, I), labels from the logistic link of a draw of a
-Gaussian process, 2000 rows for testing. Both start at its kernel and learn the hyperparameters, one after the other
-on each draw.
+Rows from N(0, I) in five dimensions, labels from the logistic link of a draw of a Gaussian process, 2000 rows for
+testing. xgpc and scikit-learn's GaussianProcessClassifier start at the same kernel and learn its parameters; "defaults"
+is `GPClassifier()`, "full process" has all rows as inducing points; medians over five draws. "Thousands" are fits of
+one process to 100 rows, one after the other, with predictions and a copy of each model, as a package makes them that
+embeds the classifier: the time of a fit, the process's peak memory after the first fits, and what the others add.
 """
 
+import pickle
 import statistics
+import time
+import warnings
+from functools import partial
 
 import numpy as np
 from markdown_tables import number, table
-from measure import fit_and_score
-from methods import method
+from measure import alone, fit_and_score, median_of, peak_memory, seconds
+from methods import METHODS, make, warm_up
 from problems import Split
-from records import LIBRARY
+from records import VERSION
 from scipy.special import expit
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from . import Option, Part
+from xgpc import BayesianLinearClassifier, GPClassifier
 
-DEPENDS, TIMED = LIBRARY, True
-OPTIONS = {"seeds": Option(20, "draws")}
-QUICK = {"seeds": 2}
-N, N_TEST, D = 200, 2000, 5
+from . import Part
+
+MINUTES, EXPIRES = 4, {VERSION}
+N_TEST, D = 2000, 5
 KERNEL = ConstantKernel(2.0) * RBF(np.full(D, 2.2))
+# Name -> method and its parameters.
+WAYS = {
+    "xgpc": ("xgpc", {"kernel": KERNEL}),
+    "defaults": ("xgpc", {}),
+    "full process": ("xgpc", {"kernel": KERNEL, "inducing_points": "all"}),
+    "scikit-learn": ("laplace", {"kernel": KERNEL}),
+}
+SHORT = {"n_inducing": 20, "n_neighbors": 0}
+KINDS = {
+    "kernel given": (partial(GPClassifier, 4.0 * RBF(1.0), n_inducing=20, optimizer=None), 2),
+    "kernel learned": (partial(GPClassifier, **SHORT), 2),
+    "full process": (partial(GPClassifier, inducing_points="all", max_iter=5), 2),
+    "three classes": (partial(GPClassifier, **SHORT), 3),
+    "linear": (BayesianLinearClassifier, 2),
+}
 
 
-def draw_of(seed):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(N + N_TEST, D))
+def drawn(n, seed):
+    rng = np.random.default_rng([n, seed])
+    X = rng.normal(size=(n + N_TEST, D))
     # The jitter is for the Cholesky factor of a nearly singular matrix.
     L = np.linalg.cholesky(KERNEL(X) + 1e-8 * np.eye(len(X)))
     y = (rng.uniform(size=len(X)) < expit(L @ rng.normal(size=len(X)))).astype(int)
-    return Split(X[:N], y[:N], X[N:], y[N:])
+    return Split(X[:n], y[:n], X[n:], y[n:])
 
 
-def run_of(seed):
-    data, run = draw_of(seed), {"seed": seed}
-    for name, model in (
-        ("xgpc", method("xgpc").make(threads=None, kernel=KERNEL)),
-        ("scikit-learn", method("sklearn").make(kernel=KERNEL)),
-    ):
-        run[name] = fit_and_score(model, data)
-    return run
+def measure(n, way, draws):
+    name, settings = WAYS[way]
+    warm_up("xgpc")
+    runs = []
+    for seed in range(draws):
+        data, model = drawn(n, seed), make(name, None, **settings)
+        run = fit_and_score(model, data)
+        times = seconds(partial(model.predict_proba, data.X_test[:1]), 50)
+        runs.append({**run, "one_row": statistics.median(times)})
+    return {"runs": runs}
 
 
-def measure(seeds):
-    return {"runs": [run_of(seed) for seed in range(seeds)]}
+def fit_one(kind, seed):
+    """A fit to rows of its own, predictions, and a copy."""
+    make_model, n_classes = KINDS[kind]
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(100, 3))
+    score = X[:, 0] + np.sin(2.0 * X[:, 1]) + 0.5 * rng.normal(size=len(X))
+    y = np.searchsorted(np.quantile(score, np.linspace(0.0, 1.0, n_classes + 1)[1:-1]), score)
+    start = time.perf_counter()
+    model = make_model(random_state=seed).fit(X, y)
+    spent = time.perf_counter() - start
+    pickle.loads(pickle.dumps(model)).predict_proba(X)
+    return spent
 
 
-def parts(options):
-    # The first fits of a process pay for imports and threads.
-    run_of(options.seeds)
-    yield Part("200 rows", lambda: measure(options.seeds))
+def fit_many(kind, fits, first):
+    """Seconds of a fit, and GB at the peak after the first fits and after all."""
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    times = [fit_one(kind, seed) for seed in range(first)]
+    before = peak_memory()
+    times += [fit_one(kind, seed) for seed in range(first, fits)]
+    return {"seconds": statistics.median(times), "first": before, "all": peak_memory(), "fits": fits}
+
+
+def parts(data, quick):
+    sizes, draws, fits, first = ((50,), 1, 20, 5) if quick else ((50, 200, 1000), 5, 1000, 100)
+    found = [
+        Part(f"{n} rows: {way}", partial(measure, n, way, draws), of=(METHODS[WAYS[way][0]].library,))
+        for n in sizes for way in WAYS
+    ]  # fmt: skip
+    return found + [Part(f"thousands: {kind}", partial(alone, fit_many, kind, fits, first)) for kind in KINDS]
 
 
 def report(records):
-    rows = []
-    for name, record in records.items():
-        runs = record["numbers"]["runs"]
-        medians = [statistics.median(run[m][key] for run in runs) for key in ("seconds", "nll")
-                   for m in ("xgpc", "scikit-learn")]  # fmt: skip
-        ratio = statistics.median(run["scikit-learn"]["seconds"] / run["xgpc"]["seconds"] for run in runs)
-        difference = statistics.median(run["xgpc"]["nll"] - run["scikit-learn"]["nll"] for run in runs)
-        higher = sum(run["xgpc"]["nll"] > run["scikit-learn"]["nll"] for run in runs)
-        rows.append([name, *(number(value) for value in medians), number(ratio, 1), f"{difference:+.4f}",
-                     f"{higher} of {len(runs)}"])  # fmt: skip
-    header = ["data", "xgpc, s", "scikit-learn, s", "xgpc's NLL", "scikit-learn's", "times as fast",
-              "difference of the NLLs", "draws on which xgpc's is higher"]  # fmt: skip
-    return table(header, rows) + "\n\nAll are medians over the draws, of ratios and differences, too."
+    found = {name: record["numbers"] for name, record in records.items()}
+    single = [
+        [name, f"{1e3 * median_of(runs, 'seconds'):.1f}", f"{1e6 * median_of(runs, 'one_row'):.0f}",
+         number(median_of(runs, "nll"), 4), number(median_of(runs, "error"), 4)]
+        for name, numbers in found.items() if (runs := numbers.get("runs"))
+    ]  # fmt: skip
+    many = [
+        [name.removeprefix("thousands: "), str(numbers["fits"]), f"{1e3 * numbers['seconds']:.1f}",
+         number(1e3 * numbers["first"], 1), number(1e3 * (numbers["all"] - numbers["first"]), 1)]
+        for name, numbers in found.items() if "fits" in numbers
+    ]  # fmt: skip
+    header = ["thousands of fits", "fits", "a fit, ms", "peak after the first, MB", "added by the others, MB"]
+    return f"{table(['rows', 'fit, ms', 'prediction of a row, µs', 'NLL', 'error'], single)}\n\n{table(header, many)}"

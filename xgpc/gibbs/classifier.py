@@ -35,8 +35,7 @@ from .chain import Chain, Conditional, Model, PolyaGamma, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
 
 # At 1000 rows, fifty proposals take two thirds of the time of a sweep, because one matrix product makes all of them.
-# Nine of ten states of sweeps alone are effective draws there, so that twenty warm-up sweeps are ample
-# (bench/studies/gibbs.py).
+# Nine of ten states of sweeps alone are effective draws there, so that twenty warm-up sweeps are ample.
 N_PROPOSALS = 50
 # The diagnostics watch the latent values at this many rows, and the log likelihood.
 WATCHED = 100

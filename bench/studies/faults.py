@@ -188,7 +188,7 @@ def crafted(content, kind):
     """A valid archive of a model that is none, of the named kind; its header and arrays are changed."""
     with np.load(io.BytesIO(content)) as archive:
         arrays = dict(archive)
-    header = json.loads(str(arrays["header"]))
+    header = json.loads(arrays["header"].tobytes())
     kernel = {"type": "RBF", "length_scale": 1.0, "length_scale_bounds": "fixed"}
     if kind == "exponent of 10^9":
         header["kernels"] = [{"type": "Exponentiation", "kernel": kernel, "exponent": 10**9}]
@@ -210,12 +210,12 @@ def crafted(content, kind):
     elif kind == "reversed classes":
         arrays["classes"] = arrays["classes"][::-1]
     elif kind == "label noise 7":
-        header["label_noise"] = 7
+        arrays["label_noise"] = np.float64(7.0)
     elif kind == "unknown bound":
-        header["resolved"][1] = "unknown"
+        header["likelihood_and_bound"][1] = "unknown"
     elif kind == "header of 10^6 lists":
         header["kernels"] = [[]] * 10**6
-    arrays["header"] = np.array(json.dumps(header))
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
     if kind == "compressed":
         np.savez_compressed(buffer, **arrays)

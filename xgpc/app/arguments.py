@@ -18,8 +18,6 @@ OPTIMIZERS = (*SCHEMES, "none")
 SHARES = ("auto", "kernel", "none")
 # The linear one is of another estimator.
 SYSTEM_NAMES = tuple(name for name in SYSTEMS if name != "linear-BSVM")
-# Options of 'xgpc fit' that a system may set; None stands for one that was not given.
-SYSTEM_OPTIONS = ("likelihood", "bound", "share", "optimizer", "batch_size", "n_inducing", "n_neighbors")
 # NumPy's random states take no larger seeds.
 LARGEST_SEED = 2**32 - 1
 

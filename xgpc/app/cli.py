@@ -17,12 +17,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..catalogue import SYSTEMS
 from ..classifier import GPClassifier
+from ..config import PARAMETERS
 from ..data.frames import note_of_index
 from ..files import check_replaceable
 from ..metrics import scores
 from ..summary import aligned, sentences, summary_rows
 from . import demo
-from .arguments import SYSTEM_OPTIONS, parser
+from .arguments import parser
 from .columns import Table, Wanted, listed
 from .output import check_encoding, check_output, check_table_name, output, show, write_table, writing
 from .report import score_rows
@@ -71,7 +72,7 @@ def _check_classes(rows: TrainingRows, target: str) -> None:
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Those of the system, if one was given, and over them the options that were."""
     options = dict(SYSTEMS[arguments.system]) if arguments.system else {}
-    given = {name: getattr(arguments, name) for name in SYSTEM_OPTIONS}
+    given = {name: getattr(arguments, name) for name, one in PARAMETERS.items() if one.is_system_option}
     options.update((name, value) for name, value in given.items() if value is not None)
     if options.get("optimizer") == "none":
         options["optimizer"] = None

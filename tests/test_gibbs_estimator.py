@@ -90,7 +90,11 @@ FAULTS = {
     "kernel": ({"kernel": "rbf"}, {}, "kernel must be a scikit-learn kernel"),
 }
 FAULTS |= {
-    f"{name}={value}": ({name: value}, {}, f"{name} must be an integer of at least")
+    f"{name}={value}": (
+        {name: value},
+        {},
+        f"{name} must be (an integer of at least|an integer that is not negative|a positive integer)",
+    )
     for name, least in (("n_samples", 4), ("thin", 1), ("n_warmup", 0), ("n_chains", 1), ("n_proposals", 0))
     for value in (least - 1, float(least), True, None, "2")
 }

@@ -49,7 +49,8 @@ LAYERS = (
     ("likelihoods", "kernels"),
     ("plotting",),
     ("pictures",),
-    ("catalogue", "ranges", "files", "archive", "status", "metrics", "names"),
+    ("archive",),
+    ("catalogue", "ranges", "files", "status", "metrics", "names"),
 )
 
 

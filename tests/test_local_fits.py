@@ -102,7 +102,7 @@ def test_files(fitted, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float16", 8, np.float32, ["float32"]])
 def test_types_of_rows_in_files_are_two(dtype, fitted, tmp_path):
-    with pytest.raises(ValueError, match="rows_dtype must be 'float32', 'float64' or None; got"):
+    with pytest.raises(ValueError, match="rows_dtype must be 'float32', 'float64', or None; got"):
         fitted.save(tmp_path / "model.npz", dtype)
     assert not list(tmp_path.iterdir())
 

@@ -261,7 +261,7 @@ class OnlySplit:
 def test_bad_splitters(query_split):
     X, y = moons(40)
     what = r"query_split must be an object with the methods split and get_n_splits, .*"
-    with pytest.raises(ValueError, match=what + r"\(an instance, not the class\), or None; got"):
+    with pytest.raises(ValueError, match=what + r"\(an instance, not the class\) or None; got"):
         fit(X, y, query_split=query_split)
 
 

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import pickle
 import struct
 import tracemalloc
 import warnings
@@ -12,13 +13,14 @@ import zipfile
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from support.archives import read, write
+from support.fits import quietly
 from support.frames import named
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.archive import CHUNK, Archive
 from xgpc.kernels.spec import KERNELS
 
 X, TWO = moons(24)
@@ -26,14 +28,19 @@ THREE = TWO + (X[:, 0] > 1.0)
 SHORT = {"max_iter": 3, "random_state": 0}
 MODELS = {
     "sparse": (
-        GPClassifier(ConstantKernel(2.0) * RBF([1.0, 2.0]) + WhiteKernel(0.1, "fixed"), n_inducing=5, **SHORT),
+        GPClassifier(
+            ConstantKernel(2.0, (0.1, 1e4)) * RBF([1.0, 2.0]) + WhiteKernel(0.1, "fixed"),
+            n_inducing=5,
+            class_weight={"no": 1.0, "yes": 2.0},
+            **SHORT,
+        ),
         np.array(["no", "yes"], dtype=object)[TWO],
     ),
     "several classes": (GPClassifier(n_inducing=4, class_weight={0: 1.0, 1: 2.0, 2: 3.0}, **SHORT), THREE),
-    "one kernel each": (GPClassifier(n_inducing=4, share="none", **SHORT), THREE),
+    "one kernel each": (GPClassifier(n_inducing=4, share="none", **SHORT), np.array(["a", "b", "c"])[THREE]),
     "full": (GPClassifier(RBF() ** 2, inducing_points="all", **SHORT), TWO.astype(bool)),
-    "corrected": (GPClassifier(inducing_points=X[:4], bound="polya-gamma", **SHORT), TWO),
-    "neighbours": (GPClassifier(n_neighbors=5, n_inducing=4, **SHORT), TWO),
+    "corrected": (GPClassifier(inducing_points=X[:4], bound="polya-gamma", mean=0.5, **SHORT), TWO),
+    "neighbours": (GPClassifier(n_neighbors=5, n_inducing=4, precision="mixed", **SHORT), TWO),
     "mixed": (GPClassifier(precision="mixed", n_inducing=4, **SHORT), TWO),
     "noisy": (GPClassifier(likelihood="multinomial-step", n_inducing=4, learning_rate=(2.0, 0.7), **SHORT), THREE),
 }
@@ -44,13 +51,10 @@ MEGABYTE = 2**20
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """The bytes of every model's file."""
-    folder = tmp_path_factory.mktemp("models")
-    contents = {}
+    path, contents = tmp_path_factory.mktemp("models") / "model.npz", {}
     for name, (model, y) in MODELS.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(named(X) if name == "several classes" else X, y).save(folder / "model.npz")
-        contents[name] = (folder / "model.npz").read_bytes()
+        quietly(model, named(X) if name == "several classes" else X, y).save(path)
+        contents[name] = path.read_bytes()
     return contents
 
 
@@ -66,32 +70,20 @@ def rows(model):
 def bits(model):
     """All that a model says, as bytes."""
     corrected = [model.predict_proba(X, corrected=True)] if model.bound == "polya-gamma" else []
-    columns = sorted(model.history_.items())
     T = rows(model)
     said = [model.predict_proba(T), *model.predict_latent(T), model.predict(T).astype(str), *corrected]
-    settings = (
+    arrays = [array.tobytes() for array in (*said, *(column for _, column in sorted(model.history_.items())))]
+    elbo = None if model.n_neighbors_ else model.elbo_
+    facts = (
         model.kernel_,
-        None if model.n_neighbors_ else model.elbo_,
+        elbo,
         model.n_iter_,
         model.converged_,
-        model.classes_.tolist(),
+        model.classes_,
+        model.classes_.dtype,
+        model.summary(),
     )
-    arrays = [array.tobytes() for array in (*said, *(column for _, column in columns))]
-    return arrays, repr(settings), model.__repr__(N_CHAR_MAX=10**6)
-
-
-def read(content):
-    """Header and arrays of a file."""
-    with np.load(io.BytesIO(content)) as archive:
-        arrays = dict(archive)
-    return json.loads(str(arrays.pop("header"))), arrays
-
-
-def write(header, arrays):
-    buffer = io.BytesIO()
-    text = header if isinstance(header, str) else json.dumps(header)
-    np.savez(buffer, header=text, **arrays)
-    return buffer.getvalue()
+    return arrays, repr(facts), model.__repr__(N_CHAR_MAX=10**6)
 
 
 def assert_refused(tmp_path, content, reason=""):
@@ -110,16 +102,18 @@ def test_files_are_read_as_they_were_written(files, tmp_path):
     for name, content in files.items():
         model = load(tmp_path, content)
         assert bits(model) == bits(MODELS[name][0])
-        assert isinstance(model.inducing_points, str | np.ndarray)
+        assert model.class_weight == MODELS[name][0].class_weight
         model.save(tmp_path / "again.npz")
-        assert bits(GPClassifier.load(tmp_path / "again.npz")) == bits(model)
+        assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "model.npz").read_bytes()
+        labels = MODELS[name][1]
+        assert quietly(model, rows(model), labels).classes_.tolist() == np.unique(labels).tolist()
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_flipped_bytes_are_refused_or_do_no_harm(files, tmp_path, name):
     content, rng = files[name], np.random.default_rng(len(name))
     expected = bits(MODELS[name][0])
-    # Half of them in what is no number of an array: there no checksum helps.
+    # Half of them outside the arrays, where there is no checksum.
     numbers = np.zeros(len(content), dtype=bool)
     for info in zipfile.ZipFile(io.BytesIO(content)).infolist():
         numbers[info.header_offset + 180 : info.header_offset + 180 + info.file_size - 128] = True
@@ -136,26 +130,26 @@ def test_flipped_bytes_are_refused_or_do_no_harm(files, tmp_path, name):
             refused += 1
             continue
         assert bits(model) == expected
-    # Times of day in the archive and the like do not matter.
+    # Dates in the archive and the like do not matter.
     assert refused > 0.6 * FLIPPED / len(MODELS)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_truncated_files_are_refused(files, tmp_path, name):
-    content = files[name]
-    for size in np.linspace(0, len(content) - 1, 60).astype(int):
+    for size in np.linspace(0, len(files[name]) - 1, 60).astype(int):
         with pytest.raises(ValueError, match="is not a model saved by"):
-            load(tmp_path, content[:size])
+            load(tmp_path, files[name][:size])
 
 
-def test_files_without_later_parameters_have_their_defaults(files, tmp_path):
-    header, arrays = read(files["sparse"])
-    for name in ("max_time", "keep_on_interrupt"):
-        del header["parameters"][name]
-    model = load(tmp_path, write(header, arrays))
-    assert model.max_time is None
-    assert model.keep_on_interrupt is False
-    assert model.checkpoint is None
+def test_files_that_are_no_models_are_refused(files, tmp_path):
+    np.savez(tmp_path / "other.npz", a=np.ones(3))
+    for content in ((tmp_path / "other.npz").read_bytes(), b"hello", b""):
+        assert_refused(tmp_path, content)
+    with pytest.raises(FileNotFoundError):
+        GPClassifier.load(tmp_path / "none.npz")
+    with pytest.raises(NotFittedError):
+        GPClassifier().save(tmp_path / "unfitted.npz")
+    assert not (tmp_path / "unfitted.npz").exists()
 
 
 JUNK = (None, True, -1, 0, 7, 1e300, 10**400, math.nan, math.inf, "", "x", [], [[]], {}, {"type": "RBF"}, [1, "a"])
@@ -169,6 +163,19 @@ def paths(value, path=()):
         yield from paths(part, (*path, key))
 
 
+def changed(header, path, *values):
+    """A header with another value at a place, or with none."""
+    header = copy.deepcopy(header)
+    place = header
+    for key in path[:-1]:
+        place = place[key]
+    if values:
+        place[path[-1]] = values[0]
+    else:
+        del place[path[-1]]
+    return header
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_any_field_may_be_junk(files, tmp_path, name):
     """It is refused, or harmless: probabilities are numbers that sum to one."""
@@ -176,20 +183,12 @@ def test_any_field_may_be_junk(files, tmp_path, name):
     # Each kind of junk in turn, from another one for each model.
     first = 3 * list(MODELS).index(name)
     for i, path in enumerate(list(paths(header))[1:], first):
-        for junk in (i % len(JUNK), "removed"):
-            changed = copy.deepcopy(header)
-            place = changed
-            for key in path[:-1]:
-                place = place[key]
-            if isinstance(junk, str) and junk == "removed":
-                del place[path[-1]]
-            else:
-                place[path[-1]] = JUNK[junk]
+        for junk in ([JUNK[i % len(JUNK)]], []):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", RuntimeWarning)
-                    model = load(tmp_path, write(changed, arrays))
-                    # Of a kernel of huge variance there is an error that names the row.
+                    model = load(tmp_path, write(changed(header, path, *junk), arrays))
+                    # Kernels of huge variance raise an error that names the row.
                     probabilities = model.predict_proba(rows(model))
             except ValueError:
                 continue
@@ -200,34 +199,26 @@ def test_any_field_may_be_junk(files, tmp_path, name):
 
 BAD_FIELDS = {
     "exponent": ("full", ["kernels", 0, "exponent"], 10**9, "multiplies out"),
-    "exponent of the start kernel": ("full", ["parameters", "kernel", "exponent"], [], "exponent"),
-    "unknown kernel": ("full", ["kernels", 0, "type"], "CompoundKernel", ""),
+    "unknown kernel": ("full", ["kernels", 0, "type"], "CompoundKernel", "CompoundKernel"),
     "negative length scale": ("several classes", ["kernels", 0, "k2", "length_scale"], [-1.0, 1.0], "positive"),
     "no number of length scales": ("several classes", ["kernels", 0, "k2", "length_scale"], [1.0] * 3, "length"),
-    "unknown bound": ("sparse", ["resolved"], ["logit", "lower"], "likelihood and bound"),
-    "bound that is none": ("sparse", ["resolved"], ["logit", "auto"], "likelihood and bound"),
-    "likelihood of two classes": ("several classes", ["resolved"], ["probit", "exact"], "do not fit"),
-    "likelihood of more latent functions": ("sparse", ["resolved"], ["softmax", "exact"], "do not fit"),
-    "label noise 7": ("noisy", ["label_noise"], 7, "label_noise"),
-    "label noise 0": ("noisy", ["label_noise"], 0.0, "label_noise"),
-    "label noise of guessing": ("noisy", ["label_noise"], 0.667, "label_noise"),
-    "no label noise": ("noisy", ["label_noise"], None, "label_noise"),
-    "label noise where there is none": ("sparse", ["label_noise"], 0.1, "label_noise"),
-    "bound gap where there is none": ("noisy", ["bound_gap"], 0.1, "bound_gap"),
-    "infinite bound": ("sparse", ["elbo"], math.inf, "elbo"),
-    "text for the bound": ("sparse", ["elbo"], "-1", "elbo"),
-    "no iterations": ("sparse", ["n_iter"], 0, "n_iter"),
-    "text for truth": ("sparse", ["converged"], "yes", "converged"),
-    "other format": ("sparse", ["format"], 3, "its format is 3, this version reads 7"),
-    "too few kernels": ("one kernel each", ["kernels"], [], "kernels"),
-    "unknown parameter": ("sparse", ["parameters", "colour"], "red", "parameters"),
-    "random state": ("sparse", ["parameters", "random_state"], -1, "random_state"),
-    "class weight": ("sparse", ["parameters", "class_weight"], [["no", -1.0]], "class_weight"),
+    "unknown bound": ("sparse", ["likelihood_and_bound"], ["logit", "lower"], "bound must be"),
+    "bound that is none": ("sparse", ["likelihood_and_bound"], ["logit", "auto"], "likelihood_and_bound"),
+    "likelihood of two classes": ("several classes", ["likelihood_and_bound"], ["probit", "exact"], "two classes"),
+    "likelihood of more latent functions": ("sparse", ["likelihood_and_bound"], ["softmax", "exact"], "do not fit"),
+    "text for a number": ("sparse", ["n_iter_"], "3", "its n_iter_ is not valid: '3'"),
+    "text for truth": ("sparse", ["converged_"], "yes", "its converged_ is not valid: 'yes'"),
+    "number for truth": ("sparse", ["full"], 0, "its full is not valid: 0"),
+    "other format": ("sparse", ["format"], 3, "its format is 3, but this version reads 'xgpc model 8'"),
+    "too few kernels": ("one kernel each", ["kernels"], [], "zip"),
+    "unknown field": ("sparse", ["colour"], "red", "its colour is not valid"),
+    "unknown parameter": ("sparse", ["parameters", "colour"], "red", "colour"),
+    "class weight": ("sparse", ["parameters", "class_weight"], {"no": 1.0}, "its parameters is not valid"),
     "tolerance": ("sparse", ["parameters", "tol"], -1.0, "tol must be"),
-    "optimizer": ("sparse", ["parameters", "optimizer"], "sgd", "optimizer must be"),
-    "unknown precision": ("mixed", ["precision"], "half", "precision"),
+    "unknown precision": ("mixed", ["precision"], "half", "half"),
     "precision of a full process": ("full", ["precision"], "mixed", "precision"),
     "full with batches": ("full", ["parameters", "batch_size"], 10, "full Gaussian process"),
+    "too many neighbours": ("neighbours", ["neighbors"], 25, "neighbours"),
 }  # fmt: skip
 
 
@@ -235,19 +226,15 @@ BAD_FIELDS = {
 def test_crafted_headers_are_refused(files, tmp_path, kind):
     name, path, value, reason = BAD_FIELDS[kind]
     header, arrays = read(files[name])
-    place = header
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
-    assert_refused(tmp_path, write(header, arrays), reason)
+    assert_refused(tmp_path, write(changed(header, path, value), arrays), reason)
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_not_finite_are_refused(files, tmp_path, name, number):
+@pytest.mark.parametrize("number", [np.nan, np.inf, -1e300])
+def test_numbers_that_are_not_finite_or_too_large_are_refused(files, tmp_path, name, number):
     header, arrays = read(files[name])
-    floats = [key for key, a in arrays.items() if a.dtype == np.float64 and not key.startswith("history_")]
-    assert {"Z", "eta", "h"} <= set(floats)
+    floats = [key for key, a in arrays.items() if a.dtype.kind == "f" and not key.startswith("history_")]
+    assert {"Z", "mean", "feature_mean_"} <= set(floats)
     for key in floats:
         damaged = arrays[key].copy()
         damaged.flat[-1] = number
@@ -258,57 +245,49 @@ BAD_ARRAYS = {
     "unknown": ("sparse", {"extra": np.zeros(3)}, "its arrays are"),
     "large and unknown": ("sparse", {"extra": np.zeros(12 * MEGABYTE)}, "its arrays are"),
     "large": ("sparse", {"h": np.zeros(12 * MEGABYTE)}, "do not fit"),
+    "other shapes": ("full", {"eta": np.eye(24)}, "do not fit"),
     "correction of an exact bound": ("sparse", {"correction_linear": np.zeros(5)}, "its arrays are"),
-    "reversed classes": ("several classes", {"classes": np.array([2, 1, 0])}, "order of classes"),
-    "equal classes": ("several classes", {"classes": np.array([0, 1, 1])}, "order of classes"),
+    "reversed classes": ("several classes", {"classes": np.array([2, 1, 0])}, "order of its classes"),
+    "equal classes": ("several classes", {"classes": np.array([0, 1, 1])}, "order of its classes"),
     "NaN as a class": ("several classes", {"classes": np.array([0.0, 1.0, np.nan])}, "classes"),
-    "infinite class": ("several classes", {"classes": np.array([0.0, 1.0, np.inf])}, "classes"),
-    "one class": ("sparse", {"classes": np.array(["no"])}, "do not fit"),
-    "table of classes": ("sparse", {"classes": np.array([["no", "yes"]])}, "do not fit"),
-    "numbers for names": ("sparse", {"classes": np.array([0, 1])}, "do not fit"),
-    "complex": ("sparse", {"h": np.zeros(5, dtype=complex)}, "no array of numbers"),
-    "records": ("sparse", {"h": np.zeros(5, dtype=[("a", float)])}, "no array of numbers"),
-    "objects": ("sparse", {"h": np.array([None] * 5)}, ""),
+    "one class": ("sparse", {"classes": np.array(["no"])}, "class"),
+    "table of classes": ("sparse", {"classes": np.array([["no"], ["yes"]])}, "do not fit"),
+    "numbers for names": ("sparse", {"classes": np.array([0, 1])}, "has_objects_as_labels"),
+    "label noise 0": ("noisy", {"label_noise": np.float64(0.0)}, "label_noise"),
+    "label noise of guessing": ("noisy", {"label_noise": np.float64(0.667)}, "label_noise"),
+    "label noise where there is none": ("sparse", {"label_noise": np.float64(0.1)}, "its arrays are"),
+    "complex": ("sparse", {"h": np.zeros(5, dtype=complex)}, "not of numbers"),
+    "objects": ("sparse", {"h": np.array([None] * 5)}, "not of numbers"),
     "single precision": ("sparse", {"h": np.zeros(5, dtype=np.float32)}, "do not fit"),
-    "no rows": ("sparse", {"Z": np.zeros((0, 2)), "eta": np.zeros((0, 0)), "h": np.zeros(0)}, "do not fit"),
+    "no rows": ("sparse", {"Z": np.zeros((0, 2)), "eta": np.zeros((0, 0)), "h": np.zeros(0)}, ""),
+    "no axes": ("sparse", {"Z": np.array(1.0)}, ""),
     "features without names": ("several classes", {"feature_names": np.array(["a"])}, "do not fit"),
     "numbers of features": ("several classes", {"feature_names": np.array([1, 2])}, "do not fit"),
-    "more names": ("sparse", {"feature_names": np.array(["a", "b"])}, "its arrays are"),
-    "more history": ("sparse", {"history_more": np.zeros(1)}, "its arrays are"),
-    "history of other rows": ("sparse", {"history_elbo": np.zeros(1)}, "do not fit"),
-    "history of three axes": ("sparse", {"history_elbo": np.zeros((1, 1, 1))}, "do not fit"),
+    "two means": ("corrected", {"mean": np.zeros(2)}, "do not fit"),
     "not positive definite": ("sparse", {"eta": -np.eye(5)}, "positive definite"),
     "negative covariance": ("neighbours", {"local_V": -np.eye(4)[None]}, "local_V"),
     "covariance that is not symmetric": ("neighbours", {"local_V": np.triu(np.ones((1, 4, 4)))}, "local_V"),
-    "mean that overflows": ("sparse", {"h": np.full(5, 1e300)}, "finite"),
-    "too many": ("sparse", {f"history_{i}": np.zeros(1) for i in range(60)}, "members"),
+    "too many": ("sparse", {f"history_{i}": np.zeros(1) for i in range(60)}, "too many"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", BAD_ARRAYS)
 def test_crafted_arrays_are_refused(files, tmp_path, kind):
-    name, changed, reason = BAD_ARRAYS[kind]
+    name, others, reason = BAD_ARRAYS[kind]
     header, arrays = read(files[name])
-    assert_refused(tmp_path, write(header, arrays | changed), reason)
+    assert_refused(tmp_path, write(header, arrays | others), reason)
 
 
-@pytest.mark.parametrize(
-    "missing", ["Z", "eta", "h", "classes", "correction_linear", "inducing_points", "history_elbo"]
-)
-def test_missing_arrays_are_named(files, tmp_path, missing):
-    header, arrays = read(files["corrected"])
-    del arrays[missing]
-    assert_refused(tmp_path, write(header, arrays), "its arrays are|do not fit")
-
-
-def test_large_arrays_that_do_not_belong_are_not_read(files, tmp_path, monkeypatch):
-    header, arrays = read(files["sparse"])
-    (tmp_path / "model.npz").write_bytes(write(header, arrays | {"h": np.zeros(2 * MEGABYTE)}))
-    names, original = [], Archive.__getitem__
-    monkeypatch.setattr(Archive, "__getitem__", lambda self, name: (names.append(name), original(self, name))[1])
-    with pytest.raises(ValueError, match="do not fit"):
-        GPClassifier.load(tmp_path / "model.npz")
-    assert names == ["header"]
+@pytest.mark.parametrize("name", MODELS)
+def test_missing_arrays_are_refused(files, tmp_path, name):
+    header, arrays = read(files[name])
+    for missing in arrays:
+        some = {key: array for key, array in arrays.items() if key != missing}
+        assert_refused(tmp_path, write(header, some), "its arrays are")
+        # Whether or not the header says so.
+        listed = {**header, "arrays": sorted(some)}
+        if not missing.startswith("history_") and missing not in ("feature_names", "bound_gap"):
+            assert_refused(tmp_path, write(listed, some))
 
 
 DEEP = '{"type": "Exponentiation", "exponent": 1, "kernel": '
@@ -318,7 +297,7 @@ BAD_HEADERS = {
     "number": "1" * 10_000,
     "long": '{"format": 4, "x": "' + "a" * 2**24 + '"}',
     "lists": "[" + "[]," * 600_000 + "[]]",
-    "nested": "[" * 10**6,
+    "nested": "[" * 400_000,
     "nested kernels": DEEP * 900 + "1" + "}" * 900,
 }
 
@@ -340,11 +319,9 @@ def test_a_tree_of_many_kernels_is_refused_before_it_is_built(files, tmp_path, m
         tree = {"type": "Sum", "k1": tree, "k2": tree}
     built = []
     monkeypatch.setitem(KERNELS, "RBF", lambda **parameters: built.append(1) or RBF(**parameters))
-    header["kernels"] = [tree]
-    assert_refused(tmp_path, write(header, arrays), "composed of more than 256 kernels")
+    assert_refused(tmp_path, write({**header, "kernels": [tree]}, arrays), "composed of more than 256 kernels")
     assert built == []
-    header["kernels"] = [leaf]
-    assert np.all(np.isfinite(load(tmp_path, write(header, arrays)).predict_proba(X)))
+    assert np.all(np.isfinite(load(tmp_path, write({**header, "kernels": [leaf]}, arrays)).predict_proba(X)))
     assert len(built) == 1
 
 
@@ -360,7 +337,7 @@ def archive_of(members, compression=zipfile.ZIP_STORED):
 
 def members_of(content):
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return [(name, archive.read(name)) for name in archive.namelist()]
+        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def npy(shape, dtype="<f8", data=b"", version=b"\x01\x00"):
@@ -371,12 +348,12 @@ def npy(shape, dtype="<f8", data=b"", version=b"\x01\x00"):
 
 def test_archives_that_savez_does_not_write_are_refused(files, tmp_path):
     members = members_of(files["sparse"])
-    load(tmp_path, archive_of(members))
-    assert_refused(tmp_path, archive_of(members, zipfile.ZIP_DEFLATED), "compressed or encrypted")
-    assert_refused(tmp_path, archive_of([*members, members[0]]), "there twice")
-    assert_refused(tmp_path, archive_of([*members, ("notes.txt", b"")]), "no array")
-    assert_refused(tmp_path, archive_of([("a/" * 50 + f"{i}.npy", b"") for i in range(3000)]), "directory is too long")
-    assert_refused(tmp_path, archive_of([(f"{i}.npy", b"") for i in range(65)]), "65 members")
+    load(tmp_path, archive_of(members.items()))
+    zeros = {"zeros.npy": npy((10**7,), "<f8", bytes(8 * 10**7))}
+    assert_refused(tmp_path, archive_of((members | zeros).items(), zipfile.ZIP_DEFLATED), "longer than the file")
+    assert_refused(tmp_path, archive_of((members | {"notes.txt": b"hello"}).items()))
+    assert_refused(tmp_path, archive_of([("a/" * 50 + f"{i}.npy", b"") for i in range(3000)]))
+    assert_refused(tmp_path, archive_of([(f"{i}.npy", b"") for i in range(65)]), "65 arrays")
 
 
 @pytest.mark.parametrize(
@@ -386,11 +363,12 @@ def test_archives_that_savez_does_not_write_are_refused(files, tmp_path):
         (npy((10**100,)), "not as long as its shape says"),
         (npy((10**400,)), ""),
         (npy((2**62, 2**62)), "not as long as its shape says"),
-        (npy((-1,)), "no array of numbers"),
-        (npy((5,), "|O", b"." * 40), "no array of numbers"),
-        (npy((5,), "<U0"), "no array of numbers"),
+        (npy((-1,)), "not of numbers"),
+        (npy((5,), "|O", b"." * 40), "not of numbers"),
+        (npy((5,), "<U0"), "not of numbers"),
+        (npy((1,), f"<U{2**23}", bytes(2**25)), "not of numbers"),
         (npy((5,), "<f8", b"\0" * 41), "not as long as its shape says"),
-        (npy((5,), "<f8", b"\0" * 40, b"\x02\x00"), "unknown version"),
+        (npy((5,), "<f8", b"\0" * 40, b"\x02\x00"), "not of numbers"),
         (npy("[5]", "<f8", b"\0" * 40), ""),
         (npy("(" * 100, "<f8"), ""),
         (npy("-" * 5000 + "1"), ""),
@@ -399,51 +377,34 @@ def test_archives_that_savez_does_not_write_are_refused(files, tmp_path):
     ],
 )
 def test_arrays_that_lie_about_themselves_are_refused(files, tmp_path, array, reason):
-    members = dict(members_of(files["sparse"]))
-    assert_refused(tmp_path, archive_of((members | {"h.npy": array}).items()), reason)
+    assert_refused(tmp_path, archive_of((members_of(files["sparse"]) | {"h.npy": array}).items()), reason)
 
 
-def test_text_and_truth_that_there_is_not_is_refused(files, tmp_path):
-    members = dict(members_of(files["sparse"]))
+def test_characters_that_do_not_exist_are_refused(files, tmp_path):
     no_character = npy((2,), "<U1", struct.pack("<II", 65, 0x110000))
-    assert_refused(tmp_path, archive_of((members | {"classes.npy": no_character}).items()))
-    members = dict(members_of(files["full"]))
-    assert_refused(
-        tmp_path, archive_of((members | {"classes.npy": npy((2,), "|b1", b"\0\2")}).items()), "neither 0 nor"
-    )
+    assert_refused(tmp_path, archive_of((members_of(files["sparse"]) | {"classes.npy": no_character}).items()))
 
 
 @pytest.mark.parametrize("size", [2**31, 2**32 - 2])
 def test_a_directory_that_claims_more_than_the_file_has_is_refused(files, tmp_path, size):
     content = bytearray(files["sparse"])
     entry = content.index(b"PK\x01\x02")
-    # Compressed and uncompressed size of the first member.
+    # Compressed and uncompressed size of the first array.
     content[entry + 20 : entry + 28] = struct.pack("<II", size, size)
     assert_refused(tmp_path, bytes(content), "longer than the file")
 
 
-def test_an_encrypted_member_is_refused(files, tmp_path):
+def test_an_encrypted_array_is_refused(files, tmp_path):
     content = bytearray(files["sparse"])
     content[content.index(b"PK\x01\x02") + 8] |= 1
-    assert_refused(tmp_path, bytes(content), "compressed or encrypted")
+    assert_refused(tmp_path, bytes(content), "encrypted")
 
 
-def test_arrays_are_read_in_chunks_as_they_are(tmp_path):
-    rng = np.random.default_rng(0)
-    arrays = {
-        "large": rng.normal(size=(3, CHUNK // 8 + 5)), "fortran": np.asfortranarray(rng.normal(size=(4, 3))),
-        "empty": np.zeros((0, 3)), "text": np.array(["é", "long text"]), "scalar": np.array("a"),
-        "truth": np.array([True, False]), "order": np.arange(3, dtype=">f8"), "small": np.arange(3, dtype=np.int8),
-    }  # fmt: skip
-    np.savez(tmp_path / "a.npz", **arrays)
-    with open(tmp_path / "a.npz", "rb") as file:
-        archive = Archive(file)
-        assert list(archive) == list(arrays)
-        assert len(archive) == len(arrays)
-        for name, array in arrays.items():
-            assert archive.members[name].shape == array.shape
-            assert archive[name].dtype == array.dtype.newbyteorder("=")
-            np.testing.assert_array_equal(archive[name], array)
+def test_arrays_of_other_orders_are_read(files, tmp_path):
+    header, arrays = read(files["sparse"])
+    swapped = {key: a.astype(a.dtype.newbyteorder(">")) for key, a in arrays.items() if a.dtype.kind == "f"}
+    model = load(tmp_path, write(header, arrays | swapped | {"Z": np.asfortranarray(arrays["Z"])}))
+    assert np.array_equal(model.predict_proba(X), MODELS["sparse"][0].predict_proba(X))
 
 
 @pytest.mark.parametrize(
@@ -452,8 +413,6 @@ def test_arrays_are_read_in_chunks_as_they_are(tmp_path):
         ({"tol": -1.0}, "tol must be"),
         ({"classes_": np.array(["2020-01-01", "2021-01-01"], dtype="datetime64[D]")}, "Only labels"),
         ({"classes_": np.array([0, "a"], dtype=object)}, "Only labels"),
-        ({"kernel": RBF(np.ones(3))}, "3 length scales but X has 2"),
-        ({"inducing_points": np.ones((3, 5))}, r"got \(3, 5\)"),
     ],
 )
 def test_what_could_not_be_read_is_not_written(files, tmp_path, change, match):
@@ -465,7 +424,19 @@ def test_what_could_not_be_read_is_not_written(files, tmp_path, change, match):
 
 
 def test_a_header_that_is_too_long_is_not_written(files, tmp_path, monkeypatch):
-    monkeypatch.setattr("xgpc.io.MAX_VALUES", 10)
+    monkeypatch.setattr("xgpc.archive.MAX_VALUES", 10)
     with pytest.raises(ValueError, match="at most 10 values"):
         MODELS["sparse"][0].save(tmp_path / "model.npz")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_fitted_model_is_a_value():
+    """Neither its arrays nor later parameters change what it says."""
+    model = GPClassifier(n_inducing=10, optimizer=None, random_state=0).fit(X, TWO)
+    proba, bound = model.predict_proba(X), model.elbo(X, TWO)
+    model.set_params(bound="polya-gamma", likelihood="other")
+    model.inducing_points_ += 1.0
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), proba)
+    assert model.elbo(X, TWO) == bound
+    with pytest.raises(ValueError, match="read-only"):
+        model.posterior_.h[0] = 1.0

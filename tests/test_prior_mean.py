@@ -271,11 +271,10 @@ def test_a_file_with_another_mean_is_refused(tmp_path):
     model(mean=1.0).fit(X, y).save(tmp_path / "model.npz")
     with np.load(tmp_path / "model.npz") as file:
         arrays = dict(file)
-    for bad in ('"mean": [1.0, 2.0], "p"', '"mean": [NaN], "p"', '"mean": 1.0, "p"'):
-        header = str(arrays["header"]).replace('"mean": [1.0]', bad.removesuffix(', "p"'))
-        assert header != str(arrays["header"])
-        np.savez(tmp_path / "bad.npz", **{**arrays, "header": header})
-        with pytest.raises(ValueError, match="its mean is not valid"):
+    assert arrays["mean"].tolist() == [1.0]
+    for bad in ([1.0, 2.0], [np.nan], 1.0):
+        np.savez(tmp_path / "bad.npz", **{**arrays, "mean": np.array(bad)})
+        with pytest.raises(ValueError, match=r"is not a model saved by .*'mean'"):
             GPClassifier.load(tmp_path / "bad.npz")
 
 

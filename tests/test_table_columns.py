@@ -1,6 +1,5 @@
 """Which columns of a table are features: the index that pandas writes is none, and labels are compared."""
 
-import json
 import pickle
 
 import numpy as np
@@ -144,11 +143,10 @@ def test_column_labels_of_a_file_are_checked(tmp_path):
     without_warnings(small().fit, frame()[["a", "b"]].set_axis([0, 1], axis=1), frame()["class"]).save(path)
     with np.load(path) as archive:
         arrays = dict(archive)
-    header = json.loads(str(arrays.pop("header")))
-    assert header["column_labels"] == ["0", "1"]
-    for broken in ("01", ["0"], [0, 1], {"0": "1"}):
-        np.savez(path, header=json.dumps({**header, "column_labels": broken}), **arrays)
-        with pytest.raises(ValueError, match="its column_labels is not valid"):
+    assert arrays["column_labels"].tolist() == ["0", "1"]
+    for broken in ("01", ["0"], [0, 1]):
+        np.savez(path, **{**arrays, "column_labels": np.array(broken)})
+        with pytest.raises(ValueError, match="do not fit each other: 'column_labels'"):
             GPClassifier.load(path)
 
 

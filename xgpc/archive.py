@@ -1,119 +1,111 @@
-"""Arrays of an uncompressed ``.npz`` file, without trust in what it says of itself.
+"""The form of models and checkpoints in files: a header in JSON and named arrays, in an ``.npz`` file.
 
-Names, types and shapes are known before any array is read, so that who reads can refuse what does not fit; sizes are
-compared with the file's own before memory is taken for them; and the checksum of all that is read is verified.
+NumPy alone reads and writes this form, with text and with a checksum of each array. Arrays of Python objects are not
+read, so that nothing in a file can run. All sizes are compared with the size of the file before memory is allocated.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
 
-# Bytes read at a time, far more than the directory of an archive takes, which ``zipfile`` reads at once.
+from .files import replacing
+
+# The version of the contents.
+FORMAT = 8
+# Largest number of bytes to read at once. ``zipfile`` reads the directory of an archive at once: a model's is shorter.
 CHUNK = 2**18
-# A model has about twenty.
-MAX_MEMBERS = 64
-# Characters of an array's header: numbers of three axes, and a type.
-MAX_ARRAY_HEADER = 256
-# Booleans, integers, floats and text; nothing that would be executed.
+# Largest number of bytes of a text in an array: NumPy takes quadratic time to read one.
+MAX_TEXT = 2**24
+# Largest number of arrays, of characters that describe one, and of values in the header. A model has about 30 arrays,
+# and three values for each length scale. Parsing the largest header takes a second and 60 MB.
+MAX_ARRAYS, MAX_DESCRIPTION, MAX_VALUES = 64, 256, 500_000
+# Types of arrays: truth, integers, floating-point numbers and text.
 KINDS = "biufU"
-ENCRYPTED = 0x1
+# Largest number of characters of an error message.
+MAX_REASON = 500
 
 
 class _Chunks:
-    """What ``zipfile`` needs of a file to read it; ValueError for a read of more than a chunk."""
+    """A binary file for ``zipfile`` that reads at most ``CHUNK`` bytes at once."""
 
     def __init__(self, file: BinaryIO):
         self.seek, self.tell, self.seekable, self._read = file.seek, file.tell, file.seekable, file.read
 
     def read(self, size: int = -1) -> bytes:
-        if size > CHUNK:
-            raise ValueError("its directory is too long")
-        return self._read(CHUNK if size < 0 else size)
+        return self._read(min(size, CHUNK) if size >= 0 else CHUNK)
 
 
-@dataclass(frozen=True)
-class Member:
-    """An array in the file: its type and shape, and where its values begin."""
-
-    info: zipfile.ZipInfo
-    dtype: np.dtype
-    shape: tuple[int, ...]
-    fortran_order: bool
-    start: int
+def write(path: str | os.PathLike[str], kind: str, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write header and arrays to a file of this kind, which takes the place of an older one at once."""
+    text = to_json({"format": f"xgpc {kind} {FORMAT}", "arrays": sorted(arrays), **header})
+    with replacing(path) as file:
+        np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
 
 
-class Archive(Mapping[str, np.ndarray]):
-    """Arrays by name; each is read when it is asked for.
+def to_json(header: Mapping[str, Any]) -> str:
+    text = json.dumps(header, default=lambda value: np.asarray(value).tolist(), sort_keys=True)
+    _check_length(text)
+    return text
 
-    Parameters
-    ----------
-    file : binary file, open to read
 
-    Attributes
-    ----------
-    members : dict, name -> Member
+def _check_length(text: str) -> None:
+    if sum(map(text.count, ",[{")) > MAX_VALUES:
+        raise ValueError(f"The header of a file has at most {MAX_VALUES} values; the kernels have more parameters.")
 
-    Raises
-    ------
-    ValueError, zipfile.BadZipFile
-        For a file that ``np.savez`` has not written. Other exceptions of ``zipfile`` are possible.
-    """
 
-    def __init__(self, file: BinaryIO):
-        size = file.seek(0, os.SEEK_END)
-        stream: Any = _Chunks(file)
-        self._zip = zipfile.ZipFile(stream)
-        infos = self._zip.infolist()
-        if len(infos) > MAX_MEMBERS:
-            raise ValueError(f"it has {len(infos)} members")
-        self.members: dict[str, Member] = {}
-        for info in infos:
-            name = info.filename.removesuffix(".npy")
-            if name in self.members or name == info.filename:
-                raise ValueError(f"its member {info.filename!r} is no array, or there twice")
-            if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & ENCRYPTED:
-                raise ValueError(f"its member {info.filename!r} is compressed or encrypted")
-            if info.compress_size != info.file_size or info.file_size > size:
-                raise ValueError(f"its member {info.filename!r} is longer than the file")
-            self.members[name] = self._member(info)
+def read(file: BinaryIO, kind: str, only_header: bool = False) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and the arrays of a file of this kind; any exception for other files (see ``refusing``)."""
+    arrays = dict(_arrays(file, {"header"} if only_header else None))
+    text = arrays.pop("header").tobytes().decode()
+    _check_length(text)
+    header: dict[str, Any] = json.loads(text)
+    if (found := header.pop("format")) != f"xgpc {kind} {FORMAT}":
+        raise ValueError(f"its format is {found!r}, but this version reads 'xgpc {kind} {FORMAT}'")
+    if (expected := header.pop("arrays")) != sorted(arrays) and not only_header:
+        raise ValueError(f"its arrays are {sorted(arrays)}, not {expected}")
+    return header, arrays
 
-    def _member(self, info: zipfile.ZipInfo) -> Member:
-        with self._zip.open(info) as stream:
-            if np.lib.format.read_magic(stream) != (1, 0):
-                raise ValueError(f"its member {info.filename!r} is of an unknown version")
-            shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream, MAX_ARRAY_HEADER)
-            start = stream.tell()
-        if dtype.kind not in KINDS or not dtype.itemsize or min(shape, default=0) < 0:
-            raise ValueError(f"its member {info.filename!r} is no array of numbers or text: {dtype}, {shape}")
-        if start + math.prod(shape) * dtype.itemsize != info.file_size:
-            raise ValueError(f"its member {info.filename!r} is not as long as its shape says: {dtype}, {shape}")
-        return Member(info, dtype, shape, fortran_order, start)
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        member = self.members[name]
-        values = np.empty(member.info.file_size - member.start, dtype=np.uint8)
-        with self._zip.open(member.info) as stream:
-            stream.read(member.start)
-            for i in range(0, len(values), CHUNK):
-                part = values[i : i + CHUNK]
-                part[:] = np.frombuffer(stream.read(len(part)), dtype=np.uint8)
-        array = values.view(member.dtype).reshape(member.shape, order="F" if member.fortran_order else "C")
-        if member.dtype.kind == "b" and np.any(values > 1):
-            raise ValueError(f"its member {member.info.filename!r} has booleans that are neither 0 nor 1")
-        if member.dtype.kind == "U":
-            # Of code points that there are: NumPy looks at none before it makes strings of them.
-            array.tolist()
-        return array.astype(member.dtype.newbyteorder("="), copy=False)
+def _arrays(file: BinaryIO, names: Container[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+    size, stream = file.seek(0, os.SEEK_END), _Chunks(file)
+    with zipfile.ZipFile(stream) as archive:
+        members = archive.infolist()
+        if len(members) > MAX_ARRAYS or sum(member.file_size for member in members) > size:
+            raise ValueError(f"it has {len(members)} arrays, which are too many or longer than the file")
+        for member in members:
+            name = member.filename.removesuffix(".npy")
+            if names is not None and name not in names:
+                continue
+            with archive.open(member) as content:
+                version = np.lib.format.read_magic(content)
+                shape, _, dtype = np.lib.format.read_array_header_1_0(content, MAX_DESCRIPTION)
+                is_valid = version == (1, 0) and dtype.kind in KINDS and 0 < dtype.itemsize <= MAX_TEXT
+                length = content.tell() + math.prod(shape) * dtype.itemsize
+            if not is_valid or min(shape, default=0) < 0 or length != member.file_size:
+                raise ValueError(f"its array {name!r} is not of numbers or text, or not as long as its shape says")
+            with archive.open(member) as content:
+                array = np.lib.format.read_array(content, max_header_size=MAX_DESCRIPTION)
+            if dtype.kind == "U":
+                # NumPy does not check that the characters exist before it makes strings of them.
+                array.tolist()
+            yield name, array.astype(dtype.newbyteorder("="), copy=False)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.members)
 
-    def __len__(self) -> int:
-        return len(self.members)
+@contextmanager
+def refusing(path: str | os.PathLike[str], what: str, advice: str = "") -> Iterator[None]:
+    """Turn each error of reading a damaged or foreign file into a ValueError that says what the file is not."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{os.fspath(path)!r} is not {what}: {reason[:MAX_REASON].rstrip('.')}.{advice}") from error

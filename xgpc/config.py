@@ -1,4 +1,4 @@
-"""The parameters of a fit, checked once; every error says what was given and what is allowed."""
+"""The parameters of a fit: one table of their names, types and allowed values, and the checks before a fit."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import math
 import numbers
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Self, get_args
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, Self, get_args
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from .inference.mini_batch import learning_rate_schedule
-from .inference.run import FitState
 from .likelihoods import LIKELIHOODS, has_label_noise, resolve
 from .names import OptimizerName, PointsName, PrecisionName, ShareName
 
-OPTIMIZERS, POINTS, PRECISIONS = (get_args(names) for names in (OptimizerName, PointsName, PrecisionName))
-# Length scales whose logarithms have a smaller prior deviation than this are practically equal.
+# Length scales whose logarithms have a smaller prior standard deviation than this are practically equal.
 LEAST_SPREAD = 1e-3
 
 
@@ -35,12 +33,43 @@ def is_name(value: Any, names: Container[str]) -> bool:
     return isinstance(value, str) and value in names
 
 
-def _is_positive_integer(value: Any) -> bool:
-    return is_integer(value) and value >= 1
+class Rule(NamedTuple):
+    """The allowed values of a parameter: a test, and the words of the error message."""
+
+    allows: Callable[[Any], bool]
+    words: str
+
+    def check(self, name: str, value: Any) -> None:
+        if not self.allows(value):
+            raise ValueError(f"{name} must be {self.words}; got {value!r}.")
 
 
-def _is_truth(value: Any) -> bool:
-    return isinstance(value, bool | np.bool_)
+def value_of(option: Any) -> Rule:
+    """None, or a string."""
+    return Rule(lambda value: value is option or is_name(value, (option,)), repr(option))
+
+
+def one_of(*options: Any) -> Rule:
+    """Any of these values (None or strings), or what another rule allows."""
+    rules = [one if isinstance(one, Rule) else value_of(one) for one in options]
+    *first, last = (rule.words for rule in rules)
+    separator = ", or " if len(first) > 1 else " or "
+    return Rule(lambda value: any(rule.allows(value) for rule in rules), ", ".join(first) + separator + last)
+
+
+def name_of(kind: Any) -> Rule:
+    """One of the strings of a literal type."""
+    names = get_args(kind)
+    return Rule(lambda value: is_name(value, names), f"one of {list(names)}")
+
+
+def number(test: Callable[[Any], bool], words: str) -> Rule:
+    return Rule(lambda value: is_number(value) and test(value), words)
+
+
+def integer(least: int) -> Rule:
+    words = {0: "an integer that is not negative", 1: "a positive integer"}
+    return Rule(lambda value: is_integer(value) and value >= least, words.get(least, f"an integer of at least {least}"))
 
 
 def _is_path(value: Any) -> bool:
@@ -52,151 +81,109 @@ def _is_splitter(value: Any) -> bool:
     return not isinstance(value, type) and all(map(callable, methods))
 
 
-def _are_features(value: Any) -> bool:
-    """Whether ``categorical_features`` may have this value for some set of columns."""
-    if value is None or isinstance(value, str):
-        return value is None or value == "from_dtype"
+def _are_columns(value: Any) -> bool:
+    """Whether these could be categorical columns of some table."""
     if not (isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)):
         return False
     kinds = (str, bool | np.bool_, numbers.Integral)
     return any(all(isinstance(one, kind) for one in value) for kind in kinds)
 
 
-def _are_subset_sizes(sizes: Any) -> bool:
-    if sizes is None or is_name(sizes, ("auto",)):
-        return True
-    values = np.asarray(sizes) if isinstance(sizes, list | tuple | np.ndarray) else np.empty(0)
-    is_list_of_integers = values.ndim == 1 and len(values) > 0 and values.dtype.kind in "iu"
-    return is_list_of_integers and values[0] >= 1 and not np.any(np.diff(values) <= 0)
+def _are_sizes(value: Any) -> bool:
+    values = np.asarray(value) if isinstance(value, list | tuple | np.ndarray) else np.empty(0)
+    are_integers = values.ndim == 1 and len(values) > 0 and values.dtype.kind in "iu"
+    return are_integers and values[0] >= 1 and bool(np.all(np.diff(values) > 0))
 
 
 def _is_mean(value: Any) -> bool:
     values = list(value) if isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1 else [value]
-    return is_name(value, ("base-rate",)) or all(is_number(one) and math.isfinite(one) for one in values)
+    return all(is_number(one) and math.isfinite(one) for one in values)
 
 
-# A test of a value, and the text of the error message.
-Rule = tuple[Callable[[Any], bool], str]
+TRUTH = Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
 
 
-def integer_from(least: int) -> Rule:
-    return lambda value: is_integer(value) and value >= least, f"an integer of at least {least}"
+class Parameter(NamedTuple):
+    """What holds of a constructor argument, beside its name and type.
+
+    Attributes
+    ----------
+    rule : Rule or None
+        Allowed values; None if the check needs the data or other parameters.
+    is_saved : bool
+        Whether model files hold it.
+    is_part_of_fit : bool
+        Whether learning depends on it, so that a fit with another value cannot go on from a checkpoint.
+    is_system_option : bool
+        Whether the command line has an option for it, whose default is that of a named system.
+    """
+
+    rule: Rule | None = None
+    is_saved: bool = True
+    is_part_of_fit: bool = True
+    is_system_option: bool = False
 
 
-# The rules for constructor arguments; a name means the same in every classifier here.
-ALLOWED: dict[str, Rule] = {
-    "optimizer": (lambda value: value is None or is_name(value, OPTIMIZERS), f"one of {list(OPTIMIZERS)} or None"),
-    "label_noise": (
-        lambda value: is_name(value, ("learn",)) or (is_number(value) and 0.0 < float(value) < 0.5),
-        "'learn' or a number between 0 and 0.5",
-    ),
-    "mean": (_is_mean, "a finite number, a list with one number for each class, or 'base-rate'"),
-    "subset_sizes": (_are_subset_sizes, "'auto', None, or increasing positive integers"),
-    "n_restarts_optimizer": (lambda value: is_integer(value) and value >= 0, "an integer that is not negative"),
-    "length_scale_prior": (
-        lambda value: (
-            value is None or is_name(value, ("auto",)) or (is_number(value) and LEAST_SPREAD <= float(value) < math.inf)
-        ),
-        f"'auto', None, or a finite standard deviation of log length scales of at least {LEAST_SPREAD:g} (1.0 is weak)",
-    ),
-    "precision": (lambda value: is_name(value, PRECISIONS), f"one of {list(PRECISIONS)}"),
-    "share": (lambda value: is_name(value, get_args(ShareName)), "'auto', 'kernel' or 'none'"),
-    "n_inducing": (
-        lambda value: is_name(value, ("auto",)) or _is_positive_integer(value),
-        "a positive integer or 'auto'",
-    ),
-    "n_neighbors": (
-        lambda value: is_name(value, ("auto",)) or (is_integer(value) and value >= 0),
-        "an integer that is not negative, or 'auto'",
-    ),
-    "query_split": (
-        lambda value: value is None or _is_splitter(value),
-        "an object with the methods split and get_n_splits, which divides any number of rows, such as scikit-learn's "
-        "TimeSeriesSplit() (an instance, not the class), or None",
-    ),
-    "batch_size": (lambda value: value is None or _is_positive_integer(value), "a positive integer or None"),
-    "max_iter": (_is_positive_integer, "a positive integer"),
-    "n_jobs": (
-        # The neighbour search counts threads in a 32-bit integer.
-        lambda value: value is None or (is_integer(value) and 0 < abs(value) < 2**31),
-        "a number of threads, -1 for all cores, or None",
-    ),
-    "learn_inducing": (_is_truth, "True or False"),
-    "warm_start": (_is_truth, "True or False"),
-    "max_time": (
-        lambda value: value is None or (is_number(value) and 0.0 < float(value) < math.inf),
-        "a positive number of seconds or None",
-    ),
-    "keep_on_interrupt": (_is_truth, "True or False"),
-    "categorical_features": (
-        _are_features,
-        "'from_dtype', None, or a list of column names, of column positions, or of True and False for each column",
-    ),
-    "feature_transform": (lambda value: value is None or is_name(value, ("auto",)), "'auto' or None"),
-    "checkpoint": (
-        lambda value: value is None or _is_path(value),
-        "the path of a file, a string or os.PathLike, or None",
-    ),
-    "callback": (
-        lambda value: value is None or callable(value),
-        "a function of one argument, the state of the fit, or None",
-    ),
-    "fit_intercept": (_is_truth, "True or False"),
-    "tol": (
-        lambda value: is_number(value) and 0.0 <= float(value) < math.inf,
-        "a number that is not negative, and finite",
-    ),
-    "verbose": (
-        lambda value: _is_truth(value) or (is_integer(value) and value >= 0),
-        "an integer that is not negative, True or False",
-    ),
-}
+def _row(rule: Rule | None = None, **properties: bool) -> dict[str, Parameter]:
+    return {"parameter": Parameter(rule, **properties)}
 
 
-def check_allowed(model: Any, own: Mapping[str, Rule]) -> None:
-    """Raise ValueError for a constructor argument that breaks the model's own rules or the common ones."""
-    given = model.get_params(deep=False)
-    for name, (is_allowed, what) in {**own, **ALLOWED}.items():
-        if name in given and not is_allowed(given[name]):
-            raise ValueError(f"{name} must be {what}; got {given[name]!r}.")
-    if "learning_rate" in given:
-        learning_rate_schedule(given["learning_rate"])
+SPLITTER = Rule(
+    _is_splitter,
+    "an object with the methods split and get_n_splits, which divides any number of rows, such as scikit-learn's "
+    "TimeSeriesSplit() (an instance, not the class)",
+)
+POINTS = one_of(name_of(PointsName), Rule(lambda value: not isinstance(value, str), "a numeric array (m, d)"))
+LOG_SPREAD = number(
+    lambda value: LEAST_SPREAD <= value < math.inf,
+    f"a finite standard deviation of log length scales of at least {LEAST_SPREAD:g} (1.0 is weak)",
+)
+NOISE = number(lambda value: 0.0 < value < 0.5, "a number between 0 and 0.5")
+MEAN = Rule(_is_mean, "a finite number, a list with one number for each class")
+TOLERANCE = number(lambda value: 0.0 <= value < math.inf, "a number that is not negative, and finite")
+COLUMNS = Rule(_are_columns, "a list of column names, of column positions, or of True and False for each column")
+SECONDS = number(lambda value: 0.0 < value < math.inf, "a positive number of seconds")
+# The neighbour search counts threads in a 32-bit integer.
+THREADS = Rule(lambda value: is_integer(value) and 0 < abs(value) < 2**31, "a number of threads, -1 for all cores")
+PATH = Rule(_is_path, "the path of a file, a string or os.PathLike")
+FUNCTION = Rule(callable, "a function of one argument, the state of the fit")
 
 
 @dataclass(frozen=True)
 class FitConfig:
     """The checked parameters of a fit; the docstring of ``GPClassifier`` explains them."""
 
-    kernel: Kernel | None
-    likelihood: str
-    bound: str
-    n_inducing: Any
-    n_neighbors: Any
-    query_split: Any
-    inducing_points: Any
-    optimizer: str | None
-    learn_inducing: bool
-    n_restarts_optimizer: int
-    length_scale_prior: Any
-    subset_sizes: Any
-    share: str
-    label_noise: str | float
-    mean: Any
-    batch_size: int | None
-    learning_rate: str | float | Sequence[float]
-    max_iter: int
-    tol: float
-    precision: str
-    class_weight: Any
-    feature_transform: str | None
-    warm_start: bool
-    max_time: float | None
-    keep_on_interrupt: bool
-    checkpoint: str | os.PathLike[str] | None
-    callback: Callable[[FitState], Any] | None
-    n_jobs: int | None
-    random_state: Any
-    verbose: int
+    kernel: Kernel | None = field(metadata=_row())
+    likelihood: str = field(metadata=_row(is_system_option=True))
+    bound: str = field(metadata=_row(is_system_option=True))
+    n_inducing: Any = field(metadata=_row(one_of(integer(1), "auto"), is_system_option=True))
+    n_neighbors: Any = field(metadata=_row(one_of(integer(0), "auto"), is_system_option=True))
+    query_split: Any = field(metadata=_row(one_of(SPLITTER, None), is_saved=False))
+    inducing_points: Any = field(metadata=_row(POINTS))
+    optimizer: str | None = field(metadata=_row(one_of(name_of(OptimizerName), None), is_system_option=True))
+    learn_inducing: bool = field(metadata=_row(TRUTH))
+    n_restarts_optimizer: int = field(metadata=_row(integer(0)))
+    length_scale_prior: Any = field(metadata=_row(one_of("auto", None, LOG_SPREAD)))
+    subset_sizes: Any = field(metadata=_row(one_of("auto", None, Rule(_are_sizes, "increasing positive integers"))))
+    share: str = field(metadata=_row(name_of(ShareName), is_system_option=True))
+    label_noise: str | float = field(metadata=_row(one_of("learn", NOISE)))
+    mean: Any = field(metadata=_row(one_of(MEAN, "base-rate")))
+    batch_size: int | None = field(metadata=_row(one_of(integer(1), None), is_system_option=True))
+    learning_rate: str | float | Sequence[float] = field(metadata=_row())
+    max_iter: int = field(metadata=_row(integer(1)))
+    tol: float = field(metadata=_row(TOLERANCE))
+    precision: str = field(metadata=_row(name_of(PrecisionName)))
+    class_weight: Any = field(metadata=_row())
+    categorical_features: Any = field(metadata=_row(one_of("from_dtype", None, COLUMNS)))
+    feature_transform: str | None = field(metadata=_row(one_of("auto", None)))
+    warm_start: bool = field(metadata=_row(TRUTH))
+    max_time: float | None = field(metadata=_row(one_of(SECONDS, None), is_part_of_fit=False))
+    keep_on_interrupt: bool = field(metadata=_row(TRUTH, is_part_of_fit=False))
+    checkpoint: Any = field(metadata=_row(one_of(PATH, None), is_saved=False, is_part_of_fit=False))
+    callback: Any = field(metadata=_row(one_of(FUNCTION, None), is_saved=False, is_part_of_fit=False))
+    n_jobs: int | None = field(metadata=_row(one_of(THREADS, None), is_part_of_fit=False))
+    random_state: Any = field(metadata=_row())
+    verbose: int = field(metadata=_row(one_of(integer(0), TRUTH), is_part_of_fit=False))
 
     @classmethod
     def of(cls, model: Any) -> Self:
@@ -208,7 +195,7 @@ class FitConfig:
             If a parameter is not allowed.
         """
         check_parameters(model)
-        given = {field.name: getattr(model, field.name) for field in fields(cls)}
+        given = {name: getattr(model, name) for name in PARAMETERS}
         return cls(**given | {"max_iter": int(model.max_iter), "tol": float(model.tol)})
 
     @property
@@ -231,16 +218,27 @@ class FitConfig:
         return self.batch_size is not None and self.batch_size < n_rows
 
 
+PARAMETERS: dict[str, Parameter] = {one.name: one.metadata["parameter"] for one in fields(FitConfig)}
+
+
+def check_allowed(model: Any, own: Mapping[str, Rule]) -> None:
+    """Raise ValueError for a constructor argument that breaks a rule: one of the model's own, or one of the table.
+
+    A name means the same in every classifier here.
+    """
+    given, table = model.get_params(deep=False), {name: one.rule for name, one in PARAMETERS.items() if one.rule}
+    for name, rule in {**own, **{name: rule for name, rule in table.items() if name not in own}}.items():
+        if name in given:
+            rule.check(name, given[name])
+    if "learning_rate" in given:
+        learning_rate_schedule(given["learning_rate"])
+
+
 def check_parameters(model: Any) -> None:
     """Raise ValueError for a constructor argument of a ``GPClassifier`` that is not allowed."""
     resolve(model.likelihood, model.bound)
-    points = model.inducing_points
-    is_known = not isinstance(points, str) or points in POINTS
-    check_allowed(
-        model,
-        {"inducing_points": (lambda value: is_known, f"one of {list(POINTS)} or a numeric array (m, d)")},
-    )
-    if isinstance(points, str) and points == "all":
+    check_allowed(model, {})
+    if is_name(model.inducing_points, ("all",)):
         for name, allowed in (("optimizer", ("profile", None)), ("batch_size", (None,))):
             value = getattr(model, name)
             if value not in allowed:
@@ -286,10 +284,8 @@ def checked_mean(mean: Any, likelihood: str, bound: str, n_classes: int) -> np.n
 
 def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> None:
     """Raise ValueError if ``GPClassifier.partial_fit`` cannot continue from the model or with the arguments."""
-    if not (is_number(forgetting_factor) and 0.0 <= float(forgetting_factor) <= 1.0):
-        raise ValueError(f"forgetting_factor must be a number from 0 to 1; got {forgetting_factor!r}.")
-    if not (is_integer(n_new_inducing) and n_new_inducing >= 0):
-        raise ValueError(f"n_new_inducing must be an integer that is not negative; got {n_new_inducing!r}.")
+    number(lambda value: 0.0 <= value <= 1.0, "a number from 0 to 1").check("forgetting_factor", forgetting_factor)
+    integer(0).check("n_new_inducing", n_new_inducing)
     if not isinstance(model.n_neighbors, str) and model.n_neighbors > 0:
         raise ValueError(
             f"n_neighbors={model.n_neighbors} needs all rows at once, which partial_fit does not keep; give "
@@ -301,13 +297,13 @@ def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> Non
             "partial_fit keeps no rows. Fit the model with n_neighbors=0 first, or call partial_fit on a new "
             "estimator."
         )
-    is_full = is_name(model.inducing_points, ("all",))
-    if is_full or (hasattr(model, "posterior_") and model.posterior_.prior.is_full):
+    is_fitted = hasattr(model, "posterior_")
+    if is_name(model.inducing_points, ("all",)) or (is_fitted and model.posterior_.prior.is_full):
         raise ValueError(
             "inducing_points='all' is a full Gaussian process, which needs all rows at once, but partial_fit keeps "
             "no rows. Choose inducing points (and a new estimator if this one is fitted), or call fit with all rows."
         )
-    if hasattr(model, "posterior_"):
+    if is_fitted:
         likelihood, bound = resolve(model.likelihood, model.bound, len(model.classes_))
         if (likelihood.name, bound) != tuple(model._resolved):
             raise ValueError(

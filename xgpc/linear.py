@@ -15,7 +15,7 @@ from .approximations.base import Training
 from .approximations.linear import LinearPrior
 from .approximations.row_span import RowSpan, squared_norms
 from .approximations.sparse import SparsePosterior
-from .config import check_allowed, is_name, is_number
+from .config import TRUTH, Rule, check_allowed, is_name, number, one_of
 from .data.training import checked_rows, training_data
 from .estimator import LatentClassifier, all_or_nothing
 from .inference.ascent import Point
@@ -215,15 +215,14 @@ class BayesianLinearClassifier(LatentClassifier):
         known = is_name(self.likelihood, BOUNDS)
         bounds = BOUNDS[self.likelihood] if known else []
         low, high = VARIANCE_RANGE
+        variance = number(lambda value: low <= value <= high, f"a number between {low:g} and {high:g}")
         check_allowed(
             self,
             {
-                "likelihood": (lambda value: known, f"one of {list(BOUNDS)}"),
-                "bound": (lambda value: is_name(value, ["auto", *bounds]), f"'auto' or one of {bounds}"),
-                "prior_variance": (
-                    lambda value: is_name(value, ["auto"]) or (is_number(value) and low <= float(value) <= high),
-                    f"'auto' or a number between {low:g} and {high:g}",
-                ),
+                "likelihood": Rule(lambda value: known, f"one of {list(BOUNDS)}"),
+                "bound": Rule(lambda value: is_name(value, ["auto", *bounds]), f"'auto' or one of {bounds}"),
+                "prior_variance": one_of("auto", variance),
+                "fit_intercept": TRUTH,
             },
         )
 

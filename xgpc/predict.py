@@ -17,7 +17,7 @@ from ._sites import Site
 from .approximations.base import ColumnOf, KernelPosterior, Posterior, Training
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
-from .config import is_integer, is_name
+from .config import Rule, integer, is_name
 from .data.batches import Columns, fills_memory_again, names_of_source, numbered, reading, rows_to_predict
 from .data.checks import class_numbers, site_labels
 from .data.encoding import Encoding, of_table
@@ -291,10 +291,8 @@ class PosteriorClassifier(LatentClassifier):
         term of the kernel. The result has the same bits for any ``n_jobs``. Draws include the noise of a white kernel.
         """
         check_is_fitted(self)
-        if not (is_integer(n_samples) and n_samples >= 1):
-            raise ValueError(f"n_samples must be a positive integer; got {n_samples!r}.")
-        if not is_name(method, METHODS):
-            raise ValueError(f"method must be one of {list(METHODS)}; got {method!r}.")
+        integer(1).check("n_samples", n_samples)
+        Rule(lambda value: is_name(value, METHODS), f"one of {list(METHODS)}").check("method", method)
         random, rows = check_random_state(random_state), dense(checked_rows(self, X, reset=False))
         q: Any = self.posterior_
         obstacle = pathwise_obstacle(q)

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import _sites
 from ..classifier import GPClassifier
-from ..config import check_allowed, integer_from
+from ..config import Rule, check_allowed, integer
 from ..data.checks import site_labels
 from ..data.training import checked_rows, training_data
 from ..estimator import LatentClassifier, all_or_nothing
@@ -177,11 +177,11 @@ class GibbsClassifier(LatentClassifier):
 
     def _check_parameters(self) -> None:
         least = {"n_samples": 4, "thin": 1, "n_warmup": 0, "n_chains": 1, "n_proposals": 0}
-        points = (
+        points = Rule(
             lambda value: value == "all" if isinstance(value, str) else np.ndim(value) == 2,
             "'all' or a numeric array (m, d)",
         )
-        check_allowed(self, {"inducing_points": points, **{name: integer_from(low) for name, low in least.items()}})
+        check_allowed(self, {"inducing_points": points, **{name: integer(low) for name, low in least.items()}})
         _polya_gamma_sampler()
         if self.verbose and find_spec("tqdm") is None:
             raise ImportError(f"verbose={self.verbose!r} shows progress by the tqdm package: pip install tqdm.")

@@ -210,7 +210,10 @@ class MiniBatches:
         return state
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Continue from the ``state`` of a loop with the same number of rows for each step."""
+        """Go on from a ``state`` of a loop over as many rows at a time; ValueError for arrays of other shapes."""
+        for name, present in self.state().items():
+            if state[name].shape != present.shape:
+                raise ValueError(f"The state {name!r} of mini-batches has shape {state[name].shape}.")
         self.eta[:] = state["natural"]
         self._loop.restore(state["average"], state["mean_direction"], state["numbers"])
         for number, prior in enumerate(self._moving):

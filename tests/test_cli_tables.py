@@ -263,7 +263,7 @@ def test_text_in_the_place_of_numbers_of_a_parquet_file(tmp_path, capsys):
     pq.write_table(pa.table({"pay": [1.0, np.inf]}), path)
     assert "row 2, column 'pay': inf: features must be finite" in error_of(capsys, "predict", model, path)
     pq.write_table(pa.table({"pay": pa.array([0, 1], pa.date32())}), path)
-    assert f"{str(path)!r}: The column 'pay' has dates" in error_of(capsys, "predict", model, path)
+    assert f"{str(path)!r}: X has dates or durations in the columns ['pay']" in error_of(capsys, "predict", model, path)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -14,8 +14,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
-from .data.batches import Columns, rows_to_predict
 from .data.partitions import OverPartitions, in_partition
+from .data.training import rows_to_predict
 from .status import warn_user
 
 try:
@@ -327,7 +327,7 @@ class DaskGPClassifier(GPClassifier):
         is_array = isinstance(X, array.Array)
         # Names and numbers of columns are known now.
         sample = np.empty((0, *X.shape[1:])) if is_array else X._meta
-        rows_to_predict(sample, None, Columns.fitted(self))
+        rows_to_predict(sample, self._columns)
         # The model is a task's result, not a part of each task; its threads are the worker's.
         on_worker = delayed(model.set_params(n_jobs=1), pure=False, traverse=False)
         given = {"model": on_worker, "method": method, "empty": empty, "meta": empty, **options}

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -28,7 +27,7 @@ from .data.far_values import Limit
 from .data.frames import index_columns, note_of_index
 from .data.partitions import Partitions, survey_partitions
 from .data.survey import survey
-from .data.training import names_of_columns, training_data, with_limits
+from .data.training import with_limits
 from .fitted import PosteriorClassifier
 from .inference.online import posterior_before, restated_sums
 from .inference.prior_mean import PriorMean, base_rates
@@ -45,7 +44,7 @@ from .rows.blas import single_threaded_blas
 from .rows.columnar import ArrowRows
 from .rows.deadline import Deadline, stopped_by_interrupts
 from .rows.executor import Executor, Threads
-from .rows.source import NONE, RowSource, source_of
+from .rows.source import RowSource, source_of
 from .status import Status, warn_user
 
 
@@ -120,9 +119,9 @@ class FittedInSteps(PosteriorClassifier):
         """Check the rows in memory; a ``config`` replaces the estimator's parameters."""
         for text in filter(None, (note, note_of_index(index_columns(X)))):
             run.history.add(decision=text)
-        X, codes, classes, weight, encoding = training_data(self, X, y, sample_weight, classes)
-        groups = None if groups is None else checked_groups(groups, y, sample_weight)
-        rows = Rows(X, codes, NONE if weight is None else weight)
+        X, codes, classes, weight, encoding, _ = self._training_data(X, y, sample_weight, classes)
+        groups = None if groups is None else checked_groups(groups, len(y), sample_weight)
+        rows = Rows(X, codes, weight)
         return self._data(run, config or FitConfig.of(self), rows, classes, groups, encoding=encoding)
 
     def _data(
@@ -148,9 +147,12 @@ class FittedInSteps(PosteriorClassifier):
             class_totals = _class_totals(rows.y, rows.weight, len(classes))
         mean = checked_mean(config.mean, likelihood.name, bound, len(classes))
         labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
-        X, encoding, told = with_limits(self, rows, encoding)
-        if told:
-            run.history.add(decision=told)
+        X = rows.X
+        if self.feature_transform is not None:
+            names = self._columns._replace(encoding=encoding).described
+            X, encoding, told = with_limits(rows, encoding, names)
+            if told:
+                run.history.add(decision=told)
         source = source_of(X, labels[rows.y], rows.weight)
         self.feature_mean_, self.feature_spread_ = mean_and_spread(source)
         hold_out = HoldOut(len(rows.y), groups, config.query_split, rows.y, run.random_state)
@@ -180,17 +182,22 @@ class FittedInSteps(PosteriorClassifier):
         check_batches(self)
         given, config = None if classes is None else checked_classes(classes), FitConfig.of(self)
         run.history.tell(stage="reading")
-        check, read = partial(check_streamed, config, stages.LAST_ROWS), lambda n_rows: run.history.tell(n_rows=n_rows)
+
+        def progress(n_rows: int) -> None:
+            if n_rows > stages.LAST_ROWS:
+                check_streamed(config, stages.LAST_ROWS)
+            run.history.tell(n_rows=n_rows)
+
         read_first = survey_partitions if isinstance(source, Partitions) else survey
-        found, stream = read_first(source, given, stages.LAST_ROWS, run.random_state, check, read)
-        factors = found.class_factors(self.class_weight)
-        rows = found.training_rows(factors)
-        found.columns.set_on(self)
-        if found.is_all:
-            return self._data(run, config, rows, found.classes, None)
-        run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {len(rows.X)}.")
-        totals, all_rows = found.class_totals(factors), partial(stream, factors)
-        return self._data(run, config, rows, found.classes, None, all_rows, class_totals=totals)
+        found, sample, stream = read_first(
+            source, given, self.class_weight, stages.LAST_ROWS, run.random_state, progress
+        )
+        self._set_columns(found.preparation.columns)
+        if found.n_rows <= stages.LAST_ROWS:
+            return self._data(run, config, sample, found.classes, None)
+        n_sample = len(sample.X)
+        run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
+        return self._data(run, config, sample, found.classes, None, stream, class_totals=found.totals)
 
     def _deadline(self) -> Deadline | None:
         """The deadline, counted from now; None if nothing can end the fit early."""
@@ -230,7 +237,7 @@ class FittedInSteps(PosteriorClassifier):
         # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
         if is_learned and data.config.kernel is not None and not inferred.notes:
             specs, labels = [group.spec for group in q.prior.groups], [repr(label) for label in data.classes.tolist()]
-            names, spread = names_of_columns(self, data.encoding), self.feature_spread_
+            names, spread = self._columns._replace(encoding=data.encoding).described, self.feature_spread_
             messages += parameters_at_bounds(specs, labels, names, spread)
         if messages:
             warn_user("\n".join(messages), ConvergenceWarning)
@@ -264,8 +271,8 @@ class FittedInSteps(PosteriorClassifier):
         with single_threaded_blas():
             with self._begun() as run:
                 run.history.tell(stage="checking")
-                rows, codes, _, weight, _ = training_data(self, X, y, sample_weight, self.classes_, is_first=False)
-                source = source_of(rows, site_labels(codes, q.n_latents), NONE if weight is None else weight)
+                rows, codes, _, weight, *_ = self._training_data(X, y, sample_weight, self.classes_, is_first=False)
+                source = source_of(rows, site_labels(codes, q.n_latents), weight)
                 hold_out = HoldOut(len(codes), None, None, codes, run.random_state)
                 likelihood = LIKELIHOODS[name]
                 totals = _class_totals(codes, source.weight, len(self.classes_))

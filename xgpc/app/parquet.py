@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..data.batches import checked_features
 from ..data.checks import BadRow, checked_labels
 from ..data.frames import Column, ColumnTable, Levels, Numbers, as_levels, columns_of, has_missing
+from ..data.training import numbers_of
 from ..ranges import LARGEST_FEATURE
 from ..rows.columnar import ArrowRows, index_in, parquet_dataset
 from .columns import Table, Wanted
@@ -42,7 +42,7 @@ def _of_file(path: str, error: Exception, source: ArrowRows | None = None, n_bef
     if isinstance(error, BadRow) and source is not None:
         column = source.target if error.column is None else source.feature_names[error.column]
         where = f"{path!r}, row {n_before + error.row + 1}, column {column!r}"
-        return ValueError(f"{where}: {error.given}{error.advice}")
+        return ValueError(f"{where}: {error.what}")
     is_read = not isinstance(error, OSError | ImportError)
     return ValueError(f"{path!r}: {error}" if is_read else f"cannot read {path!r}: {error}")
 
@@ -92,7 +92,7 @@ def text_batches(path: str, source: ArrowRows) -> Iterator[tuple[np.ndarray, np.
     n_before = 0
     try:
         for X, y in source.of_numbers():
-            rows = checked_features(X)[1]
+            rows = numbers_of(X)[1]
             yield rows, checked_labels(y, len(rows)).astype(np.str_)
             n_before += len(rows)
     except (OSError, ValueError) as error:

@@ -22,7 +22,6 @@ from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior
 from ..classifier import GPClassifier
 from ..config import check_allowed, integer_from
-from ..data.training import checked_rows, training_data
 from ..estimator import LatentClassifier
 from ..inference.run import Run
 from ..likelihoods import record_of
@@ -216,7 +215,7 @@ class GibbsClassifier(LatentClassifier):
             raise ImportError(f"verbose={self.verbose!r} shows progress by the tqdm package: pip install tqdm.")
 
     def _validate(self, run: Run, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Data:
-        rows, codes, classes, *_ = training_data(self, X, y, None)
+        rows, codes, classes, *_ = self._training_data(X, y)
         if len(classes) != 2:
             raise ValueError(
                 f"Only binary classification is supported. GibbsClassifier is for two classes; got {len(classes)}: "
@@ -308,7 +307,7 @@ class GibbsClassifier(LatentClassifier):
 
     def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return np.asarray(checked_rows(self, X, reset=False), dtype=np.float64)
+        return np.asarray(self._rows(X), dtype=np.float64)
 
     def _blocks(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Blocks of the rows of X: positions, whitened rows and residual variances."""

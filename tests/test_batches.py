@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xgpc.data.batches import reading, training_batch
+from xgpc.data.batches import reading
 from xgpc.data.draw import Draw
-from xgpc.data.summary import Summary
+from xgpc.data.survey import Summary
+from xgpc.data.training import training_batch
 from xgpc.rows.batches import BatchSource, Rows, in_blocks, read_ahead
 from xgpc.rows.block import BLOCK_ROWS
 from xgpc.rows.source import NONE, ArraySource
@@ -179,26 +180,26 @@ def test_summaries_of_parts_add_to_that_of_all_rows(cuts, labels, seed):
     rng = np.random.default_rng(seed)
     X, y, weight = rng.normal(size=(60, 2)), rng.choice(labels, 60), rng.integers(0, 4, 60)
     places = [0, *sorted(cuts), 60]
-    batches = [training_batch((X[i:j], y[i:j], weight[i:j]), None) for i, j in itertools.pairwise(places) if i < j]
-    total, *others = (Summary.of(one, None)[0] for one in batches)
+    batches = [training_batch((X[i:j], y[i:j], weight[i:j])) for i, j in itertools.pairwise(places) if i < j]
+    total, *others = (Summary.of(*one)[0] for one in batches)
     for other in others:
         total = total + other
-    whole, codes = Summary.of(training_batch((X, y, weight), None), None)
+    whole, codes = Summary.of(*training_batch((X, y, weight)))
     # Whole numbers as weights: their sums have the same bits in any order.
-    np.testing.assert_array_equal(total.tally, whole.tally)
-    assert total.labels == whole.labels
+    assert list(total.tally) == list(whole.tally)
+    np.testing.assert_array_equal(total.counts, whole.counts)
     assert (total.columns, total.dtype, total.n_rows) == (whole.columns, whole.dtype, 60)
-    classes, order = total.labels.classes()
+    classes, order = total.classes()
     np.testing.assert_array_equal(classes, np.unique(y))
     counts = [[np.sum(y == label), np.sum(weight[y == label] > 0), np.sum(weight[y == label])] for label in classes]
-    np.testing.assert_array_equal(total.tally[:, order], np.transpose(counts))
-    np.testing.assert_array_equal(np.asarray(total.labels.values)[codes], y)
+    np.testing.assert_array_equal(total.counts[:, order], np.transpose(counts))
+    np.testing.assert_array_equal(np.asarray(list(total.tally))[codes], y)
 
 
 def drawn(all_rows, size, sizes=(), seed=1):
-    found = Draw(size, np.random.default_rng(seed))
+    found, keys = Draw(size), np.random.default_rng(seed)
     for block in in_blocks(cut(all_rows, sizes)):
-        found.add(block)
+        found.add(block, keys.random(len(block.X)))
     return found.sample()
 
 

@@ -169,7 +169,7 @@ BAD_TABLES = {
     "nan label": ("a,b,y\n1,2,1\n2,3,nan\n", ["row 2", "column 'y'", "missing"]),
     "one class": ("a,b,y\n1,2,u\n2,3,u\n", ["1 class", "two classes"]),
     "names of rows": ("a,b,y\n1,2,u\n2,3,v\n3,4,w\n", ["column 'y'", "3 different", "no classes"]),
-    "measurements": ("a,y\n1,.5\n2,1\n3,2\n4,2\n", ["continuous"]),
+    "measurements": ("a,y\n1,.5\n2,1\n3,2\n4,2\n", ["0.5", "measurement"]),
     "huge": ("a,b,y\n1,1e200,u\n2,3,v\n", ["1e+200", "scale"]),
 }
 

@@ -83,11 +83,11 @@ def test_labels_of_any_type(kind):
 @pytest.mark.parametrize("values", [["x", None, "z"], [1, None, 2], [True, None, False], [1.5, None, 2.0]])
 def test_a_missing_label_or_feature_names_its_row(values):
     data = pa.table({"a": [1.0, 2.0, 3.0], "y": values})
-    with pytest.raises(ValueError, match="Row 1 of the batch has a missing label"):
+    with pytest.raises(ValueError, match="y has 1 missing labels, the first in row 1"):
         GPClassifier().fit_batches(from_arrow(data, target="y"))
     if not isinstance(values[0], str):
         data = pa.table({"a": values, "y": [0, 1, 0]})
-        with pytest.raises(ValueError, match="Row 1 of the batch has nan in column 'a'"):
+        with pytest.raises(ValueError, match=r"X has 1 missing number \(NaN\): 1 in 'a'"):
             GPClassifier().fit_batches(from_arrow(data, target="y"))
 
 
@@ -167,7 +167,7 @@ def test_columns_that_are_not_named_by_the_model_are_all_features():
     data, X, y, _ = table()
     fit = GPClassifier(RBF(1.0), n_inducing=5, optimizer=None).fit(X, y)
     assert predicted(fit, data).shape == (N, 2)
-    with pytest.raises(ValueError, match="'class' is of type string"):
+    with pytest.raises(ValueError, match="The column 'class' of the batch has levels"):
         list(fit.predict_proba_batches(from_arrow(data)))
 
 
@@ -225,7 +225,7 @@ def test_a_bad_row_has_the_names_of_its_file_and_column(tmp_path, small_batches)
         lambda: GPClassifier().fit_batches(from_parquet(paths, target="class", columns=names)),
         lambda: list(fit.predict_proba_batches(from_parquet(paths))),
     ):
-        with pytest.raises(ValueError, match="Row 150 of the batch has inf in column 'b'") as error:
+        with pytest.raises(ValueError, match="X has a value of infinity, of 'b' in row 150") as error:
             use()
         (note,) = error.value.__notes__
         number = -(-N // 200) + 3
@@ -236,7 +236,7 @@ def test_a_fit_to_rows_without_labels_says_what_to_name(tmp_path):
     data, *_ = table()
     pq.write_table(data, tmp_path / "rows.parquet")
     for source in (from_parquet(tmp_path / "rows.parquet"), from_arrow(data)):
-        with pytest.raises(ValueError, match=r"no labels.*such as target='weight', in from_parquet or from_arrow"):
+        with pytest.raises(ValueError, match=r"got a RecordBatch.*from_arrow name the column of the labels"):
             GPClassifier().fit_batches(source)
 
 
@@ -292,31 +292,18 @@ def test_a_bit_that_has_changed_is_an_error_where_pages_have_checksums(tmp_path,
             read()
 
 
-def test_files_of_numpy_of_other_lengths(tmp_path):
-    np.save(tmp_path / "X.npy", np.zeros((4, 2)))
-    np.save(tmp_path / "y.npy", np.zeros(3))
-    with pytest.raises(ValueError, match=r"\[4, 3\] rows"):
-        from_npy(tmp_path / "X.npy", tmp_path / "y.npy")
-
-
 def test_files_of_numpy_that_hold_something_else(tmp_path):
-    np.save(tmp_path / "X.npy", np.zeros((4, 2)))
-    np.save(tmp_path / "y.npy", np.zeros(4))
+    for name, array in {"X": np.zeros((4, 2)), "y": np.zeros(4), "short": np.zeros(3), "number": np.float64(3)}.items():
+        np.save(tmp_path / f"{name}.npy", array)
     np.savez(tmp_path / "both.npz", X=np.zeros((4, 2)))
-    np.save(tmp_path / "number.npy", np.float64(3.0))
     np.save(tmp_path / "objects.npy", np.array(["a", 1, "b", 2], dtype=object), allow_pickle=True)
     (tmp_path / "text.npy").write_text("a,b")
-    for name, message in {
-        "both.npz": "is an archive of arrays",
-        "number.npy": r"has an array of shape \(\); X must have 2 dimensions",
-        "y.npy": r"has an array of shape \(4,\); X must have 2 dimensions",
-        "objects.npy": "has no array that can be mapped",
-        "text.npy": "has no array that can be mapped",
-    }.items():
-        with pytest.raises(ValueError, match=rf"{name}' {message}"):
+    for X, y in (("X", "short"), ("number", "y"), ("y", "y"), ("X", "X")):
+        with pytest.raises(ValueError, match=r"X must have two dimensions, and y and weights a value for each row"):
+            from_npy(tmp_path / f"{X}.npy", tmp_path / f"{y}.npy")
+    for name in ("both.npz", "objects.npy", "text.npy"):
+        with pytest.raises(ValueError, match=rf"{name}' has no array that can be mapped"):
             from_npy(tmp_path / name, tmp_path / "y.npy")
-    with pytest.raises(ValueError, match=r"X.npy' has an array of shape \(4, 2\); y must have 1 dimension\."):
-        from_npy(tmp_path / "X.npy", tmp_path / "X.npy")
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch):

@@ -185,11 +185,8 @@ def test_any_executor_can_read_the_partitions(small_subset):
     X, y, weight = problem()
     model = without_warnings(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
     partitions = InThisProcess(list(zip(*(parts(one) for one in (X, y, weight)), strict=True)))
-    found, stream = survey_partitions(partitions, None, SIZE, np.random.RandomState(0), lambda: None, print)
-    rows, site = (
-        stream(found.class_factors("balanced"), np.array([-1.0, 1.0]), ()),
-        LIKELIHOODS["logit"].site("exact", 2, None),
-    )
+    _, _, stream = survey_partitions(partitions, None, "balanced", SIZE, np.random.RandomState(0), print)
+    rows, site = stream(np.array([-1.0, 1.0]), ()), LIKELIHOODS["logit"].site("exact", 2, None)
     with OverPartitions(1) as executor, Threads(2) as threads:
         one = update(Training(rows, executor), model.posterior_, site)
         other = update(Training(rows, threads), model.posterior_, site)
@@ -249,7 +246,7 @@ def bad(kind, folder):
     X, y, _ = problem()
     if kind == "a feature that is no number":
         X[1702, 1] = np.nan
-        return of_unknown_sizes(X), of_unknown_sizes(y), "nan in column 1", 3
+        return of_unknown_sizes(X), of_unknown_sizes(y), "1 in feature 1", 3
     if kind == "a label that is none":
         y = np.where(np.arange(N) == 5100, np.nan, y)
         return of_unknown_sizes(X), of_unknown_sizes(y), "missing label", 4
@@ -257,14 +254,19 @@ def bad(kind, folder):
         pieces = [delayed(part) for part in parts(X)]
         pieces[4] = delayed(X[5000:, :1])
         rows = array.concatenate([array.from_delayed(one, (np.nan, 2), X.dtype) for one in pieces])
-        return rows, of_unknown_sizes(y), "1 features, the first partition that has rows 2", 4
+        return rows, of_unknown_sizes(y), "1 features, the first batch 2", 4
     if kind == "labels of another kind":
         pieces = [delayed(part) for part in parts(y)]
         pieces[3] = delayed(y[1701:5000].astype(str))
         labels = array.concatenate([array.from_delayed(one, (np.nan,), y.dtype) for one in pieces])
         return of_unknown_sizes(X), labels, "labels that are text", 3
     if kind == "labels that are too few":
-        return of_unknown_sizes(X), of_unknown_sizes(y, (0, 1700, 1701, 1701, 4990, N)), "one label for each", 3
+        return (
+            of_unknown_sizes(X),
+            of_unknown_sizes(y, (0, 1700, 1701, 1701, 4990, N)),
+            "inconsistent numbers of samples",
+            3,
+        )
     if kind == "other rows each time":
 
         def fewer(rows):

@@ -196,18 +196,21 @@ def with_value(value):
 
 
 FAULTS = {
-    "missing": (with_value(np.nan), "Row 17 of the batch has nan in column 1"),
-    "infinite": (with_value(-np.inf), "Row 17 of the batch has -inf"),
-    "huge": (with_value(1e200), "Row 17 of the batch has 1e\\+200"),
+    "missing": (with_value(np.nan), r"X has 1 missing number \(NaN\): 1 in feature 1\. Put in"),
+    "infinite": (with_value(-np.inf), "X has a value of infinity, of feature 1 in row 17"),
+    "huge": (with_value(1e200), r"X has a value of size 1e\+200, of feature 1 in row 17"),
     "columns": (lambda X, y, w: (X[:, :1], y, w), "1 features, the first batch 2"),
     "dimensions": (lambda X, y, w: (X[:, 0], y, w), "2D array"),
     "words": (lambda X, y, w: (X.astype(str).astype(object) + "x", y, w), "could not convert"),
     "names": (lambda X, y, w: (named(X), y, w), "other feature names"),
-    "labels": (lambda X, y, w: (X, y[:5], w), "one label for each of the batch's 1000 rows"),
-    "missing label": (lambda X, y, w: (X, np.where(np.arange(1000) == 8, np.nan, y), w), "Row 8 .* missing label"),
-    "measurements": (lambda X, y, w: (X, y + 0.5, w), "Row 0 of the batch has the label .*measurement"),
+    "labels": (lambda X, y, w: (X, y[:5], w), "inconsistent numbers of samples: 1000 rows and 5 labels"),
+    "missing label": (
+        lambda X, y, w: (X, np.where(np.arange(1000) == 8, np.nan, y), w),
+        "y has 1 missing labels, the first in row 8",
+    ),
+    "measurements": (lambda X, y, w: (X, y + 0.5, w), "Unknown label type: row 0 of y has the label .*measurement"),
     "kind of labels": (lambda X, y, w: (X, y.astype(str), w), "labels that are text"),
-    "unknown label": (lambda X, y, w: (X, np.where(np.arange(1000) == 9, 7, y), w), "Row 9 .*label 7, .*\\[0, 1\\]"),
+    "unknown label": (lambda X, y, w: (X, np.where(np.arange(1000) == 9, 7, y), w), r"y has labels \[7\] .*\[0, 1\]"),
     "negative weight": (lambda X, y, w: (X, y, np.where(np.arange(1000) == 4, -1.0, w)), "Row 4 .*sample_weight -1"),
     "weights": (lambda X, y, w: (X, y, w[:3]), "sample_weight must be a real number for each"),
     "parts": (lambda X, y, w: (X,), r"must be a tuple \(X, y\)"),
@@ -304,7 +307,7 @@ def test_labels_that_come_later_are_an_error(small_subset):
         readings.append(None)
         return cut((X, y + (len(readings) > 1)), 1000)()
 
-    with pytest.raises(ValueError, match="label 2, which no row had when the source was first read"):
+    with pytest.raises(ValueError, match=r"labels \[2\] that are not in .* must give the same rows"):
         model(optimizer=None).fit_batches(source)
 
 

@@ -79,7 +79,7 @@ def test_a_value_that_is_too_large_is_named_by_its_feature_and_row():
     frame = pd.DataFrame(X, columns=["a", "worst area"])
     with pytest.raises(ValueError, match=r"size .*, of 'worst area' in row 3; scale"):
         GPClassifier().fit(frame, y)
-    with pytest.raises(ValueError, match=r"X has a value of size 1e\+150; scale"):
+    with pytest.raises(ValueError, match=r"X has a value of size 1e\+150, of feature 1 in row 3; scale"):
         BayesianLinearClassifier().fit(csr_array(X), y)
 
 

@@ -20,7 +20,7 @@ BATCH = {"X": X[SECOND], "y": y[SECOND]}
         ({"y": np.full(60, 7)}, r"labels \[7\] that are not in classes_ \[0, 1\]"),
         ({"y": y[SECOND].astype(str)}, r"labels \['0', '1'\] that are not in"),
         ({"y": np.array([0, "1"] * 30, dtype=object)}, r"an array of objects with labels such as 0 \(int\)"),
-        ({"y": y[SECOND] + 0.5}, r"labels \[0.5, 1.5\] that are not in"),
+        ({"y": y[SECOND] + 0.5}, "the label 0.5, which looks like a measurement"),
         ({"y": y[SECOND][:-1]}, "inconsistent numbers of samples"),
         ({"X": X[SECOND][:, :1]}, "X has 1 features, but GPClassifier is expecting 2"),
         ({"X": np.full((60, 2), "a")}, "could not convert string"),
@@ -79,7 +79,7 @@ def test_fits_that_keep_rows_cannot_go_on():
         ({"classes": [0, 2]}, r"labels \[1\] that are not in classes_ \[0, 2\]"),
         ({"classes": [[0, 1]]}, "classes must be a list of all labels"),
         ({"classes": [0, None]}, "missing"),
-        ({"classes": np.array([0, "1"], dtype=object)}, "all numbers or all strings"),
+        ({"classes": np.array([0, "1"], dtype=object)}, "all whole numbers or all strings"),
     ],
 )
 def test_a_bad_first_batch_leaves_no_fit(given, said):

@@ -43,7 +43,7 @@ def test_predictions_name_a_bad_batch_and_end_the_reader():
     fitted = model().fit(named(X), y)
     for bad, message in (
         (X[:, :1], "1 features, the fit 2"),
-        (np.full((3, 2), np.nan), "Row 0 of the batch has nan"),
+        (np.full((3, 2), np.nan), r"X has 6 missing numbers \(NaN\): 3 in feature 0"),
         (named(X)[["b", "a"]], "other feature names"),
     ):
         found = fitted.predict_proba_batches([X[:5], bad])

@@ -139,7 +139,7 @@ def test_a_bad_value_of_a_sparse_batch_has_its_row_and_column():
     X, y = rows()
     bad = X.tolil()
     bad[7, 3] = np.nan
-    with pytest.raises(ValueError, match=r"Row 7 of the batch has nan in column 3"):
+    with pytest.raises(ValueError, match=r"X has 1 missing number \(NaN\): 1 in feature 3\. Put in"):
         GPClassifier().fit_batches([(X, y), (bad.tocsr(), y)])
 
 

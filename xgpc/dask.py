@@ -13,8 +13,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
-from .data.batches import Columns, rows_to_predict
 from .data.partitions import OverPartitions, in_partition
+from .data.training import rows_to_predict
 from .estimator import all_or_nothing
 from .status import warn_user
 
@@ -319,7 +319,7 @@ class DaskGPClassifier(GPClassifier):
             return getattr(model, method)(X, **options)
         # The names and the number of columns are known before any row is.
         is_array = isinstance(X, array.Array)
-        rows_to_predict(np.empty((0, *X.shape[1:])) if is_array else X._meta, None, Columns.fitted(self))
+        rows_to_predict(np.empty((0, *X.shape[1:])) if is_array else X._meta, self._columns)
         empty = np.empty((0, *n_columns), dtype)
         # The model is the result of a task and no part of each task; its threads are the worker's.
         on_worker = delayed(model.set_params(n_jobs=1), pure=False, traverse=False)

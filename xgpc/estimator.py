@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import validate_data
+
+from .data.training import Columns, Door, TrainingData, checked_rows, is_checked, training_data
 
 Parameters = ParamSpec("Parameters")
 Estimator = TypeVar("Estimator", bound="LatentClassifier")
@@ -59,6 +62,47 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
                 "as set_params(kernel=ConstantKernel() * RBF(np.ones(n_features))), or the kernel_ of a fitted model."
             )
         return super().set_params(**params)
+
+    @property
+    def _columns(self) -> Columns:
+        """The columns of the fit."""
+        names, encoding = getattr(self, "feature_names_in_", None), getattr(self, "encoding_", None)
+        means = getattr(self, "feature_mean_", None)
+        given = self.n_features_in_, None if names is None else tuple(names)
+        return Columns(*given, self._column_labels, encoding, means)
+
+    def _set_columns(self, columns: Columns) -> None:
+        """Keep columns that scikit-learn's ``validate_data`` did not see."""
+        self.n_features_in_, self._column_labels = columns.n_features, columns.labels
+        if columns.names is not None:
+            self.feature_names_in_ = np.array(columns.names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    @property
+    def _door(self) -> Door:
+        return Door(
+            partial(validate_data, self),
+            takes_sparse=self.__sklearn_tags__().input_tags.sparse,
+            takes_tables=hasattr(self, "categorical_features"),
+            takes_classes=hasattr(self, "partial_fit"),
+            categorical_features=getattr(self, "categorical_features", None),
+            class_weight=getattr(self, "class_weight", None),
+        )
+
+    def _training_data(
+        self, X: Any, y: Any, sample_weight: Any = None, classes: Any = None, is_first: bool = True
+    ) -> TrainingData:
+        """Check training rows, and keep their columns if they are the first ones."""
+        data = training_data(self._door, X, y, sample_weight, classes, None if is_first else self._columns)
+        if is_first:
+            self._column_labels = data.labels
+        return data
+
+    def _rows(self, X: Any) -> Any:
+        """Check and encode rows to predict."""
+        fitted = self._columns
+        return X if is_checked(X, fitted) else checked_rows(self._door, X, fitted)
 
     @abstractmethod
     def predict_log_proba(self, X: Any) -> np.ndarray:

@@ -16,7 +16,6 @@ from .approximations.linear import LinearPrior
 from .approximations.row_span import RowSpan, squared_norms
 from .approximations.sparse import SparsePosterior
 from .config import TRUTH, Rule, check_allowed, is_name, number, one_of
-from .data.training import checked_rows, training_data
 from .estimator import LatentClassifier, all_or_nothing
 from .inference.ascent import Point
 from .inference.mini_batch import Epochs
@@ -28,7 +27,7 @@ from .ranges import check_latent, largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
 from .rows.executor import Threads, on_threads
-from .rows.source import NONE, ArraySource
+from .rows.source import ArraySource
 from .status import Status, warn_user
 
 # Bounds whose sites have positive precisions and no parameter to learn.
@@ -168,7 +167,7 @@ class BayesianLinearClassifier(LatentClassifier):
         prior = self._first_prior(X, weight)
         span, rows = RowSpan.of(X)
         # There is no cache, because whitened rows would take as much memory as the rows.
-        source = ArraySource(rows, signs, NONE if weight is None else weight, cache_bytes=0)
+        source = ArraySource(rows, signs, weight, cache_bytes=0)
         bound = BOUNDS[self.likelihood][0] if self.bound == "auto" else self.bound
         return Data(source, prior.within(span, rows.shape[1]), record_of(self.likelihood, bound).site())
 
@@ -226,9 +225,9 @@ class BayesianLinearClassifier(LatentClassifier):
             },
         )
 
-    def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray | None]:
-        """Rows of positive weight, their labels -1 or +1, and their weights; None stands for ones."""
-        X, codes, self.classes_, weight, _ = training_data(self, X, y, sample_weight)
+    def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Rows of positive weight, their labels -1 or +1, and their weights, or (0,) for ones."""
+        X, codes, self.classes_, weight, *_ = self._training_data(X, y, sample_weight)
         if len(self.classes_) > 2:
             raise ValueError(
                 f"Only binary classification is supported. The type of the target is multiclass ({len(self.classes_)} "
@@ -236,7 +235,7 @@ class BayesianLinearClassifier(LatentClassifier):
             )
         return X, np.where(codes == 1, 1.0, -1.0), weight
 
-    def _first_prior(self, X: Any, weight: np.ndarray | None) -> LinearPrior:
+    def _first_prior(self, X: Any, weight: np.ndarray) -> LinearPrior:
         """The prior with the given variance, or with a start and a range that the mean square of the rows gives."""
         largest = largest_size(X)
         if 0.0 < largest < LEAST_FEATURE:
@@ -245,7 +244,7 @@ class BayesianLinearClassifier(LatentClassifier):
         if learned:
             blocks = (X[i : i + BLOCK_ROWS].astype(np.float64) / largest for i in range(0, X.shape[0], BLOCK_ROWS))
             squares = np.concatenate([squared_norms(a) for a in blocks])
-            unit = np.average(squares, weights=weight) * largest**2
+            unit = np.average(squares, weights=weight if len(weight) else None) * largest**2
         s2 = START_VARIANCE / unit if learned else 1.0 if isinstance(self.prior_variance, str) else self.prior_variance
         bounds = np.log(LATENT_VARIANCE_BOUNDS) - np.log(unit) if learned else np.zeros(2)
         scale = np.sqrt([float(s2)] * X.shape[1] + [INTERCEPT_VARIANCE] * bool(self.fit_intercept))
@@ -263,7 +262,7 @@ class BayesianLinearClassifier(LatentClassifier):
     def predict_latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at the rows of X (n, d), dense or sparse."""
         check_is_fitted(self)
-        X = checked_rows(self, X, reset=False)
+        X = self._rows(X)
         mean, variance = self.posterior_.marginals(X, self.n_jobs)
         check_latent(mean, variance, X)
         return mean, variance

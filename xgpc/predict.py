@@ -18,10 +18,10 @@ from .approximations.base import ColumnOf, KernelPosterior, Posterior, Training
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .config import Rule, integer, is_name
-from .data.batches import Columns, fills_memory_again, names_of_source, numbered, reading, rows_to_predict
-from .data.checks import class_numbers, site_labels
+from .data.batches import checked_batches, reading
+from .data.checks import checked_labels, class_numbers, site_labels
 from .data.encoding import Encoding, of_table
-from .data.training import checked_labels_of, checked_rows
+from .data.training import rows_to_predict
 from .estimator import LatentClassifier
 from .inference.ascent import Point, coordinate_ascent
 from .inference.correction import corrected_marginals, correction_and_gap
@@ -124,7 +124,7 @@ class PosteriorClassifier(LatentClassifier):
             check_is_fitted(self)
         if not isinstance(corrected, bool | np.bool_):
             raise ValueError(f"corrected must be True or False; got {corrected!r}.")
-        X = checked_rows(self, X, reset=False)
+        X = self._rows(X)
         if not corrected:
             return self._latent_at(X)
         correction = None if self._evidence is None else self._evidence.correction
@@ -186,22 +186,19 @@ class PosteriorClassifier(LatentClassifier):
             If ``source`` is not a source or lacks columns. The iterator raises it for a bad batch and notes which one.
         """
         check_is_fitted(self)
-        names = Columns.fitted(self).names
+        names = self._columns.names
         if names is not None and hasattr(source, "with_features"):
             source = source.with_features(names)
         return self._proba_batches(source, reading(source, again=False))
 
     def _proba_batches(self, source: Any, read: Callable[[], Iterator[Any]]) -> Iterator[np.ndarray]:
-        fitted, table = Columns.fitted(self), of_table(self.encoding_)
-        names, copy = names_of_source(source), fills_memory_again(source)
+        fitted = self._columns
 
-        def rows_of(given: Any) -> np.ndarray:
-            if table is None:
-                rows = rows_to_predict(given, names, fitted, copy)
-                return rows if self.encoding_ is None else self.encoding_.within_limits(rows)
-            return checked_rows(self, given[0] if isinstance(given, tuple) and given else given, reset=False)
+        def rows_of(batch: Any) -> Any:
+            X = batch[0] if isinstance(batch, tuple) and batch else batch
+            return rows_to_predict(X, fitted) if of_table(fitted.encoding) is None else self._rows(X)
 
-        with closing(read_ahead(lambda: numbered(read(), rows_of))) as batches:
+        with closing(read_ahead(lambda: checked_batches(source, read, rows_of))) as batches:
             for rows in batches:
                 log_proba = self._log_probabilities(*self._latent_at(rows))
                 yield np.exp(log_proba, out=log_proba)
@@ -227,7 +224,7 @@ class PosteriorClassifier(LatentClassifier):
         mean, variance = self._latent(X, corrected)
         if not return_cov:
             return mean.T, variance.T
-        covariance = self._covariance(dense(checked_rows(self, X, reset=False)))
+        covariance = self._covariance(dense(self._rows(X)))
         return mean.T, covariance if mean.ndim == 1 else np.moveaxis(covariance, 0, -1)
 
     def _covariance(self, rows: np.ndarray) -> np.ndarray:
@@ -248,7 +245,7 @@ class PosteriorClassifier(LatentClassifier):
 
     def _covariance_columns(self, X: Any) -> ColumnOf:
         """The columns (C, n) of ``predict_latent(X, return_cov=True)``, each computed on request."""
-        rows = dense(checked_rows(self, X, reset=False))
+        rows = dense(self._rows(X))
         return self.posterior_.covariance_columns(rows, self.n_jobs)
 
     def latent_mean_and_variance(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -293,7 +290,7 @@ class PosteriorClassifier(LatentClassifier):
         check_is_fitted(self)
         integer(1).check("n_samples", n_samples)
         Rule(lambda value: is_name(value, METHODS), f"one of {list(METHODS)}").check("method", method)
-        random, rows = check_random_state(random_state), dense(checked_rows(self, X, reset=False))
+        random, rows = check_random_state(random_state), dense(self._rows(X))
         q: Any = self.posterior_
         obstacle = pathwise_obstacle(q)
         if method == "pathwise" and obstacle:
@@ -356,10 +353,10 @@ class PosteriorClassifier(LatentClassifier):
         Every row counts once. On the training data of a fit without weights the value is ``elbo_``.
         """
         check_is_fitted(self)
-        rows = checked_rows(self, X, reset=False)
-        y = checked_labels_of(self, y, rows.shape[0])
+        rows = self._rows(X)
+        codes = class_numbers(checked_labels(y, rows.shape[0]), self.classes_)
         q = self._without_neighbors()
-        labels = site_labels(class_numbers(y, self.classes_), q.n_latents)
+        labels = site_labels(codes, q.n_latents)
         mean, variance = self._marginals(q, rows)
         return expected_log_likelihood(self._site(), mean, variance, labels) - q.kl
 

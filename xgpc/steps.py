@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from .data.far_values import Limit
 from .data.frames import index_columns, note_of_index
 from .data.partitions import Partitions, survey_partitions
 from .data.survey import survey
-from .data.training import names_of_columns, training_data, with_limits
+from .data.training import with_limits
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
 from .learning import stages
@@ -35,7 +34,7 @@ from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.columnar import ArrowRows
 from .rows.deadline import Deadline
-from .rows.source import NONE, RowSource, source_of
+from .rows.source import RowSource, source_of
 from .status import Status, warn_user
 
 
@@ -62,9 +61,9 @@ def rows_in_memory(
     note = note_of_index(index_columns(X))
     if note:
         run.history.add(decision=note)
-    X, codes, classes, weight, encoding = training_data(model, X, y, sample_weight, classes)
-    groups = None if groups is None else checked_groups(groups, y, sample_weight)
-    rows = Rows(X, codes, NONE if weight is None else weight)
+    X, codes, classes, weight, encoding, _ = model._training_data(X, y, sample_weight, classes)
+    groups = None if groups is None else checked_groups(groups, len(y), sample_weight)
+    rows = Rows(X, codes, weight)
     return _data(model, config, run, rows, classes, groups, encoding=encoding)
 
 
@@ -77,17 +76,21 @@ def rows_in_batches(
     check_batches(model)
     given = None if classes is None else checked_classes(classes)
     run.history.tell(stage="reading")
-    check, read = partial(check_streamed, config, stages.LAST_ROWS), lambda n_rows: run.history.tell(n_rows=n_rows)
+
+    def progress(n_rows: int) -> None:
+        if n_rows > stages.LAST_ROWS:
+            check_streamed(config, stages.LAST_ROWS)
+        run.history.tell(n_rows=n_rows)
+
     read_first = survey_partitions if isinstance(source, Partitions) else survey
-    found, stream = read_first(source, given, stages.LAST_ROWS, run.random_state, check, read)
-    factors = found.class_factors(config.class_weight)
-    rows = found.training_rows(factors)
-    found.columns.set_on(model)
-    if found.is_all:
-        return _data(model, config, run, rows, found.classes, None)
-    run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {len(rows.X)}.")
-    totals, all_rows = found.class_totals(factors), partial(stream, factors)
-    return _data(model, config, run, rows, found.classes, None, all_rows, class_totals=totals)
+    size, random_state = stages.LAST_ROWS, run.random_state
+    found, sample, stream = read_first(source, given, config.class_weight, size, random_state, progress)
+    model._set_columns(found.preparation.columns)
+    if found.n_rows <= size:
+        return _data(model, config, run, sample, found.classes, None)
+    n_sample = len(sample.X)
+    run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
+    return _data(model, config, run, sample, found.classes, None, stream, class_totals=found.totals)
 
 
 def further_rows(
@@ -96,11 +99,11 @@ def further_rows(
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
     if classes is not None:
         check_same_classes(classes, model.classes_)
-    rows, codes, _, weight, _ = training_data(model, X, y, sample_weight, model.classes_, is_first=False)
+    rows, codes, _, weight, *_ = model._training_data(X, y, sample_weight, model.classes_, is_first=False)
     (name, bound), noise = model._resolved, getattr(model, "label_noise_", None)
     likelihood = LIKELIHOODS[name]
     n_classes = len(model.classes_)
-    source = source_of(rows, site_labels(codes, likelihood.n_latents(n_classes)), NONE if weight is None else weight)
+    source = source_of(rows, site_labels(codes, likelihood.n_latents(n_classes)), weight)
     return Data(
         config,
         source,
@@ -138,9 +141,11 @@ def _data(
         class_totals = _class_totals(rows.y, rows.weight, len(classes))
     mean = checked_mean(config.mean, likelihood.name, bound, len(classes))
     labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
-    X, encoding, told = with_limits(model, rows, encoding)
-    if told:
-        run.history.add(decision=told)
+    X = rows.X
+    if config.feature_transform is not None:
+        X, encoding, told = with_limits(rows, encoding, model._columns._replace(encoding=encoding).described)
+        if told:
+            run.history.add(decision=told)
     source = source_of(X, labels[rows.y], rows.weight)
     model.feature_mean_, model.feature_spread_ = mean_and_spread(source)
     everything = None if stream is None else stream(labels, () if encoding is None else encoding.limits)
@@ -200,6 +205,6 @@ def _doubts(model: PosteriorClassifier, data: Data, run: Run, result: FitResult,
     # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
     if data.config.kernel is not None:
         specs, labels = [group.spec for group in result.q.prior.groups], list(map(repr, data.classes.tolist()))
-        names = names_of_columns(model, data.encoding)
+        names = model._columns._replace(encoding=data.encoding).described
         found += parameters_at_bounds(specs, labels, names, model.feature_spread_)
     return found

@@ -4,36 +4,52 @@ from __future__ import annotations
 
 import numbers
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from scipy import sparse
+from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
 
-from ..ranges import check_weight_range, refuse_masked
+from ..ranges import LARGEST_FEATURE, check_weight_range, largest_size, refuse_masked
+
+# Columns that a message names.
+LISTED = 10
+HOW_TO_IMPUTE = "Put in numbers, as sklearn.impute.SimpleImputer does in a pipeline."
 
 
 class BadRow(ValueError):
-    """An error of one row of a batch.
+    """An error in one row.
 
     Attributes
     ----------
-    row : int, its number in the batch
-    given, advice : what it has, and the rest of the sentence
-    column : int, of the feature, or None for the label or weight
-    name : str, of that column, if it has one
+    row : int, its number among the rows that were given
+    what : str, what is wrong, without the row and the column
+    column : int, the feature, or None for a label or weight
     """
 
-    def __init__(self, row: int, given: str, advice: str, column: int | None = None, name: str | None = None):
-        where = "" if column is None else f" in column {column if name is None else repr(name)}"
-        super().__init__(f"Row {row} of the batch has {given}{where}{advice}")
-        self.row, self.given, self.advice, self.column, self.name = row, given, advice, column, name
+    def __init__(self, message: str, row: int, what: str, column: int | None = None):
+        super().__init__(message)
+        self.row, self.what, self.column = int(row), what, column
 
-    def __reduce__(self) -> Any:
-        # From another process, with its notes.
-        return type(self), (self.row, self.given, self.advice, self.column, self.name), vars(self)
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Notes stay when the error comes from another process.
+        return type(self), (str(self), self.row, self.what, self.column), vars(self)
+
+
+def refuse_not_in_memory(*given: object) -> None:
+    """Raise ValueError for lazy frames, dask collections and masked values, which NumPy would turn into arrays."""
+    refuse_masked(*given)
+    for value in given:
+        library, kind = type(value).__module__.partition(".")[0], type(value).__name__
+        if library == "dask":
+            raise ValueError(
+                f"Got a {kind} of dask, whose rows need not be in this process: fit and predict with "
+                "xgpc.dask.DaskGPClassifier, or give rows in memory, such as those that its compute() makes."
+            )
+        if kind == "LazyFrame":
+            raise ValueError(f"Got a {kind} of {library}, a query that has no rows yet: give what its collect() makes.")
 
 
 def is_missing(value: Any) -> bool:
@@ -48,6 +64,53 @@ def is_missing(value: Any) -> bool:
         return False
 
 
+def said_missing(counts: Sequence[tuple[str, int]]) -> str:
+    """Return a phrase on how many numbers are missing, and in which columns."""
+    total, more = sum(count for _, count in counts), len(counts) - LISTED
+    listed = ", ".join(f"{count} in {name}" for name, count in counts[:LISTED])
+    others = f" and others in {more} more columns" if more > 0 else ""
+    return f"{total} missing number{'s' if total > 1 else ''} (NaN): {listed}{others}"
+
+
+def missing_numbers(rows: Any, names: Sequence[str] | None) -> list[tuple[str, int]]:
+    """Return the names of the features of rows (n, d), dense or CSR, with missing numbers, and how many these miss."""
+    if sparse.issparse(rows):
+        counts = np.bincount(rows.indices[np.isnan(rows.data)], minlength=rows.shape[1])
+    else:
+        counts = np.count_nonzero(np.isnan(rows), axis=0)
+    return [(name_of(int(j), names), int(counts[j])) for j in np.flatnonzero(counts)]
+
+
+def name_of(feature: int, names: Sequence[str] | None) -> str:
+    """Return the name of a feature for messages."""
+    return f"feature {feature}" if names is None else names[feature]
+
+
+def check_features(rows: Any, names: Sequence[str] | None, how: str = HOW_TO_IMPUTE) -> None:
+    """Raise ValueError for rows (n, d), dense or CSR, with numbers that are missing, infinite or too large.
+
+    ``how`` says what to do about missing ones.
+    """
+    largest = largest_size(rows)
+    if largest <= LARGEST_FEATURE:
+        return
+    values = rows.data if sparse.issparse(rows) else np.ravel(rows)
+    is_bad = np.isnan(values) if np.isnan(largest) else ~(np.abs(values, dtype=np.float64) <= LARGEST_FEATURE)
+    place = int(np.argmax(is_bad))
+    row, column = divmod(place, rows.shape[1])
+    if sparse.issparse(rows):
+        row, column = int(np.searchsorted(rows.indptr, place, side="right")) - 1, int(rows.indices[place])
+    if np.isnan(largest):
+        message = f"X has {said_missing(missing_numbers(rows, names))}. {how}"
+    else:
+        size, how = f"size {abs(values[place]):.3g}", f"scale the features to at most {LARGEST_FEATURE:g}"
+        if np.isinf(values[place]):
+            size, how = "infinity", "leave out such rows, or put in numbers"
+        message = f"X has a value of {size}, of {name_of(column, names)} in row {row}; {how}."
+    what = f"features must be finite, and of size {LARGEST_FEATURE:g} at most. Leave out such rows, or put in numbers."
+    raise BadRow(message, row, f"{values[place]}: {what}", column)
+
+
 def missing_values(values: np.ndarray) -> np.ndarray:
     """Return the numbers of the rows whose values (n,) are missing."""
     if values.dtype.kind in "fcmM":
@@ -55,47 +118,43 @@ def missing_values(values: np.ndarray) -> np.ndarray:
     return np.flatnonzero([is_missing(value) for value in values] if values.dtype.kind == "O" else [])
 
 
-def refuse_missing(y: Any) -> None:
-    """Raise ValueError if labels that are objects, such as strings, include None, NaN or pandas.NA."""
-    labels = np.asarray(y)
-    missing = missing_values(labels if labels.dtype.kind == "O" and labels.ndim == 1 else np.empty(0))
-    if len(missing):
-        raise ValueError(
-            f"y has {len(missing)} missing labels, the first in row {missing[0]}: {labels[missing[0]]!r}. Leave out "
-            "rows without a label."
-        )
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """Return the kind of labels, numbers (truth values included) or text; only labels of one kind can be sorted."""
+    return "numbers" if dtype.kind in "biuf" else "text"
 
 
-def refuse_objects(labels: np.ndarray) -> None:
-    """Raise ValueError for labels (n,) that are bytes, complex numbers, or objects other than text."""
+def _refuse_kinds(labels: np.ndarray) -> None:
+    """Raise ValueError for labels (n,) other than text, whole numbers and truth values."""
     if labels.dtype.kind in "Sc":
-        how = "Complex data not supported" if labels.dtype.kind == "c" else "np.char.decode(y) makes text of bytes"
-        raise ValueError(f"Labels must be text, whole numbers or truth values; got an array of {labels.dtype}. {how}.")
-    if labels.dtype.kind == "O" and labels.ndim == 1:
-        others = [label for label in labels.tolist() if not isinstance(label, str)]
-        if others:
-            raise ValueError(
-                f"Unknown label type: y is an array of objects with labels such as {others[0]!r} "
-                f"({type(others[0]).__name__}). Give text alone, or an array of numbers, such as y.astype(int) makes."
-            )
+        raise ValueError(
+            f"Labels must be text, whole numbers or truth values; got an array of {labels.dtype}. np.char.decode(y) "
+            "makes text of bytes."
+        )
+    others = [one for one in labels.tolist() if not isinstance(one, str)] if labels.dtype.kind == "O" else []
+    if others:
+        raise ValueError(
+            f"Unknown label type: y is an array of objects with labels such as {others[0]!r} "
+            f"({type(others[0]).__name__}). Give text alone, or an array of numbers, such as y.astype(int) makes."
+        )
+    broken = (
+        np.flatnonzero(np.isinf(labels) | (labels != np.floor(labels))) if labels.dtype.kind == "f" else np.empty(0)
+    )
+    if len(broken):
+        what = f"the label {labels[broken[0]]}, which looks like a measurement: classes are text or whole numbers."
+        raise BadRow(f"Unknown label type: row {broken[0]} of y has {what}", broken[0], what)
 
 
 def checked_labels(y: Any, n_rows: int) -> np.ndarray:
-    """Return a batch's labels (n_rows,); raise ValueError for a wrong shape, missing labels and measurements."""
-    labels = np.asarray(y)
-    if labels.shape == (n_rows, 1):
-        labels = labels[:, 0]
-    if labels.shape != (n_rows,):
-        raise ValueError(f"y must have one label for each of the batch's {n_rows} rows; its shape is {labels.shape}.")
-    missing = missing_values(labels)
+    """Return the labels (n_rows,); raise ValueError for another number, missing labels and measurements."""
+    refuse_not_in_memory(y)
+    labels: np.ndarray = column_or_1d(y, warn=True)
+    if len(labels) != n_rows:
+        raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows and {len(labels)} labels.")
+    missing, how = missing_values(labels), "Leave out rows without a label."
     if len(missing):
-        raise BadRow(int(missing[0]), "a missing label", ". Leave out rows without a label.")
-    refuse_objects(labels)
-    if labels.dtype.kind == "f":
-        (broken,) = np.nonzero(labels != np.floor(labels))
-        if len(broken):
-            advice = ", which looks like a measurement: classes are text or whole numbers."
-            raise BadRow(int(broken[0]), f"the label {labels[broken[0]]}", advice)
+        first = f"the first in row {missing[0]}: {labels[missing[0]]!r}"
+        raise BadRow(f"y has {len(missing)} missing labels, {first}. {how}", missing[0], f"a missing label. {how}")
+    _refuse_kinds(labels)
     return labels
 
 
@@ -112,20 +171,17 @@ def refuse_rounded(labels: Iterable[Any], classes: np.ndarray) -> None:
 
 def checked_classes(classes: Any) -> np.ndarray:
     """Return the distinct labels (C,), sorted; raise ValueError unless they are two or more, of one kind."""
-    what = "classes must be a list of all labels that there are to be, two or more"
     values = list(classes) if np.ndim(np.asarray(classes, dtype=object)) == 1 else []
-    if len({isinstance(value, str) for value in values}) > 1:
-        raise ValueError(f"{what}, all numbers or all strings; got {classes!r}.")
-    if any(is_missing(value) for value in values):
-        raise ValueError(f"{what}, none of them missing; got {classes!r}.")
+    is_mixed = len({isinstance(value, str) for value in values}) > 1
+    values = [] if is_mixed or any(map(is_missing, values)) else values
     distinct = np.unique(np.asarray(values))
     refuse_rounded(values, distinct)
-    if len(distinct) < 2:
-        raise ValueError(f"{what}; got {classes!r}.")
-    if distinct.dtype.kind == "f" and np.any(distinct != np.floor(distinct)):
-        raise ValueError(f"{what}, strings or whole numbers; got {classes!r}.")
-    # Each often enough for no warning that they are as many as the rows of a regression.
-    check_classification_targets(np.repeat(distinct, 3))
+    if len(distinct) < 2 or (distinct.dtype.kind == "f" and np.any(distinct != np.floor(distinct))):
+        raise ValueError(
+            "classes must be a list of all labels that there are to be, two or more, all whole numbers or all strings, "
+            f"none of them missing; got {classes!r}."
+        )
+    _refuse_kinds(distinct)
     return distinct
 
 
@@ -138,17 +194,18 @@ def check_same_classes(classes: Any, known: np.ndarray) -> None:
         )
 
 
-def class_numbers(y: ArrayLike, classes: np.ndarray) -> np.ndarray:
-    """Return the positions (n,) of labels in ``classes``; raise ValueError for an unknown label."""
-    # As Python's values: "1" is not 1.
-    numbers_of = {label: number for number, label in enumerate(classes.tolist())}
-    labels = np.asarray(y).tolist()
-    unknown = [label for label in dict.fromkeys(labels) if label not in numbers_of]
-    if unknown:
-        raise ValueError(
-            f"y has labels {reprlib.repr(unknown)} that are not in classes_ {reprlib.repr(classes.tolist())}."
-        )
-    return np.array([numbers_of[label] for label in labels], dtype=np.intp)
+def class_numbers(labels: np.ndarray, classes: np.ndarray, how: str = "") -> np.ndarray:
+    """Return the positions (n,) of labels in sorted classes; raise ValueError for an unknown label, with advice."""
+    # "1" is not 1.
+    are_alike = kind_of(labels.dtype) == kind_of(classes.dtype)
+    codes = np.searchsorted(classes, labels if are_alike else classes[:0])
+    codes = np.minimum(codes, len(classes) - 1)
+    unknown = np.flatnonzero(classes[codes] != labels) if are_alike else np.arange(len(labels))
+    if len(unknown):
+        given = reprlib.repr(list(dict.fromkeys(labels[unknown].tolist())))
+        what = f"labels {given} that are not in classes_ {reprlib.repr(classes.tolist())}.{how}"
+        raise BadRow(f"y has {what}", unknown[0], what)
+    return codes
 
 
 def site_labels(codes: np.ndarray, n_latents: int | None) -> np.ndarray:
@@ -173,7 +230,7 @@ def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_cla
 
 def checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
     """Return a copy (n_rows,) of the weights; raise ValueError for all but real numbers, text with digits included."""
-    refuse_masked(sample_weight)
+    refuse_not_in_memory(sample_weight)
     what = f"sample_weight must be a real number for each of the {n_rows} rows, or one for all"
     try:
         values = np.asarray(sample_weight)
@@ -182,7 +239,7 @@ def checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
     others: list[Any] = values.ravel()[:1].tolist() if values.dtype.kind not in "biuf" else []
     if values.dtype.kind == "O":
         others = [value for value in values.ravel() if not (isinstance(value, numbers.Number) or is_missing(value))]
-    if len(others):
+    if others:
         raise ValueError(
             f"{what}; it has {others[0]!r} of type {type(others[0]).__name__}. Give numbers, as "
             "np.asarray(sample_weight, dtype=float) makes of numbers in strings; class_weight takes weights of classes."
@@ -194,18 +251,19 @@ def checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
     weight = np.array(np.broadcast_to(values, n_rows), dtype=np.float64)
     (bad,) = np.nonzero(~(weight >= 0.0))
     if len(bad):
-        advice = ": sample_weight must not be negative, or NaN. Leave out such rows, or give them a weight of 0."
-        raise BadRow(int(bad[0]), f"sample_weight {weight[bad[0]]:g}", advice)
+        row, given = bad[0], f"sample_weight {weight[bad[0]]:g}"
+        advice = "sample_weight must not be negative, or NaN. Leave out such rows, or give them a weight of 0."
+        raise BadRow(f"Row {row} has {given}: {advice}", row, f"{given}: {advice}")
     check_weight_range(weight[weight > 0.0])
     return weight
 
 
-def checked_groups(groups: Any, y: Any, sample_weight: Any) -> np.ndarray:
+def checked_groups(groups: Any, n_rows: int, sample_weight: Any) -> np.ndarray:
     """Return the groups (n,) of the rows of positive weight."""
     refuse_masked(groups)
     groups = np.asarray(groups)
-    if groups.shape != (len(y),):
-        raise ValueError(f"groups must have one value for each of the {len(y)} rows; its shape is {groups.shape}.")
+    if groups.shape != (n_rows,):
+        raise ValueError(f"groups must have one value for each of the {n_rows} rows; its shape is {groups.shape}.")
     missing = missing_values(groups)
     if len(missing):
         raise ValueError(
@@ -223,8 +281,7 @@ def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) ->
     """Return the weights (C,) of the classes; "balanced": n / (C n_c) from the row ``counts`` of classes with rows.
 
     Rows count whatever their sample weights, as they do in scikit-learn's ``compute_class_weight``, SVC, ridge and tree
-    classifiers in every version. Its LogisticRegression counted rows up to version 1.6, and sums sample weights since
-    1.7.
+    classifiers. (Its LogisticRegression sums sample weights since 1.7.)
     """
     is_dict = isinstance(class_weight, dict) and all(isinstance(one, numbers.Real) for one in class_weight.values())
     if not is_dict and not (isinstance(class_weight, str) and class_weight == "balanced"):
@@ -232,7 +289,7 @@ def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) ->
             "class_weight must be a dict of numbers, a weight for each class such as {'no': 1.0, 'yes': 5.0}, "
             f"'balanced' or None; got {class_weight!r}."
         )
-    if isinstance(class_weight, dict):
+    if is_dict:
         factors = compute_class_weight(class_weight, classes=classes, y=classes)
     else:
         # A class without rows has no share.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..rows.batches import Rows, joined
-from .summary import tally, widened
 
-# Rows of a class are kept while they can still be among those of least keys that it has in the end. Their number on the
-# way is hypergeometric: so many standard deviations above its mean it is exceeded in less than one of 1e14 draws; the
-# constant is for means near 0, where the distribution is Poisson's.
+# Rows of a class are kept while they can still be among those of least keys that the final sample has. Their number on
+# the way is hypergeometric: less than one of 1e14 draws exceeds its mean by so many standard deviations and the
+# constant, which is for means near 0.
 MARGIN_ERRORS, MARGIN = 8.0, 32
-# Those that cannot be any more are dropped each time that the rows in memory have grown by this factor.
+# Rows that cannot be drawn any more are dropped each time that the rows in memory have grown by this factor.
 ROOM = 1.5
 
 
@@ -29,26 +28,18 @@ def keys_from(seed: np.ndarray, start: int) -> np.random.Generator:
 
 
 def mean_numbers(counts: np.ndarray, size: int) -> np.ndarray:
-    """Return the mean numbers (C,) of rows of each class in a sample of ``size`` rows.
-
-    Parameters
-    ----------
-    counts : (C,) rows of positive weight of each class
-    """
-    share = min(1.0, size / max(1, int(counts.sum())))
-    return share * counts
+    """Return the mean numbers (C,) of rows of each class, of which there are ``counts``, in a sample of some size."""
+    return min(1.0, size / max(1, int(counts.sum()))) * counts
 
 
-def most_numbers(means: np.ndarray) -> np.ndarray:
+def most_numbers(counts: np.ndarray, size: int) -> np.ndarray:
     """Return bounds (C,) on the numbers of rows of each class that the final sample takes from the rows so far."""
+    means = mean_numbers(counts, size)
     return np.ceil(means + MARGIN_ERRORS * np.sqrt(means) + MARGIN).astype(int)
 
 
 def whole_numbers(counts: np.ndarray, size: int) -> np.ndarray:
-    """Return the numbers (C,) of rows of each class in a sample of ``size`` rows, rounded by largest remainders.
-
-    Of classes that miss as much, to the first ones: their order is that of their first rows.
-    """
+    """Return the numbers (C,) of rows of each class in a sample of some size, rounded by largest remainders."""
     means = mean_numbers(counts, size)
     numbers = np.floor(means).astype(int)
     missing = min(size, int(counts.sum())) - int(numbers.sum())
@@ -56,12 +47,14 @@ def whole_numbers(counts: np.ndarray, size: int) -> np.ndarray:
     return numbers
 
 
-def of_least_keys(keys: np.ndarray, rows: Rows, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Select the ``numbers`` (C,) of rows with the least keys in each class: a mask (r,), and the next keys (C,).
+def of_least_keys(
+    keys: np.ndarray, rows: Rows, numbers: np.ndarray, limits: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which rows (r,) are the ``numbers`` (C,) of rows with the least keys in each class, and the next keys.
 
-    The next key is 1 if a class has no further rows.
+    ``limits`` (C,) are the next keys if a class has no further rows.
     """
-    keep, limits = np.ones(len(keys), dtype=bool), np.ones(len(numbers))
+    keep, limits = np.ones(len(keys), dtype=bool), limits.copy()
     for c, number in enumerate(numbers):
         (of_class,) = np.nonzero(rows.y == c)
         if len(of_class) > number:
@@ -71,23 +64,21 @@ def of_least_keys(keys: np.ndarray, rows: Rows, numbers: np.ndarray) -> tuple[np
     return keep, limits
 
 
+def tally(codes: np.ndarray, weight: np.ndarray, n_labels: int = 0) -> np.ndarray:
+    """Return (3, k) for k label numbers: the rows, the rows of positive weight, and the sums of weights."""
+    return np.array([np.bincount(codes, one, n_labels) for one in (None, weight > 0.0, weight)], dtype=np.float64)
+
+
 class Draw:
-    """Draws ``size`` rows from blocks of rows that come one after the other.
+    """Draws ``size`` rows from rows that come one after the other: those of least keys of each class.
 
-    Each row has a random key, and the sample is the rows of least keys of each class. Memory is for ``ROOM`` times the
-    sample, or little more; the sample depends on the order of the rows and on the generator alone, as long as the
-    blocks are cut at the same rows.
-
-    Parameters
-    ----------
-    size : int
-    generator : numpy.random.Generator
+    Memory is for ``ROOM`` times the sample, or little more. The sample depends on the order of the rows and on their
+    keys alone.
     """
 
-    def __init__(self, size: int, generator: np.random.Generator):
+    def __init__(self, size: int):
         self.size = size
-        self._generator = generator
-        # Of all rows that have come, by the numbers of their labels.
+        # Counts of all rows that have come, by the numbers of their labels, and keys below which rows may be drawn.
         self.tally, self._limits = np.zeros((3, 0)), np.zeros(0)
         self._parts: list[tuple[np.ndarray, Rows]] = []
         self._n_kept, self._most = 0, ROOM * size
@@ -96,23 +87,18 @@ class Draw:
     def n_rows(self) -> int:
         return int(self.tally[0].sum())
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: Rows, keys: np.ndarray) -> None:
         """Add rows with label numbers as y and a weight each; rows of weight 0 are counted, not drawn."""
-        keys = self._generator.random(len(rows.X))
         more = tally(rows.y, rows.weight, self.tally.shape[1])
-        self.tally = widened(self.tally, more.shape[1]) + more
-        self._limits = np.append(self._limits, np.ones(more.shape[1] - len(self._limits)))
+        n_new = more.shape[1] - len(self._limits)
+        self.tally = np.pad(self.tally, [(0, 0), (0, n_new)]) + more
+        self._limits = np.append(self._limits, np.ones(n_new))
         keep = (rows.weight > 0.0) & (keys < self._limits[rows.y])
-        self._parts.append((keys[keep], Rows(*(array[keep] for array in rows))))
+        self._parts.append((keys[keep], rows.part(keep)))
         self._n_kept += int(np.count_nonzero(keep))
         if self._n_kept > self._most:
-            self._keep(most_numbers(mean_numbers(self.tally[1], self.size)))
+            self._keep(most_numbers(self.tally[1], self.size))
             self._most = ROOM * max(self.size, self._n_kept)
-
-    @property
-    def is_all(self) -> bool:
-        """Whether all rows fit into the sample."""
-        return self.n_rows <= self.size
 
     def sample(self) -> Rows:
         """Return the rows drawn so far, in order; all rows of positive weight if they fit."""
@@ -122,7 +108,6 @@ class Draw:
     def _keep(self, numbers: np.ndarray) -> None:
         """Keep these numbers (C,) of rows of each class: the rows of least keys."""
         keys, rows = np.concatenate([keys for keys, _ in self._parts]), joined([rows for _, rows in self._parts])
-        keep, limits = of_least_keys(keys, rows, numbers)
-        self._limits = np.minimum(self._limits, limits)
-        self._parts = [(keys[keep], Rows(*(array[keep] for array in rows)))]
+        keep, self._limits = of_least_keys(keys, rows, numbers, self._limits)
+        self._parts = [(keys[keep], rows.part(keep))]
         self._n_kept = int(np.count_nonzero(keep))

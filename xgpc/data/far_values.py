@@ -12,29 +12,25 @@ import numpy as np
 from ..rows.blas import single_threaded_blas
 from ..rows.source import dense
 
-# Values are far where no row is over a gap of so many times the range of all that is nearer, from the other side's
-# quartile on. Codes such as -9999, and 1e6, leave gaps of 17 ranges and more in magic; heavy tails thin out by and by.
-# In draws of 3000 rows of 28 public sets one feature of german (12 rows of 1000 have such values), one of page-blocks
-# and three of shuttle have limits; NLL without and with these, means of four draws: german .501 and .500, page-blocks
-# .110 and .110, shuttle's first class .005 and .005.
+# Values are far if a gap of so many times the range of all nearer values, from the other side's quartile on, separates
+# them. Codes such as -9999 leave gaps of 17 ranges and more in magic, and heavy tails thin out gradually. (In draws of
+# 3000 rows of 28 public data sets, five features of three sets have limits; these change NLL by .001 at most.)
 FAR = 5.0
-# Many values are no code, and are far from the others only if this share of the rows at most have them: what differs
-# between more rows may tell.
+# Several values can be far only if at most this share of the rows have them: what differs between more rows may tell.
 RARE = 0.05
-# A value of so many rows is no part of the spread, which would be zero: quartiles are those of the others.
+# A value of so large a share of the rows does not count in the quartiles, which would coincide.
 REPEATED = 0.5
-# Of fewer rows none is known to be far from the others: three in a row and one aside are few, not wrong.
+# With fewer rows none is known to be far: three in a row and one aside are few, not wrong.
 LEAST_ROWS = 20
 # Rows that are looked at, evenly spread.
 LOOKED_AT = 131_072
 # Far values are predicted from the other features by a regression on so many rows, evenly spread, with a prior of so
-# many rows without any correlation, or of this share of the rows: features may be copies of each other. (-9999 in 1 %
-# of the cells, 3000 rows, four draws, NLL above that of the clean rows, with far values at a limit near the others, at
-# the mean, and predicted: electricity -.004, .010, .001; waveform .021, .003, .002; cod-rna .024, .036, .016; svmguide1
-# .005, .007, .003; magic .019, .011, .005.)
+# many rows without any correlation, or of this share of the rows, as features may be copies of each other. (-9999 in
+# 1 % of the cells, 3000 rows, NLL above that of the clean rows, with far values at a limit, at the mean, and predicted:
+# waveform .021, .003, .002; cod-rna .024, .036, .016; magic .019, .011, .005.)
 REGRESSION_ROWS, UNCORRELATED_ROWS, LEAST_SHARE = 10_000, 10.0, 1e-8
-# Of so many features: fewer tell too little of each other (as above: banana, of two, .010, .027, .027; skin, of three,
-# .008, .021, .013), and of more the (d, d) matrices take long.
+# With fewer features these tell too little of each other (banana, of two: .010, .027, .027), and with more the (d, d)
+# matrices take long.
 FEATURES = range(4, 1001)
 
 
@@ -57,19 +53,6 @@ class Limit(NamedTuple):
         values = X[:, self.feature]
         return (values < self.low) | (values > self.high)
 
-    def filled(self, X: np.ndarray) -> np.ndarray:
-        """Return the feature (n,) of rows X (n, d) that all have far values: the mean, or without slopes the limit."""
-        values = X[:, self.feature]
-        return np.full_like(values, self.mean) if self.slopes else np.clip(values, self.low, self.high)
-
-    def predicted(self, X: np.ndarray) -> np.ndarray:
-        """Return the replacements of far values, given rows X (n, d) whose far values are ``filled``."""
-        if not self.slopes:
-            return X[:, self.feature]
-        # Sums along rows in memory do not depend on how many rows there are, as a matrix product's may.
-        explained = np.sum(np.ascontiguousarray(X, dtype=np.float64) * self.slopes, axis=1)
-        return np.clip(self.intercept + explained, self.low, self.high)
-
 
 def limits_of(X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:
     """Return limits of the features that have far values in rows X (n, d), with weights (n,) or empty for ones.
@@ -78,32 +61,25 @@ def limits_of(X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:
     """
     if X.shape[0] < LEAST_ROWS:
         return ()
-    chosen = _spread(X, LOOKED_AT)
+    chosen = slice(None, None, -(-len(X) // LOOKED_AT))
     X = X[chosen]
     weight = weight[chosen] if len(weight) else np.ones(len(X))
-    ends = {j: limits(np.asarray(X[:, j], dtype=np.float64), weight) for j in range(X.shape[1])}
-    ends = {j: pair for j, pair in ends.items() if np.any(np.isfinite(pair))}
-    if ends and X.shape[1] in FEATURES:
-        return _predicting(ends, X, weight)
-    return tuple(Limit(j, *pair) for j, pair in ends.items())
+    ends = [(j, *limits(np.asarray(X[:, j], dtype=np.float64), weight)) for j in range(X.shape[1])]
+    found = tuple(Limit(*one) for one in ends if np.any(np.isfinite(one[1:])))
+    return _predicting(found, X, weight) if found and X.shape[1] in FEATURES else found
 
 
-def _spread(X: np.ndarray, most: int) -> slice:
-    """Return a slice of ``most`` rows or fewer, evenly spread."""
-    return slice(None, None, -(-len(X) // most))
-
-
-def _predicting(ends: dict[int, tuple[float, float]], X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:
-    """Return limits of features, given their ends, with linear regressions from rows (n, d) with weights (n,).
+def _predicting(found: Sequence[Limit], X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:
+    """Add linear regressions from rows (n, d) with weights (n,).
 
     The regressions are conditional means of a normal distribution with the rows' mean and covariance, far values being
     at the mean: -P_jk / P_jj for the precision P.
     """
-    chosen = _spread(X, REGRESSION_ROWS)
+    chosen = slice(None, None, -(-len(X) // REGRESSION_ROWS))
     X, weight = np.asarray(X[chosen], dtype=np.float64), weight[chosen, None]
     far = np.zeros(X.shape, dtype=bool)
-    for j, (low, high) in ends.items():
-        far[:, j] = (X[:, j] < low) | (X[:, j] > high)
+    for one in found:
+        far[:, one.feature] = one.is_far(X)
     mean = np.average(X, axis=0, weights=weight * ~far)
     deviation = np.where(far, 0.0, X - mean)
     scale = np.sqrt(np.average(deviation**2, axis=0, weights=weight[:, 0]))
@@ -115,13 +91,15 @@ def _predicting(ends: dict[int, tuple[float, float]], X: np.ndarray, weight: np.
         correlation = (weight * deviation).T @ deviation / total
         correlation[np.diag_indices_from(correlation)] += max(UNCORRELATED_ROWS / total, LEAST_SHARE)
         precision = np.linalg.inv(correlation)
-    found = []
-    for j, pair in ends.items():
+
+    def predicting(one: Limit) -> Limit:
+        j = one.feature
         slopes = -precision[j] / precision[j, j] * (scale[j] / scale)
         slopes[j] = 0.0
         intercept = float(mean[j] - np.sum(slopes * mean))
-        found.append(Limit(j, *pair, float(mean[j]), intercept, tuple(slopes.tolist())))
-    return tuple(found)
+        return one._replace(mean=float(mean[j]), intercept=intercept, slopes=tuple(slopes.tolist()))
+
+    return tuple(map(predicting, found))
 
 
 def limits(values: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
@@ -150,26 +128,23 @@ def _upper(values: np.ndarray, mass: np.ndarray, low: float, high: float) -> flo
     """Return the upper limit of distinct sorted values with masses, given the quartiles."""
     nearer, reach = values[:-1], values[:-1] - low
     is_rare = np.sum(mass) - np.cumsum(mass)[:-1] <= RARE * np.sum(mass)
-    # A single value can be a code however often it is.
+    # A single value can be a code however often it occurs.
     is_rare[-1] = True
     (places,) = np.nonzero((nearer >= high) & (reach > 0.0) & (np.diff(values) >= FAR * reach) & is_rare)
     # Values of other rows may lie somewhat beyond the nearer ones.
     return float(nearer[places[0]] + reach[places[0]]) if len(places) else np.inf
 
 
-def limits_from_data(data: Any) -> tuple[Limit, ...]:
+def limits_from_data(data: Sequence[Sequence[Any]]) -> tuple[Limit, ...]:
     """Return the limits in a list of lists, as JSON holds them; raise ValueError unless features are sorted."""
-    rows: list[Any] = data if isinstance(data, list) else [None]
-    types = [int, float, float, float, float, list]
-    if all(isinstance(one, list) and [type(value) for value in one] == types for one in rows):
-        found = tuple(Limit._make([*one[:5], tuple(one[5])]) for one in rows)
-        features = [one.feature for one in found]
-        are_ends = all(one.feature >= 0 and one.low < one.high for one in found)
-        numbers = [number for one in found for number in (one.mean, one.intercept, *one.slopes)]
-        are_numbers = all(type(number) is float and math.isfinite(number) for number in numbers)
-        if are_ends and are_numbers and features == sorted(set(features)):
-            return found
-    raise ValueError(f"its limits are not valid: {reprlib.repr(data)}")
+    found = tuple(Limit._make([*one[:5], tuple(one[5])]) for one in data)
+    features = [one.feature for one in found]
+    numbers = [number for one in found for number in (one.mean, one.intercept, *one.slopes)]
+    are_ends = all(type(one.feature) is int and one.feature >= 0 and float(one.low) < one.high for one in found)
+    are_numbers = all(type(number) is float and math.isfinite(number) for number in numbers)
+    if not (are_ends and are_numbers and features == sorted(set(features))):
+        raise ValueError(f"its limits are not valid: {reprlib.repr(data)}")
+    return found
 
 
 def within(X: Any, limits: Sequence[Limit]) -> Any:
@@ -182,10 +157,12 @@ def within(X: Any, limits: Sequence[Limit]) -> Any:
         return X
     X = np.array(X)
     for one, rows in far:
-        X[rows, one.feature] = one.filled(X[rows])
-    predicted = [one.predicted(X[rows]) for one, rows in far]
-    for (one, rows), values in zip(far, predicted, strict=True):
-        X[rows, one.feature] = values
+        X[rows, one.feature] = one.mean if one.slopes else np.clip(X[rows, one.feature], one.low, one.high)
+    predicted = [(one, rows) for one, rows in far if one.slopes]
+    # Sums along rows in memory do not depend on how many rows there are, as a matrix product's may.
+    sums = [np.sum(np.ascontiguousarray(X[rows], dtype=np.float64) * one.slopes, axis=1) for one, rows in predicted]
+    for (one, rows), explained in zip(predicted, sums, strict=True):
+        X[rows, one.feature] = np.clip(one.intercept + explained, one.low, one.high)
     return X
 
 

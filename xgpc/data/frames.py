@@ -6,7 +6,7 @@ import numbers
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -15,15 +15,11 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from ..ranges import refuse_masked
 from ..rows.columnar import index_in
 from .checks import is_missing
 
-TIMES = "dates or durations; turn them into numbers, such as days since a first date, or leave them out"
-NESTED = "values that are neither numbers nor text; make columns of these, or leave it out"
-# Types of columns whose values are Python's objects.
-OBJECTS = (nw.Object, nw.Unknown)
-TIME_TYPES = (date, time, timedelta, np.datetime64, np.timedelta64)
+TIMES = (date, time, timedelta, np.datetime64, np.timedelta64)
+NUMBERS = (numbers.Real, Decimal, np.bool_)
 
 # A value of a categorical column.
 Level = str | int | float | bool
@@ -78,12 +74,12 @@ class ColumnTable:
         return np.column_stack([as_numbers(column).values for column in self.columns]).astype(dtype, copy=False)
 
 
-def is_table(X: Any) -> bool:
+def is_table(X: object) -> bool:
     """Return whether X is a data frame (pandas, polars, ...), a table or batch of Arrow, or a ``ColumnTable``."""
     return isinstance(X, ColumnTable) or nw.dependencies.is_into_dataframe(X) or _is_arrow_batch(X)
 
 
-def _is_arrow_batch(X: Any) -> bool:
+def _is_arrow_batch(X: object) -> bool:
     """Return whether X is a record batch of Arrow, which narwhals does not read."""
     arrow = nw.dependencies.get_pyarrow()
     return arrow is not None and isinstance(X, arrow.RecordBatch)
@@ -100,18 +96,12 @@ def _names(X: Any) -> list[Any]:
     return list(X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns)
 
 
-def refuse_not_in_memory(*given: Any) -> None:
-    """Raise ValueError for lazy frames, dask collections and masked values, which NumPy would turn into arrays."""
-    refuse_masked(*given)
-    for value in given:
-        library, kind = type(value).__module__.partition(".")[0], type(value).__name__
-        if library == "dask":
-            raise ValueError(
-                f"Got a {kind} of dask, whose rows need not be in this process: fit and predict with "
-                "xgpc.dask.DaskGPClassifier, or give rows in memory, such as those that its compute() makes."
-            )
-        if kind == "LazyFrame":
-            raise ValueError(f"Got a {kind} of {library}, a query that has no rows yet: give what its collect() makes.")
+def names_of(X: Any) -> tuple[str, ...] | None:
+    """Return the names of a table's columns if all are text, or None."""
+    if isinstance(X, ColumnTable):
+        return tuple(column.name for column in X.columns)
+    names = _names(_native(X)) if is_table(X) else []
+    return tuple(names) if names and all(isinstance(name, str) for name in names) else None
 
 
 def refuse_times(X: Any) -> None:
@@ -120,11 +110,12 @@ def refuse_times(X: Any) -> None:
     if isinstance(X, np.ndarray) and _are_times(X):
         raise ValueError(f"X has dates or durations ({X.dtype}); {how}")
     if is_table(X) and not isinstance(X, ColumnTable):
-        # Types first: to take a column of numbers out of a frame takes longer than to predict a row.
+        # By the types, as to take a column out of a frame takes longer than to predict a row.
         frame = nw.from_native(_native(X), eager_only=True)
         types = frame.schema.items()
-        objects = [name for name, dtype in types if dtype in OBJECTS and _are_times(frame.get_column(name))]
-        times = [str(name) for name, dtype in types if dtype.is_temporal() or name in objects]
+        objects = [name for name, dtype in types if dtype in (nw.Object, nw.Unknown)]
+        times = [str(name) for name, dtype in types if dtype.is_temporal()]
+        times += [str(name) for name in objects if _are_times(frame.get_column(name))]
         if times:
             raise ValueError(f"X has dates or durations in the columns {times}; {how}")
 
@@ -132,11 +123,8 @@ def refuse_times(X: Any) -> None:
 def _are_times(values: Any) -> bool:
     """Return whether the first value of an array, or of a column of objects, is a date or a duration."""
     kind = getattr(values.dtype, "kind", "O")
-    return kind in "mM" or (kind == "O" and any(_is_time(type(value)) for value in np.ravel(values[:1])))
-
-
-def _is_time(kind: type) -> bool:
-    return issubclass(kind, TIME_TYPES) or kind.__name__ == "Period"
+    first = [type(value) for value in np.ravel(values[:1])] if kind == "O" else []
+    return kind in "mM" or any(issubclass(one, TIMES) or one.__name__ == "Period" for one in first)
 
 
 def index_columns(X: Any) -> list[str]:
@@ -161,14 +149,9 @@ def note_of_index(names: Sequence[str]) -> str:
 def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
     """Return a table without the columns of its index, as a type whose names scikit-learn reads; other X unchanged.
 
-    Index columns that a model was ``fitted`` to stay.
-
-    Raises
-    ------
-    ValueError
-        For a table of which several columns have one name.
+    Index columns that a model was ``fitted`` to stay. Columns of the same name raise ValueError.
     """
-    if not is_table(X):
+    if not is_table(X) or isinstance(X, ColumnTable):
         return X
     X = _native(X)
     repeated = [name for name, count in Counter(_names(X)).items() if count > 1]
@@ -189,13 +172,14 @@ def columns_of(X: Any) -> list[Column]:
     Raises
     ------
     ValueError
-        For columns of something else, which it names, and if there are no columns or no rows.
+        For columns of something else, such as dates, which it names, and if there are no columns or no rows.
     """
     n_rows, n_columns = X.shape
     if not n_rows or not n_columns:
         raise ValueError(f"X has {n_rows} rows and {n_columns} columns; give a row and a column or more.")
     if isinstance(X, ColumnTable):
         return list(X.columns)
+    refuse_times(X)
     if not is_table(X):
         return [_column(f"column {j}", X[:, j]) for j in range(n_columns)]
     X = _native(X)
@@ -203,25 +187,44 @@ def columns_of(X: Any) -> list[Column]:
     return [_series_column(str(name), one) for name, one in zip(_names(X), series, strict=True)]
 
 
-def _series_column(name: str, series: Any) -> Column:
-    """Return the column of a narwhals series."""
+def _series_column(name: str, series: nw.Series[Any]) -> Column:
     dtype = series.dtype
-    if dtype.is_temporal():
-        raise _unusable(name, TIMES)
-    if dtype.is_nested() or dtype == nw.Binary:
-        raise _unusable(name, NESTED)
     if isinstance(dtype, nw.Categorical | nw.Enum):
-        # pandas has the codes, and levels that may be numbers.
-        categories: Any = getattr(series.to_native(), "cat", None)
-        if hasattr(categories, "codes"):
-            codes, levels = categories.codes.to_numpy().astype(np.intp), categories.categories
-        else:
-            codes, levels = _distinct(series.to_list())
-        return Levels(name, codes, _checked_levels(name, levels))
+        values = np.empty(len(series), dtype=object)
+        values[:] = series.to_list()
+        return _column(name, values, are_levels=True)
     values = series.to_numpy()
     # Missing values, of whichever library, make of numbers an array of doubles or of objects.
     column, is_narrow = _column(name, values), dtype == nw.Float32 or values.dtype == np.float16
     return Numbers(name, column.values.astype(np.float32)) if isinstance(column, Numbers) and is_narrow else column
+
+
+def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
+    """Return the column of an array (n,) of numbers, or of Python objects that are all text or all numbers."""
+    if values.dtype.kind in "biuf" and values.ndim == 1:
+        return Numbers(name, values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False))
+    given = values.astype(object).tolist()
+    missing = [is_missing(value) for value in given]
+    pairs = list(zip(given, missing, strict=True))
+    kinds = {type(value) for value, absent in pairs if not absent}
+    are_text, are_numbers = ({issubclass(kind, allowed) for kind in kinds} for allowed in (str, NUMBERS))
+    if kinds and False not in are_text:
+        are_levels = True
+    elif False in are_numbers and all(issubclass(kind, (str, *NUMBERS)) for kind in kinds):
+        raise ValueError(
+            f"The column {name!r} has both text and numbers; make them all one or the other, as astype(str) does."
+        )
+    elif False in are_numbers:
+        raise ValueError(
+            f"The column {name!r} has values that are neither numbers nor text, such as a {type(given[0]).__name__}; "
+            "make columns of these, or leave it out."
+        )
+    if are_levels:
+        places: dict[Any, int] = {}
+        codes = [-1 if absent else places.setdefault(value, len(places)) for value, absent in pairs]
+        levels = [level if isinstance(level, str | int) else float(level) for level in places]
+        return Levels(name, np.array(codes, dtype=np.intp), levels)
+    return Numbers(name, np.array([np.nan if absent else float(value) for value, absent in pairs], dtype=float))
 
 
 def count_missing(column: Column) -> int:
@@ -249,53 +252,8 @@ def as_numbers(column: Column) -> Numbers:
         return column
     if any(isinstance(level, str) for level in column.levels):
         raise ValueError(
-            f"The column {column.name!r} is text, such as {next(iter(column.levels))!r}, and categorical_features does "
-            "not name it: name it there, turn it into numbers, or leave it out."
+            f"The column {column.name!r} is text, such as {next(iter(column.levels))!r}, and categorical_features of "
+            "the fit does not name it: name it there, turn it into numbers, or leave it out."
         )
     values = np.array([*map(float, column.levels), np.nan])
     return Numbers(column.name, values[column.codes])
-
-
-def _unusable(name: str, what: str) -> ValueError:
-    return ValueError(f"The column {name!r} has {what}.")
-
-
-def _column(name: str, values: np.ndarray) -> Column:
-    """Return the column of an array (n,) of numbers, or of Python objects that are all text or all numbers."""
-    if values.dtype.kind in "biuf":
-        return Numbers(name, values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False))
-    given = values.astype(object).tolist() if values.dtype.kind not in "mM" else [values.ravel()[0]]
-    missing = [is_missing(value) for value in given]
-    kinds = {type(value) for value, absent in zip(given, missing, strict=True) if not absent}
-    if kinds and all(issubclass(kind, str) for kind in kinds):
-        return Levels(name, *_distinct(given))
-    if any(map(_is_time, kinds)):
-        raise _unusable(name, TIMES)
-    if all(issubclass(kind, numbers.Real | Decimal | np.bool_) for kind in kinds):
-        pairs = zip(given, missing, strict=True)
-        return Numbers(name, np.array([np.nan if absent else float(value) for value, absent in pairs], dtype=float))
-    if all(issubclass(kind, str | numbers.Real | Decimal | np.bool_) for kind in kinds):
-        raise _unusable(name, "both text and numbers; make them all one or the other, as astype(str) does")
-    raise _unusable(name, NESTED)
-
-
-def _distinct(values: Sequence[Any]) -> tuple[np.ndarray, list[Any]]:
-    """Return positions (n,) in the distinct values, -1 for missing values, and the distinct values in row order."""
-    places: dict[Any, int] = {}
-    codes = [-1 if is_missing(value) else places.setdefault(value, len(places)) for value in values]
-    return np.array(codes, dtype=np.intp), list(places)
-
-
-def _checked_levels(name: str, levels: Iterable[Any]) -> list[Level]:
-    """Return levels as Python text or numbers; raise ValueError for anything else."""
-    found: list[Level] = [value.item() if isinstance(value, np.generic) else value for value in levels]
-    if any(_is_time(type(value)) for value in found):
-        raise _unusable(name, TIMES)
-    is_text = [isinstance(value, str) for value in found]
-    if not all(text or isinstance(value, int | float) for text, value in zip(is_text, found, strict=True)):
-        raise _unusable(
-            name, f"categories that are neither text nor numbers, such as {found[0]!r}; turn them into text"
-        )
-    if any(is_text) and not all(is_text):
-        raise _unusable(name, "categories of which some are text and some numbers; make them all one or the other")
-    return found

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from ..rows.batches import BatchSource, Rows, joined
+from ..rows.block import Block
 from ..rows.executor import Function, Result, State, Threads, closed_at_end
 from ..rows.source import ArraySource, RowSource
-from .batches import training_batch
-from .draw import keys_from, mean_numbers, most_numbers, of_least_keys, seed_of_keys, whole_numbers
+from .checks import class_numbers
+from .draw import keys_from, most_numbers, of_least_keys, seed_of_keys, whole_numbers
 from .far_values import Limit
-from .summary import Summary
-from .survey import PreparedRows, Streamed, Survey, codes_of
+from .survey import Preparation, Streamed, Summary, Survey, weights_of
+from .training import training_batch
 
 
 @runtime_checkable
@@ -33,11 +36,10 @@ class Partitions(Protocol):
 
     def __len__(self) -> int: ...
 
-    def run(self, function: Callable[[Any, Any, Any], Any], common: Any, each: Sequence[Any]) -> Iterator[Any]:
+    def run(self, function: Callable[[Any, Any, Any], Result], common: Any, each: Sequence[Any]) -> Iterator[Result]:
         """``function(batch, common, each[i])`` of each partition i, in order, by a module-level, pure function.
 
-        ``common`` and the items of ``each`` can be pickled. What goes wrong in a partition says in which it did: see
-        ``in_partition``.
+        ``common`` and the items of ``each`` can be pickled. Errors name their partition by ``in_partition``.
         """
 
 
@@ -51,141 +53,80 @@ def in_partition(number: int) -> Iterator[None]:
         raise
 
 
+class Place(NamedTuple):
+    """Numbers of a partition's first row among all and among those of positive weight, and of the partition's rows."""
+
+    first: int
+    first_given: int
+    n_rows: int
+
+
 def summarized(batch: Any, allowed: np.ndarray | None, each: None) -> Summary | None:
     """Check a partition and count its rows; return None if it has no rows."""
-    checked = training_batch(batch, None)
-    return None if checked is None else Summary.of(checked, allowed)[0]
+    checked = training_batch(batch)
+    if checked is not None and allowed is not None:
+        class_numbers(checked[1].y, allowed)
+    return None if checked is None else Summary.of(*checked)[0]
 
 
-class Drawing(NamedTuple):
-    """How to find a partition's candidates for the sample: the keys' seed, the classes (C,), and the keys (C,) below
-    which a class's rows are candidates."""
-
-    seed: np.ndarray
-    classes: np.ndarray
-    limits: np.ndarray
-
-
-def candidates(batch: Any, drawing: Drawing, place: tuple[int, int]) -> tuple[np.ndarray, Rows] | None:
-    """Return keys and rows of a partition's candidates for the sample, class numbers as y; None if it has no rows.
-
-    Parameters
-    ----------
-    place : number of the partition's first row among all, and of its rows
-    """
-    checked = training_batch(batch, None)
-    first, n_rows = place
-    _check_same_number(0 if checked is None else len(checked.X), n_rows)
-    if checked is None:
-        return None
-    keys = keys_from(drawing.seed, first).random(n_rows)
-    codes = codes_of(checked.y, drawing.classes)
-    weight = np.ones(n_rows) if checked.weight is None else checked.weight
-    keep = (keys < drawing.limits[codes]) & (weight > 0.0)
-    return keys[keep], Rows(checked.X[keep], codes[keep], weight[keep])
-
-
-def _check_same_number(n_rows: int, before: int) -> None:
-    if n_rows != before:
+def prepared(batch: Any, preparation: Preparation, place: Place) -> tuple[np.ndarray, Rows]:
+    """Return which of a partition's rows have a positive weight, and these rows with site labels."""
+    keep, rows = preparation.rows(batch)
+    if len(keep) != place.n_rows:
         raise ValueError(
-            f"The partition had {before} rows when it was first read, and has {n_rows} now: it must give the same rows "
-            "each time it is computed. Where it is made at random, give it a seed, or keep it (persist)."
+            f"The partition had {place.n_rows} rows when it was first read, and has {len(keep)} now: it must give the "
+            "same rows each time it is computed. Where it is made at random, give it a seed, or keep it (persist)."
         )
+    return keep, rows
+
+
+def candidates(
+    batch: Any, drawing: tuple[np.ndarray, np.ndarray, Preparation], place: Place
+) -> tuple[np.ndarray, Rows]:
+    """Return keys and rows of a partition's candidates for the sample, with class numbers as y.
+
+    ``drawing`` has the seed of the keys, the keys (C,) below which a class's rows are candidates, and the preparation.
+    """
+    seed, limits, preparation = drawing
+    kept, rows = prepared(batch, preparation, place)
+    keys = keys_from(seed, place.first).random(place.n_rows)[kept]
+    keep = keys < limits[rows.y.astype(np.intp)]
+    return keys[keep], rows.part(keep)._replace(weight=weights_of(rows)[keep])
 
 
 def survey_partitions(
     partitions: Partitions,
     allowed: np.ndarray | None,
+    class_weight: Any,
     size: int,
     random_state: np.random.RandomState,
-    check_streamed: Callable[[], None],
-    read_so_far: Callable[[int], None],
-) -> tuple[Survey, Streamed]:
+    progress: Callable[[int], None],
+) -> tuple[Survey, Rows, Streamed]:
     """Check and count all partitions, then draw the rows to learn from: the rows that ``survey`` would draw.
 
     Two readings: how many rows of a class are drawn is known once all are counted, and then hardly more than these
-    leave their partitions. Parameters as for ``survey``, whose ``classes`` are ``allowed`` here.
-
-    Returns
-    -------
-    Survey, and what makes ``PartitionedRows``
-
-    Raises
-    ------
-    ValueError
-        For bad rows; a note names the partition.
+    leave their partitions. Parameters and results as of ``survey``; a note of an error names the partition.
     """
     found, counts = None, np.zeros((2, len(partitions)), dtype=np.int64)
     with closed_at_end(partitions.run(summarized, allowed, [None] * len(partitions))) as summaries:
         for number, summary in enumerate(summaries):
             if summary is not None:
-                counts[:, number] = summary.n_rows, summary.n_given
-                first = found or summary
+                counts[:, number] = summary.counts[:2].sum(axis=1)
                 with in_partition(number):
-                    summary.columns.check_same(first.columns, "the first partition that has rows")
                     found = summary if found is None else found + summary
-            read_so_far(int(counts[0].sum()))
+            progress(int(counts[0].sum()))
     if found is None:
         raise ValueError(f"The {len(partitions)} partitions have no rows. Give some that have.")
-    is_all = found.n_rows <= size
-    if not is_all:
-        check_streamed()
-    classes, order = found.labels.classes()
-    given = found.tally[1]
-    limits = np.minimum(1.0, most_numbers(mean_numbers(given, size)) / np.maximum(1, given))[order]
-    n_rows, n_given = counts.tolist()
-    places = list(zip(accumulate(n_rows, initial=0), n_rows, strict=False))
-    drawing = Drawing(seed_of_keys(random_state), classes, limits)
-    parts = [part for part in partitions.run(candidates, drawing, places) if part is not None]
-    keys, rows = np.concatenate([keys for keys, _ in parts]), joined([rows for _, rows in parts])
-    rows = rows._replace(y=order[rows.y])
-    keep, _ = of_least_keys(keys, rows, whole_numbers(given, size))
-    rows = Rows(*(array[keep] for array in rows))
-    surveyed = Survey.of(found, rows, is_all, allowed)
-
-    def stream(factors: np.ndarray | None, labels: np.ndarray, limits: Sequence[Limit]) -> PartitionedRows:
-        total_weight = float(np.sum(surveyed.class_totals(factors)))
-        return PartitionedRows(partitions, n_rows, n_given, surveyed.rows(factors, labels, limits), total_weight)
-
-    return surveyed, stream
-
-
-# Number of a partition's first row among those of positive weight, and of all its rows.
-Place = tuple[int, int]
-
-
-class Pass(NamedTuple):
-    """One pass over the partitions: how to prepare the rows, a function of a block, and the function's state."""
-
-    prepare: PreparedRows
-    function: Function[Any]
-    state: State
-
-
-def prepared(batch: Any, prepare: PreparedRows, place: Place) -> Rows:
-    """Return a partition's rows of positive weight with site labels."""
-    n_rows, rows = prepare.of(batch)
-    _check_same_number(n_rows, place[1])
-    return rows
-
-
-def _blocks(batch: Any, prepare: PreparedRows, place: Place) -> ArraySource:
-    # Caches would be lost with the task.
-    return ArraySource(*prepared(batch, prepare, place), cache_bytes=0, first=place[0])
-
-
-def mapped(batch: Any, asked: Pass, place: Place) -> list[Any]:
-    """Return the records of a partition's blocks, in order."""
-    source = _blocks(batch, asked.prepare, place)
-    with Threads(1) as executor:
-        return list(executor.map(asked.function, source, asked.state)) if source.n_rows else []
-
-
-def reduced(batch: Any, asked: Pass, place: Place) -> Any:
-    """Return the sum of the records of a partition's blocks, in order; None if it has no rows."""
-    source = _blocks(batch, asked.prepare, place)
-    with Threads(1) as executor:
-        return executor.reduce(asked.function, source, asked.state) if source.n_rows else None
+    (n_rows, n_given), given = counts.tolist(), found.counts[1]
+    places = list(map(Place, accumulate(n_rows, initial=0), accumulate(n_given, initial=0), n_rows))
+    surveyed = Survey.of(found, allowed, class_weight)
+    limits = np.minimum(1.0, most_numbers(given, size) / np.maximum(1, given))
+    # Class weights come last, in ``Survey.sample``.
+    drawing = seed_of_keys(random_state), limits[surveyed.order], replace(surveyed.preparation, factors=None)
+    keys, parts = zip(*partitions.run(candidates, drawing, places), strict=True)
+    rows = joined([part for part in parts if len(part.X)])
+    keep, _ = of_least_keys(np.concatenate(keys), rows, whole_numbers(given, size)[surveyed.order], np.ones(len(given)))
+    return surveyed, surveyed.sample(rows.part(keep)), partial(PartitionedRows, partitions, places, surveyed)
 
 
 class PartitionedRows(BatchSource):
@@ -196,19 +137,38 @@ class PartitionedRows(BatchSource):
     """
 
     def __init__(
-        self, partitions: Partitions, n_all: list[int], n_given: list[int], prepare: PreparedRows, total_weight: float
+        self,
+        partitions: Partitions,
+        places: Sequence[Place],
+        found: Survey,
+        labels: np.ndarray,
+        limits: Sequence[Limit],
     ):
-        """``n_all`` are the rows of each partition, ``n_given`` those of positive weight."""
-        self.partitions, self.prepare = partitions, prepare
-        self.places: list[Place] = list(zip(accumulate(n_given, initial=0), n_all, strict=False))
-        super().__init__(self._rows, sum(n_given), prepare.columns.n_features, total_weight)
+        self._partitions, self._places = partitions, places
+        self._preparation = replace(found.preparation, labels=labels, limits=limits)
+        n_features = found.preparation.columns.n_features
+        super().__init__(self._rows, found.n_given, n_features, float(np.sum(found.totals)))
 
     def _rows(self) -> Iterator[Rows]:
-        return self.partitions.run(prepared, self.prepare, self.places)
+        return (rows for _, rows in self._partitions.run(prepared, self._preparation, self._places))
 
-    def answers(self, run: Callable[[Any, Pass, Place], Any], function: Function[Any], state: State) -> Iterator[Any]:
-        """Run ``mapped`` or ``reduced`` on each partition; yield the results in order."""
-        return self.partitions.run(run, Pass(self.prepare, function, state), self.places)
+    def reduced(self, function: Function[Result], state: State) -> Iterator[Result | None]:
+        """Yield the sums of the records of the partitions' blocks, in order; None for a partition without rows."""
+        return self._partitions.run(reduced, (function, state, self._preparation), self._places)
+
+
+def reduced(batch: Any, work: tuple[Function[Result], State, Preparation], place: Place) -> Result | None:
+    """Return the sum of the records of a partition's blocks, in order; None if it has no rows."""
+    function, state, preparation = work
+    # Caches would be lost with the task.
+    source = ArraySource(*prepared(batch, preparation, place)[1], cache_bytes=0, first=place.first_given)
+    with Threads(1) as executor:
+        return executor.reduce(function, source, state) if source.n_rows else None
+
+
+def in_list(block: Block, state: State, function: Function[Result]) -> list[Result]:
+    """Return a function's record in a list, because lists add up to the list of all records."""
+    return [function(block, state)]
 
 
 class OverPartitions(Threads):
@@ -220,8 +180,8 @@ class OverPartitions(Threads):
             with super().records(function, source, state) as records:
                 yield records
             return
-        with closed_at_end(source.answers(mapped, function, state)) as parts:
-            yield chain.from_iterable(parts)
+        with closed_at_end(source.reduced(partial(in_list, function=function), state)) as parts:
+            yield chain.from_iterable(records or () for records in parts)
 
     @contextmanager
     def sums(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Iterator[Result]]:
@@ -230,6 +190,6 @@ class OverPartitions(Threads):
             with self.records(function, source, state) as records:
                 yield records
             return
-        with closed_at_end(source.answers(reduced, function, state)) as sums:
+        with closed_at_end(source.reduced(function, state)) as sums:
             # The first one is added to, and the worker may share it.
             yield (deepcopy(one) for one in sums if one is not None)

@@ -4,34 +4,107 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import check_array, check_X_y
+from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from ..ranges import LARGEST_FEATURE, check_weight_range, largest_size
 from ..rows.batches import Rows
+from ..rows.source import NONE, dense
 from .checks import (
+    HOW_TO_IMPUTE,
+    LISTED,
     check_classes_present,
+    check_features,
     checked_classes,
+    checked_labels,
     checked_weights,
     class_factors,
     class_numbers,
-    refuse_missing,
-    refuse_objects,
+    missing_numbers,
+    refuse_not_in_memory,
+    said_missing,
 )
-from .encoding import HOW_TO_MISS, LISTED, Encoding, as_array, is_categorical, of_table, said_missing, warn_of_means
+from .encoding import HOW_TO_MISS, Encoding, as_array, is_categorical, of_table, warn_of_means
 from .far_values import described, limits_of
-from .frames import ColumnTable, columns_of, has_missing, is_table, refuse_not_in_memory, refuse_times, with_names
+from .frames import (
+    Column,
+    Levels,
+    columns_of,
+    count_missing,
+    has_missing,
+    is_table,
+    names_of,
+    refuse_times,
+    with_names,
+)
 
-# What NumPy says of text that it cannot read as a number.
-_NO_NUMBER = "could not convert string to float"
+FLOATS = (np.float64, np.float32)
+
+
+@dataclass(frozen=True)
+class Door:
+    """How an estimator takes rows.
+
+    Attributes
+    ----------
+    validate : scikit-learn's ``validate_data`` of the estimator, which keeps or compares names and number of columns
+    takes_sparse, takes_tables, takes_classes : whether it takes sparse rows, tables that have to be encoded, and the
+        classes of a fit
+    categorical_features, class_weight : the parameters of these names
+    """
+
+    validate: Callable[..., Any]
+    takes_sparse: bool
+    takes_tables: bool
+    takes_classes: bool
+    categorical_features: Any
+    class_weight: Any
+
+
+class Columns(NamedTuple):
+    """What an estimator keeps of the columns that it was fitted to.
+
+    Attributes
+    ----------
+    n_features : int
+    names : of the features, or None
+    labels : of the columns of a data frame if these are not text, as text, or None
+    encoding : Encoding or None
+    means : (n_features,) of the training rows, or None
+    """
+
+    n_features: int
+    names: tuple[str, ...] | None
+    labels: tuple[str, ...] | None = None
+    encoding: Encoding | None = None
+    means: np.ndarray | None = None
+
+    def check_same(self, first: Columns, of_whom: str = "the first batch") -> None:
+        """Raise ValueError if a batch has other columns than ``first``, which messages call "the first batch"."""
+        if self.n_features != first.n_features:
+            raise ValueError(
+                f"The batch has {self.n_features} features, {of_whom} {first.n_features}: give all batches the same "
+                "columns."
+            )
+        if self.names != first.names:
+            given, wanted = (list(one.names or ()) or "no names" for one in (self, first))
+            raise ValueError(
+                f"The batch has other feature names than {of_whom}: {given} and {wanted}. Give all batches the same "
+                "columns in the same order."
+            )
+
+    @property
+    def described(self) -> list[str]:
+        """Names of the features, or of the columns of the encoded matrix, for messages."""
+        if table := of_table(self.encoding):
+            return table.described_columns
+        return [f"feature {j}" for j in range(self.n_features)] if self.names is None else list(map(repr, self.names))
 
 
 class TrainingData(NamedTuple):
@@ -42,138 +115,157 @@ class TrainingData(NamedTuple):
     X : (n, d) float32 or float64, or CSR
     codes : (n,) numbers of their classes
     classes : the distinct labels
-    weight : (n,), class weights included, or None for all ones
-    encoding : Encoding or None, where it was learned from a table
+    weight : (n,), class weights included, or (0,) if each is 1
+    encoding : Encoding or None, if it was learned from a table
+    labels : of the columns, as in ``Columns``
     """
 
     X: Any
     codes: np.ndarray
     classes: np.ndarray
-    weight: np.ndarray | None
+    weight: np.ndarray
     encoding: Encoding | None = None
+    labels: tuple[str, ...] | None = None
 
 
 def training_data(
-    model: Any, X: Any, y: Any, sample_weight: Any, classes: Any = None, is_first: bool = True
+    door: Door, X: Any, y: Any, sample_weight: Any, classes: Any = None, fitted: Columns | None = None
 ) -> TrainingData:
-    """Check training data; of a model's first rows, set the attributes that ``validate_data`` sets.
-
-    A table has no encoding if all columns are numbers and no number is missing.
+    """Check training data; a table has no encoding if all columns are numbers and no number is missing.
 
     Parameters
     ----------
     classes : labels that there may be; None: those of y
+    fitted : the columns of a model that continues; None for its first rows
     """
-    columns, chosen = _columns_to_encode(model, X) if is_first else ([], [])
-    if not columns:
-        rows = checked_rows(model, X, reset=is_first)
-        keep, codes, classes, weight = _targets(model, rows.shape[0], y, sample_weight, classes)
-        return TrainingData(rows if len(keep) == rows.shape[0] else rows[keep], codes, classes, weight)
-    keep, codes, classes, weight = _targets(model, len(columns[0]), y, sample_weight, classes)
-    encoding = Encoding.learn(columns, chosen, keep, weight, allow_missing=is_table(X))
-    X = with_names(X) if is_table(X) else as_array(X)
-    check_column_labels(model, X, reset=True)
-    validate_data(model, X, reset=True, skip_check_array=True)
-    matrix = check_array(encoding.matrix(columns, keep), dtype=(np.float64, np.float32), estimator=model)
-    check_feature_range(matrix, lambda: encoding.matrix_names)
-    return TrainingData(matrix, codes, classes, weight, encoding)
-
-
-def _columns_to_encode(model: Any, X: Any) -> tuple[list[Any], list[bool]]:
-    """Return the columns of X, and which of them are categorical; empty lists if X needs no encoding."""
-    setting = getattr(model, "categorical_features", None)
-    names_columns = not (setting is None or isinstance(setting, str))
-    if not (hasattr(model, "categorical_features") and (is_table(X) or names_columns)):
-        return [], []
     refuse_not_in_memory(X)
+    columns, chosen = ([], []) if fitted else _columns_to_encode(door, X)
+    rows = None if columns else checked_rows(door, X, fitted)
+    n_rows = rows.shape[0] if rows is not None else len(columns[0])
+    if not n_rows:
+        raise ValueError("X has 0 samples; give a row or more.")
+    labels, may_lack = checked_labels(y, n_rows), classes is not None
+    if classes is None:
+        check_classification_targets(labels)
+        classes = np.unique(labels)
+    else:
+        classes = checked_classes(classes)
+    codes, factors = class_numbers(labels, classes), None
+    if door.class_weight is not None:
+        factors = class_factors(door.class_weight, classes, np.bincount(codes, minlength=len(classes)))
+    weight = NONE if sample_weight is None else checked_weights(sample_weight, n_rows)
+    (keep,) = np.nonzero(weight) if len(weight) else (np.arange(n_rows),)
+    codes, weight = codes[keep], weight[keep] if len(weight) else weight
+    check_classes_present(classes[np.unique(codes)], may_lack, door.takes_classes)
+    weight = times_class_weights(weight, factors, codes)
+    if rows is not None:
+        return TrainingData(rows if len(keep) == n_rows else rows[keep], codes, classes, weight, None, labels_of(X))
+    encoding = Encoding.learn(columns, chosen, keep, weight)
+    named = with_names(X) if is_table(X) else as_array(X)
+    door.validate(named, reset=True, skip_check_array=True)
+    matrix = encoding.matrix([column.part(keep) for column in columns])
+    return TrainingData(matrix, codes, classes, weight, encoding, labels_of(named))
+
+
+def times_class_weights(weight: np.ndarray, factors: np.ndarray | None, codes: np.ndarray) -> np.ndarray:
+    """Return the weights of rows, (n,) or (0,), times the weights (C,) of their classes, or None."""
+    if factors is None:
+        return weight
+    weight = factors[codes] * weight if len(weight) else factors[codes]
+    check_weight_range(weight)
+    return weight
+
+
+def _columns_to_encode(door: Door, X: Any) -> tuple[list[Column], list[bool]]:
+    """Return the columns of X, and which of them are categorical; empty lists if X needs no encoding."""
+    setting = door.categorical_features
+    names_columns = not (setting is None or isinstance(setting, str))
+    if not (door.takes_tables and (is_table(X) or names_columns)):
+        return [], []
     if sparse.issparse(X):
         raise ValueError(
             f"categorical_features={setting!r} is for tables and arrays; a sparse X has columns of numbers. Leave "
             "'from_dtype'."
         )
     X = with_names(X) if is_table(X) else as_array(X)
-    refuse_times(X)
     columns = columns_of(X)
     chosen = is_categorical(setting, X, columns)
+    gaps = [one for one, categorical in zip(columns, chosen, strict=True) if not categorical and has_missing(one)]
+    if gaps and not is_table(X):
+        raise ValueError(f"X has {said_missing([(one.name, count_missing(one)) for one in gaps])}. {HOW_TO_MISS}")
     return (columns, chosen) if any(chosen) or any(map(has_missing, columns)) else ([], [])
 
 
-def checked_labels_of(model: Any, y: Any, n_rows: int) -> np.ndarray:
-    """Return the labels (n_rows,), checked by scikit-learn."""
-    refuse_not_in_memory(y)
-    refuse_missing(y)
-    refuse_objects(np.asarray(y))
-    labels: np.ndarray = check_X_y(np.zeros((n_rows, 1)), y, estimator=model)[1]
-    return labels
+def checked_rows(door: Door, X: Any, fitted: Columns | None) -> Any:
+    """Return the rows (n, d) of X to fit, or to predict by a ``fitted`` model, encoded; there may be none to predict.
 
-
-def _targets(
-    model: Any, n_rows: int, y: Any, sample_weight: Any, classes: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return the numbers (n,) of the rows of positive weight, their class numbers, the classes, and weights or None."""
-    y, may_lack = checked_labels_of(model, y, n_rows), classes is not None
-    if classes is None:
-        check_classification_targets(y)
-        classes, codes = np.unique(y, return_inverse=True)
-    else:
-        classes = checked_classes(classes)
-        codes = class_numbers(y, classes)
-    factors = None
-    if getattr(model, "class_weight", None) is not None:
-        factors = class_factors(model.class_weight, classes, np.bincount(codes, minlength=len(classes)))
-    weight, keep = None, np.arange(n_rows)
-    if sample_weight is not None:
-        refuse_not_in_memory(sample_weight)
-        given = checked_weights(sample_weight, n_rows)
-        (keep,) = np.nonzero(given)
-        codes, weight = codes[keep], given[keep]
-    check_classes_present(classes[np.unique(codes)], may_lack, hasattr(model, "partial_fit"))
-    if factors is not None:
-        weight = factors[codes] * (1.0 if weight is None else weight)
-        check_weight_range(weight)
-    return keep, codes, classes, weight
-
-
-def checked_rows(model: Any, X: Any, *, reset: bool) -> Any:
-    """Return the rows (n, d) of X, encoded; raise ValueError for missing or too large features."""
-    if not reset and _is_checked(model, X):
-        return X
-    # An error below says where numbers are not finite. There may be no rows to predict.
-    options: dict[str, Any] = {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
-    options["ensure_min_samples"] = int(reset)
-    if sparse.issparse(X) and model.__sklearn_tags__().input_tags.sparse:
-        options["accept_sparse"] = "csr"
+    Missing and too large numbers raise ValueError.
+    """
+    known = fitted or Columns(0, None)
     refuse_not_in_memory(X)
-    X = with_names(X, () if reset else getattr(model, "feature_names_in_", ()))
-    check_column_labels(model, X, reset)
-    given = None if reset else getattr(model, "encoding_", None)
-    encoding = of_table(given)
-    if encoding is not None or (not reset and hasattr(model, "feature_names_in_")):
-        _refuse_no_table(model, X, encoding is not None)
-    if encoding is not None:
-        validate_data(model, X, reset=False, skip_check_array=True)
-        rows = check_array(encoding.encode(X), estimator=model, **options)
-        check_feature_range(rows, lambda: encoding.matrix_names)
-        return rows
+    X = with_names(X, known.names or ())
+    labels, table = labels_of(X), of_table(known.encoding)
+    if None not in (labels, known.labels) and labels != known.labels:
+        raise ValueError(
+            f"X has the columns {reprlib.repr(list(labels or ()))}; the model was fitted to "
+            f"{reprlib.repr(list(known.labels or ()))}. Give the same columns in the same order, or an array, whose "
+            "columns count by their positions."
+        )
+    if table or known.names is not None:
+        _refuse_no_table(X, known.n_features, table is None)
+    if table:
+        door.validate(X, reset=False, skip_check_array=True)
+        return table.encode(X)
     refuse_times(X)
+    options: dict[str, Any] = {"accept_sparse": "csr"} if sparse.issparse(X) and door.takes_sparse else {}
     try:
-        rows = validate_data(model, X, reset=reset, **options)
+        # An error below says where numbers are not finite.
+        rows = door.validate(
+            X, reset=not fitted, dtype=FLOATS, ensure_all_finite=False, ensure_min_samples=int(not fitted), **options
+        )
     except ValueError as error:
-        if _NO_NUMBER in str(error):
-            raise ValueError(f"X has text: {error}. {_how_to_use_text(model, reset)}") from error
-        raise
-    names: Callable[[], Sequence[str]] = partial(names_of_features, model)
-    if math.isnan(largest_size(rows)):
-        means = getattr(model, "feature_mean_", None) if is_table(X) and not reset else None
-        named = (lambda: [repr(column.name) for column in X.columns]) if isinstance(X, ColumnTable) else names
-        rows = _without_missing_numbers(rows, named, means, _how_to_miss(model, reset))
-    check_feature_range(rows, names)
-    return rows if given is None else given.within_limits(rows)
+        if "could not convert string to float" not in str(error):
+            raise
+        how = "Make numbers of it, as sklearn.preprocessing.OneHotEncoder does"
+        if door.takes_tables and not fitted:
+            how += (
+                "; or give a data frame of pandas or polars, or a table of Arrow, whose columns of text are levels "
+                "with categorical_features='from_dtype'; or name an array's columns of text in categorical_features"
+            )
+        raise ValueError(f"X has text: {error}. {'The model was fitted to numbers. ' * bool(fitted)}{how}.") from error
+    named = names_of(X) or known.names
+    names = None if named is None else list(map(repr, named))
+    if known.means is not None and is_table(X) and math.isnan(largest_size(rows)):
+        warn_of_means(missing_numbers(rows, names))
+        rows = np.where(np.isnan(rows), known.means.astype(rows.dtype), rows)
+    how = HOW_TO_IMPUTE
+    if door.takes_tables:
+        later = f"{how[:-1]}; or fit to a data frame, or a table of Arrow, whose rows miss some numbers."
+        how = later if fitted else HOW_TO_MISS
+    check_features(rows, names, how)
+    return rows if known.encoding is None else known.encoding.within_limits(rows)
 
 
-def _refuse_no_table(model: Any, X: Any, is_encoded: bool) -> None:
-    """Raise ValueError if a model was fitted to a table, and X is neither a table nor a two-dimensional array."""
-    if is_table(X) or (sparse.issparse(X) and not is_encoded):
+def is_checked(X: object, fitted: Columns) -> bool:
+    """Return whether ``checked_rows`` would return X unchanged.
+
+    Tested first, because scikit-learn's ``validate_data`` takes longer than the rest of a prediction of one row.
+    """
+    return (
+        type(X) is np.ndarray
+        and X.dtype in FLOATS
+        and X.ndim == 2
+        and len(X) > 0
+        and X.shape[1] == fitted.n_features
+        and fitted.names is None
+        and fitted.encoding is None
+        and largest_size(X) <= LARGEST_FEATURE
+    )
+
+
+def _refuse_no_table(X: Any, n_features: int, takes_sparse: bool) -> None:
+    """Raise ValueError if X is neither a table nor a two-dimensional array."""
+    if is_table(X) or (sparse.issparse(X) and takes_sparse):
         return
     try:
         shape = np.shape(X)
@@ -184,115 +276,77 @@ def _refuse_no_table(model: Any, X: Any, is_encoded: bool) -> None:
         return
     what = f"a {type(X).__name__}" + (f" of shape {shape}" if shape else "")
     raise ValueError(
-        f"X must be a table with the {model.n_features_in_} columns that the model was fitted to, or an array "
-        f"(n, {model.n_features_in_}); got {what}. Of a single row give [row], or a data frame of one row."
+        f"X must be a table with the {n_features} columns that the model was fitted to, or an array (n, {n_features}); "
+        f"got {what}. Of a single row give [row], or a data frame of one row."
     )
 
 
-def check_column_labels(model: Any, X: Any, reset: bool) -> None:
-    """Store or compare column labels that are not text; scikit-learn compares only text."""
+def labels_of(X: Any) -> tuple[str, ...] | None:
+    """Return the column labels of a data frame, as text, if not all are text: scikit-learn does not compare these."""
     labels: tuple[Any, ...] = tuple(X.columns) if hasattr(X, "columns") and hasattr(X, "iloc") else ()
-    given = None if all(isinstance(label, str) for label in labels) else tuple(map(str, labels))
-    if reset:
-        model._column_labels = given
-    elif None not in (given, model._column_labels) and given != model._column_labels:
-        raise ValueError(
-            f"X has the columns {reprlib.repr(list(map(str, labels)))}; the model was fitted to "
-            f"{reprlib.repr(list(model._column_labels))}. Give the same columns in the same order, or an array, whose "
-            "columns count by their positions."
-        )
+    return None if all(isinstance(label, str) for label in labels) else tuple(map(str, labels))
 
 
-def _without_missing_numbers(rows: Any, names: Callable[[], Sequence[str]], means: np.ndarray | None, how: str) -> Any:
-    """Replace NaN by ``means`` (d,) with a warning; without means, raise ValueError.
+def numbers_of(X: Any) -> tuple[Columns, np.ndarray]:
+    """Return a batch's columns, and its rows (r, d), finite and C-contiguous; sparse ones become dense.
 
-    Warning and error name the features.
+    What is no table of finite numbers of moderate size raises ValueError, which names the first bad row.
     """
-    if sparse.issparse(rows):
-        counts = np.bincount(rows.indices[np.isnan(rows.data)], minlength=rows.shape[1])
+    refuse_not_in_memory(X)
+    X = dense(with_names(X))
+    names = names_of(X)
+    if is_table(X) and len(X):
+        columns = columns_of(X)
+        if levels := [column for column in columns if isinstance(column, Levels)]:
+            raise ValueError(
+                f"The column {levels[0].name!r} of the batch has levels, such as {next(iter(levels[0].levels), None)!r}"
+                ". GPClassifier.fit takes them, but rows in batches, and of dask, must be numbers: make columns of the "
+                "levels before, as sklearn.preprocessing.OneHotEncoder does, or leave such columns out."
+            )
+        rows = np.column_stack([column.values for column in columns if not isinstance(column, Levels)])
     else:
-        counts = np.count_nonzero(np.isnan(rows), axis=0)
-    missing = [(name, int(count)) for name, count in zip(names(), counts, strict=True) if count]
-    if means is not None:
-        warn_of_means(missing)
-        return np.where(np.isnan(rows), means.astype(rows.dtype), rows)
-    raise ValueError(f"X has {said_missing(missing)}. {how}")
+        refuse_times(X)
+        rows = check_array(X, dtype=FLOATS, order="C", ensure_all_finite=False, ensure_min_samples=0, input_name="X")
+    check_features(rows, None if names is None else list(map(repr, names)))
+    return Columns(rows.shape[1], names), rows
 
 
-def _how_to_miss(model: Any, reset: bool) -> str:
-    how = "Put in numbers, as sklearn.impute.SimpleImputer does in a pipeline"
-    if not hasattr(model, "categorical_features"):
-        return f"{how}."
-    return (
-        HOW_TO_MISS if reset else f"{how}; or fit to a data frame, or a table of Arrow, whose rows miss some numbers."
-    )
+def rows_to_predict(X: Any, fitted: Columns) -> np.ndarray:
+    """Return the rows (r, d) of a batch of numbers to predict; names are compared if batch and model have names."""
+    columns, rows = numbers_of(X)
+    if columns.names is None or fitted.names is None:
+        columns, fitted = columns._replace(names=None), fitted._replace(names=None)
+    columns.check_same(fitted, "the fit")
+    return rows if fitted.encoding is None else fitted.encoding.within_limits(rows)
 
 
-def _how_to_use_text(model: Any, reset: bool) -> str:
-    how = "Make numbers of it, as sklearn.preprocessing.OneHotEncoder does"
-    if not reset:
-        return f"The model was fitted to numbers. {how}."
-    if not hasattr(model, "categorical_features"):
-        return f"{how}."
-    return (
-        f"{how}; or give a data frame of pandas or polars, or a table of Arrow, whose columns of text are levels with "
-        "categorical_features='from_dtype'; or name an array's columns of text in categorical_features."
-    )
+def training_batch(batch: Any) -> tuple[Columns, Rows] | None:
+    """Check a batch (X, y) or (X, y, sample_weight) by itself; return None if it has no rows."""
+    parts = batch if isinstance(batch, tuple | list) else ()
+    if len(parts) not in (2, 3):
+        what = f"{len(parts)} parts" if len(parts) else f"a {type(batch).__name__}"
+        raise ValueError(
+            f"A batch must be a tuple (X, y) or (X, y, sample_weight); got {what}. For rows of from_parquet and "
+            "from_arrow name the column of the labels, target='...'."
+        )
+    X, y, weight = (*parts, None)[:3]
+    if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
+        return None
+    columns, rows = numbers_of(X)
+    labels = checked_labels(y, len(rows))
+    return columns, Rows(rows, labels, NONE if weight is None else checked_weights(weight, len(rows)))
 
 
-def check_feature_range(rows: Any, names: Callable[[], Sequence[str]]) -> None:
-    """Raise ValueError if rows (n, d) have a value that is too large to compute with; the error names its feature."""
-    largest = largest_size(rows)
-    if largest <= LARGEST_FEATURE:
-        return
-    size, place, how = f"size {largest:.3g}", "", f"scale the features to at most {LARGEST_FEATURE:g}"
-    if largest == math.inf:
-        size, how = "infinity", "leave out such rows, or put in numbers"
-    if not sparse.issparse(rows):
-        row, column = np.unravel_index(np.argmax(np.abs(rows)), rows.shape)
-        place = f", of {names()[int(column)]} in row {row}"
-    raise ValueError(f"X has a value of {size}{place}; {how}.")
-
-
-def names_of_features(model: Any) -> list[str]:
-    """Return the features' names for messages: quoted names of a data frame, or numbers."""
-    names = getattr(model, "feature_names_in_", None)
-    return [f"feature {j}" for j in range(model.n_features_in_)] if names is None else [repr(name) for name in names]
-
-
-def names_of_columns(model: Any, encoding: Encoding | None) -> list[str]:
-    """Return the names of the encoded matrix's columns for messages."""
-    table = of_table(encoding)
-    return names_of_features(model) if table is None else table.described_columns
-
-
-def _is_checked(model: Any, X: Any) -> bool:
-    """Return whether ``validate_data`` would return X unchanged.
-
-    Tested first, because ``validate_data`` takes longer than the rest of a prediction of one row.
-    """
-    return (
-        type(X) is np.ndarray
-        and X.dtype in (np.float64, np.float32)
-        and X.ndim == 2
-        and len(X) > 0
-        and X.shape[1] == model.n_features_in_
-        and not hasattr(model, "feature_names_in_")
-        and getattr(model, "encoding_", None) is None
-        and largest_size(X) <= LARGEST_FEATURE
-    )
-
-
-def with_limits(model: Any, rows: Rows, encoding: Encoding | None) -> tuple[Any, Encoding | None, str]:
+def with_limits(rows: Rows, encoding: Encoding | None, names: list[str]) -> tuple[Any, Encoding | None, str]:
     """Return the rows with all values within limits, the encoding with the limits, or None if there is neither, and a
     sentence on the limits, or an empty one.
 
     Sparse rows stay unchanged, because zeros would not stay zeros; memory maps, because a copy may not fit into memory.
     """
-    limits = () if model.feature_transform is None or sparse.issparse(rows.X) else limits_of(rows.X, rows.weight)
+    limits = () if sparse.issparse(rows.X) else limits_of(rows.X, rows.weight)
     if not limits:
         return rows.X, encoding, ""
-    found = described(limits, names_of_columns(model, encoding), LISTED)
+    found = described(limits, names, LISTED)
     if _is_mapped(rows.X):
         why = "a memory map is read where it is"
         return rows.X, encoding, f"Values that a wide gap separates from all others stay, as {why}: {found}."

@@ -22,7 +22,6 @@ from .. import _sites
 from ..classifier import GPClassifier
 from ..config import Rule, check_allowed, integer
 from ..data.checks import site_labels
-from ..data.training import checked_rows, training_data
 from ..estimator import LatentClassifier, all_or_nothing
 from ..likelihoods import record_of
 from ..likelihoods.binary import logit_log_probabilities
@@ -164,7 +163,7 @@ class GibbsClassifier(LatentClassifier):
             If R-hat is above 1.01.
         """
         self._check_parameters()
-        data = training_data(self, X, y, None)
+        data = self._training_data(X, y)
         if len(data.classes) != 2:
             raise ValueError(
                 f"Only binary classification is supported. GibbsClassifier is for two classes; got "
@@ -270,7 +269,7 @@ class GibbsClassifier(LatentClassifier):
 
     def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return np.asarray(checked_rows(self, X, reset=False), dtype=np.float64)
+        return np.asarray(self._rows(X), dtype=np.float64)
 
     def _blocks(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Blocks of the rows of X: positions, whitened rows and residual variances."""

@@ -1,4 +1,4 @@
-"""Rows in batches that can be read again and again: read ahead by a thread, cut into blocks."""
+"""Rows in batches that can be read again: read ahead by a thread, and cut into blocks."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ import numpy as np
 
 from .block import BLOCK_ROWS, Block
 from .executor import Pool
-from .source import NONE, ArraySource, Picked
+from .source import ArraySource, Picked
 
 T = TypeVar("T")
 
 
 class Rows(NamedTuple):
-    """Consecutive rows: X (r, d), C-contiguous, y (r,) and weights (r,), or empty for ones."""
+    """Consecutive rows: X (r, d), labels y (r,), and weights (r,), or (0,) if each is 1."""
 
     X: np.ndarray
     y: np.ndarray
     weight: np.ndarray
 
-    def part(self, rows: slice) -> Rows:
-        return Rows(self.X[rows], self.y[rows], self.weight[rows])
+    def part(self, rows: slice | np.ndarray) -> Rows:
+        return Rows(self.X[rows], self.y[rows], self.weight[rows] if len(self.weight) else self.weight)
 
 
 def read_ahead(begin: Callable[[], Iterator[T]]) -> Generator[T, None, None]:
-    """The items of an iterator, in order; while one is in use a thread makes the next.
+    """Yield the items of an iterator in order; while one is in use, a thread makes the next.
 
-    The iterator is begun, used and closed in that thread, which ends with this generator, however that ends. What it
-    raises is raised here.
+    That thread begins, uses and closes the iterator, and ends with this generator. Its errors are raised here.
     """
     end = object()
     with Pool(1, "xgpc-reader") as thread:
@@ -48,7 +47,7 @@ def read_ahead(begin: Callable[[], Iterator[T]]) -> Generator[T, None, None]:
 
 
 def in_blocks(batches: Iterable[Rows]) -> Iterator[Rows]:
-    """Rows of batches of any sizes, in order, ``BLOCK_ROWS`` at a time; the last ones may be fewer."""
+    """Cut batches of any sizes into ``BLOCK_ROWS`` rows each, in order; the last block may have fewer."""
     parts: list[Rows] = []
     missing = BLOCK_ROWS
     for rows in batches:
@@ -58,7 +57,7 @@ def in_blocks(batches: Iterable[Rows]) -> Iterator[Rows]:
             start += missing
             parts, missing = [], BLOCK_ROWS
         if start < len(rows.X):
-            # A copy: a view would keep all of its batch in memory.
+            # A view would keep the whole batch in memory.
             parts.append(Rows(*(array[start:].copy() for array in rows)))
             missing -= len(rows.X) - start
     if parts:
@@ -66,14 +65,14 @@ def in_blocks(batches: Iterable[Rows]) -> Iterator[Rows]:
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """One after the other."""
+    """Concatenate rows."""
     return parts[0] if len(parts) == 1 else Rows(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 class BatchSource:
-    """Rows that are read anew in every pass: memory for two batches and the blocks at work, none for caches.
+    """A ``RowSource`` that is read anew in every pass, and the sequence of its blocks.
 
-    A ``RowSource``.
+    It takes memory for two batches and the blocks at work, and keeps no caches.
 
     Parameters
     ----------
@@ -85,11 +84,21 @@ class BatchSource:
     def __init__(self, read: Callable[[], Iterator[Rows]], n_rows: int, n_features: int, total_weight: float):
         self.read, self.n_rows, self.n_features, self.total_weight = read, n_rows, n_features, total_weight
 
-    def blocks(self) -> BlocksAhead:
-        return BlocksAhead(self)
+    def __len__(self) -> int:
+        return -(-self.n_rows // BLOCK_ROWS)
+
+    def __iter__(self) -> Iterator[Block]:
+        start = 0
+        with closing(read_ahead(self.read)) as batches:
+            for rows in in_blocks(batches):
+                yield Block(start, *rows, cache_bytes=0)
+                start += len(rows.X)
+
+    def blocks(self) -> BatchSource:
+        return self
 
     def labels(self) -> np.ndarray:
-        return np.concatenate([block.y for block in self.blocks()])
+        return np.concatenate([block.y for block in self])
 
     def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
         X, y, weight, order = self.pick(rows)
@@ -98,24 +107,7 @@ class BatchSource:
     def pick(self, rows: np.ndarray) -> Picked:
         numbers, order = np.unique(rows, return_inverse=True)
         found = []
-        for block in self.blocks():
+        for block in self:
             here = numbers[slice(*np.searchsorted(numbers, [block.start, block.start + len(block)]))] - block.start
-            found.append(Rows(block.X[here], block.y[here], block.weight[here] if len(block.weight) else NONE))
+            found.append(Rows(block.X, block.y, block.weight).part(here))
         return Picked(*joined(found), order)
-
-
-class BlocksAhead:
-    """The blocks of a ``BatchSource``; each iterator over them has a thread that reads ahead, until it is closed."""
-
-    def __init__(self, source: BatchSource):
-        self._source = source
-
-    def __len__(self) -> int:
-        return -(-self._source.n_rows // BLOCK_ROWS)
-
-    def __iter__(self) -> Iterator[Block]:
-        start = 0
-        with closing(read_ahead(self._source.read)) as batches:
-            for rows in in_blocks(batches):
-                yield Block(start, *rows, cache_bytes=0)
-                start += len(rows.X)

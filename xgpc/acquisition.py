@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
@@ -66,7 +67,7 @@ class Link:
     n_classes: int
 
     @classmethod
-    def of(cls, model: Any) -> Link:
+    def of(cls, model: BaseEstimator) -> Link:
         """The link of a fitted classifier with normal latent functions; ValueError for other models."""
         check_is_fitted(model)
         if not hasattr(model, "_resolved"):
@@ -104,7 +105,7 @@ def entropy(log_probability: np.ndarray) -> np.ndarray:
     return -np.sum(p * np.where(p > 0.0, log_probability, 0.0), axis=-1)
 
 
-def predictive_entropy(model: Any, X: ArrayLike) -> np.ndarray:
+def predictive_entropy(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
     """Entropy (n,) of the label at each row of X (n, d), in nats, from 0 to log C.
 
     ``model`` is any fitted classifier with ``predict_log_proba``. Entropy stays high where classes overlap, even if
@@ -114,12 +115,12 @@ def predictive_entropy(model: Any, X: ArrayLike) -> np.ndarray:
     return entropy(np.asarray(model.predict_log_proba(X)))
 
 
-def latent_variance(model: Any, X: ArrayLike) -> np.ndarray:
+def latent_variance(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
     """Posterior variance (n,) of the latent function at the rows of X (n, d), summed over several functions."""
     return _total_variance(Link.of(model), *model.predict_latent(X))
 
 
-def mutual_information(model: Any, X: ArrayLike) -> np.ndarray:
+def mutual_information(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
     """Mutual information (n,) of the label and the latent values at each row of X (n, d), in nats.
 
     Mutual information measures how much the label would teach about the latent function ([1]_: BALD). It is the entropy
@@ -214,7 +215,7 @@ SCORES: dict[str, Score] = {
 }
 
 
-def select(model: Any, X: ArrayLike, n: int, score: str = "mutual_information") -> np.ndarray:
+def select(model: BaseEstimator, X: ArrayLike, n: int, score: str = "mutual_information") -> np.ndarray:
     """Choose a batch of rows to be labelled, whose labels would not repeat each other.
 
     ``select`` takes the row with the highest score, one at a time. The row's label is unknown, but its effect on the
@@ -295,7 +296,7 @@ def _best(
         size *= 2
 
 
-def probability_of_feasibility(model: Any, X: ArrayLike, feasible: Any) -> np.ndarray:
+def probability_of_feasibility(model: BaseEstimator, X: ArrayLike, feasible: Any) -> np.ndarray:
     """Probability (n,) that the label at each row of X (n, d) is ``feasible``, one of the labels of ``model``.
 
     Raises
@@ -339,7 +340,7 @@ def _check_best(best: Any, meaning: str) -> None:
 
 
 def constrained_expected_improvement(
-    model: Any, X: ArrayLike, feasible: Any, mean: ArrayLike, std: ArrayLike, best: float
+    model: BaseEstimator, X: ArrayLike, feasible: Any, mean: ArrayLike, std: ArrayLike, best: float
 ) -> np.ndarray:
     """Expected improvement (n,) times the probability that a setting is feasible ([4]_).
 

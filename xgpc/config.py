@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Self, get_args
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
 from .inference.mini_batch import learning_rate_schedule
@@ -186,7 +187,7 @@ class FitConfig:
     verbose: int = field(metadata=_row(one_of(integer(0), TRUTH), is_part_of_fit=False))
 
     @classmethod
-    def of(cls, model: Any) -> Self:
+    def of(cls, model: BaseEstimator) -> Self:
         """Take the parameters of a ``GPClassifier``.
 
         Raises
@@ -221,7 +222,7 @@ class FitConfig:
 PARAMETERS: dict[str, Parameter] = {one.name: one.metadata["parameter"] for one in fields(FitConfig)}
 
 
-def check_allowed(model: Any, own: Mapping[str, Rule]) -> None:
+def check_allowed(model: BaseEstimator, own: Mapping[str, Rule]) -> None:
     """Raise ValueError for a constructor argument that breaks a rule: one of the model's own, or one of the table.
 
     A name means the same in every classifier here.
@@ -234,7 +235,7 @@ def check_allowed(model: Any, own: Mapping[str, Rule]) -> None:
         learning_rate_schedule(given["learning_rate"])
 
 
-def check_parameters(model: Any) -> None:
+def check_parameters(model: BaseEstimator) -> None:
     """Raise ValueError for a constructor argument of a ``GPClassifier`` that is not allowed."""
     resolve(model.likelihood, model.bound)
     check_allowed(model, {})
@@ -282,7 +283,7 @@ def checked_mean(mean: Any, likelihood: str, bound: str, n_classes: int) -> np.n
     return given
 
 
-def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> None:
+def check_stream(model: BaseEstimator, forgetting_factor: Any, n_new_inducing: Any) -> None:
     """Raise ValueError if ``GPClassifier.partial_fit`` cannot continue from the model or with the arguments."""
     number(lambda value: 0.0 <= value <= 1.0, "a number from 0 to 1").check("forgetting_factor", forgetting_factor)
     integer(0).check("n_new_inducing", n_new_inducing)
@@ -318,7 +319,7 @@ def check_stream(model: Any, forgetting_factor: Any, n_new_inducing: Any) -> Non
         )
 
 
-def check_batches(model: Any) -> None:
+def check_batches(model: BaseEstimator) -> None:
     """Raise ValueError for parameters of a ``GPClassifier`` that batches do not allow."""
     chosen = model.categorical_features
     if not (chosen is None or isinstance(chosen, str)):

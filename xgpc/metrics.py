@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
+from sklearn.base import BaseEstimator
 from sklearn.metrics import brier_score_loss, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
@@ -165,7 +164,7 @@ def _area_under_curve(code: np.ndarray, log_p: np.ndarray) -> float:
     return float(np.mean(areas))
 
 
-def check_classifier(model: Any, method: str = "predict_proba") -> None:
+def check_classifier(model: BaseEstimator, method: str = "predict_proba") -> None:
     """ValueError for a model that is not a classifier with this method; NotFittedError before a fit."""
     check_is_fitted(model)
     missing = [name for name in ("classes_", method) if not hasattr(model, name)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from onnx import ModelProto, TensorProto, checker, helper
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
@@ -26,7 +27,7 @@ DTYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 LABELS = {"U": TensorProto.STRING, "b": TensorProto.BOOL, "i": TensorProto.INT64, "f": TensorProto.DOUBLE}
 
 
-def to_onnx(model: Any, dtype: str | type[np.floating[Any]] | np.dtype[Any] = "float64") -> ModelProto:
+def to_onnx(model: BaseEstimator, dtype: str | type[np.floating[Any]] | np.dtype[Any] = "float64") -> ModelProto:
     """``predict_proba`` and ``predict`` of a fitted classifier as an ONNX model.
 
     Parameters
@@ -91,7 +92,7 @@ def _labels(classes: np.ndarray) -> np.ndarray:
     return found.astype(np.int64) if found.dtype.kind in "iu" else found
 
 
-def _proba(model: Any, rows: Tensor) -> Tensor:
+def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:
     """Probabilities (rows, C)."""
     if isinstance(model, BayesianLinearClassifier):
         mean = rows @ model.coef_.T + model.intercept_
@@ -132,7 +133,7 @@ def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
     return where(is_far, minimum(maximum(filled @ slopes + given[1], ends[0]), ends[1]), moved)
 
 
-def _model(graph: Graph, model: Any, dtype: int, label: int) -> ModelProto:
+def _model(graph: Graph, model: BaseEstimator, dtype: int, label: int) -> ModelProto:
     """The graph as a checked ONNX model."""
     given, *outputs = (
         helper.make_tensor_value_info(name, of_values, ["rows", *columns])

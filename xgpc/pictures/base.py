@@ -6,6 +6,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from ..metrics import check_classifier
 
@@ -49,14 +50,14 @@ class Display:
         return file.getvalue() or None
 
 
-def feature_names(model: Any, X: Any, n_features: int) -> list[str]:
+def feature_names(model: BaseEstimator, X: Any, n_features: int) -> list[str]:
     """Names from the data frame X, from the fit, or "Feature 0" and so on."""
     names = getattr(X, "columns", None)
     names = getattr(model, "feature_names_in_", None) if names is None else names
     return [f"Feature {j}" for j in range(n_features)] if names is None else [str(name) for name in names]
 
 
-def class_codes(model: Any, y: Any) -> np.ndarray:
+def class_codes(model: BaseEstimator, y: Any) -> np.ndarray:
     """Positions (n,) of labels in ``classes_``; ValueError for unknown labels, or a model without probabilities."""
     check_classifier(model)
     y = np.asarray(y)

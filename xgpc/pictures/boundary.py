@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length
 
 from .base import COLOURS, MARKERS, Display, class_codes, feature_names, new_axes
@@ -30,7 +31,7 @@ STRENGTH = 0.55
 
 
 def decision_contours(
-    model: Any, X: Any, y: ArrayLike, features: Sequence[int | str] = (0, 1), ax: Axes | None = None
+    model: BaseEstimator, X: Any, y: ArrayLike, features: Sequence[int | str] = (0, 1), ax: Axes | None = None
 ) -> Axes:
     """The axes of ``DecisionBoundaryDisplay.from_estimator``, which explains the arguments."""
     return DecisionBoundaryDisplay.from_estimator(model, X, y, features=features, ax=ax).ax_
@@ -85,7 +86,13 @@ class DecisionBoundaryDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, model: Any, X: Any, y: ArrayLike, *, features: Sequence[int | str] = (0, 1), ax: Axes | None = None
+        cls,
+        model: BaseEstimator,
+        X: Any,
+        y: ArrayLike,
+        *,
+        features: Sequence[int | str] = (0, 1),
+        ax: Axes | None = None,
     ) -> Self:
         """Evaluate and draw.
 

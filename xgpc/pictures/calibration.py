@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest
+from sklearn.base import BaseEstimator
 
 from ..metrics import check_codes, check_outcomes
 from .base import COLOURS, MARKERS, Display, class_codes, new_axes
@@ -93,7 +94,14 @@ class ReliabilityDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, model: Any, X: Any, y: ArrayLike, *, label: Any = None, n_bins: int = N_BINS, ax: Axes | None = None
+        cls,
+        model: BaseEstimator,
+        X: Any,
+        y: ArrayLike,
+        *,
+        label: Any = None,
+        n_bins: int = N_BINS,
+        ax: Axes | None = None,
     ) -> Self:
         """Predict and draw.
 
@@ -238,7 +246,7 @@ class CoverageDisplay(Display):
         self.share, self.coverage = share, dict(coverage)
 
     @classmethod
-    def from_estimator(cls, model: Any, X: Any, y: ArrayLike, *, ax: Axes | None = None) -> Self:
+    def from_estimator(cls, model: BaseEstimator, X: Any, y: ArrayLike, *, ax: Axes | None = None) -> Self:
         """Predict and draw; the arguments are those of ``ReliabilityDisplay.from_estimator``."""
         models = _by_name(model, type(model).__name__)
         found = {name: _coverage(class_codes(one, y), one.predict_proba(X)) for name, one in models.items()}

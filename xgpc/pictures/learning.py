@@ -7,6 +7,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def _last_step(model: Any) -> Any:
+def _last_step(model: BaseEstimator) -> Any:
     """The last step of a fitted pipeline, or the fitted model itself."""
     check_is_fitted(model)
     return model[-1] if isinstance(model, Pipeline) else model
@@ -45,7 +46,7 @@ class LearningDisplay(Display):
         self.history = history
 
     @classmethod
-    def from_estimator(cls, model: Any, *, ax: Axes | None = None) -> Self:
+    def from_estimator(cls, model: BaseEstimator, *, ax: Axes | None = None) -> Self:
         """Draw the history of a fitted GPClassifier, or of a pipeline whose last step is one."""
         return cls(getattr(_last_step(model), "history_", {})).plot(ax=ax)
 
@@ -87,7 +88,7 @@ class ImportanceDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, model: Any, *, names: list[str] | None = None, n_features: int = 20, ax: Axes | None = None
+        cls, model: BaseEstimator, *, names: list[str] | None = None, n_features: int = 20, ax: Axes | None = None
     ) -> Self:
         """Draw the feature importances of a fitted classifier.
 

@@ -68,6 +68,10 @@ cdef extern from "cavity.h" nogil:
     void xg_cavity_vjp(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
                        const double* d_precision, const double* d_linear, double* d_m, double* d_v)
 
+cdef extern from "residual.h" nogil:
+    void xg_residual_rows(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, const double* A,
+                          const int64_t* index, const double* gamma, double* b)
+
 # Arrays of xg_local_pulled that are written, in the order in which ``Support.vjp`` returns them.
 OUTPUTS = "gamma", "chi", "b", "u", "d_precision", "d_linear"
 LINKS = {"logit": XG_CAVITY_LOGIT, "probit": XG_CAVITY_PROBIT}
@@ -201,6 +205,22 @@ cdef class Support:
         with nogil:
             xg_local_condition(&self.kernel, &self.support, &rows, &scratch[0], NULL, &gradient)
         return outputs, by_a, (sums[0], sums[1][:F], sums[2][:F])
+
+
+def residual_rows(const double[:, ::1] a, const double[:, ::1] A, const int64_t[:, ::1] index,
+                  const double[:, :, ::1] gamma):
+    """b = a - A_N^T gamma (C, n, m) of rows a (n, m), with weights gamma (C, n, k) of their neighbours ``index`` (n, k)
+    among the rows A."""
+    cdef Py_ssize_t c, C = gamma.shape[0], n = a.shape[0], k = index.shape[1], m = a.shape[1]
+    b = np.empty((C, n, m))
+    cdef double[:, :, ::1] out = b
+    if not b.size:
+        return b
+    with nogil:
+        for c in range(C):
+            xg_residual_rows(n, m, k, &a[0, 0], &A[0, 0], &index[0, 0] if k else NULL,
+                             &gamma[c, 0, 0] if k else NULL, &out[c, 0, 0])
+    return b
 
 
 def cavity_scores(int link, const double[::1] mean, const double[::1] variance, const double[::1] y):

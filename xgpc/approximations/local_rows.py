@@ -158,8 +158,8 @@ class Neighbourhoods:
 
     def b(self, here: slice, gamma: np.ndarray) -> np.ndarray:
         """b (C, r, m) of some rows, by the weights gamma (C, n, k) of all rows' neighbours; O(C k m) a row."""
-        weights = neighbour_matrices(self.index[here], gamma[:, here], len(self.support.a))
-        return np.stack([self.rows.a[here] - matrix @ self.support.a for matrix in weights])
+        index, weights = self.index[here], np.ascontiguousarray(gamma[:, here])
+        return _local.residual_rows(self.rows.a[here], self.support.a, np.ascontiguousarray(index), weights)
 
     def moments(self, executor: Executor, gamma: np.ndarray, q: Coefficients) -> tuple[np.ndarray, ...]:
         """Means and variances (C, n) of b.z for all rows; O(C m (k + m)) a row."""

@@ -32,17 +32,7 @@ from .checks import (
 )
 from .encoding import HOW_TO_MISS, Encoding, as_array, is_categorical, of_table, warn_of_means
 from .far_values import described, limits_of
-from .frames import (
-    Column,
-    Levels,
-    columns_of,
-    count_missing,
-    has_missing,
-    is_table,
-    names_of,
-    refuse_times,
-    with_names,
-)
+from .frames import Column, columns_of, is_table, names_of, refuse_times, with_names
 
 FLOATS = (np.float64, np.float32)
 
@@ -141,7 +131,7 @@ def training_data(
     refuse_not_in_memory(X)
     columns, chosen = ([], []) if fitted else _columns_to_encode(door, X)
     rows = None if columns else checked_rows(door, X, fitted)
-    n_rows = rows.shape[0] if rows is not None else len(columns[0])
+    n_rows = rows.shape[0] if rows is not None else len(columns[0].values)
     if not n_rows:
         raise ValueError("X has 0 samples; give a row or more.")
     labels, may_lack = checked_labels(y, n_rows), classes is not None
@@ -190,10 +180,11 @@ def _columns_to_encode(door: Door, X: Any) -> tuple[list[Column], list[bool]]:
     X = with_names(X) if is_table(X) else as_array(X)
     columns = columns_of(X)
     chosen = is_categorical(setting, X, columns)
-    gaps = [one for one, categorical in zip(columns, chosen, strict=True) if not categorical and has_missing(one)]
+    missing = [(one.name, one.n_missing) for one in columns]
+    gaps = [one for one, categorical in zip(missing, chosen, strict=True) if one[1] and not categorical]
     if gaps and not is_table(X):
-        raise ValueError(f"X has {said_missing([(one.name, count_missing(one)) for one in gaps])}. {HOW_TO_MISS}")
-    return (columns, chosen) if any(chosen) or any(map(has_missing, columns)) else ([], [])
+        raise ValueError(f"X has {said_missing(gaps)}. {HOW_TO_MISS}")
+    return (columns, chosen) if any(chosen) or any(count for _, count in missing) else ([], [])
 
 
 def checked_rows(door: Door, X: Any, fitted: Columns | None) -> Any:
@@ -297,13 +288,13 @@ def numbers_of(X: Any) -> tuple[Columns, np.ndarray]:
     names = names_of(X)
     if is_table(X) and len(X):
         columns = columns_of(X)
-        if levels := [column for column in columns if isinstance(column, Levels)]:
+        if found := next((one for one in columns if one.levels is not None), None):
             raise ValueError(
-                f"The column {levels[0].name!r} of the batch has levels, such as {next(iter(levels[0].levels), None)!r}"
+                f"The column {found.name!r} of the batch has levels, such as {next(iter(found.levels or ()), None)!r}"
                 ". GPClassifier.fit takes them, but rows in batches, and of dask, must be numbers: make columns of the "
                 "levels before, as sklearn.preprocessing.OneHotEncoder does, or leave such columns out."
             )
-        rows = np.column_stack([column.values for column in columns if not isinstance(column, Levels)])
+        rows = np.column_stack([column.values for column in columns])
     else:
         refuse_times(X)
         rows = check_array(X, dtype=FLOATS, order="C", ensure_all_finite=False, ensure_min_samples=0, input_name="X")

@@ -66,14 +66,15 @@ class Columns(NamedTuple):
     names : of the features, or None
     labels : of the columns of a data frame if these are not text, as text, or None
     encoding : Encoding or None
-    means : (n_features,) of the training rows, or None
+    mean, spread : (n_features,) of the training rows, or empty
     """
 
     n_features: int
     names: tuple[str, ...] | None
     labels: tuple[str, ...] | None = None
     encoding: Encoding | None = None
-    means: np.ndarray | None = None
+    mean: np.ndarray = NONE
+    spread: np.ndarray = NONE
 
     def check_same(self, first: Columns, of_whom: str = "the first batch") -> None:
         """Raise ValueError if a batch has other columns than ``first``, which messages call "the first batch"."""
@@ -98,24 +99,11 @@ class Columns(NamedTuple):
 
 
 class TrainingData(NamedTuple):
-    """Checked rows of positive weight.
+    """Checked rows of positive weight, dense or CSR, with class numbers as y and class weights; classes and columns."""
 
-    Attributes
-    ----------
-    X : (n, d) float32 or float64, or CSR
-    codes : (n,) numbers of their classes
-    classes : the distinct labels
-    weight : (n,), class weights included, or (0,) if each is 1
-    encoding : Encoding or None, if it was learned from a table
-    labels : of the columns, as in ``Columns``
-    """
-
-    X: Any
-    codes: np.ndarray
+    rows: Rows
     classes: np.ndarray
-    weight: np.ndarray
-    encoding: Encoding | None = None
-    labels: tuple[str, ...] | None = None
+    columns: Columns
 
 
 def training_data(
@@ -129,9 +117,9 @@ def training_data(
     fitted : the columns of a model that continues; None for its first rows
     """
     refuse_not_in_memory(X)
-    columns, chosen = ([], []) if fitted else _columns_to_encode(door, X)
-    rows = None if columns else checked_rows(door, X, fitted)
-    n_rows = rows.shape[0] if rows is not None else len(columns[0].values)
+    table, chosen = ([], []) if fitted else _columns_to_encode(door, X)
+    rows = None if table else checked_rows(door, X, fitted)
+    n_rows = rows.shape[0] if rows is not None else len(table[0].values)
     if not n_rows:
         raise ValueError("X has 0 samples; give a row or more.")
     labels, may_lack = checked_labels(y, n_rows), classes is not None
@@ -148,13 +136,20 @@ def training_data(
     codes, weight = codes[keep], weight[keep] if len(weight) else weight
     check_classes_present(classes[np.unique(codes)], may_lack, door.takes_classes)
     weight = times_class_weights(weight, factors, codes)
+    named = with_names(X)
     if rows is not None:
-        return TrainingData(rows if len(keep) == n_rows else rows[keep], codes, classes, weight, None, labels_of(X))
-    encoding = Encoding.learn(columns, chosen, keep, weight)
-    named = with_names(X) if is_table(X) else as_array(X)
-    door.validate(named, reset=True, skip_check_array=True)
-    matrix = encoding.matrix([column.part(keep) for column in columns])
-    return TrainingData(matrix, codes, classes, weight, encoding, labels_of(named))
+        rows, columns = rows if len(keep) == n_rows else rows[keep], fitted or columns_named(named, rows.shape[1])
+        return TrainingData(Rows(rows, codes, weight), classes, columns)
+    encoding = Encoding.learn(table, chosen, keep, weight)
+    door.validate(named if is_table(X) else as_array(X), reset=True, skip_check_array=True)
+    matrix = encoding.matrix([column.part(keep) for column in table])
+    columns = columns_named(named, len(table))._replace(encoding=encoding)
+    return TrainingData(Rows(matrix, codes, weight), classes, columns)
+
+
+def columns_named(X: Any, n_features: int) -> Columns:
+    """Return the columns of a table or array, whose index was left out, without an encoding."""
+    return Columns(n_features, names_of(X), labels_of(X))
 
 
 def times_class_weights(weight: np.ndarray, factors: np.ndarray | None, codes: np.ndarray) -> np.ndarray:
@@ -226,9 +221,9 @@ def checked_rows(door: Door, X: Any, fitted: Columns | None) -> Any:
         raise ValueError(f"X has text: {error}. {'The model was fitted to numbers. ' * bool(fitted)}{how}.") from error
     named = names_of(X) or known.names
     names = None if named is None else list(map(repr, named))
-    if known.means is not None and is_table(X) and math.isnan(largest_size(rows)):
+    if len(known.mean) and is_table(X) and math.isnan(largest_size(rows)):
         warn_of_means(missing_numbers(rows, names))
-        rows = np.where(np.isnan(rows), known.means.astype(rows.dtype), rows)
+        rows = np.where(np.isnan(rows), known.mean.astype(rows.dtype), rows)
     how = HOW_TO_IMPUTE
     if door.takes_tables:
         later = f"{how[:-1]}; or fit to a data frame, or a table of Arrow, whose rows miss some numbers."

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xgpc import GPClassifier
-from xgpc.archive import FORMAT
+from xgpc.files import FORMAT
 
 FOLDER = Path(__file__).parent / "models"
 EXPECTED = "expected_probabilities.npz"

@@ -49,7 +49,6 @@ LAYERS = (
     ("likelihoods", "kernels"),
     ("plotting",),
     ("pictures",),
-    ("archive",),
     ("catalogue", "ranges", "files", "status", "metrics", "names"),
 )
 

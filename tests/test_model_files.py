@@ -424,7 +424,7 @@ def test_what_could_not_be_read_is_not_written(files, tmp_path, change, match):
 
 
 def test_a_header_that_is_too_long_is_not_written(files, tmp_path, monkeypatch):
-    monkeypatch.setattr("xgpc.archive.MAX_VALUES", 10)
+    monkeypatch.setattr("xgpc.files.MAX_VALUES", 10)
     with pytest.raises(ValueError, match="at most 10 values"):
         MODELS["sparse"][0].save(tmp_path / "model.npz")
     assert os.listdir(tmp_path) == []

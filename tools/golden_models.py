@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, RationalQuadratic, WhiteKernel
 
 from xgpc import GPClassifier
-from xgpc.archive import FORMAT
+from xgpc.files import FORMAT
 
 FOLDER = Path(__file__).parent.parent / "tests" / "models" / f"format_{FORMAT}"
 

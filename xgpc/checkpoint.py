@@ -19,13 +19,12 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from ._sites import Site
-from .archive import read, refusing, write
 from .config import PARAMETERS
-from .files import check_replaceable, regular
+from .files import check_replaceable, read, refusing, regular, write
 from .inference.progress import BestSoFar
 from .io import check_arrays, kernel_to_data, posterior_contents, posterior_from
 from .kernels.spec import Groups
-from .learning.start import Data
+from .learning.start import Data, PreviousFit
 from .status import warn_user
 
 # A file with 2048 inducing points has 100 MB, and writing it takes up to a second: 3 % of the time between two files. A
@@ -38,8 +37,8 @@ STATE = "state_"
 WHAT, ADVICE = "a checkpoint of a fit", " Delete the file to begin anew, or give another path."
 
 
-def fingerprint(model: Any, data: Data) -> dict[str, str]:
-    """The data and the parameters of a fit: names with values in words, or with hashes in brackets."""
+def fingerprint(data: Data, previous: PreviousFit | None) -> dict[str, str]:
+    """Data, parameters and previous fit of a fit: names with values in words, or with hashes in brackets."""
     source = data.source
     some = source.sample(np.unique(np.linspace(0, source.n_rows - 1, FINGERPRINT_ROWS).astype(np.intp)))
     found = {
@@ -50,10 +49,10 @@ def fingerprint(model: Any, data: Data) -> dict[str, str]:
         "the features X": _hash(np.asarray(some.X, dtype=np.float64)),
         "the sample weights": _hash(np.array(source.total_weight), some.weight),
     }
-    if model.warm_start and hasattr(model, "posterior_"):
-        found["the previous fit"] = _hash(*model.posterior_.to_arrays().values())
+    if previous is not None:
+        found["the previous fit"] = _hash(*previous.posterior.to_arrays().values())
     names = [name for name, parameter in PARAMETERS.items() if parameter.is_part_of_fit]
-    return found | {f"the parameter {name}": _described(getattr(model, name)) for name in names}
+    return found | {f"the parameter {name}": _described(getattr(data.config, name)) for name in names}
 
 
 def _described(value: Any) -> str:

@@ -14,11 +14,12 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from . import names
 from .approximations.sparse import SparsePosterior
+from .checkpoint import Checkpoint, fingerprint
 from .config import FitConfig, check_stream
 from .estimator import all_or_nothing
-from .inference.run import FitState
+from .inference.run import FitState, Run
 from .learning import pipeline
-from .learning.start import PreviousFit
+from .learning.start import Data, FitResult, PreviousFit
 from .likelihoods import START_NOISE
 from .predict import PosteriorClassifier
 from .rows.deadline import Deadline
@@ -319,8 +320,8 @@ class GPClassifier(PosteriorClassifier):
         """
         config = FitConfig.of(self)
         with new_run(config, self._deadline()) as run:
-            data = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
-            result = pipeline.fit(data, run, self._previous_fit(config))
+            data = rows_in_memory(self._door, config, run, X, y, sample_weight, groups, classes)
+            result = self._learned(data, run)
         publish(self, data, run, result)
 
     @all_or_nothing
@@ -392,8 +393,8 @@ class GPClassifier(PosteriorClassifier):
         with new_run(config, self._deadline()) as run:
             if forgetting_factor != 1.0 or n_new_inducing:
                 run.history.add(decision=FIRST_BATCH)
-            data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
-            result = pipeline.fit(data, run, self._previous_fit(config))
+            data = rows_in_memory(self._door, config, run, X, y, sample_weight, classes=classes)
+            result = self._learned(data, run)
         publish(self, data, run, result)
 
     def _add_rows(
@@ -460,20 +461,23 @@ class GPClassifier(PosteriorClassifier):
         """Fit to a source of batches; ``threads`` creates the executor, from ``n_jobs`` and the run."""
         config = FitConfig.of(self)
         with new_run(config, self._deadline()) as run:
-            data = rows_in_batches(self, config, run, source, classes)
-            result = pipeline.fit(data, run, self._previous_fit(config), threads)
+            data = rows_in_batches(config, run, source, classes)
+            result = self._learned(data, run, threads)
         publish(self, data, run, result)
 
     def _deadline(self) -> Deadline:
         """The end of a fit that starts now."""
         return Deadline(math.inf if self.max_time is None else float(self.max_time))
 
-    def _previous_fit(self, config: FitConfig) -> PreviousFit | None:
-        """The fit that a warm start continues."""
-        if not (config.warm_start and hasattr(self, "posterior_")):
-            return None
-        q: Any = self.posterior_
-        return PreviousFit(q, self.classes_, self.encoding_, getattr(self, "label_noise_", START_NOISE))
+    def _learned(self, data: Data, run: Run, threads: pipeline.MakeThreads = Threads) -> FitResult:
+        """Learn from checked rows; a warm start continues the previous fit, and a checkpoint keeps the progress."""
+        config, previous = data.config, None
+        if config.warm_start and hasattr(self, "posterior_"):
+            q: Any = self.posterior_
+            previous = PreviousFit(q, self.classes_, self.encoding_, getattr(self, "label_noise_", START_NOISE))
+        if config.checkpoint is not None:
+            run.progress.store = Checkpoint(config.checkpoint, fingerprint(data, previous))
+        return pipeline.fit(data, run, previous, threads)
 
     # Copies and clones share these parameters instead of copying them.
     _shared: tuple[str, ...] = ("callback",)

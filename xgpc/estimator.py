@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from .data.training import Columns, Door, TrainingData, checked_rows, is_checked, training_data
+from .rows.source import NONE
 
 Parameters = ParamSpec("Parameters")
 Estimator = TypeVar("Estimator", bound="LatentClassifier")
@@ -66,13 +67,18 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
     @property
     def _columns(self) -> Columns:
         """The columns of the fit."""
-        names, encoding = getattr(self, "feature_names_in_", None), getattr(self, "encoding_", None)
-        means = getattr(self, "feature_mean_", None)
-        given = self.n_features_in_, None if names is None else tuple(names)
-        return Columns(*given, self._column_labels, encoding, means)
+        names = getattr(self, "feature_names_in_", None)
+        return Columns(
+            self.n_features_in_,
+            None if names is None else tuple(names),
+            self._column_labels,
+            getattr(self, "encoding_", None),
+            getattr(self, "feature_mean_", NONE),
+            getattr(self, "feature_spread_", NONE),
+        )
 
     def _set_columns(self, columns: Columns) -> None:
-        """Keep columns that scikit-learn's ``validate_data`` did not see."""
+        """Keep the names and labels of columns, which scikit-learn's ``validate_data`` need not have seen."""
         self.n_features_in_, self._column_labels = columns.n_features, columns.labels
         if columns.names is not None:
             self.feature_names_in_ = np.array(columns.names, dtype=object)
@@ -90,13 +96,10 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
             class_weight=getattr(self, "class_weight", None),
         )
 
-    def _training_data(
-        self, X: Any, y: Any, sample_weight: Any = None, classes: Any = None, is_first: bool = True
-    ) -> TrainingData:
-        """Check training rows, and keep their columns if they are the first ones."""
-        data = training_data(self._door, X, y, sample_weight, classes, None if is_first else self._columns)
-        if is_first:
-            self._column_labels = data.labels
+    def _training_data(self, X: Any, y: Any, sample_weight: Any = None) -> TrainingData:
+        """Check training rows, and keep their columns."""
+        data = training_data(self._door, X, y, sample_weight)
+        self._set_columns(data.columns)
         return data
 
     def _rows(self, X: Any) -> Any:

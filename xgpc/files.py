@@ -1,18 +1,41 @@
-"""Files that are written whole or not at all, and files that are read without waiting."""
+"""Files: written whole or not at all, read without waiting; models and checkpoints in ``.npz`` files.
+
+A model or checkpoint is a header in JSON and named arrays. NumPy alone reads and writes this form, with text and with a
+checksum of each array. Arrays of Python objects are not read, so that nothing in a file can run. All sizes are compared
+with the size of the file before memory is allocated.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import numpy as np
 
 # Opening a named pipe for reading would wait for a writer. Windows has no such pipes.
 NO_WAITING = getattr(os, "O_NONBLOCK", 0)
 SPECIAL = "{!r} is a device, a pipe or a socket; give the name of a file."
+# The version of the contents.
+FORMAT = 8
+# Largest number of bytes to read at once. ``zipfile`` reads the directory of an archive at once: a model's is shorter.
+CHUNK = 2**18
+# Largest number of bytes of a text in an array: NumPy takes quadratic time to read one.
+MAX_TEXT = 2**24
+# Largest number of arrays, of characters that describe one, and of values in the header. A model has about 30 arrays,
+# and three values for each length scale. Parsing the largest header takes a second and 60 MB.
+MAX_ARRAYS, MAX_DESCRIPTION, MAX_VALUES = 64, 256, 500_000
+# Types of arrays: truth, integers, floating-point numbers and text.
+KINDS = "biufU"
+# Largest number of characters of an error message.
+MAX_REASON = 500
 
 
 def _mode(path: str | os.PathLike[str]) -> int | None:
@@ -95,3 +118,81 @@ def regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError(SPECIAL.format(os.fspath(path)))
         yield file
+
+
+class _Chunks:
+    """A binary file for ``zipfile`` that reads at most ``CHUNK`` bytes at once."""
+
+    def __init__(self, file: BinaryIO):
+        self.seek, self.tell, self.seekable, self._read = file.seek, file.tell, file.seekable, file.read
+
+    def read(self, size: int = -1) -> bytes:
+        return self._read(min(size, CHUNK) if size >= 0 else CHUNK)
+
+
+def write(path: str | os.PathLike[str], kind: str, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write header and arrays to a file of this kind, which takes the place of an older one at once."""
+    text = to_json({"format": f"xgpc {kind} {FORMAT}", "arrays": sorted(arrays), **header})
+    with replacing(path) as file:
+        np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
+
+
+def to_json(header: Mapping[str, Any]) -> str:
+    text = json.dumps(header, default=lambda value: np.asarray(value).tolist(), sort_keys=True)
+    _check_length(text)
+    return text
+
+
+def _check_length(text: str) -> None:
+    if sum(map(text.count, ",[{")) > MAX_VALUES:
+        raise ValueError(f"The header of a file has at most {MAX_VALUES} values; the kernels have more parameters.")
+
+
+def read(file: BinaryIO, kind: str, only_header: bool = False) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and the arrays of a file of this kind; any exception for other files (see ``refusing``)."""
+    arrays = dict(_arrays(file, {"header"} if only_header else None))
+    text = arrays.pop("header").tobytes().decode()
+    _check_length(text)
+    header: dict[str, Any] = json.loads(text)
+    if (found := header.pop("format")) != f"xgpc {kind} {FORMAT}":
+        raise ValueError(f"its format is {found!r}, but this version reads 'xgpc {kind} {FORMAT}'")
+    if (expected := header.pop("arrays")) != sorted(arrays) and not only_header:
+        raise ValueError(f"its arrays are {sorted(arrays)}, not {expected}")
+    return header, arrays
+
+
+def _arrays(file: BinaryIO, names: Container[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+    size, stream = file.seek(0, os.SEEK_END), _Chunks(file)
+    with zipfile.ZipFile(stream) as archive:
+        members = archive.infolist()
+        if len(members) > MAX_ARRAYS or sum(member.file_size for member in members) > size:
+            raise ValueError(f"it has {len(members)} arrays, which are too many or longer than the file")
+        for member in members:
+            name = member.filename.removesuffix(".npy")
+            if names is not None and name not in names:
+                continue
+            with archive.open(member) as content:
+                version = np.lib.format.read_magic(content)
+                shape, _, dtype = np.lib.format.read_array_header_1_0(content, MAX_DESCRIPTION)
+                is_valid = version == (1, 0) and dtype.kind in KINDS and 0 < dtype.itemsize <= MAX_TEXT
+                length = content.tell() + math.prod(shape) * dtype.itemsize
+            if not is_valid or min(shape, default=0) < 0 or length != member.file_size:
+                raise ValueError(f"its array {name!r} is not of numbers or text, or not as long as its shape says")
+            with archive.open(member) as content:
+                array = np.lib.format.read_array(content, max_header_size=MAX_DESCRIPTION)
+            if dtype.kind == "U":
+                # NumPy does not check that the characters exist before it makes strings of them.
+                array.tolist()
+            yield name, array.astype(dtype.newbyteorder("="), copy=False)
+
+
+@contextmanager
+def refusing(path: str | os.PathLike[str], what: str, advice: str = "") -> Iterator[None]:
+    """Turn each error of reading a damaged or foreign file into a ValueError that says what the file is not."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{os.fspath(path)!r} is not {what}: {reason[:MAX_REASON].rstrip('.')}.{advice}") from error

@@ -20,10 +20,9 @@ from .approximations.base import KernelPosterior, grouped
 from .approximations.full import FullPosterior, FullPrior
 from .approximations.local import LocalPosterior
 from .approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
-from .archive import KINDS, read, refusing, to_json, write
 from .config import PARAMETERS, check_parameters, is_integer, one_of
 from .data.encoding import Encoding, of_table
-from .files import regular
+from .files import KINDS, read, refusing, regular, to_json, write
 from .inference.fitting import Evidence
 from .kernels.spec import KERNELS, Groups, KernelSpec, check_tree
 from .likelihoods import has_label_noise, record_of, resolve

@@ -227,13 +227,13 @@ class BayesianLinearClassifier(LatentClassifier):
 
     def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         """Rows of positive weight, their labels -1 or +1, and their weights, or (0,) for ones."""
-        X, codes, self.classes_, weight, *_ = self._training_data(X, y, sample_weight)
+        rows, self.classes_, _ = self._training_data(X, y, sample_weight)
         if len(self.classes_) > 2:
             raise ValueError(
                 f"Only binary classification is supported. The type of the target is multiclass ({len(self.classes_)} "
                 "classes); sklearn.multiclass.OneVsRestClassifier fits one classifier for each."
             )
-        return X, np.where(codes == 1, 1.0, -1.0), weight
+        return rows.X, np.where(rows.y == 1, 1.0, -1.0), rows.weight
 
     def _first_prior(self, X: Any, weight: np.ndarray) -> LinearPrior:
         """The prior with the given variance, or with a start and a range that the mean square of the rows gives."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,16 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
-from .checkpoint import Checkpoint, fingerprint
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
 from .data.checks import check_same_classes, checked_classes, checked_groups, site_labels
 from .data.draw import seed_of_keys
-from .data.encoding import Encoding
-from .data.far_values import Limit
 from .data.frames import index_columns, note_of_index
 from .data.partitions import Partitions, survey_partitions
-from .data.survey import survey
-from .data.training import with_limits
+from .data.survey import Streamed, survey
+from .data.training import Columns, Door, training_data, with_limits
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
 from .learning import stages
@@ -34,7 +31,7 @@ from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.columnar import ArrowRows
 from .rows.deadline import Deadline
-from .rows.source import RowSource, source_of
+from .rows.source import source_of
 from .status import Status, warn_user
 
 
@@ -48,7 +45,7 @@ def new_run(config: FitConfig, deadline: Deadline) -> Iterator[Run]:
 
 
 def rows_in_memory(
-    model: PosteriorClassifier,
+    door: Door,
     config: FitConfig,
     run: Run,
     X: Any,
@@ -57,23 +54,20 @@ def rows_in_memory(
     groups: Any = None,
     classes: Any = None,
 ) -> Data:
-    """Check the rows of ``fit``; set the model's attributes that describe features."""
+    """Check the rows of ``fit``."""
     note = note_of_index(index_columns(X))
     if note:
         run.history.add(decision=note)
-    X, codes, classes, weight, encoding, _ = model._training_data(X, y, sample_weight, classes)
+    checked = training_data(door, X, y, sample_weight, classes)
     groups = None if groups is None else checked_groups(groups, len(y), sample_weight)
-    rows = Rows(X, codes, weight)
-    return _data(model, config, run, rows, classes, groups, encoding=encoding)
+    return _data(config, run, *checked, groups=groups)
 
 
-def rows_in_batches(
-    model: PosteriorClassifier, config: FitConfig, run: Run, source: Any, classes: ArrayLike | None
-) -> Data:
+def rows_in_batches(config: FitConfig, run: Run, source: Any, classes: ArrayLike | None) -> Data:
     """Check rows that may not fit into memory: the first reading counts them and draws a sample to learn from."""
     if isinstance(source, ArrowRows) and source.index:
         run.history.add(decision=note_of_index(source.index))
-    check_batches(model)
+    check_batches(config)
     given = None if classes is None else checked_classes(classes)
     run.history.tell(stage="reading")
 
@@ -85,12 +79,11 @@ def rows_in_batches(
     read_first = survey_partitions if isinstance(source, Partitions) else survey
     size, random_state = stages.LAST_ROWS, run.random_state
     found, sample, stream = read_first(source, given, config.class_weight, size, random_state, progress)
-    model._set_columns(found.preparation.columns)
     if found.n_rows <= size:
-        return _data(model, config, run, sample, found.classes, None)
+        return _data(config, run, sample, found.classes, found.columns)
     n_sample = len(sample.X)
     run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
-    return _data(model, config, run, sample, found.classes, None, stream, class_totals=found.totals)
+    return _data(config, run, sample, found.classes, found.columns, stream=stream, class_totals=found.totals)
 
 
 def further_rows(
@@ -99,7 +92,9 @@ def further_rows(
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
     if classes is not None:
         check_same_classes(classes, model.classes_)
-    rows, codes, _, weight, *_ = model._training_data(X, y, sample_weight, model.classes_, is_first=False)
+    (rows, codes, weight), _, columns = training_data(
+        model._door, X, y, sample_weight, model.classes_, fitted=model._columns
+    )
     (name, bound), noise = model._resolved, getattr(model, "label_noise_", None)
     likelihood = LIKELIHOODS[name]
     n_classes = len(model.classes_)
@@ -113,26 +108,25 @@ def further_rows(
         bound,
         noise,
         HoldOut(len(codes), None, None, codes, run.random_state),
-        encoding=model.encoding_,
+        columns,
         prior_mean=PriorMean(np.atleast_1d(model.mean_)),
     )
 
 
 def _data(
-    model: PosteriorClassifier,
     config: FitConfig,
     run: Run,
     rows: Rows,
     classes: np.ndarray,
-    groups: np.ndarray | None,
-    stream: Callable[[np.ndarray, Sequence[Limit]], RowSource] | None = None,
-    encoding: Encoding | None = None,
+    columns: Columns,
+    groups: np.ndarray | None = None,
+    stream: Streamed | None = None,
     class_totals: np.ndarray | None = None,
 ) -> Data:
     """Collect checked rows, with class numbers as y, and the model's parts in a ``Data``.
 
-    ``stream`` builds the source of all rows from the site labels of the classes and the limits of the features; it is
-    given when ``rows`` are only a sample. ``class_totals`` (C,) are then the total weights of the classes.
+    When ``rows`` are only a sample, ``stream`` builds the source of all rows, and ``class_totals`` (C,) are the total
+    weights of the classes.
     """
     likelihood, bound = resolve(config.likelihood, config.bound, len(classes))
     check_optimizer(config.optimizer, likelihood.name, bound)
@@ -141,15 +135,15 @@ def _data(
         class_totals = _class_totals(rows.y, rows.weight, len(classes))
     mean = checked_mean(config.mean, likelihood.name, bound, len(classes))
     labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
-    X = rows.X
+    X, encoding = rows.X, columns.encoding
     if config.feature_transform is not None:
-        X, encoding, told = with_limits(rows, encoding, model._columns._replace(encoding=encoding).described)
+        X, encoding, told = with_limits(rows, encoding, columns.described)
         if told:
             run.history.add(decision=told)
     source = source_of(X, labels[rows.y], rows.weight)
-    model.feature_mean_, model.feature_spread_ = mean_and_spread(source)
+    mean_of_rows, spread = mean_and_spread(source)
     everything = None if stream is None else stream(labels, () if encoding is None else encoding.limits)
-    data = Data(
+    return Data(
         config,
         source,
         classes,
@@ -158,14 +152,11 @@ def _data(
         bound,
         noise,
         HoldOut(len(rows.y), groups, config.query_split, rows.y, run.random_state),
+        columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread),
         stream=everything,
-        encoding=encoding,
         prior_mean=PriorMean(mean, base_rates(class_totals) if mean is None else None),
         seed=int(seed_of_keys(run.random_state)[0]),
     )
-    if config.checkpoint is not None:
-        run.progress.store = Checkpoint(config.checkpoint, fingerprint(model, data))
-    return data
 
 
 def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
@@ -175,10 +166,12 @@ def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.n
 
 def publish(model: PosteriorClassifier, data: Data, run: Run, result: FitResult, is_first: bool = True) -> None:
     """Set the fitted attributes and warn; ``is_first`` is False if ``partial_fit`` continues from earlier rows."""
-    messages = [*result.unfinished, *result.notes, *_doubts(model, data, run, result, is_first)]
+    messages = [*result.unfinished, *result.notes, *_doubts(data, run, result, is_first)]
     if messages:
         warn_user("\n".join(messages), ConvergenceWarning)
+    model._set_columns(data.columns)
     model.classes_, model.encoding_ = data.classes, data.encoding
+    model.feature_mean_, model.feature_spread_ = data.columns.mean, data.columns.spread
     model.class_count_, model.n_samples_seen_ = data.class_totals, (data.stream or data.source).n_rows
     model.warnings_ = messages
     site = result.site
@@ -191,7 +184,7 @@ def publish(model: PosteriorClassifier, data: Data, run: Run, result: FitResult,
     run.progress.close()
 
 
-def _doubts(model: PosteriorClassifier, data: Data, run: Run, result: FitResult, is_first: bool) -> list[str]:
+def _doubts(data: Data, run: Run, result: FitResult, is_first: bool) -> list[str]:
     """Warnings about a kernel that explains no more than the class frequencies, or has parameters at bounds."""
     if result.notes or data.config.optimizer is None or data.is_of_one_class:
         return []
@@ -205,6 +198,5 @@ def _doubts(model: PosteriorClassifier, data: Data, run: Run, result: FitResult,
     # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
     if data.config.kernel is not None:
         specs, labels = [group.spec for group in result.q.prior.groups], list(map(repr, data.classes.tolist()))
-        names = model._columns._replace(encoding=data.encoding).described
-        found += parameters_at_bounds(specs, labels, names, model.feature_spread_)
+        found += parameters_at_bounds(specs, labels, data.columns.described, data.columns.spread)
     return found

@@ -20,22 +20,15 @@ HOW_TO_IMPUTE = "Put in numbers, as sklearn.impute.SimpleImputer does in a pipel
 
 
 class BadRow(ValueError):
-    """An error in one row.
+    """An error in the row of this number among the rows that were given."""
 
-    Attributes
-    ----------
-    row : int, its number among the rows that were given
-    what : str, what is wrong, without the row and the column
-    column : int, the feature, or None for a label or weight
-    """
-
-    def __init__(self, message: str, row: int, what: str, column: int | None = None):
+    def __init__(self, message: str, row: int):
         super().__init__(message)
-        self.row, self.what, self.column = int(row), what, column
+        self.row = int(row)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Notes stay when the error comes from another process.
-        return type(self), (str(self), self.row, self.what, self.column), vars(self)
+        return type(self), (str(self), self.row), vars(self)
 
 
 def refuse_not_in_memory(*given: object) -> None:
@@ -107,8 +100,7 @@ def check_features(rows: Any, names: Sequence[str] | None, how: str = HOW_TO_IMP
         if np.isinf(values[place]):
             size, how = "infinity", "leave out such rows, or put in numbers"
         message = f"X has a value of {size}, of {name_of(column, names)} in row {row}; {how}."
-    what = f"features must be finite, and of size {LARGEST_FEATURE:g} at most. Leave out such rows, or put in numbers."
-    raise BadRow(message, row, f"{values[place]}: {what}", column)
+    raise BadRow(message, row)
 
 
 def missing_values(values: np.ndarray) -> np.ndarray:
@@ -141,7 +133,7 @@ def _refuse_kinds(labels: np.ndarray) -> None:
     )
     if len(broken):
         what = f"the label {labels[broken[0]]}, which looks like a measurement: classes are text or whole numbers."
-        raise BadRow(f"Unknown label type: row {broken[0]} of y has {what}", broken[0], what)
+        raise BadRow(f"Unknown label type: row {broken[0]} of y has {what}", broken[0])
 
 
 def checked_labels(y: Any, n_rows: int) -> np.ndarray:
@@ -150,10 +142,10 @@ def checked_labels(y: Any, n_rows: int) -> np.ndarray:
     labels: np.ndarray = column_or_1d(y, warn=True)
     if len(labels) != n_rows:
         raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows and {len(labels)} labels.")
-    missing, how = missing_values(labels), "Leave out rows without a label."
+    missing = missing_values(labels)
     if len(missing):
         first = f"the first in row {missing[0]}: {labels[missing[0]]!r}"
-        raise BadRow(f"y has {len(missing)} missing labels, {first}. {how}", missing[0], f"a missing label. {how}")
+        raise BadRow(f"y has {len(missing)} missing labels, {first}. Leave out rows without a label.", missing[0])
     _refuse_kinds(labels)
     return labels
 
@@ -203,8 +195,8 @@ def class_numbers(labels: np.ndarray, classes: np.ndarray, how: str = "") -> np.
     unknown = np.flatnonzero(classes[codes] != labels) if are_alike else np.arange(len(labels))
     if len(unknown):
         given = reprlib.repr(list(dict.fromkeys(labels[unknown].tolist())))
-        what = f"labels {given} that are not in classes_ {reprlib.repr(classes.tolist())}.{how}"
-        raise BadRow(f"y has {what}", unknown[0], what)
+        known = reprlib.repr(classes.tolist())
+        raise BadRow(f"y has labels {given} that are not in classes_ {known}.{how}", unknown[0])
     return codes
 
 
@@ -251,9 +243,11 @@ def checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
     weight = np.array(np.broadcast_to(values, n_rows), dtype=np.float64)
     (bad,) = np.nonzero(~(weight >= 0.0))
     if len(bad):
-        row, given = bad[0], f"sample_weight {weight[bad[0]]:g}"
-        advice = "sample_weight must not be negative, or NaN. Leave out such rows, or give them a weight of 0."
-        raise BadRow(f"Row {row} has {given}: {advice}", row, f"{given}: {advice}")
+        raise BadRow(
+            f"Row {bad[0]} has sample_weight {weight[bad[0]]:g}: sample_weight must not be negative, or NaN. Leave out "
+            "such rows, or give them a weight of 0.",
+            bad[0],
+        )
     check_weight_range(weight[weight > 0.0])
     return weight
 

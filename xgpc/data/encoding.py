@@ -19,17 +19,7 @@ from ..ranges import LARGEST_FEATURE
 from ..status import warn_user
 from .checks import LISTED, check_features, said_missing
 from .far_values import Limit, limits, limits_from_data, within
-from .frames import (
-    Column,
-    Level,
-    Levels,
-    Numbers,
-    as_levels,
-    as_numbers,
-    columns_of,
-    is_table,
-    with_names,
-)
+from .frames import Column, Level, as_levels, as_numbers, columns_of, is_table, with_names
 
 # Each level has this in its own column of the matrix and 0 in the others, so that two levels are at a distance of 1.
 IN_OWN_COLUMN = math.sqrt(0.5)
@@ -78,10 +68,11 @@ class LevelColumn:
         _check(is_valid and (are_text or _are_numbers(levels)) and levels == tuple(sorted(set(levels))), self)
 
     @classmethod
-    def learn(cls, column: Levels, rows: np.ndarray) -> LevelColumn:
+    def learn(cls, column: Column, rows: np.ndarray) -> LevelColumn:
         """Learn the levels of some rows."""
-        counts = np.bincount(column.codes[rows] + 1, minlength=len(column.levels) + 1)
-        present = sorted((level for level, count in zip(column.levels, counts[1:], strict=True) if count))
+        codes, levels = as_levels(column)
+        counts = np.bincount(codes[rows] + 1, minlength=len(levels) + 1)
+        present = sorted((level for level, count in zip(levels, counts[1:], strict=True) if count))
         if not present:
             raise ValueError(f"The column {column.name!r} has no values; leave it out.")
         if len(present) > MAX_LEVELS:
@@ -102,7 +93,7 @@ class LevelColumn:
 
     def places(self, column: Column) -> np.ndarray:
         """Return the position (n,) of each row's level among the columns of the matrix."""
-        given, first = as_levels(column).levels, self.levels[:1]
+        (codes, given), first = as_levels(column), self.levels[:1]
         if len(given) and first and isinstance(given[0], str) != isinstance(first[0], str):
             here, there = ("text", "numbers") if isinstance(given[0], str) else ("numbers", "text")
             raise ValueError(
@@ -112,7 +103,7 @@ class LevelColumn:
         known, unknown = {level: place for place, level in enumerate(self.levels)}, len(self.levels) + self.has_missing
         # The last is for missing values, whose code is -1.
         places = [*(known.get(level, unknown) for level in given), len(self.levels)]
-        return np.array(places, dtype=np.intp)[as_levels(column).codes]
+        return np.array(places, dtype=np.intp)[codes]
 
 
 @dataclass(frozen=True)
@@ -139,9 +130,9 @@ class NumberColumn:
         _check(is_valid and _are_numbers([self.fill]) and LevelColumn("", self.repeated, False) is not None, self)
 
     @classmethod
-    def learn(cls, column: Numbers, rows: np.ndarray, weight: np.ndarray) -> NumberColumn:
+    def learn(cls, column: Column, rows: np.ndarray, weight: np.ndarray) -> NumberColumn:
         """Learn the mean of some rows with weights, (r,) or (0,) for ones, and the numbers that many of them have."""
-        given = column.values[rows]
+        given = as_numbers(column)[rows]
         # Numbers that are infinite, or too large for a sum, are refused in the matrix.
         known = np.abs(given, dtype=np.float64) <= LARGEST_FEATURE
         if not np.any(known):
@@ -194,12 +185,10 @@ class Encoding:
         Columns of too many levels, of text that is not categorical, or without any number raise ValueError.
         """
         found = [
-            LevelColumn.learn(as_levels(column), rows)
-            if categorical
-            else NumberColumn.learn(as_numbers(column), rows, weight)
+            LevelColumn.learn(column, rows) if categorical else NumberColumn.learn(column, rows, weight)
             for column, categorical in zip(columns, is_categorical, strict=True)
         ]
-        given = [column.values.dtype for column in columns if isinstance(column, Numbers)]
+        given = [column.values.dtype for column in columns if column.levels is None]
         return cls(tuple(found), str(np.result_type(*given)) if given else "float64")
 
     @cached_property
@@ -282,7 +271,7 @@ class Encoding:
         """Encode columns; see ``encode``."""
         if len(columns) != len(self.columns):
             raise ValueError(f"X has {len(columns)} columns; the model was fitted to {len(self.columns)}.")
-        rows = np.arange(len(columns[0]))
+        rows = np.arange(len(columns[0].values))
         X = np.zeros((len(rows), len(self.groups.index)), dtype=self.dtype)
         unexpected: list[tuple[str, int]] = []
         starts = np.searchsorted(self.groups.index, np.arange(len(self._parts)))
@@ -291,7 +280,7 @@ class Encoding:
             if levels is not None:
                 X[rows, start + levels.places(columns[j])] = IN_OWN_COLUMN
                 continue
-            values = as_numbers(columns[j]).values
+            values = as_numbers(columns[j])
             missing = np.isnan(values)
             X[:, start] = missing
             if isinstance(one, NumberColumn) and before != INDICATOR:
@@ -341,7 +330,7 @@ def is_categorical(setting: Any, X: object, columns: Sequence[Column]) -> list[b
     if setting is None:
         return [False] * len(columns)
     if isinstance(setting, str):
-        return [is_table(X) and isinstance(column, Levels) for column in columns]
+        return [is_table(X) and column.levels is not None for column in columns]
     given = list(setting)
     if given and all(isinstance(one, bool | np.bool_) for one in given):
         if len(given) != len(columns):

@@ -7,7 +7,7 @@ import re
 import reprlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -26,57 +26,24 @@ Level = str | int | float | bool
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers:
-    """A column of numbers (n,), float32 or float64, with NaN for missing values."""
+class Column:
+    """A column of numbers (n,), NaN if missing, or of positions (n,) in ``levels``, -1 if missing."""
 
     name: str
     values: np.ndarray
+    levels: Sequence[Level] | None = None
 
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def part(self, rows: np.ndarray) -> Numbers:
-        return Numbers(self.name, self.values[rows])
-
-
-@dataclass(frozen=True, eq=False)
-class Levels:
-    """A column of levels: positions (n,) in ``levels``, -1 for missing values."""
-
-    name: str
-    codes: np.ndarray
-    levels: Sequence[Level]
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def part(self, rows: np.ndarray) -> Levels:
-        return Levels(self.name, self.codes[rows], self.levels)
-
-
-Column = Numbers | Levels
-
-
-@dataclass(frozen=True, eq=False)
-class ColumnTable:
-    """A table made of columns of a file."""
-
-    columns: Sequence[Column]
-
-    def __len__(self) -> int:
-        return len(self.columns[0])
+    def part(self, rows: np.ndarray) -> Column:
+        return replace(self, values=self.values[rows])
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return len(self), len(self.columns)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.column_stack([as_numbers(column).values for column in self.columns]).astype(dtype, copy=False)
+    def n_missing(self) -> int:
+        return int(np.count_nonzero(np.isnan(self.values) if self.levels is None else self.values < 0))
 
 
 def is_table(X: object) -> bool:
-    """Return whether X is a data frame (pandas, polars, ...), a table or batch of Arrow, or a ``ColumnTable``."""
-    return isinstance(X, ColumnTable) or nw.dependencies.is_into_dataframe(X) or _is_arrow_batch(X)
+    """Return whether X is a data frame (pandas, polars, ...), or a table or batch of Arrow."""
+    return nw.dependencies.is_into_dataframe(X) or _is_arrow_batch(X)
 
 
 def _is_arrow_batch(X: object) -> bool:
@@ -98,8 +65,6 @@ def _names(X: Any) -> list[Any]:
 
 def names_of(X: Any) -> tuple[str, ...] | None:
     """Return the names of a table's columns if all are text, or None."""
-    if isinstance(X, ColumnTable):
-        return tuple(column.name for column in X.columns)
     names = _names(_native(X)) if is_table(X) else []
     return tuple(names) if names and all(isinstance(name, str) for name in names) else None
 
@@ -109,7 +74,7 @@ def refuse_times(X: Any) -> None:
     how = "turn them into numbers, such as days since a first date, or leave them out."
     if isinstance(X, np.ndarray) and _are_times(X):
         raise ValueError(f"X has dates or durations ({X.dtype}); {how}")
-    if is_table(X) and not isinstance(X, ColumnTable):
+    if is_table(X):
         # By the types, as to take a column out of a frame takes longer than to predict a row.
         frame = nw.from_native(_native(X), eager_only=True)
         types = frame.schema.items()
@@ -151,7 +116,7 @@ def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
 
     Index columns that a model was ``fitted`` to stay. Columns of the same name raise ValueError.
     """
-    if not is_table(X) or isinstance(X, ColumnTable):
+    if not is_table(X):
         return X
     X = _native(X)
     repeated = [name for name, count in Counter(_names(X)).items() if count > 1]
@@ -177,8 +142,6 @@ def columns_of(X: Any) -> list[Column]:
     n_rows, n_columns = X.shape
     if not n_rows or not n_columns:
         raise ValueError(f"X has {n_rows} rows and {n_columns} columns; give a row and a column or more.")
-    if isinstance(X, ColumnTable):
-        return list(X.columns)
     refuse_times(X)
     if not is_table(X):
         return [_column(f"column {j}", X[:, j]) for j in range(n_columns)]
@@ -196,13 +159,13 @@ def _series_column(name: str, series: nw.Series[Any]) -> Column:
     values = series.to_numpy()
     # Missing values, of whichever library, make of numbers an array of doubles or of objects.
     column, is_narrow = _column(name, values), dtype == nw.Float32 or values.dtype == np.float16
-    return Numbers(name, column.values.astype(np.float32)) if isinstance(column, Numbers) and is_narrow else column
+    return Column(name, column.values.astype(np.float32)) if column.levels is None and is_narrow else column
 
 
 def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
     """Return the column of an array (n,) of numbers, or of Python objects that are all text or all numbers."""
     if values.dtype.kind in "biuf" and values.ndim == 1:
-        return Numbers(name, values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False))
+        return Column(name, values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False))
     given = values.astype(object).tolist()
     missing = [is_missing(value) for value in given]
     pairs = list(zip(given, missing, strict=True))
@@ -223,37 +186,28 @@ def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
         places: dict[Any, int] = {}
         codes = [-1 if absent else places.setdefault(value, len(places)) for value, absent in pairs]
         levels = [level if isinstance(level, str | int) else float(level) for level in places]
-        return Levels(name, np.array(codes, dtype=np.intp), levels)
-    return Numbers(name, np.array([np.nan if absent else float(value) for value, absent in pairs], dtype=float))
+        return Column(name, np.array(codes, dtype=np.intp), levels)
+    return Column(name, np.array([np.nan if absent else float(value) for value, absent in pairs], dtype=float))
 
 
-def count_missing(column: Column) -> int:
-    return int(np.count_nonzero(np.isnan(column.values) if isinstance(column, Numbers) else column.codes < 0))
-
-
-def has_missing(column: Column) -> bool:
-    return count_missing(column) > 0
-
-
-def as_levels(column: Column) -> Levels:
-    """Return a column with its distinct numbers as levels."""
-    if isinstance(column, Levels):
-        return column
+def as_levels(column: Column) -> tuple[np.ndarray, Sequence[Level]]:
+    """Return positions (n,) and levels of a column; distinct numbers become levels."""
+    if column.levels is not None:
+        return column.values, column.levels
     is_known = ~np.isnan(column.values)
     levels, inverse = np.unique(column.values[is_known], return_inverse=True)
-    codes = np.full(len(column), -1)
+    codes = np.full(len(column.values), -1)
     codes[is_known] = inverse
-    return Levels(column.name, codes, levels.tolist())
+    return codes, levels.tolist()
 
 
-def as_numbers(column: Column) -> Numbers:
-    """Return a column with levels as numbers; raise ValueError for text."""
-    if isinstance(column, Numbers):
-        return column
+def as_numbers(column: Column) -> np.ndarray:
+    """Return the values (n,) of a column of numbers, or of levels that are numbers; raise ValueError for text."""
+    if column.levels is None:
+        return column.values
     if any(isinstance(level, str) for level in column.levels):
         raise ValueError(
             f"The column {column.name!r} is text, such as {next(iter(column.levels))!r}, and categorical_features of "
             "the fit does not name it: name it there, turn it into numbers, or leave it out."
         )
-    values = np.array([*map(float, column.levels), np.nan])
-    return Numbers(column.name, values[column.codes])
+    return np.array([*map(float, column.levels), np.nan])[column.values]

@@ -23,7 +23,7 @@ from ..rows.source import ArraySource, RowSource
 from .checks import class_numbers
 from .draw import keys_from, most_numbers, of_least_keys, seed_of_keys, whole_numbers
 from .far_values import Limit
-from .survey import Preparation, Streamed, Summary, Survey, weights_of
+from .survey import Streamed, Summary, Survey, weights_of
 from .training import training_batch
 
 
@@ -69,9 +69,9 @@ def summarized(batch: Any, allowed: np.ndarray | None, each: None) -> Summary | 
     return None if checked is None else Summary.of(*checked)[0]
 
 
-def prepared(batch: Any, preparation: Preparation, place: Place) -> tuple[np.ndarray, Rows]:
+def prepared(batch: Any, found: Survey, place: Place) -> tuple[np.ndarray, Rows]:
     """Return which of a partition's rows have a positive weight, and these rows with site labels."""
-    keep, rows = preparation.rows(batch)
+    keep, rows = found.rows(batch)
     if len(keep) != place.n_rows:
         raise ValueError(
             f"The partition had {place.n_rows} rows when it was first read, and has {len(keep)} now: it must give the "
@@ -80,15 +80,13 @@ def prepared(batch: Any, preparation: Preparation, place: Place) -> tuple[np.nda
     return keep, rows
 
 
-def candidates(
-    batch: Any, drawing: tuple[np.ndarray, np.ndarray, Preparation], place: Place
-) -> tuple[np.ndarray, Rows]:
+def candidates(batch: Any, drawing: tuple[np.ndarray, np.ndarray, Survey], place: Place) -> tuple[np.ndarray, Rows]:
     """Return keys and rows of a partition's candidates for the sample, with class numbers as y.
 
-    ``drawing`` has the seed of the keys, the keys (C,) below which a class's rows are candidates, and the preparation.
+    ``drawing`` has the seed of the keys, the keys (C,) below which a class's rows are candidates, and the survey.
     """
-    seed, limits, preparation = drawing
-    kept, rows = prepared(batch, preparation, place)
+    seed, limits, found = drawing
+    kept, rows = prepared(batch, found, place)
     keys = keys_from(seed, place.first).random(place.n_rows)[kept]
     keep = keys < limits[rows.y.astype(np.intp)]
     return keys[keep], rows.part(keep)._replace(weight=weights_of(rows)[keep])
@@ -121,12 +119,12 @@ def survey_partitions(
     places = list(map(Place, accumulate(n_rows, initial=0), accumulate(n_given, initial=0), n_rows))
     surveyed = Survey.of(found, allowed, class_weight)
     limits = np.minimum(1.0, most_numbers(given, size) / np.maximum(1, given))
-    # Class weights come last, in ``Survey.sample``.
-    drawing = seed_of_keys(random_state), limits[surveyed.order], replace(surveyed.preparation, factors=None)
+    # Class weights come last.
+    drawing = seed_of_keys(random_state), limits[surveyed.order], replace(surveyed, factors=None)
     keys, parts = zip(*partitions.run(candidates, drawing, places), strict=True)
     rows = joined([part for part in parts if len(part.X)])
     keep, _ = of_least_keys(np.concatenate(keys), rows, whole_numbers(given, size)[surveyed.order], np.ones(len(given)))
-    return surveyed, surveyed.sample(rows.part(keep)), partial(PartitionedRows, partitions, places, surveyed)
+    return surveyed, surveyed.weighted(*rows.part(keep)), partial(PartitionedRows, partitions, places, surveyed)
 
 
 class PartitionedRows(BatchSource):
@@ -145,23 +143,22 @@ class PartitionedRows(BatchSource):
         limits: Sequence[Limit],
     ):
         self._partitions, self._places = partitions, places
-        self._preparation = replace(found.preparation, labels=labels, limits=limits)
-        n_features = found.preparation.columns.n_features
-        super().__init__(self._rows, found.n_given, n_features, float(np.sum(found.totals)))
+        self._found = replace(found, labels=labels, limits=limits)
+        super().__init__(self._rows, found.n_given, found.columns.n_features, float(np.sum(found.totals)))
 
     def _rows(self) -> Iterator[Rows]:
-        return (rows for _, rows in self._partitions.run(prepared, self._preparation, self._places))
+        return (rows for _, rows in self._partitions.run(prepared, self._found, self._places))
 
     def reduced(self, function: Function[Result], state: State) -> Iterator[Result | None]:
         """Yield the sums of the records of the partitions' blocks, in order; None for a partition without rows."""
-        return self._partitions.run(reduced, (function, state, self._preparation), self._places)
+        return self._partitions.run(reduced, (function, state, self._found), self._places)
 
 
-def reduced(batch: Any, work: tuple[Function[Result], State, Preparation], place: Place) -> Result | None:
+def reduced(batch: Any, work: tuple[Function[Result], State, Survey], place: Place) -> Result | None:
     """Return the sum of the records of a partition's blocks, in order; None if it has no rows."""
-    function, state, preparation = work
+    function, state, found = work
     # Caches would be lost with the task.
-    source = ArraySource(*prepared(batch, preparation, place)[1], cache_bytes=0, first=place.first_given)
+    source = ArraySource(*prepared(batch, found, place)[1], cache_bytes=0, first=place.first_given)
     with Threads(1) as executor:
         return executor.reduce(function, source, state) if source.n_rows else None
 

@@ -81,64 +81,34 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Preparation:
-    """How batches that were read before become rows with site labels: a value that can be pickled.
+class Survey:
+    """The result of the first reading of batches, and how later readings make rows of them; it can be pickled.
 
     Attributes
     ----------
     columns : Columns
     dtype : of the features
     classes : (C,) labels
+    order : (C,) the classes' numbers in the order of their first rows
+    totals : (C,) total weights of the classes, class weights included
+    n_rows, n_given : numbers of rows, and of rows of positive weight
     has_weights : bool, whether any rows have weights
     factors : (C,) weights of the classes, or None
-    labels : (C,) site labels of the classes
+    labels : (C,) what rows of each class have as y: class numbers, or site labels
     limits : of the features
     """
 
     columns: Columns
     dtype: np.dtype[Any]
     classes: np.ndarray
-    has_weights: bool
-    factors: np.ndarray | None
-    labels: np.ndarray
-    limits: Sequence[Limit] = ()
-
-    def rows(self, batch: Any) -> tuple[np.ndarray, Rows]:
-        """Return which rows (r,) of a batch have a positive weight, and these rows.
-
-        A bad batch raises ValueError, and columns or labels that the source did not have before.
-        """
-        checked = training_batch(batch)
-        if checked is None:
-            return np.empty(0, dtype=bool), Rows(np.empty((0, self.columns.n_features), self.dtype), NONE, NONE)
-        columns, rows = checked
-        columns.check_same(self.columns)
-        codes = class_numbers(rows.y, self.classes, " The source must give the same rows each time it is read.")
-        keep, X = weights_of(rows) > 0.0, within(rows.X.astype(self.dtype, copy=False), self.limits)
-        codes, weight = codes[keep], weights_of(rows)[keep] if self.has_weights else NONE
-        weight = times_class_weights(weight, self.factors, codes)
-        return keep, Rows(X if np.all(keep) else X[keep], self.labels[codes], weight)
-
-
-@dataclass(frozen=True)
-class Survey:
-    """The result of the first reading of batches.
-
-    Attributes
-    ----------
-    classes : (C,) labels
-    order : (C,) the classes' numbers in the order of their first rows
-    totals : (C,) total weights of the classes, class weights included
-    n_rows, n_given : numbers of rows, and of rows of positive weight
-    preparation : Preparation, with positions in ``classes`` as labels
-    """
-
-    classes: np.ndarray
     order: np.ndarray
     totals: np.ndarray
     n_rows: int
     n_given: int
-    preparation: Preparation
+    has_weights: bool
+    factors: np.ndarray | None
+    labels: np.ndarray
+    limits: Sequence[Limit] = ()
 
     @classmethod
     def of(cls, found: Summary, allowed: np.ndarray | None, class_weight: Any) -> Survey:
@@ -151,14 +121,28 @@ class Survey:
         check_classes_present(classes[totals > 0.0])
         factors = None if class_weight is None else class_factors(class_weight, classes, n_each)
         totals, numbers = totals if factors is None else factors * totals, np.arange(len(classes))
-        preparation = Preparation(found.columns, found.dtype, classes, found.has_weights, factors, numbers)
-        return cls(classes, order, totals, found.n_rows, int(n_given.sum()), preparation)
+        sizes = found.n_rows, int(n_given.sum())
+        return cls(found.columns, found.dtype, classes, order, totals, *sizes, found.has_weights, factors, numbers)
 
-    def sample(self, rows: Rows) -> Rows:
-        """Add class weights to drawn rows with a weight each and class numbers as y, in the dtype of all rows."""
-        rule = self.preparation
-        weight = times_class_weights(rows.weight if rule.has_weights else NONE, rule.factors, rows.y)
-        return Rows(rows.X.astype(rule.dtype, copy=False), rows.y, weight)
+    def rows(self, batch: Any) -> tuple[np.ndarray, Rows]:
+        """Return which rows (r,) of a batch that was read before have a positive weight, and these rows.
+
+        A bad batch raises ValueError, and columns or labels that the source did not have before.
+        """
+        checked = training_batch(batch)
+        if checked is None:
+            return np.empty(0, dtype=bool), Rows(np.empty((0, self.columns.n_features), self.dtype), NONE, NONE)
+        columns, rows = checked
+        columns.check_same(self.columns)
+        codes = class_numbers(rows.y, self.classes, " The source must give the same rows each time it is read.")
+        keep, X = weights_of(rows) > 0.0, within(rows.X.astype(self.dtype, copy=False), self.limits)
+        kept = self.weighted(X if np.all(keep) else X[keep], codes[keep], weights_of(rows)[keep])
+        return keep, kept._replace(y=self.labels[kept.y])
+
+    def weighted(self, X: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Rows:
+        """Return rows with class numbers and a weight each, in the dtype of all rows and with class weights."""
+        weight = times_class_weights(weight if self.has_weights else NONE, self.factors, codes)
+        return Rows(X.astype(self.dtype, copy=False), codes, weight)
 
 
 # What makes the source of all rows of positive weight, from the site labels (C,) of the classes and the limits.
@@ -225,7 +209,7 @@ def survey(
     # Sums over blocks, whose bits do not depend on where batches end.
     total = replace(found, tally=dict(zip(found.tally, draw.tally.T, strict=True)))
     surveyed, rows = Survey.of(total, allowed, class_weight), draw.sample()
-    sample = surveyed.sample(rows._replace(y=np.argsort(surveyed.order)[rows.y]))
+    sample = surveyed.weighted(rows.X, np.argsort(surveyed.order)[rows.y], rows.weight)
     return surveyed, sample, partial(streamed, source, surveyed)
 
 
@@ -235,11 +219,11 @@ def streamed(source: Any, found: Survey, labels: np.ndarray, limits: Sequence[Li
     Every reading raises ValueError if the source has other rows than in the first one, as far as their number, columns
     and labels tell.
     """
-    begin, preparation = reading(source), replace(found.preparation, labels=labels, limits=limits)
+    begin, found = reading(source), replace(found, labels=labels, limits=limits)
 
     def read() -> Iterator[Rows]:
         n_rows = 0
-        with closing(checked_batches(source, begin, preparation.rows)) as batches:
+        with closing(checked_batches(source, begin, found.rows)) as batches:
             for keep, rows in batches:
                 n_rows += len(keep)
                 if n_rows > found.n_rows:
@@ -252,4 +236,4 @@ def streamed(source: Any, found: Survey, labels: np.ndarray, limits: Sequence[Li
                 f"rows each time. {HOW_TO_READ_AGAIN}."
             )
 
-    return BatchSource(read, found.n_given, found.preparation.columns.n_features, float(np.sum(found.totals)))
+    return BatchSource(read, found.n_given, found.columns.n_features, float(np.sum(found.totals)))

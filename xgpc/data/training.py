@@ -32,17 +32,7 @@ from .checks import (
 )
 from .encoding import HOW_TO_MISS, Encoding, as_array, is_categorical, of_table, warn_of_means
 from .far_values import described, limits_of
-from .frames import (
-    Column,
-    Levels,
-    columns_of,
-    count_missing,
-    has_missing,
-    is_table,
-    names_of,
-    refuse_times,
-    with_names,
-)
+from .frames import Column, columns_of, is_table, names_of, refuse_times, with_names
 
 FLOATS = (np.float64, np.float32)
 
@@ -76,14 +66,15 @@ class Columns(NamedTuple):
     names : of the features, or None
     labels : of the columns of a data frame if these are not text, as text, or None
     encoding : Encoding or None
-    means : (n_features,) of the training rows, or None
+    mean, spread : (n_features,) of the training rows, or empty
     """
 
     n_features: int
     names: tuple[str, ...] | None
     labels: tuple[str, ...] | None = None
     encoding: Encoding | None = None
-    means: np.ndarray | None = None
+    mean: np.ndarray = NONE
+    spread: np.ndarray = NONE
 
     def check_same(self, first: Columns, of_whom: str = "the first batch") -> None:
         """Raise ValueError if a batch has other columns than ``first``, which messages call "the first batch"."""
@@ -108,24 +99,11 @@ class Columns(NamedTuple):
 
 
 class TrainingData(NamedTuple):
-    """Checked rows of positive weight.
+    """Checked rows of positive weight, dense or CSR, with class numbers as y and class weights; classes and columns."""
 
-    Attributes
-    ----------
-    X : (n, d) float32 or float64, or CSR
-    codes : (n,) numbers of their classes
-    classes : the distinct labels
-    weight : (n,), class weights included, or (0,) if each is 1
-    encoding : Encoding or None, if it was learned from a table
-    labels : of the columns, as in ``Columns``
-    """
-
-    X: Any
-    codes: np.ndarray
+    rows: Rows
     classes: np.ndarray
-    weight: np.ndarray
-    encoding: Encoding | None = None
-    labels: tuple[str, ...] | None = None
+    columns: Columns
 
 
 def training_data(
@@ -139,9 +117,9 @@ def training_data(
     fitted : the columns of a model that continues; None for its first rows
     """
     refuse_not_in_memory(X)
-    columns, chosen = ([], []) if fitted else _columns_to_encode(door, X)
-    rows = None if columns else checked_rows(door, X, fitted)
-    n_rows = rows.shape[0] if rows is not None else len(columns[0])
+    table, chosen = ([], []) if fitted else _columns_to_encode(door, X)
+    rows = None if table else checked_rows(door, X, fitted)
+    n_rows = rows.shape[0] if rows is not None else len(table[0].values)
     if not n_rows:
         raise ValueError("X has 0 samples; give a row or more.")
     labels, may_lack = checked_labels(y, n_rows), classes is not None
@@ -158,13 +136,20 @@ def training_data(
     codes, weight = codes[keep], weight[keep] if len(weight) else weight
     check_classes_present(classes[np.unique(codes)], may_lack, door.takes_classes)
     weight = times_class_weights(weight, factors, codes)
+    named = with_names(X)
     if rows is not None:
-        return TrainingData(rows if len(keep) == n_rows else rows[keep], codes, classes, weight, None, labels_of(X))
-    encoding = Encoding.learn(columns, chosen, keep, weight)
-    named = with_names(X) if is_table(X) else as_array(X)
-    door.validate(named, reset=True, skip_check_array=True)
-    matrix = encoding.matrix([column.part(keep) for column in columns])
-    return TrainingData(matrix, codes, classes, weight, encoding, labels_of(named))
+        rows, columns = rows if len(keep) == n_rows else rows[keep], fitted or columns_named(named, rows.shape[1])
+        return TrainingData(Rows(rows, codes, weight), classes, columns)
+    encoding = Encoding.learn(table, chosen, keep, weight)
+    door.validate(named if is_table(X) else as_array(X), reset=True, skip_check_array=True)
+    matrix = encoding.matrix([column.part(keep) for column in table])
+    columns = columns_named(named, len(table))._replace(encoding=encoding)
+    return TrainingData(Rows(matrix, codes, weight), classes, columns)
+
+
+def columns_named(X: Any, n_features: int) -> Columns:
+    """Return the columns of a table or array, whose index was left out, without an encoding."""
+    return Columns(n_features, names_of(X), labels_of(X))
 
 
 def times_class_weights(weight: np.ndarray, factors: np.ndarray | None, codes: np.ndarray) -> np.ndarray:
@@ -190,10 +175,11 @@ def _columns_to_encode(door: Door, X: Any) -> tuple[list[Column], list[bool]]:
     X = with_names(X) if is_table(X) else as_array(X)
     columns = columns_of(X)
     chosen = is_categorical(setting, X, columns)
-    gaps = [one for one, categorical in zip(columns, chosen, strict=True) if not categorical and has_missing(one)]
+    missing = [(one.name, one.n_missing) for one in columns]
+    gaps = [one for one, categorical in zip(missing, chosen, strict=True) if one[1] and not categorical]
     if gaps and not is_table(X):
-        raise ValueError(f"X has {said_missing([(one.name, count_missing(one)) for one in gaps])}. {HOW_TO_MISS}")
-    return (columns, chosen) if any(chosen) or any(map(has_missing, columns)) else ([], [])
+        raise ValueError(f"X has {said_missing(gaps)}. {HOW_TO_MISS}")
+    return (columns, chosen) if any(chosen) or any(count for _, count in missing) else ([], [])
 
 
 def checked_rows(door: Door, X: Any, fitted: Columns | None) -> Any:
@@ -235,9 +221,9 @@ def checked_rows(door: Door, X: Any, fitted: Columns | None) -> Any:
         raise ValueError(f"X has text: {error}. {'The model was fitted to numbers. ' * bool(fitted)}{how}.") from error
     named = names_of(X) or known.names
     names = None if named is None else list(map(repr, named))
-    if known.means is not None and is_table(X) and math.isnan(largest_size(rows)):
+    if len(known.mean) and is_table(X) and math.isnan(largest_size(rows)):
         warn_of_means(missing_numbers(rows, names))
-        rows = np.where(np.isnan(rows), known.means.astype(rows.dtype), rows)
+        rows = np.where(np.isnan(rows), known.mean.astype(rows.dtype), rows)
     how = HOW_TO_IMPUTE
     if door.takes_tables:
         later = f"{how[:-1]}; or fit to a data frame, or a table of Arrow, whose rows miss some numbers."
@@ -297,13 +283,13 @@ def numbers_of(X: Any) -> tuple[Columns, np.ndarray]:
     names = names_of(X)
     if is_table(X) and len(X):
         columns = columns_of(X)
-        if levels := [column for column in columns if isinstance(column, Levels)]:
+        if found := next((one for one in columns if one.levels is not None), None):
             raise ValueError(
-                f"The column {levels[0].name!r} of the batch has levels, such as {next(iter(levels[0].levels), None)!r}"
+                f"The column {found.name!r} of the batch has levels, such as {next(iter(found.levels or ()), None)!r}"
                 ". GPClassifier.fit takes them, but rows in batches, and of dask, must be numbers: make columns of the "
                 "levels before, as sklearn.preprocessing.OneHotEncoder does, or leave such columns out."
             )
-        rows = np.column_stack([column.values for column in columns if not isinstance(column, Levels)])
+        rows = np.column_stack([column.values for column in columns])
     else:
         refuse_times(X)
         rows = check_array(X, dtype=FLOATS, order="C", ensure_all_finite=False, ensure_min_samples=0, input_name="X")

@@ -171,7 +171,7 @@ class GibbsClassifier(LatentClassifier):
             )
         self.classes_ = data.classes
         with single_threaded_blas():
-            rows, labels = np.ascontiguousarray(data.X, dtype=np.float64), site_labels(data.codes, None)
+            rows, labels = np.ascontiguousarray(data.rows.X, dtype=np.float64), site_labels(data.rows.y, None)
             self._set_fit(self._run(self._start(rows, labels)))
 
     def _check_parameters(self) -> None:

@@ -15,6 +15,7 @@ from ..approximations.local import LocalPosterior
 from ..approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from ..config import FitConfig
 from ..data.encoding import Encoding, of_table
+from ..data.training import Columns
 from ..inference.fitting import Evidence
 from ..inference.prior_mean import OF_SITE, PriorMean
 from ..inference.progress import BestSoFar
@@ -42,7 +43,7 @@ class Data:
     class_totals : (C,) total weights of the classes over all rows
     label_noise : float, or None if it is learned or the bound has none
     hold_out : HoldOut, draws the held-out rows of fits with neighbours
-    encoding : Encoding that made the rows, or None
+    columns : Columns of the training data, with the encoding that made the rows
     seed : int, for random numbers that do not depend on how many others were drawn
     """
 
@@ -54,10 +55,14 @@ class Data:
     bound: str
     label_noise: float | None
     hold_out: HoldOut
+    columns: Columns
     stream: RowSource | None = None
-    encoding: Encoding | None = None
     prior_mean: PriorMean = OF_SITE
     seed: int = 0
+
+    @property
+    def encoding(self) -> Encoding | None:
+        return self.columns.encoding
 
     @property
     def is_of_one_class(self) -> bool:

@@ -38,7 +38,6 @@ class ArrowRows:
     feature_names : list of str
     target : str or None
     index : list of str, columns of a data frame's index, which are no features unless they are named
-    n_rows : int
     """
 
     def __init__(
@@ -67,19 +66,9 @@ class ArrowRows:
                 f"{self.feature_names}."
             )
 
-    @property
-    def n_rows(self) -> int:
-        return int(self._dataset.count_rows())
-
     def with_features(self, names: Sequence[str]) -> ArrowRows:
         """Return the same rows with the features of these names, in this order, which must be numbers."""
         return ArrowRows(self._dataset, self.target, names, self._weight).of_numbers()
-
-    def whole(self) -> tuple[Table, np.ndarray | None]:
-        """Return all rows: a table of features of any types, and the labels, or None without a target."""
-        table = self._dataset.to_table(columns=[*self.feature_names, *([] if self.target is None else [self.target])])
-        labels = None if self.target is None else _values(table[self.target].combine_chunks())
-        return table.select(self.feature_names), labels
 
     def of_numbers(self) -> ArrowRows:
         """Return the rows; raise ValueError for features that are no numbers, and for files with other columns."""

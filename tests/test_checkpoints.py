@@ -16,7 +16,7 @@ from support.fits import quietly
 from support.reference import moons
 
 from xgpc import GPClassifier, checkpoint, files
-from xgpc.learning import share
+from xgpc.learning import learn
 from xgpc.rows.deadline import Deadline
 
 X, Y = moons()
@@ -78,7 +78,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_fit_goes_on_to_the_same_optimum(kind, path, monkeypatch):
-    monkeypatch.setattr(share, "LEAST_ROWS", 100)
+    monkeypatch.setattr(learn, "LEAST_ROWS", 100)
     data, own = KINDS[kind]
     X, y = data()
     params = {**PARAMS, **own}
@@ -230,7 +230,7 @@ def test_arrays_of_mini_batches_are_checked(name, path, monkeypatch):
 
 
 def test_a_path_that_cannot_be_written_is_refused_before_learning(tmp_path, monkeypatch):
-    monkeypatch.setattr("xgpc.learning.pipeline.learn_hyperparameters", lambda *arguments: pytest.fail("learned"))
+    monkeypatch.setattr("xgpc.learning.pipeline.learn", lambda *arguments: pytest.fail("learned"))
     with pytest.raises(FileNotFoundError, match="no directory"):
         GPClassifier(**PARAMS, checkpoint=tmp_path / "none" / "fit.npz").fit(X, Y)
     with pytest.raises(IsADirectoryError):
@@ -287,8 +287,8 @@ DECIDING = {"random_state": 0, "n_inducing": 20, "tol": 1e-3, "max_iter": 30, "n
 def test_how_many_kernels_there_are_is_decided_once(is_each, path, monkeypatch):
     """The decision is part of the checkpoint, and of those that follow."""
     X, y = three_classes(is_each)
-    trials, honest = [], share.accept
-    monkeypatch.setattr(share, "accept", lambda *given: trials.append(given) or honest(*given))
+    trials, honest = [], learn.accept
+    monkeypatch.setattr(learn, "accept", lambda *given: trials.append(given) or honest(*given))
     whole = quietly(GPClassifier(**DECIDING), X, y)
     assert (whole.share_, len(trials)) == ("none" if is_each else "kernel", 1)
 
@@ -311,19 +311,19 @@ def test_how_many_kernels_there_are_is_decided_once(is_each, path, monkeypatch):
 
 def test_a_fit_that_goes_on_decides_by_the_same_rows(path, monkeypatch):
     X, y = three_classes(True)
-    asked, scores = [], share._scores
+    asked, labels_and_weights = [], learn.labels_and_weights
 
-    def spied(data, point, source, n_threads):
+    def spied(source):
         asked.append(source.X)
-        return scores(data, point, source, n_threads)
+        return labels_and_weights(source)
 
-    monkeypatch.setattr(share, "_scores", spied)
+    monkeypatch.setattr(learn, "labels_and_weights", spied)
     params = {**DECIDING, "n_inducing": "auto", "max_iter": 12}
     quietly(GPClassifier(**params), X, y)
     for after in (1, 4):
         killed(monkeypatch, GPClassifier(**params, checkpoint=path), X, y, after)
         quietly(GPClassifier(**params, checkpoint=path), X, y)
-    assert len(asked) == 6
+    assert len(asked) == 3
     assert all(np.array_equal(asked[0], rows) for rows in asked)
 
 

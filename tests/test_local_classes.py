@@ -195,7 +195,7 @@ def test_where_neighbours_are_left_each_class_may_have_its_kernel():
 
 
 def test_more_rows_times_classes_than_memory_is_meant_for_take_none(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.with_neighbours.MOST_CLASS_ROWS", 6000)
+    monkeypatch.setattr("xgpc.learning.learn.MOST_CLASS_ROWS", 6000)
     X, y = fields(2001, 0)
     model = quietly(GPClassifier(n_inducing=10, max_iter=3, random_state=0), X, y)
     assert model.n_neighbors_ == 0

@@ -146,7 +146,7 @@ def test_two_classes_have_nothing_to_decide(params):
 def test_few_rows_and_full_processes_share_a_kernel(monkeypatch):
     X, y = own_features(999)
     assert quietly(classifier(max_iter=10), X, y).share_ == "kernel"
-    monkeypatch.setattr("xgpc.learning.share.LEAST_ROWS", 30)
+    monkeypatch.setattr("xgpc.learning.learn.LEAST_ROWS", 30)
     full = quietly(classifier(inducing_points="all", n_inducing="auto", max_iter=10), X[:60], y[:60])
     assert full.share_ == "kernel"
 

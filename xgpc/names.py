@@ -29,6 +29,7 @@ OptimizerName = Literal["profile", "alternate", "joint", "hybrid", "adam", "stoc
 PointsName = Literal["kmeans", "random", "greedy", "all"]
 ShareName = Literal["auto", "kernel", "none"]
 PrecisionName = Literal["double", "mixed"]
+Auto = Literal["auto"]
 # Points (m, d). Not ArrayLike, of which every string is one.
 Points = np.ndarray | Sequence[Sequence[float]]
 LearningRate = Literal["adaptive"] | float | tuple[float, float]

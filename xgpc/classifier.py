@@ -347,7 +347,7 @@ class GPClassifier(PosteriorClassifier):
         how they are divided into batches.
 
         ``elbo_``, ``bound_gap()``, ``n_iter_``, ``converged_`` and ``history_`` are those of the latest batch:
-        ``elbo_`` is then a lower bound of the batch's log evidence given all rows before. Warnings are those of ``fit``.
+        ``elbo_`` is then a lower bound of the batch's log evidence given earlier rows. Warnings are those of ``fit``.
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ from sklearn.model_selection import BaseCrossValidator
 
 from .inference.mini_batch import learning_rate_schedule
 from .inference.run import FitState
-from .likelihoods import LIKELIHOODS, has_label_noise, resolve
+from .likelihoods import LikelihoodBound, resolve
 from .names import (
     Auto,
     ClassWeight,
@@ -258,26 +258,26 @@ def check_parameters(model: BaseEstimator) -> None:
                 )
 
 
-def checked_noise(label_noise: str | float, likelihood: str, bound: str) -> float | None:
+def checked_noise(label_noise: str | float, record: LikelihoodBound) -> float | None:
     """The label noise, or None if it is learned; ValueError if the likelihood's bound has no label noise."""
     if label_noise == "learn":
         return None
-    if not has_label_noise(likelihood, bound):
+    if not record.has_label_noise:
         raise ValueError(
             f"label_noise={label_noise:g} is for bounds 'additive-noise' of likelihoods other than softmax; the bound "
-            f"is {bound!r} of {likelihood!r}. Leave label_noise='learn', or choose another bound."
+            f"is {record.bound!r} of {record.likelihood!r}. Leave label_noise='learn', or choose another bound."
         )
     return float(label_noise)
 
 
-def checked_mean(mean: str | float | Sequence[float], likelihood: str, bound: str, n_classes: int) -> np.ndarray | None:
+def checked_mean(mean: str | float | Sequence[float], record: LikelihoodBound, n_classes: int) -> np.ndarray | None:
     """The prior mean (L,) of the latent functions, None for "base-rate"; ValueError for a wrong shape."""
-    n_latents = LIKELIHOODS[likelihood].n_latents(n_classes)
+    n_latents, likelihood = record.n_latents(n_classes), record.likelihood
     if isinstance(mean, str):
-        if has_label_noise(likelihood, bound):
+        if record.has_label_noise:
             raise ValueError(
-                f"mean='base-rate' is not for bound {bound!r} of likelihood {likelihood!r}, whose label noise is part "
-                "of every prediction. Give numbers, or choose another bound."
+                f"mean='base-rate' is not for bound {record.bound!r} of likelihood {likelihood!r}, whose label noise "
+                "is part of every prediction. Give numbers, or choose another bound."
             )
         return None
     given = np.asarray(mean, dtype=np.float64)
@@ -312,11 +312,11 @@ def check_stream(model: BaseEstimator, forgetting_factor: object, n_new_inducing
             "no rows. Choose inducing points (and a new estimator if this one is fitted), or call fit with all rows."
         )
     if is_fitted:
-        likelihood, bound = resolve(model.likelihood, model.bound, len(model.classes_))
-        if (likelihood.name, bound) != tuple(model._resolved):
+        fitted = model._record
+        if resolve(model.likelihood, model.bound, len(model.classes_)) is not fitted:
             raise ValueError(
-                f"partial_fit continues a fit with likelihood {model._resolved[0]!r} and bound {model._resolved[1]!r}; "
-                f"now likelihood={model.likelihood!r} and bound={model.bound!r} are set. Set them back, or use a new "
+                f"partial_fit continues a fit with likelihood {fitted.likelihood!r} and bound {fitted.bound!r}; now "
+                f"likelihood={model.likelihood!r} and bound={model.bound!r} are set. Set them back, or use a new "
                 "estimator."
             )
     if is_name(model.class_weight, ("balanced",)):

@@ -45,7 +45,7 @@ from xgpc.learning.optimizer import Options, lbfgs, thetas
 from xgpc.learning.profile import ProfiledBound, profile
 from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore
 from xgpc.learning.stages import GROWTH, LAST_ROWS, ROWS_PER_POINT, SCHEMES, Subsets, subset_sizes
-from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
+from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
 from xgpc.rows.blas import single_threaded_blas
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache
 from xgpc.rows.coinciding import Distinct

@@ -147,7 +147,7 @@ def n_neighbors(data: Data, run: Run) -> int:
         note = "fits in mini-batches do not support them."
     elif data.stream is not None:
         note = "they need all rows in memory."
-    elif is_auto and data.likelihood.multi_class and values > MOST_CLASS_ROWS:
+    elif is_auto and data.record.is_multi_class and values > MOST_CLASS_ROWS:
         note = f"rows times classes are {values}, above the default limit of {MOST_CLASS_ROWS}."
     if note:
         run.history.add(decision=f"No neighbours: {note}")
@@ -169,11 +169,11 @@ def n_neighbors(data: Data, run: Run) -> int:
 
 def _why_not(data: Data) -> str:
     """Why the model cannot have neighbours; empty if it can."""
-    name, bound = data.likelihood.name, data.bound
+    name, bound = data.record.key
     if (name, bound) not in LINKS:
         allowed = ", ".join(f"{one!r} with bound {of!r}" for one, of in LINKS)
         return f"is for likelihood {allowed}; this model has {name!r} with bound {bound!r}"
-    if data.likelihood.multi_class and data.config.share == "none":
+    if data.record.is_multi_class and data.config.share == "none":
         return f"is for latent functions that share their kernel (share='kernel'); got share={data.config.share!r}"
     if data.source.makes_dense:
         return "keeps and compares all rows as dense rows, but X is sparse: convert it with X.toarray()"
@@ -373,11 +373,11 @@ def _are_own_kernels_open(data: Data, run: Run, initial: InitialState, one: Hype
     config, n_rows, n_classes = data.config, data.source.n_rows, len(data.classes)
     is_open = (
         config.share == "auto"
-        and data.likelihood.multi_class
+        and data.record.is_multi_class
         and n_classes > 2
         and config.kernel is None
         # A user who gives a number of neighbours has chosen one kernel, even if the sites do not converge.
-        and (config.has_auto_neighbors or config.n_neighbors == 0)
+        and not config.given_neighbors
         and config.optimizer == "profile"
         # With fewer iterations the kernels hardly differ, and the trial would take as long as the fit.
         and config.max_iter >= TRIAL_ITERATIONS
@@ -422,7 +422,7 @@ def _propose_own_kernels(data: Data, initial: InitialState, model: Model) -> tup
         point = profile(part, starting_posterior(part, model.q, prior, site), site, options).point
         mean, variance = point.q.marginals(source.X, training.executor.n_threads)
         mean = mean.T + point.site.prior_mean
-        found = data.likelihood.log_probabilities(data.bound, mean, variance.T, point.site.parameter)
+        found = data.record.log_probabilities(mean, variance.T, point.site.parameter)
         return point, Scores(np.asarray(found[np.arange(len(y)), y.astype(np.intp)]), weight)
 
     return tried(model.prior), tried(SeparatePriors((model.prior.groups[0],) * len(data.classes)))

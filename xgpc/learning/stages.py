@@ -18,7 +18,7 @@ from ..inference.progress import BestSoFar, Progress, State
 from ..inference.run import Run
 from ..inference.starts import starting_posterior
 from ..kernels.default import STARTS, other_start
-from ..likelihoods import LikelihoodBound, record_of
+from ..likelihoods import LikelihoodBound
 from ..rows.deadline import OutOfTime, during
 from ..rows.source import dense
 from .adam import adam, stochastic
@@ -72,14 +72,13 @@ SCHEMES = {
 }
 
 
-def check_optimizer(optimizer: str | None, likelihood: str, bound: str) -> None:
+def check_optimizer(optimizer: str | None, record: LikelihoodBound) -> None:
     """Raise ValueError for an optimizer that does not support a likelihood's bound."""
-    record = record_of(likelihood, bound)
     allowed = [name for name, scheme in SCHEMES.items() if scheme.allows(record)]
     if optimizer is not None and optimizer not in allowed:
         raise ValueError(
-            f"optimizer={optimizer!r} is not for the bound {bound!r} of likelihood {likelihood!r}; choose one of "
-            f"{allowed}, or {SCHEMES[optimizer].needs}."
+            f"optimizer={optimizer!r} is not for the bound {record.bound!r} of likelihood {record.likelihood!r}; "
+            f"choose one of {allowed}, or {SCHEMES[optimizer].needs}."
         )
 
 

@@ -23,7 +23,7 @@ from ..inference.run import Run
 from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec
-from ..likelihoods import START_NOISE, Likelihood
+from ..likelihoods import START_NOISE, LikelihoodBound
 from ..rows.executor import Executor
 from ..rows.source import ArraySource, RowSource
 from .candidates import Scores
@@ -52,8 +52,7 @@ class Data:
     source: ArraySource
     classes: np.ndarray
     class_totals: np.ndarray
-    likelihood: Likelihood
-    bound: str
+    record: LikelihoodBound
     label_noise: float | None
     hold_out: HoldOut
     columns: Columns
@@ -166,7 +165,7 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
     """Choose kernel and inducing points, from the data or from a previous fit to alike data, or resume a checkpoint."""
     config, random_state, source = data.config, run.random_state, data.source
     run.history.tell(stage="start", n_rows=source.n_rows)
-    training = Training(source, executor, data.likelihood.n_latents(len(data.classes)))
+    training = Training(source, executor, data.record.n_latents(len(data.classes)))
     n_features, n_latents, is_learned = source.n_features, training.n_latents, config.optimizer is not None
     previous = None if previous_fit is None else _posterior_of(previous_fit, data, n_features, n_latents)
     n_kernels = _number_of_kernels(config, n_latents, previous)
@@ -208,7 +207,7 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
             warn_of_many_classes(source.n_rows, n_latents, len(Z), n_kernels > 1)
     if n_kernels > 1 and previous is not None and (prior.is_full or previous.prior.is_full):
         prior = prior.rebuilt(specs, prior.Z)
-    site = data.prior_mean.site(data.likelihood.site(data.bound, len(data.classes), data.label_noise, noise), prior)
+    site = data.prior_mean.site(data.record.site(len(data.classes), data.label_noise, noise), prior)
     store, resumed = run.progress.store, None
     if store is not None:
         resumed = store.load(site, data.groups)
@@ -234,7 +233,7 @@ def _number_of_kernels(config: FitConfig, n_latents: int | None, previous: Kerne
         return 1
     if config.share == "none":
         return n_latents
-    has_neighbors = not config.has_auto_neighbors and config.n_neighbors > 0
+    has_neighbors = config.given_neighbors > 0
     return 1 if previous is None or has_neighbors else len(previous.prior.groups)
 
 

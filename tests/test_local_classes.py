@@ -30,7 +30,7 @@ from support.reference import moons
 from support.training import training
 
 from xgpc import GPClassifier
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import record_of
 
 
 def three_classes(X):
@@ -117,7 +117,7 @@ def test_with_all_neighbours_it_is_the_posterior_of_the_full_process(variance, m
     sweeps = converged_sites(local, start_sites(local.source, local.link), 1e-7)
     assert sweeps.converged
     mean, variance_at = moments_at(T, sweeps)
-    rows, site = training(X, classes.astype(float), weight, 3), LIKELIHOODS["softmax"].site("exact", 3)
+    rows, site = training(X, classes.astype(float), weight, 3), record_of("softmax", "exact").site(3)
     prior = full_prior(X, [kernel])
     full = coordinate_ascent(rows, prior.at_prior(3), site, tol=1e-10, max_iter=3000, history=History()).q
     for mine, theirs in zip((mean, variance_at), full.marginals(T), strict=True):

@@ -13,11 +13,11 @@ from support.reference import SITES, DenseModel
 from support.training import training
 
 from xgpc import GPClassifier
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import MULTI_CLASS
 
 
 def rows_for(likelihood):
-    return (FLOWERS, KINDS) if LIKELIHOODS[likelihood].multi_class else (X, y)
+    return (FLOWERS, KINDS) if likelihood in MULTI_CLASS else (X, y)
 
 
 def natural(fitted):
@@ -62,7 +62,7 @@ def test_a_later_batch_has_the_sites_of_its_own_posterior(likelihood, bound, sha
     assert one.converged_
     q, C = one.posterior_, one.posterior_.n_latents
     noise = getattr(one, "label_noise_", None)
-    site = LIKELIHOODS[likelihood].site(one._resolved[1], len(one.classes_), noise)
+    site = one._record.site(len(one.classes_), noise)
     targets = labels[SECOND].astype(float) if C else 2.0 * labels[SECOND] - 1.0
     sums = update(training(rows[SECOND], targets, n_latents=C), q, site).target
     for made, old, now, prior in zip(sums, before, natural(one), (np.eye(12), 0.0), strict=True):

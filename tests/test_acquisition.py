@@ -32,7 +32,7 @@ from xgpc.acquisition import (
 )
 from xgpc.likelihoods import LIKELIHOODS, record_of
 
-RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.bounds.values()]
+RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.values()]
 TWO, SEVERAL = ([r for r in RECORDS if r.is_multi_class == several] for several in (False, True))
 
 

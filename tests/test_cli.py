@@ -353,7 +353,7 @@ def test_version_and_help(xgpc):
     assert f"xgpc fit train.csv --target diagnosis --model {MODEL}" in text
     assert all(command in text for command in ("demo", "fit", "predict", "evaluate"))
     text = "".join(xgpc("fit", "--help").out.split())
-    names = [*LIKELIHOODS, *(bound for likelihood in LIKELIHOODS.values() for bound in likelihood.bounds), *systems]
+    names = [*LIKELIHOODS, *(bound for bounds in LIKELIHOODS.values() for bound in bounds), *systems]
     assert [name for name in names if name not in text] == ["linear-BSVM"]
 
 

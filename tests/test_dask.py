@@ -24,7 +24,7 @@ from support.internals import (
 from support.partitions import InThisProcess
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import record_of
 
 # Data frames of dask are made of its own.
 pytest.importorskip("pandas")
@@ -186,7 +186,7 @@ def test_any_executor_can_read_the_partitions(small_subset):
     model = without_warnings(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
     partitions = InThisProcess(list(zip(*(parts(one) for one in (X, y, weight)), strict=True)))
     _, _, stream = survey_partitions(partitions, None, "balanced", SIZE, np.random.RandomState(0), print)
-    rows, site = stream(np.array([-1.0, 1.0]), ()), LIKELIHOODS["logit"].site("exact", 2, None)
+    rows, site = stream(np.array([-1.0, 1.0]), ()), record_of("logit", "exact").site(2, None)
     with OverPartitions(1) as executor, Threads(2) as threads:
         one = update(Training(rows, executor), model.posterior_, site)
         other = update(Training(rows, threads), model.posterior_, site)

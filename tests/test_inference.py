@@ -25,9 +25,9 @@ from support.internals import (
 from support.reference import DenseModel, ringnorm
 from support.training import ascended, bound_gradient, sites_of, training, updated
 
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import record_of
 
-EXACT, POLYA_GAMMA = LIKELIHOODS["logit"].site("exact"), LIKELIHOODS["logit"].site("polya-gamma")
+EXACT, POLYA_GAMMA = record_of("logit", "exact").site(), record_of("logit", "polya-gamma").site()
 BOUNDS = ("exact", "polya-gamma")
 
 

@@ -20,7 +20,7 @@ from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.likelihoods import LIKELIHOODS
 
 NAMES = ["logit", "probit", "svm"]
-BOUNDS = [(name, bound) for name in NAMES for bound in LIKELIHOODS[name].bounds if bound != "additive-noise"]
+BOUNDS = [(name, bound) for name in NAMES for bound in LIKELIHOODS[name] if bound != "additive-noise"]
 X, Y = load_breast_cancer(return_X_y=True)
 X = StandardScaler().fit_transform(X)
 SIGNS = 2.0 * Y - 1.0

@@ -32,7 +32,7 @@ from support.reference import moons
 from support.training import training
 
 from xgpc import GPClassifier
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import record_of
 
 
 def three_classes(X):
@@ -119,7 +119,7 @@ def test_with_all_neighbours_it_is_the_posterior_of_the_full_process(variance, m
     sweeps = converged_sites(local, start_sites(local.source, local.link), 1e-7)
     assert sweeps.converged
     mean, variance_at = moments_at(T, sweeps)
-    rows, site = training(X, classes.astype(float), weight, 3), LIKELIHOODS["softmax"].site("exact", 3)
+    rows, site = training(X, classes.astype(float), weight, 3), record_of("softmax", "exact").site(3)
     prior = full_prior(X, [kernel])
     full = coordinate_ascent(rows, prior.at_prior(3), site, tol=1e-10, max_iter=3000, history=History()).q
     for mine, theirs in zip((mean, variance_at), full.marginals(T), strict=True):
@@ -143,7 +143,7 @@ def test_accepted_sites_make_the_probabilities_of_their_fixed_point(name, varian
         sweeps = converged_sites(local, start_sites(local.source, local.link), tol)
         assert sweeps.converged
         mean, variance_at = moments_at(X[n:], sweeps)
-        probabilities.append(LIKELIHOODS["softmax"].log_probabilities("exact", mean.T, variance_at.T, None))
+        probabilities.append(record_of("softmax", "exact").log_probabilities(mean.T, variance_at.T, None))
     assert np.max(np.abs(np.exp(probabilities[0]) - np.exp(probabilities[1]))) < 0.005
 
 

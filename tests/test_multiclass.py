@@ -41,7 +41,7 @@ from support.latents import (
 )
 from support.training import sites_of, updated
 
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import record_of
 
 # Those of two classes that a learned parameter or negative precisions set apart, and all of several.
 MOST_CASES = [case for case in CASES if case[:2] in SEVERAL + NOISY]
@@ -241,7 +241,7 @@ def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share):
 @pytest.mark.parametrize("n_classes", [3, 12])
 def test_a_row_takes_four_numbers_for_each_class(n_classes):
     """Mean, variance, precision and linear term; the mean for all classes takes some more while it is formed."""
-    sizes, peaks, site = np.array([4000, 16000]), [], LIKELIHOODS["softmax"].site("exact", n_classes)
+    sizes, peaks, site = np.array([4000, 16000]), [], record_of("softmax", "exact").site(n_classes)
     for n in sizes:
         problem = Problem("softmax", "exact", "kernel", n=n, n_classes=n_classes)
         q = problem.arbitrary_posterior()

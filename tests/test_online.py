@@ -13,11 +13,11 @@ from support.reference import SITES, DenseModel
 from support.training import training
 
 from xgpc import GPClassifier
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import MULTI_CLASS, record_of
 
 
 def rows_for(likelihood):
-    return (FLOWERS, KINDS) if LIKELIHOODS[likelihood].multi_class else (X, y)
+    return (FLOWERS, KINDS) if likelihood in MULTI_CLASS else (X, y)
 
 
 def natural(fitted):
@@ -62,7 +62,7 @@ def test_a_later_batch_has_the_sites_of_its_own_posterior(likelihood, bound, sha
     assert one.converged_
     q, C = one.posterior_, one.posterior_.n_latents
     noise = getattr(one, "label_noise_", None)
-    site = LIKELIHOODS[likelihood].site(one._resolved[1], len(one.classes_), noise)
+    site = one._record.site(len(one.classes_), noise)
     targets = labels[SECOND].astype(float) if C else 2.0 * labels[SECOND] - 1.0
     sums = update(training(rows[SECOND], targets, n_latents=C), q, site).target
     for made, old, now, prior in zip(sums, before, natural(one), (np.eye(12), 0.0), strict=True):
@@ -169,7 +169,7 @@ def test_the_correction_s_terms_are_those_of_all_rows_before_by_the_factor_and_o
     before = one._evidence.correction
     one.partial_fit(X[SECOND], y[SECOND], forgetting_factor=0.5)
     rows = training(X[SECOND], 2.0 * y[SECOND] - 1.0)
-    point = update(rows, one.posterior_, LIKELIHOODS["logit"].site("polya-gamma"))
+    point = update(rows, one.posterior_, record_of("logit", "polya-gamma").site())
     for found, old, new in zip(one._evidence.correction, before, correction_and_gap(rows, point)[0], strict=True):
         np.testing.assert_allclose(found, 0.5 * old + new, rtol=1e-10, atol=1e-12)
     mean, variance = one.predict_latent(X, corrected=True)

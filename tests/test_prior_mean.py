@@ -12,10 +12,10 @@ from support.fits import quietly
 from support.online import CASES, FIRST, FLOWERS, KERNEL, KINDS, NAMES, SECOND, X, model, y
 
 from xgpc import GPClassifier, _sites
-from xgpc.likelihoods import LIKELIHOODS, record_of
+from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 from xgpc.onnx import to_onnx
 
-RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.bounds.values()]
+RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.values()]
 every_record = pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))
 every_case = pytest.mark.parametrize(("likelihood", "bound", "share"), CASES, ids=NAMES)
 WITH_BASE_RATE = [case for case in CASES if not record_of(*case[:2]).has_label_noise]
@@ -25,11 +25,11 @@ BINARY = {"exact": "logit", "polya-gamma": "logit", "probit": "probit"}
 
 
 def rows_for(likelihood):
-    return (FLOWERS, KINDS) if LIKELIHOODS[likelihood].multi_class else (X, y)
+    return (FLOWERS, KINDS) if likelihood in MULTI_CLASS else (X, y)
 
 
 def mean_for(likelihood):
-    return [0.7, -0.4, 0.2] if LIKELIHOODS[likelihood].multi_class else -0.8
+    return [0.7, -0.4, 0.2] if likelihood in MULTI_CLASS else -0.8
 
 
 @every_record

@@ -34,7 +34,7 @@ from support.reference import moons
 from support.training import sites_of, training
 
 from xgpc import GPClassifier
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import MULTI_CLASS, record_of
 
 
 def standardised(load, columns=slice(None), n=None):
@@ -55,10 +55,10 @@ DATA = {
 def problem(name, likelihood, kernel, n_inducing):
     """Rows, a prior at every so many of them, and a site with additive noise."""
     X, y = DATA[name]()
-    several = LIKELIHOODS[likelihood].multi_class
+    several = likelihood in MULTI_CLASS
     y, n_latents = (y.astype(float), int(y.max()) + 1) if several else (np.where(y == 1, 1.0, -1.0), None)
     prior = SparsePrior.build(KernelSpec(kernel, X.shape[1]), X[:: len(X) // n_inducing])
-    site = LIKELIHOODS[likelihood].site("additive-noise", n_latents or 2)
+    site = record_of(likelihood, "additive-noise").site(n_latents or 2)
     return training(X, y, n_latents=n_latents), prior, site
 
 
@@ -166,7 +166,7 @@ def test_a_larger_variance_is_evaluated_though_the_sites_do_not_fit_it():
 def test_damped_precisions_and_the_mean_of_a_newton_step(likelihood, kind):
     """The mean of the step goes by (damped precision)^-1 times the gradient of the bound."""
     X, classes = labelled(30, seed=4, n_classes=2)
-    y, site = np.where(classes == 1, 1.0, -1.0), LIKELIHOODS[likelihood].site("additive-noise", label_noise=0.05)
+    y, site = np.where(classes == 1, 1.0, -1.0), record_of(likelihood, "additive-noise").site(label_noise=0.05)
     random, kernel, rows = np.random.default_rng(1), ConstantKernel(2.0) * RBF(1.0), training(X, y)
     if kind == "full":
         prior = full_prior(X, [kernel])

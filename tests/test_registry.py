@@ -13,16 +13,11 @@ from numpy.testing import assert_allclose
 from support.fits import quietly
 
 from xgpc import BayesianLinearClassifier, _sites
-from xgpc.likelihoods import (
-    LIKELIHOODS,
-    has_label_noise,
-    record_of,
-    resolve,
-)
+from xgpc.likelihoods import LIKELIHOODS, record_of, resolve
 
 # What a class's complement counts as at least, where it is divided by.
 LEAST_COMPLEMENT = 1e-3
-RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.bounds.values()]
+RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.values()]
 COUPLED = [record for record in RECORDS if record.curvature is not None]
 
 
@@ -138,8 +133,6 @@ def test_exact_expectations_are_of_the_same_likelihood_and_no_less(record, seed)
     exact = record_of(*record.exact)
     assert exact.is_exact
     assert exact.likelihood == record.likelihood
-    assert record.has_bound_gap
-    assert exact.has_bound_gap
     site, m, v, y = problem(record, seed)
     assert np.all(evaluate(exact.site(4), m, v, y)[0] >= evaluate(site, m, v, y)[0] - 1e-7)
 
@@ -189,12 +182,10 @@ def test_jaakkola_jordan_sites_are_those_of_their_paper(record, seed):
     assert is_of_form == record.is_jaakkola_jordan
     if is_of_form:
         assert_allclose(linear[0], 0.5 * y, rtol=0.0)
-    assert record.has_correction == record.is_jaakkola_jordan
 
 
 @every_record
 def test_label_noise_is_what_changes_the_site(record):
-    assert has_label_noise(*record.key) == record.has_label_noise
     _, m, v, y = problem(record, 3)
     values = [evaluate(record.site(4, delta), m, v, y)[0] for delta in (0.01, 0.2)]
     assert np.allclose(*values, rtol=1e-3) != record.has_label_noise
@@ -218,7 +209,7 @@ def test_damped_bounds_are_those_of_two_classes_with_negative_precisions(record,
 def test_only_what_is_no_bound_says_so(record):
     """The expected log likelihood is where the variance goes to zero: a bound is below it with more, at any mean."""
     site, m, v, y = problem(record, 4)
-    exact = next((r for r in LIKELIHOODS[record.likelihood].bounds.values() if r.is_exact), None)
+    exact = next((r for r in LIKELIHOODS[record.likelihood].values() if r.is_exact), None)
     if exact is not None and not record.has_label_noise and not record.is_multi_class:
         above = evaluate(site, m, v, y)[0] > evaluate(exact.site(4), m, v, y)[0] + 1e-6
         assert np.any(above) == (not record.is_bound)
@@ -310,20 +301,19 @@ def test_records_are_values(record):
     for copied in (pickle.loads(pickle.dumps(record)), copy.deepcopy(record)):
         assert copied is record
     with pytest.raises(TypeError):
-        LIKELIHOODS[record.likelihood].bounds["other"] = record
+        LIKELIHOODS[record.likelihood]["other"] = record
 
 
 @every_record
 def test_sites_know_their_records(record):
     site = record.site(3, 0.07)
     assert site.record is record
-    assert LIKELIHOODS[record.likelihood].site(record.bound, 3, 0.07).record is record
     assert (site.likelihood, site.bound) == record.key
     with pytest.raises(AttributeError):
         site.record = None
     assert _sites.Site(*record.key, n_latents=site.n_latents).record is None
-    found, bound = resolve(record.likelihood, record.bound, 3 if record.is_multi_class else 2)
-    assert found.bounds[bound] is record
+    assert record_of(*record.key) is LIKELIHOODS[record.likelihood][record.bound] is record
+    assert resolve(*record.key, 3 if record.is_multi_class else 2) is record
 
 
 @every_record

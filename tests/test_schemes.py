@@ -26,9 +26,9 @@ from support.reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, m
 from support.training import ascended, sites_of
 
 from xgpc import GPClassifier
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import LIKELIHOODS, record_of
 
-TAYLOR = LIKELIHOODS["logit"].site("taylor")
+TAYLOR = record_of("logit", "taylor").site()
 
 KERNELS = {
     "ard": C(2.0) * RBF([0.8, 1.3]),
@@ -272,17 +272,17 @@ def test_equation_14_and_the_profiled_bound_have_the_same_maximum():
 # What they are for.
 
 FIRST_BOUND = {
-    name: next(bound for bound, record in LIKELIHOODS["logit"].bounds.items() if scheme.allows(record))
+    name: next(bound for bound, record in LIKELIHOODS["logit"].items() if scheme.allows(record))
     for name, scheme in SCHEMES.items()
 }
-PAIRS = [(optimizer, bound) for optimizer in SCHEMES for bound in LIKELIHOODS["logit"].bounds]
+PAIRS = [(optimizer, bound) for optimizer in SCHEMES for bound in LIKELIHOODS["logit"]]
 
 
 @pytest.mark.parametrize(("optimizer", "bound"), PAIRS, ids="-".join)
 def test_a_scheme_takes_its_bounds_and_names_them_when_given_another(optimizer, bound):
     X, y = SMALL["moons"]
     model = GPClassifier(optimizer=optimizer, bound=bound, n_inducing=5, max_iter=2, random_state=0)
-    records = LIKELIHOODS["logit"].bounds
+    records = LIKELIHOODS["logit"]
     if SCHEMES[optimizer].allows(records[bound]):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import RationalQuadratic
 from support.kernels import compiled
 
 from xgpc import _sites, _vmath
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import record_of
 
 EPS = np.finfo(np.float64).eps
 
@@ -40,7 +40,7 @@ def polya_gamma(m, v, y):
     """ell and lambda of the polya-gamma site."""
     m, v, y = (np.array(a, dtype=np.float64) for a in np.broadcast_arrays(*np.atleast_1d(m, v, y)))
     ell, precision, linear = np.empty((3, len(m)))
-    _sites.sites(LIKELIHOODS["logit"].site("polya-gamma"), m, v, y, np.empty(0), ell, precision, linear)
+    _sites.sites(record_of("logit", "polya-gamma").site(), m, v, y, np.empty(0), ell, precision, linear)
     return ell, precision
 
 

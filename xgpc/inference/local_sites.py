@@ -26,7 +26,7 @@ from ..approximations.local_rows import (
     site_terms,
     site_terms_vjp,
 )
-from ..likelihoods.registry import Curvature
+from ..likelihoods.curvature import Curvature
 from ..rows.executor import Executor, parts_of
 from ..rows.source import ArraySource, labels_and_weights
 from .links import Link, centred

@@ -293,13 +293,3 @@ def test_joint_covariance_is_that_of_the_errors(kernel):
     assert np.array_equal(covariance, covariance.T)
     assert np.array_equal(np.diag(covariance), variance)
     assert np.linalg.eigvalsh(covariance)[0] > -1e-9 * variance.max()
-
-
-@pytest.mark.parametrize("m", [1, 8, 13, 100])
-@pytest.mark.parametrize("k", [0, 1, 5])
-def test_rows_minus_weighted_neighbours(k, m):
-    rng = np.random.default_rng(k)
-    a, A, gamma = rng.normal(size=(9, m)), rng.normal(size=(7, m)), rng.normal(size=(2, 9, k))
-    index = rng.integers(0, 7, size=(9, k))
-    expected = a - np.einsum("cnk,nkm->cnm", gamma, A[index])
-    assert_allclose(_local.residual_rows(a, A, index, gamma), expected, rtol=1e-13, atol=1e-13)

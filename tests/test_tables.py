@@ -275,9 +275,7 @@ def test_columns_of_one_name_are_refused(estimator):
     known = estimator().fit(X, y)
     for table in (arrow, arrow.to_batches()[0], frame):
         for call in (lambda table=table: estimator().fit(table, y), lambda table=table: known.predict(table)):
-            with pytest.raises(
-                ValueError, match=r"several columns of the same name: \['size'\]; give each column a name"
-            ):
+            with pytest.raises(ValueError, match=r"unique column names, got:\n- 'size' 2 times"):
                 call()
 
 
@@ -385,7 +383,7 @@ def test_an_encoding_is_a_value():
         {**data, "columns": [{**age, "fill": None}]},
         {**data, "columns": [{**age, "fill": float("nan")}]},
         {**data, "columns": [{**age, "has_missing": 1}]},
-        {**data, "columns": [{**age, "repeated": [2.0, 1.0]}]},
+        {**data, "columns": [{**age, "levels": [2.0, 1.0]}]},
     ):
         with pytest.raises(ValueError, match="its encoding is not valid"):
             Encoding.from_data(broken)
@@ -397,14 +395,14 @@ def test_values_that_many_rows_have_are_levels_too():
     gain[:3] = 100.0, 50.0, np.nan
     table = pd.DataFrame({"gain": gain, "age": np.arange(float(n)), "half": np.arange(n) % 2, "town": ["a", "b"] * 30})
     encoding = fitted(table, np.arange(n) % 2).encoding_
-    assert encoding.columns[0].repeated == (0.0, 3.0, 7.0)
-    assert [column.repeated for column in encoding.columns[1:3]] == [(), ()]
+    assert encoding.columns[0].levels == (0.0, 3.0, 7.0)
+    assert [column.levels for column in encoding.columns[1:3]] == [(), ()]
     assert encoding.length_scale_names[4:] == ("missingindicator_gain", "repeated_gain")
     assert encoding.matrix_names[-4:] == ("gain=0", "gain=3", "gain=7", "gain=unknown")
     rows = encoding.encode(table.iloc[[1, 2, 3, 5, 6]])[:, -4:]
     np.testing.assert_array_equal(rows, np.sqrt(0.5) * np.eye(4)[[3, 3, 0, 2, 1]])
     # Of few rows there are none.
-    assert fitted(table[::3], np.arange(20) % 2).encoding_.columns[0].repeated == ()
+    assert fitted(table[::3], np.arange(20) % 2).encoding_.columns[0].levels == ()
 
 
 def test_levels_take_no_neighbours_by_default():

@@ -16,7 +16,7 @@ from pyarrow import compute
 
 from ..catalogue import SYSTEMS
 from ..classifier import GPClassifier
-from ..data.encoding import LevelColumn, of_table
+from ..data.encoding import of_table
 from ..data.frames import note_of_index
 from ..files import check_replaceable, is_special
 from ..metrics import scores
@@ -109,7 +109,7 @@ def _features(model: GPClassifier, rows: Rows) -> tuple[list[str], dict[str, Any
     table = of_table(model.encoding_)
     types = {}
     for name, column in zip_longest(names, [] if table is None else table.columns):
-        has_text = isinstance(column, LevelColumn) and any(isinstance(level, str) for level in column.levels)
+        has_text = column is not None and any(isinstance(level, str) for level in column.levels)
         types[name] = pa.string() if has_text else pa.float64()
     return names, types
 

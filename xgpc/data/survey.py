@@ -13,10 +13,10 @@ import numpy as np
 from ..rows.batches import BatchSource, Rows, in_blocks, read_ahead
 from ..rows.source import NONE, RowSource
 from .batches import HOW_TO_READ_AGAIN, checked_batches, reading
-from .checks import check_classes_present, class_factors, class_numbers, kind_of, refuse_rounded
+from .checks import check_classes_present, class_factors, class_numbers, kind_of, refuse_rounded, times_class_weights
 from .draw import Draw, keys_from, seed_of_keys, tally
 from .far_values import Limit, within
-from .training import Columns, times_class_weights, training_batch
+from .training import Columns, training_batch
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Survey:
             raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
         n_each, n_given, totals = found.counts[:, order]
         check_classes_present(classes[totals > 0.0])
-        factors = None if class_weight is None else class_factors(class_weight, classes, n_each)
+        factors = class_factors(class_weight, classes, n_each)
         totals, numbers = totals if factors is None else factors * totals, np.arange(len(classes))
         sizes = found.n_rows, int(n_given.sum())
         return cls(found.columns, found.dtype, classes, order, totals, *sizes, found.has_weights, factors, numbers)

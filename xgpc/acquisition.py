@@ -34,7 +34,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import _sites
 from .config import is_integer, is_name, is_number
 from .data.checks import site_labels
-from .likelihoods import LikelihoodBound, record_of
+from .likelihoods import LikelihoodBound
 from .likelihoods.logistic_softmax import normal_points
 from .metrics import check_classifier
 
@@ -70,13 +70,13 @@ class Link:
     def of(cls, model: BaseEstimator) -> Link:
         """The link of a fitted classifier with normal latent functions; ValueError for other models."""
         check_is_fitted(model)
-        if not hasattr(model, "_resolved"):
+        if not hasattr(model, "_record"):
             raise ValueError(
                 "model must be a fitted GPClassifier or BayesianLinearClassifier, whose latent functions have normal "
                 f"posteriors; got {type(model).__name__}. For a pipeline give the last step, and rows transformed by "
                 "the other steps; predictive_entropy takes any classifier."
             )
-        return cls(record_of(*model._resolved), getattr(model, "label_noise_", None), len(model.classes_))
+        return cls(model._record, getattr(model, "label_noise_", None), len(model.classes_))
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Log probabilities (n, classes) for normal latent values."""
@@ -90,7 +90,7 @@ class Link:
         """Precision (n,) or (n, C) of the site that a label would add: the mean over the labels, at least 0."""
         site = self.record.site(self.n_classes, self.delta)
         probability = np.exp(self.predictive(mean, variance))
-        labels = site_labels(np.arange(self.n_classes), self.n_classes if self.record.is_multi_class else None)
+        labels = site_labels(np.arange(self.n_classes), self.record.n_latents(self.n_classes))
         m, v = (np.ascontiguousarray(values.T) for values in (mean, variance))
         total, precision, linear, ell = np.zeros_like(m), np.empty_like(m), np.empty_like(m), np.empty(len(mean))
         for label, p in zip(labels, probability.T, strict=True):

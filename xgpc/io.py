@@ -25,7 +25,7 @@ from .data.encoding import Encoding, of_table
 from .files import KINDS, read, refusing, regular, to_json, write
 from .inference.fitting import Evidence
 from .kernels.spec import KERNELS, Groups, KernelSpec, check_tree
-from .likelihoods import has_label_noise, record_of, resolve
+from .likelihoods import resolve
 from .ranges import LARGEST_FEATURE, largest_size
 from .rows.blas import single_threaded_blas
 
@@ -175,7 +175,7 @@ def contents(model: Any) -> tuple[Header, Arrays]:
     classes, evidence, points = model.classes_, model._evidence, model.inducing_points
     header |= {
         "parameters": _parameters(model),
-        "likelihood_and_bound": model._resolved,
+        "likelihood_and_bound": model._record.key,
         "has_objects_as_labels": classes.dtype.kind == "O",
         "encoding": None if model.encoding_ is None else model.encoding_.to_data(),
         **{name: getattr(model, name) for name in ATTRIBUTES},
@@ -261,9 +261,9 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
 def _model(cls: type, header: Header, arrays: Arrays) -> Any:
     """The model that a file describes; an exception of some type if it describes none."""
     classes, noise = arrays["classes"], float(arrays.get("label_noise", np.nan))
-    likelihood_name, bound_name = header["likelihood_and_bound"]
-    likelihood, bound = resolve(likelihood_name, bound_name, len(classes))
-    n_latents, d = likelihood.n_latents(len(classes)), arrays["Z"].shape[-1]
+    likelihood, bound = header["likelihood_and_bound"]
+    record = resolve(likelihood, bound, len(classes))
+    n_latents, d = record.n_latents(len(classes)), arrays["Z"].shape[-1]
     encoding = None if header["encoding"] is None else Encoding.from_data(header["encoding"])
     table, limits = of_table(encoding), () if encoding is None else encoding.limits
     n_columns = d if table is None else len(table.columns)
@@ -274,18 +274,17 @@ def _model(cls: type, header: Header, arrays: Arrays) -> Any:
     if len(classes) < 2 or not np.all(classes[:-1] < classes[1:]):
         raise ValueError(f"the order of its classes is not valid: {reprlib.repr(classes.tolist())}")
     # The largest label noise is that of guessing.
-    if has_label_noise(likelihood.name, bound) and not 0.0 < noise < 1.0 - 1.0 / len(classes):
+    if record.has_label_noise and not 0.0 < noise < 1.0 - 1.0 / len(classes):
         raise ValueError(f"its label_noise is not valid: {noise}")
     model = cls(**_constructor_arguments(header["parameters"], arrays))
     check_parameters(model)
     q = posterior_from(header, arrays, n_latents, None if table is None else table.groups)
     evidence = None
     if "elbo" in arrays or not header["neighbors"]:
-        has_correction = record_of(likelihood.name, bound).has_correction
-        correction = (arrays[CORRECTION[0]], arrays[CORRECTION[1]]) if has_correction else None
+        correction = (arrays[CORRECTION[0]], arrays[CORRECTION[1]]) if record.is_jaakkola_jordan else None
         gap = float(arrays["bound_gap"]) if "bound_gap" in arrays else None
         evidence = Evidence(float(arrays["elbo"]), correction, gap)
-    model._set_fit(q, likelihood.name, bound, noise, arrays["mean"], evidence)
+    model._set_fit(q, record, noise, arrays["mean"], evidence)
     model.n_features_in_, model.encoding_ = n_columns, encoding
     has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"
     model.classes_ = classes.astype(object) if has_objects else classes

@@ -42,7 +42,7 @@ def summary(model: Any) -> str:
 
 def summary_rows(model: Any) -> Rows:
     """Data, kernel, posterior and bound of a fitted GPClassifier."""
-    likelihood, bound = model._resolved
+    likelihood, bound = model._record.key
     Z, counts, score = model.inducing_points_, model.class_count_, model.query_score_
     shares = counts / np.sum(counts)
     table = of_table(model.encoding_)

@@ -67,7 +67,7 @@ class Rows:
         types = [_type_of(column, name == self.target) for name, column in zip(first.schema.names, first, strict=True)]
         return pa.schema(zip(first.schema.names, types, strict=True))
 
-    def _read(self, names: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    def _read(self, names: list[str], types: Mapping[str, pa.DataType]) -> pa.RecordBatchReader:
         """An iterator over the record batches of some columns, or all if there are no names, in the file's order."""
         if self._dataset is not None:
             # One batch after the other: Arrow would read ahead what it can.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from ..names import MatrixLike
 from ..rows.columnar import ArrowRows, NumpyRows
 from .checks import BadRow
 
@@ -18,7 +19,7 @@ HOW_TO_READ_AGAIN = (
 )
 
 
-def reading(source: Any, again: bool = True) -> Callable[[], Iterator[Any]]:
+def reading(source: object, again: bool = True) -> Callable[[], Iterator[object]]:
     """Return a function that reads a source of batches from the beginning each time it is called.
 
     Parameters
@@ -32,8 +33,8 @@ def reading(source: Any, again: bool = True) -> Callable[[], Iterator[Any]]:
     ValueError
         If it is no such source, or an iterator, which can be read only once, where that is not enough.
     """
-    is_short = again and isinstance(source, tuple | list) and len(source) in (2, 3)
-    if is_short and [len(getattr(part, "shape", ())) for part in source[:2]] in ([2, 1], [2, 2]):
+    pair = source[:2] if isinstance(source, tuple | list) and len(source) in (2, 3) else ()
+    if again and [len(getattr(part, "shape", ())) for part in pair] in ([2, 1], [2, 2]):
         raise ValueError(
             "A source is a sequence of batches, each of them a tuple; got arrays, which seem to be X and y of one "
             "batch. Write fit_batches([(X, y)]), or fit(X, y)."
@@ -45,8 +46,8 @@ def reading(source: Any, again: bool = True) -> Callable[[], Iterator[Any]]:
     if again and first is source:
         raise ValueError(f"The source is a {kind}, which can be read only once. {HOW_TO_READ_AGAIN}.")
 
-    def read() -> Iterator[Any]:
-        begun = source() if first is None else source
+    def read() -> Iterator[object]:
+        begun = source() if first is None and callable(source) else source
         iterator = _iterator(begun)
         if iterator is None:
             kind = type(begun).__name__
@@ -56,7 +57,7 @@ def reading(source: Any, again: bool = True) -> Callable[[], Iterator[Any]]:
     return read
 
 
-def _iterator(source: Any) -> Iterator[Any] | None:
+def _iterator(source: object) -> Iterator[object] | None:
     """Return an iterator over a source; None if there is none, or if the items are no batches (tables and arrays)."""
     if isinstance(source, str | bytes | dict) or hasattr(source, "columns") or hasattr(source, "shape"):
         return None
@@ -66,7 +67,7 @@ def _iterator(source: Any) -> Iterator[Any] | None:
 
 
 def checked_batches(
-    source: Any, read: Callable[[], Iterator[Any]], check: Callable[[Any], T]
+    source: object, read: Callable[[], Iterator[MatrixLike]], check: Callable[[MatrixLike], T]
 ) -> Generator[T, None, None]:
     """Yield ``check(batch)`` for each batch that ``read`` gives of a source.
 

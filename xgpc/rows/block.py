@@ -119,7 +119,7 @@ class Block:
         if np.dtype(dtype).itemsize * n_groups * size > self.cache_bytes:
             size = 0
         shape = n_groups, size, dtype
-        memory = self.cache.made("memory", shape, lambda: np.empty((n_groups, size), dtype))
+        memory: np.ndarray = self.cache.made("memory", shape, lambda: np.empty((n_groups, size), dtype))
         return self.cache.made("whitened rows", (key, shape), lambda: [RowCache(values) for values in memory])
 
     def evaluated(self, site: Site, mean: np.ndarray, variance: np.ndarray) -> Sites:

@@ -214,7 +214,7 @@ def propose_neighbors(task: Task) -> Pair:
     start = replace(initial, training=rows.part(subset), grow_to=0)
     sparse = learn_in_stages(data, run, start, limit)
     began = run.deadline.now()
-    tried = first_round(task, _prior(sparse), initial.model.prior.groups[0].spec, max_iter)
+    tried = first_round(task, sparse.model.prior.groups[0], initial.model.prior.groups[0].spec, max_iter)
     q = posterior_of(rows, sparse.model, data.prior_mean, data.config).q
     has_structure = any(beats_base_rate(task, one) for one in tried)
     # With several classes, more points take longer than all other work, so they are added only if neighbours are
@@ -237,12 +237,13 @@ def propose_neighbors(task: Task) -> Pair:
             run.progress.skip(f"more than {n_inducing} inducing points with neighbours", run.history)
         is_done = limit is None and not most <= n_inducing < initial.grow_to
         q = posterior_of(rows, sparse.model, data.prior_mean, data.config).q
+    doublings = max(0.0, np.log2(n_rows / rows_of_round(0, task.n_latents)))
+    errors, nats = ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings
     if sparse.model.prior.n_inducing > tried[0].prior.n_inducing:
-        local_fit = chosen(tried, ERRORS_WITH_POINTS, -np.inf)
-    else:
-        doublings = max(0.0, np.log2(n_rows / rows_of_round(0, task.n_latents)))
-        local_fit = chosen(tried, ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings)
-    notes, prior = () if has_structure or not max_iter else _notes(task, tried[0]), _prior(sparse)
+        errors, nats = ERRORS_WITH_POINTS, -np.inf
+    local_fit = chosen(tried, errors, nats)
+    notes = () if has_structure or not max_iter else _notes(task, tried[0])
+    prior: SparsePrior = sparse.model.prior.groups[0]
     # Without structure the second round has nothing to improve.
     if has_structure:
         prior = prior.rebuilt([local_fit.prior.spec], prior.Z)
@@ -267,10 +268,9 @@ def _notes(task: Task, before: LocalFit) -> tuple[str, ...]:
     )
     task.run.history.add(decision=none)
     advice = (
-        "If the features separate the classes, more rows may show it, or a kernel whose length scales start near the "
-        "distance over which the classes change; n_neighbors=0 uses no neighbours."
+        "More rows may help, or a kernel whose length scales start near the distance over which the classes change;"
     )
-    return (f"{none} {advice}",)
+    return (f"{none} {advice} n_neighbors=0 uses no neighbours.",)
 
 
 def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split) -> HyperparameterFit:
@@ -300,34 +300,23 @@ def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split
             final = replace(local_fit, sites=sites, log_scale=log_scale)
             local, sweeps = fit_sites(replace(task, initial=initial), final)
     if not (pays and sweeps.converged):
-        failed = ""
+        failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
         if pays:
-            failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
             history.add(decision=failed)
         if not pair.is_done:
             sparse = learn_in_stages(data, task.run, task.initial.going_on(sparse))
-        return sparse if is_auto else replace(sparse, failed=f"{failed} {_advice(local_fit)}")
+        advice = (
+            "Large variances of the kernel cause this, mostly with several classes; here the kernel is "
+            f"{local_fit.prior.spec.kernel}. Bound its variance, for example with kernel=ConstantKernel(1.0, (0.01, "
+            "10.0)) * RBF(), use another number of neighbours, or give n_neighbors=0."
+        )
+        return sparse if is_auto else replace(sparse, failed=f"{failed} {advice}")
     n_rows, n_copies = data.source.n_rows, data.source.n_rows - len(local.X)
     if n_copies:
         same = f"{n_copies} of {n_rows} rows have the features and the label of another"
         history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
     model, n_iter = sparse.model._replace(prior=local_fit.prior), sparse.n_iter + local_fit.n_iter
     return replace(sparse, model=model, n_iter=n_iter, local=(local, scores), notes=() if is_auto else pair.notes)
-
-
-def _advice(local_fit: LocalFit) -> str:
-    """Advice if sites do not converge, which is rare."""
-    return (
-        "Large variances of the kernel cause this, mostly with several classes; here the kernel is "
-        f"{local_fit.prior.spec.kernel}. Bound its variance, for example with kernel=ConstantKernel(1.0, (0.01, "
-        "10.0)) * RBF(), use another number of neighbours, or give n_neighbors=0."
-    )
-
-
-def _prior(sparse: HyperparameterFit) -> SparsePrior:
-    prior = sparse.model.prior.groups[0]
-    assert isinstance(prior, SparsePrior)
-    return prior
 
 
 def _gain(task: Task, local_fit: LocalFit, q: KernelPosterior) -> float:

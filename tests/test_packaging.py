@@ -287,7 +287,8 @@ LAYERS = (
     ("likelihoods", "kernels"),
     ("plotting",),
     ("pictures",),
-    ("catalogue", "ranges", "files", "status", "metrics", "names"),
+    ("catalogue", "ranges", "files", "status", "metrics"),
+    ("names",),
 )
 
 

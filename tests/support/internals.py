@@ -30,7 +30,7 @@ from xgpc.inference.ascent import (
 from xgpc.inference.correction import SMALL_TILT, BothBounds, correction, polya_gamma_variance
 from xgpc.inference.history import History
 from xgpc.inference.links import Softmax, TwoClasses
-from xgpc.inference.local_sites import Local, cavities, conditioned, converged_sites, start_sites
+from xgpc.inference.local_sites import Local, Sweep, converged_sites, start_sites
 from xgpc.inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule, stochastic
 from xgpc.inference.online import projected_sums
 from xgpc.inference.starts import starting_posterior

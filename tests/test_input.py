@@ -372,5 +372,5 @@ def test_a_stream_goes_on_with_its_likelihood(tmp_path, change):
     model().partial_fit(POINTS, CODES).save(tmp_path / "model.npz")
     loaded = GPClassifier.load(tmp_path / "model.npz")
     loaded.partial_fit(POINTS, CODES)
-    with pytest.raises(ValueError, match="likelihood 'logit' .* bound 'exact'"):
+    with pytest.raises(ValueError, match=r"likelihood 'logit' .* bound 'exact'"):
         loaded.set_params(**change).partial_fit(POINTS, CODES)

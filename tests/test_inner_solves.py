@@ -160,7 +160,7 @@ def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
     rows, prior, site = hard_problem("wine", 100.0, "exact")
     start = starting_posterior(rows, None, prior, site)
     function = ProfiledBound(rows, site, start, Options(False, 1e-4, 100, History()))
-    vector = function.vector + np.array([0.1, -0.05])
+    vector = function.vector + np.array([0.1, -0.05, 0.0])
     for _ in range(3):
         gradient = -function(vector)[1]
 
@@ -170,7 +170,7 @@ def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
         return coordinate_ascent(rows, q, site, tol=1e-11, max_iter=2000, history=History()).elbo
 
     step = 1e-3
-    differences = [(solved(vector + e) - solved(vector - e)) / (2.0 * step) for e in step * np.eye(2)]
+    differences = [(solved(vector + e) - solved(vector - e)) / (2.0 * step) for e in step * np.eye(3)]
     assert_allclose(gradient, differences, rtol=0.0, atol=0.02 * np.abs(differences).max())
 
 
@@ -290,7 +290,7 @@ def test_a_larger_variance_is_evaluated_though_the_sites_do_not_fit_it():
     rows, prior = training(X, rows.source.y, n_latents=3), SparsePrior.build(KernelSpec(kernel, 2), X[::6])
     start = starting_posterior(rows, None, prior, site)
     function = ProfiledBound(rows, site, start, Options(False, 1e-4, 100, History()))
-    vector = function.vector + np.array([3.0, 0.0])
+    vector = function.vector + np.array([3.0, 0.0, 0.0])
     larger = function.coordinates.prior(vector)
     assert larger.posterior(projected(rows, function.point.sites, larger)) is None
     value, gradient = function(vector)

@@ -144,7 +144,7 @@ WRONG = {
     'GPClassifier(subset_sizes="all")': "subset_sizes",
     'GPClassifier(class_weight="even")': "class_weight",
     'BayesianLinearClassifier("step")': "BayesianLinearClassifier",
-    "to_onnx(GPClassifier(), dtype=float)": "to_onnx",
+    "to_onnx(GPClassifier(), dtype=3)": "to_onnx",
     "GPClassifier().fit(None)": "y",
 }
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,6 +25,7 @@ from .learning.pipeline import no_gain, parameters_at_bounds
 from .learning.stages import check_optimizer
 from .learning.start import Data, FitResult
 from .likelihoods import resolve
+from .names import MatrixLike
 from .predict import PosteriorClassifier
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
@@ -37,9 +36,8 @@ from .status import Status, warn_user
 
 
 @contextmanager
-def new_run(config: FitConfig) -> Iterator[Run]:
+def new_run(config: FitConfig, deadline: Deadline) -> Iterator[Run]:
     """The run of a fit that starts now, with BLAS on one thread."""
-    deadline = Deadline(math.inf if config.max_time is None else float(config.max_time))
     status = Status() if config.verbose else None
     with single_threaded_blas(), Run(deadline, status, config.callback, config.random_state) as run:
         run.history.tell(stage="checking")
@@ -50,22 +48,22 @@ def rows_in_memory(
     door: Door,
     config: FitConfig,
     run: Run,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    groups: Any = None,
-    classes: Any = None,
+    X: MatrixLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    groups: ArrayLike | None = None,
+    classes: ArrayLike | None = None,
 ) -> Data:
     """Check the rows of ``fit``."""
     note = note_of_index(index_columns(X))
     if note:
         run.history.add(decision=note)
     checked = training_data(door, X, y, sample_weight, classes)
-    groups = None if groups is None else checked_groups(groups, len(y), sample_weight)
+    groups = None if groups is None else checked_groups(groups, np.shape(y)[0], sample_weight)
     return _data(config, run, *checked, groups=groups)
 
 
-def rows_in_batches(config: FitConfig, run: Run, source: Any, classes: ArrayLike | None) -> Data:
+def rows_in_batches(config: FitConfig, run: Run, source: object, classes: ArrayLike | None) -> Data:
     """Check rows that may not fit into memory: the first reading counts them and draws a sample to learn from."""
     if isinstance(source, ArrowRows) and source.index:
         run.history.add(decision=note_of_index(source.index))
@@ -78,9 +76,9 @@ def rows_in_batches(config: FitConfig, run: Run, source: Any, classes: ArrayLike
             check_streamed(config, stages.LAST_ROWS)
         run.history.tell(n_rows=n_rows)
 
-    read_first = survey_partitions if isinstance(source, Partitions) else survey
-    size, random_state = stages.LAST_ROWS, run.random_state
-    found, sample, stream = read_first(source, given, config.class_weight, size, random_state, progress)
+    size = stages.LAST_ROWS
+    how = given, config.class_weight, size, run.random_state, progress
+    found, sample, stream = survey_partitions(source, *how) if isinstance(source, Partitions) else survey(source, *how)
     if found.n_rows <= size:
         return _data(config, run, sample, found.classes, found.columns)
     n_sample = len(sample.X)
@@ -89,7 +87,13 @@ def rows_in_batches(config: FitConfig, run: Run, source: Any, classes: ArrayLike
 
 
 def further_rows(
-    model: PosteriorClassifier, config: FitConfig, run: Run, X: Any, y: Any, sample_weight: Any, classes: Any
+    model: PosteriorClassifier,
+    config: FitConfig,
+    run: Run,
+    X: MatrixLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    classes: ArrayLike | None,
 ) -> Data:
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
     if classes is not None:

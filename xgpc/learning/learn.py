@@ -120,13 +120,7 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
 
 
 def n_neighbors(data: Data, run: Run) -> int:
-    """Number of neighbours, 0 for none; the history, and a warning if a given number is not followed, say why.
-
-    Raises
-    ------
-    ValueError
-        If a number of neighbours is given for a model that cannot have them.
-    """
+    """Number of neighbours, 0 for none, with a reason in the history; ValueError if they are given but impossible."""
     given, is_auto, n_rows = data.config.n_neighbors, data.config.has_auto_neighbors, data.source.n_rows
     if not is_auto and given == 0:
         return 0
@@ -181,20 +175,13 @@ def _why_not(data: Data) -> str:
 
 
 class Pair(NamedTuple):
-    """Candidates that learned from the same rows: ``sparse`` without neighbours, ``local`` with them.
-
-    Attributes
-    ----------
-    q : the posterior of these rows without neighbours
-    is_done : whether learning without neighbours is complete
-    notes : messages for the user about learning with neighbours
-    """
+    """Candidates that learned from the same rows: ``sparse`` without neighbours, and ``local`` with them."""
 
     sparse: HyperparameterFit
-    q: KernelPosterior
-    is_done: bool
+    q: KernelPosterior  # of these rows, without neighbours
+    is_done: bool  # whether learning without neighbours is complete
     local: LocalFit
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # messages about learning with neighbours
 
 
 def propose_neighbors(task: Task) -> Pair:

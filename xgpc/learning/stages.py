@@ -121,23 +121,18 @@ def posterior_of(
 
 
 class Learner:
-    """Learns hyperparameters, inducing points and their number on subsets of the rows.
-
-    Attributes
-    ----------
-    optimize : one of ``SCHEMES``, or None to keep kernel and inducing points and fit posteriors only
-    options : Options of the last stage
-    n_iter : int, iterations of the optimizer so far
-    progress : Progress, which receives every improvement
-    state : arrays from which the mini-batches of the next stage continue, or None
-    """
+    """Learns hyperparameters, inducing points and their number on subsets of the rows."""
 
     def __init__(self, data: Data, run: Run, initial: InitialState, max_iter: int):
         config, n_rows, is_full = data.config, len(initial.training), initial.model.prior.is_full
         self.training, self.history, self.random_state = initial.training, run.history, run.random_state
+        # ``progress`` receives every improvement; ``n_iter`` counts iterations of the optimizer.
         self.progress, self.prior_mean, self.n_iter = run.progress, data.prior_mean, 0
+        # Without an optimizer kernel and inducing points stay, and only posteriors are fitted.
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]
+        # Arrays from which the mini-batches of the next stage continue.
         self.state: State | None = None
+        # Options of the last stage, and of those before.
         self.options = Options(
             config.learn_inducing and not is_full,
             config.tol,
@@ -148,7 +143,6 @@ class Learner:
             learning_rate=config.learning_rate,
             random_state=run.random_state,
         )
-        # Options of the stages before the last.
         most = min(SUBSET_ITERATIONS, SUBSET_FACTOR * max_iter)
         self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol, max_iter=most)
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
@@ -163,11 +157,8 @@ class Learner:
     def learn(self, model: Model, grow_to: int, done: int = 0) -> Outcome:
         """Learn in stages, each from the result of the one before; returns the outcome of the last.
 
-        Parameters
-        ----------
-        grow_to : largest number of inducing points if points may be added while they pay, else 0; the points are
-            doubled before the subsets grow
-        done : size of the subset that a resumed fit had reached; smaller subsets are skipped
+        First the inducing points are doubled while this pays, up to ``grow_to`` (0: never), then the subsets grow.
+        Subsets of less than ``done`` rows, which a resumed fit had reached, are skipped.
         """
         sizes = self.sizes(model.prior)
         plan = self._planned([size for size in sizes if size >= done] or sizes[-1:])

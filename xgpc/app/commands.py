@@ -8,7 +8,6 @@ from itertools import zip_longest
 from pathlib import Path
 from reprlib import repr as short
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +16,11 @@ from pyarrow import compute
 from ..catalogue import SYSTEMS
 from ..classifier import GPClassifier
 from ..config import PARAMETERS
-from ..data.encoding import LevelColumn, of_table
+from ..data.encoding import of_table
 from ..data.frames import note_of_index
 from ..files import check_replaceable, is_special
 from ..metrics import scores
-from ..rows.columnar import index_in
+from ..rows.columnar import index_in, is_number
 from ..summary import aligned, sentences, summary_rows
 from .arguments import MODEL_ENDING
 from .output import check_output, say, score_rows, writing
@@ -78,17 +77,13 @@ def _fit(model: GPClassifier, rows: Rows, features: list[str], categorical: list
         # Without the notes of pandas, which would take a feature for an index.
         model.fit(table.replace_schema_metadata(), y)
         return
-    of_levels = [one.name for one in X.schema if one.name in categorical or not _is_number(one.type)]
+    of_levels = [one.name for one in X.schema if one.name in categorical or not is_number(one.type)]
     if of_levels:
         raise ValueError(
             f"{rows.name!r}: the rows take more than {IN_MEMORY / 2**20:g} MiB and are read in batches, whose features "
             f"must be numbers; {short(of_levels)} are not: leave them out (--drop), or take fewer rows."
         )
     model.fit_batches(lambda: ((X, np.array(y.to_pylist())) for X, y in rows.batches(features, {}, may_miss=False)))
-
-
-def _is_number(kind: Any) -> bool:
-    return pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
 
 
 def _load(path: str) -> GPClassifier:
@@ -99,14 +94,14 @@ def _load(path: str) -> GPClassifier:
         raise ValueError(f"{what} Give a file that 'xgpc fit' saved.") from None
 
 
-def _features(model: GPClassifier, rows: Rows) -> tuple[list[str], dict[str, Any]]:
+def _features(model: GPClassifier, rows: Rows) -> tuple[list[str], dict[str, pa.DataType]]:
     """The columns of a model in a file, by name or, without names, all but the target; and their Arrow types."""
     names = list(getattr(model, "feature_names_in_", ())) or [name for name in rows.schema.names if name != rows.target]
     rows.check_names(names)
     table = of_table(model.encoding_)
     types = {}
     for name, column in zip_longest(names, [] if table is None else table.columns):
-        has_text = isinstance(column, LevelColumn) and any(isinstance(level, str) for level in column.levels)
+        has_text = column is not None and any(isinstance(level, str) for level in column.levels)
         types[name] = pa.string() if has_text else pa.float64()
     return names, types
 
@@ -123,7 +118,7 @@ def predict(arguments: argparse.Namespace) -> None:
         write_rows(arguments.output, _predictions(model, rows))
 
 
-def _predictions(model: GPClassifier, rows: Rows) -> Iterator[Any]:
+def _predictions(model: GPClassifier, rows: Rows) -> Iterator[pa.RecordBatch]:
     """Record batches of predicted classes, probabilities and latent moments."""
     kind = pa.array(model.classes_.tolist()).type
     for X, _ in rows.batches(*_features(model, rows)):

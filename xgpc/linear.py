@@ -18,10 +18,10 @@ from .approximations.row_span import RowSpan, squared_norms
 from .approximations.sparse import SparsePosterior
 from .config import TRUTH, Rule, check_allowed, is_name, number, one_of
 from .estimator import LatentClassifier, all_or_nothing
-from .inference.ascent import Point
-from .inference.mini_batch import Epochs
+from .inference.ascent import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, Point, coordinate_ascent, is_small, update
+from .inference.history import History
+from .inference.mini_batch import Epochs, MiniBatches, Window
 from .inference.run import Run
-from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS, record_of
 from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodName, MatrixLike, RandomSeed
 from .ranges import check_latent, largest_size
@@ -52,6 +52,8 @@ VARIANCE_RANGE = (1e-100, 1e100)
 # With fewer steps per epoch, all rows make one batch: gradients that hardly differ give learning rates near one, and
 # nothing shortens a step that is too long.
 LEAST_STEPS = 10
+# Steps of q between two moves of the prior variance: enough to reach coordinate ascent's safe fallback.
+STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
 
 
 @dataclass(frozen=True)
@@ -174,14 +176,13 @@ class BayesianLinearClassifier(LatentClassifier):
 
     def _learned(self, data: Data, run: Run, training: Training) -> tuple[Point[SparsePosterior], int, bool]:
         """Learn the prior variance and the posterior in turn."""
-        site, tol, max_iter, history = data.site, self.tol, self.max_iter, run.history
+        tol, max_iter, history = self.tol, self.max_iter, run.history
         history.tell(stage="learning", n_rows=len(training))
         if self.batch_size is None or LEAST_STEPS * self.batch_size > len(training):
-            monotone = site.record.is_bound
-            found = ascend(training, data.prior, site, monotone=monotone, tol=tol, max_iter=max_iter, history=history)
+            found = _full_batches(training, data, tol, max_iter, history)
         else:
             options = Epochs(int(self.batch_size), self.learning_rate, tol, max_iter, run.random_state, history)
-            found = stochastic_ascent(training, data.prior, site, options)
+            found = _mini_batches(training, data, options)
         point, n_iter, _ = found
         at = f"after {n_iter} iterations, at a prior variance of {point.q.prior.variance:.4g}"
         history.tell(decision=f"The bound is {point.elbo:.2f} nats {at}.")
@@ -280,3 +281,63 @@ class BayesianLinearClassifier(LatentClassifier):
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True
         return tags
+
+
+# The posterior with its pass, the number of steps or epochs, and whether q and the prior variance have converged.
+Found = tuple[Point[SparsePosterior], int, bool]
+
+
+def _full_batches(training: Training, data: Data, tol: float, max_iter: int, history: History) -> Found:
+    """Alternate steps of q with moves of the prior variance; a move that lowers a bound is halved."""
+    prior, site = data.prior, data.site
+    few = STEPS_PER_VARIANCE if prior.low < prior.high else max_iter
+    start, best = prior.at_prior(None), None
+    elbo, n_iter, limit, fraction, log_t, settled = -np.inf, 0, few, 1.0, 0.0, False
+    while True:
+        history.context["prior_variance"] = start.prior.variance
+        ascent = coordinate_ascent(
+            training, start, site, tol=tol, max_iter=min(limit, max_iter - n_iter), history=history
+        )
+        n_iter += max(ascent.n_iter, 1)
+        rests = ascent.converged
+        if best is None or not site.record.is_bound or ascent.elbo >= elbo - ROUND_OFF * abs(elbo):
+            best, elbo, fraction = ascent.point, ascent.elbo, 1.0
+            log_t, gain = best.q.prior.best_move(*_sums_of_sites(best.q))
+            settled = is_small(gain, elbo, tol)
+        else:
+            fraction *= 0.5
+            settled, rests = fraction < 0.5**MAX_HALVINGS, False
+        if (rests and settled) or n_iter >= max_iter or not np.isfinite(elbo):
+            return best, n_iter, rests and settled
+        start, limit = best.q, max_iter
+        if not settled:
+            # The same sites under the moved prior.
+            moved, t = best.q.prior.moved(fraction * log_t)
+            S, h = _sums_of_sites(best.q)
+            start, limit = moved.proper_posterior(moved.with_sites(np.outer(t, t) * S, t * h)), few
+
+
+def _sums_of_sites(q: SparsePosterior) -> tuple[np.ndarray, np.ndarray]:
+    """The sums of lambda a a^T (lower triangle) and of r a over the rows, from the natural parameters of q."""
+    return q.P - np.eye(len(q.h)), q.h
+
+
+def _mini_batches(training: Training, data: Data, options: Epochs) -> Found:
+    """Take mini-batch steps, and move the prior variance after every epoch."""
+    prior, site, q = data.prior, data.site, data.prior.at_prior(None)
+    loop = MiniBatches(q, options.batch_size, len(training), len(prior.scale), options.schedule)
+    history, window, converged, epoch = options.history, Window(options.tol), False, 0
+    while epoch < options.max_iter and not converged:
+        epoch += 1
+        history.context.update(prior_variance=q.prior.variance)
+        estimate, rests = loop.epoch(training, q, site, options.random_state, window, epoch, history)
+        log_t, gain = q.prior.best_move(*_sums_of_sites(loop.posterior(q.prior, loop.average)))
+        converged = rests and is_small(gain, estimate, options.tol)
+        if gain > 0.0 and not converged:
+            prior, t = q.prior.moved(log_t)
+            loop.rescale(t)
+            q = prior.at_prior(None)
+    point = update(training, loop.posterior(q.prior, loop.average), site)
+    history.context.update(prior_variance=q.prior.variance)
+    history.add(elbo=point.elbo)
+    return point, epoch, converged

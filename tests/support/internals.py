@@ -36,7 +36,7 @@ from xgpc.inference.online import projected_sums
 from xgpc.inference.starts import starting_posterior
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import Groups, KernelSpec
-from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
+from xgpc.learning import adam, izmailov_kropotov, stages
 from xgpc.learning.candidates import LEAST_GAIN, MIN_GAIN, Scores, accept
 from xgpc.learning.inducing import FIRST_OF_FEW, fit_bytes
 from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound, _slope_of_precision

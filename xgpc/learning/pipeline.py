@@ -78,7 +78,7 @@ def infer(
     """The posterior of all rows and its evidence; ``leaves_prior`` takes a first step even if its gain is below tol."""
     history, config, training, (prior, q, site) = run.history, data.config, initial.training, learned.model
     if learned.local is not None:
-        # Learning has already found the posterior of all rows.
+        # Learning has found the posterior of all rows already.
         local, scores = learned.local
         history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
         site = data.prior_mean.scaled(local.variance_scale).site(site, local.prior)

@@ -162,35 +162,37 @@ class Learner:
         """
         sizes = self.sizes(model.prior)
         plan = self._planned([size for size in sizes if size >= done] or sizes[-1:])
-        is_growing, began, trial = grow_to > 0, self.history.seconds, None
+        # ``known`` is the outcome of the next stage, if a trial has found it already.
+        is_growing, began, known = grow_to > 0, self.history.seconds, None
         while is_growing or plan:
             size, options = self._growing(model.prior) if is_growing else plan.pop(0)
             m = model.prior.n_inducing
             self.history.context.update(n_rows=size, n_inducing=m)
             self.history.tell(stage="learning", **self.history.context)
-            if trial is None:
+            if known is not None:
+                outcome, known = known, None
+            else:
                 with during(f"learning with {m} inducing points on {size} rows"):
                     if self.optimize is None:
-                        trial = self._posterior(size, model)
+                        outcome = self._posterior(size, model)
                     else:
-                        trial = self.optimize(*self._prepared(size, model, options, is_growing))
-                self._report(size, is_growing, trial.point.q, trial.point.site, trial.state)
-                self.state, self.n_iter = None, self.n_iter + trial.n_iter
-            outcome, trial = trial, None
+                        outcome = self.optimize(*self._prepared(size, model, options, is_growing))
+                self._report(size, is_growing, outcome.point.q, outcome.point.site, outcome.state)
+                self.state, self.n_iter = None, self.n_iter + outcome.n_iter
             model = outcome.model
-            if is_growing:
-                if m > MAX_MOVING:
-                    # This iteration limit is the library's, so the user is not warned of it.
-                    outcome = replace(outcome, problem=None)
-                took, began = self.history.seconds - began, self.history.seconds
-                trial = self._more_points(outcome, size, grow_to, took)
-                if trial is None:
-                    is_growing, plan = False, self._planned(self._sizes_after(size, model.prior))
-                    continue
-                model = trial.model
-                # Without an optimizer the trial equals the next stage on the same rows, and is reused.
-                if self.optimize is not None or self._growing(model.prior)[0] != size:
-                    trial = None
+            if not is_growing:
+                continue
+            if m > MAX_MOVING:
+                # This iteration limit is the library's, so the user is not warned of it.
+                outcome = replace(outcome, problem=None)
+            took, began = self.history.seconds - began, self.history.seconds
+            richer = self._more_points(outcome, size, grow_to, took)
+            if richer is None:
+                is_growing, plan = False, self._planned(self._sizes_after(size, model.prior))
+            else:
+                model = richer.model
+                # Without an optimizer the trial equals the next stage on the same rows.
+                known = richer if self.optimize is None and self._growing(model.prior)[0] == size else None
         return outcome
 
     def best_start(self, model: Model) -> Model:

@@ -16,7 +16,7 @@ from support.fits import quietly
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.rows.deadline import FINAL_STEPS, LEAST_STEPS, Deadline, OutOfTime, Reserve, stopped_by_interrupts
+from xgpc.rows.deadline import FINAL_STEPS, LEAST_STEPS, Deadline, OutOfTime, stopped_by_interrupts
 from xgpc.rows.executor import Cost, Executor
 from xgpc.rows.source import ArraySource
 
@@ -185,21 +185,22 @@ def test_time_is_kept_back_in_proportion_to_rows_and_work():
         return 0.0
 
     executor = Executor()
-    executor.monitor = reserve = Reserve(Deadline(1000.0, lambda: now[0]), 5000, final)
-    for _ in range(LEAST_STEPS + 1):
-        assert reserve.seconds == 0.0
+    executor.deadline = deadline = Deadline(1000.0, lambda: now[0])
+    with deadline.reserving(5000, final):
+        for _ in range(LEAST_STEPS + 1):
+            assert deadline.reserved == 0.0
+            executor.reduce(final, rows, State(2.0))
+            executor.reduce(other, rows, State(2.0))
+            now[0] += 0.25
         executor.reduce(final, rows, State(2.0))
-        executor.reduce(other, rows, State(2.0))
-        now[0] += 0.25
-    executor.reduce(final, rows, State(2.0))
-    assert reserve.seconds == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
-    # What happens now and then between two passes counts little.
-    now[0] += 100.0
-    executor.reduce(final, rows, State(2.0))
-    assert reserve.seconds == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
-    # Of more work there would have to be more time than there is.
-    with pytest.raises(OutOfTime):
-        executor.reduce(final, rows, State(50.0))
+        assert deadline.reserved == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
+        # What happens now and then between two passes counts little.
+        now[0] += 100.0
+        executor.reduce(final, rows, State(2.0))
+        assert deadline.reserved == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
+        # Of more work there would have to be more time than there is.
+        with pytest.raises(OutOfTime):
+            executor.reduce(final, rows, State(50.0))
 
 
 @pytest.mark.parametrize("kind", ["profile in stages", "neighbours", "classes", "mini-batches", "full", "joint"])
@@ -247,4 +248,4 @@ def test_handlers_stay_as_they_are_outside_of_the_main_thread():
 
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(inside).result() is handler
-    assert not deadline.is_stopped
+    assert deadline.left == math.inf

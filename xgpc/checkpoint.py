@@ -21,7 +21,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from ._sites import Site
 from .config import PARAMETERS
 from .files import check_replaceable, read, refusing, regular, write
-from .inference.progress import BestSoFar
+from .inference.run import BestSoFar
 from .io import check_arrays, kernel_to_data, posterior_contents, posterior_from
 from .kernels.spec import Groups
 from .learning.start import Data, PreviousFit

@@ -476,7 +476,7 @@ class GPClassifier(PosteriorClassifier):
             q: Any = self.posterior_
             previous = PreviousFit(q, self.classes_, self.encoding_, getattr(self, "label_noise_", START_NOISE))
         if config.checkpoint is not None:
-            run.progress.store = Checkpoint(config.checkpoint, fingerprint(data, previous))
+            run.store = Checkpoint(config.checkpoint, fingerprint(data, previous))
         return pipeline.fit(data, run, previous, threads)
 
     # Copies and clones share these parameters instead of copying them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -67,7 +67,9 @@ class DaskPartitions:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def run(self, function: Callable[[Any, Any, Any], Any], common: Any, each: Sequence[Any]) -> Iterator[Any]:
+    def run(
+        self, function: Callable[[Any, Any, Any], Any], common: Any, each: Sequence[Any]
+    ) -> Generator[Any, None, None]:
         # Dask would look for collections in the state, but not in bytes.
         name = f"xgpc-{function.__name__}-{uuid4().hex}"
         packed = delayed(pickle.loads)(pickle.dumps((function, common)), dask_key_name=f"{name}-state")

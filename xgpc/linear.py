@@ -153,7 +153,7 @@ class BayesianLinearClassifier(LatentClassifier):
         with single_threaded_blas(), Run(status=status, random_state=self.random_state) as run:
             run.history.tell(stage="checking")
             data = self._checked(X, y, sample_weight)
-            with Threads(self.n_jobs, run) as executor:
+            with Threads(self.n_jobs, run.deadline) as executor:
                 point, n_iter, converged = self._learned(data, run, Training(data.source, executor))
             self._set_fit(data, point)
         self.n_iter_, self.converged_, self.history_ = n_iter, converged, run.history.arrays()

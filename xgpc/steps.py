@@ -181,7 +181,7 @@ def publish(model: PosteriorClassifier, data: Data, run: Run, result: FitResult,
     model.n_iter_ = max(1, result.n_iter)
     model.converged_ = not result.unfinished
     model.history_ = run.history.arrays()
-    run.progress.close()
+    run.close()
 
 
 def _doubts(data: Data, run: Run, result: FitResult, is_first: bool) -> list[str]:
@@ -192,7 +192,7 @@ def _doubts(data: Data, run: Run, result: FitResult, is_first: bool) -> list[str
     record = data.likelihood.bounds[data.bound]
     # The support vector machine's likelihood is not a probability, so its bound is no evidence.
     is_evidence = record.is_bound and record.likelihood != "svm"
-    if result.evidence and is_first and is_evidence and not run.progress.skipped:
+    if result.evidence and is_first and is_evidence and not run.skipped:
         uniform_log_likelihood = -np.log(len(data.classes)) * data.total_weight
         found += no_gain(result.evidence.elbo, uniform_log_likelihood, data.base_rate_log_score)
     # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.

@@ -6,19 +6,18 @@ any time. Records are added in the order of the partitions: the bits do not depe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from ..rows.batches import BatchSource, Rows, joined
-from ..rows.block import Block
-from ..rows.executor import Function, Result, State, Threads, closed_at_end
+from ..rows.executor import Function, Result, State, Threads
 from ..rows.source import ArraySource, RowSource
 from .checks import class_numbers
 from .draw import keys_from, most_numbers, of_least_keys, seed_of_keys, whole_numbers
@@ -36,7 +35,9 @@ class Partitions(Protocol):
 
     def __len__(self) -> int: ...
 
-    def run(self, function: Callable[[Any, Any, Any], Result], common: Any, each: Sequence[Any]) -> Iterator[Result]:
+    def run(
+        self, function: Callable[[Any, Any, Any], Result], common: Any, each: Sequence[Any]
+    ) -> Generator[Result, None, None]:
         """``function(batch, common, each[i])`` of each partition i, in order, by a module-level, pure function.
 
         ``common`` and the items of ``each`` can be pickled. Errors name their partition by ``in_partition``.
@@ -106,7 +107,7 @@ def survey_partitions(
     leave their partitions. Parameters and results as of ``survey``; a note of an error names the partition.
     """
     found, counts = None, np.zeros((2, len(partitions)), dtype=np.int64)
-    with closed_at_end(partitions.run(summarized, allowed, [None] * len(partitions))) as summaries:
+    with closing(partitions.run(summarized, allowed, [None] * len(partitions))) as summaries:
         for number, summary in enumerate(summaries):
             if summary is not None:
                 counts[:, number] = summary.counts[:2].sum(axis=1)
@@ -149,7 +150,7 @@ class PartitionedRows(BatchSource):
     def _rows(self) -> Iterator[Rows]:
         return (rows for _, rows in self._partitions.run(prepared, self._found, self._places))
 
-    def reduced(self, function: Function[Result], state: State) -> Iterator[Result | None]:
+    def reduced(self, function: Function[Result], state: State) -> Generator[Result | None, None, None]:
         """Yield the sums of the records of the partitions' blocks, in order; None for a partition without rows."""
         return self._partitions.run(reduced, (function, state, self._found), self._places)
 
@@ -163,30 +164,13 @@ def reduced(batch: Any, work: tuple[Function[Result], State, Survey], place: Pla
         return executor.reduce(function, source, state) if source.n_rows else None
 
 
-def in_list(block: Block, state: State, function: Function[Result]) -> list[Result]:
-    """Return a function's record in a list, because lists add up to the list of all records."""
-    return [function(block, state)]
-
-
 class OverPartitions(Threads):
     """Threads for rows in memory; for ``PartitionedRows`` a task on each partition works on its blocks."""
 
-    @contextmanager
-    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Iterator[Result]]:
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result, None, None]:
         if not isinstance(source, PartitionedRows):
-            with super().records(function, source, state) as records:
-                yield records
+            yield from super().records(function, source, state)
             return
-        with closed_at_end(source.reduced(partial(in_list, function=function), state)) as parts:
-            yield chain.from_iterable(records or () for records in parts)
-
-    @contextmanager
-    def sums(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Iterator[Result]]:
-        """Sums of the records of each partition, in order."""
-        if not isinstance(source, PartitionedRows):
-            with self.records(function, source, state) as records:
-                yield records
-            return
-        with closed_at_end(source.reduced(function, state)) as sums:
+        with closing(source.reduced(function, state)) as sums:
             # The first one is added to, and the worker may share it.
-            yield (deepcopy(one) for one in sums if one is not None)
+            yield from (deepcopy(one) for one in sums if one is not None)

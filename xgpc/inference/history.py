@@ -40,23 +40,19 @@ import numpy as np
 class History:
     """Rows of named values, collected during a fit and returned as a dict of arrays.
 
-    Parameters
-    ----------
-    listener : function, default=None
-        Receives the columns of each row when it is added, and of rows that are not kept. A column ``stage`` means that
-        this stage begins.
-
     Attributes
     ----------
-    context : dict
-        Values that every row gets until they are changed.
+    context : dict, values that every row gets until they are changed
+    listener : function or None
+        Receives the columns of each row when it is added, and of rows that are not kept. A column ``stage`` means that
+        this stage begins.
     """
 
-    def __init__(self, listener: Callable[[dict[str, Any]], None] | None = None) -> None:
+    def __init__(self) -> None:
         self._start = time.perf_counter()
         self._parts: list[dict[str, Any]] = []
-        self._listener = listener
         self.context: dict[str, Any] = {}
+        self.listener: Callable[..., None] | None = None
 
     @property
     def seconds(self) -> float:
@@ -71,8 +67,8 @@ class History:
 
     def tell(self, **columns: Any) -> None:
         """Report a row to the listener without keeping it, such as the ``stage`` that begins."""
-        if self._listener is not None:
-            self._listener(columns)
+        if self.listener is not None:
+            self.listener(**columns)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One array for each column, with the rows on its first axis; missing values are NaN or empty strings."""

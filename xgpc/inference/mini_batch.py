@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,12 +14,12 @@ from .._sites import Site
 from .._svi import SCHEDULES, BatchPart, NaturalGradient
 from ..approximations.base import KernelPrior, Training
 from ..approximations.sparse import SparsePosterior
-from ..rows.deadline import Deadline
+from ..likelihoods import other_site
+from ..rows.deadline import NEVER, Deadline
 from ..rows.executor import Executor
 from ..rows.source import Picked
 from .ascent import Point, best_parameter, update
 from .history import History
-from .starts import start_site
 
 # Mini-batches averaged into the start of the adaptive rate.
 ADAPTIVE_START = 10
@@ -240,9 +240,12 @@ class MiniBatches:
         return q
 
 
-def batch_rows(batch_size: int, n_rows: int) -> int:
-    """Rows of a mini-batch: an epoch has two steps or more, because rates are estimated from how gradients differ."""
-    return max(1, min(batch_size, n_rows // 2))
+def batch_rows(batch_size: int | None, n_rows: int) -> int | None:
+    """Rows of a mini-batch, or None if every step takes all rows.
+
+    An epoch has two steps or more, because rates are estimated from how gradients differ.
+    """
+    return None if batch_size is None or batch_size >= n_rows else max(1, min(int(batch_size), n_rows // 2))
 
 
 @dataclass(frozen=True)
@@ -252,13 +255,13 @@ class Epochs:
     ``history`` gets a row for every step. After the first epoch the ``deadline`` may end them.
     """
 
-    batch_size: int
+    batch_size: int | None
     learning_rate: str | float | Sequence[float]
     tol: float
     max_iter: int
     random_state: np.random.RandomState
     history: History
-    deadline: Deadline = field(default_factory=Deadline)
+    deadline: Deadline = NEVER
 
     @property
     def schedule(self) -> tuple[int, float, float]:
@@ -276,9 +279,10 @@ def stochastic(
     Returns the posterior with a pass over all rows, the number of epochs, and whether they converged.
     """
     n, history, deadline = len(training), options.history, options.deadline
-    loop = MiniBatches(q, min(options.batch_size, n), n, training.source.n_features, options.schedule)
+    loop = MiniBatches(q, min(options.batch_size or n, n), n, training.source.n_features, options.schedule)
     # From the prior, the first epoch prepares the start of additive noise.
-    first_site = site if np.any(q.h) else start_site(site) or site
+    start = site.record.start
+    first_site = site if start is None or np.any(q.h) else other_site(start, site)
     window, converged, epoch, began = Window(options.tol), False, 0, deadline.now()
     while epoch < options.max_iter and not converged and (not epoch or deadline.allows_again(began)):
         began = deadline.now()

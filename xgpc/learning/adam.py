@@ -67,8 +67,8 @@ class Stochastic(Optimizer):
         if not coordinates.limits or not isinstance(start, SparsePosterior):
             return Outcome(update(training, start, site), 0)
         n, n_features, q = len(training), training.source.n_features, start
-        takes_all = self.batch_size is None or self.batch_size >= n
-        batch = n if takes_all else batch_rows(int(self.batch_size or n), n)
+        some = batch_rows(self.batch_size, n)
+        batch, takes_all = some or n, some is None
         rate = RATE * min(RATE_FACTOR, (batch / RATE_BATCH) ** 0.5)
         least, most = (FULL_BATCH_STEPS,) * 2 if takes_all else MINI_BATCH_STEPS
         steps = min(most, max(least, -(-n // batch)))

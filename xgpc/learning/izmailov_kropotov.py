@@ -12,7 +12,6 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, update
-from ..inference.history import History
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods import LIKELIHOODS
 from ..likelihoods.registry import LikelihoodBound
@@ -138,7 +137,7 @@ class Alternate(Optimizer):
     def run(self, training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
         def site_updates(q: KernelPosterior) -> Point[KernelPosterior]:
             # With tolerance 0 exactly this many updates are made, unless one gains nothing.
-            return coordinate_ascent(training, q, site, tol=0.0, max_iter=SITE_UPDATES, history=History()).point
+            return coordinate_ascent(training, q, site, tol=0.0, max_iter=SITE_UPDATES).point
 
         point, value, least = site_updates(start), options.value, least_bound(training)
         recent = deque([value(point)], maxlen=PATIENCE + 1)

@@ -16,7 +16,7 @@ from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..config import FitConfig
 from ..inference.ascent import Point
 from ..inference.history import History
-from ..inference.progress import State
+from ..inference.run import State
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods.registry import LikelihoodBound
 from .inducing import mean_and_scale

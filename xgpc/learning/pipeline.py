@@ -13,11 +13,18 @@ from ..approximations.local import LocalPosterior
 from ..approximations.sparse import ConditionedPrior, SparsePosterior
 from ..config import FitConfig
 from ..inference.correction import correction_and_gap
-from ..inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep, from_some
-from ..inference.online import posterior_before, projected_sums
+from ..inference.fitting import (
+    Evidence,
+    PosteriorOptions,
+    fit_posterior_or_keep,
+    from_some,
+    posterior_before,
+    projected_sums,
+)
+from ..inference.mini_batch import batch_rows
 from ..inference.run import Run
 from ..rows.coinciding import Distinct
-from ..rows.deadline import OutOfTime, during, stopped_by_interrupts
+from ..rows.deadline import Deadline, OutOfTime, during, stopped_by_interrupts
 from ..rows.executor import Executor, Threads
 from ..rows.source import ArraySource, labels_and_weights
 from ..statistics import update
@@ -38,15 +45,15 @@ AFTER_MINI_BATCHES = 100.0
 # have already learned from a random sample (measured on 11 000 000 rows).
 STREAM_STEPS = 1
 
-# Creates the executor from ``n_jobs`` and the run that watches it.
-MakeThreads = Callable[[int | None, Run], Threads]
+# Creates the executor from ``n_jobs`` and the deadline that may end its passes.
+MakeThreads = Callable[[int | None, Deadline], Threads]
 
 
 @contextmanager
 def executing(run: Run, config: FitConfig, threads: MakeThreads = Threads) -> Iterator[Executor]:
     """The executor of a run; with ``keep_on_interrupt`` an interrupt ends the fit early."""
     ending = stopped_by_interrupts(run.deadline) if config.keep_on_interrupt else nullcontext()
-    with threads(config.n_jobs, run) as executor, ending:
+    with threads(config.n_jobs, run.deadline) as executor, ending:
         yield executor
 
 
@@ -62,11 +69,11 @@ def start(data: Data, run: Run, executor: Executor, previous: PreviousFit | None
     """The initial state: chosen from the data, taken from a previous fit, or read from a checkpoint."""
     run.history.tell(stage="start", n_rows=data.source.n_rows)
     training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
-    initial, store = first_state(data, run, training, previous), run.progress.store
-    resumed = None if store is None else store.load(initial.model.site, data.groups)
+    initial = first_state(data, run, training, previous)
+    resumed = None if run.store is None else run.store.load(initial.model.site, data.groups)
     if resumed is None:
         return initial
-    run.progress.resume(resumed)
+    run.best = resumed
     run.history.add(decision=f"Learning resumes from the checkpoint {data.config.checkpoint}.")
     return replace(initial, resumed=resumed)
 
@@ -86,16 +93,15 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
 
 def _learned_in_time(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     """Learn as long as time permits; then return the best result so far."""
-    progress = run.progress
     try:
-        with run.reserving(data.n_rows, update), during("learning"):
+        with run.deadline.reserving(data.n_rows, update), during("learning"):
             return learn_hyperparameters(data, run, initial)
     except OutOfTime as end:
-        progress.skip(end.where, run.history)
-    latest = progress.latest
-    if latest is None:
+        run.skip(end.where)
+    best = run.best
+    if best is None:
         return HyperparameterFit(initial.model)
-    return HyperparameterFit(Model(latest.q.prior, latest.q, latest.site), progress.n_updates)
+    return HyperparameterFit(Model(best.q.prior, best.q, best.site), run.n_updates)
 
 
 def infer(
@@ -117,7 +123,7 @@ def infer(
         max_iter = max_iter if data.stream is None else min(max_iter, STREAM_STEPS)
     options = PosteriorOptions(
         # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
-        None if config.learns_in_batches else config.batch_size,
+        None if config.learns_in_batches else batch_rows(config.batch_size, len(training)),
         config.learning_rate,
         tol,
         max_iter,
@@ -129,7 +135,7 @@ def infer(
         data.prior_mean,
     )
     # Mini-batches pass over all rows only a few times, so that a cache would not pay.
-    training = training if options.batch(len(training)) is None else training.uncached()
+    training = training if options.batch_size is None else training.uncached()
     if data.stream is not None:
         training, q, site = from_some(training, data.stream, q, prior, site, options)
         history.context.update(n_rows=len(training))
@@ -146,7 +152,7 @@ def infer(
     evidence, problems = Evidence(point.elbo, *correction_and_gap(training, point)), list(learned.problems)
     # A step that time did not permit would have taken at most as long as all steps before it together.
     if not converged and n_steps < max_iter and not run.deadline.allows_again(began):
-        run.progress.skip("more iterations of the posterior of all rows", history)
+        run.skip("more iterations of the posterior of all rows")
     elif not converged and max_iter == config.max_iter:
         problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
     history.tell(stage="done", n_rows=data.n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
@@ -200,6 +206,6 @@ def _infer_local(data: Data, run: Run, learned: HyperparameterFit, local: LocalP
 def _unfinished(run: Run, learned: HyperparameterFit, problems: Sequence[str]) -> list[str]:
     """Messages about parts of the fit that did not converge or were skipped."""
     unfinished = [*more_iterations(problems), *filter(None, [learned.failed])]
-    if run.progress.skipped:
-        unfinished.insert(0, ended_early(run.deadline.reason, run.progress.skipped))
+    if run.skipped:
+        unfinished.insert(0, ended_early(run.deadline.reason, run.skipped))
     return unfinished

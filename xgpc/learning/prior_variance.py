@@ -65,6 +65,7 @@ def stochastic_ascent(
 ) -> tuple[Point[SparsePosterior], int, bool]:
     """Take mini-batch steps and move s^2 after every epoch; returns the same as ``ascend``."""
     q = prior.at_prior(None)
+    assert options.batch_size is not None
     loop = MiniBatches(q, options.batch_size, len(training), len(prior.scale), options.schedule)
     history, window, converged, epoch = options.history, Window(options.tol), False, 0
     while epoch < options.max_iter and not converged:

@@ -14,7 +14,6 @@ from ..inference.ascent import (
     proper_posterior,
     tolerance_unit,
 )
-from ..inference.history import History
 from .optimizer import LEAST_BOUND, PATIENCE, Coordinates, Optimizer, Options, Outcome, lbfgs, least_bound, refused
 
 # An inner solve stops at this share of the latest outer gain, so that its error does not disturb the line search; the
@@ -52,9 +51,7 @@ class ProfiledBound:
         self.coordinates = Coordinates(start.prior, options.learn_inducing)
         # Nats that an inner solve may leave, and the factor by which failures of the optimizer have tightened them.
         self.inner_gain, self.tightening = float(np.clip(START_SHARE * training.total_weight, *INNER_RANGE)), 1.0
-        ascent = coordinate_ascent(
-            training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER, history=History()
-        )
+        ascent = coordinate_ascent(training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER)
         self.first_rate, self.evaluations = ascent.first_rate, 0
         self._keep(self.coordinates.pack(start.prior), ascent)
         # At the prior the gradient vanishes, so a start without any step is solved again.
@@ -126,7 +123,6 @@ class ProfiledBound:
                 site,
                 tol=nats / tolerance_unit(self.value),
                 max_iter=max_iter - total,
-                history=History(),
                 first_rate=self.first_rate,
             )
             self.first_rate, q, site = ascent.first_rate, ascent.q, ascent.point.site

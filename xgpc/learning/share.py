@@ -7,11 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..approximations.base import KernelPosterior, KernelPrior, SeparatePriors
-from ..inference.ascent import Point
+from ..inference.ascent import Point, starting_posterior
 from ..inference.history import History
-from ..inference.progress import BestSoFar
-from ..inference.run import Run
-from ..inference.starts import starting_posterior
+from ..inference.run import BestSoFar, Run
 from ..rows.deadline import during
 from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Candidate, Scores, accept
@@ -57,12 +55,13 @@ def with_own_kernels(data: Data, run: Run, initial: InitialState, one: Hyperpara
         candidates = _propose(data, initial, one.model)
     subject = "With a kernel for each class in place of one for all,"
     if candidates is None or not accept(*candidates, subject, run.history):
-        assert run.progress.latest is not None
-        run.progress.decide(run.progress.latest)
+        assert run.best is not None
+        run.update(replace(run.best, is_decided=True), at_once=True)
         return one
     # From here on, own kernels count as decided, already from their first stage.
     each = candidates[1].model
-    run.progress.decide(BestSoFar(each.q, each.site, n_rows=0, is_growing=bool(initial.grow_to)))
+    decided = BestSoFar(each.q, each.site, n_rows=0, is_growing=bool(initial.grow_to), is_decided=True)
+    run.update(decided, at_once=True)
     model = Model(each.q.prior, each.q, each.site)
     learned = learn_in_stages(data, run, initial.going_on(model), EACH_ITERATIONS)
     return replace(learned, n_iter=one.n_iter + learned.n_iter)

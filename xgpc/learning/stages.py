@@ -9,11 +9,8 @@ import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
-from ..inference.ascent import coordinate_ascent, tolerance_unit, update
-from ..inference.history import History
-from ..inference.progress import BestSoFar, Progress
-from ..inference.run import Run
-from ..inference.starts import starting_posterior
+from ..inference.ascent import coordinate_ascent, starting_posterior, tolerance_unit, update
+from ..inference.run import BestSoFar, Run
 from ..kernels.default import STARTS, other_start
 from ..rows.deadline import OutOfTime, during
 from ..rows.source import dense
@@ -99,13 +96,14 @@ class Learner:
     optimizer : Optimizer, or None to keep kernel and inducing points and fit posteriors only
     options : Options of the last stage
     n_iter : int, iterations of the optimizer so far
-    progress : Progress, which receives every improvement
+    run : Run, which keeps every improvement
+    is_restart : bool, whether the improvements are not kept
     """
 
     def __init__(self, data: Data, run: Run, initial: InitialState, max_iter: int):
         config, n_rows, is_full = data.config, len(initial.training), initial.model.prior.is_full
         self.training, self.history, self.random_state = initial.training, run.history, run.random_state
-        self.progress, self.prior_mean, self.n_iter = run.progress, data.prior_mean, 0
+        self.run, self.is_restart, self.prior_mean, self.n_iter = run, False, data.prior_mean, 0
         self.optimizer = None if config.optimizer is None else SCHEMES[config.optimizer].of(config, run.random_state)
         learns_points, tol, log_prior = config.learn_inducing and not is_full, config.tol, initial.length_scale_prior
         self.options = Options(learns_points, tol, max_iter, run.history, length_scale_prior=log_prior)
@@ -190,8 +188,9 @@ class Learner:
         prior, q, site = model
 
         def reached(q: KernelPosterior, site: Site) -> None:
-            state = None if self.optimizer is None else self.optimizer.state
-            self.progress.update(BestSoFar(q, site, size, is_growing, state=state))
+            if not self.is_restart:
+                state = None if self.optimizer is None else self.optimizer.state
+                self.run.update(BestSoFar(q, site, size, is_growing, state=state))
 
         with during(f"learning with {prior.n_inducing} inducing points on {size} rows"):
             if self.optimizer is None:
@@ -217,7 +216,7 @@ class Learner:
         first = update(part, starting_posterior(part, model.q, model.prior, site), site)
         tol, max_iter = self.options.tol, self.options.max_iter
         tol = tol if nats is None else nats / tolerance_unit(first.log_likelihood)
-        ascent = coordinate_ascent(part, first.q, site, tol=tol, max_iter=max_iter, history=History(), first=first)
+        ascent = coordinate_ascent(part, first.q, site, tol=tol, max_iter=max_iter, first=first)
         return Outcome(ascent.point, 0)
 
     def _grow(self, model: Model, most: int) -> tuple[Outcome, int]:
@@ -255,7 +254,7 @@ class Learner:
                 started, simpler, richer = self._propose(size, outcome, larger)
             except OutOfTime:
                 # Fewer points may still leave time for the posterior of all rows.
-                self.progress.skip(f"the trial of {larger.n_inducing} inducing points", self.history)
+                self.run.skip(f"the trial of {larger.n_inducing} inducing points")
                 return outcome, size
             columns = {"elbo": richer.value.elbo, "gain_per_point": richer.value.gain_per_point(simpler.value)}
             if not accept(simpler, richer, f"Adding {n_more} inducing points to {m}", self.history, **columns):
@@ -333,7 +332,7 @@ def learn_in_stages(
         grow_to = initial.grow_to if resumed.is_growing else 0
         outcome = learner.learn(Model(resumed.q.prior, resumed.q, resumed.site), grow_to, resumed.n_rows)
     # Restarts report only the best result, after each of them.
-    learner.progress, prior = Progress(), model.prior
+    learner.is_restart, prior = True, model.prior
     for number in range(1, config.n_restarts_optimizer + 1 if learner.optimizer is not None else 1):
         ranges = [group.spec.bounds for group in prior.groups]
         thetas = [np.asarray(run.random_state.uniform(low, high)) for low, high in (bounds.T for bounds in ranges)]
@@ -344,6 +343,6 @@ def learn_in_stages(
         if learner.comparable(other) > learner.comparable(outcome):
             outcome = other
         best, n_rows = outcome.point, learner.sizes(outcome.model.prior)[-1]
-        run.progress.update(BestSoFar(best.q, best.site, n_rows, bool(initial.grow_to), number + 1))
+        run.update(BestSoFar(best.q, best.site, n_rows, bool(initial.grow_to), number + 1))
     problems = (outcome.problem,) if outcome.problem and max_iter == config.max_iter else ()
     return HyperparameterFit(outcome.model, learner.n_iter, problems)

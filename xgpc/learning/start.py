@@ -18,8 +18,7 @@ from ..data.encoding import Encoding, of_table
 from ..data.training import Columns
 from ..inference.fitting import Evidence
 from ..inference.prior_mean import OF_SITE, PriorMean
-from ..inference.progress import BestSoFar
-from ..inference.run import Run
+from ..inference.run import BestSoFar, Run
 from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec

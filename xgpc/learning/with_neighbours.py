@@ -9,12 +9,10 @@ import numpy as np
 
 from ..approximations.base import KernelPosterior
 from ..approximations.sparse import SparsePrior
-from ..inference.ascent import coordinate_ascent
-from ..inference.history import History
+from ..inference.ascent import coordinate_ascent, starting_posterior
 from ..inference.links import LINKS
 from ..inference.local_sites import start_sites
 from ..inference.run import Run
-from ..inference.starts import starting_posterior
 from ..rows.deadline import OutOfTime, during
 from ..rows.source import ArraySource
 from ..status import warn_user
@@ -137,8 +135,8 @@ def learn_hyperparameters(data: Data, run: Run, initial: InitialState) -> Hyperp
             return _learn_with(data, run, initial, k, rows, held_out)
     except OutOfTime:
         # Learning without neighbours may still end in time.
-        run.progress.skip("neighbours", run.history)
-        latest = run.progress.latest
+        run.skip("neighbours")
+        latest = run.best
         # Own kernels are learned last, so learning ends here.
         if latest is None or len(latest.q.prior.groups) > 1:
             raise
@@ -242,7 +240,7 @@ def _propose(task: Task) -> Pair:
         sparse = _learned_on(task, sparse, allowed if allowed > before else 0, limit)
         n_inducing = sparse.model.prior.n_inducing
         if allowed < most and allowed <= n_inducing:
-            run.progress.skip(f"more than {n_inducing} inducing points with neighbours", run.history)
+            run.skip(f"more than {n_inducing} inducing points with neighbours")
         is_done = not most <= n_inducing < initial.grow_to and (limit is None or max_iter <= limit)
         fitted = _fitted(task, sparse)
     if sparse.model.prior.n_inducing > tried[0].prior.n_inducing:
@@ -307,7 +305,7 @@ def _fitted(task: Task, sparse: HyperparameterFit) -> KernelPosterior:
     (prior, q, site), training, config = sparse.model, task.initial.training, task.data.config
     site = task.data.prior_mean.site(site, prior)
     start = starting_posterior(training, q, prior, site)
-    return coordinate_ascent(training, start, site, tol=config.tol, max_iter=config.max_iter, history=History()).q
+    return coordinate_ascent(training, start, site, tol=config.tol, max_iter=config.max_iter).q
 
 
 def _gain(task: Task, local_fit: LocalFit, fitted: KernelPosterior) -> float:

@@ -6,7 +6,6 @@ from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.preprocessing import StandardScaler
-from support.fits import quietly
 from support.full import full_prior, labelled
 from support.internals import (
     History,
@@ -23,8 +22,7 @@ from support.internals import (
 from support.latents import Problem, cases, symmetric
 from support.training import training
 
-from xgpc import GPClassifier
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import record_of
 
 SOFTMAX = [("softmax", bound, share) for bound in ("exact", "additive-noise") for share in ("kernel", "none")]
 DATA = {"iris": load_iris, "wine": load_wine}
@@ -40,7 +38,7 @@ def hard_problem(name, variance, bound, n_inducing=25):
     X, y = rows_of(name)
     kernel = ConstantKernel(variance) * RBF(0.5 * np.sqrt(X.shape[1]))
     prior = SparsePrior.build(KernelSpec(kernel, X.shape[1]), X[:: len(X) // n_inducing])
-    return training(X, y, n_latents=3), prior, LIKELIHOODS["softmax"].site(bound, 3)
+    return training(X, y, n_latents=3), prior, record_of("softmax", bound).site(3)
 
 
 # The curvature by the means.
@@ -95,7 +93,7 @@ def test_steps_promise_a_gain_of_any_length(variance, kind):
     X, classes = labelled(40, seed=6)
     kernel, y = ConstantKernel(variance) * RBF(1.0), classes.astype(np.float64)
     prior = full_prior(X, [kernel]) if kind == "full" else SparsePrior.build(KernelSpec(kernel, 2), X[:9])
-    rows, site = training(X, y, n_latents=3), LIKELIHOODS["softmax"].site("exact", 3)
+    rows, site = training(X, y, n_latents=3), record_of("softmax", "exact").site(3)
     point = update(rows, prior.at_prior(3), site)
     for _ in range(4):
         trials = [steps_from(rows, point)(rate) for rate in 0.5 ** np.arange(12)]
@@ -165,13 +163,3 @@ def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
 
 
 # How many passes they take.
-
-
-def test_fits_take_few_passes():
-    """Of both sets together, as where an optimiser ends changes with round-off."""
-    own, iterations = {"n_neighbors": 0, "length_scale_prior": None}, []
-    for name in DATA:
-        model = quietly(GPClassifier(n_inducing=20, random_state=0, max_iter=40, **own), *rows_of(name))
-        iterations.append(model.history_["inner_iterations"])
-        assert np.nanmedian(iterations[-1]) <= 2.0
-    assert np.nansum(np.concatenate(iterations)) < 70

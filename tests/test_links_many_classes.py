@@ -7,7 +7,7 @@ from scipy.special import log_ndtr, log_softmax, logsumexp, ndtri
 from scipy.stats import qmc
 from support.sites import GUMBEL_VARIANCE, normal_plus_gumbel
 
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import record_of
 
 
 def normal(u, sd):
@@ -43,9 +43,9 @@ def dense(mean, variance, noise):
 
 def link(mean, variance, noise):
     if noise == "gumbel":
-        return LIKELIHOODS["softmax"].log_probabilities("exact", mean, variance, None)
+        return record_of("softmax", "exact").log_probabilities(mean, variance, None)
     name = {0.0: "multinomial-step", 1.0: "multinomial-probit"}[noise]
-    return LIKELIHOODS[name].log_probabilities("additive-noise", mean, variance, 0.0)
+    return record_of(name, "additive-noise").log_probabilities(mean, variance, 0.0)
 
 
 def classes(kind, n_classes, n=1, seed=0):

@@ -80,7 +80,7 @@ def test_every_module_is_installed():
 
 
 def test_types_have_the_names_that_there_are():
-    bounds = {bound for likelihood in LIKELIHOODS.values() for bound in likelihood.bounds}
+    bounds = {bound for bounds in LIKELIHOODS.values() for bound in bounds}
     linear = {bound for listed in BOUNDS.values() for bound in listed}
     assert set(get_args(names.LikelihoodName)) == set(LIKELIHOODS)
     assert set(get_args(names.BoundName)) == {"auto", *bounds}

@@ -14,7 +14,7 @@ from xgpc import GPClassifier, _sites
 from xgpc.approximations.sparse import JITTER, SparsePrior
 from xgpc.gibbs.chain import Conditional, Model, Whitening
 from xgpc.kernels.spec import KernelSpec
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import record_of
 
 LINEAR = DotProduct(1.0) + WhiteKernel(0.7)
 
@@ -64,7 +64,7 @@ def sites_of_the_bound(model, X, Z, kernel, full):
     fitted = GPClassifier(kernel, inducing_points="all" if full else Z, **params).fit(X, model.y)
     mean, variance = fitted.predict_latent(X)
     ell, precision, linear = np.empty((3, len(X)))
-    site = LIKELIHOODS["logit"].site("exact", 2, None)
+    site = record_of("logit", "exact").site(2, None)
     _sites.sites(site, mean, variance, model.y, np.empty(0), ell, precision, linear)
     return precision, linear
 

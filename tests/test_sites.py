@@ -8,9 +8,9 @@ from numpy.testing import assert_allclose
 from scipy.special import log_expit, log_ndtr, log_softmax, logsumexp
 from support.sites import DELTA, build, evaluate, expectation, expectation_over_classes, probability_of_largest
 
-from xgpc.likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise
+from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, expected_log_likelihood, record_of
 
-REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
+REGISTERED = [(name, bound) for name, bounds in LIKELIHOODS.items() for bound in bounds]
 # What ell is of E[log p(y | f)], by bound unless the likelihood is an exception: itself; a lower bound, as any bound
 # missing here must be; or the expectation of an expansion about the mean, which is neither, and whose lambda
 # and r belong to the expansion with its place fixed.
@@ -40,7 +40,7 @@ NOISE |= {f"multinomial-{name}": variance for name, variance in NOISE.items()}
 ERRORS = {("logit", "exact"): (1.6e-8, 0.0), ("probit", "exact"): (1.6e-7, 5.5e-7), ("softmax", "exact"): (1e-5, 0.0)}
 
 SEVERAL = (2, 3, 7, 100)
-CASES = [(*site, n) for site in REGISTERED for n in (SEVERAL if LIKELIHOODS[site[0]].multi_class else (2,))]
+CASES = [(*site, n) for site in REGISTERED for n in (SEVERAL if site[0] in MULTI_CLASS else (2,))]
 every_case = pytest.mark.parametrize(("name", "bound", "n_classes"), CASES)
 repeatable = settings(deadline=None, derandomize=True, max_examples=20)
 seeds = st.integers(0, 2**32 - 1)
@@ -75,22 +75,22 @@ def true_expectation(name, bound, m, v, y):
 
     A likelihood without an entry above is what its link predicts without uncertainty.
     """
-    likelihood = LIKELIHOODS[name]
-    if has_label_noise(name, bound) and name in NOISE:
+    record = record_of(name, bound)
+    if record.has_label_noise and name in NOISE:
         v = v + NOISE[name]
         wrong, right = np.log(DELTA / max(len(m) - 1, 1)), np.log1p(-DELTA)
-        if not likelihood.multi_class:
+        if not record.is_multi_class:
             return expectation(lambda g: np.where(y * g > 0.0, right, wrong), m[0], v[0]), 0.0
         p, error = probability_of_largest(y, m, v)
         return wrong + (right - wrong) * p, (right - wrong) * error
 
     def by_link(f, y):
-        f = f.T if likelihood.multi_class else f.ravel()
-        columns = likelihood.log_probabilities(bound, f, np.zeros_like(f), DELTA)
-        return columns[:, y] if likelihood.multi_class else columns[:, int(y > 0)]
+        f = f.T if record.is_multi_class else f.ravel()
+        columns = record.log_probabilities(f, np.zeros_like(f), DELTA)
+        return columns[:, y] if record.is_multi_class else columns[:, int(y > 0)]
 
     log_likelihood = LOG_LIKELIHOODS.get(name, by_link)
-    if likelihood.multi_class:
+    if record.is_multi_class:
         return expectation_over_classes(lambda f: log_likelihood(f, y), m, v)
     return expectation(lambda f: log_likelihood(f.ravel(), y).reshape(f.shape), m[0], v[0]), 0.0
 
@@ -174,7 +174,7 @@ def test_extreme_arguments_give_finite_sites(name, bound, n_classes):
     assert np.all(np.isfinite(np.vstack([ell, precision, linear])))
     assert np.all(ell <= (0.0 if site.n_latents == 1 else 1e-7))
     # Mislabelled points have negative precisions with additive noise.
-    if not has_label_noise(name, bound):
+    if not record_of(name, bound).has_label_noise:
         assert np.all(precision >= 0.0)
 
 

@@ -33,8 +33,8 @@ from .status import Status, warn_user
 # Bounds whose sites have positive precisions and no parameter to learn.
 BOUNDS = {
     name: bounds
-    for name, likelihood in LIKELIHOODS.items()
-    if (bounds := [bound for bound, record in likelihood.bounds.items() if record.has_quadratics])
+    for name, records in LIKELIHOODS.items()
+    if (bounds := [bound for bound, record in records.items() if record.has_quadratics])
 }
 # A standard deviation of ten, the scale of the constant term in Gelman, Jakulin, Pittau & Su (2008), allows base rates
 # down to 5e-5.
@@ -196,7 +196,7 @@ class BayesianLinearClassifier(LatentClassifier):
         self.prior_variance_ = prior.variance
         self.coef_ = prior.span.coefficients(b[: prior.d])[None]
         self.intercept_ = b[prior.d :] if self.fit_intercept else np.zeros(1)
-        self._resolved = self.likelihood, data.site.bound
+        self._record = data.site.record
 
     def _doubts(self, prior: LinearPrior, converged: bool) -> list[str]:
         """Warnings about a fit that did not converge, or whose prior variance is at the end of its range."""
@@ -270,7 +270,7 @@ class BayesianLinearClassifier(LatentClassifier):
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Log probabilities (n, 2) of the classes, which stay accurate where probabilities underflow."""
         mean, variance = self.predict_latent(X)
-        return record_of(*self._resolved).log_probabilities(mean, variance, None, on_threads(self.n_jobs))
+        return self._record.log_probabilities(mean, variance, None, on_threads(self.n_jobs))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

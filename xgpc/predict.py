@@ -27,7 +27,7 @@ from .inference.ascent import Point, coordinate_ascent, starting_posterior
 from .inference.correction import corrected_marginals, correction_and_gap
 from .inference.fitting import Evidence
 from .kernels.relevance import relevance
-from .likelihoods import LIKELIHOODS, expected_log_likelihood, has_label_noise
+from .likelihoods import LikelihoodBound, expected_log_likelihood
 from .ranges import check_latent
 from .rows.batches import read_ahead
 from .rows.blas import single_threaded_blas
@@ -69,7 +69,7 @@ class PosteriorClassifier(LatentClassifier):
     encoding_: Encoding | None = None
     max_iter: int
     tol: float
-    _resolved: tuple[str, str]
+    _record: LikelihoodBound
     # The evidence is that of the posterior without neighbours; a model with neighbours computes both on first use, from
     # the labels and weights of the rows of ``posterior_``. Model files do not hold these labels.
     _evidence: Evidence | None
@@ -79,8 +79,7 @@ class PosteriorClassifier(LatentClassifier):
     def _set_fit(
         self,
         q: Posterior,
-        likelihood: str,
-        bound: str,
+        record: LikelihoodBound,
         label_noise: float,
         mean: np.ndarray,
         evidence: Evidence | None,
@@ -93,9 +92,9 @@ class PosteriorClassifier(LatentClassifier):
         self.kernel_ = kernels if self.share_ == "none" else kernels[0]
         self.inducing_points_ = np.array(q.prior.Z)
         self.jitter_ = q.prior.jitter
-        self._resolved = (likelihood, bound)
+        self._record = record
         self.mean_ = float(mean[0]) if q.n_latents is None else mean
-        if has_label_noise(likelihood, bound):
+        if record.has_label_noise:
             self.label_noise_ = label_noise
         elif hasattr(self, "label_noise_"):
             del self.label_noise_
@@ -127,7 +126,7 @@ class PosteriorClassifier(LatentClassifier):
             return self._latent_at(X)
         correction = None if self._evidence is None else self._evidence.correction
         if correction is None:
-            likelihood, bound = self._resolved
+            likelihood, bound = self._record.key
             raise ValueError(
                 f"corrected=True is for likelihood='logit' with bound='polya-gamma'; this fit has {likelihood!r} with "
                 f"{bound!r}."
@@ -202,9 +201,8 @@ class PosteriorClassifier(LatentClassifier):
                 yield np.exp(log_proba, out=log_proba)
 
     def _log_probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        likelihood, bound = self._resolved
         delta = getattr(self, "label_noise_", None)
-        return LIKELIHOODS[likelihood].log_probabilities(bound, mean.T, variance.T, delta, on_threads(self.n_jobs))
+        return self._record.log_probabilities(mean.T, variance.T, delta, on_threads(self.n_jobs))
 
     def predict_latent(
         self, X: ArrayLike, return_cov: bool = False, corrected: bool = False
@@ -368,8 +366,7 @@ class PosteriorClassifier(LatentClassifier):
         return self._evidence.elbo
 
     def _site(self) -> Site:
-        likelihood, bound = self._resolved
-        site = LIKELIHOODS[likelihood].site(bound, len(self.classes_), getattr(self, "label_noise_", None))
+        site = self._record.site(len(self.classes_), getattr(self, "label_noise_", None))
         return site.with_prior_mean(np.atleast_1d(self.mean_))
 
     def _without_neighbors(self) -> KernelPosterior:
@@ -404,7 +401,7 @@ class PosteriorClassifier(LatentClassifier):
         self._without_neighbors()
         assert self._evidence is not None
         if self._evidence.gap is None:
-            likelihood, bound = self._resolved
+            likelihood, bound = self._record.key
             raise ValueError(
                 f"bound_gap() is for bounds 'polya-gamma' of 'logit', 'augmented' of 'svm', and 'exact'; this fit has "
                 f"{bound!r} of {likelihood!r}."

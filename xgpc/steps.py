@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +26,7 @@ from .learning.inducing import mean_and_spread
 from .learning.messages import no_gain, parameters_at_bounds
 from .learning.schemes import check_optimizer
 from .learning.start import Data, FitResult
-from .likelihoods import LIKELIHOODS, resolve
+from .likelihoods import resolve
 from .predict import PosteriorClassifier
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
@@ -36,8 +37,9 @@ from .status import Status, warn_user
 
 
 @contextmanager
-def new_run(config: FitConfig, deadline: Deadline) -> Iterator[Run]:
+def new_run(config: FitConfig) -> Iterator[Run]:
     """The run of a fit that starts now, with BLAS on one thread."""
+    deadline = Deadline(math.inf if config.max_time is None else float(config.max_time))
     status = Status() if config.verbose else None
     with single_threaded_blas(), Run(deadline, status, config.callback, config.random_state) as run:
         run.history.tell(stage="checking")
@@ -95,18 +97,15 @@ def further_rows(
     (rows, codes, weight), _, columns = training_data(
         model._door, X, y, sample_weight, model.classes_, fitted=model._columns
     )
-    (name, bound), noise = model._resolved, getattr(model, "label_noise_", None)
-    likelihood = LIKELIHOODS[name]
-    n_classes = len(model.classes_)
-    source = source_of(rows, site_labels(codes, likelihood.n_latents(n_classes)), weight)
+    record, n_classes = model._record, len(model.classes_)
+    source = source_of(rows, site_labels(codes, record.n_latents(n_classes)), weight)
     return Data(
         config,
         source,
         model.classes_,
         _class_totals(codes, source.weight, n_classes),
-        likelihood,
-        bound,
-        noise,
+        record,
+        getattr(model, "label_noise_", None),
         HoldOut(len(codes), None, None, codes, run.random_state),
         columns,
         prior_mean=PriorMean(np.atleast_1d(model.mean_)),
@@ -128,13 +127,13 @@ def _data(
     When ``rows`` are only a sample, ``stream`` builds the source of all rows, and ``class_totals`` (C,) are the total
     weights of the classes.
     """
-    likelihood, bound = resolve(config.likelihood, config.bound, len(classes))
-    check_optimizer(config.optimizer, likelihood.name, bound)
-    noise = checked_noise(config.label_noise, likelihood.name, bound)
+    record = resolve(config.likelihood, config.bound, len(classes))
+    check_optimizer(config.optimizer, record)
+    noise = checked_noise(config.label_noise, record)
     if class_totals is None:
         class_totals = _class_totals(rows.y, rows.weight, len(classes))
-    mean = checked_mean(config.mean, likelihood.name, bound, len(classes))
-    labels = site_labels(np.arange(len(classes)), likelihood.n_latents(len(classes)))
+    mean = checked_mean(config.mean, record, len(classes))
+    labels = site_labels(np.arange(len(classes)), record.n_latents(len(classes)))
     X, encoding = rows.X, columns.encoding
     if config.feature_transform is not None:
         X, encoding, told = with_limits(rows, encoding, columns.described)
@@ -148,8 +147,7 @@ def _data(
         source,
         classes,
         class_totals,
-        likelihood,
-        bound,
+        record,
         noise,
         HoldOut(len(rows.y), groups, config.query_split, rows.y, run.random_state),
         columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread),
@@ -175,7 +173,7 @@ def publish(model: PosteriorClassifier, data: Data, run: Run, result: FitResult,
     model.class_count_, model.n_samples_seen_ = data.class_totals, (data.stream or data.source).n_rows
     model.warnings_ = messages
     site = result.site
-    model._set_fit(result.q, data.likelihood.name, data.bound, site.parameter, site.prior_mean, result.evidence)
+    model._set_fit(result.q, data.record, site.parameter, site.prior_mean, result.evidence)
     model._distinct_labels = result.labels
     model.query_score_ = None if result.scores is None else (result.scores.mean, result.scores.error)
     model.n_iter_ = max(1, result.n_iter)
@@ -189,9 +187,7 @@ def _doubts(data: Data, run: Run, result: FitResult, is_first: bool) -> list[str
     if result.notes or data.config.optimizer is None or data.is_of_one_class:
         return []
     found: list[str] = []
-    record = data.likelihood.bounds[data.bound]
-    # The support vector machine's likelihood is not a probability, so its bound is no evidence.
-    is_evidence = record.is_bound and record.likelihood != "svm"
+    is_evidence = data.record.is_bound and data.record.is_probability
     if result.evidence and is_first and is_evidence and not run.skipped:
         uniform_log_likelihood = -np.log(len(data.classes)) * data.total_weight
         found += no_gain(result.evidence.elbo, uniform_log_likelihood, data.base_rate_log_score)

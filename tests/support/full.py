@@ -5,12 +5,12 @@ from scipy.special import expit, log_expit
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from xgpc import GPClassifier
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import record_of
 
 from .gradients import points_apart
 from .internals import FullPrior, KernelSpec, SeparatePriors
 
-EXACT = LIKELIHOODS["logit"].site("exact")
+EXACT = record_of("logit", "exact").site()
 SMOOTH = ConstantKernel(2.0) * Matern(1.2, nu=0.5)
 
 

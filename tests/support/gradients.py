@@ -6,7 +6,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
 from xgpc import _sites
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import record_of
 
 from .internals import History, KernelSpec, SparsePosterior, SparsePrior, coordinate_ascent
 from .training import training
@@ -78,7 +78,7 @@ class Problem:
         if not isinstance(kernel, Kernel):
             kernel = KERNELS[kernel](length, variance, white)
         self.spec = KernelSpec(kernel, d, groups)
-        self.site = LIKELIHOODS["logit"].site(bound)
+        self.site = record_of("logit", bound).site()
 
     def training(self):
         return training(self.X, self.y, self.weight)

@@ -46,7 +46,7 @@ from xgpc.learning.profile import Profile, ProfiledBound
 from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore
 from xgpc.learning.schemes import SCHEMES
 from xgpc.learning.stages import GROWTH, LAST_ROWS, ROWS_PER_POINT, Subsets, subset_sizes
-from xgpc.likelihoods.softmax import LEAST_COMPLEMENT
+from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
 from xgpc.rows.blas import single_threaded_blas
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache
 from xgpc.rows.coinciding import Distinct

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic, WhiteKernel
 
 from xgpc import _sites
-from xgpc.likelihoods import LIKELIHOODS, has_label_noise
+from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 
 from .internals import (
     History,
@@ -21,9 +21,9 @@ from .internals import (
 from .reference import DenseModel
 from .training import training
 
-REGISTERED = [(name, bound) for name, likelihood in LIKELIHOODS.items() for bound in likelihood.bounds]
-SEVERAL = [site for site in REGISTERED if LIKELIHOODS[site[0]].multi_class]
-NOISY = [site for site in REGISTERED if has_label_noise(*site)]
+REGISTERED = [(name, bound) for name, bounds in LIKELIHOODS.items() for bound in bounds]
+SEVERAL = [site for site in REGISTERED if site[0] in MULTI_CLASS]
+NOISY = [site for site in REGISTERED if record_of(*site).has_label_noise]
 CASES = [(*site, share) for site in REGISTERED for share in (("kernel", "none") if site in SEVERAL else ("kernel",))]
 NOISY_CASES = [case for case in CASES if case[:2] in NOISY]
 repeatable = settings(deadline=None, derandomize=True, max_examples=10)
@@ -43,7 +43,7 @@ class Problem:
         self.X = random.normal(size=(n, d)).astype(dtype)
         f = np.sin(2.0 * self.X[:, 0] + np.linspace(0.0, 6.0, n_classes + 1)[:n_classes, None])
         classes = np.argmax(f + 0.3 * random.normal(size=f.shape), axis=0)
-        several = LIKELIHOODS[likelihood].multi_class
+        several = likelihood in MULTI_CLASS
         self.n_latents = n_classes if several else None
         self.y = classes.astype(np.float64) if several else np.where(classes > 0, 1.0, -1.0)
         self.weight = random.uniform(0.2, 3.0, n) if weighted else None
@@ -56,7 +56,7 @@ class Problem:
 
     def site(self, label_noise=0.02):
         likelihood, bound = self.key
-        return LIKELIHOODS[likelihood].site(bound, self.n_classes, label_noise)
+        return record_of(likelihood, bound).site(self.n_classes, label_noise)
 
     def training(self, **options):
         return training(self.X, self.y, self.weight, self.n_latents, **options)

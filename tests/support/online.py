@@ -6,7 +6,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.preprocessing import StandardScaler
 
 from xgpc import GPClassifier
-from xgpc.likelihoods import LIKELIHOODS, has_label_noise
+from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 
 from .reference import moons
 
@@ -17,15 +17,15 @@ FLOWERS = StandardScaler().fit_transform(load_iris().data[:, 2:])
 KINDS = load_iris().target
 SHUFFLED = np.random.default_rng(0).permutation(150)
 FLOWERS, KINDS = FLOWERS[SHUFFLED], KINDS[SHUFFLED]
-CASES = [(name, bound, "kernel") for name, one in LIKELIHOODS.items() for bound in one.bounds]
+CASES = [(name, bound, "kernel") for name, bounds in LIKELIHOODS.items() for bound in bounds]
 CASES += [("softmax", "exact", "none"), ("softmax", "additive-noise", "none")]
 NAMES = ["-".join(case) for case in CASES]
 
 
 def model(likelihood="logit", bound="auto", **params):
     """An estimator of given kernel and inducing points, so that nothing is learned."""
-    rows = FLOWERS if LIKELIHOODS[likelihood].multi_class else X
-    noise = bound != "auto" and has_label_noise(likelihood, bound)
+    rows = FLOWERS if likelihood in MULTI_CLASS else X
+    noise = bound != "auto" and record_of(likelihood, bound).has_label_noise
     given = {"inducing_points": rows[:12], "optimizer": None, "tol": 1e-9, "max_iter": 2000, "random_state": 0}
     given |= {"label_noise": 0.05} if noise else {}
     return GPClassifier(KERNEL, likelihood=likelihood, bound=bound, **given | params)

@@ -7,7 +7,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
 from xgpc import _sites
-from xgpc.likelihoods import LIKELIHOODS
+from xgpc.likelihoods import record_of
 
 DELTA = 0.02
 # Points and weights on [-1, 1] of each panel of the quadrature over one latent value.
@@ -16,7 +16,7 @@ PANEL_NODES, PANEL_WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 @cache
 def build(name, bound, n_classes):
-    return LIKELIHOODS[name].site(bound, n_classes, DELTA)
+    return record_of(name, bound).site(n_classes, DELTA)
 
 
 def evaluate(site, m, v, y, weight=()):

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from ..catalogue import SYSTEMS
 from ..learning.schemes import SCHEMES
-from ..likelihoods import LIKELIHOODS
+from ..likelihoods import LIKELIHOODS, MULTI_CLASS
 
 # The ending of files of models.
 MODEL_ENDING = ".npz"
@@ -78,10 +78,10 @@ def _add_options(fit: argparse.ArgumentParser) -> None:
     # The linear system is another estimator.
     systems = [name for name in SYSTEMS if name != "linear-BSVM"]
     add("--system", choices=systems, help="start from the options of a paper's system; others override them")
-    two = ", ".join(name for name, likelihood in LIKELIHOODS.items() if not likelihood.multi_class)
+    two = ", ".join(name for name in LIKELIHOODS if name not in MULTI_CLASS)
     classes = f"for two classes: {two}; the others: for any number (default: logit, for more classes softmax)"
     add("--likelihood", choices=list(LIKELIHOODS), help=classes)
-    bounds = dict.fromkeys(bound for likelihood in LIKELIHOODS.values() for bound in likelihood.bounds)
+    bounds = dict.fromkeys(bound for bounds in LIKELIHOODS.values() for bound in bounds)
     add("--bound", choices=["auto", *bounds], help="bound on the evidence (default: auto, the likelihood's first)")
     share = "kernel: classes share one, with its inducing points; none: each has its own (default: auto)"
     add("--share", choices=("auto", "kernel", "none"), help=share)

@@ -81,7 +81,7 @@ def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tup
     if record.exact is None:
         return None, 0.0 if record.is_exact else None
     exact = SitesAtPosterior(point.q.marginalizer, other_site(record.exact, point.site))
-    if not record.has_correction:
+    if not record.is_jaakkola_jordan:
         return None, training.reduce(log_likelihood, exact) - point.log_likelihood
     sums = training.reduce(correction, BothBounds(point.sites, exact))
     return of_latents(training.n_latents, sums), sums.log_likelihood - point.log_likelihood

@@ -16,7 +16,7 @@ from .. import _local, _sites
 from .._sites import Site
 from ..approximations.local_rows import Sites
 from ..likelihoods import record_of
-from ..likelihoods.registry import Curvature
+from ..likelihoods.curvature import Curvature
 
 # Initial precision of a site, near that of the logistic function at zero.
 START_PRECISION = 0.2

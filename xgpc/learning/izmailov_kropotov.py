@@ -13,13 +13,13 @@ from ..approximations.base import KernelPosterior, Training
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, update
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
-from ..likelihoods import LIKELIHOODS
+from ..likelihoods import record_of
 from ..likelihoods.registry import LikelihoodBound
 from ..rows.source import labels_and_weights
 from ..statistics import FixedSites, PriorVariances, SitesAtPosterior, block_sites, prior_curvature, quadratic_constant
 from .optimizer import PATIENCE, Coordinates, Limits, Optimizer, Options, Outcome, lbfgs, least_bound, refused
 
-POLYA_GAMMA = LIKELIHOODS["logit"].site("polya-gamma")
+POLYA_GAMMA = record_of("logit", "polya-gamma").site()
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
 SITE_UPDATES, EVALUATIONS = 3, 5
 # Halvings of a step of theta and Z that lowered the bound, which only Polya-Gamma's sites rule out.

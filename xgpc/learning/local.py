@@ -92,7 +92,7 @@ class Task:
     def link(self, prior: KernelPrior, log_scale: float) -> Link:
         """The link as a function of latent values minus the prior mean, which depends on prior and variance factor."""
         data = self.data
-        link: Link = LINKS[data.likelihood.name, data.bound](len(data.classes))
+        link: Link = LINKS[data.record.key](len(data.classes))
         mean = data.prior_mean.scaled(float(np.exp(log_scale))).site(self.initial.model.site, prior).prior_mean
         # A shift of all classes changes no probability, and the coupled classes' sites leave it out.
         return link.shifted(mean if link.curvature is None else centred(mean))

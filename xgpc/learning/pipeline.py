@@ -68,7 +68,7 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
 def start(data: Data, run: Run, executor: Executor, previous: PreviousFit | None) -> InitialState:
     """The initial state: chosen from the data, taken from a previous fit, or read from a checkpoint."""
     run.history.tell(stage="start", n_rows=data.source.n_rows)
-    training = Training(data.source, executor, data.likelihood.n_latents(len(data.classes)))
+    training = Training(data.source, executor, data.record.n_latents(len(data.classes)))
     initial = first_state(data, run, training, previous)
     resumed = None if run.store is None else run.store.load(initial.model.site, data.groups)
     if resumed is None:
@@ -178,7 +178,7 @@ def add_rows(
     before = ConditionedPrior(posterior_before(q, prior, forgetting_factor))
     with executing(run, data.config) as executor:
         training = Training(data.source, executor, q.n_latents)
-        site = data.likelihood.site(data.bound, len(data.classes), data.label_noise)
+        site = data.record.site(len(data.classes), data.label_noise)
         initial = InitialState(training, Model(before, None, site))
         # Take a step even if it gains less than tol: the gains of many batches add up.
         result = infer(data, run, initial, HyperparameterFit(initial.model), leaves_prior=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..likelihoods import record_of
+from ..likelihoods import LikelihoodBound
 from .adam import Adam, Stochastic
 from .izmailov_kropotov import Alternate, Hybrid, Joint
 from .optimizer import Optimizer
@@ -18,13 +18,12 @@ SCHEMES: dict[str, type[Optimizer]] = {
 }
 
 
-def check_optimizer(optimizer: str | None, likelihood: str, bound: str) -> None:
+def check_optimizer(optimizer: str | None, record: LikelihoodBound) -> None:
     """Raise ValueError for an optimizer that does not support a likelihood's bound."""
-    record = record_of(likelihood, bound)
     if optimizer is None or SCHEMES[optimizer].allows(record):
         return
     others = [name for name, kind in SCHEMES.items() if kind.allows(record)]
     raise ValueError(
-        f"optimizer={optimizer!r} is not for the bound {bound!r} of likelihood {likelihood!r}; choose one of "
-        f"{others}, or {SCHEMES[optimizer].needs}."
+        f"optimizer={optimizer!r} is not for the bound {record.bound!r} of likelihood {record.likelihood!r}; choose "
+        f"one of {others}, or {SCHEMES[optimizer].needs}."
     )

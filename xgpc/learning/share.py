@@ -72,11 +72,11 @@ def _is_open(data: Data, initial: InitialState) -> bool:
     config = data.config
     return (
         config.share == "auto"
-        and data.likelihood.multi_class
+        and data.record.is_multi_class
         and len(data.classes) > 2
         and config.kernel is None
         # A user who gives a number of neighbours has chosen one kernel, even if the sites do not converge.
-        and (config.has_auto_neighbors or config.n_neighbors == 0)
+        and not config.given_neighbors
         and config.optimizer == "profile"
         # With fewer iterations the kernels hardly differ, and the trial would take as long as the fit.
         and config.max_iter >= TRIAL_ITERATIONS
@@ -138,5 +138,5 @@ def _scores(data: Data, point: Point[KernelPosterior], source: ArraySource, n_th
     y, weight = labels_and_weights(source)
     mean, variance = point.q.marginals(source.X, n_threads)
     mean = mean.T + point.site.prior_mean
-    found = data.likelihood.log_probabilities(data.bound, mean, variance.T, point.site.parameter)
+    found = data.record.log_probabilities(mean, variance.T, point.site.parameter)
     return Scores(np.asarray(found[np.arange(len(y)), y.astype(np.intp)]), weight)

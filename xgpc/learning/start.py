@@ -22,7 +22,7 @@ from ..inference.run import BestSoFar, Run
 from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec
-from ..likelihoods import START_NOISE, Likelihood
+from ..likelihoods import START_NOISE, LikelihoodBound
 from ..rows.source import ArraySource, RowSource
 from .candidates import Scores
 from .hold_out import HoldOut
@@ -50,8 +50,7 @@ class Data:
     source: ArraySource
     classes: np.ndarray
     class_totals: np.ndarray
-    likelihood: Likelihood
-    bound: str
+    record: LikelihoodBound
     label_noise: float | None
     hold_out: HoldOut
     columns: Columns
@@ -175,7 +174,7 @@ def first_state(data: Data, run: Run, training: Training, previous_fit: Previous
     elif previous_fit is not None:
         what = "features, classes, or number of latent functions or kernels"
         run.history.add(decision=f"The previous fit had other {what}: this fit begins anew.")
-    site = data.likelihood.site(data.bound, len(data.classes), data.label_noise, noise)
+    site = data.record.site(len(data.classes), data.label_noise, noise)
     method = config.inducing_points if isinstance(config.inducing_points, str) else None
     sample = Sample(
         training.source,
@@ -231,7 +230,7 @@ def _number_of_kernels(config: FitConfig, n_latents: int | None, previous: Kerne
         return 1
     if config.share == "none":
         return n_latents
-    has_neighbors = not config.has_auto_neighbors and config.n_neighbors > 0
+    has_neighbors = config.given_neighbors > 0
     return 1 if previous is None or has_neighbors else len(previous.prior.groups)
 
 

@@ -85,18 +85,18 @@ def neighbors_of(data: Data) -> tuple[int, str]:
     if data.stream is not None or not isinstance(data.source, ArraySource):
         return 0, "No neighbours: they need all rows in memory."
     values = n_rows * len(data.classes)
-    if is_auto and data.likelihood.multi_class and values > MOST_CLASS_ROWS:
+    if is_auto and data.record.is_multi_class and values > MOST_CLASS_ROWS:
         return 0, f"No neighbours: rows times classes are {values}, above the default limit of {MOST_CLASS_ROWS}."
     return (DEFAULT_NEIGHBORS if is_auto else min(int(wanted), n_rows)), ""
 
 
 def _why_not(data: Data) -> str:
     """Why the model cannot have neighbours; empty if it can."""
-    name, bound = data.likelihood.name, data.bound
+    name, bound = data.record.key
     if (name, bound) not in LINKS:
         allowed = ", ".join(f"{one!r} with bound {of!r}" for one, of in LINKS)
         return f"is for likelihood {allowed}; this model has {name!r} with bound {bound!r}"
-    if data.likelihood.multi_class and data.config.share == "none":
+    if data.record.is_multi_class and data.config.share == "none":
         return f"is for latent functions that share their kernel (share='kernel'); got share={data.config.share!r}"
     if data.source.makes_dense:
         return "keeps and compares all rows as dense rows, but X is sparse: convert it with X.toarray()"

@@ -5,11 +5,10 @@ Each predictive function, such as ``binary.logit_log_probabilities``, states the
 
 from .registry import (
     LIKELIHOODS,
+    MULTI_CLASS,
     START_NOISE,
-    Likelihood,
     LikelihoodBound,
     expected_log_likelihood,
-    has_label_noise,
     other_site,
     record_of,
     resolve,
@@ -17,11 +16,10 @@ from .registry import (
 
 __all__ = [
     "LIKELIHOODS",
+    "MULTI_CLASS",
     "START_NOISE",
-    "Likelihood",
     "LikelihoodBound",
     "expected_log_likelihood",
-    "has_label_noise",
     "other_site",
     "record_of",
     "resolve",

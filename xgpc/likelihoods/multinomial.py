@@ -1,8 +1,7 @@
-"""Multinomial likelihoods: predictive log probabilities, and the curvature that couples the classes."""
+"""Multinomial likelihoods: predictive log probabilities."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from scipy.special import erfcx, log_ndtr
 
 from .. import _vmath
 from .largest import Family, largest_log_probabilities
-from .row_sites import RowSites
 
 
 def _normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -68,30 +66,3 @@ def multinomial_log_probabilities(
     with np.errstate(divide="ignore"):
         others = np.log(-np.expm1(np.minimum(value, 0.0))) - np.log(mean.shape[1] - 1.0)
         return np.logaddexp(np.log1p(-delta) + value, np.log(delta) + others)
-
-
-def multinomial_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Callable[[np.ndarray], np.ndarray]:
-    """A function that multiplies values (C, rows) by the curvature of ell in the means, which couples the classes.
-
-    The likelihood compares the label y with every other class c. So the curvature of a row is the sum over c of
-    lambda_c (e_y - e_c) (e_y - e_c)^T, where negative precisions count as zero. The coupling of two other classes is
-    left out.
-
-    Parameters
-    ----------
-    y : (rows,) float64
-        0, ..., C - 1.
-    weight : array
-        Not used, because the precisions include the weights.
-    sites : RowSites
-    """
-    label, precision = (y.astype(np.intp), np.arange(len(y))), np.maximum(sites.precision, 0.0)
-
-    def product(values: np.ndarray) -> np.ndarray:
-        result = values - values[label]
-        result *= precision
-        # For the label itself the difference was zero.
-        result[label] -= np.sum(result, axis=0)
-        return result
-
-    return product

@@ -11,12 +11,12 @@ import numpy as np
 from scipy.special import log_softmax
 
 from .. import _sites
-from .._sites import MULTI_CLASS, Site
+from .._sites import Site
 from .binary import logit_log_probabilities, noisy_log_probabilities, probit_log_probabilities
+from .curvature import Curvature, multinomial_curvature, softmax_curvature
 from .logistic_softmax import log_shares, logistic_softmax_log_probabilities
-from .multinomial import multinomial_curvature, multinomial_log_probabilities
-from .row_sites import RowSites
-from .softmax import hazard_table, softmax_curvature, softmax_expected_entropy, softmax_log_probabilities
+from .multinomial import multinomial_log_probabilities
+from .softmax import hazard_table, softmax_expected_entropy, softmax_log_probabilities
 
 # The step, probit and logit likelihoods are a step function of the latent value plus normal noise of this variance;
 # 1.702 is the scale at which the normal distribution function is nearest to the logistic one.
@@ -32,12 +32,8 @@ SAFE = (*AUGMENTED, "taylor")
 
 # (likelihood, bound), the name of a record
 Key = tuple[str, str]
-# (mean, variance), and delta if there is label noise -> (n, classes) predictive log probabilities
-Predictive = Callable[..., np.ndarray]
 # Like map: a function and its arguments -> an iterable of the values
 Each = Callable[[Callable[[slice], None], Sequence[slice]], Iterable[None]]
-# (y, weight, sites) -> a function that multiplies values (C, rows) by the curvature
-Curvature = Callable[[np.ndarray, np.ndarray, RowSites], Callable[[np.ndarray], np.ndarray]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,29 +47,29 @@ class LikelihoodBound:
     predictive : function
         Maps means and variances of the latent values, and delta if there is label noise, to log probabilities
         (n, classes).
+    is_probability : bool
+        False for a pseudo-likelihood, whose bound is no evidence.
     has_label_noise : bool
         The bound has a parameter delta, the probability that a label is not the one of the largest latent value. Such a
         likelihood is not log-concave, so that precisions may be negative.
     start : (likelihood, bound) or None
         The bound whose updates make the first posterior, if the prior is a bad place to start.
     other_start : (likelihood, bound) or None
-        A second bound whose posterior is tried as a start, if no single start finds the better optimum for all kernels.
+        A second bound whose posterior is tried as a start.
     given_latent : function or None
         Maps latent values (n, C) to log probabilities (n, C); None: ``predictive`` with zero variance does this.
     expected_entropy : function or None
-        Maps means and variances (n, C) to the expected entropy (n,) of the label given the latent values, if that has a
-        closed form.
+        A closed form of the expected entropy (n,) of a label given the latent values, for means and variances (n, C).
     curvature : function or None
-        Couples the classes of a likelihood that does not change when all latent values of a row are shifted alike. Maps
-        labels (rows,), weights (rows,) or empty, and sites (C, rows) to a function that multiplies values (C, rows) by
-        the curvature.
+        Couples the classes of a likelihood that does not change when all latent values of a row are shifted alike.
     table : function or None
         Makes the table that the compiled site reads.
     """
 
     likelihood: str
     bound: str
-    predictive: Predictive
+    predictive: Callable[..., np.ndarray]
+    is_probability: bool = True
     has_label_noise: bool = False
     start: Key | None = None
     other_start: Key | None = None
@@ -89,7 +85,7 @@ class LikelihoodBound:
     @property
     def is_multi_class(self) -> bool:
         """Whether there is one latent function per class; otherwise there is one for two classes."""
-        return self.key in MULTI_CLASS
+        return self.key in _sites.MULTI_CLASS
 
     @property
     def is_exact(self) -> bool:
@@ -118,16 +114,11 @@ class LikelihoodBound:
 
     @property
     def is_jaakkola_jordan(self) -> bool:
-        """Whether the quadratics are those of Jaakkola & Jordan 2000, with one parameter xi per row.
+        """Whether the quadratics are those of Jaakkola & Jordan 2000, with xi^2 = mean^2 + variance in each row.
 
-        The best parameter satisfies xi^2 = mean^2 + variance.
+        For these sites alone the perturbative correction of latent means and variances is derived.
         """
         return self.bound == "polya-gamma" and not self.is_multi_class
-
-    @property
-    def has_correction(self) -> bool:
-        """Whether the perturbative correction of latent means and variances exists: it is derived for these sites."""
-        return self.is_jaakkola_jordan
 
     @property
     def exact(self) -> Key | None:
@@ -141,25 +132,15 @@ class LikelihoodBound:
         keys = ((self.likelihood, bound) for bound in AUGMENTED if self.is_exact)
         return next((key for key in keys if key in BY_KEY), None)
 
-    @property
-    def has_bound_gap(self) -> bool:
-        """Whether the difference between the exact expectation and this bound can be computed."""
-        return self.is_exact or self.exact is not None
+    def n_latents(self, n_classes: int) -> int | None:
+        """The number of latent functions for ``n_classes``; None stands for one."""
+        return n_classes if self.is_multi_class else None
 
     def site(self, n_classes: int = 2, label_noise: float | None = None, first_noise: float = START_NOISE) -> Site:
-        """The compiled site function.
-
-        Parameters
-        ----------
-        n_classes : int
-        label_noise : float or None
-            A fixed delta; None: delta is learned.
-        first_noise : float
-            The first value of a learned delta.
-        """
+        """The compiled site function, with a fixed label noise, or for None a learned one that starts at the third."""
         return Site(
             *self.key,
-            n_latents=n_classes if self.is_multi_class else 1,
+            n_latents=self.n_latents(n_classes) or 1,
             parameter=first_noise if label_noise is None else label_noise,
             learned=label_noise is None and self.has_label_noise,
             table=None if self.table is None else self.table(),
@@ -194,49 +175,12 @@ class LikelihoodBound:
         return record_of, self.key
 
 
-@dataclass(frozen=True)
-class Likelihood:
-    """One likelihood p(y | f): y in {-1, +1} with one latent function, or C classes with one latent function each.
-
-    Attributes
-    ----------
-    name : str
-    bounds : mapping of names to records, the default bound first
-    """
-
-    name: str
-    bounds: Mapping[str, LikelihoodBound]
-
-    @property
-    def multi_class(self) -> bool:
-        return all(record.is_multi_class for record in self.bounds.values())
-
-    def n_latents(self, n_classes: int) -> int | None:
-        """The number of latent functions for ``n_classes``; None stands for one."""
-        return n_classes if self.multi_class else None
-
-    def site(
-        self, bound: str, n_classes: int = 2, label_noise: float | None = None, first_noise: float = START_NOISE
-    ) -> Site:
-        """The compiled site function of a bound; see ``LikelihoodBound.site``."""
-        return self.bounds[bound].site(n_classes, label_noise, first_noise)
-
-    def log_probabilities(
-        self, bound: str, mean: np.ndarray, variance: np.ndarray, delta: float | None, each: Each = map
-    ) -> np.ndarray:
-        """Predictive log probabilities; see ``LikelihoodBound.log_probabilities``."""
-        return self.bounds[bound].log_probabilities(mean, variance, delta, each)
-
-
 # The default bound of a likelihood comes first. The exact bounds are closer to the posterior and need fewer iterations
 # than the others, at about the same cost per iteration.
 #
 # Why some bounds have a start: additive noise has no curvature at the prior, and a learned delta then ends at guessing.
 # Logistic-softmax has optima at which all classes are equally likely, and reaches them from a prior of large variance.
-# For 108 kernels on six data sets (variances .3 to 3000, length scales .4 to 2.5 sqrt(d)), a fit from softmax's bound
-# ended more than 2 nats above a fit from the prior in 28 cases, by up to 590, and below in 3; held-out likelihoods were
-# better in 35 cases and worse in none. Softmax's bound also began higher in all 108 cases, so that the prior is not
-# tried. The start from exact softmax is tried as well; see inference/starts.py.
+# Of 108 fits from softmax's bound, 28 ended more than 2 nats above those from the prior, and 3 below.
 RECORDS = (
     *(
         LikelihoodBound(likelihood="logit", bound=bound, predictive=logit_log_probabilities)
@@ -255,7 +199,7 @@ RECORDS = (
     ),
     # Class probabilities: Wenzel et al. 2017, equation (13), with the square root that is missing there.
     *(
-        LikelihoodBound(likelihood="svm", bound=bound, predictive=probit_log_probabilities)
+        LikelihoodBound(likelihood="svm", bound=bound, predictive=probit_log_probabilities, is_probability=False)
         for bound in ("exact", "augmented")
     ),
     *(
@@ -291,10 +235,13 @@ RECORDS = (
     ),
 )
 BY_KEY = {record.key: record for record in RECORDS}
-LIKELIHOODS = {
-    name: Likelihood(name, MappingProxyType({r.bound: r for r in RECORDS if r.likelihood == name}))
+# The records of each likelihood by the names of its bounds, the default bound first.
+LIKELIHOODS: dict[str, Mapping[str, LikelihoodBound]] = {
+    name: MappingProxyType({r.bound: r for r in RECORDS if r.likelihood == name})
     for name in dict.fromkeys(record.likelihood for record in RECORDS)
 }
+# Likelihoods for any number of classes.
+MULTI_CLASS = frozenset(record.likelihood for record in RECORDS if record.is_multi_class)
 
 
 def record_of(likelihood: str, bound: str) -> LikelihoodBound:
@@ -307,11 +254,6 @@ def other_site(key: Key, site: Site) -> Site:
     return record_of(*key).site(site.n_latents).with_prior_mean(site.prior_mean)
 
 
-def has_label_noise(likelihood: str, bound: str) -> bool:
-    """Whether a bound has the parameter delta; see ``LikelihoodBound``."""
-    return record_of(likelihood, bound).has_label_noise
-
-
 def expected_log_likelihood(site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> float:
     """Sum of the bound's terms over the rows, in nats, for marginals (n,) or (C, n)."""
     ell = np.empty(len(y))
@@ -319,28 +261,23 @@ def expected_log_likelihood(site: Site, mean: np.ndarray, variance: np.ndarray, 
     return float(np.sum(ell))
 
 
-def resolve(likelihood: str, bound: str, n_classes: int = 2) -> tuple[Likelihood, str]:
-    """Look up a likelihood and one of its bounds by name; with more than two classes "logit" means softmax.
+def resolve(likelihood: str, bound: str, n_classes: int = 2) -> LikelihoodBound:
+    """The record of two names; with more than two classes "logit" means softmax.
 
-    Raises
-    ------
-    ValueError
-        For an unknown name, which the message answers with the known ones, or for a likelihood of two classes with
-        more classes.
+    ValueError for an unknown name, or for a likelihood of two classes with more classes.
     """
     if not isinstance(likelihood, str) or likelihood not in LIKELIHOODS:
         raise ValueError(f"likelihood must be one of {list(LIKELIHOODS)}; got {likelihood!r}.")
     name = "softmax" if likelihood == "logit" and n_classes > 2 else likelihood
-    found = LIKELIHOODS[name]
-    if n_classes > 2 and not found.multi_class:
-        several = [name for name, other in LIKELIHOODS.items() if other.multi_class]
+    bounds = LIKELIHOODS[name]
+    if n_classes > 2 and name not in MULTI_CLASS:
+        several = [name for name in LIKELIHOODS if name in MULTI_CLASS]
         raise ValueError(f"likelihood={likelihood!r} is for two classes; for {n_classes} take one of {several}.")
     if isinstance(bound, str) and bound == "auto":
-        return found, next(iter(found.bounds))
-    if not isinstance(bound, str) or bound not in found.bounds:
+        return next(iter(bounds.values()))
+    if not isinstance(bound, str) or bound not in bounds:
         meaning = f" (for {n_classes} classes {name!r})" if name != likelihood else ""
         raise ValueError(
-            f"bound must be 'auto' or, with likelihood {likelihood!r}{meaning}, one of {list(found.bounds)}; "
-            f"got {bound!r}."
+            f"bound must be 'auto' or, with likelihood {likelihood!r}{meaning}, one of {list(bounds)}; got {bound!r}."
         )
-    return found, bound
+    return bounds[bound]

@@ -1,8 +1,7 @@
-"""Softmax: predictive log probabilities, expected entropy, and the curvature that couples the classes."""
+"""Softmax: predictive log probabilities and expected entropy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from scipy.special import log_softmax
 from .._gumbel import gumbel_normal
 from .._sites import Site, sites
 from .largest import Family, largest_log_probabilities
-from .row_sites import RowSites
 
 GUMBEL_VARIANCE = np.pi**2 / 6.0
 # The distribution function H of f + g, normal plus Gumbel, is interpolated from a table of two variables: the
@@ -131,30 +129,3 @@ def softmax_expected_entropy(mean: np.ndarray, variance: np.ndarray) -> np.ndarr
     log_p = log_softmax(m[certain], axis=1)
     found[certain] = -np.sum(np.exp(log_p) * log_p, axis=1)
     return np.clip(found, 0.0, np.log(n_classes))
-
-
-# The curvature divides by 1 - p_c, which counts as at least this.
-LEAST_COMPLEMENT = 1e-3
-
-
-def softmax_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Callable[[np.ndarray], np.ndarray]:
-    """A function that multiplies values (C, rows) by the curvature of ell in the means, which couples the classes.
-
-    The curvature of a row is diag(d) - d d^T / sum(d), d_c = lambda_c / (1 - p_c). Its diagonal holds the sites'
-    precisions, and it is zero along (1, ..., 1).
-
-    Parameters
-    ----------
-    y : (rows,) float64
-        0, ..., C - 1.
-    weight : (rows,) float64
-        Positive, or empty for ones.
-    sites : RowSites
-    """
-    # The gradient in the mean is weight * (1 - p) for the label and -weight * p for the other classes.
-    gradient = sites.linear - sites.precision * sites.mean
-    right = 1.0 + gradient / (weight if len(weight) else 1.0)
-    right[y.astype(np.intp), np.arange(len(y))] -= 1.0
-    d = sites.precision / np.clip(right, LEAST_COMPLEMENT, 1.0)
-    total = np.maximum(np.sum(d, axis=0), np.finfo(float).tiny)
-    return lambda values: d * (values - np.sum(d * values, axis=0) / total)

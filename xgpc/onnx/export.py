@@ -14,7 +14,6 @@ from .. import __version__
 from ..classifier import GPClassifier
 from ..data.encoding import of_table
 from ..data.far_values import Limit
-from ..likelihoods import record_of
 from ..linear import BayesianLinearClassifier
 from .graph import Graph, Tensor, absolute, concatenated, maximum, minimum, where
 from .latent import marginals
@@ -99,7 +98,7 @@ def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:
         ones = 1.0 + 0.0 * rows.slice(1, 0, 1)
         with_one = concatenated([rows, ones], 1) if model.fit_intercept else rows
         variance = ((with_one @ model.coef_covariance_) * with_one).sum(1)
-        return probabilities(record_of(*model._resolved), Latent(mean, variance, 1), None)
+        return probabilities(model._record, Latent(mean, variance, 1), None)
     if model.n_neighbors_:
         raise ValueError(
             f"The model predicts with {model.n_neighbors_} neighbours, and ONNX cannot search for them: fit with "
@@ -115,7 +114,7 @@ def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:
         rows = _within(rows, model.encoding_.limits, model.n_features_in_)
     mean, variance = marginals(model.posterior_.covariance_forms(), rows)
     latent = Latent(mean + np.atleast_1d(model.mean_), variance, model.posterior_.n_latents or 1)
-    return probabilities(record_of(*model._resolved), latent, getattr(model, "label_noise_", None))
+    return probabilities(model._record, latent, getattr(model, "label_noise_", None))
 
 
 def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:

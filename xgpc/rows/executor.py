@@ -21,7 +21,6 @@ from .._engine import Workspace
 from .blas import single_threaded_blas
 from .block import BLOCK_ROWS, Block
 from .deadline import NEVER, Deadline
-from .memory import SPARE
 from .source import RowSource
 
 # Rows of a tile, which a thread works on at a time: scratch (tile, 100) stays in a second-level cache of 1 MB. It is a
@@ -189,7 +188,6 @@ class Threads(Executor):
         self._blas = single_threaded_blas()
 
     def __enter__(self) -> Self:
-        SPARE.hold(self)
         self._blas.__enter__()
         return self
 
@@ -201,7 +199,6 @@ class Threads(Executor):
                 self._pool = None
         finally:
             self._blas.__exit__(*error)
-            SPARE.release(self)
 
     @property
     def _threads(self) -> Pool:

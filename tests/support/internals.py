@@ -33,7 +33,7 @@ from xgpc.inference.correction import SMALL_TILT, BothBounds, correction, correc
 from xgpc.inference.fitting import projected_sums
 from xgpc.inference.history import History
 from xgpc.inference.links import Softmax, TwoClasses
-from xgpc.inference.local_sites import Local, cavities, conditioned, converged_sites, start_sites
+from xgpc.inference.local_sites import Local, Sweep, converged_sites, start_sites
 from xgpc.inference.mini_batch import WINDOW, Epochs, MiniBatches, learning_rate_schedule, stochastic
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import Groups, KernelSpec

@@ -18,7 +18,7 @@ from .approximations.base import ColumnOf, KernelPosterior, Posterior, Training
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .config import Rule, integer, is_name
-from .data.batches import checked_batches, reading
+from .data.batches import reading
 from .data.checks import checked_labels, class_numbers, site_labels
 from .data.encoding import Encoding, of_table
 from .data.training import rows_to_predict
@@ -186,16 +186,16 @@ class PosteriorClassifier(LatentClassifier):
         names = self._columns.names
         if names is not None and hasattr(source, "with_features"):
             source = source.with_features(names)
-        return self._proba_batches(source, reading(source, again=False))
-
-    def _proba_batches(self, source: Any, read: Callable[[], Iterator[Any]]) -> Iterator[np.ndarray]:
         fitted = self._columns
 
         def rows_of(batch: Any) -> Any:
             X = batch[0] if isinstance(batch, tuple) and batch else batch
             return rows_to_predict(X, fitted) if of_table(fitted.encoding) is None else self._rows(X)
 
-        with closing(read_ahead(lambda: checked_batches(source, read, rows_of))) as batches:
+        return self._proba_batches(reading(source, rows_of, again=False))
+
+    def _proba_batches(self, read: Callable[[], Iterator[Any]]) -> Iterator[np.ndarray]:
+        with closing(read_ahead(read)) as batches:
             for rows in batches:
                 log_proba = self._log_probabilities(*self._latent_at(rows))
                 yield np.exp(log_proba, out=log_proba)

@@ -38,14 +38,13 @@ from xgpc.inference.mini_batch import WINDOW, Epochs, MiniBatches, learning_rate
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
-from xgpc.learning.candidates import LEAST_GAIN, MIN_GAIN, Candidate, Scores, accept
+from xgpc.learning.candidates import LEAST_GAIN, MIN_GAIN, Scores, accept
 from xgpc.learning.inducing import FIRST_OF_FEW, fit_bytes
 from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound, _slope_of_precision
 from xgpc.learning.optimizer import Options, lbfgs, thetas
-from xgpc.learning.profile import Profile, ProfiledBound
+from xgpc.learning.profile import ProfiledBound, profile
 from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore
-from xgpc.learning.schemes import SCHEMES
-from xgpc.learning.stages import GROWTH, LAST_ROWS, ROWS_PER_POINT, Subsets, subset_sizes
+from xgpc.learning.stages import GROWTH, LAST_ROWS, ROWS_PER_POINT, SCHEMES, Subsets, subset_sizes
 from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
 from xgpc.rows.blas import single_threaded_blas
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
@@ -105,12 +105,9 @@ class Executor:
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result, None, None]:
         """Records of ``function(block, state)`` in the order of the blocks; consecutive ones may have been added."""
-        blocks = iter(source.blocks())
-        try:
+        with closed_at_end(iter(source.blocks())) as blocks:
             for block in blocks:
                 yield function(block, state)
-        finally:
-            close(blocks)
 
     def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
         """Sum of the records, added in the order of the blocks, to the first one in place if that is possible."""
@@ -145,10 +142,14 @@ def in_list(block: Block, state: State, function: Function[Result]) -> list[Resu
     return [function(block, state)]
 
 
-def close(iterator: Iterator[Any]) -> None:
-    """Close an iterator, if it can be closed: one over blocks may have a thread that reads."""
-    if hasattr(iterator, "close"):
-        iterator.close()
+@contextmanager
+def closed_at_end(iterator: Iterator[Result]) -> Iterator[Iterator[Result]]:
+    """Close the iterator at the end, if it can be closed: one over blocks may have a thread that reads."""
+    try:
+        yield iterator
+    finally:
+        if hasattr(iterator, "close"):
+            iterator.close()
 
 
 _scratch = threading.local()
@@ -223,20 +224,20 @@ class Threads(Executor):
         def of_blocks(some: list[Block]) -> list[Result]:
             return [function(block, state) for block in some]
 
-        blocks, pending = iter(source.blocks()), deque[Future[list[Result]]]()
-        try:
-            while some := list(islice(blocks, size)):
-                pending.append(self._threads.submit(of_blocks, some))
-                if len(pending) == self.n_threads + waited:
-                    pending[waited - 1].exception()
-                    for _ in range(waited):
-                        yield from pending.popleft().result()
-            while pending:
-                yield from pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
-            close(blocks)
+        pending = deque[Future[list[Result]]]()
+        with closed_at_end(iter(source.blocks())) as blocks:
+            try:
+                while some := list(islice(blocks, size)):
+                    pending.append(self._threads.submit(of_blocks, some))
+                    if len(pending) == self.n_threads + waited:
+                        pending[waited - 1].exception()
+                        for _ in range(waited):
+                            yield from pending.popleft().result()
+                while pending:
+                    yield from pending.popleft().result()
+            finally:
+                for future in pending:
+                    future.cancel()
 
 
 def on_threads(n_jobs: int | None) -> Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]]:

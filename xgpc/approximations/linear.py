@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,12 +64,6 @@ class LinearBasis:
         work = workspace(len(a), D, 1)
         tiles = np.concatenate([a[start : start + work.rows].T.ravel() for start in range(0, len(a), work.rows)])
         return [(WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work), slice(None))]
-
-    def marginalizer(self, Rinv: np.ndarray, w: np.ndarray) -> LinearMarginalizer:
-        return LinearMarginalizer(self, Rinv, w)
-
-    def anywhere(self, marginalizer: LinearMarginalizer) -> LinearMarginalizer:
-        return replace(marginalizer, is_anywhere=True)
 
     def mini_batches(self, picked: Picked) -> tuple[list[None], np.ndarray, Picked]:
         """Arguments of the compiled mini-batch loop: no kernel, and the whitened rows."""
@@ -132,22 +127,15 @@ class LinearPrior(KernelPrior):
         """Coefficients, D."""
         return len(self.scale)
 
-    @property
-    def sites_shape(self) -> tuple[int, int]:
-        return len(self.scale), len(self.scale)
-
     def within(self, span: RowSpan, d: int) -> LinearPrior:
         """The prior of the d coordinates in a span, at most as many, of the same variance."""
         return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d, span=span)
 
-    def basis(self, n_latents: int | None) -> LinearBasis:
+    def basis_of(self, prior: Any, n_latents: int | None) -> LinearBasis:
         return LinearBasis(self.key, self.scale, self.d, self.span)
 
-    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
-        return P + np.eye(len(h)), h
-
-    def posterior(self, natural: Natural) -> SparsePosterior | None:
-        return SparsePosterior.from_natural(self, *natural)
+    def posterior_of(self, prior: Any, natural: Natural) -> LinearPosterior | None:
+        return LinearPosterior.from_natural(self, *natural)
 
     def proper_posterior(self, natural: Natural) -> SparsePosterior:
         """q(z) from its natural parameters; O(D^3). ValueError if they make none."""
@@ -189,3 +177,15 @@ class LinearPrior(KernelPrior):
         bounds = np.clip([min(self.low - here, 0.0), max(self.high - here, 0.0)], -LARGEST_MOVE, LARGEST_MOVE)
         found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-7})
         return float(found.x), loss(0.0) - float(found.fun)
+
+
+class LinearPosterior(SparsePosterior):
+    """q of the coefficients over their prior standard deviations."""
+
+    @cached_property
+    def marginalizer(self) -> LinearMarginalizer:
+        return LinearMarginalizer(self.basis, *self.stacked())
+
+    @property
+    def marginalizer_anywhere(self) -> LinearMarginalizer:
+        return replace(self.marginalizer, is_anywhere=True)

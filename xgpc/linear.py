@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._sites import Site
 from .approximations.base import Training
-from .approximations.linear import LinearPrior
-from .approximations.row_span import RowSpan, squared_norms
+from .approximations.linear import LinearPrior, RowSpan, squared_norms
 from .approximations.sparse import SparsePosterior
 from .config import TRUTH, Rule, check_allowed, is_name, number, one_of
 from .estimator import LatentClassifier, all_or_nothing

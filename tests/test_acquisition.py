@@ -1,19 +1,16 @@
 """Acquisition: scores by quadrature and by random draws, batches by brute force, and constrained improvement."""
 
-import subprocess
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.stats import norm, qmc
+from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import Ridge
 from sklearn.svm import LinearSVC
 from support.fits import quietly
 from support.latents import repeatable
@@ -101,20 +98,6 @@ def test_mutual_information_in_closed_form_is_that_of_a_dense_rule(record, v):
         assert value == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("n_classes", [4, 12])
-def test_mutual_information_of_many_classes_is_that_of_quasi_random_points(n_classes):
-    link, random = link_of(record_of("softmax", "exact"), n_classes), np.random.default_rng(2)
-    points = norm.ppf(qmc.Sobol(n_classes, seed=1).random(2**15))
-    for v in (1.0, 100.0):
-        mean, variance = np.sqrt(v) * random.normal(size=(3, n_classes)), v * random.uniform(0.5, 2.0, (3, n_classes))
-        found = acquisition._information(link, mean, variance)
-        for m, s, value in zip(mean, np.sqrt(variance), found, strict=True):
-            left = np.mean(entropy(link.given(m + s * points)))
-            total = entropy(link.predictive(m[None], s[None] ** 2))[0]
-            # Half of it for the points.
-            assert value == pytest.approx(total - left, abs=0.002)
-
-
 @every(RECORDS)
 @repeatable
 @given(seed=st.integers(0, 2**20))
@@ -163,16 +146,6 @@ def test_scores_of_a_model(n_classes):
     sure = fit(n_classes, ConstantKernel(1e-6) * RBF(1.0))
     assert np.all(predictive_entropy(sure, X) > 0.99 * np.log(n_classes))
     assert np.all(mutual_information(sure, X) < 1e-5)
-
-
-def test_linear_models_have_scores_and_others_entropy_alone():
-    X, y = moons()
-    linear = BayesianLinearClassifier().fit(X, y)
-    assert np.all(mutual_information(linear, X) <= predictive_entropy(linear, X))
-    other = LogisticRegression().fit(X, y)
-    assert predictive_entropy(other, X).shape == (len(X),)
-    with pytest.raises(ValueError, match=r"must be a fitted GPClassifier or BayesianLinearClassifier.*LogisticRegress"):
-        mutual_information(other, X)
 
 
 # Batches.
@@ -243,37 +216,6 @@ def test_a_batch_has_no_two_rows_of_one_place():
     assert len(set(alone // 20)) < 4
 
 
-@pytest.mark.parametrize("score", ["mutual_information", "latent_variance", "predictive_entropy"])
-def test_a_batch_of_one_is_the_best_row_and_all_rows_are_a_batch(score):
-    model, (X, _) = fit(), moons(12, seed=1)
-    function = getattr(acquisition, score)
-    assert select(model, X, 1, score).tolist() == [np.argmax(function(model, X))]
-    assert sorted(select(model, X, 12, score)) == list(range(12))
-    assert select(model, X.tolist(), 3, score).tolist() == select(model, X, 3, score).tolist()
-
-
-def joint_information(model, X):
-    """What labels that add the sites expected of them tell together of two classes' latent values, in nats."""
-    mean, covariance = model.predict_latent(X, return_cov=True)
-    root = np.sqrt(Link.of(model).expected_precision(mean, np.ascontiguousarray(np.diag(covariance))))
-    return 0.5 * np.linalg.slogdet(np.eye(len(X)) + root[:, None] * covariance * root)[1]
-
-
-@pytest.mark.parametrize("params", [{}, {"inducing_points": "all"}, {"n_neighbors": 6}], ids=["sparse", "full", "near"])
-def test_batches_of_larger_pools_tell_no_less(params):
-    """Rows of the highest scores lie together: a batch is not to be chosen among these."""
-    X, y = moons(80)
-    left = X[:, 0] < 0.0
-    model = quietly(GPClassifier(SMOOTH, optimizer=None, random_state=0, **params), X[left], y[left])
-    pool = np.random.default_rng(0).uniform(-3.0, 3.0, (20_000, 2))
-    batches = [pool[select(model, pool[:size], 10)] for size in (200, 2000, 20_000)]
-    told = [joint_information(model, batch) for batch in batches]
-    # A greedy choice of what each row tells alone is not the best one together, and may miss it by a little.
-    assert told[1] > 0.97 * told[0]
-    assert told[2] > 0.97 * told[1]
-    assert told[0] > joint_information(model, pool[:10])
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [({"n": 0}, "n must be an integer from 1 to the number of candidates, 120; got 0"), ({"n": 121}, "candidates, 120"),
@@ -332,25 +274,6 @@ def test_where_nothing_is_feasible_yet_the_probability_of_feasibility_is_wanted(
             constrained_expected_improvement(model, X, "yes", mean, std, bad)
         with pytest.raises(ValueError, match=r"best must be a number, the least value .*; got"):
             expected_improvement(mean, std, bad)
-
-
-def test_the_module_is_there_when_it_is_asked_for():
-    code = "import sys, xgpc; assert 'xgpc.acquisition' not in sys.modules; assert 'acquisition' in dir(xgpc); "
-    code += "assert callable(xgpc.acquisition.select); assert not hasattr(xgpc, 'others')"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, cwd=Path(__file__).parent)
-
-
-def test_improvements_of_other_shapes_or_of_no_numbers_are_refused():
-    model, rows = fit(), moons()[0][:3]
-    for mean, std in (
-        (np.zeros((3, 1)), np.ones((3, 1))),
-        ([0.0, np.nan, 1.0], np.ones(3)),
-        (np.zeros(3), -np.ones(3)),
-    ):
-        with pytest.raises(ValueError, match="mean and"):
-            constrained_expected_improvement(model, rows, 1, mean, std, 0.0)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        constrained_expected_improvement(model, rows, 1, [0.0], [1.0], 0.0)
 
 
 def test_models_without_what_a_score_needs_are_refused_with_a_reason():

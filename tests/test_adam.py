@@ -6,7 +6,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.preprocessing import StandardScaler
-from support.fits import quietly, rows_of
+from support.fits import quietly
 from support.reference import moons, ringnorm
 
 from xgpc import GPClassifier
@@ -19,14 +19,6 @@ def fit(X=X, y=Y, kernel=KERNEL, **params):
     """With silence about iterations."""
     params = {"optimizer": "adam", "inducing_points": X[:15], "random_state": 0, **params}
     return quietly(GPClassifier(kernel, **params), X, y)
-
-
-def test_the_kernels_bounds_are_kept():
-    kernel = C(2.0, (1.8, 2.2)) * RBF([1.0, 1.0], (0.9, 1.1))
-    model = fit(kernel=kernel, max_iter=60)
-    theta = rows_of(model, "evaluation")["theta"]
-    assert np.all((theta >= kernel.bounds[:, 0] - 1e-12) & (theta <= kernel.bounds[:, 1] + 1e-12))
-    np.testing.assert_allclose(np.exp(model.kernel_.theta)[0], 2.2, rtol=1e-12)
 
 
 def test_mini_batches_learn_and_are_determined_by_the_seed():

@@ -36,28 +36,6 @@ def probit_loss(f):
     return np.array([-log_ndtr(f), -w, w * (w + f)])
 
 
-@pytest.mark.parametrize(("m", "v"), [(-10.0, 2000.0), (30.0, 1e4), (0.3, 1e-6), (-45.0, 3.0), (2.0, 40.0)])
-def test_reference_quadrature_agrees_with_mpmath(m, v):
-    with mp.workdps(20):
-        sd = mp.sqrt(v)
-        points = sorted({m + k * sd for k in range(-12, 13, 2)} | ({mp.mpf(0)} if abs(m) < 12 * sd else set()))
-        softplus = mp.quad(lambda f: mp.log1p(mp.exp(-f)) * mp.npdf(f, m, sd), points)
-        probit = mp.quad(lambda f: -mp.log(mp.ncdf(f)) * mp.npdf(f, m, sd), points)
-    assert expectation(lambda f: np.logaddexp(0.0, -f), m, v) == pytest.approx(float(softplus), rel=1e-12)
-    assert expectation(lambda f: -log_ndtr(f), m, v) == pytest.approx(float(probit), rel=1e-12)
-
-
-@pytest.mark.parametrize("y", [-1.0, 1.0])
-def test_logit_mixture_errors_are_those_stated(y):
-    """Without variance the exact site is the mixture itself; ell, wrong-class probability and slope, over all f."""
-    f = np.linspace(-60.0, 60.0, 240_001)
-    ell, precision, linear = evaluate("logit", "exact", f, 0.0, y)
-    assert np.abs(ell + np.logaddexp(0.0, -y * f)).max() < SOFTPLUS_ERROR
-    assert np.abs(precision - expit(f) * expit(-f)).max() < SLOPE_ERROR
-    assert np.abs(y * (linear - precision * f) - expit(-y * f)).max() < SIGMA_ERROR
-    assert np.abs(_vmath.logistic_normal_mean(f, np.zeros_like(f)) - expit(f)).max() < SIGMA_ERROR
-
-
 def logit_errors(m, v):
     """Errors of E[softplus], E[sigma] and E[sigma'] against quadrature."""
     ell, precision, _ = evaluate("logit", "exact", m, v, 1.0)[:, 0]
@@ -177,14 +155,3 @@ def test_additive_noise_is_its_closed_form(likelihood, nu, m, v, y, delta):
         expected += [slope * t / square, slope * y * (1 + t**2) / mp.sqrt(square)]
     value = evaluate_one(site, m, v, y)[:, 0]
     np.testing.assert_allclose(value, np.array(expected, np.float64), rtol=1e-12, atol=1e-14)
-
-
-@repeatable
-@given(margin=st.floats(0.1, 5.0), v=st.floats(0.1, 10.0), y=labels, delta=st.floats(1e-6, 0.1))
-def test_more_noise_is_less_sure(margin, v, y, delta):
-    """Liu et al. 2019, section III-C: GPC-I (step), -II (probit) and -III (logit), for one posterior and delta, have
-    bounds in this order where the prediction is right, and in the opposite one where it is wrong."""
-    sites = [_sites.Site(likelihood, "additive-noise", parameter=delta) for likelihood in NOISE]
-    right, wrong = (np.array([evaluate_one(s, sign * y * margin, v, y)[0, 0] for s in sites]) for sign in (1.0, -1.0))
-    assert np.all(np.diff(right) < 0.0)
-    assert np.all(np.diff(wrong) > 0.0)

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import ExpSineSquared
-from support.reference import moons
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -118,38 +116,6 @@ def test_overlapping_users_leave_the_limits_as_they_were(two_threads):
     assert threads_of_blas() == two_threads
 
 
-def test_a_limit_that_another_thread_holds_does_not_hinder():
-    """Of threadpoolctl's limits, one thread's at a time count; that thread may be anyone's."""
-    inside, leave, after = threading.Event(), threading.Event(), []
-
-    def other():
-        with threadpool_limits(2, user_api="blas"):
-            inside.set()
-            leave.wait(60)
-            after.extend(threads_of_blas())
-
-    before = threads_of_blas()
-    worker = threading.Thread(target=other)
-    worker.start()
-    assert inside.wait(60)
-    with single_threaded_blas():
-        assert set(threads_of_blas()) == {1}
-    leave.set()
-    worker.join()
-    assert set(after) == {2}
-    assert threads_of_blas() == before
-
-
-def test_a_limit_lifted_by_another_is_set_again(two_threads):
-    with single_threaded_blas():
-        threadpool_limits(2, user_api="blas")
-        blas.BLAS_LIMIT.renew()
-        assert set(threads_of_blas()) == {1}
-        # Left so by another, it is that one's number.
-        threadpool_limits(2, user_api="blas")
-    assert threads_of_blas() == two_threads
-
-
 def test_a_pass_outside_the_executors_context_leaves_the_limits_as_they_were(two_threads):
     """A pass that is given up, too; within one, BLAS has one thread."""
     before = threads_of_blas()
@@ -182,88 +148,3 @@ def test_an_interrupt_on_the_way_in_or_out_leaves_the_limits_as_they_were(two_th
     # Before the way out has begun: all that is left of it is the object.
     single_threaded_blas().__enter__()
     assert threads_of_blas() == two_threads
-
-
-def test_a_signals_handler_may_fit(two_threads, monkeypatch):
-    """It runs while the limit is being set, or lifted, by the same thread."""
-    honest, inside = blas._set_num_threads, False
-
-    def with_a_handler(library, number):
-        nonlocal inside
-        if not inside:
-            inside = True
-            with single_threaded_blas():
-                assert set(threads_of_blas()) == {1}
-            inside = False
-        honest(library, number)
-
-    monkeypatch.setattr(blas, "_set_num_threads", with_a_handler)
-    with single_threaded_blas():
-        assert set(threads_of_blas()) == {1}
-    assert threads_of_blas() == two_threads
-
-
-def test_a_failed_fit_leaves_the_limits_as_they_were(two_threads):
-    X, y = moons()
-    with pytest.raises(ValueError, match="not supported"):
-        GPClassifier(ExpSineSquared()).fit(X, y)
-    assert threads_of_blas() == two_threads
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this platform")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_forked_children_have_the_limits_of_before(two_threads):
-    """Forked by a thread inside and by one outside while another is inside."""
-
-    def child(inside):
-        # What the child says of its limits: its exit status.
-        if inside:
-            with single_threaded_blas():
-                pid = os.fork()
-                if pid:
-                    return pid
-                right = set(threads_of_blas()) == {1}
-        else:
-            pid = os.fork()
-            if pid:
-                return pid
-            right = threads_of_blas() == two_threads
-        with single_threaded_blas():
-            right = right and set(threads_of_blas()) == {1}
-        os._exit(0 if right and threads_of_blas() == two_threads else 1)
-
-    entered, leave = threading.Event(), threading.Event()
-
-    def other():
-        with single_threaded_blas():
-            entered.set()
-            leave.wait(60)
-
-    worker = threading.Thread(target=other)
-    worker.start()
-    assert entered.wait(60)
-    for inside in (False, True):
-        _, status = os.waitpid(child(inside), 0)
-        assert os.waitstatus_to_exitcode(status) == 0
-    leave.set()
-    worker.join()
-    assert threads_of_blas() == two_threads
-
-
-def test_another_threads_algebra_is_right_during_fits_and_as_before_after_them(two_threads):
-    """It has one thread meanwhile, as the number is the process's; results do not depend on it but for rounding."""
-    A = np.random.default_rng(0).normal(size=(300, 300))
-    expected, stop, during = A @ A, threading.Event(), []
-
-    def other():
-        while not stop.is_set() or not during:
-            during.append(float(np.max(np.abs(A @ A - expected))))
-
-    worker = threading.Thread(target=other)
-    worker.start()
-    bits("learned")
-    stop.set()
-    worker.join()
-    assert max(during) < 1e-11
-    assert threads_of_blas() == two_threads
-    np.testing.assert_allclose(A @ A, expected, rtol=0.0, atol=1e-11)

@@ -2,9 +2,7 @@
 
 import math
 import signal
-import threading
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,9 +14,7 @@ from support.fits import quietly
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.rows.deadline import FINAL_STEPS, LEAST_STEPS, Deadline, OutOfTime, Reserve, stopped_by_interrupts
-from xgpc.rows.executor import Cost, Executor
-from xgpc.rows.source import ArraySource
+from xgpc.rows.deadline import Deadline
 
 # So short that estimates from passes do not count: time runs out at a given reading of the clock.
 TICK = 1e-9
@@ -135,19 +131,6 @@ def test_time_that_suffices_changes_no_bit(kind):
     np.testing.assert_array_equal(model.predict_proba(X), free.predict_proba(X))
 
 
-def test_neighbours_are_taken_where_there_is_little_more_time_than_they_take():
-    free, _ = fitted("neighbours", None, n_inducing="auto", max_iter=30)
-    for more in (2.0, 4.0):
-        model, caught = fitted("neighbours", int(more * free.clock.readings), n_inducing="auto", max_iter=30)
-        assert model.n_neighbors_ == free.n_neighbors_ > 0
-        assert not caught
-    # With hardly any they are, with no more points than there are in the first round.
-    for more in (1.1, 1.5):
-        model, (warning,) = fitted("neighbours", int(more * free.clock.readings), n_inducing="auto", max_iter=30)
-        assert model.n_neighbors_ == free.n_neighbors_
-        assert "left no time for more than 64 inducing points with neighbours" in str(warning.message)
-
-
 def test_a_budget_that_is_over_keeps_the_given_kernel_with_a_posterior():
     kernel = 2.0 * RBF(0.5)
     X, y = moons()
@@ -155,51 +138,6 @@ def test_a_budget_that_is_over_keeps_the_given_kernel_with_a_posterior():
     assert model.kernel_ == kernel
     reference = quietly(GPClassifier(kernel, **{**SMALL, "optimizer": None, "max_iter": 1}), X, y)
     assert model.elbo_ == reference.elbo_
-
-
-def test_a_warm_start_without_time_is_as_good_as_the_fit_before():
-    X, y = moons()
-    model, _ = fitted("profile in stages", None)
-    before = model.elbo_
-    model.set_params(warm_start=True, max_time=1)
-    model.clock = Clock()
-    quietly(model, X, y)
-    assert model.elbo_ >= before - 1e-9 * abs(before)
-
-
-class State:
-    def __init__(self, work):
-        self.cost = Cost(work, 1)
-
-
-def test_time_is_kept_back_in_proportion_to_rows_and_work():
-    now = [0.0]
-    rows = ArraySource(np.zeros((100, 1)), np.ones(100))
-
-    def final(block, state):
-        now[0] += 1e-3 * len(block) * state.cost.work
-        return 0.0
-
-    def other(block, state):
-        now[0] += 1e-4 * len(block) * state.cost.work
-        return 0.0
-
-    executor = Executor()
-    executor.monitor = reserve = Reserve(Deadline(1000.0, lambda: now[0]), 5000, final)
-    for _ in range(LEAST_STEPS + 1):
-        assert reserve.seconds == 0.0
-        executor.reduce(final, rows, State(2.0))
-        executor.reduce(other, rows, State(2.0))
-        now[0] += 0.25
-    executor.reduce(final, rows, State(2.0))
-    assert reserve.seconds == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
-    # What happens now and then between two passes counts little.
-    now[0] += 100.0
-    executor.reduce(final, rows, State(2.0))
-    assert reserve.seconds == pytest.approx(FINAL_STEPS * (5000 * 2.2e-3 + 0.25))
-    # Of more work there would have to be more time than there is.
-    with pytest.raises(OutOfTime):
-        executor.reduce(final, rows, State(50.0))
 
 
 @pytest.mark.parametrize("kind", ["profile in stages", "neighbours", "classes", "mini-batches", "full", "joint"])
@@ -235,16 +173,3 @@ def test_an_interrupt_is_none_of_ours_by_default():
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert vars(model) == before
-
-
-def test_handlers_stay_as_they_are_outside_of_the_main_thread():
-    handler, deadline = signal.getsignal(signal.SIGINT), Deadline()
-
-    def inside():
-        assert threading.current_thread() is not threading.main_thread()
-        with stopped_by_interrupts(deadline):
-            return signal.getsignal(signal.SIGINT)
-
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(inside).result() is handler
-    assert not deadline.is_stopped

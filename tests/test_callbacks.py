@@ -1,7 +1,5 @@
 """Fits that tell a callback how they stand: what it is told, what it may do, and that it changes nothing."""
 
-import dataclasses
-import io
 import itertools
 import math
 import pickle
@@ -103,24 +101,6 @@ def test_states_tell_what_the_history_does(kind):
         assert np.nanmax(model.history_["learned_score"]) in scores
 
 
-def test_states_cannot_be_changed():
-    _, states = states_of("mini-batches")
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        states[0].elbo = 1.0
-
-
-def test_what_is_left_of_the_time_is_told():
-    _, states = states_of("growth", max_time=1000.0)
-    assert all(state.seconds + state.seconds_left == pytest.approx(1000.0, abs=1.0) for state in states)
-    assert all(later.seconds_left <= earlier.seconds_left for earlier, later in itertools.pairwise(states))
-
-
-def test_callbacks_run_in_the_calling_thread():
-    threads = set()
-    fitted("neighbours", lambda state: threads.add(threading.current_thread()))
-    assert threads == {threading.current_thread()}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_true_ends_a_fit_wherever_it_is_with_a_complete_posterior(kind):
     X, y = KINDS[kind][0]()
@@ -140,14 +120,6 @@ def test_true_ends_a_fit_wherever_it_is_with_a_complete_posterior(kind):
         assert any("the callback left no time for" in text for text in said) == bool(cuts)
         assert bool(cuts) or model.elbo_ == whole.elbo_
         assert not (cuts and model.converged_)
-
-
-def test_a_fit_that_is_stopped_at_once_is_that_of_the_start():
-    X, y = moons()
-    model = fitted("growth", lambda state: True)
-    assert model.posterior_.prior.n_inducing == 64
-    assert not model.converged_
-    assert model.score(X, y) > 0.7
 
 
 @pytest.mark.parametrize("answer", [1, 1.0, "yes", [1], np.ones(1), np.array([True, True]), False, None])
@@ -202,22 +174,6 @@ def test_a_callback_of_later_batches():
     assert np.all(np.isfinite(told.predict_log_proba(X)))
 
 
-def test_a_callback_of_rows_in_batches(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 1000)
-    X, y = moons(6000)
-    batches = [(X[i : i + 700], y[i : i + 700]) for i in range(0, 6000, 700)]
-    states = []
-    model = GPClassifier(**{**SMALL, "max_iter": 100}, callback=states.append).fit_batches(batches)
-    read = [state.n_rows for state in states if state.stage == "reading" and not state.decision]
-    assert read == sorted(read)
-    assert read[-1] == 6000
-    assert states[-1].n_rows == 6000
-    assert bits(model) == bits(GPClassifier(**{**SMALL, "max_iter": 100}).fit_batches(batches))
-    with pytest.warns(ConvergenceWarning, match="the callback left no time for"):
-        stopped = GPClassifier(**SMALL, callback=lambda state: True).fit_batches(batches)
-    assert stopped.score(X, y) > 0.7
-
-
 def test_copies_clones_and_files_of_models_with_callbacks(tmp_path):
     lock = threading.Lock()  # What it has to do with cannot be copied.
     states = []
@@ -240,35 +196,3 @@ def test_copies_clones_and_files_of_models_with_callbacks(tmp_path):
     states.clear()
     quietly(model, *moons())
     assert states
-
-
-def test_a_model_before_its_fit_keeps_a_callback_in_pickles():
-    assert pickle.loads(pickle.dumps(GPClassifier(callback=print))).callback is print
-
-
-def test_more_inducing_points_are_announced_with_what_they_may_take():
-    X, _ = moons()
-    _, states = states_of("growth", max_iter=200)
-    texts = [state.decision for state in states if state.decision]
-    announced = [i for i, text in enumerate(texts) if "tried next" in text]
-    assert announced
-    for i in announced:
-        words = texts[i].replace(",", "").split()
-        m, took, larger, expected = int(words[2]), float(words[6]), int(words[9]), float(words[-2])
-        assert m < larger <= min(2 * m, len(X))
-        work = [points * (3 * points + 2 * X.shape[1]) for points in (m, larger)]
-        assert expected == pytest.approx(took * work[1] / work[0], rel=0.15)
-        assert texts[i + 1].startswith(f"Adding {larger - m} inducing points to {m} changes")
-
-
-def test_what_is_shown_does_not_end_in_the_middle_of_a_line_where_a_callback_fails(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    with pytest.raises(ZeroDivisionError):
-        fitted("growth", Spy(20, lambda: 1 / 0), verbose=1)
-    assert terminal.getvalue().endswith("\r")

@@ -98,17 +98,6 @@ def test_a_killed_fit_goes_on_to_the_same_optimum(kind, path, monkeypatch):
         assert model.share_ == whole.share_
 
 
-def test_a_fit_with_neighbours_goes_on_from_its_sparse_kernel(path, monkeypatch):
-    params = {**PARAMS, "n_neighbors": 4, "tol": 1e-4}
-    whole = quietly(GPClassifier(**params), X, Y)
-    killed(monkeypatch, GPClassifier(**params, checkpoint=path), X, Y, 3)
-    model = quietly(GPClassifier(**params, checkpoint=path), X, Y)
-    assert model.n_neighbors_ == whole.n_neighbors_
-    # The rounds begin anew, from a sparse kernel that is the same but for rounding.
-    assert model.query_score_[0] == pytest.approx(whole.query_score_[0], abs=whole.query_score_[1])
-    assert not path.exists()
-
-
 def test_a_checkpoint_changes_no_bit(path):
     with_one = quietly(GPClassifier(**PARAMS, checkpoint=path), X, Y)
     assert with_one.elbo_ == quietly(GPClassifier(**PARAMS), X, Y).elbo_
@@ -198,12 +187,6 @@ def test_a_checkpoint_of_another_fit_is_refused(what, path, monkeypatch):
     assert path.read_bytes() == kept
 
 
-def test_threads_and_words_may_differ(path, monkeypatch):
-    killed(monkeypatch, GPClassifier(**PARAMS, checkpoint=path), X, Y, 2)
-    model = quietly(GPClassifier(**PARAMS, checkpoint=path, n_jobs=2, max_time=1e6, verbose=1), X, Y)
-    assert any("resumes from" in text for text in model.history_["decision"])
-
-
 def test_a_file_of_something_else_is_refused(path, monkeypatch):
     killed(monkeypatch, GPClassifier(**PARAMS, checkpoint=path), X, Y, 2)
     whole = path.read_bytes()
@@ -213,28 +196,6 @@ def test_a_file_of_something_else_is_refused(path, monkeypatch):
         with pytest.raises(ValueError, match=r"is not a checkpoint of a fit: .*Delete the file"):
             GPClassifier(**PARAMS, checkpoint=path).fit(X, Y)
         assert path.read_bytes() == content
-
-
-@pytest.mark.parametrize("name", ["natural", "vectors", "numbers"])
-def test_arrays_of_mini_batches_are_checked(name, path, monkeypatch):
-    params = {**PARAMS, "optimizer": "adam", "max_iter": 15, "tol": 1e-4}
-    killed(monkeypatch, GPClassifier(**params, checkpoint=path), X[:60], Y[:60], 3)
-    with np.load(path) as file:
-        arrays = dict(file)
-    shapes = (arrays[f"state_{name}"][..., :1], np.full_like(arrays[f"state_{name}"], np.nan))
-    for array, match in zip(shapes, (f"state '{name}' of mini-batches has shape", "not finite"), strict=True):
-        with path.open("wb") as file:
-            np.savez(file, **{**arrays, f"state_{name}": array})
-        with pytest.raises(ValueError, match=match):
-            GPClassifier(**params, checkpoint=path).fit(X[:60], Y[:60])
-
-
-def test_a_path_that_cannot_be_written_is_refused_before_learning(tmp_path, monkeypatch):
-    monkeypatch.setattr("xgpc.learning.pipeline.learn_hyperparameters", lambda *arguments: pytest.fail("learned"))
-    with pytest.raises(FileNotFoundError, match="no directory"):
-        GPClassifier(**PARAMS, checkpoint=tmp_path / "none" / "fit.npz").fit(X, Y)
-    with pytest.raises(IsADirectoryError):
-        GPClassifier(**PARAMS, checkpoint=tmp_path).fit(X, Y)
 
 
 def test_a_full_disk_ends_no_fit_and_keeps_the_file_of_before(path, monkeypatch):
@@ -258,18 +219,6 @@ def test_a_full_disk_ends_no_fit_and_keeps_the_file_of_before(path, monkeypatch)
     assert all(seen)
     assert model.converged_
     assert os.listdir(path.parent) == []
-
-
-def test_files_are_written_now_and_then(path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 30.0)
-    now, written = [0.0], []
-    monkeypatch.setattr(checkpoint.Checkpoint, "_write", lambda self, best: written.append(best))
-    store = checkpoint.Checkpoint(path, {}, lambda: now[0])
-    for seconds in (1.0, 29.0, 31.0, 32.0, 62.0):
-        now[0] = seconds
-        store.offer(seconds)
-    store.offer("end", at_once=True)
-    assert written == [31.0, 62.0, "end"]
 
 
 def three_classes(is_each):
@@ -307,24 +256,6 @@ def test_how_many_kernels_there_are_is_decided_once(is_each, path, monkeypatch):
     assert len(trials) == 2
     assert model.share_ == whole.share_
     assert model.elbo_ == pytest.approx(whole.elbo_, abs=10 * DECIDING["tol"] * 500.0)
-
-
-def test_a_fit_that_goes_on_decides_by_the_same_rows(path, monkeypatch):
-    X, y = three_classes(True)
-    asked, scores = [], share._scores
-
-    def spied(data, point, source, n_threads):
-        asked.append(source.X)
-        return scores(data, point, source, n_threads)
-
-    monkeypatch.setattr(share, "_scores", spied)
-    params = {**DECIDING, "n_inducing": "auto", "max_iter": 12}
-    quietly(GPClassifier(**params), X, y)
-    for after in (1, 4):
-        killed(monkeypatch, GPClassifier(**params, checkpoint=path), X, y, after)
-        quietly(GPClassifier(**params, checkpoint=path), X, y)
-    assert len(asked) == 6
-    assert all(np.array_equal(asked[0], rows) for rows in asked)
 
 
 def test_fits_that_have_begun_with_the_same_path_do_not_mix(path, monkeypatch):

@@ -7,7 +7,6 @@ import warnings
 import numpy as np
 import pytest
 from scipy.special import expit
-from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.gaussian_process import GaussianProcessClassifier
@@ -16,7 +15,6 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
-from support.fits import without_warnings
 from support.reference import moons, ringnorm, waveform
 from threadpoolctl import threadpool_limits
 
@@ -49,27 +47,6 @@ def test_as_good_as_scikit_learns_laplace_approximation_with_its_kernel():
     assert model.score(X_test, y_test) >= laplace.score(X_test, y_test) - 1.5 / len(y_test)
 
 
-def test_learned_hyperparameters_raise_the_bound_and_the_accuracy():
-    X, y = ringnorm(3000, np.random.default_rng(0))
-    given = GPClassifier(n_inducing=50, optimizer=None, n_neighbors=0, random_state=0).fit(X[:2000], y[:2000])
-    learned = GPClassifier(n_inducing=50, random_state=0, n_neighbors=0, max_iter=1000).fit(X[:2000], y[:2000])
-    assert learned.elbo_ > given.elbo_ + 100
-    losses = [log_loss(y[2000:], model.predict_proba(X[2000:])) for model in (learned, given)]
-    assert losses[0] < losses[1]
-    # Bounds of fewer rows, those that decide on neighbours left out, are another function.
-    bounds = learned.history_["elbo"][learned.history_["n_rows"] == 2000]
-    assert learned.elbo_ >= np.nanmax(bounds) - 1e-6 * abs(learned.elbo_)
-    assert not np.allclose(learned.inducing_points_, given.inducing_points_)
-
-
-def test_a_warning_says_why_learning_stopped_short():
-    X, y = moons()
-    # The posterior, which has as many iterations, may have a warning of its own.
-    with pytest.warns(ConvergenceWarning) as caught:
-        assert not GPClassifier(n_inducing=10, max_iter=2, random_state=0).fit(X, y).converged_
-    assert "max_iter=2 was reached before tol=0.0001 by the optimizer" in str(caught[0].message)
-
-
 @pytest.mark.parametrize("params", [{}, {"batch_size": 50}], ids=str)
 def test_n_jobs_does_not_change_a_bit(params):
     # Three blocks of rows.
@@ -97,17 +74,6 @@ def test_warm_start_converges_at_once_and_to_the_same_posterior():
     model.fit(X, y)
     assert model.elbo_ >= bound - 1e-3
     assert len(model.history_["elbo"]) < evaluations
-
-
-def test_warm_start_with_other_features_starts_afresh():
-    X, y = moons(100)
-    model = GPClassifier(n_inducing=10, optimizer=None, warm_start=True, random_state=0).fit(X, y)
-    assert "decision" not in model.history_
-    model.fit(X[:, :1], y)
-    assert model.inducing_points_.shape == (10, 1)
-    assert "begins anew" in model.history_["decision"][0]
-    # It goes on where it can, without a word.
-    assert "decision" not in model.fit(X[:, :1], y).history_
 
 
 def test_predictions_agree_with_each_other():
@@ -139,50 +105,6 @@ def test_joint_covariance_of_the_latent_function():
     a = np.linalg.solve(q.prior.L, kernel.k1(q.prior.Z, X[:30])).T
     expected = kernel(X[:30]) - a @ a.T + a @ np.linalg.inv(q.R @ q.R.T) @ a.T
     np.testing.assert_allclose(covariance, expected, atol=1e-9)
-
-
-def test_far_from_the_data_the_prior_returns():
-    X, y = moons()
-    model = GPClassifier(ConstantKernel(3.0) * RBF(1.0), n_inducing=20, optimizer=None, random_state=0).fit(X, y)
-    mean, variance = model.predict_latent(X + 100)
-    np.testing.assert_allclose(mean, 0, atol=1e-12)
-    np.testing.assert_allclose(variance, 3.0, rtol=1e-12)
-    np.testing.assert_allclose(model.predict_proba(X + 100), 0.5, atol=1e-12)
-
-
-def test_full_gaussian_process_has_the_highest_bound():
-    X, y = moons(120)
-    kernel = ConstantKernel(3.0) * RBF(0.6)
-    params = {"optimizer": None, "random_state": 0}
-    bounds = [GPClassifier(kernel, n_inducing=m, **params).fit(X, y).elbo_ for m in (5, 20, 60)]
-    full = GPClassifier(kernel, inducing_points="all", **params).fit(X, y)
-    assert np.all(np.diff([*bounds, full.elbo_]) > 0)
-    assert full.inducing_points_.shape == X.shape
-
-
-@pytest.mark.parametrize("method", ["kmeans", "random"])
-def test_mini_batches_through_the_estimator(method):
-    X, y = moons(400)
-    model = GPClassifier(
-        n_inducing=30, inducing_points=method, batch_size=40, max_iter=20, tol=1e-12, optimizer=None, random_state=0
-    )
-    with pytest.warns(ConvergenceWarning, match="max_iter=20 was reached"):
-        model.fit(X, y)
-    full = clone(model).set_params(batch_size=None, max_iter=200, tol=1e-6).fit(X, y)
-    assert full.elbo_ - model.elbo_ < 2e-3 * abs(full.elbo_)
-    assert not model.converged_
-    assert full.converged_
-    assert np.nanmax(model.history_["epoch"]) == 20
-
-
-def test_mini_batches_learn_hyperparameters_on_a_subset():
-    X, y = ringnorm(3000, np.random.default_rng(0))
-    given = GPClassifier(n_inducing=30, batch_size=100, optimizer=None, tol=1e-3, random_state=0).fit(X, y)
-    learned = clone(given).set_params(optimizer="profile", subset_sizes=[500]).fit(X, y)
-    assert learned.elbo_ > given.elbo_ + 100
-    table = learned.history_
-    assert np.all(table["n_rows"][np.isfinite(table["evaluation"])] == 500)
-    assert np.all(table["n_rows"][np.isfinite(table["epoch"])] == 3000)
 
 
 def test_jitter_escalates_is_reported_and_ends_in_an_error(monkeypatch):
@@ -232,37 +154,3 @@ def test_a_signal_stops_a_fit_that_would_not_end(params):
     assert workers or params
     assert not any(worker.is_alive() for worker in workers)
     assert set(threading.enumerate()) <= before
-
-
-@pytest.mark.parametrize("params", [{"optimizer": None}, {"max_iter": 3}], ids=str)
-def test_bits_do_not_depend_on_the_threads_of_blas(tmp_path, params):
-    """With m where LAPACK takes threads of its own: fits, loaded models and covariances under any limit."""
-    X, y = waveform(600, np.random.default_rng(0))
-    results = []
-    for limit in (1, 2):
-        with threadpool_limits(limit), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model = GPClassifier(n_inducing=200, random_state=0, **params).fit(X, y)
-            model.save(tmp_path / "model.npz")
-            loaded = GPClassifier.load(tmp_path / "model.npz")
-            results += [(m.predict_proba(X), m.predict_latent(X[:200], return_cov=True)[1]) for m in (model, loaded)]
-    for proba, covariance in results[1:]:
-        assert np.array_equal(proba, results[0][0])
-        assert np.array_equal(covariance, results[0][1])
-
-
-def test_a_bound_no_better_than_a_coin_is_told():
-    """Length scales of 1 on raw features: no row is near another, the model finds nothing."""
-    X, y = moons(60)
-    with pytest.warns(ConvergenceWarning, match="no better than the log likelihood of the labels"):
-        GPClassifier(ConstantKernel() * RBF(1.0, (1e-3, 2.0)), random_state=0).fit(1e4 * X, y)
-
-
-@pytest.mark.parametrize("optimizer", ["profile", "alternate", "adam"])
-def test_a_start_outside_the_bounds_is_learned_within_them(optimizer):
-    X, y = moons()
-    kernel = ConstantKernel(1.0, (2.0, 3.0)) * RBF(1.0)
-    model = without_warnings(
-        GPClassifier(kernel, n_inducing=10, optimizer=optimizer, max_iter=5, random_state=0).fit, X, y
-    )
-    assert 2.0 * (1 - 1e-12) <= model.kernel_.k1.constant_value <= 3.0 * (1 + 1e-12)

@@ -133,20 +133,6 @@ def test_evaluate_prints_scikit_learns_scores(problem, xgpc):
     assert values == {"rows": str(len(y)), **{name: f"{score:.4f}" for name, score in scores.items()}}
 
 
-def test_fit_reports_and_saves_what_the_estimator_finds(three, xgpc, tmp_path):
-    options = ["--likelihood", "logit", "--jobs", "1"]
-    out, err = xgpc("fit", three.data, "--target", "kind", "--model", tmp_path / MODEL, *OPTIONS, *options)
-    values = reported(out)
-    assert err == ""
-    assert (values["rows"], values["inducing points"]) == ("150", "8")
-    assert values["likelihood"] == "softmax, bound exact"
-    assert values["bound (ELBO)"].startswith(f"{three.estimator.elbo_:.2f} nats")
-    assert os.listdir(tmp_path) == [MODEL]
-    model = GPClassifier.load(tmp_path / MODEL)
-    assert model.feature_names_in_.tolist() == three.names
-    assert model.classes_.tolist() == three.estimator.classes_.tolist()
-
-
 def given_to_the_estimator(two, monkeypatch, options):
     """Parameters of the classifier that ``xgpc fit`` would fit, those that are not the default."""
     seen = {}
@@ -179,20 +165,6 @@ def test_options_are_parameters_and_override_those_of_the_system(two, monkeypatc
     assert {name: dict(system) for name, system in systems.items()} == before
 
 
-def test_whole_numbers_as_classes_are_kept_and_compared_as_numbers(three, xgpc, tmp_path):
-    # Not in the order of the numbers.
-    codes = np.array([20, -3, 7])[np.searchsorted(three.estimator.classes_, three.y)]
-    train = write_csv(tmp_path / "train.csv", {**three.columns, "kind": codes})
-    other = write_csv(tmp_path / "other.csv", {**three.columns, "kind": codes.astype(float)})
-    xgpc("fit", train, "--target", "kind", "--model", tmp_path / MODEL, *OPTIONS)
-    assert GPClassifier.load(tmp_path / MODEL).classes_.tolist() == [-3, 7, 20]
-    header, labels, _ = predictions(xgpc("predict", tmp_path / MODEL, train).out)
-    assert header[1:4] == ["probability_-3", "probability_7", "probability_20"]
-    assert set(labels) == {"-3", "7", "20"}
-    outs = [xgpc("evaluate", tmp_path / MODEL, path, "--target", "kind").out for path in (train, other)]
-    assert outs[0] == outs[1]
-
-
 def test_evaluate_without_rows_of_a_class(problem, xgpc, tmp_path):
     kept = problem.y != problem.estimator.classes_[0]
     columns = {name: np.asarray(values)[kept] for name, values in problem.columns.items()}
@@ -204,106 +176,56 @@ def test_evaluate_without_rows_of_a_class(problem, xgpc, tmp_path):
     assert values["mean NLL (nats)"] == f"{log_loss(problem.y[kept], p, labels=problem.estimator.classes_):.4f}"
 
 
-def test_a_model_without_feature_names_takes_all_columns(two, xgpc, fails, tmp_path):
-    two.estimator.save(tmp_path / MODEL)
-    columns = dict(zip("abc", two.X[:4].T.tolist(), strict=True))
-    path = write_csv(tmp_path / "data.csv", columns)
-    found = predictions(xgpc("predict", tmp_path / MODEL, path).out)[2]
-    np.testing.assert_array_equal(found[:, :2], two.estimator.predict_proba(two.X[:4]))
-    del columns["c"]
-    fails(["predict", tmp_path / MODEL, write_csv(tmp_path / "data.csv", columns)], "2 features", "3 features")
+# Arguments, in which DATA, MODEL and OLD are the files of a problem and an old model, and what the error says.
+BAD = {
+    "no command": ([], "--help"),
+    "an unknown command": (["tune"], "tune"),
+    "no target": (["fit", "DATA"], "--target"),
+    "an unknown option": (["fit", "DATA", "--target", "kind", "--model", "OLD", "--colour", "red"], "--colour red"),
+    "a number that is refused": (["fit", "DATA", "--target", "kind", "--model", "OLD", "--inducing", "-3"], "-3"),
+    "a number that is none": (["fit", "DATA", "--target", "kind", "--model", "OLD", "--max-time", "soon"], "'soon'"),
+    "a name": (["fit", "DATA", "--target", "kind", "--model", "OLD", "--likelihood", "cauchit"], "multinomial-step"),
+    "a system": (["fit", "DATA", "--target", "kind", "--model", "OLD", "--system", "linear-BSVM"], "GPCaug-mc"),
+    "a seed": (["fit", "DATA", "--target", "kind", "--model", "OLD", "--seed", "-1"], "Seed must be between 0 and"),
+    "a column": (["fit", "DATA", "--target", "size", "--model", "OLD"], "lacks the columns ['size']"),
+    "no data": (["fit", "none.csv", "--target", "kind", "--model", "OLD"], "cannot read 'none.csv'"),
+    "no data to predict": (["predict", "MODEL", "none.csv", "--output", "out.csv"], "cannot read 'none.csv'"),
+    "a folder for data": (["evaluate", "MODEL", ".", "--target", "kind"], "directory"),
+    "no model": (["predict", "none", "DATA"], "No such file"),
+    "a table for a model": (["predict", "DATA", "DATA", "--output", "out.csv"], "xgpc fit"),
+    "a cut model": (["predict", "OLD", "DATA", "--output", "out.csv"], "xgpc fit"),
+    "no folder": (["fit", "DATA", "--target", "kind", "--model", f"none/{MODEL}"], "cannot write"),
+    "a folder for an output": (["predict", "MODEL", "DATA", "--output", "."], "cannot write"),
+    "an input for an output": (["predict", "MODEL", "DATA", "--output", "DATA"], "also an input"),
+    "a model for an output": (["predict", "MODEL", "DATA", "--output", "MODEL"], "also an input"),
+    "another ending": (["fit", "DATA", "--target", "kind", "--model", "m.pkl"], f"must end in {MODEL_ENDING}"),
+    "a picture's ending": (["demo", "--output", "picture.txt"], "picture.txt"),
+    "a full device": (["predict", "MODEL", "DATA", "--output", "/dev/full"], "space"),
+}
 
 
-@pytest.mark.parametrize(
-    ("options", "fragments"),
-    [
-        (["--inducing", "-3"], ["n_inducing", "-3"]),
-        (["--inducing", "many"], ["--inducing", "'many'", "--help"]),
-        (["--bound", "lower"], ["--bound", "'lower'", "polya-gamma", "--help"]),
-        (["--likelihood", "cauchit"], ["--likelihood", "'cauchit'", "multinomial-step"]),
-        (["--system", "linear-BSVM"], ["--system", "'linear-BSVM'", "GPCaug-mc"]),
-        (["--batch-size", "1.5"], ["--batch-size", "'1.5'"]),
-        (["--optimizer", "sgd"], ["--optimizer", "'sgd'", "profile"]),
-        (["--seed", "-1"], ["Seed must be between 0 and"]),
-        (["--max-time", "0"], ["max_time", "0"]),
-        (["--max-time", "soon"], ["--max-time", "'soon'"]),
-        (["--colour", "red"], ["unrecognized arguments: --colour red"]),
-        (["--target", "size"], ["lacks the columns ['size']", "'kind'"]),
-    ],
-)
-def test_bad_options(two, options, fragments, fails, tmp_path):
-    fails(["fit", two.data, "--target", "kind", "--model", tmp_path / MODEL, *options], *fragments)
-    assert os.listdir(tmp_path) == []
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_arguments_are_one_line_and_write_nothing(two, kind, fails, tmp_path, monkeypatch):
+    if kind == "a full device" and not os.path.exists("/dev/full"):
+        pytest.skip("needs a device that is always full")
+    monkeypatch.chdir(tmp_path)
+    old = tmp_path / f"old{MODEL_ENDING}"
+    with open(two.model, "rb") as file:
+        old.write_bytes(file.read()[:-200])
+    before = old.read_bytes()
+    files = {"DATA": two.data, "MODEL": two.model, "OLD": old}
+    arguments, fragment = BAD[kind]
+    fails([files.get(one, one) for one in arguments], fragment)
+    assert os.listdir(tmp_path) == [old.name]
+    assert old.read_bytes() == before
 
 
-@pytest.mark.parametrize("option", ["--likelihood=probit", "--bound=polya-gamma", "--optimizer=hybrid"])
+@pytest.mark.parametrize("option", ["--likelihood=probit", "--optimizer=hybrid"])
 def test_what_is_for_two_classes_gives_the_librarys_error(three, option, fails, tmp_path):
     name, value = option.removeprefix("--").split("=")
     with pytest.raises(ValueError, match=r"must be|is for two classes; for 3|is not for") as error:
         GPClassifier(**{name: value}).fit(three.X, three.y)
     fails(["fit", three.data, "--target", "kind", "--model", tmp_path / MODEL, option], f"error: {error.value}\n")
-
-
-@pytest.mark.parametrize("arguments", [[], ["tune"], ["fit"], ["demo", "--output", "picture.txt"]])
-def test_usage_errors(arguments, fails, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    fails(arguments)
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("command", ["fit", "predict", "evaluate"])
-@pytest.mark.parametrize(("name", "fragment"), [("nothing.csv", "No such file"), (".", "directory")])
-def test_data_that_cannot_be_read(two, command, name, fragment, fails, tmp_path):
-    data = str(tmp_path / name)
-    arguments = {
-        "fit": ["fit", data, "--target", "y", "--model", tmp_path / MODEL],
-        "predict": ["predict", two.model, data, "--output", tmp_path / "out.csv"],
-        "evaluate": ["evaluate", two.model, data, "--target", "y"],
-    }
-    fails(arguments[command], "cannot read", fragment, repr(data))
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("content", [None, b"a,b\n1,2\n", b""])
-def test_files_that_are_not_models(two, content, fails, tmp_path):
-    path = tmp_path / MODEL
-    # None: the model, cut off.
-    with open(two.model, "rb") as file:
-        path.write_bytes(file.read()[:-200] if content is None else content)
-    fails(["predict", path, two.data, "--output", tmp_path / "out.csv"], repr(str(path)), "xgpc fit")
-    fails(["predict", tmp_path / "none", two.data], repr(str(tmp_path / "none")), "No such file", "xgpc fit")
-    assert os.listdir(tmp_path) == [MODEL]
-
-
-@pytest.mark.parametrize("command", ["fit", "predict", "demo"])
-@pytest.mark.parametrize("name", ["nowhere/out.png", "folder.png", "file/out.png"])
-def test_outputs_that_cannot_be_written(two, command, name, fails, tmp_path):
-    (tmp_path / "folder.png").mkdir()
-    (tmp_path / "file").touch()
-    output = str(tmp_path / name)
-    arguments = {
-        "fit": ["fit", two.data, "--target", "kind", "--model", output],
-        "predict": ["predict", two.model, two.data, "--output", output],
-        "demo": ["demo", "--output", output],
-    }
-    fails(arguments[command], "cannot write", repr(output), "directory")
-    assert sorted(os.listdir(tmp_path)) == ["file", "folder.png"]
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-def test_a_full_device_is_reported_and_not_replaced(two, fails):
-    fails(["predict", two.model, two.data, "--output", "/dev/full"], "cannot write '/dev/full'", "space")
-    assert not os.path.isfile("/dev/full")
-
-
-def test_inputs_are_not_replaced_and_models_end_as_such(two, fails, tmp_path):
-    for arguments in (
-        ["fit", two.data, "--target", "kind", "--model", two.data],
-        ["predict", two.model, two.data, "--output", two.data],
-        ["predict", two.model, two.data, "--output", two.model],
-    ):
-        fails(arguments, "also an input")
-    fails(["fit", two.data, "--target", "kind", "--model", tmp_path / "m.pkl"], f"m.pkl' must end in {MODEL_ENDING}")
 
 
 @pytest.mark.parametrize(
@@ -338,15 +260,6 @@ def test_warnings_are_one_line_for_each_reason(two, xgpc, tmp_path):
     assert [line for line in lines if line.startswith("xgpc: warning: n_neighbors=5 is not followed. ")]
 
 
-def test_a_fit_tells_how_it_goes_if_it_is_asked(two, xgpc, tmp_path):
-    fit = ["fit", two.data, "--target", "kind", "--model", tmp_path / MODEL, *OPTIONS, "--max-time", "1000"]
-    quiet, told = xgpc(*fit), xgpc(*fit, "--verbose")
-    assert reported(told.out).keys() == reported(quiet.out).keys()
-    lines = told.err.splitlines()
-    assert lines[0].startswith("xgpc: checking: 0.0 s, 1000 s left")
-    assert set(quiet.err.splitlines()) <= set(lines)
-
-
 def test_version_and_help(xgpc):
     assert xgpc("--version").out == f"xgpc {__version__}\n"
     text = xgpc("--help").out
@@ -363,14 +276,6 @@ def test_the_module_ends_quietly_when_its_reader_has_gone(two, tmp_path):
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 141
-
-
-def test_names_that_a_terminal_has_no_code_for_are_escaped_in_reports(two, tmp_path):
-    path = write_csv(tmp_path / "data.csv", {**two.columns, "Größe": two.columns["kind"]})
-    command = [sys.executable, "-m", "xgpc", "fit", path, "--target", "kind", "--model", MODEL, *OPTIONS]
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
-    assert rb"'Gr\xf6\xdfe'" in done.stdout
 
 
 def test_what_needs_an_extra_says_so(fails, tmp_path, monkeypatch, capsys):

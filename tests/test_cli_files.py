@@ -3,6 +3,9 @@
 import gzip
 import io
 import os
+import signal
+import subprocess
+import sys
 import types
 
 import numpy as np
@@ -107,23 +110,6 @@ def test_columns_are_found_by_name_after_any_separator(separator, tmp_path, mode
     np.testing.assert_array_equal(probabilities(out), estimator.predict_proba(frame[["a", "b"]]))
 
 
-def test_models_of_tables_from_python_are_used(tmp_path, model, run):
-    frame = people()
-    X, path = frame[["code", "member", "pay"]], tmp_path / "data.csv"
-    for given, chosen in ((X, ["code"]), (X.astype({"code": "category", "member": "category"}), "from_dtype")):
-        estimator = quietly(GPClassifier(**PARAMETERS, categorical_features=chosen), given, frame["y"])
-        estimator.save(model)
-        # Codes that are numbers are compared as such.
-        _, out, _ = run("predict", model, written(X.astype({"code": float}), path))
-        np.testing.assert_array_equal(probabilities(out), estimator.predict_proba(given))
-    # Without names, by the positions of the columns.
-    array = frame[["town", "pay"]].to_numpy(dtype=object)
-    estimator = quietly(GPClassifier(**PARAMETERS, categorical_features=[0]), array, frame["y"])
-    estimator.save(model)
-    _, out, _ = run("predict", model, written(frame[["town", "pay"]], path))
-    np.testing.assert_array_equal(probabilities(out), estimator.predict_proba(array))
-
-
 def test_columns_are_dropped_and_named_by_options(tmp_path, model, run):
     fit = ["fit", written(people(), tmp_path / "data.csv"), "--target", "y", "--model", model, *OPTIONS]
     _, out, _ = run(*fit, "--drop", "name", "town", "--drop", "age", "--categorical", "code")
@@ -204,25 +190,6 @@ def test_a_typo_in_a_column_of_numbers_is_named_and_no_level(cell, tmp_path, mod
     assert err.count("\n") == 1
 
 
-def test_cells_are_missing_where_pandas_reads_them_so(tmp_path):
-    words = ["", "NA", "N/A", "#N/A", "#NA", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None", "n/a", "1.#IND"]
-    path = tmp_path / "gaps.csv"
-    path.write_text("\n".join(["a,b,c", *(f"{i}.5,{word},x" for i, word in enumerate(words)), "1,2,NA"]))
-    rows = tables.Rows(str(path), "gaps", None)
-    found = pd.concat([batch.to_pandas() for batch, _ in rows.batches(["b", "c"], {})])
-    pd.testing.assert_frame_equal(found.isna(), pd.read_csv(path)[["b", "c"]].isna())
-
-
-def test_an_unknown_label_is_named(tmp_path, model, run):
-    frame = numbers()
-    run("fit", written(frame, tmp_path / "data.csv"), "--target", "y", "--model", model, *OPTIONS)
-    frame.loc[3, "y"] = "unsure"
-    for name in ("data.csv", "data.parquet"):
-        status, _, err = run("evaluate", model, written(frame, tmp_path / name), "--target", "y")
-        assert status == 2
-        assert "row 4, column 'y': not one of the model's classes ['no', 'yes']" in err
-
-
 def test_an_index_in_a_parquet_file_is_told_of_and_no_feature(tmp_path, model, run):
     path, frame = tmp_path / "data.parquet", people()[["pay", "y"]].sort_values("y")
     fit = ["fit", path, "--target", "y", "--model", model, *OPTIONS]
@@ -236,21 +203,6 @@ def test_an_index_in_a_parquet_file_is_told_of_and_no_feature(tmp_path, model, r
     assert "note" not in run(*fit, "--categorical", "id")[2]
     assert GPClassifier.load(model).feature_names_in_.tolist() == ["pay", "id"]
     assert GPClassifier.load(model).encoding_.columns[1].levels == (0, 1, 2)
-
-
-def test_bad_columns_of_a_parquet_file(tmp_path, model, run):
-    path = tmp_path / "data.parquet"
-    run("fit", written(people()[["pay", "y"]], path), "--target", "y", "--model", model, *OPTIONS)
-    for values, message in (
-        (["Ulm", "Bonn"], "text"),
-        ([1.0, np.inf], "row 2, column 'pay': an infinite number"),
-        (pa.array([0, 1], pa.date32()), "dates"),
-    ):
-        pq.write_table(pa.table({"pay": values}), path)
-        status, _, err = run("predict", model, path)
-        assert status == 2
-        assert f"{str(path)!r}" in err
-        assert message in err
 
 
 @pytest.fixture
@@ -279,20 +231,6 @@ def test_more_rows_than_memory_takes_are_read_in_batches(name, labels, tmp_path,
     assert run(*fit)[0] == 0
     assert any("learned from 150 of 400 rows" in text for text in GPClassifier.load(model).history_["decision"])
     assert sorted(os.listdir(tmp_path)) == sorted([name, os.path.basename(model)])
-
-
-@pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
-def test_more_rows_than_memory_takes_must_be_numbers(name, tmp_path, model, run, small_memory):
-    fit = ["fit", written(people(), tmp_path / name), "--target", "y", "--model", model, *OPTIONS]
-    for options, message in (
-        ([], "features must be numbers; ['name', 'town'] are not: leave them out (--drop)"),
-        (["--drop", "name", "town"], "row 4, column 'age': a missing value"),
-        (["--drop", "name", "town", "age", "--categorical", "code"], "must be numbers; ['code'] are not"),
-    ):
-        status, _, err = run(*fit, *options)
-        assert status == 2
-        assert message in err
-    assert run(*fit, "--drop", "name", "town", "age")[0] == 0
 
 
 @pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
@@ -386,10 +324,57 @@ def test_no_rows_to_predict_are_predictions_of_no_rows(kind, labels, tmp_path, m
     assert "no rows" in run("evaluate", model, none, "--target", "y")[2]
 
 
-def test_standard_input_that_is_wrong(tmp_path, model, run, monkeypatch):
-    run("fit", written(numbers(), tmp_path / "data.csv"), "--target", "y", "--model", model, *OPTIONS)
-    status, _, err = run("evaluate", model, "-", "--target", "y", text=b"a,b,y\n1,2\n")
-    assert status == 2
-    assert "'standard input': CSV parse error: row 1: Expected 3 columns, got 2" in err
-    monkeypatch.setattr("sys.stdin", None)
-    assert "standard input is closed" in run("predict", model, "-")[2]
+# Signals that reach a process of the command line.
+
+posix = pytest.mark.skipif(os.name != "posix", reason="signals of this system")
+
+# Standard input that sends its reader a signal.
+ENDED = """
+import io, os, signal, sys
+from xgpc.app.cli import command
+
+class Ending(io.RawIOBase):
+    def readable(self):
+        return True
+
+    def readinto(self, memory):
+        os.kill(os.getpid(), signal.SIG{})
+        memory[:4] = b"a,b\\n"
+        return 4
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.stdin = io.TextIOWrapper(io.BufferedReader(Ending()))
+sys.argv = ["xgpc", "fit", "-", "--target", "b", "--model", sys.argv[1]]
+sys.exit(command())
+"""
+
+# The package's imports end as if interrupted.
+INTERRUPTED = """
+import sys
+import _xgpc_command
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "sklearn":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+sys.exit(_xgpc_command.main())
+"""
+
+
+def python(script, *arguments, cwd):
+    return subprocess.run([sys.executable, "-c", script, *arguments], cwd=cwd, capture_output=True, text=True)
+
+
+@posix
+@pytest.mark.parametrize(("name", "word"), [("TERM", "terminated"), ("INT", "interrupted")])
+def test_a_fit_that_a_signal_ends_leaves_no_files(tmp_path, name, word):
+    done = python(ENDED.format(name), str(tmp_path / f"model{MODEL_ENDING}"), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (128 + signal.Signals[f"SIG{name}"], f"xgpc: {word}\n")
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_interrupt_of_the_imports_is_one_line(tmp_path):
+    done = python(INTERRUPTED, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "xgpc: interrupted\n")

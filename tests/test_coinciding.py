@@ -1,7 +1,6 @@
 """Rows that coincide, in features and label: as neighbours they are one row with the sum of their weights."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -81,32 +80,6 @@ def test_a_row_is_its_parts_whose_weights_sum_to_its_own(y, n_neighbors, points,
     assert_allclose(split.predict_proba(FRESH), whole.predict_proba(FRESH), rtol=0.0, atol=1e-6)
 
 
-def test_rows_of_a_table_coincide_as_they_are_encoded(to_the_end):
-    colour = pd.Categorical(np.where(X[:, 1] > 0.2, "red", "green"))
-    frame = pd.DataFrame({"width": np.round(X[:, 0], 1), "colour": colour, "y": Y})
-    frame.loc[::9, "width"] = np.nan
-    numbers = frame.value_counts(dropna=False)
-    distinct = frame.drop_duplicates()
-    weight = [numbers[tuple(row)] for row in distinct.itertuples(index=False)]
-    assert len(distinct) < N
-    columns = ["width", "colour"]
-    model = GPClassifier(C(4.0) * RBF(0.5), optimizer=None, n_inducing=4, n_neighbors=3, random_state=0)
-    repeated = quietly(clone(model), frame[columns], frame["y"])
-    weighted = quietly(clone(model), distinct[columns], distinct["y"], sample_weight=weight)
-    assert len(repeated.posterior_.X) == len(distinct)
-    expected = weighted.predict_proba(frame[columns])
-    assert_allclose(repeated.predict_proba(frame[columns]), expected, rtol=0.0, atol=1e-6)
-
-
-@LABELS
-def test_a_kernel_is_learned_from_rows_that_all_come_twice(y):
-    groups = np.arange(N) // 3
-    model = GPClassifier(n_inducing=6, n_neighbors=5, random_state=0, max_iter=5)
-    twice = quietly(clone(model), np.r_[X, X], np.r_[y, y], groups=np.r_[groups, groups])
-    assert len(twice.posterior_.X) == N
-    assert np.all(np.isfinite(twice.predict_log_proba(FRESH)))
-
-
 @pytest.mark.parametrize("n_distinct", [1, 2, 3])
 def test_few_distinct_rows(n_distinct):
     """Fewer than neighbours were asked for; of one place with both labels."""
@@ -115,19 +88,3 @@ def test_few_distinct_rows(n_distinct):
     model = quietly(GPClassifier(n_neighbors=20, random_state=0, max_iter=5), rows, y)
     assert model.n_neighbors_ in (0, 2 * n_distinct)
     assert_allclose(model.predict_proba(rows), 0.5, atol=0.05)
-
-
-def test_the_fit_says_how_many_rows_coincide():
-    model = GPClassifier(C(4.0) * RBF(0.5), n_inducing=6, optimizer=None, n_neighbors=5, random_state=0)
-    twice, labels = np.r_[X, X[:30]], np.r_[Y, Y[:30]]
-    found = quietly(clone(model), twice, labels)
-    assert found.decisions_[-1] == (
-        f"30 of {N + 30} rows have the features and the label of another: among neighbours these are one row, with the "
-        "sum of their weights."
-    )
-    assert len(found.posterior_.X) == N
-    # All rows count: the posterior of inducing points, the bound and the classes' numbers are theirs.
-    assert_array_equal(found.class_count_, np.bincount(labels > 0))
-    without = quietly(clone(model).set_params(n_neighbors=0), twice, labels)
-    assert found.elbo_ == pytest.approx(without.elbo_)
-    assert not any("of another" in one for one in [*quietly(clone(model), X, Y).decisions_, *without.decisions_])

@@ -1,7 +1,6 @@
 """Rows in files: Parquet, Arrow data sets, and NumPy's."""
 
 import datetime
-import re
 import threading
 
 import numpy as np
@@ -11,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 
-import xgpc
 from xgpc import GPClassifier
 from xgpc.rows import from_arrow, from_npy, from_parquet
 
@@ -59,36 +57,6 @@ def test_rows_of_a_file(tmp_path, small_batches, kind, dtype):
         for array, expected in zip(found, (X, y, weight), strict=True):
             np.testing.assert_array_equal(array, expected)
     assert max(len(batch[0]) for batch in source) <= 200
-
-
-def test_rows_without_labels_and_some_of_the_columns():
-    data, X, _, weight = table()
-    (found,) = gathered(from_arrow(data, columns=["b", "weight"]))
-    np.testing.assert_array_equal(found, np.column_stack([X[:, 1], weight]))
-    assert found.dtype == np.float64
-
-
-@pytest.mark.parametrize(
-    "kind", ["int64", "bool", "string", "large_string", "dictionary<values=string, indices=int8>", "double"]
-)
-def test_labels_of_any_type(kind):
-    types = {"dictionary<values=string, indices=int8>": pa.dictionary(pa.int8(), pa.string())}
-    kind = types.get(kind) or getattr(pa, {"bool": "bool_", "double": "float64"}.get(kind, kind))()
-    values = ["x", "yy", "x"] if "string" in str(kind) else [1, 0, 1]
-    data = pa.table({"a": [1.0, 2.0, 3.0], "y": pa.array(values).cast(kind)})
-    found = gathered(from_arrow(data, target="y"))[1]
-    assert found.tolist() == values
-
-
-@pytest.mark.parametrize("values", [["x", None, "z"], [1, None, 2], [True, None, False], [1.5, None, 2.0]])
-def test_a_missing_label_or_feature_names_its_row(values):
-    data = pa.table({"a": [1.0, 2.0, 3.0], "y": values})
-    with pytest.raises(ValueError, match="y has 1 missing labels, the first in row 1"):
-        GPClassifier().fit_batches(from_arrow(data, target="y"))
-    if not isinstance(values[0], str):
-        data = pa.table({"a": values, "y": [0, 1, 0]})
-        with pytest.raises(ValueError, match=r"X has 1 missing number \(NaN\): 1 in 'a'"):
-            GPClassifier().fit_batches(from_arrow(data, target="y"))
 
 
 @pytest.mark.parametrize(
@@ -163,29 +131,6 @@ def test_rows_to_predict_have_their_columns_by_name(tmp_path):
         fit.predict_proba_batches(from_arrow(pa.table({"a": [1.0], "b": ["x"]})))
 
 
-def test_columns_that_are_not_named_by_the_model_are_all_features():
-    data, X, y, _ = table()
-    fit = GPClassifier(RBF(1.0), n_inducing=5, optimizer=None).fit(X, y)
-    assert predicted(fit, data).shape == (N, 2)
-    with pytest.raises(ValueError, match="The column 'class' of the batch has levels"):
-        list(fit.predict_proba_batches(from_arrow(data)))
-
-
-def test_rows_of_several_files_come_one_after_the_other(tmp_path, small_batches):
-    data, X, y, _ = table()
-    paths = [tmp_path / "b.parquet", tmp_path / "a.parquet"]
-    for path, part in zip(paths, (data.slice(0, 70), data.slice(70)), strict=True):
-        pq.write_table(part, path)
-    rows, labels = map(np.concatenate, zip(*from_parquet(paths, target="class", columns=["a", "b"]), strict=True))
-    np.testing.assert_array_equal(rows, X)
-    np.testing.assert_array_equal(labels, y)
-    for none in ([], 3, [3]):
-        with pytest.raises(ValueError, match=rf"a list of one file or more; got {re.escape(repr(none))}"):
-            from_parquet(none, target="class")
-    with pytest.raises(FileNotFoundError, match="absent"):
-        from_parquet([*paths, tmp_path / "absent.parquet"], target="class")
-
-
 def test_files_that_are_not_alike_are_refused_by_name(tmp_path):
     data, *_ = table()
     texts = pa.array(["x"] * len(data))
@@ -230,26 +175,6 @@ def test_a_bad_row_has_the_names_of_its_file_and_column(tmp_path, small_batches)
         (note,) = error.value.__notes__
         number = -(-N // 200) + 3
         assert note == f"(row 750 of {str(paths[1])!r}, batch {number} of the source, counted from 0)"
-
-
-def test_a_fit_to_rows_without_labels_says_what_to_name(tmp_path):
-    data, *_ = table()
-    pq.write_table(data, tmp_path / "rows.parquet")
-    for source in (from_parquet(tmp_path / "rows.parquet"), from_arrow(data)):
-        with pytest.raises(ValueError, match=r"got a RecordBatch.*from_arrow name the column of the labels"):
-            GPClassifier().fit_batches(source)
-
-
-@pytest.mark.parametrize("kind", ["cut", "other"])
-def test_a_broken_file_is_an_error_and_leaves_no_thread(tmp_path, kind):
-    path = tmp_path / "rows.parquet"
-    pq.write_table(table()[0], path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2] if kind == "cut" else b"a,b\n1,2\n")
-    with pytest.raises((ValueError, OSError), match=r"(?i)parquet"):
-        from_parquet(path, target="class")
-    with pytest.raises(FileNotFoundError):
-        from_parquet(tmp_path / "none.parquet")
 
 
 def test_a_file_that_breaks_between_readings_is_an_error(tmp_path, monkeypatch):
@@ -304,12 +229,3 @@ def test_files_of_numpy_that_hold_something_else(tmp_path):
     for name in ("both.npz", "objects.npy", "text.npy"):
         with pytest.raises(ValueError, match=rf"{name}' has no array that can be mapped"):
             from_npy(tmp_path / name, tmp_path / "y.npy")
-
-
-def test_without_pyarrow_the_extra_is_named(monkeypatch):
-    def missing(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr("xgpc.rows.columnar.import_module", missing)
-    with pytest.raises(ImportError, match=r"pip install 'xgpc\[parquet\]'"):
-        xgpc.rows.from_parquet("rows.parquet")

@@ -1,7 +1,5 @@
 """The perturbative correction and the bound gap: against explicit inverses, quadrature and the true posterior."""
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +8,6 @@ from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit
 from scipy.stats import norm
 from sklearn.datasets import load_iris
-from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from sklearn.gaussian_process.kernels import Sum as SumOfKernels
 from support.fits import quietly
@@ -173,33 +170,6 @@ def test_probabilities_are_the_link_at_the_corrected_moments():
     assert np.array_equal(model.predict_proba(NEW, corrected=False), model.predict_proba(NEW))
 
 
-@pytest.mark.parametrize("name", FITS)
-def test_saved_and_pickled_models_have_the_same_bits(name, tmp_path):
-    model = quietly(classifier(**FITS[name]), X[REPEATED], Y)
-    model.save(tmp_path / "model.npz")
-    for other in (GPClassifier.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))):
-        for method in ("predict_latent", "predict_proba", "predict_log_proba"):
-            assert np.array_equal(
-                getattr(other, method)(NEW, corrected=True), getattr(model, method)(NEW, corrected=True)
-            )
-        assert other.bound_gap() == model.bound_gap() > 0.0
-
-
-@pytest.mark.parametrize("name", ["full", "sparse"])
-def test_files_with_damaged_corrections_are_refused(name, tmp_path):
-    path = tmp_path / "model.npz"
-    classifier(**FITS[name]).fit(X, Y).save(path)
-    with np.load(path) as file:
-        arrays = dict(file)
-    for damage in ("correction_precision", "correction_linear"):
-        np.savez(path, **(arrays | {damage: arrays[damage][1:]}))
-        with pytest.raises(ValueError, match="arrays do not fit each other"):
-            GPClassifier.load(path)
-    np.savez(path, **{key: value for key, value in arrays.items() if key != "correction_precision"})
-    with pytest.raises(ValueError, match="is not a model saved by"):
-        GPClassifier.load(path)
-
-
 @pytest.mark.parametrize("name", ["full", "sparse"])
 def test_variances_below_zero_are_zero_with_a_warning_that_counts_them(name):
     """Where t makes the square of the mean's shift larger than the variance."""
@@ -334,46 +304,3 @@ def test_other_bounds_have_no_gap_or_none_that_is_known(likelihood, bound, induc
             else:
                 with pytest.raises(ValueError, match=f"this fit has '{bound}' of '{likelihood}'"):
                     one.bound_gap()
-
-
-@pytest.mark.parametrize(("likelihood", "bound"), [key for key in REGISTERED if key != ("logit", "polya-gamma")])
-def test_other_bounds_have_no_correction(likelihood, bound, tmp_path):
-    for n_classes in (2, 3) if likelihood in MULTI_CLASS else (2,):
-        model, rows = fitted(likelihood, bound, n_classes=n_classes)
-        model.save(tmp_path / "model.npz")
-        for one in (model, GPClassifier.load(tmp_path / "model.npz")):
-            for method in (one.predict_latent, one.predict_proba, one.predict_log_proba):
-                with pytest.raises(ValueError, match=f"this fit has '{likelihood}' with '{bound}'"):
-                    method(rows, corrected=True)
-
-
-def test_there_is_no_corrected_joint_covariance():
-    model = classifier().fit(X, Y)
-    with pytest.raises(ValueError, match="no corrected joint covariance"):
-        model.predict_latent(NEW, return_cov=True, corrected=True)
-
-
-def test_a_refit_has_the_correction_and_the_gap_of_its_own_bound():
-    model = classifier().fit(X, Y)
-    gap = model.bound_gap()
-    model.set_params(bound="exact")
-    # Parameters that are set since do not matter.
-    assert model.bound_gap() == gap
-    assert np.all(np.isfinite(model.predict_latent(NEW, corrected=True)))
-    model.fit(X, Y)
-    assert model.bound_gap() == 0.0
-    with pytest.raises(ValueError, match="this fit has 'logit' with 'exact'"):
-        model.predict_latent(NEW, corrected=True)
-    with pytest.raises(ValueError, match="two classes"):
-        model.set_params(bound="polya-gamma").fit(X, np.zeros(60))
-    assert model.bound_gap() == 0.0
-
-
-def test_without_a_fit_there_is_neither():
-    for call in (
-        lambda: classifier().bound_gap(),
-        lambda: classifier().predict_latent(NEW, corrected=True),
-        lambda: classifier().predict_proba(NEW, corrected=True),
-    ):
-        with pytest.raises(NotFittedError):
-            call()

@@ -9,22 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import without_warnings
-from support.internals import (
-    OverPartitions,
-    SitesAtPosterior,
-    Threads,
-    Training,
-    block_sites,
-    survey_partitions,
-    update,
-)
-from support.partitions import InThisProcess
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.likelihoods import record_of
 
 # Data frames of dask are made of its own.
 pytest.importorskip("pandas")
@@ -151,17 +139,6 @@ def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
     np.testing.assert_allclose(model.predict_log_proba(X, is_corrected), local, rtol=0.0, atol=1e-10)
 
 
-def test_the_bits_are_those_of_any_number_of_workers(small_subset):
-    X, y, weight = problem()
-    fits = []
-    for n_workers in (1, 2, 3):
-        with local_cluster(n_workers, processes=False) as cluster, Client(cluster, set_as_default=False) as client:
-            model = DaskGPClassifier(**options(optimizer=None, client=client))
-            fits.append(without_warnings(model.fit, *map(of_known_sizes, (X, y, weight))))
-    assert_same_bits(fits[0], fits[1], X)
-    assert_same_bits(fits[0], fits[2], X)
-
-
 def test_frames(client, small_subset):
     X, y, weight = problem()
     table = pd.DataFrame(X, columns=["east", "north"]).assign(label=np.array(["no", "yes"])[y], weight=weight)
@@ -179,26 +156,6 @@ def test_frames(client, small_subset):
     assert model.predict(X_rows).compute().tolist() == expected.predict(table[["east", "north"]]).tolist()
     with pytest.raises(ValueError, match="other feature names"):
         model.predict(rows[["north", "east"]])
-
-
-def test_any_executor_can_read_the_partitions(small_subset):
-    X, y, weight = problem()
-    model = without_warnings(GPClassifier(**options(optimizer=None, n_neighbors=0)).fit, X, y)
-    partitions = InThisProcess(list(zip(*(parts(one) for one in (X, y, weight)), strict=True)))
-    _, _, stream = survey_partitions(partitions, None, "balanced", SIZE, np.random.RandomState(0), print)
-    rows, site = stream(np.array([-1.0, 1.0]), ()), record_of("logit", "exact").site(2, None)
-    with OverPartitions(1) as executor, Threads(2) as threads:
-        one = update(Training(rows, executor), model.posterior_, site)
-        other = update(Training(rows, threads), model.posterior_, site)
-        blocks = executor.map(block_sites, rows, SitesAtPosterior(model.posterior_.marginalizer, site))
-        means = np.concatenate([sites.mean[0] for sites in blocks])
-    assert one.elbo == pytest.approx(other.elbo, rel=1e-12)
-    for mine, theirs in zip(one.target, other.target, strict=True):
-        lower = np.tril if mine.ndim == 2 else np.asarray
-        np.testing.assert_allclose(lower(mine), lower(theirs), rtol=1e-10, atol=1e-8)
-    np.testing.assert_allclose(means, model.predict_latent(X[weight > 0.0])[0], rtol=1e-10, atol=1e-12)
-    numbers = np.array([3, 4000, 3])
-    np.testing.assert_array_equal(rows.sample(numbers).X, X[weight > 0.0][numbers])
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -308,28 +265,6 @@ def test_bad_rows_are_errors_that_name_the_partition(client, small_subset, kind,
     assert vars(model) == before
     notes = getattr(caught.value, "__notes__", [])
     assert notes == ([] if number is None else [f"(partition {number} of the rows, counted from 0)"])
-
-
-def test_what_needs_all_rows_is_refused_of_many(client, small_subset):
-    X, y, _ = problem()
-    with pytest.raises(ValueError, match="n_neighbors"):
-        DaskGPClassifier(**options(n_neighbors=5)).fit(of_known_sizes(X), of_known_sizes(y))
-
-
-def test_frames_that_are_divided_at_other_rows(client):
-    table = pd.DataFrame(problem(300)[0])
-    X, y = (dataframe.from_pandas(table, npartitions=n) for n in (2, 2))
-    y = y[0].repartition(divisions=[0, 10, 299])
-    with pytest.raises(ValueError, match="divided at different rows"):
-        DaskGPClassifier().fit(X, y)
-
-
-def test_without_a_cluster():
-    X, y, _ = problem()
-    with pytest.raises(ValueError, match=r"There is no dask cluster .* distributed\.Client"):
-        DaskGPClassifier().fit(of_known_sizes(X), of_known_sizes(y))
-    with pytest.raises(NotFittedError):
-        DaskGPClassifier().predict(of_known_sizes(X))
 
 
 def test_parameters_copies_and_files(client, tmp_path):
@@ -445,11 +380,3 @@ def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, monkeypat
         with pytest.raises(RuntimeError, match=r"no others have come.*more memory"), waits:
             thread.submit(model.fit, of_unknown_sizes(X, (0, N)), labels).result(timeout=SECONDS)
         assert not hasattr(model, "classes_")
-
-
-def test_a_closed_client_is_refused(connected):
-    X, y, _ = problem()
-    client = Client(connected.scheduler.address, set_as_default=False)
-    client.close()
-    with pytest.raises(ValueError, match=r"The client is closed: give one that is connected"):
-        DaskGPClassifier(**options(client=client)).fit(of_known_sizes(X), of_known_sizes(y))

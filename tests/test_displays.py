@@ -5,14 +5,12 @@ import sys
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from scipy.stats import binomtest
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.svm import LinearSVC
 from support.fits import quietly
 
 from xgpc import GPClassifier
@@ -78,29 +76,6 @@ def test_the_boundary_of_three_classes_has_their_colours_points_and_lines(iris, 
     full = points[model.classes_[c]].get_facecolor()[0][:3]
     np.testing.assert_allclose(colour, 1.0 - mix * (1.0 - full), atol=1e-6)
     np.testing.assert_array_equal(points["setosa"].get_offsets(), X.to_numpy()[y == "setosa"][:, [2, 3]])
-
-
-def test_the_boundary_of_kernels_for_each_class_and_of_other_classifiers(iris):
-    X, y = iris
-    own = GPClassifier(n_inducing=6, share="none", optimizer=None, random_state=0).fit(X, y)
-    display = drawn(DecisionBoundaryDisplay.from_estimator(own, X, y))
-    assert display.inducing_points.shape == (18, 2)
-    other = LogisticRegression(max_iter=500).fit(X.to_numpy(), y)
-    ax = Figure().subplots()
-    display = drawn(DecisionBoundaryDisplay.from_estimator(other, X.to_numpy(), y, ax=ax))
-    assert display.ax_ is ax
-    assert legend(display) == ["setosa", "versicolor", "virginica"]
-    # Drawn once more, elsewhere.
-    assert drawn(display.plot()).ax_ is not ax
-
-
-def test_labels_that_the_model_does_not_know_are_refused(iris, model):
-    X, y = iris
-    y = y.copy()
-    y[3] = "rosa"
-    for call in (DecisionBoundaryDisplay, ReliabilityDisplay, CoverageDisplay):
-        with pytest.raises(ValueError, match=r"labels \['rosa'\] that are not among the model's classes"):
-            call.from_estimator(model, X, y)
 
 
 # Calibration.
@@ -204,13 +179,6 @@ def test_importances_are_bars_by_name_the_largest_on_top(iris, model):
         ImportanceDisplay.from_estimator(model, names=["a", "b"])
 
 
-def test_importances_that_are_left_out_are_counted(iris, model):
-    every = drawn(ImportanceDisplay.from_estimator(model))
-    assert every.ax_.get_title() == ""
-    display = drawn(ImportanceDisplay.from_estimator(model, n_features=3))
-    assert display.ax_.get_title() == "The 3 most relevant of 4 features"
-
-
 def test_displays_of_a_pipeline_are_those_of_its_last_step(iris):
     X, y = iris
     model = GPClassifier(n_inducing=10, max_iter=5, tol=1e-2, random_state=0)
@@ -226,24 +194,6 @@ def test_displays_of_a_pipeline_are_those_of_its_last_step(iris):
     drawn(CoverageDisplay.from_estimator(pipeline, X, y))
 
 
-@pytest.mark.parametrize("other", [Ridge(), LinearSVC()])
-def test_models_that_cannot_be_drawn_are_refused_with_a_reason(iris, other):
-    X, y = iris[0].to_numpy(), iris[1]
-    other.fit(X, y == "setosa")
-    for display in (DecisionBoundaryDisplay, ReliabilityDisplay, CoverageDisplay):
-        with pytest.raises(ValueError, match=rf"fitted classifier with predict_proba; {type(other).__name__} has no"):
-            display.from_estimator(other, X, y == "setosa")
-        with pytest.raises(NotFittedError):
-            display.from_estimator(make_pipeline(GPClassifier()), X, y)
-    with pytest.raises(ValueError, match="give history_ of a fitted GPClassifier"):
-        LearningDisplay.from_estimator(other)
-    with pytest.raises(ValueError, match=f"{type(other).__name__} has no feature_importances_ to draw"):
-        ImportanceDisplay.from_estimator(other)
-    for display in (LearningDisplay, ImportanceDisplay):
-        with pytest.raises(NotFittedError):
-            display.from_estimator(GPClassifier())
-
-
 def test_displays_without_matplotlib_say_how_to_get_it(monkeypatch, iris, model):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     for call in (
@@ -255,10 +205,6 @@ def test_displays_without_matplotlib_say_how_to_get_it(monkeypatch, iris, model)
     ):
         with pytest.raises(ImportError, match=r"pip install 'xgpc\[plot\]'"):
             call()
-
-
-def test_displays_that_were_not_drawn_show_nothing():
-    assert ImportanceDisplay(np.ones(1), ["a"])._repr_png_() is None
 
 
 def test_planes_that_there_are_not_are_refused(iris, model):

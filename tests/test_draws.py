@@ -4,11 +4,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from sklearn.feature_selection import SelectFromModel
 from sklearn.gaussian_process.kernels import (
     RBF,
     ConstantKernel,
-    DotProduct,
     Exponentiation,
     Matern,
     RationalQuadratic,
@@ -92,20 +90,6 @@ def test_draws_of_full_processes_and_with_neighbours_are_exact(options, monkeypa
         model.sample_latent(X, method="pathwise")
 
 
-def test_the_default_is_exact_for_few_rows_and_pathwise_for_many(monkeypatch):
-    model, (X, _) = fit(), problem()
-    by_name = {name: model.sample_latent(X, 2, random_state=5, method=name) for name in ("exact", "pathwise")}
-    np.testing.assert_array_equal(model.sample_latent(X, 2, random_state=5), by_name["exact"])
-    monkeypatch.setattr("xgpc.predict.EXACT_ROWS", len(X) - 1)
-    np.testing.assert_array_equal(model.sample_latent(X, 2, random_state=5), by_name["pathwise"])
-    # Where there are no paths, it stays exact.
-    linear = fit(kernel=ConstantKernel(1.0) * RBF(1.0) + DotProduct())
-    expected = linear.sample_latent(X, 2, random_state=5, method="exact")
-    np.testing.assert_array_equal(linear.sample_latent(X, 2, random_state=5), expected)
-    with pytest.raises(ValueError, match="is for sums and products of RBF, Matern and RationalQuadratic; the kernel"):
-        linear.sample_latent(X, method="pathwise")
-
-
 def test_draws_do_not_depend_on_threads_and_paths_not_on_the_other_rows():
     model, X = fit(), np.random.default_rng(0).normal(size=(3000, 2))
     # The last group of draws is smaller.
@@ -116,17 +100,6 @@ def test_draws_do_not_depend_on_threads_and_paths_not_on_the_other_rows():
     np.testing.assert_allclose(part, sample[1500:1600], rtol=1e-9, atol=1e-9)
     single = model.sample_latent(X[:5].astype(np.float32), 18, random_state=1, method="pathwise")
     np.testing.assert_allclose(single, sample[:5], atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [({"n_samples": 0}, "n_samples must be a positive integer; got 0"), ({"n_samples": 2.0}, "positive integer"),
-     ({"method": "fourier"}, r"method must be one of \['auto', 'exact', 'pathwise'\]; got 'fourier'"),
-     ({"random_state": "seed"}, "seed")],
-)  # fmt: skip
-def test_bad_requests_of_draws_are_refused(given, message):
-    with pytest.raises(ValueError, match=message):
-        fit().sample_latent(problem()[0], **given)
 
 
 @pytest.mark.parametrize(
@@ -147,12 +120,6 @@ def test_a_covariance_of_many_rows_is_refused_before_it_takes_the_memory(n_class
     for call in (lambda: model.predict_latent(X, return_cov=True), lambda: model.sample_latent(X, method="exact")):
         with pytest.raises(ValueError, match=r"joint covariance of 700 rows would need .* GB.* Give fewer rows"):
             call()
-
-
-def test_nine_thousand_rows_are_too_many_for_a_joint_covariance():
-    model = fit()
-    with pytest.raises(ValueError, match=r"9000 rows would need 3\.2\d GB; at most 3 GB"):
-        model.predict_latent(np.zeros((9000, 2)), return_cov=True)
 
 
 # Names of scikit-learn's classifier.
@@ -186,40 +153,6 @@ def test_importances_are_slopes_of_draws_from_the_prior():
     h, origin = 1e-4, np.array([[0.2, -0.1]])
     slopes = [(kernel(origin) - kernel(origin, origin + h * e)) * 2.0 / h**2 for e in np.eye(2)]
     np.testing.assert_allclose(found / found.sum(), np.sqrt(slopes).ravel() / np.sqrt(slopes).sum(), rtol=1e-4)
-
-
-def test_select_from_model_keeps_the_features_that_matter(tmp_path):
-    X, _ = problem(300)
-    y = np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0
-    noise = np.random.default_rng(5).normal(size=(300, 3))
-    constant = np.full((300, 1), 3.0)
-    rows = np.hstack([noise[:, :2], X, noise[:, 2:], constant])
-    selector = SelectFromModel(GPClassifier(n_inducing=30, n_neighbors=0, random_state=0)).fit(rows, y)
-    assert selector.get_support().tolist() == [False, False, True, True, False, False]
-    importances = selector.estimator_.feature_importances_
-    assert importances.sum() == pytest.approx(1.0)
-    assert importances[-1] == 0.0
-    selector.estimator_.save(tmp_path / "model.npz")
-    loaded = GPClassifier.load(tmp_path / "model.npz")
-    np.testing.assert_array_equal(loaded.feature_importances_, importances)
-
-
-def test_importances_of_kernels_for_each_class_are_the_average():
-    model = fit(3, kernel=None, share="none", optimizer="profile", max_iter=5)
-    each = [model.feature_spread_ / kernel.k2.length_scale for kernel in model.kernel_]
-    expected = np.mean([values / values.sum() for values in each], axis=0)
-    np.testing.assert_allclose(model.feature_importances_, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "reason"),
-    [(RBF(1.0), "it has one length scale for all"), (DotProduct() + RBF([1.0, 1.0]), "a factor without length scales")],
-)
-def test_kernels_without_length_scales_for_each_feature_have_no_importances(kernel, reason):
-    model = fit(kernel=kernel)
-    assert not hasattr(model, "feature_importances_")
-    with pytest.raises(AttributeError, match=f"has no feature_importances_: .*{reason}"):
-        _ = model.feature_importances_
 
 
 def test_importances_of_a_table_are_those_of_its_columns():

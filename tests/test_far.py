@@ -148,11 +148,6 @@ def test_prediction_refuses_the_features_that_fit_refuses(estimators, value):
                 model.predict(sparse.csr_array(rows))
 
 
-def test_sparse_rows_without_values_are_predicted():
-    model = BayesianLinearClassifier().fit(X, TWO)
-    np.testing.assert_array_equal(model.predict_proba(sparse.csr_array((2, 2))), model.predict_proba(np.zeros((2, 2))))
-
-
 @pytest.mark.parametrize("n", [3, 3000])
 def test_the_error_names_the_row_and_its_largest_feature(n):
     model = fit("probit", "auto", DotProduct() ** 2, {"n_inducing": 6})

@@ -1,7 +1,5 @@
 """Values far from all others, of four features or more: a regression on the others predicts them, everywhere alike."""
 
-import pickle
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
@@ -117,15 +115,6 @@ def test_predictions_stay_within_limits_and_do_not_depend_on_other_rows_or_layou
     assert found.encode(rows.astype(np.float32)).dtype == np.float32
 
 
-def test_few_and_very_many_features_are_at_limits():
-    for d in (FEATURES[0] - 1, FEATURES[1] + 1):
-        rows = np.random.default_rng(0).normal(size=(60, d))
-        rows[0, 0] = CODE
-        found = encoding_of(rows)
-        (one,) = found.limits
-        assert found.encode(rows)[0, 0] == one.low
-
-
 def test_codes_cost_no_more_than_means_of_cells_that_are_known_to_be_wrong(fitted):
     mean = np.mean(CLEAN, axis=0, where=~FAR)
     oracle = quietly(model(feature_transform=None), np.where(FAR, mean, X), Y)
@@ -145,36 +134,11 @@ def test_a_fit_is_that_of_the_encoded_rows(fitted):
     assert "are predicted from the other features" in told
 
 
-def test_models_take_predictions_along(fitted, tmp_path):
-    fitted.save(tmp_path / "model.npz")
-    for other in (GPClassifier.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(fitted))):
-        assert other.encoding_ == fitted.encoding_
-        np.testing.assert_array_equal(other.predict_proba(CODED), fitted.predict_proba(CODED))
-
-
 def test_onnx_models_predict_alike(fitted):
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(to_onnx(fitted).SerializeToString(), providers=["CPUExecutionProvider"])
     rows = np.vstack([CODED, np.full((1, 5), CODE), 10.0 * CODED[:50]])
     np.testing.assert_allclose(session.run(["probabilities"], {"X": rows})[0], fitted.predict_proba(rows), atol=1e-5)
-
-
-def test_later_batches_of_a_stream_are_as_the_first_one_has_them():
-    one, both = model(), model()
-    for part, encode in ((slice(120), None), (slice(120, None), True)):
-        quietly(_Partial(both), X[part], Y[part])
-        quietly(_Partial(one), X[part] if encode is None else one.encoding_.encode(X[part]), Y[part])
-    np.testing.assert_array_equal(both.predict_proba(CODED), one.predict_proba(CODED))
-
-
-def test_batches_are_as_the_rows_that_are_learned_from(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 150)
-    batches = [(X[:100], Y[:100]), (X[100:], Y[100:])]
-    found = quietly(_Batches(model(optimizer=None)), batches, None)
-    assert found.encoding_.limits[0].slopes
-    assert np.max(np.abs(found.inducing_points_)) < 100.0
-    assert found.elbo(X, Y) == pytest.approx(found.elbo_)
-    assert found.elbo(found.encoding_.encode(X), Y) == pytest.approx(found.elbo_)
 
 
 def test_columns_of_tables_predict_each_other():
@@ -187,16 +151,3 @@ def test_columns_of_tables_predict_each_other():
     np.testing.assert_allclose(
         found.encoding_.encode(frame)[FAR[:, 0] & ~FAR[:, 2], 0], X[FAR[:, 0] & ~FAR[:, 2], 2], atol=0.7
     )
-
-
-class _Partial:
-    def __init__(self, estimator):
-        self.estimator = estimator
-
-    def fit(self, X, y):
-        return self.estimator.partial_fit(X, y)
-
-
-class _Batches(_Partial):
-    def fit(self, source, y):
-        return self.estimator.fit_batches(source)

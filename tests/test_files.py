@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from support.reference import moons
 
-from xgpc import GPClassifier, files
-from xgpc.app.cli import main
+from xgpc import GPClassifier
 
 X, Y = moons(60)
 
@@ -93,45 +92,6 @@ def test_readers_find_a_whole_model_while_it_is_saved(models, tmp_path):
     assert os.listdir(tmp_path) == ["model.npz"]
 
 
-def test_the_bytes_are_on_the_disk_before_the_name_is(models, tmp_path, monkeypatch):
-    """Else a loss of power could leave an empty file under the name."""
-    calls, fsync, replace = [], os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (calls.append(os.fstat(descriptor)), fsync(descriptor)))
-    monkeypatch.setattr(os, "replace", lambda a, b: (calls.append(os.path.getsize(a)), replace(a, b)))
-    path = tmp_path / "model.npz"
-    models[0].save(path)
-    assert calls[0].st_size == calls[1] == path.stat().st_size
-    assert calls[2].st_ino == tmp_path.stat().st_ino
-
-
-def test_a_directory_that_cannot_be_synchronised_does_no_harm(models, tmp_path, monkeypatch):
-    fsync = os.fsync
-
-    def fail(descriptor):
-        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
-            raise OSError(errno.EINVAL, "Invalid argument")
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fail)
-    models[0].save(tmp_path / "model.npz")
-    assert_predicts_as(tmp_path / "model.npz", models[0])
-
-
-@pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_modes(models, tmp_path, umask):
-    kept = tmp_path / "kept.npz"
-    models[0].save(kept)
-    kept.chmod(0o604)
-    before = os.umask(umask)
-    try:
-        models[1].save(tmp_path / "new.npz")
-        models[1].save(kept)
-    finally:
-        os.umask(before)
-    assert (tmp_path / "new.npz").stat().st_mode & 0o777 == 0o666 & ~umask
-    assert kept.stat().st_mode & 0o777 == 0o604
-
-
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_link_stays_and_its_target_is_written(models, tmp_path, exists):
     old, new = models
@@ -146,17 +106,6 @@ def test_a_link_stays_and_its_target_is_written(models, tmp_path, exists):
     assert not target.is_symlink()
     assert_predicts_as(target, new)
     assert [os.listdir(tmp_path / folder) for folder in "ab"] == [["model.npz"], ["link.npz"]]
-
-
-@pytest.mark.parametrize("name", ["model", "model.txt", ".npz", "mo del.npz.bak", "m" * 255])
-def test_any_name_is_kept_as_it_is(models, tmp_path, name, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for path in (tmp_path / name, name, os.fsencode(name)):
-        models[0].save(path)
-        assert os.listdir(tmp_path) == [name]
-        assert_predicts_as(path, models[0])
-    # True is a seed, but not an integer for files.
-    assert GPClassifier.load(name).random_state is None
 
 
 def test_what_is_no_file_is_refused(models, tmp_path, monkeypatch):
@@ -183,23 +132,3 @@ def test_what_is_no_file_is_refused(models, tmp_path, monkeypatch):
     # The reader does not wait for a writer at the other end.
     with pytest.raises(ValueError, match="is a device, a pipe or a socket"):
         GPClassifier.load("pipe")
-
-
-def test_a_file_that_may_not_be_written_is_not_replaced(models, tmp_path, monkeypatch):
-    path = tmp_path / "model.npz"
-    models[0].save(path)
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "access", lambda name, mode: os.path.isdir(name))
-        with pytest.raises(PermissionError, match="permission denied"):
-            models[1].save(path)
-    assert_predicts_as(path, models[0])
-
-
-def test_the_command_line_refuses_a_pipe_for_a_model_before_it_fits(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(GPClassifier, "fit", lambda *arguments: pytest.fail("fitted"))
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "data.csv").write_text("a,y\n1,u\n2,v\n3,u\n")
-    arguments = ["fit", str(tmp_path / "data.csv"), "--target", "y", "--model", str(tmp_path / "pipe")]
-    assert main(arguments) == 2
-    assert "is a device, a pipe or a socket" in capsys.readouterr().err
-    assert files.is_special(tmp_path / "pipe")

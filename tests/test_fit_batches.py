@@ -1,12 +1,11 @@
 """Training rows that are read in batches: the fit that they make, whatever the batches, and what can go wrong."""
 
+import itertools
 import threading
 import tracemalloc
 
 import numpy as np
 import pytest
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import without_warnings
 from support.frames import named
@@ -115,24 +114,6 @@ def test_the_posterior_of_a_stream_is_that_of_its_rows_in_memory(small_subset, c
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_learning_is_that_of_a_sample(small_subset):
-    X, y, _ = problem()
-    options = {"kernel": None, "inducing_points": "kmeans", "max_iter": 4}
-    fitted = without_warnings(model(**options).fit_batches, cut((X, y), 1000))
-    (said,) = [text for text in fitted.history_["decision"] if "learned from" in text]
-    assert str(SIZE) in said
-    assert str(N) in said
-
-
-def test_balanced_classes_count_all_rows(small_subset):
-    X, y, weight = problem()
-    weight[::5] = 0.0
-    options = {"class_weight": "balanced", "optimizer": None, "tol": 0.0}
-    streamed = without_warnings(model(**options).fit_batches, cut((X, y, weight), 1000))
-    in_memory = without_warnings(model(**options, n_neighbors=0).fit, X, y, weight)
-    assert streamed.elbo_ == pytest.approx(in_memory.elbo_, rel=1e-10)
-
-
 def test_a_row_of_weight_zero_is_none(small_subset):
     X, y, weight = problem()
     weight[2000:4500] = 0.0
@@ -142,20 +123,6 @@ def test_a_row_of_weight_zero_is_none(small_subset):
     one = without_warnings(model(**options).fit_batches, cut((X, y, weight), 1000))
     other = without_warnings(model(**options, n_neighbors=0).fit, X[keep], y[keep], weight[keep])
     assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-10)
-
-
-@pytest.mark.parametrize("n", [300, N])
-def test_warnings_are_shown_where_the_fit_is_asked_for(small_subset, n):
-    X, y, _ = problem(n)
-    with pytest.warns(ConvergenceWarning, match="max_iter=1") as caught:
-        model(max_iter=1, tol=0.0).fit_batches([(X, y)])
-    assert caught[0].filename == __file__
-
-
-def test_mini_batches_of_adam_learn_from_the_sample(small_subset):
-    X, y, _ = problem()
-    fitted = without_warnings(model(optimizer="adam", batch_size=100, max_iter=2).fit_batches, cut((X, y), 1000))
-    assert fitted.score(X, y) > 0.75
 
 
 def test_names_of_features_are_kept(small_subset):
@@ -168,16 +135,6 @@ def test_names_of_features_are_kept(small_subset):
         without_warnings(fitted.fit_batches, cut((X[:n], y[:n]), 400))
         assert not hasattr(fitted, "feature_names_in_")
         assert fitted.n_features_in_ == 2
-
-
-@pytest.mark.parametrize(
-    "labels", [np.array(["a", "bcd"]), np.array(["a", "bcd"], dtype=object), np.array([False, True])]
-)
-def test_labels_of_any_kind(small_subset, labels):
-    X, y, _ = problem()
-    fitted = without_warnings(model(optimizer=None).fit_batches, cut((X, labels[y]), 1000), labels)
-    assert fitted.classes_.tolist() == labels.tolist()
-    assert fitted.score(X, labels[y]) > 0.75
 
 
 def faulty(batch, at=3):
@@ -292,52 +249,38 @@ def test_a_source_that_changes_is_an_error(small_subset, change):
     assert reader_is_gone()
 
 
-def test_a_function_of_an_iterator_that_is_used_up(small_subset):
-    X, y, _ = problem()
-    once = cut((X, y), 1000)()
-    with pytest.raises(ValueError, match=r"and 0 later.*returns a new iterator"):
-        model(optimizer=None).fit_batches(lambda: once)
+def used_up(arrays):
+    once = cut(arrays, 1000)()
+    return lambda: once
 
 
-def test_labels_that_come_later_are_an_error(small_subset):
-    X, y, _ = problem()
-    readings = []
-
-    def source():
-        readings.append(None)
-        return cut((X, y + (len(readings) > 1)), 1000)()
-
-    with pytest.raises(ValueError, match=r"labels \[2\] that are not in .* must give the same rows"):
-        model(optimizer=None).fit_batches(source)
+def changing(arrays):
+    """The second reading has a label more."""
+    readings = itertools.count()
+    return lambda: cut((arrays[0], arrays[1] + min(next(readings), 1)), 1000)()
 
 
-@pytest.mark.parametrize("source", [[], [(np.empty((0, 2)), np.empty(0))], [([], [])]])
-def test_no_rows(source):
-    with pytest.raises(ValueError, match="has no rows"):
-        model().fit_batches(source)
+SOURCES = {
+    "a generator": (lambda arrays: cut(arrays, 100)(), None, r"generator, which can be read only once.*lambda"),
+    "a function of one iterator": (used_up, None, r"and 0 later.*returns a new iterator"),
+    "labels that come later": (changing, None, r"labels \[2\] that are not in .* must give the same rows"),
+    "a path": (lambda arrays: "rows.csv", None, "must be a function or an iterable"),
+    "a matrix": (lambda arrays: arrays[0], None, "must be a function or an iterable"),
+    "a function of a number": (lambda arrays: lambda: 3, None, "must return an iterator"),
+    "no batches": (lambda arrays: [], None, "has no rows"),
+    "empty batches": (lambda arrays: [([], [])], None, "has no rows"),
+    "one class": (lambda arrays: cut((arrays[0], np.zeros(N)), 1000), None, r"two classes; .* 1 class"),
+    "a class that no row has": (lambda arrays: [arrays], [0, 1, 2], r"No row has .*\[2\]"),
+    "a class twice": (lambda arrays: [arrays], [0, 0], "two or more"),
+}
 
 
-@pytest.mark.parametrize("n", [300, N])
-def test_one_class(small_subset, n):
-    X, y, weight = problem()
-    with pytest.raises(ValueError, match=r"two classes; .* 1 class"):
-        model().fit_batches(cut((X[:n], np.zeros(n)), 1000))
-    with pytest.raises(ValueError, match=r"two classes; .* 1 class"):
-        model().fit_batches(cut((X[:n], y[:n], np.where(y[:n] == 1, weight[:n], 0.0)), 1000))
-
-
-def test_classes_that_no_row_has():
-    X, y, _ = problem(300)
-    with pytest.raises(ValueError, match=r"No row has .*\[2\]"):
-        model().fit_batches([(X, y)], classes=[0, 1, 2])
-    with pytest.raises(ValueError, match="two or more"):
-        model().fit_batches([(X, y)], classes=[0, 0])
-
-
-def test_a_generator_is_read_once():
-    X, y, _ = problem(300)
-    with pytest.raises(ValueError, match=r"generator, which can be read only once.*lambda"):
-        model().fit_batches((X, y) for _ in range(2))
+@pytest.mark.parametrize("kind", SOURCES)
+def test_what_is_no_source_of_rows_is_refused(small_subset, kind):
+    source, classes, message = SOURCES[kind]
+    with pytest.raises(ValueError, match=message):
+        model(optimizer=None).fit_batches(source(problem()[:2]), classes)
+    assert reader_is_gone()
 
 
 @pytest.mark.parametrize(
@@ -378,8 +321,3 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch):
     few, many = peak(40), peak(120)
     # A hundredth of the further rows, and what the interpreter itself takes now and then.
     assert many < few + 0.01 * 80 * X.nbytes + 2**17
-
-
-def test_parameters_are_checked_first():
-    with pytest.raises(ValueError, match="max_iter"):
-        clone(model(max_iter=0)).fit_batches(lambda: 1 / 0)

@@ -19,7 +19,6 @@ from support.internals import (
     SparsePrior,
     _slope_of_precision,
     accept,
-    lbfgs,
     polya_gamma_variance,
     projected_sums,
 )
@@ -97,19 +96,3 @@ def test_sums_are_restated_where_the_jitter_is_another():
     full = wide_P + np.tril(wide_P, -1).T
     assert later @ full @ later == pytest.approx(z @ P @ z)
     assert later @ wide_h == pytest.approx(z @ h)
-
-
-def test_a_value_that_does_not_fall_any_more_is_no_convergence():
-    """Later evaluations find less, as inner solves that are cut short do: the line search cannot tell."""
-    scale, evaluations = np.array([1.0, 100.0]), 0
-
-    def function(x):
-        nonlocal evaluations
-        evaluations += 1
-        return 0.5 * float(x @ (scale * x)) + (0.05 if evaluations > 2 else 0.0), scale * x
-
-    unlimited = {"limits": [(None, None)] * 2, "tol": 1e-9, "max_iter": 50, "max_evaluations": 200, "least": 500.0}
-    assert lbfgs(function, np.ones(2), **unlimited)[1] == "flat"
-    # The same without the fault.
-    evaluations = -1000
-    assert lbfgs(function, np.ones(2), **unlimited)[1] == "converged"

@@ -1,7 +1,5 @@
 """The full Gaussian process, inducing_points="all": against dense formulas, the sparse code at Z = X, and itself."""
 
-import pickle
-
 import mpmath
 import numpy as np
 import pytest
@@ -218,17 +216,6 @@ def test_singular_covariance_matrices_cost_no_digits_that_matter(variance, lengt
     np.testing.assert_allclose(np.diag(q.covariance(new)), q.marginals(new)[1], rtol=1e-8, atol=1e-14 * variance)
 
 
-def test_a_posterior_is_a_value():
-    X, y = labelled(20, n_classes=2)
-    q = classifier().fit(X, y).posterior_
-    for array in (q.alpha, q.mean, q.variance, q.precision, q.linear, q.prior.K, q.prior.Z, q.factors[0].H):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 1.0
-    again = q.prior.posterior(q.natural)
-    assert again.kl == pytest.approx(q.kl, rel=1e-12)
-    assert np.array_equal(pickle.loads(pickle.dumps(q)).marginals(X)[1], q.marginals(X)[1])
-
-
 # Steps.
 
 
@@ -297,17 +284,6 @@ def test_equals_the_sparse_code_with_an_inducing_point_at_each_row(likelihood, b
     if record_of(likelihood, bound).has_label_noise:
         assert model.label_noise_ == pytest.approx(sparse.label_noise_, rel=1e-6)
     np.testing.assert_allclose(np.diagonal(model.predict_latent(new, True)[1]).T, model.predict_latent(new)[1])
-
-
-def test_marginals_at_the_rows_are_those_of_their_latent_values():
-    """And the noise of each row, training row or not; so the bound is that of the fit."""
-    X, y = labelled(40, n_classes=2)
-    for kernel, noise in ((SMOOTH, 0.0), (SMOOTH + WhiteKernel(0.7), 0.7)):
-        model = classifier(kernel).fit(X, y)
-        q = model.posterior_
-        for marginals, values in zip(q.marginals(model.inducing_points_), (q.mean, q.variance + noise), strict=True):
-            np.testing.assert_allclose(marginals, values, rtol=1e-10)
-        assert model.elbo(X, y) == pytest.approx(model.elbo_, rel=1e-10)
 
 
 # Gibbs and MacKay's bound, appendix A.5 of Wenzel et al. 2018.

@@ -1,13 +1,12 @@
 """The sampler as an estimator: conventions and faults."""
 
 import pickle
-import sys
 import warnings
 
 import numpy as np
 import pytest
 from polyagamma import random_polyagamma
-from sklearn.exceptions import ConvergenceWarning, NotFittedError, SkipTestWarning
+from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.utils.estimator_checks import check_estimator
 from support.gibbs import DATA, GRID, short_chains, small
@@ -27,16 +26,6 @@ def test_scikit_learns_own_checks():
         results = check_estimator(small(RBF(1.0), n_samples=4, thin=1, n_proposals=2), on_fail=None)
     assert [result["check_name"] for result in results if result["status"] not in ("passed", "skipped")] == []
     assert [r["check_name"] for r in results if r["status"] == "skipped"] in ([], ["check_array_api_input"])
-
-
-@short_chains
-def test_labels_of_strings():
-    X, y = DATA
-    plain, named = (small().fit(X, labels) for labels in (y, np.array(["no", "yes"])[y]))
-    assert named.classes_.tolist() == ["no", "yes"]
-    assert np.array_equal(named.predict(GRID), np.array(["no", "yes"])[plain.predict(GRID)])
-    assert np.array_equal(named.predict_proba(GRID), plain.predict_proba(GRID))
-    assert np.array_equal(small().fit(X.tolist(), y.astype(bool)).predict(GRID), plain.predict(GRID).astype(bool))
 
 
 @pytest.mark.parametrize("Z", ["all", GRID], ids=["all", "inducing points"])
@@ -60,20 +49,6 @@ def test_a_fitted_sampler_pickles():
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.predict_proba(GRID), model.predict_proba(GRID))
     assert np.array_equal(again.predict_latent(GRID), model.predict_latent(GRID))
-
-
-@short_chains
-def test_progress_goes_to_stderr(capsys):
-    X, y = DATA
-    options = {"n_samples": 12, "thin": 2, "n_proposals": 4, "n_warmup": 3, "n_chains": 2}
-    small(**options).fit(X, y)
-    assert capsys.readouterr() == ("", "")
-    small(verbose=1, **options).fit(X, y)
-    out, err = capsys.readouterr()
-    # ceil(24 / 5) sweeps after the warm-up.
-    assert out == ""
-    assert "xgpc: sweeps" in err
-    assert "16/16" in err
 
 
 # Faults.
@@ -127,41 +102,6 @@ def test_a_chain_that_fails_leaves_the_estimator_as_it_was(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         model.fit(X[:20], y[:20])
     assert all(vars(model)[name] is value for name, value in before.items())
-
-
-def test_without_the_polyagamma_package_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "polyagamma", None)
-    model = small()
-    with pytest.raises(ImportError, match=r"extra 'gibbs': pip install polyagamma tqdm\."):
-        model.fit(*DATA)
-    assert not hasattr(model, "samples_")
-
-
-@short_chains
-def test_progress_without_the_tqdm_package_is_refused_before_any_work(monkeypatch):
-    model = small().fit(*DATA)
-    model.set_params(verbose=1)
-    before = dict(vars(model))
-    monkeypatch.setattr("xgpc.gibbs.classifier.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"verbose=1 .* pip install tqdm"):
-        model.fit(*DATA)
-    assert vars(model).keys() == before.keys()
-    assert all(vars(model)[name] is value for name, value in before.items())
-    assert small().fit(*DATA).acceptance_rate_ > 0.0
-
-
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_log_proba", "predict_latent", "sample_latent"])
-def test_an_unfitted_sampler_predicts_nothing(method):
-    with pytest.raises(NotFittedError):
-        getattr(small(), method)(GRID)
-
-
-@short_chains
-def test_rows_to_predict_must_have_the_features_of_the_training_rows():
-    model = small().fit(*DATA)
-    for method in (model.predict_proba, model.predict_latent, model.sample_latent):
-        with pytest.raises(ValueError, match="2 features"):
-            method(np.ones((4, 3)))
 
 
 def test_chains_that_disagree_warn_where_fit_was_called(monkeypatch):

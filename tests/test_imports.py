@@ -49,7 +49,8 @@ LAYERS = (
     ("likelihoods", "kernels"),
     ("plotting",),
     ("pictures",),
-    ("catalogue", "ranges", "files", "status", "metrics", "names"),
+    ("catalogue", "ranges", "files", "status", "metrics"),
+    ("names",),
 )
 
 

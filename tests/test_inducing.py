@@ -89,15 +89,6 @@ def test_huge_and_tiny_features_stay_in_range(X, method, scale):
     np.testing.assert_allclose(Z / scale, choose(plain, method, 12), rtol=1e-9)
 
 
-def test_a_large_sample_is_a_random_choice_without_repeats():
-    X = np.arange(5000.0)[:, None]
-    sample = Sample(ArraySource(X, np.zeros(len(X))), 300, state())
-    assert sample.rows.shape == (300, 1)
-    assert np.all(sample.counts == 1.0)
-    assert np.isin(sample.rows, X).all()
-    assert abs(sample.mean[0] - X.mean()) < 4 * X.std() / np.sqrt(300)
-
-
 # Inducing points.
 
 
@@ -115,77 +106,7 @@ def test_never_more_points_than_asked_for_or_distinct_rows(method, X, n_inducing
         assert np.array_equal(Z, sample.rows)
 
 
-@repeatable
-@given(repeating_rows, st.integers(1, 10), st.integers(0, 2**20))
-def test_random_points_are_rows(X, n_inducing, seed):
-    Z = choose(sample_of(X), "random", n_inducing, seed)
-    assert all(np.any(np.all(z == X, axis=1)) for z in Z)
-
-
-@pytest.mark.parametrize("gap", [1e-14, 1e-10, 1e-7, 1e-3])
-def test_rows_that_are_nearly_equal_are_no_cause_for_a_warning(gap):
-    """Warnings are errors here; of each pair there is a point near by."""
-    rows = np.random.default_rng(0).normal(size=(20, 2)) * 1e3
-    pairs = np.vstack([rows, rows * (1.0 + gap)])
-    for m in (12, 20, 30):
-        Z = choose(sample_of(pairs), "kmeans", m)
-        assert len(np.unique(pairs, axis=0)) >= len(Z) >= min(m, 20)
-        nearest = np.min(np.linalg.norm(rows[:, None] - Z, axis=2), axis=1)
-        assert m < 20 or np.all(nearest <= 2.0 * gap * np.linalg.norm(rows, axis=1) + 1e-6)
-
-
-@pytest.mark.parametrize("method", ["kmeans", "random"])
-def test_points_are_determined_by_the_random_state(X, method):
-    sample = sample_of(X)
-    assert np.array_equal(*(choose(sample, method, 15, 7) for _ in range(2)))
-    assert not np.array_equal(*(choose(sample, method, 15, seed) for seed in (7, 8)))
-
-
-def test_kmeans_finds_well_separated_clusters():
-    """Twelve clusters of width 1e-3 on a grid of spacing one: a centre in each."""
-    grid = np.stack(np.meshgrid(np.arange(4.0), np.arange(3.0)), axis=-1).reshape(-1, 2)
-    rows = np.repeat(grid, 30, axis=0) + 1e-3 * np.random.default_rng(0).normal(size=(360, 2))
-    Z = choose(sample_of(rows), "kmeans", 12)
-    assert np.array_equal(np.unique(np.round(Z), axis=0), np.unique(grid, axis=0))
-    assert np.abs(Z - np.round(Z)).max() < 1e-3
-
-
-def test_a_heavy_row_draws_a_centre():
-    X = np.random.default_rng(0).normal(size=(200, 2))
-    weight = np.ones(200)
-    weight[17] = 1e9
-    Z = choose(sample_of(X, weight), "kmeans", 5)
-    assert np.sqrt(np.min(np.sum((Z - X[17]) ** 2, axis=1))) < 1e-6
-
-
 # Given points.
-
-
-@pytest.mark.parametrize("convert", [np.ndarray.tolist, np.float32, np.asfortranarray])
-def test_given_points_are_taken_as_they_are(X, convert):
-    points = np.array([[1.0, 2.0], [3.0, 4.0]])
-    Z = choose(sample_of(X), convert(points), "auto")
-    assert Z.dtype == np.float64
-    assert Z.flags.c_contiguous
-    assert np.array_equal(Z, points)
-
-
-@pytest.mark.parametrize(
-    ("points", "message"),
-    [
-        (np.ones((3, 3)), r"here of shape \(m, 2\) for data with 2 features; got \(3, 3\)"),
-        (np.ones(2), r"array \(m, d\), here of shape \(m, 2\)"),
-        (np.ones((1, 3, 2)), r"array \(m, d\), here of shape \(m, 2\)"),
-        (np.empty((0, 2)), r"array \(m, d\), here of shape \(m, 2\)"),
-        (None, r"'kmeans', 'random', 'greedy', 'all'.* or a numeric array \(m, d\)"),
-        ([["a", "b"]], r"or a numeric array \(m, d\)"),
-        ([[1.0, 2.0], [3.0]], r"or a numeric array \(m, d\)"),
-        ([[1j, 2.0]], r"or a numeric array \(m, d\)"),
-    ],
-)
-def test_bad_points_are_refused(X, points, message):
-    with pytest.raises(ValueError, match=message):
-        choose(sample_of(X), points, 5)
 
 
 # Greedy points.
@@ -221,15 +142,6 @@ def test_greedy_points_have_the_largest_conditional_variances(kernel):
     for j in range(1, 25):
         variances = conditional_variances(smooth, rows, Z[:j])
         assert np.array_equal(Z[j], rows[np.argmax(variances)])
-
-
-@repeatable
-@given(repeating_rows, st.integers(1, 30))
-def test_greedy_points_are_distinct_rows_however_often_rows_repeat(X, n_inducing):
-    Z = greedy_conditional_variance(KernelSpec(Matern(1.0, nu=0.5), X.shape[1]), np.repeat(X, 3, axis=0), n_inducing)
-    assert len(Z) == min(n_inducing, len(np.unique(X, axis=0)))
-    assert len(np.unique(np.vstack([Z, X]), axis=0)) == len(np.unique(X, axis=0))
-    assert len(np.unique(Z, axis=0)) == len(Z)
 
 
 @pytest.mark.parametrize(
@@ -284,15 +196,6 @@ def test_more_points_are_distinct_rows_that_are_no_inducing_points(kernel):
         assert n_more >= 30 or len(points) == n_more
 
 
-def test_no_more_points_where_the_inducing_points_explain_every_row():
-    rows = np.random.default_rng(4).normal(size=(60, 2))
-    for kernel, points in ((RBF(1.0), rows), (DotProduct(1.0) + White(1.0), rows[:40])):
-        prior = SparsePrior.build(KernelSpec(kernel, 2), points)
-        assert conditional_variance_sample(prior, rows, 10, state()).shape == (0, 2)
-    prior = SparsePrior.build(KernelSpec(RBF(1.0), 2), rows[:5])
-    assert conditional_variance_sample(prior, rows, 0, state()).shape == (0, 2)
-
-
 def test_as_many_points_as_rows_are_the_rows():
     """Centres of k-means among them would leave rows out, and the bound lower than that of the full process."""
     X = np.random.default_rng(6).normal(size=(130, 2))
@@ -305,15 +208,6 @@ def test_as_many_points_as_rows_are_the_rows():
     np.testing.assert_array_equal(found.inducing_points_, np.unique(X, axis=0))
     assert found.elbo_ == pytest.approx(full.elbo_, abs=1e-3)
     np.testing.assert_allclose(found.predict_proba(X), full.predict_proba(X), atol=1e-4)
-
-
-def test_noise_does_not_draw_points():
-    rows = np.random.default_rng(5).normal(size=(200, 2))
-    draws = []
-    for kernel in (RBF(0.5), RBF(0.5) + White(100.0) + DotProduct(2.0) * White(10.0)):
-        prior = SparsePrior.build(KernelSpec(kernel, 2), rows[:20])
-        draws.append(conditional_variance_sample(prior, rows, 25, state(1)))
-    assert np.array_equal(*draws)
 
 
 def test_points_are_drawn_in_proportion_to_their_conditional_variances():

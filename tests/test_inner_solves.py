@@ -6,7 +6,6 @@ from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.preprocessing import StandardScaler
-from support.fits import quietly
 from support.full import full_prior, labelled
 from support.internals import (
     History,
@@ -23,7 +22,6 @@ from support.internals import (
 from support.latents import Problem, cases, symmetric
 from support.training import training
 
-from xgpc import GPClassifier
 from xgpc.likelihoods import record_of
 
 SOFTMAX = [("softmax", bound, share) for bound in ("exact", "additive-noise") for share in ("kernel", "none")]
@@ -165,13 +163,3 @@ def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
 
 
 # How many passes they take.
-
-
-def test_fits_take_few_passes():
-    """Of both sets together, as where an optimiser ends changes with round-off."""
-    own, iterations = {"n_neighbors": 0, "length_scale_prior": None}, []
-    for name in DATA:
-        model = quietly(GPClassifier(n_inducing=20, random_state=0, max_iter=40, **own), *rows_of(name))
-        iterations.append(model.history_["inner_iterations"])
-        assert np.nanmedian(iterations[-1]) <= 2.0
-    assert np.nansum(np.concatenate(iterations)) < 70

@@ -1,7 +1,5 @@
 """Labels, sources and parameters that cannot be what is meant: one rule and one message, wherever they are given."""
 
-import os
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
@@ -47,14 +45,6 @@ def test_labels_of_other_kinds_are_refused_for_any_number_of_rows(monkeypatch, k
         assert vars(one) == before
 
 
-def test_text_may_be_an_array_of_objects(monkeypatch):
-    y = np.array(["no", "yes"], dtype=object)[CODES]
-    for size in (10, 1000):
-        monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", size)
-        fitted = model().fit_batches(halves(y[:30], y[30:]))
-        assert fitted.classes_.tolist() == ["no", "yes"]
-
-
 LARGE_LABELS = LARGE + CODES
 
 
@@ -79,15 +69,6 @@ def test_the_arrays_of_one_batch_are_no_source(source):
         model().fit_batches(source)
 
 
-def test_infinite_values_of_both_signs_are_an_error_and_nothing_else():
-    bad = X.copy()
-    bad[3] = np.inf, -np.inf
-    with pytest.raises(ValueError, match="X has a value of infinity, of feature 0 in row 3; leave out"):
-        model().fit(bad, CODES)
-    with pytest.raises(ValueError, match="X has a value of infinity, of feature 0 in row 3; leave out"):
-        model().fit(X, CODES).predict(bad)
-
-
 @pytest.mark.parametrize("change", [{"likelihood": "probit"}, {"bound": "polya-gamma"}])
 def test_a_stream_goes_on_with_its_likelihood(tmp_path, change):
     model().partial_fit(X, CODES).save(tmp_path / "model.npz")
@@ -95,24 +76,3 @@ def test_a_stream_goes_on_with_its_likelihood(tmp_path, change):
     loaded.partial_fit(X, CODES)
     with pytest.raises(ValueError, match="posterior of likelihood 'logit' with bound 'exact'"):
         loaded.set_params(**change).partial_fit(X, CODES)
-
-
-def test_a_path_of_a_checkpoint_that_no_system_has():
-    with pytest.raises(ValueError, match="checkpoint must be the path of a file"):
-        model(checkpoint="fit\0.npz").fit(X, CODES)
-
-
-def test_a_symbolic_link_as_a_checkpoint_stays(tmp_path):
-    link, target = tmp_path / "link", tmp_path / "fit.npz"
-    os.symlink(target, link)
-    model(checkpoint=link).fit(X, CODES)
-    assert os.path.islink(link)
-    assert not target.exists()
-
-
-@pytest.mark.parametrize("options", [{"forgetting_factor": 0.5}, {"n_new_inducing": 3}])
-def test_a_first_batch_says_what_is_for_later_ones(options):
-    plain, told = model().partial_fit(X, CODES), model().partial_fit(X, CODES, **options)
-    assert np.array_equal(plain.predict_proba(X), told.predict_proba(X))
-    assert any(text.startswith("In the first batch there is nothing to forget") for text in told.history_["decision"])
-    assert "decision" not in plain.history_

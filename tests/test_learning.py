@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from support.fits import quietly, rows_of, warnings_of
+from support.fits import quietly, warnings_of
 from support.internals import (
     FIRST_OF_FEW,
     GROWTH,
@@ -21,7 +21,6 @@ from support.internals import (
 )
 from support.reference import moons, ringnorm
 
-import xgpc
 from xgpc import GPClassifier
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=80)
@@ -70,14 +69,6 @@ def test_automatic_sizes_grow_and_more_rows_add_stages_at_the_end(n_rows, n_indu
     assert subset_sizes(n_rows, n_inducing + 1, "auto")[0] >= [*before, last][0]
 
 
-def test_sizes_that_are_given_or_none():
-    assert subset_sizes(10**6, 100, None) == [10**6]
-    assert subset_sizes(10**6, 100, [200, 5000]) == [200, 5000]
-    assert subset_sizes(3000, 100, (200, 3000)) == [200, 3000]
-    assert subset_sizes(3000, 100, np.array([200, 5000])) == [200, 3000]
-    assert subset_sizes(50, 100, [200]) == [50]
-
-
 @pytest.fixture(scope="module")
 def staged():
     """Learned on 300, then 900 of 2500 rows."""
@@ -94,27 +85,6 @@ def test_after_subsets_the_posterior_is_that_of_all_rows(staged):
         fresh = clone(model).set_params(kernel=model.kernel_, tol=tol, **params).fit(X, y)
         assert model.elbo_ == pytest.approx(fresh.elbo_, rel=1e-6)
         np.testing.assert_allclose(model.predict_proba(X), fresh.predict_proba(X), atol=1e-3)
-
-
-def test_history_tells_the_stages(staged):
-    X, _, model = staged
-    n_theta = len(model.kernel_.theta)
-    learning_rows, posterior_rows = rows_of(model, "evaluation"), rows_of(model, "iteration")
-    sizes = learning_rows["n_rows"]
-    assert sorted(set(sizes)) == [300, 900]
-    assert np.all(np.diff(sizes) >= 0)
-    assert np.all(posterior_rows["n_rows"] == len(X))
-    assert np.all(model.history_["n_inducing"] == 25)
-    assert learning_rows["theta"].shape == (len(sizes), n_theta)
-    assert np.all(np.isfinite(learning_rows["theta"]))
-    assert np.all(np.isnan(posterior_rows["theta"]))
-    assert np.any(np.all(learning_rows["theta"] == model.kernel_.theta, axis=1))
-    for size in (300, 900):
-        assert np.array_equal(learning_rows["evaluation"][sizes == size], 1 + np.arange(np.sum(sizes == size)))
-    assert np.all(np.diff(model.history_["seconds"]) >= 0.0)
-    assert len({len(column) for column in model.history_.values()}) == 1
-    assert model.history_["elbo"][-1] == model.elbo_
-    assert np.nanmax(posterior_rows["elbo"]) == model.elbo_
 
 
 # The number of inducing points.
@@ -134,51 +104,12 @@ def test_data_that_need_more_inducing_points_get_them(grown):
     assert model.elbo_ > fewer.elbo_ + MIN_GAIN * (len(model.inducing_points_) - FIRST_OF_FEW)
 
 
-def test_decisions_are_explained(grown):
-    X, _, model = grown
-    table = rows_of(model, "gain_per_point")
-    *taken, last = table["decision"]
-    gains = table["gain_per_point"]
-    m = FIRST_OF_FEW
-    for text, gain in zip(taken, gains, strict=False):
-        assert text.startswith(f"Adding {m} inducing points to {m} changes the bound by ")
-        assert text.endswith(f" nats, {gain:+.3g} for each new point: taken.")
-        assert gain >= MIN_GAIN
-        m *= 2
-    assert taken
-    assert m == len(model.inducing_points_)
-    assert last.startswith(f"Adding {min(m, len(X) - m)} inducing points to {m} changes")
-    assert last.endswith(f": not taken, as at least {MIN_GAIN:g} is required.")
-    assert gains[-1] < MIN_GAIN
-    assert np.all(table["n_rows"] == len(X))
-    assert np.array_equal(table["n_inducing"], FIRST_OF_FEW * 2 ** np.arange(len(gains)))
-
-
 @pytest.mark.parametrize(("optimizer", "bound"), [(None, "exact"), ("profile", "exact"), ("alternate", "polya-gamma")])
 def test_data_that_need_no_more_inducing_points_get_none(optimizer, bound):
     X, y = moons(200)
     model = quietly(GPClassifier(optimizer=optimizer, bound=bound, random_state=0), X, y)
     assert len(model.inducing_points_) == FIRST_OF_FEW
     assert "not taken" in model.decisions_[-1]
-
-
-def test_never_more_inducing_points_than_the_cap(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.inducing.MAX_INDUCING", FIRST_OF_FEW + 7)
-    monkeypatch.setattr("xgpc.learning.candidates.MIN_GAIN", -1.0)
-    X, y = ringnorm(300, np.random.default_rng(1))
-    model = quietly(GPClassifier(optimizer=None, max_iter=10, random_state=0), X, y)
-    assert len(model.inducing_points_) == FIRST_OF_FEW + 7
-    assert model.decisions_[-1].startswith(f"No more inducing points were tried: {FIRST_OF_FEW + 7} are the most")
-
-
-@pytest.mark.parametrize("params", [{"inducing_points": "all"}, {"inducing_points": np.eye(20)}, {"n_inducing": 10}])
-def test_a_number_that_was_given_is_kept(params):
-    X, y = ringnorm(200, np.random.default_rng(0))
-    model = quietly(GPClassifier(max_iter=3, random_state=0, **params), X, y)
-    assert len(model.inducing_points_) == {"all": 200}.get(
-        str(params.get("inducing_points")), params.get("n_inducing", 20)
-    )
-    assert not [text for text in model.history_.get("decision", []) if text and "inducing points" in text]
 
 
 @pytest.mark.parametrize(
@@ -227,28 +158,6 @@ def test_restarts_never_lower_the_bound(kernel, n_inducing):
         assert again.n_iter_ > once.n_iter_
 
 
-def test_restarts_are_compared_on_the_same_rows():
-    """Length scales at which rows are strangers take so many points that learning ends on the first subset."""
-    X, y = moons(3000)
-    kernel = ConstantKernel(2.0, (1.0, 10.0)) * RBF(1.0, (1e-6, 1.5))
-    once, again = (
-        quietly(GPClassifier(kernel, subset_sizes=[300, 3000], n_restarts_optimizer=n, random_state=0), X, y)
-        for n in (0, 2)
-    )
-    assert again.elbo_ >= once.elbo_ - 0.1
-
-
-def test_restarts_need_finite_bounds_of_what_is_free():
-    X, y = moons(60)
-    kernel = ConstantKernel(2.0, (1e-3, np.inf)) * RBF(1.0)
-    with pytest.raises(ValueError, match="n_restarts_optimizer needs finite bounds of all free kernel parameters"):
-        GPClassifier(kernel, n_restarts_optimizer=1).fit(X, y)
-    for allowed in ({"n_restarts_optimizer": 0}, {"optimizer": None, "n_restarts_optimizer": 1}):
-        assert np.isfinite(quietly(GPClassifier(kernel, n_inducing=5, **allowed), X, y).elbo_)
-    kernel = ConstantKernel(2.0, "fixed") * RBF(1.0)
-    assert np.isfinite(quietly(GPClassifier(kernel, n_inducing=5, n_restarts_optimizer=1), X, y).elbo_)
-
-
 # Data at the limits.
 
 
@@ -278,15 +187,6 @@ def test_constant_features_keep_their_length_scale_and_do_not_matter():
     assert model.elbo_ == pytest.approx(without.elbo_, abs=1e-2)
 
 
-def test_rows_repeated_many_times_are_learned_from():
-    X, y = moons(30)
-    repeated = np.repeat(X, 12, axis=0), np.repeat(y, 12)
-    model = quietly(GPClassifier(random_state=0), *repeated)
-    assert len(model.inducing_points_) <= 30
-    assert model.elbo_ > quietly(GPClassifier(optimizer=None, random_state=0), *repeated).elbo_ + 5.0
-    assert model.score(X, y) == 1.0
-
-
 # Each pair of a number of rows, an optimizer and the sizes of subsets.
 @pytest.mark.parametrize(
     ("n", "optimizer", "subsets"),
@@ -309,22 +209,6 @@ def test_very_few_rows(n, optimizer, subsets):
 
 
 # Trouble with the factorisation.
-
-
-def test_jitter_that_learning_needed_is_reported(monkeypatch):
-    """Sixty rows, of which most depend on the others to far more than 1e-5."""
-    X, y = moons(60)
-    model = GPClassifier(inducing_points=X, learn_inducing=False, random_state=0)
-    assert quietly(model, X, y).jitter_ == 1e-6
-    honest = xgpc.approximations.sparse.cholesky_and_inverse
-    # As if round-off took a hundred thousandth of the diagonal.
-    monkeypatch.setattr(
-        "xgpc.approximations.sparse.cholesky_and_inverse",
-        lambda matrix: honest(matrix - 1e-5 * np.mean(np.diag(matrix)) * np.eye(len(matrix))),
-    )
-    bound = model.elbo_
-    assert quietly(model, X, y).jitter_ == model.posterior_.prior.jitter > 1e-6
-    assert model.elbo_ == pytest.approx(bound, rel=0.01)
 
 
 @pytest.mark.parametrize(

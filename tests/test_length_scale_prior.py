@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import quietly, rows_of
 from support.gradients import KERNELS, Problem, derivative
 from support.internals import (
@@ -13,7 +13,6 @@ from support.internals import (
     DEFAULT_SPREAD,
     ArraySource,
     FixedSitesBound,
-    Groups,
     History,
     JointBound,
     KernelSpec,
@@ -29,7 +28,6 @@ from support.internals import (
 from support.local import Problem as LocalProblem
 from support.reference import moons
 
-import xgpc
 from xgpc import GPClassifier
 
 SEVERAL = ["ard", "sum", "fixed ard", "matern 3/2", "product", "power", "power with noise", "noise by everything"]
@@ -92,15 +90,6 @@ def test_a_common_factor_of_length_scales_or_units_costs_nothing(name):
     assert abs(gradient.sum()) < 1e-12
 
 
-@pytest.mark.parametrize("name", ONE)
-def test_one_length_scale_has_no_prior(name):
-    spec = spec_of(name)
-    value, gradient = LengthScalePrior(1e-3).at(spec)
-    assert value == 0.0
-    assert not gradient.any()
-    assert len(gradient) == len(spec.theta)
-
-
 @pytest.mark.parametrize("name", [*ONE[:-1], "ard"])
 def test_the_common_factor_is_held_near_the_start(name):
     """The density of the mean logarithm is normal about that of sqrt(k / 2) spreads, whatever the ratios are."""
@@ -119,23 +108,6 @@ def test_the_common_factor_is_held_near_the_start(name):
     assert_allclose(gradient, numeric, atol=1e-7)
     assert both.at(spec)[0] == pytest.approx(value + ratios_only.at(spec)[0])
     assert_allclose(both.at(spec)[1], gradient + ratios_only.at(spec)[1])
-
-
-def test_columns_of_levels_have_one_ratio():
-    """Of a table's columns, not of the features that stand for their levels."""
-    spec = KernelSpec(RBF([0.5, 2.0]), 4, Groups(np.array([0, 1, 1, 1]), ("number", "levels")))
-    value, gradient = LengthScalePrior(1.0, np.ones(4)).at(spec)
-    assert value == pytest.approx(-(np.log(2.0) ** 2))
-    assert_allclose(gradient, [np.log(2.0), -np.log(2.0)])
-
-
-def test_kernels_of_several_classes_have_a_prior_each():
-    first, second = spec_of("ard"), spec_of("ard").with_theta(spec_of("ard").theta + np.arange(5.0))
-    prior = LengthScalePrior(0.7, np.ones(4))
-    groups = [SparsePrior.build(spec, np.zeros((1, 4))) for spec in (first, second)]
-    value, gradient = prior.of(groups)
-    assert value == prior.at(first)[0] + prior.at(second)[0]
-    assert_allclose(gradient, np.concatenate([prior.at(first)[1], prior.at(second)[1]]))
 
 
 # What is climbed.
@@ -223,18 +195,6 @@ def test_where_there_is_nothing_to_hold_together_fits_have_the_same_bits(kernel,
     assert "log_prior" not in without.history_
 
 
-def test_auto_is_for_the_default_kernel_and_a_number_for_any():
-    X, y = noisy(80)
-    shared = {"n_inducing": 12, "random_state": 0}
-    auto = quietly(GPClassifier(**shared), X, y)
-    same_bits(auto, quietly(GPClassifier(length_scale_prior=DEFAULT_SPREAD, **shared), X, y))
-    given = ConstantKernel() * Matern(np.std(X, axis=0), (1e-5, 1e5), nu=1.5)
-    assert np.std(ratios(auto.kernel_, X)) > 0.05
-    held = quietly(GPClassifier(given, length_scale_prior=0.1, **shared), X, y)
-    free = quietly(GPClassifier(given, **shared), X, y)
-    assert np.std(ratios(held.kernel_, X)) < 0.2 * np.std(ratios(free.kernel_, X))
-
-
 def test_ratios_of_noise_features_come_closer_to_one_as_the_prior_is_stronger():
     """Eight of ten features."""
     spread = {}
@@ -243,21 +203,6 @@ def test_ratios_of_noise_features_come_closer_to_one_as_the_prior_is_stronger():
         models = [quietly(GPClassifier(n_inducing=20, length_scale_prior=prior, random_state=0), *one) for one in data]
         spread[prior] = np.mean([np.std(ratios(m.kernel_, X)) for m, (X, _) in zip(models, data, strict=True)])
     assert spread[0.3] < spread[1.0] < 0.5 * spread[None]
-
-
-def test_new_rows_are_better_known_where_features_are_alike():
-    """Of few rows length scales that are free fit chance."""
-    loss = {}
-    for prior in (None, 1.0):
-        found = []
-        for seed in range(5):
-            rng = np.random.default_rng(seed)
-            X = rng.normal(size=(1060, 12))
-            y = (X.sum(axis=1) / np.sqrt(12.0) + 0.5 * rng.normal(size=1060) > 0.0).astype(int)
-            model = quietly(GPClassifier(n_inducing=20, length_scale_prior=prior, random_state=0), X[:60], y[:60])
-            found.append(-np.mean(model.predict_log_proba(X[60:])[np.arange(1000), y[60:]]))
-        loss[prior] = np.mean(found)
-    assert loss[1.0] < loss[None] - 0.02
 
 
 @pytest.mark.parametrize(
@@ -284,16 +229,6 @@ def test_every_way_to_learn_has_the_prior(params):
     assert np.std(ratios(held.kernel_, X)) < 0.15
 
 
-@pytest.mark.parametrize("share", ["kernel", "none"])
-def test_several_classes_have_the_prior(share):
-    X, y = noisy(120, d=5)
-    y = y + (X[:, 1] > np.median(X[:, 1]))
-    shared = {"n_inducing": 12, "random_state": 0, "share": share, "max_iter": 50}
-    free, held = (quietly(GPClassifier(length_scale_prior=p, **shared), X, y) for p in (None, 0.05))
-    for one, other in zip(np.atleast_1d(free.kernel_), np.atleast_1d(held.kernel_), strict=True):
-        assert np.std(ratios(other, X)) < min(0.15, 0.5 * np.std(ratios(one, X)))
-
-
 def test_the_bound_is_reported_and_its_sum_with_the_prior_climbed():
     X, y = noisy(80)
     model = quietly(GPClassifier(n_inducing=12, random_state=0), X, y)
@@ -305,20 +240,3 @@ def test_the_bound_is_reported_and_its_sum_with_the_prior_climbed():
     assert_allclose(found["log_prior"], expected, rtol=1e-9, atol=1e-9)
     best = np.argmax(found["elbo"] + found["log_prior"])
     assert_allclose(model.kernel_.theta, found["theta"][best])
-
-
-def test_warm_starts_never_lower_what_is_climbed():
-    X, y = noisy(300, d=5)
-    model = GPClassifier(n_inducing=12, subset_sizes=[60], warm_start=True, random_state=np.random.RandomState(0))
-    prior, climbed = LengthScalePrior(DEFAULT_SPREAD, np.std(X, axis=0), DEFAULT_LEVEL), []
-    for _ in range(4):
-        quietly(model, X, y)
-        climbed.append(model.elbo_ + prior.at(KernelSpec(model.kernel_, 5))[0])
-    assert np.all(np.diff(climbed) >= -1e-9 * np.abs(climbed[1:]))
-
-
-def test_the_papers_systems_have_none():
-    """Those that learn a kernel in the paper's way."""
-    for params in xgpc.systems.values():
-        if params.get("optimizer"):
-            assert params["length_scale_prior"] is None

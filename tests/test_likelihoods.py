@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.preprocessing import StandardScaler
-from support.fits import quietly, rows_of
+from support.fits import quietly
 from support.latents import CASES, NOISY, NOISY_CASES, SEVERAL, cases
 
 from xgpc import BayesianLinearClassifier, GPClassifier, systems
@@ -74,77 +74,7 @@ def test_systems_of_the_papers(name, share):
     assert isinstance(getattr(model, "kernel_", None), list) == (several and share == "none")
 
 
-def test_systems_are_those_of_the_papers():
-    assert sorted(systems) == sorted(NAMES)
-
-
-def test_systems_fit_as_their_papers_do():
-    """Section 5 of Wenzel et al. 2018, 5.1 of Izmailov & Kropotov, appendix D of Liu et al., 4 and 5 of the BSVM's."""
-    for name in ("X-GPC", "X-GPC-batch", "SVGPC"):
-        assert (systems[name]["optimizer"], systems[name]["n_inducing"]) == ("stochastic", 100)
-    assert systems["X-GPC"]["batch_size"] == systems["SVGPC"]["batch_size"] == 100
-    assert "batch_size" not in systems["X-GPC-batch"]
-    for name in ("vi-JJ", "vi-JJ-full", "vi-JJ-hybrid", "vi-Taylor"):
-        assert systems[name]["learn_inducing"] is False
-        assert systems[name]["subset_sizes"] is None
-        X, y = CANCER
-        model, start = (learned(X, y, **{**systems[name], **more}) for more in ({}, {"optimizer": None}))
-        assert np.array_equal(model.inducing_points_, start.inducing_points_)
-        assert len(model.inducing_points_) == 100
-        assert not np.allclose(model.kernel_.theta, start.kernel_.theta)
-    for name in (
-        *(f"GPC-{number}{kind}" for number in ("I", "II", "III") for kind in ("", "-mc")),
-        "GPCsm",
-        "GPCaug-mc",
-    ):
-        assert (systems[name]["optimizer"], systems[name]["batch_size"]) == ("stochastic", 1024)
-    assert systems["S-BSVM"]["optimizer"] is systems["B-BSVM"]["optimizer"] is None
-    assert systems["S-BSVM"]["batch_size"] == 10
-    model = learned(*CANCER, **systems["B-BSVM"])
-    assert np.array_equal(model.inducing_points_, np.unique(CANCER[0], axis=0))
-
-
 # Sharing.
-
-
-def test_systems_cannot_be_changed():
-    with pytest.raises(TypeError):
-        systems["X-GPC"]["batch_size"] = 1
-    with pytest.raises(TypeError):
-        systems["X-GPC"] = {}
-
-
-def test_label_noise_of_a_bound_without_is_refused():
-    model = GPClassifier(label_noise=0.1)
-    with pytest.raises(ValueError, match=r"label_noise=0.1 is for bounds 'additive-noise' .* 'exact' of 'softmax'"):
-        model.fit(*IRIS)
-    assert not hasattr(model, "classes_")
-
-
-def test_logit_of_three_classes_is_softmax():
-    assert learned(*IRIS, likelihood="logit").elbo_ == learned(*IRIS, likelihood="softmax").elbo_
-    with pytest.raises(ValueError, match=r"likelihood 'logit' \(for 3 classes 'softmax'\), one of \['exact', 'add"):
-        GPClassifier(likelihood="logit", bound="polya-gamma").fit(*IRIS)
-
-
-@pytest.mark.parametrize("share", ["kernel", "none"])
-def test_attributes_and_latent_functions_of_several_classes(share):
-    X, y = IRIS
-    model = learned(X, y, share=share, kernel=kernel_for(X))
-    one = share == "kernel"
-    assert model.inducing_points_.shape == ((10, 4) if one else (3, 10, 4))
-    kernels = [model.kernel_] * 3 if one else model.kernel_
-    assert len({str(kernel) for kernel in kernels}) == (1 if one else 3)
-    mean, variance = model.predict_latent(X[::2])
-    mean_too, covariance = model.predict_latent(X[::2], return_cov=True)
-    assert mean.shape == variance.shape == (75, 3)
-    assert covariance.shape == (75, 75, 3)
-    assert np.array_equal(mean_too, mean)
-    assert_allclose(np.einsum("iic->ic", covariance), variance, rtol=1e-9)
-    for c, kernel in enumerate(kernels):
-        assert np.all(np.linalg.eigvalsh(covariance[..., c]) > 0.0)
-        # Far from all rows the prior returns.
-        assert_allclose(model.predict_latent(np.full((1, 4), 1e4))[1][0, c], kernel.diag(X[:1])[0], rtol=1e-12)
 
 
 @cases(CASES)
@@ -164,13 +94,6 @@ def test_saved_models_say_the_same(likelihood, bound, share, tmp_path):
     assert other.get_params()["share"] == share
     # Labels are names: numbers give the same bits.
     assert np.array_equal(quietly(clone(model), X, y).predict_proba(X), model.predict_proba(X))
-
-
-@cases(CASES)
-def test_bound_of_the_training_data_is_the_elbo(likelihood, bound, share):
-    X, y = data_of(likelihood)
-    model = quietly(fixed(likelihood, bound, share, max_iter=20), X, y)
-    assert model.elbo(X, y) == pytest.approx(model.elbo_, rel=1e-10)
 
 
 # Weights and classes.
@@ -225,58 +148,7 @@ def test_likelihoods_of_two_classes_refuse_three(likelihood):
         GPClassifier(likelihood=likelihood).fit(*IRIS)
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "likelihood", "bound", "advice"),
-    [
-        ("hybrid", "svm", "augmented", "'profile', 'alternate', 'adam', 'stochastic'"),
-        ("alternate", "softmax", "exact", "'profile', 'adam', 'stochastic'"),
-        ("joint", "logistic-softmax", "polya-gamma", "'profile', 'adam', 'stochastic'"),
-    ],
-)
-def test_optimizers_that_are_not_for_a_bound_are_refused(optimizer, likelihood, bound, advice):
-    with pytest.raises(ValueError, match=rf"optimizer='{optimizer}' is not for the bound '{bound}'.*\[{advice}\]"):
-        GPClassifier(likelihood=likelihood, bound=bound, optimizer=optimizer).fit(*data_of(likelihood))
-
-
 # Learning with several classes.
-
-
-@pytest.mark.parametrize("share", ["kernel", "none"])
-def test_warm_start_with_other_classes_starts_anew(share):
-    (X, y), params = IRIS, {"share": share, "likelihood": "softmax", "max_iter": 5}
-    model = learned(X, y, warm_start=True, **params)
-    first = model.elbo_
-    assert quietly(model, X, y).elbo_ > first
-    for labels in (np.array(["a", "b", "c"])[y], (y == 2).astype(int)):
-        assert quietly(model, X, labels).elbo_ == learned(X, labels, **params).elbo_
-        assert model.classes_.tolist() == np.unique(labels).tolist()
-        assert "begins anew" in model.history_["decision"][0]
-    # Nor is a kernel of one sharing a start for the other.
-    model.set_params(share="none" if share == "kernel" else "kernel")
-    expected = learned(X, labels, **params | {"share": model.share})
-    assert quietly(model, X, labels).elbo_ == expected.elbo_
-
-
-def test_restarts_of_separate_kernels():
-    bounds = (0.1, 30.0)
-    kernel = ConstantKernel(0.2, bounds) * RBF(20.0, bounds)
-    params = {"share": "none", "kernel": kernel, "likelihood": "softmax", "max_iter": 3}
-    one, several = (learned(*IRIS, n_restarts_optimizer=n, **params) for n in (0, 3))
-    assert several.elbo_ > one.elbo_ + 1.0
-    assert len(several.kernel_) == 3
-    with pytest.raises(ValueError, match="n_restarts_optimizer needs finite bounds"):
-        GPClassifier(RBF(1.0, (1e-3, np.inf)), share="none", n_restarts_optimizer=1).fit(*IRIS)
-
-
-@pytest.mark.parametrize("share", ["kernel", "none"])
-def test_number_of_inducing_points_grows_with_several_classes(share):
-    X = np.random.default_rng(0).uniform(-2.0, 2.0, (600, 2))
-    model = learned(X, np.floor(3.0 * np.hypot(*X.T)) % 3, n_inducing="auto", share=share, max_iter=4)
-    m, table = model.posterior_.w.shape[1], rows_of(model, "decision")
-    assert np.array_equal(table["n_inducing"], 64 * 2 ** np.arange(len(table["n_inducing"])))
-    assert m == table["n_inducing"][-1] > 64
-    assert model.inducing_points_.shape == ((m, 2) if share == "kernel" else (3, m, 2))
-    assert model.posterior_.P.shape == (3, m, m)
 
 
 # Each of these optimizers with every site, and with every way of sharing.

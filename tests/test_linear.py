@@ -8,7 +8,6 @@ import pytest
 import sklearn
 from scipy import sparse
 from scipy.special import expit
-from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct
@@ -149,18 +148,6 @@ def test_sparse_rows_give_what_dense_ones_give(density, params):
         np.testing.assert_allclose(model.predict_proba(kind(rows)), dense.predict_proba(rows), atol=1e-10)
 
 
-@pytest.mark.parametrize("density", [None, 0.02, 0.3])
-@pytest.mark.parametrize("params", [{}, {"batch_size": 200, "tol": 1e-2}], ids=str)
-def test_n_jobs_does_not_change_a_bit(density, params):
-    rows, y = sparse_problem(density or 1.0, n=2600)
-    rows = rows if density is None else sparse.csr_array(rows)
-    models = [fit(rows, y, n_jobs=n_jobs, **params) for n_jobs in (1, 2, 3)]
-    for model in models[1:]:
-        assert np.array_equal(model.coef_, models[0].coef_)
-        assert np.array_equal(model.predict_log_proba(rows), models[0].predict_log_proba(rows))
-        assert (model.elbo_, model.prior_variance_) == (models[0].elbo_, models[0].prior_variance_)
-
-
 @pytest.mark.parametrize(
     ("likelihood", "learning_rate", "prior_variance"),
     [
@@ -201,12 +188,6 @@ def test_predictions_agree_with_each_other(likelihood):
     np.testing.assert_allclose(mean, far @ model.coef_[0] + model.intercept_, rtol=1e-9, atol=1e-9)
     rows = np.column_stack([far, np.ones(len(far))])
     np.testing.assert_allclose(variance, np.einsum("ij,jk,ik->i", rows, model.coef_covariance_, rows), rtol=1e-8)
-
-
-def test_intercept_takes_the_base_rate_and_no_intercept_is_zero():
-    y = (np.random.default_rng(0).random(len(X)) < 0.9).astype(int)
-    assert fit(y=y, prior_variance=1e-6).predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), abs=0.01)
-    assert fit(fit_intercept=False).intercept_ == [0.0]
 
 
 @pytest.mark.parametrize("factor", [1e-130, 1e-3, 1e130])
@@ -255,42 +236,4 @@ def test_bad_data_is_refused_and_leaves_the_estimator_as_it_was(case):
     before = dict(vars(model))
     with pytest.raises(ValueError, match=message):
         model.fit(rows, y, **extra)
-    assert vars(model) == before
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"likelihood": "poisson"}, r"likelihood must be one of \['logit'.*got 'poisson'"),
-        ({"bound": "laplace"}, "bound must be 'auto' or one of .*'exact', 'polya-gamma'.*got 'laplace'"),
-        ({"prior_variance": 0.0}, "prior_variance must be 'auto' or a number between 1e-100 and 1e[+]100; got 0.0"),
-        ({"prior_variance": np.inf}, "prior_variance must be"),
-        ({"prior_variance": "learn"}, "prior_variance must be"),
-        ({"fit_intercept": "yes"}, "fit_intercept must be True or False"),
-        ({"batch_size": 0}, "batch_size must be a positive integer or None"),
-        ({"learning_rate": 2.0}, "learning_rate must be 'adaptive'"),
-        ({"max_iter": 1.5}, "max_iter must be a positive integer"),
-        ({"tol": -1.0}, "tol must be a number that is not negative"),
-        ({"n_jobs": 0}, "n_jobs must be a number of threads"),
-        ({"class_weight": {0: -1.0, 1: 1.0}}, "class_weight must be positive"),
-    ],
-    ids=str,
-)
-def test_bad_parameters_are_refused(params, message):
-    model = BayesianLinearClassifier(**params)
-    with pytest.raises(ValueError, match=message):
-        model.fit(X, Y)
-    assert vars(model) == vars(clone(model))
-
-
-def test_interrupt_leaves_the_estimator_as_it_was(monkeypatch):
-    model = fit()
-    before = dict(vars(model))
-
-    def interrupted(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("xgpc.learning.prior_variance.coordinate_ascent", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X[:, :2], Y)
     assert vars(model) == before

@@ -1,7 +1,5 @@
 """The local posterior: predictions, cavities, sites and joint covariances, against dense formulas."""
 
-from dataclasses import replace
-
 import mpmath as mp
 import numpy as np
 import pytest
@@ -81,16 +79,6 @@ def test_with_all_neighbours_predictions_and_cavities_are_those_of_the_full_proc
     assert_allclose(cavity.variance[0], 1.0 / np.diag(inverse) - 1.0 / precision, rtol=1e-7, atol=1e-7)
 
 
-def test_without_neighbours_a_prediction_is_that_of_the_coefficients():
-    problem = Problem(KERNELS["sum"])
-    q, at = problem.q, problem.neighbourhoods(problem.X[:9] + 0.1)
-    at = replace(at, index=np.ascontiguousarray(at.index[:, :0]))
-    mean, variance = predicted(problem.executor, at, q)
-    a = at.rows.a
-    assert_allclose(mean[0], a @ q.w[0], rtol=1e-12, atol=1e-13)
-    assert_allclose(variance[0], at.rows.residual + np.sum(a @ q.V[0] * a, axis=1), rtol=1e-12)
-
-
 @every_kernel
 @pytest.mark.parametrize("distance", [1e3, 1e6, 1e9, 1e12])
 def test_far_from_all_rows_predictions_are_the_prior(kernel, distance):
@@ -104,19 +92,6 @@ def test_far_from_all_rows_predictions_are_the_prior(kernel, distance):
     if not np.any(kernel(problem.X, T)):
         assert np.array_equal(mean, np.zeros(9))
         assert_allclose(variance, problem.kernel.diag(T), rtol=1e-12)
-
-
-def test_neighbours_far_from_a_row_are_as_they_are_among_themselves():
-    """Two groups of rows, a billion length scales apart, each predicted from both as from its own."""
-    rng = np.random.default_rng(0)
-    problem = Problem(
-        KERNELS["matern-1/2"], X=np.concatenate([rng.normal(size=(12, 2)), 1e9 + rng.normal(size=(12, 2))])
-    )
-    T = np.concatenate([rng.normal(size=(5, 2)), 1e9 + rng.normal(size=(5, 2))])
-    at = problem.neighbourhoods(T)
-    both = predicted(problem.executor, replace(at, index=np.tile(np.arange(24), (10, 1))), problem.q)
-    own = np.where(np.arange(10)[:, None] < 5, np.arange(12), np.arange(12, 24))
-    assert_allclose(both, predicted(problem.executor, replace(at, index=own), problem.q), rtol=1e-12, atol=1e-13)
 
 
 def test_sites_without_precision_say_nothing():
@@ -286,14 +261,6 @@ def test_a_row_is_its_parts_whose_weights_sum_to_its_own(parts, link, variance):
     assert_allclose(variance_of_parts, variance, rtol=1e-3)
 
 
-def test_reference_moments_agree():
-    """Quadrature with Rasmussen and Williams' closed form of the probit."""
-    rng = np.random.default_rng(0)
-    y, m, v = np.where(rng.random(200) < 0.5, 1.0, -1.0), 3.0 * rng.normal(size=200), np.exp(rng.normal(size=200))
-    for quadrature, closed in zip(tilted_moments("probit", y, m, v), probit_moments(y, m, v), strict=True):
-        assert_allclose(quadrature, closed, rtol=1e-9, atol=1e-10)
-
-
 @pytest.mark.parametrize("link", _local.LINKS)
 def test_converged_sites_are_those_of_their_own_cavities(link):
     """The fixed point, with inducing points and a few neighbours, from any start."""
@@ -311,17 +278,6 @@ def test_converged_sites_are_those_of_their_own_cavities(link):
             assert_allclose(other.sites[part], problem.sites[part], rtol=1e-6, atol=1e-7)
 
 
-def test_sweeps_end_by_tolerance_or_number():
-    problem = Problem(KERNELS["rbf"], n=100)
-    start = start_sites(problem.source, problem.link)
-    loose, tight = (converged_sites(problem.local, start, tol) for tol in (1e-1, 1e-4))
-    assert loose.converged
-    assert tight.converged
-    assert loose.n_sweeps < tight.n_sweeps
-    assert not converged_sites(problem.local, start, 0.0, 3).converged
-    assert converged_sites(problem.local, tight.sites, 1e-3).n_sweeps <= 2
-
-
 # Joint covariances.
 
 
@@ -337,13 +293,3 @@ def test_joint_covariance_is_that_of_the_errors(kernel):
     assert np.array_equal(covariance, covariance.T)
     assert np.array_equal(np.diag(covariance), variance)
     assert np.linalg.eigvalsh(covariance)[0] > -1e-9 * variance.max()
-
-
-@pytest.mark.parametrize("m", [1, 8, 13, 100])
-@pytest.mark.parametrize("k", [0, 1, 5])
-def test_rows_minus_weighted_neighbours(k, m):
-    rng = np.random.default_rng(k)
-    a, A, gamma = rng.normal(size=(9, m)), rng.normal(size=(7, m)), rng.normal(size=(2, 9, k))
-    index = rng.integers(0, 7, size=(9, k))
-    expected = a - np.einsum("cnk,nkm->cnm", gamma, A[index])
-    assert_allclose(_local.residual_rows(a, A, index, gamma), expected, rtol=1e-13, atol=1e-13)

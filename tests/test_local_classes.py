@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.datasets import load_digits, load_wine
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
-from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 from support.full import full_prior, labelled
 from support.gradients import derivative
@@ -126,27 +124,6 @@ def test_with_all_neighbours_it_is_the_posterior_of_the_full_process(variance, m
         assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3 * np.abs(theirs).max())
 
 
-@pytest.mark.parametrize(
-    ("name", "variance", "length_scale"),
-    [("wine", 30.0, 1.0), ("wine", 1e3, 1.0), ("digits", 30.0, 0.5), ("digits", 1e3, 1.0)],
-)
-def test_accepted_sites_make_the_probabilities_of_their_fixed_point(name, variance, length_scale):
-    """Within some thousandths, for any row and class."""
-    X, y = {"wine": load_wine, "digits": load_digits}[name](return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(y))[:300]
-    X, y = StandardScaler().fit_transform(X[order]), y[order]
-    n = 2 * len(y) // 3
-    kernel = ConstantKernel(variance) * Matern(length_scale * np.sqrt(X.shape[1]), nu=1.5)
-    local, moments_at = local_problem(kernel, X[:n], y[:n], X[:16], 24)
-    probabilities = []
-    for tol in (None, 1e-8):
-        sweeps = converged_sites(local, start_sites(local.source, local.link), tol)
-        assert sweeps.converged
-        mean, variance_at = moments_at(X[n:], sweeps)
-        probabilities.append(record_of("softmax", "exact").log_probabilities(mean.T, variance_at.T, None))
-    assert np.max(np.abs(np.exp(probabilities[0]) - np.exp(probabilities[1]))) < 0.005
-
-
 def test_a_fit_with_a_number_of_neighbours():
     X, y = moons(300)
     y = y + (X[:, 0] > 1.0)
@@ -177,26 +154,3 @@ def test_by_default_neighbours_are_taken_where_they_pay():
     without = quietly(GPClassifier(n_neighbors=0, n_inducing=32, share="kernel", random_state=0, max_iter=30), X, y)
     found, otherwise = (fit.predict_log_proba(T)[np.arange(len(t)), t].mean() for fit in (model, without))
     assert found > otherwise + 0.3
-
-
-def test_where_neighbours_are_left_each_class_may_have_its_kernel():
-    X = np.random.default_rng(0).normal(size=(2000, 2))
-    scores = X @ np.array([[1.0, -0.5, -0.5], [0.0, 0.9, -0.9]])
-    y = np.argmax(scores + np.random.default_rng(1).gumbel(size=scores.shape), axis=1)
-    model = quietly(GPClassifier(n_inducing=10, max_iter=10, random_state=0), X, y)
-    assert model.n_neighbors_ == 0
-    begins = [text.split(", the mean")[0] for text in model.decisions_]
-    of_neighbours, of_kernels = (
-        "With 24 neighbours of each row besides 10 inducing points",
-        "With a kernel for each class",
-    )
-    assert begins == [of_neighbours, f"{of_kernels} in place of one for all"]
-    assert "not taken" in model.decisions_[0]
-
-
-def test_more_rows_times_classes_than_memory_is_meant_for_take_none(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.with_neighbours.MOST_CLASS_ROWS", 6000)
-    X, y = fields(2001, 0)
-    model = quietly(GPClassifier(n_inducing=10, max_iter=3, random_state=0), X, y)
-    assert model.n_neighbors_ == 0
-    assert "rows times classes are 6003, above the default limit of 6000" in model.decisions_[0]

@@ -8,9 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
-from sklearn.gaussian_process.kernels import RBF, DotProduct
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from sklearn.metrics import log_loss
 from sklearn.model_selection import GroupKFold, TimeSeriesSplit
 from sklearn.utils.estimator_checks import check_estimator
 from support.fits import quietly
@@ -100,13 +99,6 @@ def test_files(fitted, tmp_path):
     assert_allclose(half.predict_proba(FRESH), fitted.predict_proba(FRESH), atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", ["float16", 8, np.float32, ["float32"]])
-def test_types_of_rows_in_files_are_two(dtype, fitted, tmp_path):
-    with pytest.raises(ValueError, match="rows_dtype must be 'float32', 'float64', or None; got"):
-        fitted.save(tmp_path / "model.npz", dtype)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("size", [1e38, 1e39])
 def test_rows_that_single_precision_cannot_hold(size, tmp_path):
     """What a file could not be read back from is not written."""
@@ -137,24 +129,6 @@ def test_the_bound_is_found_when_it_is_asked_for(tmp_path):
         _ = GPClassifier.load(tmp_path / "before.npz").elbo_
 
 
-def test_files_lose_splitters_alone(tmp_path):
-    model = small(query_split=TimeSeriesSplit(4))
-    model.save(tmp_path / "model.npz")
-    loaded = GPClassifier.load(tmp_path / "model.npz")
-    assert loaded.query_split is None
-    assert bits(loaded) == bits(model)
-
-
-GIVEN = {"kernel": C(4.0) * RBF(0.5), "optimizer": None}
-
-
-def test_rows_of_single_precision_stay_so():
-    single, double = small(ROWS.astype(np.float32), **GIVEN), small(**GIVEN)
-    assert single.posterior_.X.dtype == np.float32
-    assert double.posterior_.X.dtype == np.float64
-    assert_allclose(single.predict_proba(FRESH), double.predict_proba(FRESH), atol=1e-4)
-
-
 # Weights.
 
 
@@ -171,35 +145,7 @@ def test_rows_without_weight_are_not_there():
     assert bits(small(sample_weight=np.ones(300), max_iter=3)) == bits(small(max_iter=3))
 
 
-@pytest.mark.parametrize("points", [np.full((1, 2), 1e4), ROWS[60:66]], ids=["far", "near"])
-def test_new_rows_have_all_training_rows_for_neighbours(points):
-    """The full process given the sites, whatever the inducing points; a training row is no neighbour of itself."""
-    given = {**GIVEN, "n_neighbors": 1000, "inducing_points": points, "n_inducing": len(points)}
-    model = small(ROWS[:60], LABELS[:60], **given)
-    (precision,), (linear,) = model.posterior_.precision, model.posterior_.linear
-    noisy, across = model.kernel_(ROWS[:60]) + np.diag(1.0 / precision), model.kernel_(FRESH, ROWS[:60])
-    mean, variance = model.predict_latent(FRESH)
-    assert_allclose(mean, across @ np.linalg.solve(noisy, linear / precision), rtol=0.0, atol=2e-4)
-    expected = model.kernel_.diag(FRESH) - np.sum(across * np.linalg.solve(noisy, across.T).T, axis=1)
-    assert_allclose(variance, expected * model.posterior_.variance_scale, rtol=0.0, atol=2e-4)
-
-
 # Fits after others.
-
-
-def test_a_warm_start_is_as_good():
-    """But for which rows asked which: other ones than before."""
-    T, t = moons(1000, seed=1)
-    model = small(warm_start=True)
-    first = log_loss(t, model.predict_proba(T))
-    quietly(model, ROWS, LABELS)
-    assert model.n_neighbors_ == 10
-    assert log_loss(t, model.predict_proba(T)) < first + 0.02
-    # Other rows, and other numbers of neighbours.
-    quietly(model.set_params(n_neighbors=5), *moons(200, seed=3))
-    assert model.n_neighbors_ == 5
-    assert len(model.posterior_.X) == 200
-    assert model.score(FRESH, moons(80, seed=1)[1]) > 0.9
 
 
 def test_without_neighbours_it_is_the_sparse_classifier():
@@ -214,15 +160,6 @@ def test_without_neighbours_it_is_the_sparse_classifier():
     assert bits(model) == bits(sparse)
     # Few rows have none by default.
     assert bits(small(n_neighbors="auto")) == bits(sparse)
-
-
-def test_kernels_without_length_scales():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 3))
-    y = (X @ [1.0, -2.0, 0.5] + 0.3 * rng.normal(size=300) > 0.0).astype(int)
-    model = small(X, y, kernel=C(1.0) * DotProduct(1.0))
-    assert model.n_neighbors_ == 10
-    assert model.score(X, y) > 0.9
 
 
 @pytest.mark.parametrize("length_scale", [1e-200, 1e200])

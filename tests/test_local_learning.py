@@ -7,10 +7,9 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit
 from scipy.stats import norm
-from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut, PredefinedSplit, TimeSeriesSplit
+from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
 from support.fits import quietly, rows_of
 from support.gradients import derivative
 from support.internals import (
@@ -25,7 +24,6 @@ from support.internals import (
 from support.local import KERNELS, Problem
 from support.reference import moons
 
-import xgpc
 from xgpc import GPClassifier, _local
 
 
@@ -130,24 +128,6 @@ def test_neighbours_are_taken_where_classes_change_quickly():
     assert len(model.posterior_.X) == 4000
 
 
-def test_the_columns_of_a_history_are_described():
-    X, y = checkerboard(2100, np.random.default_rng(0))
-    models = [fit(X, y, n_inducing="auto", max_iter=3), fit(X, y, batch_size=100, n_neighbors=0, max_iter=3)]
-    columns = {name for model in models for name in model.history_}
-    assert {"n_neighbors", "sweeps", "searches", "evaluations", "query_score", "learned_score", "epoch"} <= columns
-    assert [name for name in sorted(columns) if f"``{name}``" not in xgpc.inference.history.__doc__] == []
-
-
-def test_neighbours_are_left_where_they_tell_nothing():
-    rng = np.random.default_rng(0)
-    X, noise = rng.normal(size=(2100, 2)), rng.logistic(size=2100)
-    y = (X @ [2.0, -1.0] + noise > 0.0).astype(int)
-    model = fit(X, y, length_scale_prior=None)
-    assert model.n_neighbors_ == 0
-    assert model.query_score_ is None
-    assert "not taken" in decisions(model)[-1]
-
-
 @pytest.mark.parametrize("n_neighbors", ["auto", 24])
 def test_random_labels_are_not_predicted(n_neighbors):
     """Nothing leaks: neither queries nor rows of the decision are better known than fresh rows."""
@@ -175,55 +155,54 @@ def test_rows_of_a_group_do_not_predict_each_other():
     assert -0.3 < warned.query_score_[0] + np.log(2.0) < 0.15
 
 
-def drift(n, rng):
-    """A class by a feature, a walk, and a regime that lasts fifty rows: what is near in time knows it, later rows do
-    not."""
-    x, walk = rng.normal(size=n), np.cumsum(rng.normal(size=n)) / np.sqrt(n)
-    regime = rng.normal(size=n // 50 + 1).repeat(50)[:n]
-    y = (rng.random(n) < expit(2.0 * x + 2.0 * regime)).astype(int)
-    return np.column_stack([x, walk, np.arange(n) / n]), y
-
-
-def test_queries_in_order_of_time_find_what_lasts():
-    """On the last tenth, in the mean over some series: one that is decided by what came before can go wrong."""
-    found = {"random": [], "time": [], "none": []}
-    for seed in range(2):
-        X, y = drift(2230, np.random.default_rng(seed))
-        for name, params in {
-            "random": {},
-            "time": {"query_split": TimeSeriesSplit(5)},
-            "none": {"n_neighbors": 0},
-        }.items():
-            found[name].append(losses(fit(X[:2007], y[:2007], max_iter=8, **params), X[2007:], y[2007:]).mean())
-    assert np.mean(found["time"]) < np.mean(found["random"])
-    assert np.mean(found["time"]) < np.mean(found["none"]) + 0.02
-
-
 # What cannot be.
 
 
-def test_few_rows_have_no_neighbours_by_default():
-    X, y = checkerboard(1999, np.random.default_rng(0))
-    model = fit(X, y, max_iter=1)
-    assert model.n_neighbors_ == 0
-    assert decisions(model) == []
+class Splitting(KFold):
+    """Four folds whose two sides a function changes."""
+
+    def __init__(self, change):
+        super().__init__(4)
+        self.change = change
+
+    def split(self, X, y=None, groups=None):
+        yield from (self.change(*sides) for sides in super().split(X, y, groups))
 
 
-@pytest.mark.parametrize(
-    ("params", "reason"),
-    [
-        ({"bound": "polya-gamma"}, "with bound 'exact'; this model has 'logit' with bound 'polya-gamma'"),
-        ({"likelihood": "svm"}, "likelihood 'logit' with .*; this model has 'svm' with bound 'exact'"),
-        ({"likelihood": "step"}, "likelihood 'logit' with .*; this model has 'step' with bound 'additive-noise'"),
-        ({"likelihood": "softmax", "share": "none"}, "share='kernel'"),
-        ({"inducing_points": "all"}, "inducing points"),
-    ],
-)
-def test_what_has_no_neighbours(params, reason):
+BAD = {
+    "a negative number": ({"n_neighbors": -1}, "n_neighbors must be"),
+    "a fraction": ({"n_neighbors": 2.5}, "n_neighbors must be"),
+    "truth": ({"n_neighbors": True}, "n_neighbors must be"),
+    "another bound": ({"bound": "polya-gamma"}, "n_neighbors=5 .* bound 'exact'.*'auto', or give 0"),
+    "another likelihood": ({"likelihood": "svm"}, "n_neighbors=5 .*'svm' with bound 'exact'"),
+    "kernels of classes": ({"likelihood": "softmax", "share": "none"}, "n_neighbors=5 .*share='kernel'"),
+    "no inducing points": ({"inducing_points": "all"}, "n_neighbors=5 .*inducing points"),
+    "no splitter": ({"query_split": 5}, "query_split must be an object with the methods"),
+    "a class": ({"query_split": TimeSeriesSplit}, "query_split must be .*an instance, not the class"),
+    "too many folds": ({"query_split": TimeSeriesSplit(100)}, "number of folds=101"),
+    "no groups": ({"query_split": GroupKFold(3)}, "groups"),
+    "rows on both sides": ({"query_split": Splitting(lambda a, b: (np.append(a, b), b))}, "query_split"),
+    "a row twice": ({"query_split": Splitting(lambda a, b: (a, np.append(b, b[-1])))}, "row .* more than once"),
+    "a single row": ({"query_split": Splitting(lambda a, b: (a[:1], b))}, "query_split"),
+    "groups of other rows": ({"groups": np.zeros(59)}, "groups must have one value for each of the 60 rows"),
+    "one group": ({"groups": np.zeros(60)}, "groups must have at least two groups"),
+    "mixed groups": ({"groups": np.array(["a", 1] * 30, dtype=object)}, "groups must be all numbers or all strings"),
+    "NaN": ({"groups": np.repeat([1.0, 2.0, np.nan], [28, 28, 4])}, "groups has 4 missing values, the first in row 56"),
+    "None": ({"groups": np.array(["a"] * 56 + [None] * 4, dtype=object)}, "groups has 4 missing values"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_what_neighbours_cannot_be_learned_with_leaves_the_model_as_it_was(kind):
     X, y = moons(60)
-    with pytest.raises(ValueError, match=rf"n_neighbors=5 .*{reason}.*'auto', or give 0"):
-        fit(X, y, n_neighbors=5, **params)
-    assert fit(X, y, max_iter=2, **params).n_neighbors_ == 0
+    options, reason = dict(BAD[kind][0]), BAD[kind][1]
+    groups = options.pop("groups", None)
+    model = fit(X, y, n_neighbors=0, max_iter=2, optimizer=None)
+    model.set_params(**{"n_neighbors": 5, "optimizer": "profile", **options})
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=reason):
+        model.fit(X, y, groups=groups)
+    assert vars(model) == before
 
 
 def test_mini_batches_have_no_neighbours_and_say_so():
@@ -243,95 +222,6 @@ def test_mini_batches_have_no_neighbours_and_say_so():
     # A batch of all rows is no mini-batch, and 0 is what it says.
     assert fit(X[:60], y[:60], n_neighbors=5, batch_size=60, max_iter=2, optimizer=None).n_neighbors_ == 5
     assert fit(X, y, n_neighbors=0, **params).n_neighbors_ == 0
-
-
-@pytest.mark.parametrize("n_neighbors", [-1, 2.5, "all", None, True, np.nan, [3]])
-def test_bad_numbers_of_neighbours(n_neighbors):
-    X, y = moons(40)
-    with pytest.raises(ValueError, match="n_neighbors must be"):
-        fit(X, y, n_neighbors=n_neighbors)
-
-
-class OnlySplit:
-    def split(self, X, y=None, groups=None):
-        yield np.arange(20), np.arange(20, 40)
-
-
-@pytest.mark.parametrize("query_split", [5, "time", lambda X: X, TimeSeriesSplit, OnlySplit(), [([0, 1], [2, 3])]])
-def test_bad_splitters(query_split):
-    X, y = moons(40)
-    what = r"query_split must be an object with the methods split and get_n_splits, .*"
-    with pytest.raises(ValueError, match=what + r"\(an instance, not the class\) or None; got"):
-        fit(X, y, query_split=query_split)
-
-
-class Leaking(KFold):
-    """Query rows are among those that they are predicted from."""
-
-    def split(self, X, y=None, groups=None):
-        for support, asked in super().split(X, y, groups):
-            yield np.concatenate([support, asked]), asked
-
-
-@pytest.mark.parametrize("n_neighbors", ["auto", 8])
-@pytest.mark.parametrize(
-    "query_split", [Leaking(4), TimeSeriesSplit(3000), LeaveOneGroupOut(), PredefinedSplit(np.arange(2100) % 3)]
-)
-def test_bad_splits_leave_the_model_as_it_was(n_neighbors, query_split):
-    X, y = checkerboard(2100, np.random.default_rng(0))
-    model = fit(X[:60], y[:60], n_neighbors=0, max_iter=2, optimizer=None)
-    before = model.__dict__.copy()
-    model.set_params(n_neighbors=n_neighbors, query_split=query_split)
-    with pytest.raises(ValueError, match="query_split"):
-        model.fit(X, y)
-    assert model.__dict__ == {**before, "n_neighbors": n_neighbors, "query_split": query_split}
-    fresh = clone(model)
-    before = fresh.__dict__.copy()
-    with pytest.raises(ValueError, match="query_split"):
-        fresh.fit(X, y)
-    assert fresh.__dict__ == before
-
-
-def test_bad_groups():
-    X, y = moons(60)
-    for groups in (np.zeros(59), np.zeros((60, 1)), "a"):
-        with pytest.raises(ValueError, match="groups must have one value for each of the 60 rows"):
-            fit(X, y, n_neighbors=5, groups=groups)
-    with pytest.raises(ValueError, match="groups must have at least two groups"):
-        fit(X, y, n_neighbors=5, groups=np.zeros(60))
-    with pytest.raises(ValueError, match="groups must be all numbers or all strings"):
-        fit(X, y, n_neighbors=5, groups=np.array(["a", 1] * 30, dtype=object))
-    with pytest.raises(ValueError, match="number of folds=101"):
-        fit(X, y, n_neighbors=5, query_split=TimeSeriesSplit(100))
-    with pytest.raises(ValueError, match="groups"):
-        fit(X, y, n_neighbors=5, query_split=GroupKFold(3))
-
-
-@pytest.mark.parametrize(
-    "groups",
-    [
-        np.repeat([1.0, 2.0, np.nan], [28, 28, 4]),
-        np.array(["a"] * 56 + [None] * 4, dtype=object),
-        np.array(["a"] * 56 + [np.nan] * 4, dtype=object),
-        np.repeat(np.array(["2020-01-01", "2020-01-02", "NaT"], "M8[D]"), [28, 28, 4]),
-    ],
-    ids=["NaN", "None", "objects", "NaT"],
-)
-def test_missing_groups_are_no_group(groups):
-    X, y = moons(60)
-    with pytest.raises(ValueError, match="groups has 4 missing values, the first in row 56: "):
-        fit(X, y, n_neighbors=5, groups=groups)
-
-
-def test_missing_groups_of_pandas_are_no_group():
-    pd = pytest.importorskip("pandas")
-    X, y = moons(60)
-    for groups in (
-        pd.Series([1, 2] * 28 + [pd.NA] * 4, dtype="Int64"),
-        pd.Series(["a", "b"] * 28 + [None] * 4, dtype="category"),
-    ):
-        with pytest.raises(ValueError, match="groups has 4 missing values, the first in row 56: "):
-            fit(X, y, n_neighbors=5, groups=groups)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5])

@@ -48,22 +48,6 @@ def test_labels_that_change_many_times_are_seen(random_state):
     assert losses(model, T, t).mean() < 0.4
 
 
-@pytest.mark.parametrize("random_state", [0, 2, 4])
-def test_labels_that_change_over_few_rows_are_seen(random_state):
-    """Some eleven rows a field: half of the rows have their neighbours within more than a field, from where the score
-    of kernels does not rise."""
-    X, y = board(700, random_state)
-    T, t = board(2000, 10)
-    model = fit(X, y, n_inducing="auto", n_neighbors=24, random_state=random_state)
-    assert losses(model, T, t).mean() < 0.52
-    # Two more kernels were tried in the first round.
-    rounds = model.history_["learned_score"]
-    scores = rounds[np.isfinite(rounds)]
-    assert len(scores) == 8
-    assert np.all(scores[:5] < -0.68)
-    assert np.all(scores[5:] > -0.6)
-
-
 @pytest.mark.parametrize("optimizer", ["profile", None])
 def test_random_labels_are_said_to_tell_nothing(optimizer):
     rng = np.random.default_rng(0)

@@ -1,11 +1,9 @@
 """Fits to many classes: the memory that they take, and what is said of it."""
 
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.multiclass import OneVsRestClassifier
 from support.fits import quietly
 from support.internals import fit_bytes
 
@@ -47,33 +45,12 @@ def test_memory_is_what_is_said(n, n_classes, m, share):
     assert peak < 1.3 * (fit_bytes(n, n_classes, m, share == "none") + cache + X.nbytes) + 2e6
 
 
-def test_a_fit_that_takes_much_memory_is_warned_of(monkeypatch):
-    X, y = groups_of_rows(400, 20)
-    monkeypatch.setattr("xgpc.learning.inducing.MOST_BYTES", 1e5)
-    with pytest.warns(UserWarning, match=r"400 rows to 20 classes with 20 inducing points needs about .* GB") as caught:
-        quietly(classifier(optimizer=None), X, y)
-    # ``fit`` is called there.
-    assert [Path(one.filename).name for one in caught] == ["fits.py"]
-
-
 def test_a_kernel_for_each_class_is_not_tried_without_room(monkeypatch):
     X, y = groups_of_rows(1200, 12)
     monkeypatch.setattr("xgpc.learning.share.MOST_BYTES", 1e6)
     model = quietly(classifier(share="auto", max_iter=10), X, y)
     assert model.share_ == "kernel"
     assert any("would take" in text and "not tried" in text for text in model.history_["decision"])
-
-
-def test_one_class_against_the_rest_is_nearly_as_good():
-    """What the warning names in place of a joint fit."""
-    X, y = groups_of_rows(900, 8, n_features=3)
-    train = np.arange(len(y)) < 600
-    losses = []
-    for model in (classifier(max_iter=20), OneVsRestClassifier(classifier(max_iter=20))):
-        p = quietly(model, X[train], y[train]).predict_proba(X[~train])
-        assert np.allclose(np.sum(p, axis=1), 1.0)
-        losses.append(-np.mean(np.log(p[np.arange(len(p)), y[~train]])))
-    assert losses[1] < losses[0] + 0.05
 
 
 def test_a_thousand_classes():

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import warnings_of
 from support.reference import moons, twonorm
 
-from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc import GPClassifier
 from xgpc.gibbs import GibbsClassifier
 
 
@@ -52,44 +51,3 @@ def test_one_warning_names_the_parameters_that_ran_to_their_bounds_and_what_to_d
         assert text in message
     assert "k2__length_scale[0]" not in message
     assert "widen their bounds, or fix them" in message
-
-
-def test_no_more_parameters_are_named_than_one_can_read():
-    X, y = twonorm(200, np.random.default_rng(0))
-    kernel = ConstantKernel(2.0) * RBF(np.full(20, 3.0), (2.9, 3.1))
-    [message] = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), X, y)
-    named = message.count("bound (")
-    assert f"and {20 - named} more" in message
-    assert 1 <= named <= 10
-
-
-def test_no_warning_without_a_reason():
-    X, y = moons()
-    kernel = ConstantKernel(2.0, (1.9, 2.1)) * RBF(1.0, (0.99, 1.01))
-    assert warnings_of(GPClassifier(random_state=0), X, y) == []
-    assert warnings_of(GPClassifier(kernel, optimizer=None, random_state=0), X, y) == []
-
-
-def test_a_value_that_is_too_large_is_named_by_its_feature_and_row():
-    pd = pytest.importorskip("pandas")
-    X, y = moons(20)
-    X[3, 1] = -1e150
-    with pytest.raises(ValueError, match=r"X has a value of size 1e\+150, of feature 1 in row 3; scale the features"):
-        GPClassifier().fit(X, y)
-    frame = pd.DataFrame(X, columns=["a", "worst area"])
-    with pytest.raises(ValueError, match=r"size .*, of 'worst area' in row 3; scale"):
-        GPClassifier().fit(frame, y)
-    with pytest.raises(ValueError, match=r"X has a value of size 1e\+150, of feature 1 in row 3; scale"):
-        BayesianLinearClassifier().fit(csr_array(X), y)
-
-
-def test_a_fit_names_what_a_table_s_length_scales_belong_to():
-    pd = pytest.importorskip("pandas")
-    rng = np.random.default_rng(0)
-    # Whether the size is missing says nothing: each row is there with and without it.
-    signal = np.tile(rng.normal(size=100), 2)
-    table = pd.DataFrame({"signal": signal, "size": np.where(np.arange(200) < 100, np.nan, 1.0)})
-    y = np.sin(2.0 * signal) + 0.3 * np.tile(rng.normal(size=100), 2) > 0.0
-    kernel = ConstantKernel(2.0) * RBF([1.0, 1.0, 50.0], (1e-2, 50.0))
-    [message] = warnings_of(GPClassifier(kernel, n_inducing=20, n_neighbors=0, random_state=0), table, y)
-    assert "length scale of 'missingindicator_size' (k2__length_scale[2] = 50)" in message

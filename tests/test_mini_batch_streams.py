@@ -1,7 +1,6 @@
 """Mini-batches that learn from streams, and go on from checkpoints; rows in random order."""
 
 import warnings
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -10,17 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 import xgpc
 from xgpc import GPClassifier
 from xgpc.learning import stages
-from xgpc.rows.source import ArraySource, permuted
-
-
-def test_permutations_follow_each_other():
-    X = np.arange(30.0)[:, None]
-    feed = permuted(ArraySource(X, X[:, 0]), 9, np.random.RandomState(0))
-    numbers = np.concatenate([picked.X[picked.rows, 0] for picked in islice(feed, 10)])
-    first, second, third = numbers[:90].reshape(3, 30)
-    for order in (first, second, third):
-        assert np.array_equal(np.sort(order), np.arange(30.0))
-    assert not np.array_equal(first, second)
 
 
 def waves(n, seed):

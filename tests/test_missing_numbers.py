@@ -136,18 +136,3 @@ def test_numbers_that_only_rows_to_predict_miss_in_a_table_of_numbers(library, w
             np.testing.assert_array_equal(found, getattr(one, method)(filled))
     with pytest.raises(ValueError, match="4 missing numbers"), pytest.warns(UserWarning, match="names"):
         model.predict(rows)
-
-
-def test_tables_of_numbers_have_all_numbers_that_a_fit_without_means_takes():
-    """Whoever learns from rows with gaps fits to them: later batches have the means, too."""
-    X, y = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2)), columns=["a", "b"]), np.arange(40) % 2
-    gaps = X.iloc[:9].copy()
-    gaps.iloc[2, 1] = np.nan
-    filled = gaps.fillna({"b": X["b"].mean()})
-    ones, others = (fits.quietly(small(n_neighbors=0), X, y) for _ in range(2))
-    with pytest.warns(UserWarning, match="1 missing number"):
-        ones.partial_fit(gaps, y[:9])
-    others.partial_fit(filled, y[:9])
-    np.testing.assert_allclose(ones.predict_proba(X), others.predict_proba(X), rtol=1e-12)
-    with pytest.raises(ValueError, match="1 missing number"):
-        BayesianLinearClassifier().fit(X, y).predict(gaps)

@@ -16,8 +16,8 @@ from xgpc.approximations.base import SeparatePriors
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference import mini_batch
 from xgpc.inference.mini_batch import MiniBatches
-from xgpc.kernels.prior import NO_PRIOR, LengthScalePrior
-from xgpc.kernels.spec import Groups, KernelSpec
+from xgpc.kernels.prior import NO_PRIOR
+from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.adam import moving_priors
 from xgpc.learning.optimizer import Coordinates
 from xgpc.rows.executor import Threads
@@ -131,18 +131,6 @@ def test_tiles_change_nothing_but_rounding(monkeypatch, share, tile):
     assert_near(found[1], found[0], 1e-10)
 
 
-def test_a_prior_of_length_scales_is_in_the_gradient():
-    problem = Problem("softmax", "exact", "none", n=30)
-    q, site, rows = problem.arbitrary_posterior(), problem.site(), problem.training()
-    prior = LengthScalePrior(0.5, np.array([1.0, 3.0]), 0.2)
-    with_prior, without = (
-        np.concatenate(slopes(rows, q, site, each, learn_inducing=False)) for each in (prior, NO_PRIOR)
-    )
-    expected = prior.of(q.prior.groups)[1]
-    assert np.abs(expected).max() > 0.1
-    np.testing.assert_allclose(with_prior - without, expected, atol=1e-10)
-
-
 def test_posterior_steps_under_a_prior_that_rests_are_those_without():
     problem = Problem("softmax", "exact", "none", n=60)
     q, site, rows = problem.arbitrary_posterior(), problem.site(), problem.training()
@@ -220,17 +208,3 @@ def test_a_step_whose_matrix_cannot_be_factorised_is_refused():
     for vector in [*walk.vectors, walk.moving.average]:
         np.testing.assert_array_equal(vector, walk.start)
     assert np.all(np.isfinite(walk.moving.Linv))
-
-
-def test_features_of_a_group_share_a_length_scale():
-    groups = Groups(np.array([0, 1, 1]), ("a", "b"))
-    problem = TwoClasses(C(1.5) * RBF([0.8, 1.3]), "exact", d=3, groups=groups)
-    q = problem.arbitrary_posterior()
-    grouped, alone = (
-        slopes(
-            problem.training(), SparsePosterior.from_natural(SparsePrior.build(spec, problem.Z), q.P, q.h), problem.site
-        )[0]
-        for spec in (problem.spec, KernelSpec(C(1.5) * RBF([0.8, 1.3, 1.3]), 3))
-    )
-    expected = np.concatenate([alone[:2], [alone[2] + alone[3]]])
-    np.testing.assert_allclose(grouped[:3], expected, rtol=1e-9)

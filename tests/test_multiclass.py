@@ -1,7 +1,5 @@
 """Several latent functions, with one kernel or one each: passes, gradients and steps against dense formulas."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -40,8 +38,6 @@ from support.latents import (
     symmetric,
 )
 from support.training import sites_of, updated
-
-from xgpc.likelihoods import record_of
 
 # Those of two classes that a learned parameter or negative precisions set apart, and all of several.
 MOST_CASES = [case for case in CASES if case[:2] in SEVERAL + NOISY]
@@ -236,26 +232,6 @@ def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share):
                     block.cache = Cache()
     for other in results[1:]:
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
-
-
-@pytest.mark.parametrize("n_classes", [3, 12])
-def test_a_row_takes_four_numbers_for_each_class(n_classes):
-    """Mean, variance, precision and linear term; the mean for all classes takes some more while it is formed."""
-    sizes, peaks, site = np.array([4000, 16000]), [], record_of("softmax", "exact").site(n_classes)
-    for n in sizes:
-        problem = Problem("softmax", "exact", "kernel", n=n, n_classes=n_classes)
-        q = problem.arbitrary_posterior()
-        tracemalloc.start()
-        rows = problem.training(n_jobs=1, cache_bytes=0)
-        with rows.executor:
-            point = update(rows, q, site)
-            peaks.append([tracemalloc.get_traced_memory()[1]])
-            steps_from(rows, point)
-            peaks[-1].append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    updating, coupled = (np.diff(peaks, axis=0) / np.diff(sizes))[0]
-    assert updating == pytest.approx(32.0 * n_classes, rel=0.02)
-    assert coupled < 100.0 * n_classes
 
 
 @cases(CASES)

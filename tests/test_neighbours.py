@@ -5,8 +5,6 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.model_selection import (
     GroupKFold,
-    LeaveOneGroupOut,
-    PredefinedSplit,
     TimeSeriesSplit,
 )
 from support.fits import quietly
@@ -123,14 +121,6 @@ def test_any_number_of_threads_finds_the_same(method, monkeypatch):
 
 
 @pytest.mark.parametrize("d", [2, 25])
-def test_no_neighbours(d):
-    rows = rows_of(60, d, "distinct")
-    near = Neighbours(rows)
-    assert near.of(rows[:5], 0).shape == (5, 0)
-    assert near.of_rows(0).shape == (60, 0)
-
-
-@pytest.mark.parametrize("d", [2, 25])
 @pytest.mark.parametrize("scale", [1e-300, 1e100, 1e160, 1e300])
 def test_neighbours_of_far_points_are_rows(d, scale):
     """Whatever overflows: the compiled predictions read the rows that they are told to."""
@@ -207,75 +197,6 @@ def test_time_runs_one_way(size):
 
 
 # Splitters of others.
-
-
-class Splits:
-    """A splitter that gives what it was made with, and keeps what it was asked."""
-
-    def __init__(self, *splits):
-        self.splits, self.asked = splits, []
-
-    def get_n_splits(self, X=None, y=None, groups=None):
-        return len(self.splits)
-
-    def split(self, X, y=None, groups=None):
-        self.asked.append((X, y, groups))
-        return iter(self.splits)
-
-
-FIRST, LAST = np.arange(50), np.arange(50, 60)
-
-
-@pytest.mark.parametrize(
-    ("splits", "reason"),
-    [
-        ([(np.arange(55), LAST)], "each row once, .*; it gave row 50 more than once"),
-        ([(np.arange(60), np.arange(60))], "it gave row 0 more than once"),
-        ([(FIRST, np.r_[LAST, 55])], "it gave row 55 more than once"),
-        # Whichever split it is.
-        ([(np.arange(55), LAST), (FIRST, LAST)], "it gave row 50 more than once"),
-        ([(FIRST, np.r_[LAST, 60])], "from 0 to 59; it gave 60"),
-        ([(FIRST - 1, LAST)], "from 0 to 59; it gave -1"),
-        (
-            [(np.arange(60) < 50, np.arange(60) >= 50)],
-            r"np.flatnonzero turns a mask into row numbers.*; it gave an array of bool",
-        ),
-        ([(FIRST.astype(float), LAST)], "integers in one dimension .*; it gave an array of float64"),
-        ([(FIRST, np.array(["a", "b"]))], "integers in one dimension .*; it gave an array of <U1"),
-        ([(FIRST, LAST, LAST)], "must be a pair of arrays; it gave 3 parts"),
-        ([None], "must be a pair of arrays; it gave None"),
-        ([5], "must be a pair of arrays; it gave 5"),
-        ([(FIRST[:, None], LAST)], r"in one dimension .* it gave .* of shape \(50, 1\)"),
-        ([(FIRST, 3)], r"in one dimension .* it gave .* of shape \(\)"),
-        ([(FIRST, [])], r"not empty; .* of shape \(0,\)"),
-        ([([], LAST)], r"not empty; .* of shape \(0,\)"),
-        ([], "it gave no splits"),
-    ],
-)
-def test_what_is_no_split(splits, reason):
-    for ask in (lambda source: source.decision(), lambda source: source.draw(0, 40)):
-        with pytest.raises(ValueError, match=rf"query_split=.* cannot divide 60 rows: .*{reason}.*Give one that can"):
-            ask(queries(60, splitter=Splits(*splits)))
-
-
-@pytest.mark.parametrize(
-    ("splitter", "reason"),
-    [
-        (TimeSeriesSplit(100), "number of folds=101"),
-        (LeaveOneGroupOut(), "'groups' parameter should not be None"),
-        (GroupKFold(3), "'groups' parameter should not be None"),
-    ],
-)
-def test_splitters_that_cannot_divide_the_rows(splitter, reason):
-    with pytest.raises(ValueError, match=rf"query_split=.* cannot divide 60 rows: .*{reason}.*Give one that can"):
-        queries(60, splitter=splitter).decision()
-
-
-@pytest.mark.parametrize("size", [20, 60, 100])
-def test_splits_of_given_rows_cannot_divide_others(size):
-    """Not even where their numbers are numbers of rows."""
-    with pytest.raises(ValueError, match="query_split is a PredefinedSplit, which divides the rows that"):
-        queries(60, splitter=PredefinedSplit(np.arange(size) % 3)).draw(0, 40)
 
 
 @pytest.mark.parametrize("labels", [["no", "yes"], ["a", "b", "c"]])

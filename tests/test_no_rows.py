@@ -67,22 +67,3 @@ def test_scores_of_no_rows():
     for score in (predictive_entropy, latent_variance, mutual_information):
         assert score(fitted, FLOWERS[:0]).shape == (0,)
     assert probability_of_feasibility(fitted, FLOWERS[:0], 1).shape == (0,)
-
-
-def test_corrected_and_pathwise_predictions_of_no_rows():
-    fitted = quietly(*MODELS["corrected"])
-    assert [values.shape for values in fitted.predict_latent(X[:0], corrected=True)] == [(0,), (0,)]
-    assert fitted.sample_latent(X[:0], 3, method="pathwise").shape == (0, 3)
-
-
-def test_no_rows_are_nothing_to_fit_to():
-    with pytest.raises(ValueError, match="minimum of 1 is required"):
-        GPClassifier().fit(X[:0], y[:0], classes=[0, 1])
-
-
-def test_no_rows_of_other_columns_are_refused():
-    fitted = quietly(*MODELS["levels"])
-    with pytest.raises(ValueError, match="feature names"):
-        fitted.predict(LEVELS[:0].rename(columns={"a": "c"}))
-    with pytest.raises(ValueError, match="2 features"):
-        quietly(*MODELS["two classes"]).predict(np.empty((0, 3)))

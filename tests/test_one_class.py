@@ -3,17 +3,15 @@
 import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.online import CASES, NAMES, X, y
+from support.online import CASES, NAMES, X
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.likelihoods import MULTI_CLASS
 
 ONES = np.ones(len(X), dtype=int)
 FAR = np.array([[1e4, -1e4]])
-START = GPClassifier(optimizer=None, n_inducing=16, random_state=0)
 
 
 def strictly(model, *rows, **options):
@@ -52,24 +50,10 @@ def test_rows_of_one_class_teach_no_kernel(params):
     assert any("one class, which does not determine the kernel" in text for text in model.history_["decision"])
 
 
-def test_a_fit_to_one_class_is_that_of_its_start_kernel():
-    fixed = START.fit(X, ONES, classes=[0, 1])
-    learned = strictly(GPClassifier(n_inducing=16, random_state=0), X, ONES, classes=[0, 1])
-    np.testing.assert_array_equal(learned.predict_proba(X), fixed.predict_proba(X))
-
-
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_the_first_rows_of_a_search(n):
     model = strictly(GPClassifier(random_state=0), X[:n], ONES[:n], classes=[0, 1])
     assert np.all(model.predict_proba(X[:n])[:, 1] > 0.5)
-
-
-def test_labels_of_any_kind_and_tables():
-    rows = pd.DataFrame({"a": X[:, 0], "b": pd.Categorical(np.where(X[:, 1] > 0.0, "up", "down"))})
-    model = strictly(GPClassifier(random_state=0), rows, np.full(len(X), "ok"), classes=["ok", "failed"])
-    assert model.classes_.tolist() == ["failed", "ok"]
-    assert np.all(model.predict_proba(rows)[:, 1] > 0.5)
-    assert set(model.predict(rows)) == {"ok"}
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced", {0: 1.0, 1: 2.0, 2: 5.0, 3: 1.0}], ids=str)
@@ -85,20 +69,6 @@ def test_a_class_without_rows_is_improbable_where_others_are(class_weight):
     assert np.mean(model.predict(X) == labels) > 0.8
 
 
-def test_balanced_weights_are_of_the_classes_that_have_rows():
-    labels = 2 * (X[:, 0] > 0.5)
-    weighted = START.set_params(class_weight="balanced").fit(X, labels, classes=[0, 1, 2]).predict_proba(X)
-    counts = np.bincount(labels)[labels]
-    START.set_params(class_weight=None).fit(X, labels, sample_weight=len(X) / (2.0 * counts), classes=[0, 1, 2])
-    np.testing.assert_allclose(START.predict_proba(X), weighted, atol=1e-9)
-
-
-def test_classes_that_all_have_rows_change_nothing():
-    labels = (X[:, 0] > 0.0).astype(int)
-    one, other = (START.fit(X, labels, **given).predict_proba(X) for given in ({}, {"classes": [1, 0]}))
-    np.testing.assert_array_equal(one, other)
-
-
 def test_a_stream_may_begin_with_one_class():
     first = strictly(GPClassifier(n_inducing=16, n_neighbors=0, random_state=0), X, ONES, classes=[0, 1])
     stream = GPClassifier(n_inducing=16, random_state=0).partial_fit(X, ONES, classes=[0, 1])
@@ -106,13 +76,6 @@ def test_a_stream_may_begin_with_one_class():
     later = X + 2.0
     stream.partial_fit(later, np.zeros(len(later), dtype=int))
     assert np.mean(stream.predict(np.concatenate([X - 1.0, later + 1.0]))) == pytest.approx(0.5, abs=0.2)
-
-
-def test_a_warm_start_keeps_the_kernel_that_two_classes_taught():
-    model = GPClassifier(n_inducing=16, warm_start=True, random_state=0)
-    taught = model.fit(X, y).kernel_
-    strictly(model, X, ONES, classes=[0, 1])
-    np.testing.assert_allclose(model.kernel_.theta, taught.theta)
 
 
 def test_one_class_without_classes_is_an_error_that_tells_of_them():

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import quietly
-from support.internals import SparsePosterior, SparsePrior, correction_and_gap, update
+from support.internals import SparsePosterior, SparsePrior, update
 from support.online import CASES, FIRST, FLOWERS, KINDS, NAMES, SECOND, THIRD, X, model, y
 from support.reference import SITES, DenseModel
 from support.training import training
 
 from xgpc import GPClassifier
-from xgpc.likelihoods import MULTI_CLASS, record_of
+from xgpc.likelihoods import MULTI_CLASS
 
 
 def rows_for(likelihood):
@@ -144,12 +144,6 @@ def test_partial_fit_goes_on_from_a_fit():
     assert set(fitted.history_["n_rows"]) == {60.0}
 
 
-def test_label_noise_stays_that_of_the_first_call():
-    one = model("probit", "additive-noise", label_noise="learn").partial_fit(X[FIRST], y[FIRST])
-    noise = one.label_noise_
-    assert one.partial_fit(X[SECOND], 1 - y[SECOND]).label_noise_ == noise
-
-
 def test_streamed_posteriors_are_nearly_those_of_all_rows():
     """What frozen sites cost is little next to what the rows tell."""
     one = model()
@@ -162,19 +156,6 @@ def test_streamed_posteriors_are_nearly_those_of_all_rows():
 
 
 # Forgetting.
-
-
-def test_the_correction_s_terms_are_those_of_all_rows_before_by_the_factor_and_of_the_batch():
-    one = model(bound="polya-gamma").partial_fit(X[FIRST], y[FIRST])
-    before = one._evidence.correction
-    one.partial_fit(X[SECOND], y[SECOND], forgetting_factor=0.5)
-    rows = training(X[SECOND], 2.0 * y[SECOND] - 1.0)
-    point = update(rows, one.posterior_, record_of("logit", "polya-gamma").site())
-    for found, old, new in zip(one._evidence.correction, before, correction_and_gap(rows, point)[0], strict=True):
-        np.testing.assert_allclose(found, 0.5 * old + new, rtol=1e-10, atol=1e-12)
-    mean, variance = one.predict_latent(X, corrected=True)
-    assert np.all(np.isfinite(mean))
-    assert np.all(variance >= 0.0)
 
 
 # More inducing points.
@@ -200,22 +181,6 @@ def test_rows_of_a_new_place_become_inducing_points(case):
         assert np.all(np.isfinite(grown.predict_proba(X, corrected=True)))
 
 
-def test_batches_of_fewer_rows_than_points_have_new_points():
-    one = model().partial_fit(X[FIRST], y[FIRST])
-    one.partial_fit(X[60:65] + 20.0, y[60:65], n_new_inducing=10)
-    assert one.inducing_points_.shape == (17, 2)
-    one.partial_fit(X[60:65] + 20.0, y[60:65], n_new_inducing=10)
-    assert one.inducing_points_.shape == (17, 2)
-
-
-def test_inducing_points_are_bounded(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.pipeline.MAX_INDUCING", 14)
-    one = model().partial_fit(X[FIRST], y[FIRST])
-    for rows in (SECOND, THIRD):
-        one.partial_fit(X[rows] + 20.0, y[rows], n_new_inducing=10)
-        assert one.inducing_points_.shape == (14, 2)
-
-
 # Classes.
 
 
@@ -229,15 +194,6 @@ def test_classes_that_come_later():
     after = one.predict_proba(FLOWERS[virginica])[:, 2]
     assert np.all(after > before)
     assert one.score(FLOWERS, KINDS) > 0.9
-
-
-def test_class_weights_are_those_of_the_model_whatever_classes_a_batch_has():
-    one = model(class_weight={0: 1.0, 1: 3.0}).partial_fit(X[FIRST], y[FIRST])
-    other = model().partial_fit(X[FIRST], y[FIRST], sample_weight=np.where(y[FIRST], 3.0, 1.0))
-    rows = np.flatnonzero(y[SECOND]) + 60
-    one.partial_fit(X[rows], y[rows])
-    other.partial_fit(X[rows], y[rows], sample_weight=np.full(len(rows), 3.0))
-    np.testing.assert_array_equal(natural(one)[0], natural(other)[0])
 
 
 # Saved, loaded, copied.
@@ -260,17 +216,3 @@ def test_a_saved_model_goes_on_with_the_same_bits(tmp_path, likelihood, bound, s
             np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(one.predict_proba(rows), other.predict_proba(rows))
         assert (one.elbo_, one.n_iter_, one.converged_) == (other.elbo_, other.n_iter_, other.converged_)
-
-
-def test_posteriors_of_mini_batches_go_on_and_later_batches_are_whole(tmp_path):
-    one = model(batch_size=20, tol=1e-3).fit(X[FIRST], y[FIRST])
-    one.save(tmp_path / "m.npz")
-    other = GPClassifier.load(tmp_path / "m.npz")
-    for each in (one, other):
-        each.set_params(tol=1e-12).partial_fit(X[SECOND], y[SECOND])
-    assert one.batch_size == 20
-    for a, b in zip(natural(one), natural(other), strict=True):
-        np.testing.assert_array_equal(a, b)
-    by_halves = np.tril(one.posterior_.R @ one.posterior_.R.T)
-    np.testing.assert_allclose(natural(one)[0], by_halves, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(one.history_["n_rows"], 60)

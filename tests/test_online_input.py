@@ -2,11 +2,8 @@
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 from support.fits import quietly
 from support.online import FIRST, SECOND, X, model, y
-
-from xgpc import GPClassifier
 
 # What is refused, and leaves the estimator as it was.
 
@@ -72,32 +69,6 @@ def test_fits_that_keep_rows_cannot_go_on():
         near.set_params(n_neighbors=0).partial_fit(X, y)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"y": np.zeros(60, dtype=int)}, "two classes"),
-        ({"classes": [0, 2]}, r"labels \[1\] that are not in classes_ \[0, 2\]"),
-        ({"classes": [[0, 1]]}, "classes must be a list of all labels"),
-        ({"classes": [0, None]}, "missing"),
-        ({"classes": np.array([0, "1"], dtype=object)}, "all whole numbers or all strings"),
-    ],
-)
-def test_a_bad_first_batch_leaves_no_fit(given, said):
-    fresh = model()
-    before = dict(vars(fresh))
-    with pytest.raises(ValueError, match=said):
-        fresh.partial_fit(**BATCH | given)
-    assert vars(fresh) == before
-
-
-def test_too_few_iterations_are_said_where_the_call_is():
-    one = model().partial_fit(X[FIRST], y[FIRST]).set_params(max_iter=1, tol=1e-12)
-    with pytest.warns(match="max_iter=1 was reached") as caught:
-        one.partial_fit(X[SECOND], y[SECOND])
-    assert not one.converged_
-    assert [warning.filename for warning in caught] == [__file__]
-
-
 def test_rows_that_promise_less_than_the_tolerance_count_all_the_same():
     one, other = (model(tol=0.1).partial_fit(X, y) for _ in range(2))
     p = one.predict_proba(X)
@@ -109,29 +80,3 @@ def test_rows_that_promise_less_than_the_tolerance_count_all_the_same():
     other.partial_fit(np.repeat(row, 30, axis=0), np.repeat(label, 30))
     assert np.min(one.predict_proba(row)) < 0.9 * before
     assert np.min(one.predict_proba(row)) == pytest.approx(np.min(other.predict_proba(row)), rel=0.1)
-
-
-def test_later_batches_end_in_time():
-    fitted = model(max_time=1e4).partial_fit(X, y)
-    with pytest.warns(ConvergenceWarning, match="max_time"):
-        fitted.set_params(max_time=1e-9).partial_fit(X, 1 - y)
-    assert not fitted.converged_
-    assert np.all(np.isfinite(fitted.predict_proba(X)))
-
-
-def test_a_subclass_may_expose_fewer_parameters():
-    class Small(GPClassifier):
-        def __init__(self, n_inducing=10, random_state=0):
-            super().__init__(n_inducing=n_inducing, random_state=random_state)
-
-    one = Small().partial_fit(X, y).partial_fit(X, y)
-    other = GPClassifier(n_inducing=10, random_state=0).partial_fit(X, y).partial_fit(X, y)
-    assert np.array_equal(one.predict_proba(X), other.predict_proba(X))
-    assert one.n_neighbors == "auto"
-    assert one.optimizer == "profile"
-
-
-@pytest.mark.parametrize("classes", [[0, 1, np.nan], [0, 1, None], [0, 1, 1.5], [0, 1, "a"], [0], 3, [[0, 1]]])
-def test_bad_classes_are_named(classes):
-    with pytest.raises(ValueError, match="classes must be a list"):
-        model().partial_fit(X, y, classes=classes)

@@ -79,12 +79,6 @@ def test_every_likelihood(likelihood, bound):
             assert_predicts_as(model)
 
 
-@pytest.mark.parametrize("likelihood", ["softmax", "multinomial-probit", "logistic-softmax"])
-def test_many_classes(likelihood):
-    y = np.arange(len(X)) % 12
-    assert_predicts_as(fitted(30.0 * RBF(0.2), y, likelihood=likelihood, max_iter=5), ROWS[:20])
-
-
 def link(record, mean, variance, delta):
     """Probabilities from latent means and variances by the graph alone."""
     graph, n_latents = Graph(), mean.shape[1]
@@ -116,20 +110,6 @@ def test_links_of_any_latent_values(likelihood, bound):
     assert np.all(np.isfinite(found))
 
 
-def test_logistic_softmax_where_the_other_classes_underflow():
-    """Far from the rows a kernel that grows has latent values whose logistic functions are below any double."""
-    record, rng = record_of("logistic-softmax", "polya-gamma"), np.random.default_rng(0)
-    mean, variance = 1e3 * rng.normal(size=(20, 3)), rng.uniform(1e5, 1e6, (20, 3))
-    expected = np.exp(record.log_probabilities(mean, variance, None))
-    np.testing.assert_allclose(link(record, mean, variance, None), expected, rtol=0.0, atol=ATOL)
-
-
-@pytest.mark.parametrize("labels", [TWO, TWO.astype(bool), TWO * 2.0, np.array(["no", "yes"])[TWO],
-                                    np.array(["no", "yes"], dtype=object)[TWO], TWO.astype(np.uint8)])  # fmt: skip
-def test_labels_of_any_type(labels):
-    assert_predicts_as(fitted(RBF(0.5), labels))
-
-
 @pytest.mark.parametrize("y", [TWO, THREE])
 def test_single_precision_is_for_input_and_output_alone(y):
     assert_predicts_as(fitted(20.0 * RBF(0.5), y), dtype="float32", atol=1e-6)
@@ -152,13 +132,6 @@ def test_rows_far_from_the_points_and_points_far_from_each_other():
     y = np.concatenate([TWO, 1 - TWO])
     model = GPClassifier(RBF(0.5), inducing_points=A[::8], optimizer=None).fit(A, y)
     assert_predicts_as(model, np.concatenate([A, A * 1e100]), atol=1e-7)
-
-
-def test_any_number_of_rows():
-    model = fitted(RBF(0.5), THREE)
-    for rows in (ROWS[:1], np.tile(ROWS, (40, 1))):
-        assert_predicts_as(model, rows)
-    assert run(model, ROWS[:0])[1].shape == (0, 3)
 
 
 def test_the_model_says_what_it_is():

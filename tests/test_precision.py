@@ -85,13 +85,6 @@ def test_probabilities_are_near_those_of_double_precision(kind):
     assert one.elbo_ == pytest.approx(other.elbo_, abs=1e-3)
 
 
-def test_sites_with_neighbours_are_of_double_precision():
-    options = {"optimizer": None, "kernel": KERNEL, "inducing_points": X[:20], "n_neighbors": 5, "max_iter": 5}
-    one, other = (quietly(mixed(**options, precision=name), X, Y) for name in ("mixed", "double"))
-    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
-    assert one.elbo_ != other.elbo_
-
-
 def test_full_processes_and_steps_on_mini_batches_are_of_double_precision():
     full = {"inducing_points": "all", "optimizer": None, "kernel": KERNEL}
     assert_same_bits(quietly(mixed(**full), X, Y), quietly(mixed(**full, precision="double"), X, Y))
@@ -113,14 +106,3 @@ def test_a_refit_has_the_precision_that_it_is_asked_for(y, share):
     assert {group.dtype for group in there.posterior_.prior.groups} == {np.float64}
     back = quietly(model.set_params(precision="mixed"), X, y)
     assert {group.dtype for group in back.posterior_.prior.groups} == {np.float32}
-
-
-def test_partial_fits_are_of_the_precision():
-    one, other = (
-        mixed(precision=name, batch_size=50, optimizer=None, kernel=KERNEL, inducing_points=X[:20])
-        for name in ("mixed", "double")
-    )
-    for model in (one, other):
-        model.partial_fit(X[:200], Y[:200], classes=[0, 1]).partial_fit(X[200:], Y[200:])
-    assert {group.dtype for group in one.posterior_.prior.groups} == {np.float32}
-    assert 0.0 < np.max(np.abs(one.predict_proba(X) - other.predict_proba(X))) < 1e-5

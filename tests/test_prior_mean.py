@@ -58,11 +58,6 @@ def test_a_shifted_site_is_the_site_of_shifted_means(record):
     assert plain.with_prior_mean(np.zeros(C)) is plain
 
 
-def test_a_site_refuses_a_prior_mean_of_another_shape():
-    with pytest.raises(ValueError, match=r"prior_mean must be \(1,\)"):
-        record_of("logit", "exact").site().with_prior_mean(np.zeros(2))
-
-
 def expectations(name, m, v, labels):
     """E[log p(y | f)] and its derivatives by m, by Gauss-Hermite; lambda = -E of the second derivative."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
@@ -138,16 +133,6 @@ def test_what_adds_to_all_classes_changes_nothing(k):
     )
 
 
-@pytest.mark.parametrize("optimizer", ["joint", "alternate"])
-def test_schemes_that_learn_otherwise_end_at_the_same_bound(optimizer):
-    options = {"bound": "polya-gamma", "mean": -1.4, "inducing_points": X[:8], "learn_inducing": False, "tol": 1e-7}
-    kernel = ConstantKernel(2.0) * RBF(1.2)
-    one, other = (
-        quietly(GPClassifier(kernel, optimizer=name, max_iter=1000, **options), X, y) for name in ("profile", optimizer)
-    )
-    assert other.elbo_ == pytest.approx(one.elbo_, abs=0.01)
-
-
 def base_rate_fit(likelihood, bound, share, **params):
     rows, labels = rows_for(likelihood)
     weight = np.random.default_rng(2).uniform(0.2, 3.0, len(rows)) * (1.0 + 2.0 * (labels == 1))
@@ -184,16 +169,6 @@ def test_far_away_the_base_rate_is_predicted_by_every_posterior(params):
         np.testing.assert_allclose(proba, rate, atol=1e-5)
 
 
-def test_the_base_rate_of_batches_is_that_of_all_rows():
-    rows, labels = np.tile(X, (1000, 1)), np.tile(np.arange(len(X)) % 5 == 0, 1000).astype(int)
-    rows += np.random.default_rng(0).normal(size=rows.shape)
-    parts = np.array_split(np.arange(len(rows)), 4)
-    fitted = GPClassifier(KERNEL, mean="base-rate", optimizer=None, n_inducing=4, class_weight={0: 1.0, 1: 3.0})
-    quietly(fitted, rows[:10], labels[:10])
-    fitted.fit_batches([(rows[part], labels[part]) for part in parts])
-    np.testing.assert_allclose(fitted.predict_proba(FAR), [[4 / 7, 3 / 7]] * 2, atol=1e-6)
-
-
 @every_case
 def test_the_mean_is_kept_by_files_copies_and_later_batches(tmp_path, likelihood, bound, share):
     rows, labels = rows_for(likelihood)
@@ -218,38 +193,6 @@ def test_the_mean_is_kept_by_files_copies_and_later_batches(tmp_path, likelihood
     np.testing.assert_allclose(far, np.broadcast_to(mean, far.shape), atol=1e-9)
 
 
-def test_with_all_rows_as_neighbours_softmax_is_the_full_process_whatever_the_mean():
-    """Also of a mean that adds to all classes alike, which changes no probability."""
-    rng = np.random.default_rng(0)
-    X, T = rng.normal(size=(60, 2)), 1.5 * rng.normal(size=(50, 2))
-    y = np.digitize(X[:, 0] + 0.3 * X[:, 1] + 0.4 * rng.normal(size=60), [-0.5, 0.7])
-    options = {"kernel": 4.0 * RBF(0.8), "optimizer": None, "share": "kernel", "tol": 1e-9, "max_iter": 1000}
-    for mean in ([1.0, 0.0, -1.0], [3.0, 2.0, 2.0]):
-        shared = {**options, "mean": mean, "random_state": 0}
-        full = quietly(GPClassifier(inducing_points="all", **shared), X, y)
-        near = quietly(GPClassifier(n_inducing=10, n_neighbors=60, **shared), X, y)
-        # Sweeps end where they change no probability by more than 3e-4.
-        np.testing.assert_allclose(near.predict_proba(T), full.predict_proba(T), atol=1e-3)
-
-
-def test_a_warm_start_goes_on_with_the_base_rate():
-    fitted = GPClassifier(mean="base-rate", warm_start=True, n_inducing=8, tol=1e-6, random_state=0)
-    first = quietly(fitted, X, y).elbo_
-    again = quietly(fitted, X, y)
-    assert again.elbo_ > first - 0.1
-    np.testing.assert_allclose(again.predict_proba(FAR), [np.bincount(y) / len(y)] * 2, atol=1e-6)
-
-
-def test_draws_and_covariances_are_those_about_the_mean():
-    fitted = model(mean=3.0, optimizer=None).fit(X, y)
-    rows = np.concatenate([X[:5], FAR])
-    mean, covariance = fitted.predict_latent(rows, return_cov=True)
-    for method in ("exact", "pathwise"):
-        draws = fitted.sample_latent(rows, 4000, random_state=0, method=method)
-        error = np.sqrt(np.diag(covariance) / 4000)
-        assert np.all(np.abs(draws.mean(axis=1) - mean) < 5.0 * error)
-
-
 @pytest.mark.parametrize(
     ("params", "message"),
     [
@@ -265,17 +208,6 @@ def test_draws_and_covariances_are_those_about_the_mean():
 def test_bad_means(params, message):
     with pytest.raises(ValueError, match=message):
         GPClassifier(**params).fit(X, y)
-
-
-def test_a_file_with_another_mean_is_refused(tmp_path):
-    model(mean=1.0).fit(X, y).save(tmp_path / "model.npz")
-    with np.load(tmp_path / "model.npz") as file:
-        arrays = dict(file)
-    assert arrays["mean"].tolist() == [1.0]
-    for bad in ([1.0, 2.0], [np.nan], 1.0):
-        np.savez(tmp_path / "bad.npz", **{**arrays, "mean": np.array(bad)})
-        with pytest.raises(ValueError, match=r"is not a model saved by .*'mean'"):
-            GPClassifier.load(tmp_path / "bad.npz")
 
 
 def test_the_correction_takes_the_mean_of_the_latent_function():

@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from support.internals import (
     SparsePosterior,
     SparsePrior,
     coordinate_ascent,
-    natural_step,
     projected,
     proper_posterior,
     starting_posterior,
@@ -189,28 +187,6 @@ def test_damped_precisions_and_the_mean_of_a_newton_step(likelihood, kind):
         assert_near(updated.w, q.w + np.linalg.solve(symmetric(precision), A.T @ gradient - q.w), 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("data", "likelihood", "kernel", "saving"),
-    [
-        ("cancer", "probit", ConstantKernel(50.0) * RBF(3.0), 2),
-        ("iris", "multinomial-logit", ConstantKernel(100.0) * RBF(2.0), 10),
-        ("wine", "multinomial-probit", ConstantKernel(20.0) * RBF(2.0), 3),
-    ],
-)
-def test_steps_of_additive_noise_save_most_iterations(data, likelihood, kernel, saving, monkeypatch):
-    """Against the sites' own steps, to within 1e-4 nats of the better end."""
-    rows, prior, site = problem(data, likelihood, kernel, 25)
-    needed, best = [], []
-    q = starting_posterior(rows, None, prior, site)
-    for steps in (steps_from, lambda rows, point: partial(natural_step, point.q, point.target)):
-        monkeypatch.setattr("xgpc.inference.ascent.steps_from", steps)
-        history = History()
-        best.append(coordinate_ascent(rows, q, site, tol=1e-6, max_iter=5000, history=history).elbo)
-        needed.append(len(history.arrays()["elbo"]))
-    assert best[0] >= best[1] - 1e-3
-    assert needed[1] >= saving * needed[0]
-
-
 def test_a_weak_start_is_left():
     """From a variance so small that the first posterior is the prior, where the gradient vanishes."""
     X, y = moons(1000)
@@ -218,9 +194,3 @@ def test_a_weak_start_is_left():
     usual = ConstantKernel(2.0, (1e-5, 1e5)) * RBF([2.0, 2.0], (1e-5, 1e5))
     bounds = [quietly(GPClassifier(kernel, n_inducing=20, random_state=0), X, y).elbo_ for kernel in (weak, usual)]
     assert bounds[0] > bounds[1] - 10.0
-
-
-def test_a_parameter_at_its_bound_is_no_want_of_convergence():
-    X, y = moons()
-    model = quietly(GPClassifier(ConstantKernel(2.0, (1.9, 2.1)) * RBF(1.0), n_inducing=15, random_state=0), X, y)
-    assert model.converged_

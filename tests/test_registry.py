@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from dataclasses import FrozenInstanceError
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.testing import assert_allclose
 from support.fits import quietly
 
 from xgpc import BayesianLinearClassifier, _sites
-from xgpc.likelihoods import LIKELIHOODS, record_of, resolve
+from xgpc.likelihoods import LIKELIHOODS, record_of
 
 # What a class's complement counts as at least, where it is divided by.
 LEAST_COMPLEMENT = 1e-3
@@ -28,7 +27,6 @@ def every(records):
 every_record = every(RECORDS)
 repeatable = settings(deadline=None, derandomize=True, max_examples=20)
 seeds = st.integers(0, 2**20)
-UNKNOWN = 10_000
 
 
 def evaluate(site, m, v, y, weight=()):
@@ -55,39 +53,6 @@ def test_every_compiled_site_has_a_record_and_every_record_a_site():
     assert {record.key for record in RECORDS} == set(_sites.KINDS)
     assert {record.key for record in RECORDS if record.is_multi_class} == _sites.MULTI_CLASS
     assert sorted(_sites.KINDS.values()) == list(range(len(RECORDS)))
-
-
-@pytest.mark.parametrize("key", [("logit", "exakt"), ("svm", "taylor"), ("", ""), (None, None)])
-def test_unknown_names_make_no_site(key):
-    with pytest.raises(ValueError, match=r"\(likelihood, bound\) must be one of \[\('logit', 'polya-gamma'\)"):
-        _sites.Site(*key)
-
-
-@every_record
-def test_sites_of_another_number_of_latent_functions_are_refused(record):
-    wrong, allowed = ((0, 1), "the number of classes, at least 2") if record.is_multi_class else ((0, 2, 3), "1")
-    for n_latents in wrong:
-        with pytest.raises(ValueError, match=rf"must be {allowed}; got {n_latents}"):
-            _sites.Site(*record.key, n_latents=n_latents)
-
-
-@pytest.mark.parametrize(
-    ("key", "number", "n_latents"),
-    [
-        (("new", "bound"), UNKNOWN, 1),
-        (("new", "bound"), UNKNOWN, 3),
-        (("softmax", "exact"), _sites.KINDS["softmax", "exact"], 1),
-        (("logit", "exact"), _sites.KINDS["logit", "exact"], 3),
-    ],
-)
-def test_numbers_that_the_dispatch_does_not_know_are_errors(key, number, n_latents, monkeypatch):
-    """Also those of sites with the other number of latent functions; nothing is evaluated."""
-    monkeypatch.setitem(_sites.KINDS, key, number)
-    monkeypatch.setattr(_sites, "MULTI_CLASS", frozenset([key] if n_latents > 1 else []))
-    site, m, ell = _sites.Site(*key, n_latents=n_latents), np.zeros((n_latents, 5)), np.full(5, 7.0)
-    with pytest.raises(ValueError, match=rf"Site {number} of {n_latents} latent functions is not one of"):
-        _sites.sites(site, m, m + 1.0, np.zeros(5), np.empty(0), ell, m.copy(), m.copy())
-    assert np.all(ell == 7.0)
 
 
 # Records.
@@ -295,28 +260,6 @@ def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classe
 
 
 @every_record
-def test_records_are_values(record):
-    with pytest.raises(FrozenInstanceError):
-        record.bound = "other"
-    for copied in (pickle.loads(pickle.dumps(record)), copy.deepcopy(record)):
-        assert copied is record
-    with pytest.raises(TypeError):
-        LIKELIHOODS[record.likelihood]["other"] = record
-
-
-@every_record
-def test_sites_know_their_records(record):
-    site = record.site(3, 0.07)
-    assert site.record is record
-    assert (site.likelihood, site.bound) == record.key
-    with pytest.raises(AttributeError):
-        site.record = None
-    assert _sites.Site(*record.key, n_latents=site.n_latents).record is None
-    assert record_of(*record.key) is LIKELIHOODS[record.likelihood][record.bound] is record
-    assert resolve(*record.key, 3 if record.is_multi_class else 2) is record
-
-
-@every_record
 @pytest.mark.parametrize("copied", [lambda site: pickle.loads(pickle.dumps(site)), copy.copy, copy.deepcopy])
 def test_sites_survive_pickling(record, copied):
     """With table, key and record: the same sites, bit for bit."""
@@ -330,37 +273,3 @@ def test_sites_survive_pickling(record, copied):
         assert np.array_equal(value, expected)
     plain = copied(_sites.Site(*record.key, n_latents=site.n_latents))
     assert plain.record is None
-
-
-@every_record
-def test_another_parameter_is_another_site(record):
-    site, m, v, y = problem(record, 9)
-    other, again = (site.with_parameter(0.2) for _ in range(2))
-    assert (site.parameter, other.parameter) == (0.05, 0.2)
-    assert len({site.key, other.key, again.key}) == 3
-    assert other.record is record
-    assert (other.learned, other.n_latents, other.kind) == (site.learned, site.n_latents, site.kind)
-    for value, expected in zip(evaluate(other, m, v, y), evaluate(record.site(4, 0.2), m, v, y), strict=True):
-        assert np.array_equal(value, expected)
-    assert record.site(4, first_noise=0.1).with_parameter(0.3).learned == record.has_label_noise
-
-
-def test_keys_are_of_one_site_each():
-    sites = [record.site(3) for record in RECORDS for _ in range(3)]
-    assert len({site.key for site in sites}) == len(sites)
-    assert {type(site.key) for site in sites} == {str}
-    for name in ("key", "likelihood", "bound", "kind", "n_latents", "learned"):
-        with pytest.raises(AttributeError):
-            setattr(sites[0], name, getattr(sites[1], name))
-
-
-def test_tables_of_another_shape_are_refused():
-    """And a site that has none does not evaluate."""
-    record = record_of("softmax", "exact")
-    table = record.table()
-    for wrong in (table[:, 1:], table[:3], table[0]):
-        with pytest.raises(ValueError, match=r"table must be \(rows \+ 2, 23\) with at least two rows; got"):
-            _sites.Site(*record.key, n_latents=4, table=wrong)
-    _, m, v, y = problem(record, 10)
-    with pytest.raises(ValueError, match="without its table"):
-        evaluate(_sites.Site(*record.key, n_latents=4), m, v, y)

@@ -1,6 +1,5 @@
 """Sources that fill the memory of one batch with the next: what they make is what batches of their own memory make."""
 
-import tracemalloc
 import warnings
 
 import numpy as np
@@ -83,16 +82,3 @@ def test_predictions_are_those_of_batches_that_stay(kind):
     found = list(model.predict_proba_batches(reusing((X,), WRAPPED[kind])))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_rows_in_a_list_are_read_where_they_are():
-    """Their memory stays as it is: a copy would be for nothing."""
-    X = np.random.default_rng(0).normal(size=(40_000, 50))
-    model = GPClassifier(RBF(5.0), n_inducing=5, n_neighbors=0, optimizer=None, random_state=0)
-    model.fit(X[:100], X[:100, 0] > 0.0)
-    tracemalloc.start()
-    try:
-        list(model.predict_proba_batches([X]))
-        assert tracemalloc.get_traced_memory()[1] < 0.5 * X.nbytes
-    finally:
-        tracemalloc.stop()

@@ -1,13 +1,11 @@
 """The linear classifier with more features than rows: in the span of the rows it is what it is in all features."""
 
-import pickle
 import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from xgpc import BayesianLinearClassifier
@@ -88,18 +86,6 @@ def test_is_the_fit_in_all_features(shape, fit_intercept, prior_variance, in_all
     assert (model.n_iter_, model.converged_) == (direct.n_iter_, direct.converged_)
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "bound"),
-    [
-        ("logit", "polya-gamma"), ("logit", "taylor"), ("probit", "exact"), ("svm", "exact"), ("svm", "augmented"),
-    ],
-)  # fmt: skip
-def test_of_every_likelihood(likelihood, bound, in_all_features):
-    X, y, new = problem(20, 45, seed=1)
-    params = {"likelihood": likelihood, "bound": bound, "prior_variance": 0.07}
-    assert_same(fit(X, y, **params), in_all_features(X, y, **params), new)
-
-
 @pytest.mark.parametrize("density", [0.02, 0.5])
 def test_sparse_rows(density, in_all_features):
     random = np.random.default_rng(2)
@@ -169,46 +155,6 @@ def test_mini_batches_take_the_same_steps(learning_rate, in_all_features):
     assert_same(model, direct, new)
 
 
-def test_adaptive_mini_batches_come_close_to_the_batch_bound(in_all_features):
-    X, y, _ = problem(300, 400, seed=7)
-    params = {"prior_variance": 0.01, "batch_size": 15, "tol": 1e-4}
-    full, model, direct = fit(X, y, prior_variance=0.01), fit(X, y, **params), in_all_features(X, y, **params)
-    assert len(model.posterior_.w) == 301
-    assert full.elbo_ - 0.01 * abs(full.elbo_) < model.elbo_ < full.elbo_ + 1e-2
-    assert model.elbo_ == pytest.approx(direct.elbo_, abs=1e-3)
-    assert model.n_iter_ == direct.n_iter_
-
-
-def test_a_fit_does_not_depend_on_the_one_before():
-    """With fewer rows than features, with more, and with other parameters."""
-    (X, y, new), (more, labels, _) = problem(15, 20, seed=8), problem(40, 20, seed=9)
-    model = fit(X, y)
-    for rows, classes, params in (
-        (X, y, {"fit_intercept": False}),
-        (more, labels, {"prior_variance": 0.2}),
-        (X[:, :17], y, {"fit_intercept": True}),
-        (X, y, {"likelihood": "probit", "prior_variance": "auto"}),
-    ):
-        model.set_params(**params).fit(rows, classes)
-        cold = clone(model).fit(rows, classes)
-        here = new[:, : rows.shape[1]]
-        assert np.array_equal(model.coef_covariance_, cold.coef_covariance_)
-        assert np.array_equal(model.predict_latent(here), cold.predict_latent(here))
-        assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_latent(here), cold.predict_latent(here))
-
-
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
-def test_no_bit_depends_on_the_number_of_threads(kind, monkeypatch):
-    X, y, _ = problem(90, 120, seed=10)
-    monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0)
-    monkeypatch.setattr("xgpc.rows.source.BLOCK_ROWS", 16)
-    models = [fit(kind(X), y, n_jobs=n_jobs, tol=1e-4) for n_jobs in (1, 2, 3)]
-    for model in models[1:]:
-        assert model.elbo_ == models[0].elbo_
-        assert np.array_equal(model.coef_covariance_, models[0].coef_covariance_)
-        assert np.array_equal(model.predict_latent(kind(X)), models[0].predict_latent(kind(X)))
-
-
 @pytest.mark.parametrize("factor", [1e-130, 1e130])
 def test_scale_of_all_features_does_not_matter(factor):
     X, y, new = problem(20, 45, seed=11)
@@ -242,10 +188,6 @@ def test_nothing_of_the_size_of_the_features_squared_is_made():
     # Far from the rows nearly nothing is known.
     unknown = model.prior_variance_ * np.sum(new[:6] ** 2, axis=1)
     assert np.all((variance[:6] > 0.95 * unknown) & (variance[:6] < unknown + 101.0))
-
-
-def test_an_unfitted_model_has_no_covariance():
-    assert not hasattr(BayesianLinearClassifier(), "coef_covariance_")
 
 
 # The span itself.

@@ -40,8 +40,6 @@ from support.internals import (
 from support.sources import FileSource
 from threadpoolctl import threadpool_info
 
-from xgpc import _sites
-from xgpc._sites import Site
 from xgpc.likelihoods import record_of
 
 N, D = 2 * BLOCK_ROWS + 100, 3
@@ -177,30 +175,10 @@ def test_a_pool_of_processes_makes_the_bits_of_threads(kind, executors):
             np.testing.assert_array_equal(one, same)
 
 
-def test_records_are_summed_in_the_order_of_the_blocks():
-    """Whichever comes first: a sum of numbers of very different size tells."""
-    source = ArraySource(np.arange(7 * BLOCK_ROWS, dtype=float)[:, None])
-    with Threads(3) as executor:
-        for _ in range(5):
-            assert executor.reduce(number_of_block, source, Free()) == expected_sum(7)
-    assert Forgetful().reduce(number_of_block, source, Free()) == expected_sum(7)
-
-
 class Free:
     """A state that asks for as many threads as there are."""
 
     cost = Cost(1e9, 1)
-
-
-def number_of_block(block, state):
-    return 10.0 ** (16 - 5 * (block.start // BLOCK_ROWS))
-
-
-def expected_sum(n):
-    total = 10.0**16
-    for i in range(1, n):
-        total += 10.0 ** (16 - 5 * i)
-    return total
 
 
 def test_a_failing_block_fails_the_pass_and_leaves_the_executor_to_use():
@@ -217,54 +195,6 @@ def failing(block, state):
 
 def count(block, state):
     return len(block)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_sites_of_another_label_noise_are_those_that_it_makes(weighted):
-    """Rescaled ones, to round-off: every part, and the sum of ell."""
-    source, prior, site, n_latents = problem("label noise")
-    if not weighted:
-        source = ArraySource(source.X, source.y)
-    with Threads() as executor:
-        training = Training(source, executor, n_latents)
-        point = update(training, prior.at_prior(n_latents), site)
-        assert abs(point.site.parameter - site.parameter) > 0.01
-        expected = training.map(statistics.block_sites, statistics.SitesAtPosterior(point.q.marginalizer, point.site))
-        total = training.reduce(statistics.log_likelihood, point.sites)
-        for sites, other in zip(training.map(statistics.block_sites, point.sites), expected, strict=True):
-            assert sites.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-12)
-            for name in ("mean", "variance", "precision", "linear"):
-                value = getattr(other, name)
-                np.testing.assert_allclose(getattr(sites, name), value, rtol=1e-12, atol=1e-14 * np.abs(value).max())
-    assert total == pytest.approx(point.log_likelihood, rel=1e-12)
-
-
-def test_whitened_rows_are_kept_once_all_are_made(monkeypatch):
-    """Of the last basis, and not of a pass that an error ends."""
-    source, prior, *_ = problem("sparse")
-    block = source.blocks()[0]
-    other = SparsePrior.build(prior.spec, prior.Z + 1.0)
-    monkeypatch.setitem(_sites.KINDS, ("new", "bound"), -1)
-    size = len(block) * prior.n_inducing
-
-    def is_filled(of):
-        (cache,) = block.row_caches(of.key, 1, size, np.float64)
-        return cache.is_filled
-
-    with single_threaded_blas():
-        for one in (prior, other, prior):
-            q = one.at_prior(None)
-            with pytest.raises(ValueError, match="is not one of"):
-                statistics.update(block, statistics.SitesAtPosterior(q.marginalizer, Site("new", "bound")))
-            assert not is_filled(one)
-            expected = statistics.marginals(block, q.marginalizer)
-            assert is_filled(one)
-            for _ in range(2):
-                np.testing.assert_array_equal(statistics.marginals(block, q.marginalizer), expected)
-    block.cache_bytes = 8 * size - 1
-    statistics.marginals(block, q.marginalizer)
-    (cache,) = block.row_caches(prior.key, 1, size, np.float64)
-    assert (cache.values.shape, cache.is_filled) == ((0,), False)
 
 
 def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):

@@ -19,7 +19,6 @@ from support.internals import (
     JointBound,
     SparsePosterior,
     SparsePrior,
-    coordinate_ascent,
     update,
 )
 from support.reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, moons, twonorm
@@ -43,13 +42,6 @@ every_site = pytest.mark.parametrize("bound", ["polya-gamma", "taylor"])
 def fixed_sites(problem, rows, kind=FixedSitesBound):
     """The function at the sites of a posterior far from the optimum."""
     return kind(rows, update(rows, problem.arbitrary_posterior(), problem.site), learn_inducing=True)
-
-
-def at_the_optimum(problem, rows, kind=FixedSitesBound):
-    """The function at the sites of the best posterior, and the bound there."""
-    start = SparsePrior.build(problem.spec, problem.Z).at_prior(None)
-    ascent = coordinate_ascent(rows, start, problem.site, tol=1e-13, max_iter=2000, history=History())
-    return kind(rows, ascent.point, learn_inducing=True), ascent.elbo
 
 
 def somewhere_else(problem, function):
@@ -90,19 +82,6 @@ def test_joint_bound_is_jaakkola_jordans_equation_14(kernel):
         assert -function(vector)[0] == pytest.approx(expected, rel=1e-9)
 
 
-def test_joint_bound_of_weighted_rows_is_that_of_repeated_rows():
-    problem = Problem(KERNELS["ard"], "polya-gamma", n=12)
-    repeats = problem.random.integers(1, 4, 12)
-    problem.weight = repeats.astype(np.float64)
-    function = fixed_sites(problem, problem.training(), JointBound)
-    vector = somewhere_else(problem, function)
-    value = -function(vector)[0]
-    K_mm, K_nm, diagonal = matrices(problem, function.coordinates.prior(vector[:-12]))
-    rows = np.repeat(np.arange(12), repeats)
-    expected = jaakkola_jordan_bound(K_mm, K_nm[rows], diagonal[rows], problem.y[rows], vector[-12:][rows])
-    assert value == pytest.approx(expected, rel=1e-9)
-
-
 @every_site
 @weighted_or_not
 @every_kernel
@@ -129,14 +108,6 @@ def test_fixed_sites_give_the_collapsed_bound_of_their_quadratics(kernel, weight
 
 
 @every_site
-def test_at_the_optimum_of_q_fixed_sites_give_its_own_bound(bound):
-    """Where the quadratics touch: the bound that the updates of the sites reach at the start's hyperparameters."""
-    problem = Problem(KERNELS["ard"], bound)
-    function, elbo = at_the_optimum(problem, problem.training())
-    assert -function(function.start)[0] == pytest.approx(elbo, rel=1e-9)
-
-
-@every_site
 @weighted_or_not
 @every_kernel
 def test_gradient_with_fixed_sites(kernel, weighted, bound):
@@ -151,14 +122,6 @@ def test_gradient_of_the_joint_bound(kernel, weighted):
     problem = Problem(kernel, "polya-gamma", weighted=weighted, n=20)
     function = fixed_sites(problem, problem.training(), JointBound)
     check_gradient(function, somewhere_else(problem, function))
-
-
-def test_joint_bound_starts_where_its_xi_are_best():
-    problem = Problem(KERNELS["ard"], "polya-gamma")
-    function, elbo = at_the_optimum(problem, problem.training(), JointBound)
-    value, gradient = function(function.start)
-    assert -value == pytest.approx(elbo, rel=1e-9)
-    np.testing.assert_allclose(gradient[-len(problem.y) :], 0.0, atol=1e-6)
 
 
 # vi-Taylor.
@@ -242,16 +205,6 @@ def test_polya_gamma_alternation_never_lowers_the_bound(small, optimizer, learn_
     assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[1:]))
 
 
-def test_taylor_learns_with_the_alternate_scheme():
-    """Its approximate evidence rises from the start, and its predictions are like those of the exact bound."""
-    X, y = moons(200)
-    own = {"tol": 1e-6, "length_scale_prior": None}
-    taylor, exact = (fit(X, y, "alternate", bound, **own) for bound in ("taylor", "exact"))
-    start = fit(X, y, None, "taylor")
-    assert taylor.elbo_ > start.elbo_ + 10.0
-    assert np.mean(np.abs(taylor.predict_proba(X) - exact.predict_proba(X))) < 0.03
-
-
 def test_equation_14_and_the_profiled_bound_have_the_same_maximum():
     """JJ's bound is maximised over theta and xi by dense formulas, this library's over the posterior."""
     X, y = load_breast_cancer(return_X_y=True)
@@ -271,10 +224,6 @@ def test_equation_14_and_the_profiled_bound_have_the_same_maximum():
 
 # What they are for.
 
-FIRST_BOUND = {
-    name: next(bound for bound, record in LIKELIHOODS["logit"].items() if scheme.allows(record))
-    for name, scheme in SCHEMES.items()
-}
 PAIRS = [(optimizer, bound) for optimizer in SCHEMES for bound in LIKELIHOODS["logit"]]
 
 
@@ -292,36 +241,3 @@ def test_a_scheme_takes_its_bounds_and_names_them_when_given_another(optimizer, 
         with pytest.raises(ValueError, match=f"optimizer='{optimizer}' is not for the bound '{bound}'") as error:
             model.fit(X, y)
         assert f"choose one of {others}, or {SCHEMES[optimizer].needs}" in str(error.value)
-
-
-@pytest.mark.parametrize("optimizer", SCHEMES)
-def test_nothing_to_learn_is_no_error(optimizer):
-    """A kernel without free parameters, and inducing points that stay."""
-    X, y = SMALL["moons"]
-    kernel = C(2.0, "fixed") * RBF(1.0, "fixed")
-    bound = FIRST_BOUND[optimizer]
-    model, given = (fit(X, y, name, bound, kernel) for name in (optimizer, None))
-    assert model.kernel_ == kernel
-    assert model.elbo_ == pytest.approx(given.elbo_, rel=1e-9)
-
-
-@pytest.mark.parametrize("optimizer", SCHEMES)
-def test_fixed_parameters_stay(optimizer):
-    X, y = SMALL["moons"]
-    kernel = C(2.0, "fixed") * RBF([1.0, 0.5])
-    model = fit(X, y, optimizer, FIRST_BOUND[optimizer], kernel, max_iter=5)
-    assert model.kernel_.k1 == kernel.k1
-    assert model.kernel_.n_dims == 2
-    assert not np.allclose(model.kernel_.theta, kernel.theta)
-
-
-@pytest.mark.parametrize("likelihood", ["logit", "svm"])
-def test_a_search_within_finite_bounds_does_not_begin_in_their_corner(likelihood):
-    """A short length scale, alone free: its gradient is steep, and vanishes at the upper bound."""
-    random = np.random.default_rng(0)
-    X = random.normal(size=(1000, 5))
-    y = np.sin(2 * X[:, 0]) + X[:, 1] > 0
-    params = {"likelihood": likelihood, "n_inducing": 50, "learn_inducing": False, "random_state": 0}
-    short, medium = (GPClassifier(C(100.0, "fixed") * RBF(scale), **params).fit(X, y) for scale in (1.0, 3.0))
-    assert short.elbo_ == pytest.approx(medium.elbo_, rel=1e-4)
-    assert 1.0 < short.kernel_.k2.length_scale < 10.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.fits import quietly, rows_of
+from support.fits import quietly
 
 from xgpc import GPClassifier
 
@@ -70,26 +70,6 @@ def test_classes_that_depend_on_features_of_their_own_get_kernels_of_their_own(s
     assert scores[0] > scores[1] + 0.02
 
 
-def test_history_tells_of_the_shared_kernel_and_then_of_all(separate):
-    theta = rows_of(separate, "evaluation")["theta"]
-    n_theta = len(separate.kernel_[0].theta)
-    assert theta.shape[1] == 3 * n_theta
-    assert np.all(np.isfinite(theta[:, :n_theta]))
-    is_each = np.isfinite(theta[:, -1])
-    assert np.array_equal(is_each, np.all(np.isfinite(theta[:, n_theta:]), axis=1))
-    # First the one, then those of each class.
-    assert not is_each[0]
-    assert is_each[-1]
-    assert np.all(np.diff(is_each.astype(int)) >= 0)
-    learned = np.concatenate([kernel.theta for kernel in separate.kernel_])
-    assert np.min(np.max(np.abs(theta[is_each] - learned), axis=1)) < 1e-12
-    evaluations = rows_of(separate, "evaluation")["evaluation"]
-    assert np.array_equal(evaluations[is_each], 1 + np.arange(np.sum(is_each)))
-    one = quietly(classifier(share="kernel"), *own_features())
-    assert separate.n_iter_ > one.n_iter_
-    assert np.array_equal(rows_of(one, "evaluation")["theta"], theta[~is_each, :n_theta])
-
-
 @pytest.mark.parametrize(
     "params",
     [{}, {"likelihood": "multinomial-probit", "max_iter": 20}, {"batch_size": 1200, "subset_sizes": [300, 900]}],
@@ -143,14 +123,6 @@ def test_two_classes_have_nothing_to_decide(params):
         assert quietly(classifier(share="none", max_iter=10), X, y > 0).share_ == "kernel"
 
 
-def test_few_rows_and_full_processes_share_a_kernel(monkeypatch):
-    X, y = own_features(999)
-    assert quietly(classifier(max_iter=10), X, y).share_ == "kernel"
-    monkeypatch.setattr("xgpc.learning.share.LEAST_ROWS", 30)
-    full = quietly(classifier(inducing_points="all", n_inducing="auto", max_iter=10), X[:60], y[:60])
-    assert full.share_ == "kernel"
-
-
 def test_a_warm_start_keeps_what_was_decided(separate):
     X, y = own_features()
     model = pickle.loads(pickle.dumps(separate)).set_params(warm_start=True)
@@ -162,15 +134,6 @@ def test_a_warm_start_keeps_what_was_decided(separate):
     assert quietly(model.set_params(**near), X, y).share_ == "kernel"
     one = quietly(classifier(share="kernel", max_iter=10), X, y).set_params(share="auto", warm_start=True)
     assert quietly(one, X, y).share_ == "kernel"
-
-
-def test_a_warm_start_with_other_classes_decides_anew(separate):
-    X, y = own_features()
-    model = pickle.loads(pickle.dumps(separate)).set_params(warm_start=True)
-    labels = np.array(["a", "b", "c"])[y]
-    quietly(model, X, labels)
-    assert decision_of(model) == decision_of(separate)
-    assert model.elbo_ == separate.elbo_
 
 
 def test_saved_models_know_what_was_decided(separate, tmp_path):
@@ -188,23 +151,3 @@ def test_decisions_repeat_and_do_not_depend_on_threads(separate):
     again = quietly(classifier(n_jobs=2), X, y)
     assert decision_of(again) == decision_of(separate)
     assert_same_fit(again, separate, X)
-
-
-def test_two_groups_of_which_none_can_be_kept_apart_share_a_kernel():
-    X, y = own_features()
-    assert quietly(classifier(max_iter=10), X, y, groups=np.arange(len(X)) > 50).share_ == "kernel"
-
-
-def test_the_number_of_points_grows_after_the_decision():
-    X, y = own_features()
-    model = quietly(classifier(n_inducing="auto"), X, y)
-    assert model.share_ == "none"
-    assert model.inducing_points_.shape[0] == 3
-    assert [text for text in model.history_["decision"] if "inducing points" in text]
-
-
-@pytest.mark.parametrize("value", ["some", None, True, 1])
-def test_other_values_are_refused(value):
-    X, y = own_features(30)
-    with pytest.raises(ValueError, match=r"share must be one of .*'auto', 'kernel', 'none'.*; got"):
-        GPClassifier(share=value).fit(X, y)

@@ -76,13 +76,6 @@ def test_a_model_with_neighbours_predicts_sparse_rows():
         fitted(X, y, n_neighbors=5)
 
 
-def test_neighbours_are_left_by_themselves():
-    X, y = rows(2000, 3, 0.5)
-    model = fitted(X, y, max_iter=1)
-    assert model.n_neighbors_ == 0
-    assert model.decisions_[0].startswith("No neighbours: ")
-
-
 def test_what_is_no_sparse_matrix_of_numbers_is_refused():
     X, y = rows()
     with pytest.raises(ValueError, match="a sparse X has columns of numbers"):
@@ -133,14 +126,6 @@ def test_sparse_batches_give_the_bits_of_dense_ones(monkeypatch, n_kept, form):
     found = np.vstack(list(one.predict_proba_batches([X[part].asformat(form) for part in parts])))
     expected = np.vstack(list(other.predict_proba_batches([X[part].toarray() for part in parts])))
     np.testing.assert_array_equal(found, expected)
-
-
-def test_a_bad_value_of_a_sparse_batch_has_its_row_and_column():
-    X, y = rows()
-    bad = X.tolil()
-    bad[7, 3] = np.nan
-    with pytest.raises(ValueError, match=r"X has 1 missing number \(NaN\): 1 in feature 3\. Put in"):
-        GPClassifier().fit_batches([(X, y), (bad.tocsr(), y)])
 
 
 def test_a_stream_of_sparse_rows_has_the_bits_of_dense_ones():

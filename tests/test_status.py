@@ -9,7 +9,7 @@ import pytest
 from support.fits import quietly
 from support.reference import moons
 
-from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc import GPClassifier
 
 SMALL = {"n_inducing": "auto", "n_neighbors": 0, "random_state": 0, "max_iter": 10, "verbose": 1}
 
@@ -34,12 +34,6 @@ def screen(text):
             shown[: len(part)] = part
         lines.append("".join(shown).rstrip())
     return lines
-
-
-def test_there_may_be_no_standard_error(monkeypatch):
-    silent = quietly(GPClassifier(**{**SMALL, "verbose": 0}), *moons(60))
-    monkeypatch.setattr("sys.stderr", None)
-    assert quietly(GPClassifier(**SMALL), *moons(60)).elbo_ == silent.elbo_
 
 
 def test_a_fit_tells_how_it_goes_without_carriage_returns(capsys):
@@ -73,14 +67,6 @@ def test_a_fit_tells_an_application(caplog, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_records_that_nobody_would_see_are_lines(caplog, capsys):
-    """Handlers alone, at the level of warnings, do not take what verbose=1 asks for."""
-    with caplog.at_level(logging.WARNING, logger="xgpc"):
-        quietly(GPClassifier(**SMALL), *moons(60))
-    assert capsys.readouterr().err.startswith("xgpc: checking")
-    assert not caplog.records
-
-
 @pytest.mark.parametrize("kind", ["closed", "full", "without the characters", "a terminal without a cursor"])
 def test_what_cannot_be_written_is_left_out(kind, monkeypatch):
     stream = Terminal()
@@ -103,17 +89,3 @@ def test_what_cannot_be_written_is_left_out(kind, monkeypatch):
     elif kind != "closed":
         assert "\r" not in stream.getvalue()
         assert bool(stream.getvalue()) == (kind != "full")
-
-
-def test_fits_are_silent_unless_they_are_asked(caplog, capsys):
-    with caplog.at_level(logging.DEBUG):
-        quietly(GPClassifier(**{**SMALL, "verbose": 0}), *moons(60))
-    assert not [record for record in caplog.records if record.name == "xgpc"]
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_linear_fit_tells_its_end(capsys):
-    BayesianLinearClassifier(verbose=1).fit(*moons())
-    first, last = capsys.readouterr().err.splitlines()
-    assert first.startswith("xgpc: checking")
-    assert last.startswith("xgpc: The bound is -")

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.metrics import log_loss
 from support.reference import moons
@@ -82,27 +82,6 @@ def test_length_scales_are_in_standard_deviations_and_the_shortest_come_first():
     assert [text.split()[1] for text in shortest] == ["0.5", "0.5", "3", "4", "4"]
 
 
-def test_levels_that_share_a_length_scale_have_the_name_of_their_column(table):
-    frame, y, _ = table
-    kernel = ConstantKernel() * RBF([1.0, 2.0, 3.0])
-    model = GPClassifier(kernel, optimizer=None, n_inducing=8, random_state=0).fit(frame, y)
-    names = names_of_scales(lines_of(model)[0])
-    assert names == ["width", "colour"]
-
-
-def test_a_kernel_of_each_class_and_shares_of_many_take_few_lines():
-    random = np.random.default_rng(0)
-    X, y = random.normal(size=(84, 2)), np.arange(84) % 12
-    model = GPClassifier(share="none", optimizer=None, n_inducing=5, random_state=0).fit(X, y)
-    text = model.summary()
-    assert "12 classes: 0 8.3%, 1 8.3%, " in text
-    assert " and 2 more" in text
-    assert text.count("  kernel  ") == 5
-    assert text.count("  length scales  ") == 5
-    assert "5 for each class" in text
-    assert "further kernels" in text
-
-
 def test_decisions_are_sentences_of_the_history_in_their_order():
     X, y = moons(400)
     model = GPClassifier(random_state=0, tol=1e-2).fit(X, y)
@@ -110,25 +89,6 @@ def test_decisions_are_sentences_of_the_history_in_their_order():
     assert model.decisions_ == [text for text in model.history_["decision"] if text]
     assert all(type(text) is str and text[0].isupper() and text.endswith(".") for text in model.decisions_)
     assert GPClassifier(optimizer=None, n_inducing=5).fit(X, y).decisions_ == []
-
-
-def test_what_is_said_of_added_points_is_what_they_gain():
-    X, y = moons(400)
-    model = GPClassifier(random_state=0, n_neighbors=0).fit(X, y)
-    at = np.flatnonzero(np.isfinite(model.history_["gain_per_point"]))[-1]
-    gain, m = model.history_["gain_per_point"][at], len(model.inducing_points_)
-    expected = f"Adding {m} inducing points to {m} changes the bound by {gain * m:+.3g} nats, {gain:+.3g} for each new"
-    assert model.decisions_[-1].startswith(expected)
-    assert ": not taken, as at least 0.05 is required." in model.decisions_[-1]
-
-
-def test_batches_and_later_ones_are_summed_up_by_what_they_hold():
-    X, y = moons(300)
-    parts = [(X[:200], y[:200]), (X[200:], y[200:])]
-    whole, batches = (GPClassifier(n_inducing=8, optimizer=None, random_state=0) for _ in range(2))
-    assert whole.fit(X, y).summary() == batches.fit_batches(parts).summary()
-    weighted = GPClassifier(n_inducing=8, optimizer=None, random_state=0, class_weight={0: 2.0, 1: 1.0}).fit(X, y)
-    np.testing.assert_array_equal(weighted.class_count_, [2.0, 1.0] * np.bincount(y > 0))
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5])
@@ -156,9 +116,3 @@ def test_all_batches_are_summed_up(begin, factor, tmp_path):
     assert again.summary() == model.summary()
     assert again.n_samples_seen_ == model.n_samples_seen_
     assert lines_of(model.fit(X, y))[0]["rows"] == "300"
-
-
-def test_there_is_no_summary_before_a_fit():
-    for call in (GPClassifier.summary, lambda one: one.decisions_):
-        with pytest.raises(NotFittedError):
-            call(GPClassifier())

@@ -4,15 +4,13 @@ import pickle
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 from support.fits import without_warnings
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.rows import from_arrow, from_parquet
+from xgpc.rows import from_parquet
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
-pq = pytest.importorskip("pyarrow.parquet")
 
 N = 60
 
@@ -86,24 +84,6 @@ def test_an_index_in_a_table_of_arrow_is_no_feature(indexed):
     assert batches.feature_names_in_.tolist() == ["a", "b"]
 
 
-def test_who_names_the_index_gets_it(tmp_path):
-    table = frame().rename_axis("id").drop(columns="town")
-    table.to_parquet(tmp_path / "rows.parquet")
-    for source in (
-        from_parquet(tmp_path / "rows.parquet", target="class", columns=["a", "id"]),
-        from_arrow(pa.Table.from_pandas(table), target="class", columns=["a", "id"]),
-    ):
-        model = without_warnings(small().fit_batches, source)
-        assert model.feature_names_in_.tolist() == ["a", "id"]
-        assert not said(model)
-        # To predict, too, as the model has it.
-        rows = table.reset_index()[["a", "id"]].astype(float)
-        found = model.predict_proba(pa.Table.from_pandas(table[["a"]]))
-        np.testing.assert_array_equal(found, model.predict_proba(rows))
-    assert from_parquet(tmp_path / "rows.parquet", target="id", columns=["a"]).target == "id"
-    assert from_parquet(tmp_path / "rows.parquet", target="class", weight="id").index == []
-
-
 SWAPPED = [(0, 1), (10, 20), (("a", 1), ("a", 2)), (pd.Timestamp(0), pd.Timestamp(1))]
 
 
@@ -136,60 +116,3 @@ def test_labels_that_are_not_text_are_compared(labels, features, tmp_path):
         linear = BayesianLinearClassifier().fit(X, y)
         with pytest.raises(ValueError, match="same order"):
             linear.predict(X[[labels[1], labels[0]]])
-
-
-def test_column_labels_of_a_file_are_checked(tmp_path):
-    path = tmp_path / "model.npz"
-    without_warnings(small().fit, frame()[["a", "b"]].set_axis([0, 1], axis=1), frame()["class"]).save(path)
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    assert arrays["column_labels"].tolist() == ["0", "1"]
-    for broken in ("01", ["0"], [0, 1]):
-        np.savez(path, **{**arrays, "column_labels": np.array(broken)})
-        with pytest.raises(ValueError, match="do not fit each other: 'column_labels'"):
-            GPClassifier.load(path)
-
-
-NO_TABLES = {
-    "a row": [1.0, 2.0],
-    "no row": [],
-    "nothing": None,
-    "text": "down",
-    "a number": 3.0,
-    "one dimension": np.zeros(2),
-    "three dimensions": np.zeros((2, 2, 2)),
-    "a column": pd.Series([1.0, 2.0]),
-    "a mapping": {"a": [1.0], "b": ["up"]},
-    "mappings": [{"a": 1.0, "b": "up"}],
-    "a set": {1.0, 2.0},
-    "unequal rows": [[1.0, 2.0], [3.0]],
-    "iterator": iter([1.0]),
-}
-
-
-@pytest.mark.parametrize("kind", ["numbers", "levels", "gaps"])
-def test_what_is_no_table_is_refused_in_one_way(kind):
-    rows = np.random.default_rng(0).normal(size=(40, 2))
-    table = pd.DataFrame(rows, columns=["a", "b"])
-    if kind == "levels":
-        table["b"] = pd.Categorical(np.where(rows[:, 1] > 0.0, "up", "down"))
-    if kind == "gaps":
-        table.iloc[0, 0] = np.nan
-    model = GPClassifier(n_inducing=4, optimizer=None).fit(table, rows[:, 0] > 0.0)
-    given = {**NO_TABLES, **({} if kind == "numbers" else {"sparse": csr_array(rows)})}
-    for value in given.values():
-        said = (
-            rf"X must be a table with the 2 columns .* or an array \(n, 2\); got a {type(value).__name__}\b.* \[row\]"
-        )
-        for method in (model.predict, model.predict_proba, model.predict_latent):
-            with pytest.raises(ValueError, match=said):
-                method(value)
-
-
-@pytest.mark.parametrize("labels", [(0, 1), (("a", 1), ("a", 2))])
-def test_labels_that_are_no_text_name_the_columns_of_the_matrix(labels):
-    rng = np.random.default_rng(0)
-    X = pd.DataFrame(dict(zip(labels, (rng.normal(size=N), np.array([1, None] * (N // 2), dtype=object)), strict=True)))
-    model = without_warnings(small().fit, X, np.arange(N) % 3 == 0)
-    names = [str(label) for label in labels]
-    assert model.encoding_.matrix_names == (*names, f"missingindicator_{names[1]}")

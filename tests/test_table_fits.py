@@ -1,13 +1,12 @@
 """Fits of tables by default: a length scale for each level, their bounds, and what users are told of them."""
 
 import numpy as np
-import polars
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import quietly, warnings_of
 from support.kernels import compiled
 
-from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc import GPClassifier
 
 pd = pytest.importorskip("pandas")
 
@@ -76,58 +75,3 @@ def test_a_fit_names_the_levels_of_a_given_kernel():
     kernel = ConstantKernel(2.0) * RBF(np.ones(width), bounds)
     messages = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), table, y)
     assert "k2__length_scale[0] = 0.9 is at its lower bound (level 'A' of column 'pos0')" in "\n".join(messages)
-
-
-def test_a_fit_names_the_columns_of_a_given_kernel():
-    table, y = letters()
-    bounds = np.tile([0.5, 2.0], (5, 1))
-    bounds[0] = 0.9, 1.1
-    kernel = ConstantKernel(2.0) * RBF(np.ones(5), bounds)
-    messages = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), table, y)
-    assert "k2__length_scale[0] = 0.9 is at its lower bound ('pos0')" in "\n".join(messages)
-
-
-def test_importances_are_of_the_tables_columns():
-    table, y = letters(300)
-    model = fitted(table, y)
-    assert model.feature_importances_.shape == (5,)
-    assert np.argmax(model.feature_importances_) in (0, 4)
-    assert np.sum(model.feature_importances_) == pytest.approx(1.0)
-
-
-def test_queries_that_have_no_rows_yet_are_refused():
-    table, y = letters(20)
-    lazy = polars.LazyFrame(table)
-    model = fitted(table, y, max_iter=1)
-    for use in (
-        lambda: GPClassifier().fit(lazy, y),
-        lambda: BayesianLinearClassifier().fit(lazy, y),
-        lambda: model.predict(lazy),
-        lambda: list(model.predict_proba_batches([lazy])),
-        lambda: GPClassifier().fit_batches([(lazy, y)]),
-    ):
-        with pytest.raises(ValueError, match=r"LazyFrame of polars.*its collect\(\) makes"):
-            use()
-
-
-def test_text_in_arrays_is_refused_with_what_takes_it():
-    table, y = letters(20)
-    for given in (table.to_numpy(dtype=str), table.to_numpy(dtype=object), table.to_numpy().tolist()):
-        with pytest.raises(ValueError, match=r"X has text.*OneHotEncoder.*categorical_features='from_dtype'"):
-            GPClassifier().fit(given, y)
-    numbers = fitted(table[["size"]].to_numpy(), y, max_iter=1)
-    with pytest.raises(ValueError, match=r"X has text.*fitted to numbers\. Make numbers of it"):
-        numbers.predict(table[["pos0"]].to_numpy())
-    with pytest.raises(ValueError, match=r"X has text.*OneHotEncoder does\.$"):
-        BayesianLinearClassifier().fit(table.to_numpy(), y)
-
-
-def test_tables_without_rows_or_columns_are_refused():
-    table, y = letters(20)
-    model = fitted(table, y, max_iter=1)
-    for empty in (table[:0], polars.DataFrame(table[:0])):
-        with pytest.raises(ValueError, match="X has 0 rows and 5 columns; give a row and a column or more"):
-            GPClassifier().fit(empty, y[:0])
-        assert model.predict(empty).shape == (0,)
-    with pytest.raises(ValueError, match="X has 20 rows and 0 columns"):
-        GPClassifier().fit(table[[]], y)

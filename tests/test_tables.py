@@ -4,7 +4,6 @@ import pickle
 import warnings
 from datetime import date
 
-import narwhals
 import numpy as np
 import polars
 import pyarrow
@@ -14,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import without_warnings
 from support.kernels import compiled
 
-from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc import GPClassifier
 
 pd = pytest.importorskip("pandas")
 
@@ -221,74 +220,6 @@ def test_bad_choices_of_columns_are_refused(chosen, message):
     assert not hasattr(model, "n_features_in_")
 
 
-def test_columns_that_cannot_be_used_are_named():
-    y = np.arange(6) % 2
-    bad = {
-        "dates or durations": [
-            pd.DataFrame({"x": pd.to_datetime(["2024-01-01"] * 6)}),
-            pd.DataFrame({"x": [date(2024, 1, 1)] * 6}),
-            pd.DataFrame({"x": pd.period_range("2024", periods=6, freq="D")}),
-            polars.DataFrame({"x": [date(2024, 1, 1)] * 6}),
-            pyarrow.table({"x": [date(2024, 1, 1)] * 6}),
-        ],
-        "neither numbers nor text": [
-            pd.DataFrame({"x": [[1, 2]] * 6}),
-            pd.DataFrame({"x": [{"a": 1}] * 6}),
-            pd.DataFrame({"x": pd.Categorical([pd.Timestamp(0)] * 6)}),
-            polars.DataFrame({"x": [[1, 2]] * 6}),
-            polars.DataFrame({"x": [b"1"] * 6}),
-            pyarrow.table({"x": [[1, 2]] * 6}),
-        ],
-        "both text and numbers": [pd.DataFrame({"x": ["a", 1] * 3}), pd.DataFrame({"x": pd.Categorical(["a", 1] * 3)})],
-        "no values; leave it out": [pd.DataFrame({"x": [None] * 6}), polars.DataFrame({"x": [None] * 6})],
-    }
-    for message, tables in bad.items():
-        for table in tables:
-            with pytest.raises(ValueError, match=rf"The column 'x' .*{message}|{message} in the columns \['x'\]"):
-                small().fit(table, y)
-    with pytest.raises(ValueError, match="X has a value of infinity, of 'x' in row 0; leave out"):
-        small().fit(pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}), y)
-
-
-@pytest.mark.parametrize("estimator", [small, BayesianLinearClassifier])
-@pytest.mark.parametrize("library", [pd.DataFrame, polars.DataFrame, pyarrow.table])
-def test_dates_do_not_count_as_numbers_of_rows_to_predict(estimator, library):
-    numbers = {"x": np.arange(20.0) % 7, "y": np.arange(20.0) % 3}
-    model = without_warnings(estimator().fit, library(numbers), np.arange(20) % 2)
-    with pytest.raises(ValueError, match=r"dates or durations in the columns \['y'\]; turn them into numbers"):
-        model.predict(library({**numbers, "y": np.arange(20).astype("M8[us]")}))
-
-
-@pytest.mark.parametrize("library", [pd.DataFrame, polars.DataFrame, pyarrow.table])
-def test_frames_of_narwhals_are_those_of_their_library(library):
-    columns, y = values()
-    table = library(columns)
-    expected, found = (fitted(X, y).predict_proba(table) for X in (table, narwhals.from_native(table)))
-    np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize("estimator", [GPClassifier, BayesianLinearClassifier])
-def test_columns_of_one_name_are_refused(estimator):
-    X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
-    arrow = pyarrow.table([pyarrow.array(column) for column in X.T], names=["size", "width", "size"])
-    frame = pd.DataFrame(X, columns=["size", "width", "size"])
-    known = estimator().fit(X, y)
-    for table in (arrow, arrow.to_batches()[0], frame):
-        for call in (lambda table=table: estimator().fit(table, y), lambda table=table: known.predict(table)):
-            with pytest.raises(
-                ValueError, match=r"several columns of the same name: \['size'\]; give each column a name"
-            ):
-                call()
-
-
-def test_too_many_levels_are_refused():
-    y = np.arange(300) % 2
-    table = pd.DataFrame({"name": [f"row {i}" for i in range(300)], "x": np.arange(300.0)})
-    with pytest.raises(ValueError, match=r"'name' has 300 distinct levels, such as 'row 0'.*at most 255"):
-        small().fit(table, y)
-    assert fitted(table.assign(name=[f"row {i % 255}" for i in range(300)]), y).n_features_in_ == 2
-
-
 def test_tables_to_predict_must_have_the_columns():
     table, y = frame()
     model = fitted(table, y)
@@ -356,14 +287,6 @@ def test_warm_starts_begin_anew_where_levels_are_others():
     assert "Rom" in model.encoding_.columns[0].levels
 
 
-def test_batches_must_be_numbers():
-    table, y = frame()
-    with pytest.raises(ValueError, match=r"The column 'town' of the batch has levels.*OneHotEncoder"):
-        small().fit_batches([(table, y)])
-    with pytest.raises(ValueError, match=r"categorical_features=\[0\] is only for fit"):
-        small(categorical_features=[0]).fit_batches([(np.ones((4, 2)), [0, 1, 0, 1])])
-
-
 def test_an_encoding_is_a_value():
     table, y = frame()
     encoding = fitted(table, y).encoding_
@@ -407,8 +330,48 @@ def test_values_that_many_rows_have_are_levels_too():
     assert fitted(table[::3], np.arange(20) % 2).encoding_.columns[0].repeated == ()
 
 
-def test_levels_take_no_neighbours_by_default():
-    table, y = frame(n=2000)
-    model = fitted(table, y, max_iter=1)
-    assert model.n_neighbors_ == 0
-    assert model.decisions_[0].startswith("No neighbours: ")
+Y = np.arange(6) % 2
+ARROW = pyarrow.table([pyarrow.array(np.ones(6))] * 2, names=["x", "x"])
+REFUSED = {
+    "dates": (pd.DataFrame({"x": pd.to_datetime(["2024-01-01"] * 6)}), "dates or durations"),
+    "dates of polars": (polars.DataFrame({"x": [date(2024, 1, 1)] * 6}), r"dates or durations"),
+    "dates of arrow": (pyarrow.table({"x": [date(2024, 1, 1)] * 6}), r"dates or durations"),
+    "lists": (polars.DataFrame({"x": [[1, 2]] * 6}), "neither numbers nor text"),
+    "bytes": (polars.DataFrame({"x": [b"1"] * 6}), "neither numbers nor text"),
+    "times as levels": (pd.DataFrame({"x": pd.Categorical([pd.Timestamp(0)] * 6)}), "neither numbers nor text"),
+    "text and numbers": (pd.DataFrame({"x": ["a", 1] * 3}), "both text and numbers"),
+    "no values": (pd.DataFrame({"x": [None] * 6}), "no values; leave it out"),
+    "infinity": (pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}), "X has a value of infinity, of 'x' in row 0"),
+    "one name": (ARROW, r"several columns of the same name: \['x'\]"),
+    "one name of pandas": (pd.DataFrame(np.ones((6, 2)), columns=["x", "x"]), "several columns of the same name"),
+    "no rows yet": (polars.LazyFrame({"x": [1.0] * 6}), r"LazyFrame of polars.*its collect\(\) makes"),
+    "no rows": (pd.DataFrame({"x": np.empty(0)}), "X has 0 rows and 1 columns"),
+    "no columns": (pd.DataFrame(index=range(6)), "X has 6 rows and 0 columns"),
+    "text without columns": (np.array([["a"]] * 6), r"X has text.*OneHotEncoder"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_tables_that_cannot_be_used_are_refused(kind):
+    table, message = REFUSED[kind]
+    with pytest.raises(ValueError, match=message):
+        small().fit(table, Y[: 0 if kind == "no rows" else 6])
+
+
+def test_levels_are_255_at_most():
+    table = pd.DataFrame({"name": [f"row {i}" for i in range(300)], "x": np.arange(300.0)})
+    with pytest.raises(ValueError, match=r"'name' has 300 distinct levels, such as 'row 0'.*at most 255"):
+        small().fit(table, np.arange(300) % 2)
+    assert fitted(table.assign(name=[f"row {i % 255}" for i in range(300)]), np.arange(300) % 2).n_features_in_ == 2
+
+
+NO_TABLES = ([1.0, 2.0], None, "down", np.zeros((2, 2, 2)), pd.Series([1.0, 2.0]), {"a": [1.0]}, iter([1.0]))
+
+
+@pytest.mark.parametrize("value", NO_TABLES, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("names", [["age", "pay"], ["town", "age"]], ids=["numbers and gaps", "levels"])
+def test_what_is_no_table_is_refused_in_one_way(names, value):
+    table, y = frame()
+    model = fitted(table[names], y, optimizer=None)
+    with pytest.raises(ValueError, match=rf"X must be a table with the \d columns .* got a {type(value).__name__}\b"):
+        model.predict(value)

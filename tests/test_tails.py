@@ -1,19 +1,15 @@
 """Values far from all others: what they are, and that fits and predictions have them at limits."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
-from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 from support.fits import quietly
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.plotting import DecisionBoundaryDisplay
 
 RANDOM = np.random.default_rng(0)
 NONE = -np.inf, np.inf
@@ -63,28 +59,6 @@ def test_codes_are_beyond_a_limit_near_the_others(name, code):
     assert np.isinf(far)
     assert abs(near) <= np.max(np.abs(others)) + 4.0 * np.ptp(others)
     assert np.mean((others >= low) & (others <= high)) >= 0.985
-
-
-def test_codes_on_both_sides_and_of_several_kinds():
-    values = np.concatenate([CLEAN["normal"], [-1e4, -9e3, 1e6, 1e8, 5e7]])
-    low, high = of(values)
-    assert -20.0 < low < -2.0
-    assert 2.0 < high < 20.0
-
-
-def test_a_code_beside_two_values_leaves_these_apart():
-    values = with_codes(np.arange(1000) % 2, -9999.0, 0.01)
-    low, high = of(values)
-    assert (low, high) == (-1.0, np.inf)
-
-
-def test_many_values_that_differ_are_no_codes():
-    """What one row in ten has may tell, if it varies; a single value of theirs is kept apart by its limit."""
-    cluster = CLEAN["two clusters"]
-    assert of(cluster) == NONE
-    low, high = of(np.where(cluster > 100.0, 500.0, cluster))
-    assert low == -np.inf
-    assert high > np.max(cluster[cluster < 100.0])
 
 
 @given(st.sampled_from(sorted(CLEAN)), st.sampled_from(sorted(CODES)), st.integers(-200, 200))
@@ -170,13 +144,6 @@ def test_a_fit_is_that_of_rows_at_the_limits(fitted):
     assert np.max(np.abs(neighbours.posterior_.to_arrays()["rows"])) < 100.0
 
 
-def test_pictures_are_of_values_within_limits(fitted):
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    display = DecisionBoundaryDisplay.from_estimator(fitted, X, Y)
-    assert np.ptp(display.x) < 100.0
-
-
 def test_the_history_names_features_and_limits():
     frame = pytest.importorskip("pandas").DataFrame(X, columns=["a", "b", "c"])
     frame["a"] = moons(len(X))[0][:, 0]
@@ -187,23 +154,6 @@ def test_the_history_names_features_and_limits():
     assert f"'b' below {found.encoding_.limits[0].low:.4g}" in told
 
 
-def test_inducing_points_that_are_given_have_the_limits_of_the_rows():
-    given = model(inducing_points=X[:20], learn_inducing=False, optimizer=None)
-    found = quietly(given, X, Y)
-    assert found.encoding_.limits
-    np.testing.assert_array_equal(found.inducing_points_, at_limits(found.encoding_, X[:20]))
-
-
-def test_a_warm_start_goes_on_where_limits_differ(fitted):
-    warm = clone(fitted).set_params(warm_start=True)
-    quietly(warm, X, Y)
-    points = warm.inducing_points_
-    warm.set_params(optimizer=None)
-    quietly(warm, np.clip(X, -5.0, 5.0), Y)
-    assert warm.encoding_ is None
-    np.testing.assert_array_equal(warm.inducing_points_, points)
-
-
 def test_what_stays_as_it_is(tmp_path):
     """Sparse rows, whose zeros would not stay, and memory maps, which are read where they are."""
     assert quietly(model(), csr_matrix(X), Y).encoding_ is None
@@ -211,60 +161,3 @@ def test_what_stays_as_it_is(tmp_path):
     mapped = quietly(model(), np.load(tmp_path / "X.npy", mmap_mode="r"), Y)
     assert mapped.encoding_ is None
     assert any("memory map" in text for text in mapped.history_["decision"])
-
-
-def test_numbers_of_tables_have_limits():
-    frame = pytest.importorskip("pandas").DataFrame({"level": np.where(Y, "a", "b"), "x": X[:, 0], "y": X[:, 1]})
-    frame.loc[::7, "y"] = np.nan
-    found = quietly(model(), frame, Y)
-    places = [found.encoding_.matrix_names[one.feature] for one in found.encoding_.limits]
-    assert places == ["x", "y"]
-    np.testing.assert_array_less(np.abs(found.encoding_.encode(frame)), 100.0)
-
-
-def test_single_precision_stays_single():
-    single = X.astype(np.float32)
-    found = quietly(model(), single, Y)
-    assert found.encoding_.within_limits(single).dtype == np.float32
-    np.testing.assert_allclose(found.predict_proba(single), quietly(model(), X, Y).predict_proba(X), atol=0.02)
-
-
-DATA = {
-    "columns": [],
-    "dtype": "",
-    "limits": [[0, -1.0, 2.0, 0.0, 0.0, []], [2, float("-inf"), 1.0, 0.5, 1.0, [0.0, 2.0, 0.0]]],
-}
-
-
-def test_encodings_that_are_not_valid_are_refused(fitted):
-    Encoding = type(fitted.encoding_)
-    assert json.loads(json.dumps(Encoding.from_data(DATA).to_data())) == DATA
-    nan, rest = float("nan"), [0.0, 0.0, []]
-    for bad in (
-        [],
-        {},
-        None,
-        [[0, 1.0]],
-        [[0, 0.0, 1.0]],
-        [[0, 2.0, 1.0, *rest]],
-        [[2, 0.0, 1.0, *rest], [0, 0.0, 1.0, *rest]],
-        [[0, nan, 1.0, *rest]],
-        [[-1, 0.0, 1.0, *rest]],
-        [[0, 0.0, 1.0, nan, 0.0, []]],
-        [[0, 0.0, 1.0, 0.0, 0.0, [nan]]],
-        [[0, 0.0, 1.0, 0.0, 0.0, ["a"]]],
-    ):
-        with pytest.raises(ValueError, match="not valid"):
-            Encoding.from_data({**DATA, "limits": bad})
-
-
-@pytest.mark.parametrize("value", ["none", True, 1.0])
-def test_other_transforms_are_refused(value):
-    with pytest.raises(ValueError, match="feature_transform must be 'auto' or None"):
-        model(feature_transform=value).fit(X, Y)
-
-
-def test_few_rows_have_no_limits():
-    values = np.append(np.arange(18.0), 1e6)
-    assert of(values) == NONE
-    assert of(np.append(values, 3.5))[1] < 1e6

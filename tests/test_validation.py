@@ -126,21 +126,6 @@ def test_dates_and_durations_are_refused_by_the_names_of_their_columns(kind, cas
         CLASSIFIERS[kind]().fit(rows, Y)
 
 
-@pytest.mark.parametrize("unit", ["datetime64[D]", "timedelta64[s]"])
-def test_arrays_of_dates_and_durations_are_refused_to_fit_and_to_predict(unit):
-    times = np.arange(2 * len(X)).reshape(-1, 2).astype(unit)
-    models = [GPClassifier(n_inducing=4, optimizer=None, random_state=0), BayesianLinearClassifier()]
-    for model in models:
-        with pytest.raises(ValueError, match=r"X has dates or durations \(.*64"):
-            model.fit(times, Y)
-        model.fit(pd.DataFrame(X, columns=["a", "b"]), Y)
-        for said in (model.predict, model.predict_latent):
-            with pytest.raises(ValueError, match="dates or durations"):
-                said(times)
-            with pytest.raises(ValueError, match=r"dates or durations in the columns \['b'\]"):
-                said(pd.DataFrame({"a": X[:, 0], "b": DATES}))
-
-
 NAMES = np.array(["no", "yes"], dtype=object)[Y]
 
 
@@ -164,26 +149,6 @@ MISSING = {
 def test_missing_labels_are_counted(kind, case):
     with pytest.raises(ValueError, match="y has 2 missing labels, the first in row 3: "):
         CLASSIFIERS[kind]().fit(X, MISSING[case])
-
-
-@pytest.mark.parametrize("y", [[math.nan, *Y[1:]], pd.Series([pd.NA, *Y[1:]], dtype="Int64")], ids=["float", "Int64"])
-def test_missing_numbers_are_refused(y):
-    with pytest.raises(ValueError, match=r"y contains NaN|y has 1 missing labels"):
-        GPClassifier().fit(X, y)
-
-
-def test_missing_labels_are_refused_by_the_bound_too():
-    model = GPClassifier(n_inducing=4, optimizer=None, random_state=0).fit(X, NAMES)
-    for y in (MISSING["pandas.NA"], MISSING["None"]):
-        with pytest.raises(ValueError, match="y has 2 missing labels"):
-            model.elbo(X, y)
-    assert model.elbo(X, pd.Series(NAMES, dtype="string")) == model.elbo(X, NAMES)
-
-
-def test_objects_that_are_no_labels_have_their_own_errors():
-    for y in ([[1], [2, 3]] * 20, np.array([np.zeros(2), np.zeros(3)] * 20, dtype=object), [datetime.date] * 40):
-        with pytest.raises((ValueError, TypeError)):
-            GPClassifier().fit(X, y)
 
 
 def test_inducing_points_too_large_to_compute_with_are_refused():

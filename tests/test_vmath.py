@@ -62,12 +62,6 @@ def random():
 # exp: 1.22 ulp without and 0.94 ulp with fused multiply-add.
 
 
-@pytest.mark.parametrize("width", [1e-10, 0.4, 5.0, 100.0, 708.0])
-def test_exp_is_within_one_and_a_third_ulp(random, width):
-    x = -random.uniform(0.0, width, 2000)
-    assert ulps(_vmath.exp(x), [mp.exp(mp.mpf(float(t))) for t in x]) < 1.33
-
-
 @repeatable
 @given(st.floats(-708.0, 0.0))
 def test_exp_of_any_argument(x):
@@ -115,24 +109,11 @@ def test_scaled_tail_is_accurate_to_four_epsilon(random):
 
 
 @repeatable
-@given(st.floats(-37.6, 0.0))
-def test_lower_tail_of_any_argument(x):
-    cdf, _ = _vmath.normal(np.array([x]))
-    assert relative_errors(cdf, [normal_tail(-x)])[0] < 3.0 * EPS + x**2 * EPS / 4
-
-
-@repeatable
 @given(st.floats(-40.0, 40.0))
 def test_distribution_function_and_density_are_symmetric(x):
     cdf, pdf = _vmath.normal(np.array([x, -x]))
     assert abs(cdf.sum() - 1.0) <= EPS / 2
     assert pdf[0] == pdf[1]
-
-
-def test_upper_half_is_accurate(random):
-    x = random.uniform(0.0, 40.0, 2000)
-    cdf, _ = _vmath.normal(x)
-    assert relative_errors(cdf, [1 - normal_tail(t) for t in x]).max() < 3 * EPS
 
 
 def test_distribution_function_is_monotone_up_to_its_error():
@@ -152,22 +133,6 @@ def test_normal_underflows_to_zero_and_one():
 
 # m = c, v = 0 and y = 1 leave ell = -log(1 + exp(-c)), and sqrt(m^2) is exact: the private functions themselves.
 # log(1 + e): 2.83 ulp, with the error of e 3.56 ulp; tanh(c / 2) / (2 c): 3.54 ulp.
-
-
-@pytest.mark.parametrize(("low", "high"), [(0.0, 0.5), (0.5, 1.0), (1.0, 4.0), (4.0, 40.0), (40.0, 700.0)])
-def test_polya_gamma_site_is_within_four_ulp(random, low, high):
-    c = random.uniform(low, high, 1000)
-    ell, precision = polya_gamma(c, 0.0, 1.0)
-    exact = [mp.mpf(float(t)) for t in c]
-    assert ulps(-ell, [mp.log1p(mp.exp(-t)) for t in exact]) < 4.0
-    assert ulps(precision, [polya_gamma_mean(t) for t in exact]) < 4.0
-
-
-@pytest.mark.parametrize("y", [-1.0, 1.0])
-def test_polya_gamma_site_at_zero(y):
-    ell, precision = polya_gamma(0.0, 0.0, y)
-    assert ell[0] == pytest.approx(-float(mp.log(2)), rel=4 * EPS)
-    assert precision[0] == 0.25
 
 
 @pytest.mark.parametrize("v", [5e-324, 1e-300, 1e-100, 1e-30, 1e-16, 1e-8, 1e-3, 1.0, 1e8, 1e100, 1e300])
@@ -228,12 +193,6 @@ def test_rational_quadratic_of_any_distance(random, alpha):
     # Where u passes 1, 3, 7 ... the exponent of 1 + u changes, at 1 the branch of small arguments.
     ends = np.sqrt(2.0 * alpha * (2.0 ** np.arange(20) - 1.0))
     check_rational_quadratic(alpha, np.concatenate([spread, ends, np.nextafter(ends, np.inf), np.nextafter(ends, 0.0)]))
-
-
-@repeatable
-@given(st.floats(1e-3, 1e5), st.floats(0.0, 1e6))
-def test_rational_quadratic_of_any_argument(alpha, distance):
-    check_rational_quadratic(alpha, distance)
 
 
 @pytest.mark.parametrize("alpha", [1e-3, 1.0, 1e5])

@@ -53,24 +53,6 @@ def test_class_weights_are_the_rows_weights_in_learning(optimizer):
     assert np.array_equal(by_class.predict_proba(X), by_row.predict_proba(X))
 
 
-@pytest.mark.parametrize(
-    "weight",
-    [
-        np.full(90, -1.0), np.full(90, np.nan), np.full(90, 1e13), np.ones(3), np.ones((90, 2)), ["a"] * 90,
-        {0: 1.0, 1: 2.0}, np.ones(90) * 1j, [[1.0], [1.0, 2.0]], [None, *np.ones(89)], np.zeros(90),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_bad_weights_are_the_same_error_of_rows_and_of_batches(weight):
-    X, y = moons(90)
-    errors = []
-    for fit in (lambda: GPClassifier().fit(X, y, weight), lambda: GPClassifier().fit_batches([(X, y, weight)])):
-        with pytest.raises(ValueError, match="weight") as caught:
-            fit()
-        errors.append(str(caught.value))
-    assert errors[0] == errors[1]
-
-
 @pytest.mark.parametrize("make", [lambda w: 2.0, list, lambda w: w.astype(object), lambda w: np.where(w > 1.0, 2, 0)])
 def test_weights_are_read_alike_of_rows_and_of_batches(make):
     X, y, Z, _ = weighted_moons()

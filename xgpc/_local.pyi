@@ -1,23 +1,33 @@
+from collections.abc import Sequence
+
 import numpy as np
 
 from ._engine import Workspace
 from ._kernels import InducingKernel, KernelGradient
 
-OUTPUTS: tuple[str, ...]
 LINKS: dict[str, int]
 
-class Support:
-    def __init__(self, kernel: InducingKernel, *arrays: np.ndarray) -> None: ...
-    def condition(self, arrays: tuple[np.ndarray | None, ...]) -> list[tuple[np.ndarray, ...]]: ...
+class Neighbourhoods:
+    def __init__(
+        self,
+        kernel: InducingKernel,
+        support: tuple[np.ndarray, np.ndarray, np.ndarray],
+        rows: tuple[np.ndarray, np.ndarray, np.ndarray],
+        sites: tuple[np.ndarray, np.ndarray],
+        index: np.ndarray,
+        n_earlier: np.ndarray | None = None,
+    ) -> None: ...
+    def condition(self, first: int, last: int, out: Sequence[tuple[np.ndarray, ...]]) -> None: ...
     def vjp(
-        self, arrays: tuple[np.ndarray | None, ...], given: list[tuple[np.ndarray, ...]]
-    ) -> tuple[
-        list[tuple[np.ndarray, ...]],
-        np.ndarray,
-        tuple[np.ndarray, np.ndarray, np.ndarray],
-    ]: ...
+        self,
+        first: int,
+        last: int,
+        given: Sequence[tuple[np.ndarray, ...]],
+        out: Sequence[tuple[np.ndarray, ...]],
+        d_a: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+    def spread(self, first: int, last: int, pulled: Sequence[tuple[np.ndarray, ...]], d_a: np.ndarray) -> None: ...
 
-def residual_rows(a: np.ndarray, A: np.ndarray, index: np.ndarray, gamma: np.ndarray) -> np.ndarray: ...
 def cavity_scores(
     link: int, mean: np.ndarray, variance: np.ndarray, y: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...

@@ -2,8 +2,7 @@
 
 In active learning, ``predictive_entropy``, ``mutual_information`` and ``latent_variance`` score rows to label, and
 ``select`` chooses a batch of them. In Bayesian optimisation, ``expected_improvement`` scores settings to try;
-``probability_of_feasibility`` and ``constrained_expected_improvement`` are for settings that may fail. All are pure
-functions.
+``probability_of_feasibility`` and ``constrained_expected_improvement`` are for settings that may fail.
 
 References
 ----------
@@ -22,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,7 +30,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from . import _sites
-from .config import is_integer, is_name, is_number
+from .config import Rule, is_integer, is_name, is_number
 from .data.checks import site_labels
 from .likelihoods import LikelihoodBound
 from .likelihoods.logistic_softmax import normal_points
@@ -44,9 +42,8 @@ Score = Callable[["Link", np.ndarray, np.ndarray], np.ndarray]
 LINK_RANGE = 40.0
 # A normal distribution has 1e-19 of its mass beyond this many standard deviations.
 NORMAL_RANGE = 9.0
-# Points of the trapezoidal rule over the intersection of both ranges. Their distance is at most a third of a unit of
-# the link, or 7 % of a standard deviation; the error is that of the predictive probabilities, 1e-8
-# (tests/test_acquisition.py).
+# Points of the trapezoidal rule over the intersection of both ranges: at most a third of a unit of the link, or 7 % of
+# a standard deviation, apart. The error is that of the predictive probabilities, 1e-8 (tests/test_acquisition.py).
 POINTS = 256
 # Latent values at which the entropy of a label is tabulated, a thousandth apart.
 TABLE = 80_001
@@ -117,7 +114,7 @@ def predictive_entropy(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
 
 def latent_variance(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
     """Posterior variance (n,) of the latent function at the rows of X (n, d), summed over several functions."""
-    return _total_variance(Link.of(model), *model.predict_latent(X))
+    return SCORES["latent_variance"](Link.of(model), *model.predict_latent(X))
 
 
 def mutual_information(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
@@ -125,16 +122,7 @@ def mutual_information(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
 
     Mutual information measures how much the label would teach about the latent function ([1]_: BALD). It is the entropy
     of the label minus the expected entropy given the latent values, H[E p(y | f)] - E H[p(y | f)], and lies between 0
-    and ``predictive_entropy``.
-
-    Parameters
-    ----------
-    model : fitted GPClassifier or BayesianLinearClassifier
-    X : (n, d) array
-
-    Returns
-    -------
-    (n,) array
+    and ``predictive_entropy``. ``model`` is a fitted GPClassifier or BayesianLinearClassifier.
 
     Notes
     -----
@@ -143,7 +131,6 @@ def mutual_information(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
     and the predictions use, O(n C), .001 for variances up to 1e6. Logistic-softmax: 8192 fixed quasi-random points,
     1.6 ms per row and class, .001 for variances up to 100. Multinomial likelihoods: 512 points, each with an integral,
     some tens of milliseconds per row; for 3 and 10 classes .001 and .006 at variance 1, .006 and .03 at variance 100.
-    For several classes, the reference has 1e5 quasi-random points (4096 for the multinomial likelihoods).
     """
     return _information(Link.of(model), *model.predict_latent(X))
 
@@ -171,10 +158,9 @@ def _information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarr
 
 @lru_cache(maxsize=8)
 def _excess_entropy(link: Link) -> tuple[np.ndarray, np.ndarray, float]:
-    """Latent values, the excess entropy of the label at each, and the least entropy of a label, in nats.
+    """Latent values, the entropy of the label at each in excess of its least value, and that value, in nats.
 
-    The excess is the entropy of the label minus its least value, which label noise makes positive. Linear interpolation
-    has an error of 3e-8, a quarter of the squared distance over 8. The table halves the time of ``_information``.
+    Label noise makes the least value positive. Linear interpolation in this table has an error of 3e-8.
     """
     f = np.linspace(-LINK_RANGE, LINK_RANGE, TABLE)
     certain = float(entropy(link.given(np.array([1e3 * LINK_RANGE])))[0])
@@ -200,29 +186,20 @@ def _information_of_several(link: Link, mean: np.ndarray, variance: np.ndarray) 
     return np.maximum(found, 0.0)
 
 
-def _entropy_of(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    return entropy(link.predictive(mean, variance))
-
-
-def _total_variance(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    return variance if variance.ndim == 1 else np.sum(variance, axis=1)
-
-
 SCORES: dict[str, Score] = {
     "mutual_information": _information,
-    "predictive_entropy": _entropy_of,
-    "latent_variance": _total_variance,
+    "predictive_entropy": lambda link, mean, variance: entropy(link.predictive(mean, variance)),
+    "latent_variance": lambda link, mean, variance: variance if variance.ndim == 1 else np.sum(variance, axis=1),
 }
 
 
 def select(model: BaseEstimator, X: ArrayLike, n: int, score: str = "mutual_information") -> np.ndarray:
     """Choose a batch of rows to be labelled, whose labels would not repeat each other.
 
-    ``select`` takes the row with the highest score, one at a time. The row's label is unknown, but its effect on the
-    variances is nearly known: the label adds a site with a certain expected precision, which lowers the latent
-    variances of all other rows through their joint covariance. The next scores use the lower variances and the same
-    means. With "mutual_information" the batch is greedy as in [2]_, with conditional variances in place of joint
-    entropies of the labels, which have 2^n terms.
+    ``select`` takes the row with the highest score, one at a time. The label of a row is unknown, but adds a site with
+    a certain expected precision, which lowers the latent variances of all other rows through their joint covariance.
+    The next scores use the lower variances and the same means. With "mutual_information" the batch is greedy as in
+    [2]_, with conditional variances in place of joint entropies of the labels, which have 2^n terms.
 
     Parameters
     ----------
@@ -246,17 +223,15 @@ def select(model: BaseEstimator, X: ArrayLike, n: int, score: str = "mutual_info
 
     Notes
     -----
-    Every row is a candidate for each choice. Only the covariance columns of chosen rows are computed, so that time
-    grows with n_rows, and memory with n_rows times n. Scores fall with the variances, so that only rows whose last
-    score exceeds the best new one are scored again. "predictive_entropy" of several classes may rise; a rise is noticed
-    among the 500 rows with the highest scores.
+    Only the covariance columns of chosen rows are computed: time grows with n_rows, and memory with n_rows times n.
+    Scores fall with the variances, so that only rows whose last score exceeds the best new one are scored again.
+    "predictive_entropy" of several classes may rise; a rise is noticed among the 500 rows with the highest scores.
     """
     link = Link.of(model)
     if not hasattr(model, "_covariance_columns"):
         raise ValueError(f"model must be a GPClassifier, which has joint covariances; got {type(model).__name__}.")
     mean, variance = model.predict_latent(X)
-    if not is_name(score, SCORES):
-        raise ValueError(f"score must be one of {list(SCORES)}; got {score!r}.")
+    Rule(lambda value: is_name(value, SCORES), f"one of {list(SCORES)}").check("score", score)
     if not (is_integer(n) and 1 <= n <= len(mean)):
         raise ValueError(f"n must be an integer from 1 to the number of candidates, {len(mean)}; got {n!r}.")
     function, column_of = SCORES[score], model._covariance_columns(X)
@@ -296,14 +271,8 @@ def _best(
         size *= 2
 
 
-def probability_of_feasibility(model: BaseEstimator, X: ArrayLike, feasible: Any) -> np.ndarray:
-    """Probability (n,) that the label at each row of X (n, d) is ``feasible``, one of the labels of ``model``.
-
-    Raises
-    ------
-    ValueError
-        For a label that the model does not know.
-    """
+def probability_of_feasibility(model: BaseEstimator, X: ArrayLike, feasible: object) -> np.ndarray:
+    """Probability (n,) that the label at each row of X (n, d) is ``feasible``; ValueError if ``model`` lacks it."""
     check_classifier(model)
     classes = np.asarray(model.classes_).tolist()
     if feasible not in classes:
@@ -322,7 +291,7 @@ def expected_improvement(mean: ArrayLike, std: ArrayLike, best: float) -> np.nda
     best : float
         The least known value of the objective at a feasible setting.
     """
-    _check_best(best, "the least value of the objective at a feasible setting")
+    Rule(is_number, "a number, the least value of the objective at a feasible setting").check("best", best)
     mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
     if mean.ndim != 1 or mean.shape != std.shape:
         raise ValueError(f"mean and std must be (n,), a number for each row; got {mean.shape} and {std.shape}.")
@@ -334,13 +303,8 @@ def expected_improvement(mean: ArrayLike, std: ArrayLike, best: float) -> np.nda
     return np.maximum(gain * ndtr(z) + std * density, 0.0)
 
 
-def _check_best(best: Any, meaning: str) -> None:
-    if not is_number(best):
-        raise ValueError(f"best must be a number, {meaning}; got {best!r}.")
-
-
 def constrained_expected_improvement(
-    model: BaseEstimator, X: ArrayLike, feasible: Any, mean: ArrayLike, std: ArrayLike, best: float
+    model: BaseEstimator, X: ArrayLike, feasible: object, mean: ArrayLike, std: ArrayLike, best: float
 ) -> np.ndarray:
     """Expected improvement (n,) times the probability that a setting is feasible ([4]_).
 
@@ -352,7 +316,8 @@ def constrained_expected_improvement(
         As for ``expected_improvement``, or infinity if no setting is known to be feasible. The score is then the
         probability of feasibility, the limit of the score divided by ``best``.
     """
-    _check_best(best, "the least value at a feasible setting, or infinity (math.inf) where none is known yet")
+    words = "a number, the least value at a feasible setting, or infinity (math.inf) where none is known yet"
+    Rule(is_number, words).check("best", best)
     probability = probability_of_feasibility(model, X, feasible)
     nothing_feasible = best == np.inf
     improvement = expected_improvement(mean, std, 0.0 if nothing_feasible else best)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
+from sklearn.model_selection import BaseCrossValidator
+from sklearn.utils import Tags
 
 from . import names
+from .approximations.base import KernelPosterior
+from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .checkpoint import Checkpoint, fingerprint
 from .config import FitConfig, check_stream
@@ -22,7 +25,6 @@ from .learning import pipeline
 from .learning.start import Data, FitResult, PreviousFit
 from .likelihoods import START_NOISE
 from .predict import PosteriorClassifier
-from .rows.deadline import Deadline
 from .rows.executor import Threads
 from .steps import further_rows, new_run, publish, rows_in_batches, rows_in_memory
 
@@ -32,10 +34,10 @@ FIRST_BATCH = "In the first batch there is nothing to forget, and inducing point
 class GPClassifier(PosteriorClassifier):
     """Sparse variational Gaussian process classifier.
 
-    The model has a Gaussian process prior on a latent function (with several classes: on one for each) and a likelihood
-    that turns latent values into class probabilities. A normal distribution at ``m`` inducing points approximates the
-    posterior. The fit uses natural gradients: its time is linear in the number of rows, and it has no learning rate to
-    choose. The guide's page "How a fit decides" has the rules behind "auto".
+    A latent function (with several classes: one for each) has a Gaussian process prior, and a likelihood turns its
+    values into class probabilities. A normal distribution at ``m`` inducing points approximates the posterior. The fit
+    uses natural gradients: its time is linear in the number of rows, and there is no learning rate to choose. The
+    guide's page "How a fit decides" has the rules behind "auto".
 
     Parameters
     ----------
@@ -48,19 +50,19 @@ class GPClassifier(PosteriorClassifier):
         classes: "softmax", "logistic-softmax", "multinomial-logit", "multinomial-probit" or "multinomial-step". "logit"
         becomes "softmax" when there are more than two classes.
     bound : {"auto", "exact", "polya-gamma", "taylor", "augmented", "additive-noise"}, default="auto"
-        Lower bound of the log evidence that the fit maximises. "auto" takes the tightest one of the likelihood. "exact"
-        has no slack; "polya-gamma" is that of [1]_ and [5]_, "augmented" of [4]_ and "additive-noise" of [6]_; "taylor"
-        ([3]_, section 4.2) is an approximation and no bound.
+        Lower bound of the log evidence that the fit maximises; "auto" is the tightest one of the likelihood. "exact"
+        has no slack; "polya-gamma" is that of [1]_ and [5]_, "augmented" of [4]_, "additive-noise" of [6]_; "taylor"
+        ([3]_, section 4.2) is an approximation.
     n_inducing : int or "auto", default="auto"
         Number m of inducing points, at most the number of distinct rows. "auto" doubles it from 32 (64 below 2000 rows)
-        up to 2048 while more points raise the bound enough. More points fit better and cost time and memory.
+        up to 2048 while more points raise the bound enough.
     n_neighbors : int or "auto", default="auto"
-        Number k of nearest training rows that correct each prediction, for classes that change over short distances
-        [7]_; 0 takes none. "auto" takes 24 if held-out rows, of 2000 rows or more, are then predicted better. For the
-        bound "exact" of "logit", "probit" and "softmax". The fitted model then holds the training rows.
+        Number of nearest training rows that correct each prediction, for classes that change over short distances [7]_.
+        "auto" takes 24 if held-out rows, of 2000 rows or more, are then predicted better, else 0. For the bound "exact"
+        of "logit", "probit" and "softmax". The fitted model then holds the training rows.
     query_split : splitter of scikit-learn or None, default=None
-        How held-out rows are chosen where they decide something. None: at random, or by ``groups``. Give
-        ``TimeSeriesSplit()`` for rows in the order of time. A splitter that shuffles needs its own ``random_state``.
+        How held-out rows are chosen where they decide something. None: at random, or by ``groups``. For rows in the
+        order of time give ``TimeSeriesSplit()``. A splitter that shuffles needs its own ``random_state``.
     inducing_points : {"kmeans", "random", "greedy", "all"} or array of shape (m, d), default="kmeans"
         Where the inducing points start: cluster centres, random rows, rows of largest variance given the points before,
         or the given places. "all" fits the full Gaussian process, in O(n^3) time and O(n^2) memory.
@@ -96,10 +98,10 @@ class GPClassifier(PosteriorClassifier):
         Largest number of iterations of the optimizer in its last stage, and of the posterior (passes over the rows, or
         epochs of mini-batches).
     tol : float, default=1e-4
-        Smaller values iterate longer. Optimizer and posterior stop once the bound rises by less than about ``tol``,
-        relative to its size; mini-batches once the posterior's parameters change by less than ``tol``.
+        Optimizer and posterior stop once the bound rises by less than about ``tol``, relative to its size; mini-batches
+        once the posterior's parameters change by less than ``tol``.
     precision : {"double", "mixed"}, default="double"
-        "mixed" computes the largest products in single precision: half the memory, and up to half the time.
+        "mixed" computes the largest products in single precision, in half the memory and up to half the time.
         Probabilities change by about 1e-5, and by more if the kernel's variance is above 1000.
     class_weight : dict, "balanced" or None, default=None
         Factors of the sample weights, for each class. "balanced": n / (C n_c) as in SVC, with n_c rows of class c.
@@ -139,7 +141,7 @@ class GPClassifier(PosteriorClassifier):
     feature_names_in_ : array of str
         Column names, if X had names.
     feature_mean_, feature_spread_ : (d,) arrays
-        Means and standard deviations of the training rows' features; of a table, after encoding.
+        Means and standard deviations of the features in the training rows; of a table, after encoding.
     feature_importances_ : (d,) array
         Relevance of each feature, from kernels with one length scale for each feature.
     share_ : "kernel" or "none"
@@ -155,9 +157,8 @@ class GPClassifier(PosteriorClassifier):
     mean_ : float, or (C,) array
         Prior mean of the latent functions.
     posterior_ : SparsePosterior, FullPosterior ("all" inducing points) or LocalPosterior (with neighbours)
-        The posterior that predicts.
     n_neighbors_ : int
-        Number of neighbours of each prediction; 0 without neighbours.
+        Number of neighbours of each prediction.
     query_score_ : (float, float) or None
         With neighbours: mean log probability of held-out rows, in nats, and its standard error.
     elbo_ : float
@@ -166,16 +167,13 @@ class GPClassifier(PosteriorClassifier):
         a model that was saved before that raises an AttributeError. Also ``log_marginal_likelihood_value_``.
     history_ : dict of arrays
         One row for each evaluation, iteration and decision. ``help("xgpc.inference.history")`` explains the columns.
-    decisions_ : list of str
-        What the fit decided and why, such as the number of inducing points.
-    warnings_ : list of str
-        Messages of the fit's ConvergenceWarning.
+    decisions_, warnings_ : lists of str
+        What the fit decided and why, such as the number of inducing points; messages of its ConvergenceWarning.
     class_count_ : (C,) array
-        Sum of the weights of each class's rows, in all batches so far.
-    n_iter_ : int
-        Number of iterations of the optimizer in all stages; of the posterior if nothing was learned.
-    converged_ : bool
-        Whether optimizer and posterior ended by ``tol``.
+        Total weight of the rows of each class, in all batches so far.
+    n_iter_, converged_ : int and bool
+        Number of iterations of the optimizer in all stages, of the posterior if nothing was learned; and whether they
+        ended by ``tol``.
     jitter_ : float
         Number added to the diagonal of the inducing points' covariance matrix, relative to its mean diagonal.
 
@@ -215,15 +213,15 @@ class GPClassifier(PosteriorClassifier):
         *,
         likelihood: names.LikelihoodName = "logit",
         bound: names.BoundName = "auto",
-        n_inducing: int | Literal["auto"] = "auto",
-        n_neighbors: int | Literal["auto"] = "auto",
-        query_split: Any = None,
+        n_inducing: int | names.Auto = "auto",
+        n_neighbors: int | names.Auto = "auto",
+        query_split: BaseCrossValidator | None = None,
         inducing_points: names.PointsName | names.Points = "kmeans",
         optimizer: names.OptimizerName | None = "profile",
         learn_inducing: bool = True,
         n_restarts_optimizer: int = 0,
-        length_scale_prior: Literal["auto"] | float | None = "auto",
-        subset_sizes: Literal["auto"] | Sequence[int] | None = "auto",
+        length_scale_prior: float | names.Auto | None = "auto",
+        subset_sizes: Sequence[int] | names.Auto | None = "auto",
         share: names.ShareName = "auto",
         label_noise: Literal["learn"] | float = "learn",
         mean: float | Sequence[float] | Literal["base-rate"] = 0.0,
@@ -233,15 +231,15 @@ class GPClassifier(PosteriorClassifier):
         tol: float = 1e-4,
         precision: names.PrecisionName = "double",
         class_weight: names.ClassWeight | None = None,
-        categorical_features: Literal["from_dtype"] | Sequence[Any] | None = "from_dtype",
-        feature_transform: Literal["auto"] | None = "auto",
+        categorical_features: Literal["from_dtype"] | Sequence[str | int] | None = "from_dtype",
+        feature_transform: names.Auto | None = "auto",
         warm_start: bool = False,
         max_time: float | None = None,
         keep_on_interrupt: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
-        callback: Callable[[FitState], Any] | None = None,
+        callback: Callable[[FitState], object] | None = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: names.RandomSeed = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -278,17 +276,23 @@ class GPClassifier(PosteriorClassifier):
 
     @all_or_nothing
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: Any = None, groups: Any = None, *, classes: Any = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        *,
+        classes: ArrayLike | None = None,
     ) -> None:
         """Fit kernel, inducing points and posterior.
 
         Parameters
         ----------
         X : (n, d) array, data frame or sparse matrix
-            Training rows. Arrays keep float32 or float64; other numbers become float64. A memory map is read in place.
-            Data frames (pandas, polars, Arrow) may have categorical columns and missing values; a missing number
-            becomes the column's mean beside an indicator column. Sparse rows become dense block by block; neighbours
-            and ``inducing_points="all"`` need dense rows.
+            Training rows. float32 and float64 are kept; a memory map is read in place. Data frames (pandas, polars,
+            Arrow) may have categorical columns and missing values; a missing number becomes the column's mean beside an
+            indicator column. Sparse rows become dense block by block; neighbours and ``inducing_points="all"`` need
+            dense rows.
         y : (n,) array
             Class labels.
         sample_weight : (n,) array, default=None
@@ -297,8 +301,8 @@ class GPClassifier(PosteriorClassifier):
             Group labels, none missing. Where held-out rows decide something, rows of one group are never on both sides,
             unless ``query_split`` splits otherwise.
         classes : array, default=None
-            All class labels, if some have no rows; such a class is improbable. With rows of a single class nothing is
-            learned: kernel and inducing points stay at their start.
+            All class labels, if some have no rows. With rows of a single class kernel and inducing points stay at their
+            start.
 
         Returns
         -------
@@ -307,8 +311,8 @@ class GPClassifier(PosteriorClassifier):
         Raises
         ------
         ValueError
-            If data or parameters are not valid, or the ``checkpoint`` belongs to another fit. The estimator is then
-            what it was before, as it is after an interrupt.
+            If data or parameters are not valid, or the ``checkpoint`` belongs to another fit. The estimator then stays
+            as it was, also after an interrupt.
         OSError
             If the ``checkpoint`` cannot be written. Later failures of writing give one warning.
 
@@ -319,7 +323,7 @@ class GPClassifier(PosteriorClassifier):
             bounds; or if the model predicts no better than the class frequencies.
         """
         config = FitConfig.of(self)
-        with new_run(config, self._deadline()) as run:
+        with new_run(config) as run:
             data = rows_in_memory(self._door, config, run, X, y, sample_weight, groups, classes)
             result = self._learned(data, run)
         publish(self, data, run, result)
@@ -329,8 +333,8 @@ class GPClassifier(PosteriorClassifier):
         self,
         X: ArrayLike,
         y: ArrayLike,
-        classes: Any = None,
-        sample_weight: Any = None,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         *,
         forgetting_factor: float = 1.0,
         n_new_inducing: int = 0,
@@ -343,18 +347,14 @@ class GPClassifier(PosteriorClassifier):
         how they are divided into batches.
 
         ``elbo_``, ``bound_gap()``, ``n_iter_``, ``converged_`` and ``history_`` are those of the latest batch:
-        ``elbo_`` is then a lower bound of the batch's log evidence given all rows before.
+        ``elbo_`` is then a lower bound of the batch's log evidence given earlier rows. Warnings are those of ``fit``.
 
         Parameters
         ----------
-        X : (n, d) array
-            Rows as for ``fit``; later calls may have a single row.
-        y : (n,) array
-            Class labels.
+        X, y, sample_weight : as for ``fit``
+            Later calls may have a single row.
         classes : array, default=None
             All class labels, if the first batch lacks some. Later calls may repeat them.
-        sample_weight : (n,) array, default=None
-            Weights as for ``fit``.
         forgetting_factor : float in [0, 1], default=1.0
             Factor of the influence of all earlier rows, for classes that drift: a row that came k calls ago counts as
             ``forgetting_factor ** k`` rows.
@@ -369,14 +369,8 @@ class GPClassifier(PosteriorClassifier):
         Raises
         ------
         ValueError
-            If data or parameters are not valid; with neighbours, ``inducing_points="all"`` or
-            ``class_weight="balanced"``; and if likelihood or bound were changed since the first call. The estimator is
-            then what it was before.
-
-        Warns
-        -----
-        ConvergenceWarning
-            As ``fit`` does.
+            As ``fit`` does; with neighbours, ``inducing_points="all"`` or ``class_weight="balanced"``; and if
+            likelihood or bound were changed since the first call.
 
         Notes
         -----
@@ -386,42 +380,35 @@ class GPClassifier(PosteriorClassifier):
         """
         config = FitConfig.of(self)
         check_stream(self, forgetting_factor, n_new_inducing)
-        if hasattr(self, "posterior_"):
-            self._add_rows(config, X, y, classes, sample_weight, float(forgetting_factor), int(n_new_inducing))
+        if not hasattr(self, "posterior_"):
+            config = replace(config, n_neighbors=0)
+            with new_run(config) as run:
+                if forgetting_factor != 1.0 or n_new_inducing:
+                    run.history.add(decision=FIRST_BATCH)
+                data = rows_in_memory(self._door, config, run, X, y, sample_weight, classes=classes)
+                result = self._learned(data, run)
+            publish(self, data, run, result)
             return
-        config = replace(config, n_neighbors=0)
-        with new_run(config, self._deadline()) as run:
-            if forgetting_factor != 1.0 or n_new_inducing:
-                run.history.add(decision=FIRST_BATCH)
-            data = rows_in_memory(self._door, config, run, X, y, sample_weight, classes=classes)
-            result = self._learned(data, run)
-        publish(self, data, run, result)
-
-    def _add_rows(
-        self, config: FitConfig, X: Any, y: Any, classes: Any, sample_weight: Any, forgetting_factor: float, n_new: int
-    ) -> None:
-        """Update the posterior with further rows; likelihood, kernel and inducing points are given."""
         assert isinstance(self.posterior_, SparsePosterior)
         assert self._evidence is not None
         # Nothing is learned, and all rows are in each iteration.
         config = replace(config, optimizer=None, batch_size=None)
-        counts, n_seen = self.class_count_, self.n_samples_seen_
-        with new_run(config, self._deadline()) as run:
+        counts, n_seen, factor = self.class_count_, self.n_samples_seen_, float(forgetting_factor)
+        with new_run(config) as run:
             data = further_rows(self, config, run, X, y, sample_weight, classes)
-            before = self.posterior_, self._evidence
-            result = pipeline.add_rows(data, run, *before, forgetting_factor, n_new)
+            result = pipeline.add_rows(data, run, self.posterior_, self._evidence, factor, int(n_new_inducing))
         publish(self, data, run, result, is_first=False)
-        self.class_count_ = forgetting_factor * counts + self.class_count_
+        self.class_count_ = factor * counts + self.class_count_
         self.n_samples_seen_ += n_seen
 
     @all_or_nothing
-    def fit_batches(self, source: Any, classes: ArrayLike | None = None) -> None:
+    def fit_batches(self, source: object, classes: ArrayLike | None = None) -> None:
         """Fit the model to rows that need not fit into memory, in batches that are read several times.
 
         Up to 131 072 rows the result is that of ``fit``, bit for bit. With more rows, kernel and inducing points are
         learned from so many rows, drawn in the first reading with the classes in proportion; the posterior uses all
-        rows, with one reading for each step. The result does not depend on the batches' sizes. A thread reads the next
-        batch while one is in use.
+        rows, with one reading for each step. The sizes of the batches do not matter. A thread reads the next batch
+        while one is in use. Warnings are those of ``fit``.
 
         Parameters
         ----------
@@ -439,15 +426,9 @@ class GPClassifier(PosteriorClassifier):
         Raises
         ------
         ValueError
-            If parameters, rows or the source are not valid; the error's notes name the batch, counted from 0. With more
-            than 131 072 rows also for ``n_neighbors`` above 0, ``inducing_points="all"``, and for ``batch_size`` unless
-            the optimizer uses mini-batches. Errors of the source itself are passed on. The estimator is then what it
-            was before.
-
-        Warns
-        -----
-        ConvergenceWarning
-            As ``fit`` does.
+            As ``fit`` does; the error's notes name the batch, counted from 0. With more than 131 072 rows also for
+            ``n_neighbors`` above 0, ``inducing_points="all"``, and for ``batch_size`` unless the optimizer uses
+            mini-batches. Errors of the source itself are passed on.
 
         Notes
         -----
@@ -457,24 +438,22 @@ class GPClassifier(PosteriorClassifier):
         """
         self._fit_source(source, classes, Threads)
 
-    def _fit_source(self, source: Any, classes: ArrayLike | None, threads: pipeline.MakeThreads) -> None:
+    def _fit_source(self, source: object, classes: ArrayLike | None, threads: pipeline.MakeThreads) -> None:
         """Fit to a source of batches; ``threads`` creates the executor, from ``n_jobs`` and the run."""
         config = FitConfig.of(self)
-        with new_run(config, self._deadline()) as run:
+        with new_run(config) as run:
             data = rows_in_batches(config, run, source, classes)
             result = self._learned(data, run, threads)
         publish(self, data, run, result)
-
-    def _deadline(self) -> Deadline:
-        """The end of a fit that starts now."""
-        return Deadline(math.inf if self.max_time is None else float(self.max_time))
 
     def _learned(self, data: Data, run: Run, threads: pipeline.MakeThreads = Threads) -> FitResult:
         """Learn from checked rows; a warm start continues the previous fit, and a checkpoint keeps the progress."""
         config, previous = data.config, None
         if config.warm_start and hasattr(self, "posterior_"):
-            q: Any = self.posterior_
-            previous = PreviousFit(q, self.classes_, self.encoding_, getattr(self, "label_noise_", START_NOISE))
+            assert isinstance(self.posterior_, KernelPosterior | LocalPosterior)
+            previous = PreviousFit(
+                self.posterior_, self.classes_, self.encoding_, getattr(self, "label_noise_", START_NOISE)
+            )
         if config.checkpoint is not None:
             run.progress.store = Checkpoint(config.checkpoint, fingerprint(data, previous))
         return pipeline.fit(data, run, previous, threads)
@@ -492,12 +471,12 @@ class GPClassifier(PosteriorClassifier):
             setattr(other, name, getattr(self, name))
         return other
 
-    def __getstate__(self) -> Any:
+    def __getstate__(self) -> dict[str, object]:
         # Many callbacks cannot be pickled, and a fitted model no longer needs its callback.
         state = super().__getstate__()
         return {**state, "callback": None} if hasattr(self, "posterior_") else state
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags

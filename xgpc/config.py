@@ -7,29 +7,41 @@ import numbers
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, TypeGuard, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
+from sklearn.model_selection import BaseCrossValidator
 
 from .inference.mini_batch import learning_rate_schedule
+from .inference.run import FitState
 from .likelihoods import LikelihoodBound, resolve
-from .names import OptimizerName, PointsName, PrecisionName, ShareName
+from .names import (
+    Auto,
+    ClassWeight,
+    LearningRate,
+    OptimizerName,
+    Points,
+    PointsName,
+    PrecisionName,
+    RandomSeed,
+    ShareName,
+)
 
 # Length scales whose logarithms have a smaller prior standard deviation than this are practically equal.
 LEAST_SPREAD = 1e-3
 
 
-def is_integer(value: Any) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def is_name(value: Any, names: Container[str]) -> bool:
+def is_name(value: object, names: Container[object]) -> TypeGuard[str]:
     """Whether a value is one of some strings; an array is not, even if it cannot be compared."""
     return isinstance(value, str) and value in names
 
@@ -40,31 +52,30 @@ class Rule(NamedTuple):
     allows: Callable[[Any], bool]
     words: str
 
-    def check(self, name: str, value: Any) -> None:
+    def check(self, name: str, value: object) -> None:
         if not self.allows(value):
             raise ValueError(f"{name} must be {self.words}; got {value!r}.")
 
 
-def value_of(option: Any) -> Rule:
-    """None, or a string."""
-    return Rule(lambda value: value is option or is_name(value, (option,)), repr(option))
+def one_of(*options: Rule | str | None) -> Rule:
+    """Any of these values, or what another rule allows."""
+    rules = [one for one in options if isinstance(one, Rule)]
+    *first, last = (one.words if isinstance(one, Rule) else repr(one) for one in options)
+
+    def allows(value: object) -> bool:
+        is_value = None in options if value is None else is_name(value, options)
+        return is_value or any(rule.allows(value) for rule in rules)
+
+    return Rule(allows, ", ".join(first) + (", or " if len(first) > 1 else " or ") + last)
 
 
-def one_of(*options: Any) -> Rule:
-    """Any of these values (None or strings), or what another rule allows."""
-    rules = [one if isinstance(one, Rule) else value_of(one) for one in options]
-    *first, last = (rule.words for rule in rules)
-    separator = ", or " if len(first) > 1 else " or "
-    return Rule(lambda value: any(rule.allows(value) for rule in rules), ", ".join(first) + separator + last)
-
-
-def name_of(kind: Any) -> Rule:
+def name_of(kind: object) -> Rule:
     """One of the strings of a literal type."""
     names = get_args(kind)
     return Rule(lambda value: is_name(value, names), f"one of {list(names)}")
 
 
-def number(test: Callable[[Any], bool], words: str) -> Rule:
+def number(test: Callable[[float], bool], words: str) -> Rule:
     return Rule(lambda value: is_number(value) and test(value), words)
 
 
@@ -73,32 +84,33 @@ def integer(least: int) -> Rule:
     return Rule(lambda value: is_integer(value) and value >= least, words.get(least, f"an integer of at least {least}"))
 
 
-def _is_path(value: Any) -> bool:
+def _is_path(value: object) -> bool:
     return isinstance(value, str | os.PathLike) and bool(os.fspath(value)) and "\0" not in os.fsdecode(value)
 
 
-def _is_splitter(value: Any) -> bool:
+def _is_splitter(value: object) -> bool:
     methods = (getattr(value, name, None) for name in ("split", "get_n_splits"))
     return not isinstance(value, type) and all(map(callable, methods))
 
 
-def _are_columns(value: Any) -> bool:
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)
+
+
+def _are_columns(value: object) -> bool:
     """Whether these could be categorical columns of some table."""
-    if not (isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)):
-        return False
     kinds = (str, bool | np.bool_, numbers.Integral)
-    return any(all(isinstance(one, kind) for one in value) for kind in kinds)
+    return _is_list(value) and any(all(isinstance(one, kind) for one in value) for kind in kinds)
 
 
-def _are_sizes(value: Any) -> bool:
-    values = np.asarray(value) if isinstance(value, list | tuple | np.ndarray) else np.empty(0)
+def _are_sizes(value: object) -> bool:
+    values = np.asarray(value) if _is_list(value) else np.empty(0)
     are_integers = values.ndim == 1 and len(values) > 0 and values.dtype.kind in "iu"
     return are_integers and values[0] >= 1 and bool(np.all(np.diff(values) > 0))
 
 
-def _is_mean(value: Any) -> bool:
-    values = list(value) if isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1 else [value]
-    return all(is_number(one) and math.isfinite(one) for one in values)
+def _is_mean(value: object) -> bool:
+    return all(is_number(one) and math.isfinite(one) for one in (value if _is_list(value) else [value]))
 
 
 TRUTH = Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
@@ -115,18 +127,15 @@ class Parameter(NamedTuple):
         Whether model files hold it.
     is_part_of_fit : bool
         Whether learning depends on it, so that a fit with another value cannot go on from a checkpoint.
-    is_system_option : bool
-        Whether the command line has an option for it, whose default is that of a named system.
     """
 
     rule: Rule | None = None
     is_saved: bool = True
     is_part_of_fit: bool = True
-    is_system_option: bool = False
 
 
-def _row(rule: Rule | None = None, **properties: bool) -> dict[str, Parameter]:
-    return {"parameter": Parameter(rule, **properties)}
+def _row(rule: Rule, **properties: bool) -> Any:
+    return field(metadata={"parameter": Parameter(rule, **properties)})
 
 
 SPLITTER = Rule(
@@ -139,6 +148,7 @@ LOG_SPREAD = number(
     lambda value: LEAST_SPREAD <= value < math.inf,
     f"a finite standard deviation of log length scales of at least {LEAST_SPREAD:g} (1.0 is weak)",
 )
+SIZES = Rule(_are_sizes, "increasing positive integers")
 NOISE = number(lambda value: 0.0 < value < 0.5, "a number between 0 and 0.5")
 MEAN = Rule(_is_mean, "a finite number, a list with one number for each class")
 TOLERANCE = number(lambda value: 0.0 <= value < math.inf, "a number that is not negative, and finite")
@@ -150,51 +160,45 @@ PATH = Rule(_is_path, "the path of a file, a string or os.PathLike")
 FUNCTION = Rule(callable, "a function of one argument, the state of the fit")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FitConfig:
     """The checked parameters of a fit; the docstring of ``GPClassifier`` explains them."""
 
-    kernel: Kernel | None = field(metadata=_row())
-    likelihood: str = field(metadata=_row(is_system_option=True))
-    bound: str = field(metadata=_row(is_system_option=True))
-    n_inducing: Any = field(metadata=_row(one_of(integer(1), "auto"), is_system_option=True))
-    n_neighbors: Any = field(metadata=_row(one_of(integer(0), "auto"), is_system_option=True))
-    query_split: Any = field(metadata=_row(one_of(SPLITTER, None), is_saved=False))
-    inducing_points: Any = field(metadata=_row(POINTS))
-    optimizer: str | None = field(metadata=_row(one_of(name_of(OptimizerName), None), is_system_option=True))
-    learn_inducing: bool = field(metadata=_row(TRUTH))
-    n_restarts_optimizer: int = field(metadata=_row(integer(0)))
-    length_scale_prior: Any = field(metadata=_row(one_of("auto", None, LOG_SPREAD)))
-    subset_sizes: Any = field(metadata=_row(one_of("auto", None, Rule(_are_sizes, "increasing positive integers"))))
-    share: str = field(metadata=_row(name_of(ShareName), is_system_option=True))
-    label_noise: str | float = field(metadata=_row(one_of("learn", NOISE)))
-    mean: Any = field(metadata=_row(one_of(MEAN, "base-rate")))
-    batch_size: int | None = field(metadata=_row(one_of(integer(1), None), is_system_option=True))
-    learning_rate: str | float | Sequence[float] = field(metadata=_row())
-    max_iter: int = field(metadata=_row(integer(1)))
-    tol: float = field(metadata=_row(TOLERANCE))
-    precision: str = field(metadata=_row(name_of(PrecisionName)))
-    class_weight: Any = field(metadata=_row())
-    categorical_features: Any = field(metadata=_row(one_of("from_dtype", None, COLUMNS)))
-    feature_transform: str | None = field(metadata=_row(one_of("auto", None)))
-    warm_start: bool = field(metadata=_row(TRUTH))
-    max_time: float | None = field(metadata=_row(one_of(SECONDS, None), is_part_of_fit=False))
-    keep_on_interrupt: bool = field(metadata=_row(TRUTH, is_part_of_fit=False))
-    checkpoint: Any = field(metadata=_row(one_of(PATH, None), is_saved=False, is_part_of_fit=False))
-    callback: Any = field(metadata=_row(one_of(FUNCTION, None), is_saved=False, is_part_of_fit=False))
-    n_jobs: int | None = field(metadata=_row(one_of(THREADS, None), is_part_of_fit=False))
-    random_state: Any = field(metadata=_row())
-    verbose: int = field(metadata=_row(one_of(integer(0), TRUTH), is_part_of_fit=False))
+    kernel: Kernel | None
+    likelihood: str
+    bound: str
+    n_inducing: int | Auto = _row(one_of(integer(1), "auto"))
+    n_neighbors: int | Auto = _row(one_of(integer(0), "auto"))
+    query_split: BaseCrossValidator | None = _row(one_of(SPLITTER, None), is_saved=False)
+    inducing_points: PointsName | Points = _row(POINTS)
+    optimizer: OptimizerName | None = _row(one_of(name_of(OptimizerName), None))
+    learn_inducing: bool = _row(TRUTH)
+    n_restarts_optimizer: int = _row(integer(0))
+    length_scale_prior: float | Auto | None = _row(one_of("auto", None, LOG_SPREAD))
+    subset_sizes: Sequence[int] | Auto | None = _row(one_of("auto", None, SIZES))
+    share: ShareName = _row(name_of(ShareName))
+    label_noise: str | float = _row(one_of("learn", NOISE))
+    mean: float | Sequence[float] | Literal["base-rate"] = _row(one_of(MEAN, "base-rate"))
+    batch_size: int | None = _row(one_of(integer(1), None))
+    learning_rate: LearningRate
+    max_iter: int = _row(integer(1))
+    tol: float = _row(TOLERANCE)
+    precision: PrecisionName = _row(name_of(PrecisionName))
+    class_weight: ClassWeight | None
+    categorical_features: Literal["from_dtype"] | Sequence[str | int] | None = _row(one_of("from_dtype", None, COLUMNS))
+    feature_transform: str | None = _row(one_of("auto", None))
+    warm_start: bool = _row(TRUTH)
+    max_time: float | None = _row(one_of(SECONDS, None), is_part_of_fit=False)
+    keep_on_interrupt: bool = _row(TRUTH, is_part_of_fit=False)
+    checkpoint: str | os.PathLike[str] | None = _row(one_of(PATH, None), is_saved=False, is_part_of_fit=False)
+    callback: Callable[[FitState], object] | None = _row(one_of(FUNCTION, None), is_saved=False, is_part_of_fit=False)
+    n_jobs: int | None = _row(one_of(THREADS, None), is_part_of_fit=False)
+    random_state: RandomSeed
+    verbose: int = _row(one_of(integer(0), TRUTH), is_part_of_fit=False)
 
     @classmethod
     def of(cls, model: BaseEstimator) -> Self:
-        """Take the parameters of a ``GPClassifier``.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is not allowed.
-        """
+        """Take the parameters of a ``GPClassifier``; ValueError if one is not allowed."""
         check_parameters(model)
         given = {name: getattr(model, name) for name in PARAMETERS}
         return cls(**given | {"max_iter": int(model.max_iter), "tol": float(model.tol)})
@@ -203,6 +207,11 @@ class FitConfig:
     def has_auto_neighbors(self) -> bool:
         """Whether the fit itself decides if it uses neighbours."""
         return isinstance(self.n_neighbors, str)
+
+    @property
+    def given_neighbors(self) -> int:
+        """The number of neighbours that the user asks for; 0 if there are none, or the fit decides."""
+        return 0 if isinstance(self.n_neighbors, str) else self.n_neighbors
 
     @property
     def is_full(self) -> bool:
@@ -219,7 +228,7 @@ class FitConfig:
         return self.batch_size is not None and self.batch_size < n_rows
 
 
-PARAMETERS: dict[str, Parameter] = {one.name: one.metadata["parameter"] for one in fields(FitConfig)}
+PARAMETERS: dict[str, Parameter] = {one.name: one.metadata.get("parameter", Parameter()) for one in fields(FitConfig)}
 
 
 def check_allowed(model: BaseEstimator, own: Mapping[str, Rule]) -> None:
@@ -227,9 +236,9 @@ def check_allowed(model: BaseEstimator, own: Mapping[str, Rule]) -> None:
 
     A name means the same in every classifier here.
     """
-    given, table = model.get_params(deep=False), {name: one.rule for name, one in PARAMETERS.items() if one.rule}
-    for name, rule in {**own, **{name: rule for name, rule in table.items() if name not in own}}.items():
-        if name in given:
+    given = model.get_params(deep=False)
+    for name, rule in ({name: one.rule for name, one in PARAMETERS.items()} | dict(own)).items():
+        if rule and name in given:
             rule.check(name, given[name])
     if "learning_rate" in given:
         learning_rate_schedule(given["learning_rate"])
@@ -261,15 +270,14 @@ def checked_noise(label_noise: str | float, record: LikelihoodBound) -> float | 
     return float(label_noise)
 
 
-def checked_mean(mean: Any, record: LikelihoodBound, n_classes: int) -> np.ndarray | None:
+def checked_mean(mean: str | float | Sequence[float], record: LikelihoodBound, n_classes: int) -> np.ndarray | None:
     """The prior mean (L,) of the latent functions, None for "base-rate"; ValueError for a wrong shape."""
     n_latents, likelihood = record.n_latents(n_classes), record.likelihood
     if isinstance(mean, str):
         if record.has_label_noise:
             raise ValueError(
                 f"mean='base-rate' is not for bound {record.bound!r} of likelihood {likelihood!r}, whose label noise "
-                "is part of every prediction. Give a number (a list with one for each class if there are several), or "
-                "choose another bound."
+                "is part of every prediction. Give numbers, or choose another bound."
             )
         return None
     given = np.asarray(mean, dtype=np.float64)
@@ -283,7 +291,7 @@ def checked_mean(mean: Any, record: LikelihoodBound, n_classes: int) -> np.ndarr
     return given
 
 
-def check_stream(model: BaseEstimator, forgetting_factor: Any, n_new_inducing: Any) -> None:
+def check_stream(model: BaseEstimator, forgetting_factor: object, n_new_inducing: object) -> None:
     """Raise ValueError if ``GPClassifier.partial_fit`` cannot continue from the model or with the arguments."""
     number(lambda value: 0.0 <= value <= 1.0, "a number from 0 to 1").check("forgetting_factor", forgetting_factor)
     integer(0).check("n_new_inducing", n_new_inducing)
@@ -294,9 +302,8 @@ def check_stream(model: BaseEstimator, forgetting_factor: Any, n_new_inducing: A
         )
     if getattr(model, "n_neighbors_", 0):
         raise ValueError(
-            f"This model predicts with {model.n_neighbors_} neighbours, for which its kernel was learned, but "
-            "partial_fit keeps no rows. Fit the model with n_neighbors=0 first, or call partial_fit on a new "
-            "estimator."
+            f"This model predicts with {model.n_neighbors_} neighbours, but partial_fit keeps no rows. Fit the model "
+            "with n_neighbors=0 first, or call partial_fit on a new estimator."
         )
     is_fitted = hasattr(model, "posterior_")
     if is_name(model.inducing_points, ("all",)) or (is_fitted and model.posterior_.prior.is_full):
@@ -308,20 +315,20 @@ def check_stream(model: BaseEstimator, forgetting_factor: Any, n_new_inducing: A
         fitted = model._record
         if resolve(model.likelihood, model.bound, len(model.classes_)) is not fitted:
             raise ValueError(
-                f"partial_fit continues from a posterior of likelihood {fitted.likelihood!r} with bound "
-                f"{fitted.bound!r}, but now likelihood={model.likelihood!r} and bound={model.bound!r} are set. "
-                "Set them back, or use a new estimator."
+                f"partial_fit continues a fit with likelihood {fitted.likelihood!r} and bound {fitted.bound!r}; now "
+                f"likelihood={model.likelihood!r} and bound={model.bound!r} are set. Set them back, or use a new "
+                "estimator."
             )
     if is_name(model.class_weight, ("balanced",)):
         raise ValueError(
-            "class_weight='balanced' needs the number of rows of each class, which partial_fit cannot know in "
-            "advance; give a dict of weights or sample_weight."
+            "class_weight='balanced' needs the number of rows of each class, which partial_fit cannot know; give a "
+            "dict of weights or sample_weight."
         )
 
 
-def check_batches(model: BaseEstimator) -> None:
-    """Raise ValueError for parameters of a ``GPClassifier`` that batches do not allow."""
-    chosen = model.categorical_features
+def check_batches(config: FitConfig) -> None:
+    """Raise ValueError for parameters that batches do not allow."""
+    chosen = config.categorical_features
     if not (chosen is None or isinstance(chosen, str)):
         raise ValueError(
             f"categorical_features={chosen!r} is only for fit; rows in batches and dask collections must be numbers. "
@@ -332,7 +339,7 @@ def check_batches(model: BaseEstimator) -> None:
 def check_streamed(config: FitConfig, most_rows: int) -> None:
     """Raise ValueError for parameters that need all rows in memory if there are more than ``most_rows``."""
     limit = f"The source has more than {most_rows} rows, which are not kept in memory"
-    if not config.has_auto_neighbors and config.n_neighbors > 0:
+    if config.given_neighbors:
         raise ValueError(
             f"n_neighbors={config.n_neighbors} makes all training rows part of the model. {limit}: leave "
             "n_neighbors='auto', or give 0."
@@ -342,6 +349,5 @@ def check_streamed(config: FitConfig, most_rows: int) -> None:
     if config.batch_size is not None and not config.learns_in_batches:
         raise ValueError(
             f"batch_size={config.batch_size} takes rows in random order. {limit} but read in their order: leave "
-            "batch_size=None, or choose optimizer='stochastic' or 'adam', which learn from a sample of the rows in "
-            "mini-batches."
+            "batch_size=None, or choose optimizer='stochastic' or 'adam', which learn from a sample of the rows."
         )

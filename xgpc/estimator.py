@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from .data.training import Columns, Door, TrainingData, checked_rows, is_checked, training_data
+from .names import MatrixLike
 from .rows.source import NONE
 
 Parameters = ParamSpec("Parameters")
@@ -48,7 +49,7 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
         other.__dict__ = dict(vars(self))
         return other
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: object) -> Self:
         """Set parameters by name, kernel parameters as ``kernel__...``, as scikit-learn does.
 
         Raises
@@ -96,19 +97,19 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
             class_weight=getattr(self, "class_weight", None),
         )
 
-    def _training_data(self, X: Any, y: Any, sample_weight: Any = None) -> TrainingData:
+    def _training_data(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TrainingData:
         """Check training rows, and keep their columns."""
         data = training_data(self._door, X, y, sample_weight)
         self._set_columns(data.columns)
         return data
 
-    def _rows(self, X: Any) -> Any:
+    def _rows(self, X: MatrixLike) -> MatrixLike:
         """Check and encode rows to predict."""
         fitted = self._columns
         return X if is_checked(X, fitted) else checked_rows(self._door, X, fitted)
 
     @abstractmethod
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Log probabilities (n, C) of the classes, in the order of ``classes_``."""
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:

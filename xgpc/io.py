@@ -11,9 +11,10 @@ import math
 import os
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
 from .approximations.base import KernelPosterior, grouped
@@ -31,6 +32,7 @@ from .rows.blas import single_threaded_blas
 
 Arrays = dict[str, np.ndarray]
 Header = dict[str, Any]
+Model = TypeVar("Model", bound=BaseEstimator)
 
 # The axes of each array. l: latent functions, none for a single one; L: the same, 1 for a single one; k: kernels, none
 # for a shared one; m: inducing points; p: as m, none for a full process; d: features; n: training rows; c: classes;
@@ -77,17 +79,17 @@ ARRAY_ATTRIBUTES = ("class_count_", "feature_mean_", "feature_spread_")
 EIGENVALUE_ERROR = 1e-12
 
 
-def kernel_to_data(kernel: Kernel) -> dict[str, Any]:
+def kernel_to_data(kernel: Kernel) -> Header:
     """A kernel as data for JSON."""
     given = kernel.get_params(deep=False).items()
     data = {name: kernel_to_data(one) if isinstance(one, Kernel) else np.asarray(one).tolist() for name, one in given}
     return {"type": type(kernel).__name__, **data}
 
 
-def kernel_from_data(data: Any) -> Kernel:
+def kernel_from_data(data: Header) -> Kernel:
     """The kernel that ``kernel_to_data`` described."""
 
-    def build(value: Any) -> Any:
+    def build(value: object) -> Any:
         if isinstance(value, dict):
             return KERNELS[value["type"]](**{name: build(one) for name, one in value.items() if name != "type"})
         return np.array(value) if isinstance(value, list) else value
@@ -169,7 +171,7 @@ def check_arrays(
             )
 
 
-def contents(model: Any) -> tuple[Header, Arrays]:
+def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
     """What a file holds of a fitted ``GPClassifier``."""
     header, arrays = posterior_contents(model.posterior_)
     classes, evidence, points = model.classes_, model._evidence, model.inducing_points
@@ -198,7 +200,7 @@ def contents(model: Any) -> tuple[Header, Arrays]:
     return header, arrays
 
 
-def _parameters(model: Any) -> dict[str, Any]:
+def _parameters(model: BaseEstimator) -> Header:
     """Constructor arguments as data for JSON; given inducing points are an array of the file instead."""
     given = {name: getattr(model, name) for name, parameter in PARAMETERS.items() if parameter.is_saved}
     kernel, points, weights, seed = model.kernel, model.inducing_points, model.class_weight, model.random_state
@@ -210,7 +212,7 @@ def _parameters(model: Any) -> dict[str, Any]:
     }
 
 
-def _constructor_arguments(parameters: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
+def _constructor_arguments(parameters: Header, arrays: Arrays) -> Header:
     kernel, points, weights, rate = (
         parameters[name] for name in ("kernel", "inducing_points", "class_weight", "learning_rate")
     )
@@ -222,7 +224,7 @@ def _constructor_arguments(parameters: dict[str, Any], arrays: Arrays) -> dict[s
     }
 
 
-def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> None:
+def save(model: BaseEstimator, path: str | os.PathLike[str], rows_dtype: str | None = None) -> None:
     """Write a fitted ``GPClassifier``."""
     check_parameters(model)
     one_of("float32", "float64", None).check("rows_dtype", rows_dtype)
@@ -242,7 +244,7 @@ def save(model: Any, path: str | os.PathLike[str], rows_dtype: Any = None) -> No
     write(path, "model", header, arrays)
 
 
-def load(cls: type, path: str | os.PathLike[str]) -> Any:
+def load(cls: type[Model], path: str | os.PathLike[str]) -> Model:
     """Read a model of class ``cls``."""
     with regular(path) as file, refusing(path, "a model saved by GPClassifier.save"):
         header, arrays = read(file, "model")
@@ -258,7 +260,7 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
         return model
 
 
-def _model(cls: type, header: Header, arrays: Arrays) -> Any:
+def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     """The model that a file describes; an exception of some type if it describes none."""
     classes, noise = arrays["classes"], float(arrays.get("label_noise", np.nan))
     likelihood, bound = header["likelihood_and_bound"]

@@ -16,10 +16,7 @@ SUM_TOLERANCE = 1e-6
 def check_outcomes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Outcomes as booleans (n,) and probabilities as floats (n,).
 
-    Raises
-    ------
-    ValueError
-        For other outcomes than 0 and 1, probabilities outside [0, 1], or lengths that differ or are zero.
+    Raises ValueError for other outcomes than 0 and 1, probabilities outside [0, 1], and lengths that differ or are 0.
     """
     outcome, p = np.asarray(y_true), np.asarray(probability, dtype=np.float64)
     if outcome.ndim != 1 or outcome.shape != p.shape or not len(p):
@@ -37,11 +34,7 @@ def check_outcomes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarra
 def check_codes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Positions of classes as integers (n,) and probabilities of the classes as floats (n, C).
 
-    Raises
-    ------
-    ValueError
-        For positions outside 0 to C - 1, probabilities that are negative or do not sum to one, or arrays that are empty
-        or have different lengths.
+    Raises ValueError for positions outside 0 to C - 1, rows that are no probabilities, or lengths that differ or are 0.
     """
     code, p = np.asarray(y_true), np.asarray(probability, dtype=np.float64)
     if code.ndim != 1 or p.ndim != 2 or len(code) != len(p) or not p.size:
@@ -61,10 +54,9 @@ def check_codes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, 
 def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins: int = 10) -> float:
     """Expected calibration error of the predicted class.
 
-    The confidence of a prediction is the probability of the predicted class, max(p, 1 - p) for two classes. Bins divide
-    the confidence in (0, 1] into equal widths. The error is the mean absolute difference between accuracy and mean
-    confidence over the bins, weighted by the number of rows: equations (2) and (5) of [1]_. With C classes, bins below
-    1 / C are empty.
+    The confidence of a prediction is the probability of the predicted class. Bins divide the confidence in (0, 1] into
+    equal widths. The error is the mean absolute difference between accuracy and mean confidence over the bins, weighted
+    by the number of rows: equations (2) and (5) of [1]_.
 
     Parameters
     ----------
@@ -82,7 +74,7 @@ def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins
     Raises
     ------
     ValueError
-        For other outcomes or probabilities, arrays of different lengths, or ``n_bins`` below one.
+        As ``check_outcomes`` and ``check_codes``, and for ``n_bins`` below one.
 
     References
     ----------
@@ -125,14 +117,9 @@ def scores(y_true: ArrayLike, log_probability: ArrayLike) -> dict[str, float]:
     -------
     dict
         "error": the share of wrong predictions. "nll": the mean negative log likelihood in nats. "brier": the mean
-        squared error of the probability, from 0 to 1; for more than two classes, the mean over the rows of the squared
-        errors summed over the classes, from 0 to 2. "auc": the area under the ROC curve, averaged over each class
-        against the rest for more than two classes; NaN if a class has no rows. "ece": the expected calibration error.
-
-    Raises
-    ------
-    ValueError
-        For arrays of different lengths, or other classes or probabilities.
+        squared error of the probability, from 0 to 1; for more than two classes, summed over the classes, from 0 to 2.
+        "auc": the area under the ROC curve, averaged over each class against the rest for more than two classes; NaN if
+        a class has no rows. "ece": the expected calibration error.
     """
     log_p = np.asarray(log_probability, dtype=np.float64)
     if log_p.ndim == 2 and log_p.shape[1] == 2:

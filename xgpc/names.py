@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from numpy.typing import NDArray
+import numpy as np
+
+# Whatever scikit-learn takes as X: arrays, data frames, Arrow tables, sparse matrices.
+MatrixLike: TypeAlias = Any
+RandomSeed = int | np.random.RandomState | None
 
 LikelihoodName = Literal[
     "logit",
@@ -25,7 +29,8 @@ OptimizerName = Literal["profile", "alternate", "joint", "hybrid", "adam", "stoc
 PointsName = Literal["kmeans", "random", "greedy", "all"]
 ShareName = Literal["auto", "kernel", "none"]
 PrecisionName = Literal["double", "mixed"]
+Auto = Literal["auto"]
 # Points (m, d). Not ArrayLike, of which every string is one.
-Points = NDArray[Any] | Sequence[Sequence[float]]
+Points = np.ndarray | Sequence[Sequence[float]]
 LearningRate = Literal["adaptive"] | float | tuple[float, float]
 ClassWeight = dict[Any, float] | Literal["balanced"]

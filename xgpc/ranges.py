@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
+
+from .names import MatrixLike
 
 # Features beyond this overflow when squared distances are formed in units of small length scales.
 LARGEST_FEATURE = 1e140
@@ -13,20 +13,19 @@ LARGEST_FEATURE = 1e140
 # the one, and a small multiple of the other, are within the range of a double.
 LARGEST_MEAN, LARGEST_VARIANCE = 1e150, 1e300
 
-# Smaller weights leave the range of a double in squares. Beside sums over the rows that are 1 / eps = 5e15 times the
-# prior's precision, that is rounded away. With 150 rows each, twenty kinds of fits on three data sets worked with
-# weights up to 1e16, and some failed from 1e17 on: precisions were not positive definite. This is for a million rows.
+# Squares of smaller weights leave the range of a double. Beside sums over the rows of 1 / eps = 5e15 times the prior's
+# precision, the prior is rounded away; this is for a million rows.
 WEIGHT_RANGE = (1e-100, 1e12)
 
 
-def largest_size(rows: Any) -> float:
+def largest_size(rows: MatrixLike) -> float:
     """Largest absolute value of an array or a sparse one, without a copy of it."""
     values = rows.data if sparse.issparse(rows) else rows
     # Methods: NumPy's functions of these names take four times as long for a row.
     return max(float(values.max()), -float(values.min())) if values.size else 0.0
 
 
-def refuse_masked(*given: Any) -> None:
+def refuse_masked(*given: object) -> None:
     """ValueError for masked values: NumPy's functions would take what is behind the mask."""
     for values in given:
         if isinstance(values, np.ma.MaskedArray) and (n_masked := int(np.sum(np.ma.getmaskarray(values)))):
@@ -36,12 +35,10 @@ def refuse_masked(*given: Any) -> None:
             )
 
 
-def check_latent(mean: np.ndarray, variance: np.ndarray, X: Any, first: int = 0) -> None:
-    """ValueError for a row of X (n, d) whose latent mean or variance, (n,) or (C, n), has left its range.
+def check_latent(mean: np.ndarray, variance: np.ndarray, X: MatrixLike, first: int = 0) -> None:
+    """ValueError for a row of X (n, d), counted from ``first``, whose latent mean or variance has left its range.
 
-    The first row has the number ``first`` in the message.
-
-    Only kernels that grow, those with ``DotProduct``, and linear models can come to that within the range of features.
+    Only kernels with ``DotProduct`` and linear models grow so large within the range of features.
     """
     if np.abs(mean).max(initial=0.0) <= LARGEST_MEAN and variance.max(initial=0.0) <= LARGEST_VARIANCE:
         return
@@ -49,9 +46,8 @@ def check_latent(mean: np.ndarray, variance: np.ndarray, X: Any, first: int = 0)
     row = int(np.argmin(np.all(proper.reshape(-1, proper.shape[-1]), axis=0)))
     size = largest_size(X[row : row + 1])
     raise ValueError(
-        f"The latent function grows too large at row {first + row} of X, which has a feature of size {size:.3g}: its "
-        f"mean must be within {LARGEST_MEAN:g} and its variance below {LARGEST_VARIANCE:g}. Scale the features, or "
-        "take a kernel that does not grow with them, such as RBF()."
+        f"The latent function grows too large at row {first + row} of X, which has a feature of size {size:.3g}. Scale "
+        "the features, or take a kernel that does not grow with them, such as RBF()."
     )
 
 

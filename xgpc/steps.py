@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -36,8 +37,9 @@ from .status import Status, warn_user
 
 
 @contextmanager
-def new_run(config: FitConfig, deadline: Deadline) -> Iterator[Run]:
+def new_run(config: FitConfig) -> Iterator[Run]:
     """The run of a fit that starts now, with BLAS on one thread."""
+    deadline = Deadline(math.inf if config.max_time is None else float(config.max_time))
     status = Status() if config.verbose else None
     with single_threaded_blas(), Run(deadline, status, config.callback, config.random_state) as run:
         run.history.tell(stage="checking")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from scipy.special import xlogy
+from sklearn.base import BaseEstimator
 
 from .data.encoding import LevelColumn, of_table
 from .kernels.spec import KernelSpec
@@ -15,7 +15,7 @@ from .kernels.spec import KernelSpec
 # One (name, value) for each line.
 Rows = list[tuple[str, str]]
 
-# The width of the names is fixed, so that several printed blocks line up; names of scores are the longest.
+# The width of the names, the same for all printed blocks; names of scores are the longest.
 NAME_WIDTH = 23
 # Largest numbers of length scales, and of kernels per class, to list.
 LISTED = 5
@@ -34,13 +34,13 @@ def sentences(title: str, found: Sequence[str]) -> str:
     return "".join([f"\n{title}:", *(f"\n- {one}" for one in found)]) if found else ""
 
 
-def summary(model: Any) -> str:
+def summary(model: BaseEstimator) -> str:
     """The summary of a fitted GPClassifier as text: data and model, then warnings and decisions."""
     said = sentences("Warnings", model.warnings_) + sentences("Decisions", model.decisions_)
     return aligned(summary_rows(model)) + said
 
 
-def summary_rows(model: Any) -> Rows:
+def summary_rows(model: BaseEstimator) -> Rows:
     """Data, kernel, posterior and bound of a fitted GPClassifier."""
     likelihood, bound = model._record.key
     Z, counts, score = model.inducing_points_, model.class_count_, model.query_score_
@@ -85,7 +85,7 @@ def class_shares(classes: np.ndarray, counts: np.ndarray) -> str:
     return f"{len(classes)} classes: {listed} and {len(classes) - LISTED_CLASSES} more"
 
 
-def kernels_rows(model: Any) -> Rows:
+def kernels_rows(model: BaseEstimator) -> Rows:
     """The kernel of a model, or the kernels of its first classes."""
     specs = [group.spec for group in model.posterior_.prior.groups]
     encoding, spread = of_table(model.encoding_), model.feature_spread_
@@ -102,16 +102,7 @@ def kernels_rows(model: Any) -> Rows:
 
 
 def kernel_rows(spec: KernelSpec, names: Sequence[str], spread: np.ndarray) -> Rows:
-    """A kernel in few lines, with its shortest length scales.
-
-    Parameters
-    ----------
-    spec : KernelSpec
-    names : d names
-        The features: for a table, the columns of its matrix.
-    spread : (d,) array
-        Standard deviations of the features.
-    """
+    """A kernel in few lines, with its shortest length scales; the features have these names and deviations (d,)."""
     kernel, groups = spec.kernel, spec.groups
     rows = [("kernel", re.sub(r"length_scale=\[[^]]*\]", "length_scale=[...]", str(kernel)))]
     for _, leaf in spec.compiled(kernel).factors:

@@ -32,12 +32,14 @@ cdef extern from "local.h" nogil:
         const int64_t* index
         const int64_t* n_earlier
     ctypedef struct xg_local_conditional:
+        Py_ssize_t first, n
         double* b
         double* gamma
         double* variance
         double* mean
         double* slopes
     ctypedef struct xg_local_pulled:
+        Py_ssize_t first, n
         const double* d_b
         const double* d_variance
         const double* d_mean
@@ -55,7 +57,8 @@ cdef extern from "local.h" nogil:
         double* scales
     Py_ssize_t xg_local_scratch(const xg_local_kernel* kernel, const xg_local_support* support, Py_ssize_t k)
     void xg_local_condition(const xg_local_kernel* kernel, const xg_local_support* support, const xg_local_rows* rows,
-                            double* scratch, const xg_local_conditional* out, const xg_local_gradient* gradient)
+                            Py_ssize_t first, Py_ssize_t last, double* scratch, const xg_local_conditional* out,
+                            const xg_local_gradient* gradient)
 
 cdef extern from "cavity.h" nogil:
     enum:
@@ -68,159 +71,154 @@ cdef extern from "cavity.h" nogil:
     void xg_cavity_vjp(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
                        const double* d_precision, const double* d_linear, double* d_m, double* d_v)
 
-cdef extern from "residual.h" nogil:
-    void xg_residual_rows(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, const double* A,
-                          const int64_t* index, const double* gamma, double* b)
+cdef extern from "spread.h" nogil:
+    ctypedef struct xg_spread_rows:
+        Py_ssize_t n, k, m
+        const int64_t* index
+        const double* gamma
+        const double* chi
+        const double* b
+        const double* u
+    void xg_spread(const xg_spread_rows* rows, Py_ssize_t first, Py_ssize_t last, double* d_a)
 
-# Arrays of xg_local_pulled that are written, in the order in which ``Support.vjp`` returns them.
-OUTPUTS = "gamma", "chi", "b", "u", "d_precision", "d_linear"
 LINKS = {"logit": XG_CAVITY_LOGIT, "probit": XG_CAVITY_PROBIT}
 
 
-cdef inline const double* start_of(const double[::1] values) noexcept nogil:
-    return &values[0] if values.shape[0] else NULL
+cdef double* start_of(double[:, ::1] values) noexcept nogil:
+    return &values[0, 0] if values.shape[0] and values.shape[1] else NULL
 
 
-cdef class Support:
-    """Rows that are neighbours.
+cdef double* start_of_all(double[:, :, ::1] values) noexcept nogil:
+    return &values[0, 0, 0] if values.shape[0] and values.shape[1] and values.shape[2] else NULL
+
+
+cdef class Neighbourhoods:
+    """Rows, and the training rows near them with their sites.
 
     Parameters
     ----------
     kernel : InducingKernel, of which the parameters are taken
-    x : (n_factors, n, d) float64, features divided by each factor's length scales
-    a : (n, m) float64 whitened rows
-    residual : (n,) float64, k(x, x) - |a|^2, not negative
-    precision, linear : (C, n) float64 sites
+    support, rows : x (n_factors, n, d), features divided by each factor's length scales; whitened rows a (n, m); and
+        residual (n,), k(x, x) - |a|^2, not negative; of the training rows and of those to predict
+    sites : precision and linear term (C, n) of the training rows
+    index : (r, k) int64, the neighbours of each row among the training rows
+    n_earlier : (r,) int64 or None; with it there are two sets of neighbours: all, and the first so many
     """
     cdef xg_local_kernel kernel
     cdef xg_local_support support
+    cdef xg_local_rows rows
     cdef object _alive
     cdef InducingKernel _kernel
 
-    def __init__(self, InducingKernel kernel, *arrays):
-        (n, m), C = np.shape(arrays[1]), len(arrays[3])
+    def __init__(self, InducingKernel kernel, tuple support, tuple rows, tuple sites, index, n_earlier=None):
+        (n, m), (r, k), C, F, d = np.shape(support[1]), np.shape(index), len(sites[0]), kernel.n_factors, kernel.n_features
+        arrays = [*support, *sites, *rows, index, *([] if n_earlier is None else [n_earlier])]
         shapes = [np.shape(array) for array in arrays]
-        expected = [(kernel.n_factors, n, kernel.n_features), (n, m), (n,), (C, n), (C, n)]
+        expected = [(F, n, d), (n, m), (n,), (C, n), (C, n), (F, r, d), (r, m), (r,), (r, k), (r,)][:len(arrays)]
         if shapes != expected:
-            raise ValueError(f"The shapes of x, a, residual, precision, linear must be {expected}; got {shapes}.")
+            raise ValueError(f"The shapes of x, a, residual, precision, linear of the training rows, x, a, residual of "
+                             f"the rows, index and n_earlier must be {expected}; got {shapes}.")
         self._alive, self._kernel = arrays, kernel
-        cdef const double[:, :, ::1] x = arrays[0]
-        cdef const double[:, ::1] a = arrays[1], precision = arrays[3], linear = arrays[4]
-        cdef const double[::1] residual = arrays[2]
-        self.kernel.n_terms, self.kernel.n_factors = kernel.n_terms, kernel.n_factors
-        self.kernel.n_features = kernel.n_features
+        cdef const double[:, :, ::1] x = support[0], row_x = rows[0]
+        cdef const double[:, ::1] a = support[1], row_a = rows[1], precision = sites[0], linear = sites[1]
+        cdef const double[::1] residual = support[2], row_residual = rows[2]
+        cdef const int64_t[:, ::1] near = index
+        cdef const int64_t[::1] earlier
+        self.kernel.n_terms, self.kernel.n_factors, self.kernel.n_features = kernel.n_terms, F, d
         self.kernel.variance, self.kernel.noise = &kernel._variance[0], &kernel._noise[0]
         self.kernel.first = &kernel._first[0]
-        self.kernel.family = &kernel._family[0] if kernel.n_factors else NULL
-        self.kernel.shape = &kernel._shape[0] if kernel.n_factors else NULL
+        self.kernel.family = &kernel._family[0] if F else NULL
+        self.kernel.shape = &kernel._shape[0] if F else NULL
         self.support.n, self.support.m, self.support.n_classes = n, m, C
-        self.support.x = &x[0, 0, 0] if kernel.n_factors else NULL
+        self.support.x = &x[0, 0, 0] if F else NULL
         self.support.a = &a[0, 0] if m else NULL
         self.support.residual = &residual[0]
         self.support.precision, self.support.linear = &precision[0, 0], &linear[0, 0]
+        self.rows.n, self.rows.k = r, k
+        self.rows.x = &row_x[0, 0, 0] if F and r else NULL
+        self.rows.a = &row_a[0, 0] if m and r else NULL
+        self.rows.residual = &row_residual[0] if r else NULL
+        self.rows.index = &near[0, 0] if k and r else NULL
+        self.rows.n_earlier = NULL
+        if n_earlier is not None:
+            earlier = n_earlier
+            self.rows.n_earlier = &earlier[0]
 
-    cdef xg_local_rows rows_of(self, tuple arrays):
-        # x, a, residual, index and n_earlier or None, as ``condition`` takes them.
-        cdef xg_local_rows rows
-        cdef const int64_t[::1] n_earlier
-        (n, k), m = np.shape(arrays[3]), self.support.m
-        shapes = [np.shape(array) for array in arrays if array is not None]
-        expected = [(self.kernel.n_factors, n, self.kernel.n_features), (n, m), (n,), (n, k), (n,)]
-        if shapes != expected[:len(shapes)] or len(shapes) < 4:
-            raise ValueError(f"The shapes of x, a, residual, index and, for two sets of neighbours, n_earlier must be "
-                             f"{expected}; got {shapes}.")
-        cdef const double[:, :, ::1] x = arrays[0]
-        cdef const double[:, ::1] a = arrays[1]
-        cdef const double[::1] residual = arrays[2]
-        cdef const int64_t[:, ::1] index = arrays[3]
-        rows.n, rows.k = n, k
-        rows.x = &x[0, 0, 0] if self.kernel.n_factors else NULL
-        rows.a = &a[0, 0] if self.support.m else NULL
-        rows.residual = &residual[0]
-        rows.index = &index[0, 0] if k else NULL
-        rows.n_earlier = NULL
-        if arrays[4] is not None:
-            n_earlier = arrays[4]
-            rows.n_earlier = &n_earlier[0]
-        return rows
+    def condition(self, Py_ssize_t first, Py_ssize_t last, out):
+        """Write the conditionals of the rows first, ..., last - 1 given each set of neighbours; see local.h.
 
-    def condition(self, tuple arrays):
-        """Each set's b (C, n, m), gamma (C, n, k), variance and mean (C, n), and slopes (C, n, k); see local.h.
-
-        ``arrays`` are the rows: x (n_factors, n, d), a (n, m), residual (n,), index (n, k) of their neighbours, and
-        n_earlier (n,) where there are two sets of neighbours, else None.
+        ``out`` has for each set arrays b (C, s, m), gamma (C, s, k), variance and mean (C, s), and slopes (C, s, k) or
+        (C, s, 0), for all rows or for these rows alone.
         """
-        cdef xg_local_rows rows = self.rows_of(arrays)
-        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, rows.k))
-        cdef xg_local_conditional out[2]
-        cdef Py_ssize_t C = self.support.n_classes, m = self.support.m
-        cdef double[:, :, ::1] b, gamma, slopes
-        cdef double[:, ::1] variance, mean
-        found = []
-        for i in range(1 if arrays[4] is None else 2):
-            found.append((np.empty((C, rows.n, m)), np.empty((C, rows.n, rows.k)), np.empty((C, rows.n)),
-                          np.empty((C, rows.n)), np.empty((C, rows.n, rows.k))))
-            b, gamma, variance, mean, slopes = found[i]
-            out[i].b = &b[0, 0, 0] if m else NULL
-            out[i].gamma = &gamma[0, 0, 0] if rows.k else NULL
-            out[i].variance, out[i].mean = &variance[0, 0], &mean[0, 0]
-            out[i].slopes = &slopes[0, 0, 0] if rows.k else NULL
+        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, self.rows.k))
+        cdef xg_local_conditional sets[2]
+        cdef xg_local_rows rows = self.rows
+        if len(out) == 1:
+            rows.n_earlier = NULL
+        for i, (b, gamma, variance, mean, slopes) in enumerate(out):
+            sets[i].first, sets[i].n = self.place(first, last, np.shape(variance)[1]), np.shape(variance)[1]
+            sets[i].b, sets[i].gamma, sets[i].slopes = start_of_all(b), start_of_all(gamma), start_of_all(slopes)
+            sets[i].variance, sets[i].mean = start_of(variance), start_of(mean)
         with nogil:
-            xg_local_condition(&self.kernel, &self.support, &rows, &scratch[0], out, NULL)
-        return found
+            xg_local_condition(&self.kernel, &self.support, &rows, first, last, &scratch[0], sets, NULL)
 
-    def vjp(self, tuple arrays, list given):
-        """What gradients by each set's b, variance and mean, ``given``, are by other quantities.
+    cdef Py_ssize_t place(self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t n) except -1:
+        # The row that arrays of n rows begin with.
+        if n not in (self.rows.n, last - first) or not 0 <= first <= last <= self.rows.n:
+            raise ValueError(f"Arrays must have all {self.rows.n} rows or {last - first}; got {n}.")
+        return 0 if n == self.rows.n else first
 
-        ``arrays`` are the rows, as for ``condition``. Returns each set's ``OUTPUTS``, the gradient (n, m) by a, and the
-        sums over rows: terms, shapes and scales.
+    def vjp(self, Py_ssize_t first, Py_ssize_t last, given, out, double[:, ::1] d_a):
+        """Pull gradients by conditionals of the rows first, ..., last - 1 back; see local.h.
+
+        ``given`` are gradients by each set's b (C, s, m), variance and mean (C, s), for all rows or for these alone.
+        For each set ``out`` has arrays gamma, chi (C, r, k), b, u (C, r, m), d_precision and d_linear (C, r, k) of all
+        rows to be written, as has ``d_a`` (r, m). Returns the sums over these rows by the kernel's terms, shapes and
+        scales.
         """
-        cdef xg_local_rows rows = self.rows_of(arrays)
-        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, rows.k))
+        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, self.rows.k))
         cdef xg_local_gradient gradient
-        cdef Py_ssize_t F = self.kernel.n_factors, C = self.support.n_classes, m = self.support.m
+        cdef xg_local_rows rows = self.rows
+        cdef Py_ssize_t F = self.kernel.n_factors
         # One more than there are factors: there may be none.
         sums = np.zeros(self.kernel.n_terms), np.zeros(F + 1), np.zeros((F + 1, self.kernel.n_features))
-        by_a = np.empty((rows.n, m))
         cdef double[::1] terms = sums[0], shapes = sums[1]
-        cdef double[:, ::1] scales = sums[2], d_a = by_a
-        cdef const double[:, :, ::1] d_b
-        cdef const double[:, ::1] d_variance, d_mean
-        cdef double[:, :, ::1] gamma, chi, b, u, d_precision, d_linear
-        outputs = []
-        for i in range(len(given)):
-            d_b, d_variance, d_mean = given[i]
-            outputs.append(tuple([np.empty((C, rows.n, width)) for width in (rows.k, rows.k, m, m, rows.k, rows.k)]))
-            gamma, chi, b, u, d_precision, d_linear = outputs[i]
-            gradient.set[i].d_b = &d_b[0, 0, 0] if m else NULL
-            gradient.set[i].d_variance, gradient.set[i].d_mean = &d_variance[0, 0], &d_mean[0, 0]
-            gradient.set[i].gamma = &gamma[0, 0, 0] if rows.k else NULL
-            gradient.set[i].chi = &chi[0, 0, 0] if rows.k else NULL
-            gradient.set[i].b = &b[0, 0, 0] if m else NULL
-            gradient.set[i].u = &u[0, 0, 0] if m else NULL
-            gradient.set[i].d_precision = &d_precision[0, 0, 0] if rows.k else NULL
-            gradient.set[i].d_linear = &d_linear[0, 0, 0] if rows.k else NULL
-        gradient.d_a = &d_a[0, 0] if m else NULL
+        cdef double[:, ::1] scales = sums[2]
+        if len(out) == 1:
+            rows.n_earlier = NULL
+        for i, ((d_b, d_variance, d_mean), (gamma, chi, b, u, d_precision, d_linear)) in enumerate(zip(given, out)):
+            gradient.set[i].first = self.place(first, last, np.shape(d_mean)[1])
+            gradient.set[i].n = np.shape(d_mean)[1]
+            gradient.set[i].d_b = start_of_all(d_b)
+            gradient.set[i].d_variance, gradient.set[i].d_mean = start_of(d_variance), start_of(d_mean)
+            gradient.set[i].gamma, gradient.set[i].chi = start_of_all(gamma), start_of_all(chi)
+            gradient.set[i].b, gradient.set[i].u = start_of_all(b), start_of_all(u)
+            gradient.set[i].d_precision, gradient.set[i].d_linear = start_of_all(d_precision), start_of_all(d_linear)
+        gradient.d_a = start_of(d_a)
         gradient.terms, gradient.shapes, gradient.scales = &terms[0], &shapes[0], &scales[0, 0]
         with nogil:
-            xg_local_condition(&self.kernel, &self.support, &rows, &scratch[0], NULL, &gradient)
-        return outputs, by_a, (sums[0], sums[1][:F], sums[2][:F])
+            xg_local_condition(&self.kernel, &self.support, &rows, first, last, &scratch[0], NULL, &gradient)
+        return sums[0], sums[1][:F], sums[2][:F]
 
+    def spread(self, Py_ssize_t first, Py_ssize_t last, pulled, double[:, ::1] d_a):
+        """Add gamma u - chi b of all rows, classes and sets of neighbours to the neighbours' rows of ``d_a`` (n, m).
 
-def residual_rows(const double[:, ::1] a, const double[:, ::1] A, const int64_t[:, ::1] index,
-                  const double[:, :, ::1] gamma):
-    """b = a - A_N^T gamma (C, n, m) of rows a (n, m), with weights gamma (C, n, k) of their neighbours ``index`` (n, k)
-    among the rows A."""
-    cdef Py_ssize_t c, C = gamma.shape[0], n = a.shape[0], k = index.shape[1], m = a.shape[1]
-    b = np.empty((C, n, m))
-    cdef double[:, :, ::1] out = b
-    if not b.size:
-        return b
-    with nogil:
-        for c in range(C):
-            xg_residual_rows(n, m, k, &a[0, 0], &A[0, 0], &index[0, 0] if k else NULL,
-                             &gamma[c, 0, 0] if k else NULL, &out[c, 0, 0])
-    return b
+        Only the columns first, ..., last - 1 are summed, and their sums have the same bits for any such range.
+        ``pulled`` are the arrays that ``vjp`` has written.
+        """
+        cdef xg_spread_rows rows
+        cdef Py_ssize_t c, k = self.rows.k, m = self.support.m, r = self.rows.n
+        cdef double* total = start_of(d_a)
+        cdef double* starts[4]
+        rows.n, rows.k, rows.m, rows.index = r, k, m, self.rows.index
+        for gamma, chi, b, u, _, _ in pulled:
+            starts[0], starts[1] = start_of_all(gamma), start_of_all(chi)
+            starts[2], starts[3] = start_of_all(b), start_of_all(u)
+            with nogil:
+                for c in range(self.support.n_classes):
+                    rows.gamma, rows.chi = starts[0] + c * r * k, starts[1] + c * r * k
+                    rows.b, rows.u = starts[2] + c * r * m, starts[3] + c * r * m
+                    xg_spread(&rows, first, last, total)
 
 
 def cavity_scores(int link, const double[::1] mean, const double[::1] variance, const double[::1] y):

@@ -9,8 +9,8 @@
 #define XG_VARIANT(name) XG_EXPANDED(name, XG_INSTRUCTIONS)
 
 ptrdiff_t XG_VARIANT(xg_local_scratch)(const xg_local_kernel *, const xg_local_support *, ptrdiff_t);
-void XG_VARIANT(xg_local_condition)(const xg_local_kernel *, const xg_local_support *, const xg_local_rows *, double *,
-                                    const xg_local_conditional *, const xg_local_gradient *);
+void XG_VARIANT(xg_local_condition)(const xg_local_kernel *, const xg_local_support *, const xg_local_rows *, ptrdiff_t,
+                                    ptrdiff_t, double *, const xg_local_conditional *, const xg_local_gradient *);
 
 #define ALIGNMENT (XG_WIDTH * sizeof(double))
 
@@ -286,14 +286,14 @@ XG_CALLED void vjp_sites(const xg_local_support *support, const xg_local_rows *r
 XG_CALLED void vjp(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c,
                          const xg_local_pulled *pulled, group *g)
 {
-    ptrdiff_t k = rows->k, m = support->m, at = c * rows->n;
-    lane_rows given = {1, m, g->row, pulled->d_b + at * m};
+    ptrdiff_t k = rows->k, m = support->m, at = c * rows->n, of_given = c * pulled->n - pulled->first;
+    lane_rows given = {1, m, g->row, pulled->d_b + of_given * m};
     lanes used, g_mean, g_variance;
     gather(&given, 0, m, g->beta, m, 1);
     for (int l = 0; l < XG_WIDTH; ++l) {
         used[l] = l < g->n_lanes;
-        g_mean[l] = used[l] * pulled->d_mean[at + g->row[l]];
-        g_variance[l] = used[l] * pulled->d_variance[at + g->row[l]];
+        g_mean[l] = used[l] * pulled->d_mean[of_given + g->row[l]];
+        g_variance[l] = used[l] * pulled->d_variance[of_given + g->row[l]];
     }
     for (ptrdiff_t q = 0; q < m; ++q)
         g->beta[q] *= used;
@@ -420,10 +420,11 @@ XG_CALLED void by_parameters(const xg_local_kernel *kernel, const xg_local_suppo
 XG_INLINE void write_conditional(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c,
                                  conditional here, const xg_local_conditional *out, const group *g)
 {
-    ptrdiff_t at = c * rows->n;
+    ptrdiff_t at = c * out->n - out->first;
     write_rows(g, support->m, g->b, out->b + at * support->m);
     write_rows(g, rows->k, g->gamma, out->gamma + at * rows->k);
-    write_rows(g, rows->k, g->eta, out->slopes + at * rows->k);
+    if (out->slopes)
+        write_rows(g, rows->k, g->eta, out->slopes + at * rows->k);
     for (ptrdiff_t l = 0; l < g->n_lanes; ++l) {
         out->mean[at + g->row[l]] = here.mean[l];
         out->variance[at + g->row[l]] = here.variance[l];
@@ -431,17 +432,17 @@ XG_INLINE void write_conditional(const xg_local_support *support, const xg_local
 }
 
 void XG_VARIANT(xg_local_condition)(const xg_local_kernel *kernel, const xg_local_support *support,
-                                    const xg_local_rows *rows, double *scratch, const xg_local_conditional *out,
-                                    const xg_local_gradient *gradient)
+                                    const xg_local_rows *rows, ptrdiff_t first, ptrdiff_t last, double *scratch,
+                                    const xg_local_conditional *out, const xg_local_gradient *gradient)
 {
     group shared, *g = &shared;
     ptrdiff_t k = rows->k, m = support->m;
     int n_sets = rows->n_earlier ? 2 : 1;
     lanes_of(kernel, support, k, g, aligned(scratch));
-    for (ptrdiff_t i = 0; i < rows->n; i += XG_WIDTH) {
-        g->n_lanes = SMALLER(rows->n - i, XG_WIDTH);
+    for (ptrdiff_t i = first; i < last; i += XG_WIDTH) {
+        g->n_lanes = SMALLER(last - i, XG_WIDTH);
         for (int l = 0; l < XG_WIDTH; ++l) {
-            g->row[l] = SMALLER(i + l, rows->n - 1);
+            g->row[l] = SMALLER(i + l, last - 1);
             g->place[l] = l;
             for (ptrdiff_t j = 0; j < k; ++j)
                 g->index[j * XG_WIDTH + l] = rows->index[g->row[l] * k + j];

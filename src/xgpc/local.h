@@ -37,9 +37,11 @@ typedef struct {
     const int64_t *index, *n_earlier;
 } xg_local_rows;
 
-/* The conditional given a set of neighbours: b (classes, n, m), gamma (classes, n, k), and variance and mean
- * (classes, n) of the value at z = 0; and slopes (classes, n, k) of the mean, which is slopes.r. */
+/* The conditional given a set of neighbours, for n rows from ``first`` on: b (classes, n, m), gamma (classes, n, k), and
+ * variance and mean (classes, n) of the value at z = 0; and slopes (classes, n, k) of the mean, which is slopes.r, or
+ * NULL. */
 typedef struct {
+    ptrdiff_t first, n;
     double *b, *gamma, *variance, *mean, *slopes;
 } xg_local_conditional;
 
@@ -48,6 +50,7 @@ typedef struct {
  *   b, u (classes, n, m)            dF/dA_N = -chi b^T + gamma u^T
  *   d_precision, d_linear (classes, n, k)  by the neighbours' sites */
 typedef struct {
+    ptrdiff_t first, n; /* rows of the arrays that are given, as above; the others have all rows */
     const double *d_b, *d_variance, *d_mean;
     double *gamma, *chi, *b, *u, *d_precision, *d_linear;
 } xg_local_pulled;
@@ -63,9 +66,10 @@ typedef struct {
 /* Scratch, in doubles, of the function below. */
 ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k);
 
-/* What each set of neighbours says goes to out, an array; or with gradient not NULL its outputs are written. What is
- * found for a row has the same bits whichever rows are looked at with it. */
+/* The conditionals of the rows first, ..., last - 1 given each set of neighbours go to out, an array; or with gradient
+ * not NULL its outputs are written. The result for a row has the same bits whichever rows are computed with it. */
 void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
-                        double *scratch, const xg_local_conditional *out, const xg_local_gradient *gradient);
+                        ptrdiff_t first, ptrdiff_t last, double *scratch, const xg_local_conditional *out,
+                        const xg_local_gradient *gradient);
 
 #endif

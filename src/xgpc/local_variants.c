@@ -4,7 +4,8 @@
 #define XG_DECLARED(variant)                                                                                         \
     ptrdiff_t xg_local_scratch_##variant(const xg_local_kernel *, const xg_local_support *, ptrdiff_t);              \
     void xg_local_condition_##variant(const xg_local_kernel *, const xg_local_support *, const xg_local_rows *,      \
-                                      double *, const xg_local_conditional *, const xg_local_gradient *);
+                                      ptrdiff_t, ptrdiff_t, double *, const xg_local_conditional *,                  \
+                                      const xg_local_gradient *);
 XG_DECLARED(base)
 #ifdef XG_HAVE_TARGET_CLONES
 XG_DECLARED(v3)
@@ -24,8 +25,9 @@ ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support
 }
 
 void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
-                        double *scratch, const xg_local_conditional *out, const xg_local_gradient *gradient)
+                        ptrdiff_t first, ptrdiff_t last, double *scratch, const xg_local_conditional *out,
+                        const xg_local_gradient *gradient)
 {
-#define CONDITION(variant) xg_local_condition_##variant(kernel, support, rows, scratch, out, gradient)
+#define CONDITION(variant) xg_local_condition_##variant(kernel, support, rows, first, last, scratch, out, gradient)
     XG_CHOSEN(CONDITION);
 }

@@ -16,6 +16,7 @@ from pyarrow import compute
 
 from ..catalogue import SYSTEMS
 from ..classifier import GPClassifier
+from ..config import PARAMETERS
 from ..data.encoding import LevelColumn, of_table
 from ..data.frames import note_of_index
 from ..files import check_replaceable, is_special
@@ -28,10 +29,6 @@ from .tables import Rows, is_parquet, opened, write_rows
 
 # Bytes of features up to which the rows are read into memory; a fit reads more of them many times, in batches.
 IN_MEMORY = 2**30
-PARAMETERS = (
-    "likelihood", "bound", "share", "optimizer", "batch_size", "n_inducing", "n_neighbors", "max_iter", "max_time",
-    "verbose", "n_jobs", "random_state",
-)  # fmt: skip
 
 
 def fit(arguments: argparse.Namespace) -> None:
@@ -39,7 +36,7 @@ def fit(arguments: argparse.Namespace) -> None:
     check_output(arguments.model, [arguments.data], check_replaceable)
     if not arguments.model.lower().endswith(MODEL_ENDING):
         raise ValueError(f"the model {arguments.model!r} must end in {MODEL_ENDING}.")
-    given = {name: getattr(arguments, name) for name in PARAMETERS if getattr(arguments, name) is not None}
+    given = {name: one for name, one in vars(arguments).items() if name in PARAMETERS and one is not None}
     # The options that were given override those of the system.
     model = GPClassifier(**{**SYSTEMS.get(arguments.system, {}), **given})
     if arguments.optimizer == "none":

@@ -126,19 +126,19 @@ class LocalPosterior(Value):
         with Threads(1) as executor:
             at = self.at(executor, X)
             _, variances = predicted(executor, at, self.coefficients)
-            gammas = at.conditional(executor).gamma
+            found = at.conditional(executor)
         seen, places = np.unique(at.index, return_inverse=True)
-        near, support, a = np.asarray(self.X[seen], dtype=np.float64), at.support.part(seen), at.rows.a
+        near, near_a, a = np.asarray(self.X[seen], dtype=np.float64), at.support.a[seen], at.rows.a
         kernel = self.prior.spec.at(near)
-        cross, joint = kernel.cross(X) - a @ support.a.T, self.prior.spec.at(X).cross(X) - a @ a.T
-        matrices = neighbour_matrices(places.reshape(at.index.shape), gammas, len(seen))
+        cross, joint = kernel.cross(X) - a @ near_a.T, self.prior.spec.at(X).cross(X) - a @ a.T
+        matrices = neighbour_matrices(places.reshape(at.index.shape), found.gamma, len(seen))
         covariance = np.empty((len(matrices), len(X), len(X)))
-        for c, (G, b, diagonal) in enumerate(zip(matrices, at.b(slice(None), gammas), variances, strict=True)):
+        for c, (G, b, diagonal) in enumerate(zip(matrices, found.b, variances, strict=True)):
             G_t, inner = G.T.toarray(), np.zeros((len(X), len(X)))
-            own = support.residual + 1.0 / np.maximum(self.precision[c, seen], LEAST_PRECISION)
+            own = at.support.residual[seen] + 1.0 / np.maximum(self.precision[c, seen], LEAST_PRECISION)
             # Sums over the neighbours, so many of them at a time that the kernel's values fit.
             for part in np.array_split(np.arange(len(seen)), 1 + len(seen) // CHUNK):
-                D = kernel.cross(near[part]) - support.a[part] @ support.a.T
+                D = kernel.cross(near[part]) - near_a[part] @ near_a.T
                 D[np.arange(len(part)), part] = own[part]
                 inner += G_t[part].T @ (D @ G_t)
             crossed = G @ cross.T

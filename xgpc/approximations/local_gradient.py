@@ -15,7 +15,7 @@ import numpy as np
 from .. import _local
 from .._kernels import KernelGradient
 from ..rows.executor import Executor, parts_of, workspace
-from .local_rows import Coefficients, Neighbourhoods, Sites, neighbour_matrices, site_terms_vjp
+from .local_rows import Coefficients, Neighbourhoods, Sites, site_terms_vjp
 from .sparse import SparsePrior
 
 # Gradients by b (C, r, m), and by the variance and mean (C, r) of a conditional.
@@ -49,17 +49,15 @@ def moments_vjp(b: np.ndarray, q: Coefficients, d_mean: np.ndarray, d_variance: 
     return d_mean[..., None] * q.w[:, None] + 2.0 * d_variance[..., None] * (b @ q.V)
 
 
-def by_coefficients(
-    executor: Executor, at: Neighbourhoods, gamma: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray
-) -> Coefficients:
-    """Gradient by w and V, from those by the means and variances (C, r) of b.z for all rows."""
+def by_coefficients(executor: Executor, b: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray) -> Coefficients:
+    """Gradient by w and V, from those by the means and variances (C, r) of b.z for b (C, r, m)."""
 
     def part(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        b = at.b(rows, gamma)
-        by_w = np.einsum("cr,crm->cm", d_mean[:, rows], b)
-        return by_w, np.swapaxes(b * d_variance[:, rows, None], 1, 2) @ b
+        here = b[:, rows]
+        by_w = np.einsum("cr,crm->cm", d_mean[:, rows], here)
+        return by_w, np.swapaxes(here * d_variance[:, rows, None], 1, 2) @ here
 
-    d_w, d_V = zip(*executor.each(part, parts_of(len(at.index))), strict=True)
+    d_w, d_V = zip(*executor.each(part, parts_of(b.shape[1])), strict=True)
     return Coefficients(np.sum(d_w, axis=0), np.sum(d_V, axis=0))
 
 
@@ -82,37 +80,30 @@ def by_earlier(b: np.ndarray, terms: Sites, d_P: np.ndarray, d_h: np.ndarray) ->
     return d_b, *site_terms_vjp(terms, d_s, d_g)
 
 
-def conditional_vjp(executor: Executor, at: Neighbourhoods, given: Callable[[slice], list[ByConditional]]) -> Pulled:
+def conditional_vjp(
+    executor: Executor, at: Neighbourhoods, n_sets: int, given: Callable[[slice], list[ByConditional]]
+) -> Pulled:
     """Pull a gradient by conditionals back; ``given`` makes that of some rows, by each set of neighbours.
 
     It takes three times as long as the conditionals.
     """
+    (r, k), (n, m), C = at.index.shape, at.support.a.shape, len(at.sites[0])
+    pulled = [tuple(np.empty((C, r, width)) for width in (k, k, m, m, k, k)) for _ in range(n_sets)]
+    rows, support = ByRows(np.empty((r, m)), np.empty(r)), ByRows(np.zeros((n, m)), np.zeros(n))
 
-    def part(rows: slice) -> tuple[list[tuple[np.ndarray, ...]], np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
-        here = [tuple(map(np.ascontiguousarray, arrays)) for arrays in given(rows)]
-        outputs, d_a, sums = at.compiled.vjp(at.arguments(rows), here)
-        return outputs, d_a, np.sum([d_variance for _, d_variance, _ in here], axis=(0, 1)), sums
+    def part(here: slice) -> tuple[np.ndarray, ...]:
+        of_sets = given(here)
+        rows.diagonal[here] = np.sum([d_variance for _, d_variance, _ in of_sets], axis=(0, 1))
+        return at.compiled.vjp(here.start, here.stop, of_sets, pulled, rows.a)
 
-    outputs, d_a, diagonals, sums = zip(*executor.each(part, parts_of(len(at.index))), strict=True)
-    n, m = at.support.a.shape
-    support, sites, flat = ByRows(np.zeros((n, m)), np.zeros(n)), np.zeros((2, len(at.sites[0]), n)), at.index.ravel()
-    # Columns are summed by themselves: bits do not depend on how they are divided.
+    pairs = executor.each(part, parts_of(r))
     width = -(-m // executor.n_threads)
-    columns = [slice(start, start + width) for start in range(0, m, width)]
-    for of_set in zip(*outputs, strict=True):
-        gamma, chi, b, u, *by_sites = (np.concatenate(arrays, axis=1) for arrays in zip(*of_set, strict=True))
-        gammas, chis = (neighbour_matrices(at.index, values, n) for values in (gamma, chi))
-        of_classes = list(zip(gammas, chis, b, u, strict=True))
-
-        def added(here: slice) -> None:
-            for by_gamma, by_chi, b_c, u_c in of_classes:  # noqa: B023
-                support.a[:, here] += by_gamma.T @ u_c[:, here] - by_chi.T @ b_c[:, here]
-
-        executor.each(added, columns)
+    executor.each(lambda first: at.compiled.spread(first, min(first + width, m), pulled, support.a), range(0, m, width))
+    sites, flat = np.zeros((2, C, n)), at.index.ravel()
+    for gamma, chi, _, _, *by_sites in pulled:
         support.diagonal[:] -= np.bincount(flat, np.sum(chi * gamma, axis=0).ravel(), minlength=n)
         sites += [[np.bincount(flat, one.ravel(), minlength=n) for one in values] for values in by_sites]
-    rows = ByRows(np.concatenate(d_a), np.concatenate(diagonals))
-    return Pulled(support, rows, (sites[0], sites[1]), [np.sum(each, axis=0) for each in zip(*sums, strict=True)])
+    return Pulled(support, rows, (sites[0], sites[1]), [np.sum(each, axis=0) for each in zip(*pairs, strict=True)])
 
 
 def kernel_gradient(

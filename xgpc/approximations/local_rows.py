@@ -37,8 +37,9 @@ class LocalRows:
     a: np.ndarray  # (n, m), whitened
     residual: np.ndarray  # (n,), D(x, x)
 
-    def part(self, rows: np.ndarray | slice) -> LocalRows:
-        return LocalRows(np.ascontiguousarray(self.x[:, rows]), self.a[rows], self.residual[rows])
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.x, self.a, self.residual
 
 
 def local_rows(executor: Executor, prior: SparsePrior, X: np.ndarray) -> LocalRows:
@@ -92,8 +93,9 @@ def by_parts(executor: Executor, function: Callable[[slice], Any], n_rows: int) 
 
 
 class Conditional(NamedTuple):
-    """Latent values given z and the neighbours' sites, except b: see the head of the module."""
+    """Latent values given z and the neighbours' sites: normal with mean b.z + mean; see the head of the module."""
 
+    b: np.ndarray  # (C, r, m)
     gamma: np.ndarray  # (C, r, k)
     variance: np.ndarray  # (C, r)
     mean: np.ndarray  # (C, r)
@@ -138,43 +140,39 @@ class Neighbourhoods:
     n_earlier: np.ndarray | None = None
 
     @cached_property
-    def compiled(self) -> _local.Support:
-        return _local.Support(self.core, self.support.x, self.support.a, self.support.residual, *self.sites)
+    def compiled(self) -> _local.Neighbourhoods:
+        return _local.Neighbourhoods(
+            self.core, self.support.arrays, self.rows.arrays, self.sites, self.index, self.n_earlier
+        )
 
-    def arguments(self, here: slice) -> tuple[np.ndarray | None, ...]:
-        """Some of the rows as the compiled functions take them."""
-        rows = self.rows.part(here)
-        n_earlier = None if self.n_earlier is None else np.ascontiguousarray(self.n_earlier[here])
-        return rows.x, rows.a, rows.residual, np.ascontiguousarray(self.index[here]), n_earlier
-
-    def conditionals(self, here: slice) -> list[tuple[np.ndarray, Conditional]]:
-        """b (C, r, m) and the conditionals of some rows by each set of neighbours; O(k^2 (m + d) + C (k^3 + k m)) a
-        row, on this thread."""
-        return [(b, Conditional(*parts)) for b, *parts in self.compiled.condition(self.arguments(here))]
+    def empty(self, n_rows: int, with_slopes: bool = False) -> Conditional:
+        """Arrays for the conditionals of so many rows."""
+        (_, k), m, C = self.index.shape, self.support.a.shape[1], len(self.sites[0])
+        shapes = (C, n_rows, m), (C, n_rows, k), (C, n_rows), (C, n_rows), (C, n_rows, k if with_slopes else 0)
+        return Conditional(*map(np.empty, shapes))
 
     def conditional(self, executor: Executor) -> Conditional:
-        """The conditionals of all rows by all neighbours."""
-        return Conditional(*by_parts(executor, lambda here: self.conditionals(here)[0][1], len(self.index)))
-
-    def b(self, here: slice, gamma: np.ndarray) -> np.ndarray:
-        """b (C, r, m) of some rows, by the weights gamma (C, n, k) of all rows' neighbours; O(C k m) a row."""
-        index, weights = self.index[here], np.ascontiguousarray(gamma[:, here])
-        return _local.residual_rows(self.rows.a[here], self.support.a, np.ascontiguousarray(index), weights)
-
-    def moments(self, executor: Executor, gamma: np.ndarray, q: Coefficients) -> tuple[np.ndarray, ...]:
-        """Means and variances (C, n) of b.z for all rows; O(C m (k + m)) a row."""
-        return by_parts(executor, lambda here: q.moments(self.b(here, gamma)), len(self.index))
+        """The conditionals of all rows by all neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row."""
+        found = self.empty(len(self.index))
+        executor.each(lambda here: self.compiled.condition(here.start, here.stop, [found]), parts_of(len(self.index)))
+        return found
 
 
 def predicted(executor: Executor, at: Neighbourhoods, q: Coefficients) -> tuple[np.ndarray, ...]:
     """Means and variances (C, r) of the latent values; O(r (k^2 (m + d) + C (k^3 + m^2)))."""
 
     def part(here: slice) -> Sites:
-        ((b, given),) = at.conditionals(here)
-        mean, variance = q.moments(b)
+        given = at.empty(here.stop - here.start)
+        at.compiled.condition(here.start, here.stop, [given])
+        mean, variance = q.moments(given.b)
         return given.mean + mean, given.variance + variance
 
     return by_parts(executor, part, len(at.index))
+
+
+def moments(executor: Executor, b: np.ndarray, q: Coefficients) -> tuple[np.ndarray, ...]:
+    """Means and variances (C, r) of b.z for b (C, r, m); O(C m^2) a row."""
+    return by_parts(executor, lambda here: q.moments(b[:, here]), b.shape[1])
 
 
 def site_terms(variance: np.ndarray, mean: np.ndarray, sites: Sites) -> Sites:

@@ -12,8 +12,7 @@ from ..kernels.spec import KernelSpec
 
 # (c (n,), generator) -> draws (n,) from PG(1, c)
 PolyaGamma = Callable[[np.ndarray, np.random.Generator], np.ndarray]
-# R-hat asks whether chains that began apart have come together. So chains start with so many times the standard
-# deviation of the normal approximation.
+# Chains start apart, for R-hat: with so many times the standard deviation of the normal approximation.
 DISPERSION = 1.5
 
 
@@ -21,9 +20,9 @@ class Whitening:
     """The prior in independent coordinates: f(x) = a(x) . z + e, with z ~ N(0, I) (r,) and independent e ~ N(0, k).
 
     If ``full``, Z (m, d) are the distinct rows, and a(x) = D^{-1/2} V^T k(Z, x) with the eigenvectors V and eigenvalues
-    D of K. Eigenvalues that are rounding errors are left out, and there is no jitter, which would swamp a small part of
-    a kernel beside a large one. Otherwise Z are inducing points, and a(x) = L^{-1} k(Z, x) with K_mm = L L^T. The rest
-    of the variance is k, whose correlations are dropped: FITC (Snelson & Ghahramani 2006, equation (7)).
+    D of K. Eigenvalues that are rounding errors are left out; there is no jitter, which would swamp a small part of a
+    kernel. Otherwise Z are inducing points, and a(x) = L^{-1} k(Z, x) with K_mm = L L^T; k is the rest of the variance,
+    without correlations: FITC (Snelson & Ghahramani 2006, equation (7)).
     """
 
     def __init__(self, spec: KernelSpec, Z: np.ndarray, full: bool):

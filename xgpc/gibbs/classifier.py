@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from importlib.util import find_spec
 from threading import Event
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -15,17 +15,17 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _sites
 from ..classifier import GPClassifier
-from ..config import Rule, check_allowed, integer
+from ..config import Rule, check_allowed, integer, one_of
 from ..data.checks import site_labels
 from ..estimator import LatentClassifier, all_or_nothing
 from ..likelihoods import record_of
 from ..likelihoods.binary import logit_log_probabilities
-from ..names import Points
+from ..names import MatrixLike, Points, RandomSeed
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Pool
@@ -58,10 +58,10 @@ def _polya_gamma_sampler() -> PolyaGamma:
 class GibbsClassifier(LatentClassifier):
     """Draws from the exact posterior of the logit Gaussian process, as a reference for approximations.
 
-    Polya-Gamma variables make the latent values normal given the labels. A Gibbs sweep draws both in turn [1]_. After
-    each sweep the chain takes Metropolis steps whose proposals come from the variational posterior of the exact bound.
-    A proposal costs O(n m), and is nearly an independent draw if that approximation is good; if it is not, the sweeps
-    move the chain. Two classes; the kernel's parameters are not sampled. Needs ``pip install 'xgpc[gibbs]'``.
+    Polya-Gamma variables make the latent values normal given the labels. A Gibbs sweep draws both in turn [1]_. Then
+    the chain takes Metropolis steps whose proposals come from the variational posterior of the exact bound: nearly
+    independent draws, in O(n m), if that approximation is good. If it is not, the sweeps move the chain. Two classes;
+    the kernel's parameters are not sampled. Needs ``pip install 'xgpc[gibbs]'``.
 
     Parameters
     ----------
@@ -90,13 +90,9 @@ class GibbsClassifier(LatentClassifier):
 
     Attributes
     ----------
-    classes_ : (2,) array
-    n_features_in_ : int
-    kernel_ : Kernel
-    inducing_points_ : (m, d)
+    classes_, n_features_in_, kernel_, inducing_points_ : as in ``GPClassifier``
     samples_ : (n_chains, n_samples, r)
-        Kept draws in r independent coordinates, r at most the number of inducing points; ``sample_latent`` turns them
-        into latent values.
+        Kept draws in r independent coordinates, at most m; ``sample_latent`` turns them into latent values.
     r_hat_ : float
         Largest split R-hat of the log likelihood and of the latent values at 100 training rows, from the kept draws.
     ess_ : float
@@ -139,7 +135,7 @@ class GibbsClassifier(LatentClassifier):
         n_chains: int = 4,
         n_proposals: int = N_PROPOSALS,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         verbose: int = 0,
     ) -> None:
         self.kernel, self.inducing_points = kernel, inducing_points
@@ -176,11 +172,9 @@ class GibbsClassifier(LatentClassifier):
 
     def _check_parameters(self) -> None:
         least = {"n_samples": 4, "thin": 1, "n_warmup": 0, "n_chains": 1, "n_proposals": 0}
-        points = Rule(
-            lambda value: value == "all" if isinstance(value, str) else np.ndim(value) == 2,
-            "'all' or a numeric array (m, d)",
-        )
-        check_allowed(self, {"inducing_points": points, **{name: integer(low) for name, low in least.items()}})
+        array = Rule(lambda value: not isinstance(value, str) and np.ndim(value) == 2, "a numeric array (m, d)")
+        own = {"inducing_points": one_of("all", array), **{name: integer(low) for name, low in least.items()}}
+        check_allowed(self, own)
         _polya_gamma_sampler()
         if self.verbose and find_spec("tqdm") is None:
             raise ImportError(f"verbose={self.verbose!r} shows progress by the tqdm package: pip install tqdm.")
@@ -219,7 +213,7 @@ class GibbsClassifier(LatentClassifier):
         """Run the chains, each in a thread."""
         settings = self.n_warmup, self.n_proposals, _polya_gamma_sampler()
         n_sweeps = self.n_warmup - (-self.n_samples * self.thin // (self.n_proposals + 1))
-        bar: Any = nullcontext()
+        bar = None
         if self.verbose:
             from tqdm import tqdm
 
@@ -228,7 +222,7 @@ class GibbsClassifier(LatentClassifier):
         stop = Event()
 
         def advance() -> bool:
-            if self.verbose:
+            if bar is not None:
                 bar.update()
             return not stop.is_set()
 
@@ -239,7 +233,7 @@ class GibbsClassifier(LatentClassifier):
                 stop.set()
                 raise
 
-        with bar, Pool(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
+        with bar or nullcontext(), Pool(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
             try:
                 return list(pool.map(run_chain, chains))
             finally:
@@ -267,7 +261,7 @@ class GibbsClassifier(LatentClassifier):
                 ConvergenceWarning,
             )
 
-    def _checked(self, X: Any) -> np.ndarray:
+    def _checked(self, X: MatrixLike) -> np.ndarray:
         check_is_fitted(self)
         return np.asarray(self._rows(X), dtype=np.float64)
 
@@ -287,7 +281,7 @@ class GibbsClassifier(LatentClassifier):
     def predict_latent(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at the rows of X.
 
-        Both are Rao-Blackwellised: they average the conditional moments given z over all states of the chains.
+        They are Rao-Blackwellised: averages of the conditional moments given z over all states of the chains.
         """
         X = self._checked(X)
         mean, variance = np.empty((2, len(X)))
@@ -322,7 +316,7 @@ class GibbsClassifier(LatentClassifier):
             latent[..., part] = self.samples_ @ A.T
         return latent
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = False

@@ -21,6 +21,7 @@ from ..approximations.local_rows import (
     Neighbourhoods,
     Sites,
     by_parts,
+    moments,
     neighbour_matrices,
     site_terms,
     site_terms_vjp,
@@ -113,22 +114,18 @@ def conditioned(local: Local, sites: Sites, keep_all: bool = False) -> Condition
     the natural parameters of q(z), with s and g its ``site_terms``. ``keep_all`` also keeps the conditionals given
     earlier neighbours, and the slopes of both. ValueError if q(z) is not proper.
     """
-    at = local.neighbourhoods(sites)
+    at, n = local.neighbourhoods(sites), len(local.index)
+    neighbours, all_earlier = at.empty(n, with_slopes=keep_all), at.empty(n, with_slopes=True) if keep_all else None
 
-    def part(rows: slice) -> tuple[Conditional, Conditional | None, np.ndarray, np.ndarray]:
-        (_, found), (b, earlier) = at.conditionals(rows)
-        s, g = site_terms(earlier.variance, earlier.mean, (sites[0][:, rows], sites[1][:, rows]))
-        P, h = np.swapaxes(b * s[..., None], 1, 2) @ b, np.einsum("crm,cr->cm", b, g)
-        return (found, earlier, P, h) if keep_all else (found._replace(slopes=found.slopes[..., :0]), None, P, h)
+    def part(rows: slice) -> Sites:
+        earlier = all_earlier or at.empty(rows.stop - rows.start)
+        at.compiled.condition(rows.start, rows.stop, [neighbours, earlier])
+        b, variance, mean = (x[:, rows] if all_earlier else x for x in (earlier.b, earlier.variance, earlier.mean))
+        s, g = site_terms(variance, mean, (sites[0][:, rows], sites[1][:, rows]))
+        return np.swapaxes(b * s[..., None], 1, 2) @ b, np.einsum("crm,cr->cm", b, g)
 
-    found, earlier, P, h = zip(*local.executor.each(part, parts_of(len(local.index))), strict=True)
-    q = Coefficients.of(np.sum(P, axis=0), np.sum(h, axis=0))
-    return Conditioned(joined(found), joined(earlier) if keep_all else None, q)
-
-
-def joined(parts: Sequence[Conditional]) -> Conditional:
-    """The conditionals of all rows from those of their parts."""
-    return Conditional(*(np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True)))
+    P, h = zip(*local.executor.each(part, parts_of(n)), strict=True)
+    return Conditioned(neighbours, all_earlier, Coefficients.of(np.sum(P, axis=0), np.sum(h, axis=0)))
 
 
 @dataclass(frozen=True)
@@ -200,7 +197,7 @@ def cavities(local: Local, sites: Sites, found: Conditioned) -> Cavity:
     """Cavities of all rows, given all their neighbours; O(C n m (k + m))."""
     neighbours, share = found.neighbours, local.link.own_share(local.labels[1])
     terms = site_terms(neighbours.variance, neighbours.mean, sites)
-    b_mean, b_variance = local.neighbourhoods(sites).moments(local.executor, neighbours.gamma, found.q)
+    b_mean, b_variance = moments(local.executor, neighbours.b, found.q)
     return Cavity(local, neighbours, terms, b_mean, b_variance, sites, share)
 
 

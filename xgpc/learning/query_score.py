@@ -17,7 +17,15 @@ from ..approximations.local_gradient import (
     kernel_gradient,
     moments_vjp,
 )
-from ..approximations.local_rows import Coefficients, Conditional, Neighbourhoods, Sites, local_rows, site_terms
+from ..approximations.local_rows import (
+    Coefficients,
+    Conditional,
+    Neighbourhoods,
+    Sites,
+    local_rows,
+    moments,
+    site_terms,
+)
 from ..approximations.sparse import SparsePrior
 from ..inference.links import Link
 from ..inference.local_sites import Cavity, Conditioned, Local, cavities, conditioned
@@ -77,7 +85,7 @@ class QueryScore:
         cavity = cavities(local, self.sites, found)
         at = Neighbourhoods(prior.core, rows, cavity.sites(), query_rows, self.query_index)
         answer = at.conditional(self.executor)
-        b_mean, b_variance = at.moments(self.executor, answer.gamma, found.q)
+        b_mean, b_variance = moments(self.executor, answer.b, found.q)
         mean, variance = answer.mean + b_mean, answer.variance + b_variance
         y, weight = self.labels
         values, (d_mean, d_variance) = self.link.scores(mean, scale * variance, y)
@@ -136,14 +144,14 @@ class Evaluated:
 
     def gradient(self) -> np.ndarray:
         """Gradient of the mean score with respect to the parameters; it takes about four times as long as the score."""
-        executor, at, q, gamma = self.problem.executor, self.at, self.found.q, self.answer.gamma
+        executor, at, q, b = self.problem.executor, self.at, self.found.q, self.answer.b
 
         def given(rows: slice) -> list[ByConditional]:
-            d_mean, d_variance = self.d_mean[:, rows], self.d_variance[:, rows]
-            return [(moments_vjp(at.b(rows, gamma), q, d_mean, d_variance), d_variance, d_mean)]
+            d_mean, d_variance = self.d_mean[:, rows].copy(), self.d_variance[:, rows].copy()
+            return [(moments_vjp(b[:, rows], q, d_mean, d_variance), d_variance, d_mean)]
 
-        pulled = conditional_vjp(executor, at, given)
-        by_q = by_coefficients(executor, at, gamma, self.d_mean, self.d_variance)
+        pulled = conditional_vjp(executor, at, 1, given)
+        by_q = by_coefficients(executor, b, self.d_mean, self.d_variance)
         support, pairs = self._through_sweep(pulled.sites, by_q)
         support += pulled.support
         parts = [
@@ -159,17 +167,16 @@ class Evaluated:
         assert earlier is not None
         among = self.cavity.local.neighbourhoods(sites)
         d_b_mean, d_b_variance, d_variance, d_mean = self.cavity.vjp(by_sites)
-        more = by_coefficients(executor, among, neighbours.gamma, d_b_mean, d_b_variance)
+        more = by_coefficients(executor, neighbours.b, d_b_mean, d_b_variance)
         natural = by_natural(q, Coefficients(by_q.w + more.w, by_q.V + more.V))
         s, g = site_terms(earlier.variance, earlier.mean, sites)
 
         def given(rows: slice) -> list[ByConditional]:
-            b = among.b(rows, neighbours.gamma)
-            d_b = moments_vjp(b, q, d_b_mean[:, rows], d_b_variance[:, rows])
-            of_earlier = by_earlier(among.b(rows, earlier.gamma), (s[:, rows], g[:, rows]), *natural)
-            return [(d_b, d_variance[:, rows], d_mean[:, rows]), of_earlier]
+            d_b = moments_vjp(neighbours.b[:, rows], q, d_b_mean[:, rows], d_b_variance[:, rows])
+            of_earlier = by_earlier(earlier.b[:, rows], (s[:, rows], g[:, rows]), *natural)
+            return [(d_b, d_variance[:, rows].copy(), d_mean[:, rows].copy()), of_earlier]
 
-        pulled = conditional_vjp(executor, among, given)
+        pulled = conditional_vjp(executor, among, 2, given)
         support = pulled.rows
         support += pulled.support
         return support, pulled.pairs

@@ -77,7 +77,7 @@ def _is_open(data: Data, initial: InitialState) -> bool:
         and len(data.classes) > 2
         and config.kernel is None
         # A user who gives a number of neighbours has chosen one kernel, even if the sites do not converge.
-        and (config.has_auto_neighbors or config.n_neighbors == 0)
+        and not config.given_neighbors
         and config.optimizer == "profile"
         # With fewer iterations the kernels hardly differ, and the trial would take as long as the fit.
         and config.max_iter >= TRIAL_ITERATIONS

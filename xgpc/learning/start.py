@@ -231,7 +231,7 @@ def _number_of_kernels(config: FitConfig, n_latents: int | None, previous: Kerne
         return 1
     if config.share == "none":
         return n_latents
-    has_neighbors = not config.has_auto_neighbors and config.n_neighbors > 0
+    has_neighbors = config.given_neighbors > 0
     return 1 if previous is None or has_neighbors else len(previous.prior.groups)
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from ..metrics import check_classifier
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 # The colours of Okabe and Ito are distinct for any colour vision; blue and orange are distinct in grey print, too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6A00", "#4D4D4D")
@@ -32,37 +33,34 @@ class Display:
     """A picture that can be drawn; once drawn, it has the axes ``ax_`` and the figure ``figure_``."""
 
     ax_: Axes
-    figure_: Figure
+    figure_: Figure | SubFigure
 
     def _on(self, ax: Axes | None, height: float = 5.0) -> Axes:
         """The given axes, or new ones, which become ``ax_``."""
         self.ax_ = new_axes(height) if ax is None else ax
-        # matplotlib's types distinguish a figure from a subfigure.
-        figure: Any = self.ax_.figure
-        self.figure_ = figure
+        self.figure_ = self.ax_.figure
         return self.ax_
 
     def _repr_png_(self) -> bytes | None:
         """The picture for notebooks, once it is drawn."""
+        if not hasattr(self, "figure_"):
+            return None
         file = BytesIO()
-        if hasattr(self, "figure_"):
-            self.figure_.savefig(file, format="png")
-        return file.getvalue() or None
+        self.figure_.figure.savefig(file, format="png")
+        return file.getvalue()
 
 
-def feature_names(model: BaseEstimator, X: Any, n_features: int) -> list[str]:
+def feature_names(model: BaseEstimator, X: ArrayLike | None, n_features: int) -> list[str]:
     """Names from the data frame X, from the fit, or "Feature 0" and so on."""
-    names = getattr(X, "columns", None)
-    names = getattr(model, "feature_names_in_", None) if names is None else names
+    names = getattr(X, "columns", getattr(model, "feature_names_in_", None))
     return [f"Feature {j}" for j in range(n_features)] if names is None else [str(name) for name in names]
 
 
-def class_codes(model: BaseEstimator, y: Any) -> np.ndarray:
+def class_codes(model: BaseEstimator, y: ArrayLike) -> np.ndarray:
     """Positions (n,) of labels in ``classes_``; ValueError for unknown labels, or a model without probabilities."""
     check_classifier(model)
-    y = np.asarray(y)
-    classes = np.asarray(model.classes_)
-    unknown = sorted(set(np.unique(y).tolist()) - set(classes.tolist()), key=str)
+    classes, found = np.asarray(model.classes_), np.unique(y)
+    unknown = sorted(set(found.tolist()) - set(classes.tolist()), key=str)
     if unknown:
         raise ValueError(f"y has labels {unknown} that are not among the model's classes {classes.tolist()}.")
-    return np.searchsorted(classes, y)
+    return np.searchsorted(classes, np.asarray(y))

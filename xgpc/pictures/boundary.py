@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import cycle
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length
 
+from ..names import MatrixLike
 from .base import COLOURS, MARKERS, Display, class_codes, feature_names, new_axes
 
 if TYPE_CHECKING:
@@ -31,10 +32,22 @@ STRENGTH = 0.55
 
 
 def decision_contours(
-    model: BaseEstimator, X: Any, y: ArrayLike, features: Sequence[int | str] = (0, 1), ax: Axes | None = None
+    model: BaseEstimator, X: MatrixLike, y: ArrayLike, features: Sequence[int | str] = (0, 1), ax: Axes | None = None
 ) -> Axes:
     """The axes of ``DecisionBoundaryDisplay.from_estimator``, which explains the arguments."""
     return DecisionBoundaryDisplay.from_estimator(model, X, y, features=features, ax=ax).ax_
+
+
+def _plane(model: BaseEstimator, features: Sequence[int | str], d: int) -> list[int]:
+    """The positions of two features among d, which are given by position or name."""
+    known = list(getattr(model, "feature_names_in_", []))
+    plane = [known.index(one) if isinstance(one, str) and one in known else one for one in features]
+    found = [int(one) for one in plane if isinstance(one, Integral) and 0 <= one < d]
+    if len(plane) != 2 or len(set(found)) != 2:
+        raise ValueError(
+            f"features must be two different columns among 0 to {d - 1}, by position or name; got {features!r}."
+        )
+    return found
 
 
 @dataclass(eq=False)
@@ -60,10 +73,6 @@ class DecisionBoundaryDisplay(Display):
         Positions in ``classes`` of the rows' labels.
     inducing_points : (m, 2) array or None
 
-    Attributes
-    ----------
-    ax_, figure_ : matplotlib axes and figure of the picture
-
     Examples
     --------
     >>> from sklearn.datasets import make_moons
@@ -78,7 +87,7 @@ class DecisionBoundaryDisplay(Display):
     y: np.ndarray
     probability: np.ndarray
     _: KW_ONLY
-    classes: Sequence[Any]
+    classes: Sequence[object] | np.ndarray
     names: tuple[str, str]
     points: np.ndarray
     codes: np.ndarray
@@ -88,7 +97,7 @@ class DecisionBoundaryDisplay(Display):
     def from_estimator(
         cls,
         model: BaseEstimator,
-        X: Any,
+        X: MatrixLike,
         y: ArrayLike,
         *,
         features: Sequence[int | str] = (0, 1),
@@ -128,13 +137,7 @@ class DecisionBoundaryDisplay(Display):
         rows = rows if encoding is None else encoding.within_limits(rows)
         check_consistent_length(rows, codes)
         d = rows.shape[1]
-        known = list(getattr(model, "feature_names_in_", []))
-        plane: Any = [known.index(one) if isinstance(one, str) and one in known else one for one in features]
-        is_inside = [isinstance(one, Integral) and 0 <= int(one) < d for one in plane]
-        if is_inside != [True, True] or plane[0] == plane[1]:
-            raise ValueError(
-                f"features must be two different columns among 0 to {d - 1}, by position or name; got {features!r}."
-            )
+        plane = _plane(model, features, d)
         # Without matplotlib this is an error before the probabilities are computed.
         ax = new_axes() if ax is None else ax
         points = rows[:, plane]
@@ -148,10 +151,17 @@ class DecisionBoundaryDisplay(Display):
             warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
             probability = model.predict_proba(grid).reshape(GRID, GRID, -1)
         names, inducing = feature_names(model, X, d), getattr(model, "inducing_points_", None)
-        inducing = None if inducing is None else inducing.reshape(-1, d)[:, plane]
-        of_rows: dict[str, Any] = {"points": points, "codes": codes, "inducing_points": inducing}
-        pair = names[plane[0]], names[plane[1]]
-        return cls(x_axis, y_axis, probability, classes=model.classes_, names=pair, **of_rows).plot(ax=ax)
+        display = cls(
+            x_axis,
+            y_axis,
+            probability,
+            classes=model.classes_,
+            names=(names[plane[0]], names[plane[1]]),
+            points=points,
+            codes=codes,
+            inducing_points=None if inducing is None else inducing.reshape(-1, d)[:, plane],
+        )
+        return display.plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw on the given axes, or on new ones."""
@@ -161,9 +171,8 @@ class DecisionBoundaryDisplay(Display):
         else:
             self._draw_several(ax)
         for c, (label, colour, marker) in enumerate(zip(self.classes, cycle(COLOURS), cycle(MARKERS), strict=False)):
-            style: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.5, "color": colour, "marker": marker}
             x, y = self.points[self.codes == c].T
-            ax.scatter(x, y, s=22, label=str(label), **style)
+            ax.scatter(x, y, s=22, label=str(label), color=colour, marker=marker, edgecolor="white", linewidth=0.5)
         if self.inducing_points is not None:
             x, y = self.inducing_points.T
             ax.scatter(x, y, s=70, color="white", marker="x", linewidth=3.4)
@@ -188,10 +197,10 @@ class DecisionBoundaryDisplay(Display):
         ax.figure.colorbar(shades, ax=ax, label=label, ticks=np.linspace(0.0, 1.0, 6))
 
     def _draw_several(self, ax: Axes) -> None:
-        from matplotlib.colors import to_rgb
+        from matplotlib.colors import to_rgba_array
 
         n_classes = self.probability.shape[2]
-        colours = np.array([to_rgb(colour) for colour in np.resize(COLOURS, n_classes)])
+        colours = to_rgba_array(COLOURS)[np.arange(n_classes) % len(COLOURS), :3]
         best = np.argmax(self.probability, axis=2)
         # 0 where all classes are equally probable, 1 where one class is certain.
         sure = (np.max(self.probability, axis=2) * n_classes - 1.0) / (n_classes - 1.0)

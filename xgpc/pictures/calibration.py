@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -12,6 +13,7 @@ from scipy.stats import binomtest
 from sklearn.base import BaseEstimator
 
 from ..metrics import check_codes, check_outcomes
+from ..names import MatrixLike
 from .base import COLOURS, MARKERS, Display, class_codes, new_axes
 
 if TYPE_CHECKING:
@@ -51,8 +53,8 @@ class Bins(NamedTuple):
 def _draw_diagonal(ax: Axes, positive: str | None = None) -> None:
     """Draw the line of perfect calibration, and label the axes."""
     ax.plot([0.0, 1.0], [0.0, 1.0], color="0.35", linestyle="--", linewidth=1.0)
-    place = dict[str, Any](ha="center", va="top", rotation_mode="anchor", transform_rotates_text=True)
-    ax.text(0.7, 0.68, "perfectly calibrated", color="0.35", rotation=45.0, **place)
+    turned = ax.text(0.7, 0.68, "perfectly calibrated", color="0.35", rotation=45.0, rotation_mode="anchor")
+    turned.set(ha="center", va="top", transform_rotates_text=True)
     of = "" if positive is None else f" of {positive}"
     ax.set(xlabel=f"Predicted probability{of}", ylabel="Observed frequency, 95 % interval", xlim=(-0.02, 1.02))
 
@@ -62,22 +64,19 @@ def _by_name(given: Any, name: str = "") -> dict[str, Any]:
     return {str(key): one for key, one in given.items()} if isinstance(given, Mapping) else {name: given}
 
 
+@dataclass(eq=False)
 class ReliabilityDisplay(Display):
     """Observed frequency of a class against its predicted probability, for one or several models.
 
     The rows are sorted by probability into bins with equal numbers of rows. Each point shows the mean probability of a
-    bin, and the observed frequency with its 95 % interval (Wilson). The points of a calibrated model are near the
-    diagonal.
+    bin, and the observed frequency with its 95 % interval (Wilson 1927, JASA 22, 209). The points of a calibrated model
+    are near the diagonal.
 
     Parameters
     ----------
     bins : dict of name to ``Bins``
     positive : str or None
         Name of the class for the axis label.
-
-    Attributes
-    ----------
-    ax_, figure_ : matplotlib axes and figure of the picture
 
     Examples
     --------
@@ -89,17 +88,17 @@ class ReliabilityDisplay(Display):
     >>> display = ReliabilityDisplay.from_estimator(model, X[1::2], y[1::2])
     """
 
-    def __init__(self, bins: Mapping[str, Bins], *, positive: str | None = None) -> None:
-        self.bins, self.positive = dict(bins), positive
+    bins: dict[str, Bins]
+    positive: str | None = None
 
     @classmethod
     def from_estimator(
         cls,
         model: BaseEstimator,
-        X: Any,
+        X: MatrixLike,
         y: ArrayLike,
         *,
-        label: Any = None,
+        label: object = None,
         n_bins: int = N_BINS,
         ax: Axes | None = None,
     ) -> Self:
@@ -130,31 +129,27 @@ class ReliabilityDisplay(Display):
                 c = len(classes) - 1 if label is None else classes.index(label)
                 outcome, p, positive = codes == c, probability[:, c], str(classes[c])
             bins[name] = _equal_mass_bins(outcome, p, n_bins)
-        return cls(bins, positive=positive).plot(ax=ax)
+        return cls(bins, positive).plot(ax=ax)
 
     @classmethod
     def from_predictions(
-        cls, y_true: ArrayLike, probability: Any, *, n_bins: int = N_BINS, ax: Axes | None = None
+        cls,
+        y_true: ArrayLike,
+        probability: ArrayLike | Mapping[str, ArrayLike],
+        *,
+        n_bins: int = N_BINS,
+        ax: Axes | None = None,
     ) -> Self:
-        """Draw predictions.
-
-        Parameters
-        ----------
-        y_true : (n,) array of 0 and 1, or of booleans
-        probability : (n,) array, or dict of name to (n,) array
-            Probabilities of the outcome 1.
-        n_bins, ax : as for ``from_estimator``
-        """
+        """Draw probabilities of the outcome 1, (n,) or a dict of name to (n,), for y_true (n,) of 0 and 1."""
         return cls({name: _equal_mass_bins(y_true, p, n_bins) for name, p in _by_name(probability).items()}).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw on the given axes, or on new ones."""
         ax = self._on(ax)
         _draw_diagonal(ax, self.positive)
-        styles = zip(self.bins.items(), cycle(COLOURS), cycle(MARKERS), strict=False)
-        for (name, bins), colour, marker in styles:
-            style: dict[str, Any] = {"fmt": f"{marker}-", "color": colour, "label": name or None}
-            bins.draw(ax, linewidth=1.0, markersize=5.0, elinewidth=1.0, **style)
+        for (name, one), colour, marker in zip(self.bins.items(), cycle(COLOURS), cycle(MARKERS), strict=False):
+            style = {"linewidth": 1.0, "markersize": 5.0, "elinewidth": 1.0}
+            one.draw(ax, fmt=f"{marker}-", color=colour, label=name or None, **style)
         ax.set(ylim=(-0.02, 1.02), aspect="equal")
         if any(self.bins):
             ax.legend(loc="upper left")
@@ -162,10 +157,7 @@ class ReliabilityDisplay(Display):
 
 
 def _equal_mass_bins(y_true: ArrayLike, probability: ArrayLike, n_bins: int) -> Bins:
-    """Bins with equal numbers of rows, in the order of the probability; rows of equal probability share a bin.
-
-    The intervals are Wilson's (1927, JASA 22, 209).
-    """
+    """Bins with equal numbers of rows, in the order of the probability; rows of equal probability share a bin."""
     outcome, p = check_outcomes(y_true, probability)
     if n_bins < 1:
         raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
@@ -188,10 +180,6 @@ def reliability_diagram(y_true: ArrayLike, probability: ArrayLike, ax: Axes | No
     ax : matplotlib.axes.Axes, default=None
         Axes to draw on; None makes a new figure, ``ax.figure``.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
     Raises
     ------
     ImportError
@@ -203,14 +191,13 @@ def reliability_diagram(y_true: ArrayLike, probability: ArrayLike, ax: Axes | No
     ax = new_axes() if ax is None else ax
     numbers = np.minimum((p * N_BINS).astype(int), N_BINS - 1)
     _draw_diagonal(ax)
-    bins = Bins.of(numbers, outcome, p, "exact")
-    bins.draw(ax, fmt="o", color=COLOURS[0], ecolor="#7AB3D5", linewidth=1.4)
+    Bins.of(numbers, outcome, p, "exact").draw(ax, fmt="o", color=COLOURS[0], ecolor="#7AB3D5", linewidth=1.4)
     ticks = np.linspace(0.0, 1.0, 6)
     ax.set(ylim=(-0.03, 1.25), xticks=ticks, yticks=ticks)
     counts = np.bincount(numbers, minlength=N_BINS)
     top = ax.inset_axes((0.0, 0.85, 1.0, 0.15), sharex=ax)
-    edges = np.linspace(0.0, 1.0, N_BINS + 1)
-    bars = top.bar(edges[:-1], counts, width=1.0 / N_BINS, align="edge", color="0.75", edgecolor="white")
+    left = np.arange(N_BINS) / N_BINS
+    bars = top.bar(left, counts, width=1.0 / N_BINS, align="edge", color="0.75", edgecolor="white")
     top.bar_label(bars, [str(n) if n else "" for n in counts], color="0.25", fontsize="small", padding=1)
     top.set(ylabel="Rows", ylim=(0.0, 1.4 * np.max(counts)), yticks=[])
     top.tick_params(labelbottom=False, bottom=False)
@@ -224,7 +211,19 @@ class Coverage(NamedTuple):
     error: np.ndarray
     expected: np.ndarray
 
+    @classmethod
+    def of(cls, y_true: ArrayLike, probability: ArrayLike) -> Self:
+        code, p = check_codes(y_true, probability)
+        confidence = np.max(p, axis=1)
+        order = np.argsort(-confidence, kind="stable")
+        counts = np.arange(1, len(p) + 1)
+        wrong = np.cumsum((np.argmax(p, axis=1) != code)[order]) / counts
+        expected = np.cumsum(1.0 - confidence[order]) / counts
+        last = np.maximum(np.ceil(SHARES * len(p)).astype(int), 1) - 1
+        return cls(wrong[last], expected[last])
 
+
+@dataclass(eq=False)
 class CoverageDisplay(Display):
     """Error against coverage: how often predictions are wrong if a model predicts its most certain rows only.
 
@@ -236,34 +235,24 @@ class CoverageDisplay(Display):
     share : (r,) array
         Shares of the rows.
     coverage : dict of name to ``Coverage``
-
-    Attributes
-    ----------
-    ax_, figure_ : matplotlib axes and figure of the picture
     """
 
-    def __init__(self, share: np.ndarray, coverage: Mapping[str, Coverage]) -> None:
-        self.share, self.coverage = share, dict(coverage)
+    share: np.ndarray
+    coverage: dict[str, Coverage]
 
     @classmethod
-    def from_estimator(cls, model: BaseEstimator, X: Any, y: ArrayLike, *, ax: Axes | None = None) -> Self:
+    def from_estimator(cls, model: BaseEstimator, X: MatrixLike, y: ArrayLike, *, ax: Axes | None = None) -> Self:
         """Predict and draw; the arguments are those of ``ReliabilityDisplay.from_estimator``."""
         models = _by_name(model, type(model).__name__)
-        found = {name: _coverage(class_codes(one, y), one.predict_proba(X)) for name, one in models.items()}
+        found = {name: Coverage.of(class_codes(one, y), one.predict_proba(X)) for name, one in models.items()}
         return cls(SHARES, found).plot(ax=ax)
 
     @classmethod
-    def from_predictions(cls, y_true: ArrayLike, probability: Any, *, ax: Axes | None = None) -> Self:
-        """Draw predictions.
-
-        Parameters
-        ----------
-        y_true : (n,) array
-            Positions of the classes, 0 to C - 1.
-        probability : (n, C) array, or dict of name to (n, C) array
-        ax : as for ``from_estimator``
-        """
-        return cls(SHARES, {name: _coverage(y_true, p) for name, p in _by_name(probability).items()}).plot(ax=ax)
+    def from_predictions(
+        cls, y_true: ArrayLike, probability: ArrayLike | Mapping[str, ArrayLike], *, ax: Axes | None = None
+    ) -> Self:
+        """Draw probabilities (n, C), or a dict of name to (n, C), for y_true (n,), 0 to C - 1."""
+        return cls(SHARES, {name: Coverage.of(y_true, p) for name, p in _by_name(probability).items()}).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None, line_kw: dict[str, Any] | None = None) -> Self:
         """Draw on the given axes, or on new ones; ``line_kw`` goes to ``Axes.plot``."""
@@ -279,14 +268,3 @@ class CoverageDisplay(Display):
         ax.grid(alpha=0.3)
         ax.legend(loc="upper left")
         return self
-
-
-def _coverage(y_true: Any, probability: Any) -> Coverage:
-    code, p = check_codes(y_true, probability)
-    confidence = np.max(p, axis=1)
-    order = np.argsort(-confidence, kind="stable")
-    counts = np.arange(1, len(p) + 1)
-    wrong = np.cumsum((np.argmax(p, axis=1) != code)[order]) / counts
-    expected = np.cumsum(1.0 - confidence[order]) / counts
-    last = np.maximum(np.ceil(SHARES * len(p)).astype(int), 1) - 1
-    return Coverage(wrong[last], expected[last])

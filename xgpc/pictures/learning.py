@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def _last_step(model: BaseEstimator) -> Any:
+def _last_step(model: BaseEstimator) -> BaseEstimator:
     """The last step of a fitted pipeline, or the fitted model itself."""
     check_is_fitted(model)
     return model[-1] if isinstance(model, Pipeline) else model
 
 
+@dataclass(eq=False)
 class LearningDisplay(Display):
     """The bound during a fit, in nats per row, with one line for each stage.
 
@@ -33,17 +35,14 @@ class LearningDisplay(Display):
     ----------
     history : dict of arrays
         ``history_`` of a fitted GPClassifier.
-
-    Attributes
-    ----------
-    ax_, figure_ : matplotlib axes and figure of the picture
     """
 
-    def __init__(self, history: Mapping[str, np.ndarray]) -> None:
-        missing = [name for name in ("seconds", "elbo", "n_rows", "n_inducing") if name not in history]
+    history: Mapping[str, np.ndarray]
+
+    def __post_init__(self) -> None:
+        missing = [name for name in ("seconds", "elbo", "n_rows", "n_inducing") if name not in self.history]
         if missing:
             raise ValueError(f"history lacks {missing}: give history_ of a fitted GPClassifier.")
-        self.history = history
 
     @classmethod
     def from_estimator(cls, model: BaseEstimator, *, ax: Axes | None = None) -> Self:
@@ -58,8 +57,8 @@ class LearningDisplay(Display):
         known = np.isfinite(table["elbo"]) & np.all(np.isfinite(stage), axis=1)
         for (n, m), colour in zip(dict.fromkeys(map(tuple, stage[known].tolist())), cycle(COLOURS), strict=False):
             here = known & np.all(stage == (n, m), axis=1)
-            style = {"color": colour, "marker": "o", "markersize": 2.5, "linewidth": 1.2, **(line_kw or {})}
             value = np.maximum.accumulate(table["elbo"][here] / n)
+            style = {"color": colour, "marker": "o", "markersize": 2.5, "linewidth": 1.2, **(line_kw or {})}
             ax.plot(table["seconds"][here], value, label=f"{n:.0f} rows, {m:.0f} inducing points", **style)
         ax.set(xlabel="Seconds", ylabel="Best bound so far, nats a row")
         ax.grid(alpha=0.3)
@@ -67,6 +66,7 @@ class LearningDisplay(Display):
         return self
 
 
+@dataclass(eq=False)
 class ImportanceDisplay(Display):
     """Bars of the relevance of the features, with the largest at the top.
 
@@ -75,16 +75,14 @@ class ImportanceDisplay(Display):
     importances : (d,) array
         ``feature_importances_`` of a fitted classifier.
     names : d names
-
-    Attributes
-    ----------
-    ax_, figure_ : matplotlib axes and figure of the picture
     """
 
-    def __init__(self, importances: np.ndarray, names: list[str]) -> None:
-        if len(importances) != len(names):
-            raise ValueError(f"names must be as many as importances, {len(importances)}; got {len(names)}.")
-        self.importances, self.names = np.asarray(importances, dtype=np.float64), names
+    importances: np.ndarray
+    names: list[str]
+
+    def __post_init__(self) -> None:
+        if len(self.importances) != len(self.names):
+            raise ValueError(f"names must be as many as importances, {len(self.importances)}; got {len(self.names)}.")
 
     @classmethod
     def from_estimator(

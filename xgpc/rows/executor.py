@@ -19,7 +19,6 @@ from joblib import effective_n_jobs
 from .._engine import Workspace
 from .blas import single_threaded_blas
 from .block import BLOCK_ROWS, Block
-from .memory import SPARE
 from .source import RowSource
 
 # Rows of a tile, which a thread works on at a time: scratch (tile, 100) stays in a second-level cache of 1 MB. It is a
@@ -213,7 +212,6 @@ class Threads(Executor):
         self._blas = single_threaded_blas()
 
     def __enter__(self) -> Self:
-        SPARE.hold(self)
         self._blas.__enter__()
         return self
 
@@ -225,7 +223,6 @@ class Threads(Executor):
                 self._pool = None
         finally:
             self._blas.__exit__(*error)
-            SPARE.release(self)
 
     def threads_for(self, source: RowSource, state: State) -> int:
         """Number of threads for a pass."""

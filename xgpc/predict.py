@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,6 +33,7 @@ from .inference.starts import starting_posterior
 from .kernels.factors import FACTORS
 from .kernels.spec import KernelSpec
 from .likelihoods import LikelihoodBound, expected_log_likelihood
+from .names import MatrixLike, RandomSeed
 from .ranges import check_latent
 from .rows.batches import read_ahead
 from .rows.blas import single_threaded_blas
@@ -49,7 +50,7 @@ METHODS = ("auto", "exact", "pathwise")
 Marginals = Callable[[np.ndarray, int | None], tuple[np.ndarray, np.ndarray]]
 
 
-def _in_parts(marginals: Marginals, X: Any, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray]:
+def _in_parts(marginals: Marginals, X: MatrixLike, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Checked means and variances, (r,) or (C, r), of dense rows, or of the rows of a sparse matrix part by part."""
     parts = [marginals(rows, n_jobs) for rows in in_dense_parts(X)]
     mean, variance = parts[0]
@@ -141,7 +142,7 @@ class PosteriorClassifier(LatentClassifier):
         check_is_fitted(self)
         return summary(self)
 
-    def _latent(self, X: Any, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def _latent(self, X: MatrixLike, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (n,) or (C, n) of the latent functions."""
         # This test comes first because check_is_fitted takes as long as evaluating the kernel at one row.
         if not hasattr(self, "posterior_"):
@@ -160,7 +161,7 @@ class PosteriorClassifier(LatentClassifier):
             )
         return self._latent_at(X, partial(corrected_marginals, self._without_neighbors(), correction))
 
-    def _latent_at(self, X: Any, marginals: Marginals | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def _latent_at(self, X: MatrixLike, marginals: Marginals | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent functions at checked rows."""
         distance, variance = _in_parts(marginals or self.posterior_.marginals, X, self.n_jobs)
         return distance + np.reshape(self.mean_, (-1, 1)[: distance.ndim]), variance
@@ -178,7 +179,7 @@ class PosteriorClassifier(LatentClassifier):
         """Log probabilities (n, C), finite and accurate even where the probabilities underflow."""
         return self._log_probabilities(*self._latent(X, corrected))
 
-    def predict_proba_batches(self, source: Any) -> Iterator[np.ndarray]:
+    def predict_proba_batches(self, source: object) -> Iterator[np.ndarray]:
         """Predict rows that may not fit into memory: an array (r, C) of probabilities for each batch, in order.
 
         Parameters
@@ -202,7 +203,7 @@ class PosteriorClassifier(LatentClassifier):
         if fitted.names is not None and hasattr(source, "with_features"):
             source = source.with_features(fitted.names)
 
-        def rows_of(batch: Any) -> Any:
+        def rows_of(batch: object) -> MatrixLike:
             X = batch[0] if isinstance(batch, tuple) and batch else batch
             return rows_to_predict(X, fitted) if of_table(fitted.encoding) is None else self._rows(X)
 
@@ -243,7 +244,7 @@ class PosteriorClassifier(LatentClassifier):
         """Joint covariance (n, n) or (C, n, n) at checked rows."""
         q = self.posterior_
         if not len(rows):
-            return np.empty((*q.shape, 0, 0))
+            return np.empty((*np.shape(self.mean_), 0, 0))
         needed = q.covariance_bytes(len(rows))
         if needed > MOST_COVARIANCE_BYTES:
             raise ValueError(
@@ -255,7 +256,7 @@ class PosteriorClassifier(LatentClassifier):
         with single_threaded_blas():
             return q.covariance(rows)
 
-    def _covariance_columns(self, X: Any) -> ColumnOf:
+    def _covariance_columns(self, X: MatrixLike) -> ColumnOf:
         """The columns (C, n) of ``predict_latent(X, return_cov=True)``, each computed on request."""
         return self.posterior_.covariance_columns(dense(self._rows(X)), self.n_jobs)
 
@@ -264,7 +265,7 @@ class PosteriorClassifier(LatentClassifier):
         return self.predict_latent(X)
 
     def sample_latent(
-        self, X: ArrayLike, n_samples: int = 1, random_state: Any = None, method: str = "auto"
+        self, X: ArrayLike, n_samples: int = 1, random_state: RandomSeed = None, method: str = "auto"
     ) -> np.ndarray:
         """Draw from the joint posterior of the latent function at all rows of X.
 
@@ -421,7 +422,7 @@ class PosteriorClassifier(LatentClassifier):
             )
         return self._evidence.gap
 
-    def save(self, path: str | os.PathLike[str], rows_dtype: Any = None) -> None:
+    def save(self, path: str | os.PathLike[str], rows_dtype: str | None = None) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects.
 
         With neighbours (``n_neighbors_`` above 0) the file holds all training rows and their sites, 8 d + 16 C bytes

@@ -16,7 +16,7 @@ from support.fits import quietly
 from support.reference import moons
 
 from xgpc import GPClassifier, checkpoint, files
-from xgpc.learning import share
+from xgpc.learning import learn
 from xgpc.rows.deadline import Deadline
 
 X, Y = moons()
@@ -78,7 +78,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_fit_goes_on_to_the_same_optimum(kind, path, monkeypatch):
-    monkeypatch.setattr(share, "LEAST_ROWS", 100)
+    monkeypatch.setattr(learn, "LEAST_ROWS", 100)
     data, own = KINDS[kind]
     X, y = data()
     params = {**PARAMS, **own}
@@ -236,8 +236,8 @@ DECIDING = {"random_state": 0, "n_inducing": 20, "tol": 1e-3, "max_iter": 30, "n
 def test_how_many_kernels_there_are_is_decided_once(is_each, path, monkeypatch):
     """The decision is part of the checkpoint, and of those that follow."""
     X, y = three_classes(is_each)
-    trials, honest = [], share.accept
-    monkeypatch.setattr(share, "accept", lambda *given: trials.append(given) or honest(*given))
+    trials, honest = [], learn.accept
+    monkeypatch.setattr(learn, "accept", lambda *given: trials.append(given) or honest(*given))
     whole = quietly(GPClassifier(**DECIDING), X, y)
     assert (whole.share_, len(trials)) == ("none" if is_each else "kernel", 1)
 

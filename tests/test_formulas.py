@@ -11,7 +11,6 @@ from support.internals import (
     LEAST_GAIN,
     SMALL_TILT,
     ArraySource,
-    Candidate,
     Distinct,
     History,
     KernelSpec,
@@ -51,9 +50,7 @@ def test_slope_of_the_sites_precision():
 def is_accepted(gains, weight):
     """Whether a model that gains so much for held-out rows is kept, and the sentence that says so."""
     history = History()
-    found = accept(
-        Candidate(0, Scores(np.zeros(len(gains)), weight)), Candidate(1, Scores(gains, weight)), "It:", history
-    )
+    found = accept(Scores(np.zeros(len(gains)), weight), Scores(gains, weight), "It:", history)
     return found, history.arrays()["decision"][0]
 
 

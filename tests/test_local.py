@@ -49,7 +49,7 @@ def test_predictions_are_those_of_the_formula(kernel, k):
 def test_cavities_are_those_of_the_formula(kernel, k):
     """Predictions from neighbours other than the row, its own term taken out of q(z)."""
     problem = Problem(kernel, n=40, k=k, n_latents=2)
-    cavity = problem.cavity
+    cavity = problem.sweep
     assert not np.any(problem.index == np.arange(40)[:, None])
     for c in range(2):
         reference = dense(problem, c)
@@ -72,7 +72,7 @@ def test_with_all_neighbours_predictions_and_cavities_are_those_of_the_full_proc
     assert_allclose(mean[0], across @ np.linalg.solve(noisy, linear / precision), rtol=1e-8, atol=1e-8)
     expected = problem.kernel.diag(T) - np.sum(across * np.linalg.solve(noisy, across.T).T, axis=1)
     assert_allclose(variance[0], expected, rtol=1e-8, atol=1e-8)
-    cavity, inverse = problem.cavity, np.linalg.inv(noisy)
+    cavity, inverse = problem.sweep, np.linalg.inv(noisy)
     # Leave-one-out predictions of targets, less their noise (Rasmussen and Williams, equation (5.12)).
     left_out = linear / precision - (inverse @ (linear / precision)) / np.diag(inverse)
     assert_allclose(cavity.mean[0], left_out, rtol=1e-7, atol=1e-7)
@@ -271,7 +271,7 @@ def test_converged_sites_are_those_of_their_own_cavities(link):
     ]
     assert all(sweeps.converged for sweeps in found)
     problem.sites = found[0].sites
-    again = problem.cavity.sites()
+    again = problem.sweep.sites()
     for part, mine in enumerate(again):
         assert_allclose(mine, problem.sites[part], rtol=1e-6, atol=1e-7)
         for other in found[1:]:

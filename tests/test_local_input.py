@@ -14,7 +14,7 @@ def fit(X, y, **params):
 
 
 def test_many_neighbours_are_warned_of_their_cost(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.with_neighbours.MANY_NEIGHBORS", 20)
+    monkeypatch.setattr("xgpc.learning.learn.MANY_NEIGHBORS", 20)
     X, y = moons(40)
     params = {"max_iter": 1, "optimizer": None}
     with pytest.warns(

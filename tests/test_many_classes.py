@@ -47,7 +47,7 @@ def test_memory_is_what_is_said(n, n_classes, m, share):
 
 def test_a_kernel_for_each_class_is_not_tried_without_room(monkeypatch):
     X, y = groups_of_rows(1200, 12)
-    monkeypatch.setattr("xgpc.learning.share.MOST_BYTES", 1e6)
+    monkeypatch.setattr("xgpc.learning.learn.MOST_BYTES", 1e6)
     model = quietly(classifier(share="auto", max_iter=10), X, y)
     assert model.share_ == "kernel"
     assert any("would take" in text and "not tried" in text for text in model.history_["decision"])

@@ -21,7 +21,7 @@ import pytest
 import xgpc
 from xgpc import names
 from xgpc.learning.inducing import METHODS
-from xgpc.learning.schemes import SCHEMES
+from xgpc.learning.stages import SCHEMES
 from xgpc.likelihoods import LIKELIHOODS
 from xgpc.likelihoods.softmax import gumbel_normal_tables, hazard_table
 from xgpc.linear import BOUNDS

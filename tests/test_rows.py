@@ -22,7 +22,6 @@ from support.internals import (
     KernelSpec,
     LinearPrior,
     Options,
-    Profile,
     SeparatePriors,
     SparsePrior,
     Threads,
@@ -31,6 +30,7 @@ from support.internals import (
     correction,
     new_key,
     on_threads,
+    profile,
     single_threaded_blas,
     starting_posterior,
     statistics,
@@ -207,7 +207,7 @@ def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
     for source in (ArraySource(X, y), FileSource(tmp_path / "X.npy", tmp_path / "y.npy")):
         with Threads(2) as executor:
             training, options = Training(source, executor), Options(True, 1e-4, 5, History())
-            point = Profile().run(training, prior.at_prior(None), site, options).point
+            point = profile(training, prior.at_prior(None), site, options).point
             q, *_ = stochastic(
                 training, point.q, site, Epochs(50, "adaptive", 1e-3, 2, np.random.RandomState(0), History())
             )

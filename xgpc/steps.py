@@ -23,8 +23,8 @@ from .inference.run import Run
 from .learning import stages
 from .learning.hold_out import HoldOut
 from .learning.inducing import mean_and_spread
-from .learning.messages import no_gain, parameters_at_bounds
-from .learning.schemes import check_optimizer
+from .learning.pipeline import no_gain, parameters_at_bounds
+from .learning.stages import check_optimizer
 from .learning.start import Data, FitResult
 from .likelihoods import resolve
 from .predict import PosteriorClassifier

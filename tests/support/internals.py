@@ -31,21 +31,20 @@ from xgpc.inference.ascent import (
 from xgpc.inference.correction import SMALL_TILT, BothBounds, correction, correction_and_gap, polya_gamma_variance
 from xgpc.inference.history import History
 from xgpc.inference.links import Softmax, TwoClasses
-from xgpc.inference.local_sites import Local, cavities, conditioned, converged_sites, start_sites
+from xgpc.inference.local_sites import Local, Sweep, converged_sites, start_sites
 from xgpc.inference.mini_batch import WINDOW, Epochs, MiniBatches, learning_rate_schedule, stochastic
 from xgpc.inference.online import projected_sums
 from xgpc.inference.starts import starting_posterior
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
-from xgpc.learning.candidates import LEAST_GAIN, MIN_GAIN, Candidate, Scores, accept
+from xgpc.learning.candidates import LEAST_GAIN, MIN_GAIN, Scores, accept
 from xgpc.learning.inducing import FIRST_OF_FEW, fit_bytes
 from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound, _slope_of_precision
 from xgpc.learning.optimizer import Options, lbfgs, thetas
-from xgpc.learning.profile import Profile, ProfiledBound
+from xgpc.learning.profile import ProfiledBound, profile
 from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore
-from xgpc.learning.schemes import SCHEMES
-from xgpc.learning.stages import GROWTH, LAST_ROWS, ROWS_PER_POINT, Subsets, subset_sizes
+from xgpc.learning.stages import GROWTH, LAST_ROWS, ROWS_PER_POINT, SCHEMES, Subsets, subset_sizes
 from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
 from xgpc.rows.blas import single_threaded_blas
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache

@@ -19,10 +19,9 @@ from .internals import (
     Neighbourhoods,
     Neighbours,
     SparsePrior,
+    Sweep,
     Threads,
     TwoClasses,
-    cavities,
-    conditioned,
     in_order,
     local_rows,
     metric,
@@ -66,16 +65,12 @@ class Problem:
         self.index, self.n_earlier = in_order(self.near.of_rows(min(k, n - 1)))
 
     @property
-    def conditioned(self):
-        return conditioned(self.local, self.sites)
+    def sweep(self):
+        return Sweep.of(self.local, self.sites)
 
     @property
     def q(self):
-        return self.conditioned.q
-
-    @property
-    def cavity(self):
-        return cavities(self.local, self.sites, self.conditioned)
+        return self.sweep.q
 
     @property
     def local(self):

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 from ..catalogue import SYSTEMS
-from ..learning.schemes import SCHEMES
+from ..learning.stages import SCHEMES
 from ..likelihoods import LIKELIHOODS, MULTI_CLASS
 
 # The ending of files of models.

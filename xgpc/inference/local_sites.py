@@ -99,38 +99,9 @@ class Local:
         return by_parts(self.executor, part, len(y))
 
 
-class Conditioned(NamedTuple):
-    """Conditionals of the rows, and the q(z) that the sites give."""
-
-    neighbours: Conditional  # given all neighbours of a row
-    earlier: Conditional | None  # given only the neighbours that precede the row
-    q: Coefficients
-
-
-def conditioned(local: Local, sites: Sites, keep_all: bool = False) -> Conditioned:
-    """Condition all rows on their neighbours; O(n (k^2 (m + d) + C (k^3 + m^2))).
-
-    By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds s b b^T and g b to
-    the natural parameters of q(z), with s and g its ``site_terms``. ``keep_all`` also keeps the conditionals given
-    earlier neighbours, and the slopes of both. ValueError if q(z) is not proper.
-    """
-    at, n = local.neighbourhoods(sites), len(local.index)
-    neighbours, all_earlier = at.empty(n, with_slopes=keep_all), at.empty(n, with_slopes=True) if keep_all else None
-
-    def part(rows: slice) -> Sites:
-        earlier = all_earlier or at.empty(rows.stop - rows.start)
-        at.compiled.condition(rows.start, rows.stop, [neighbours, earlier])
-        b, variance, mean = (x[:, rows] if all_earlier else x for x in (earlier.b, earlier.variance, earlier.mean))
-        s, g = site_terms(variance, mean, (sites[0][:, rows], sites[1][:, rows]))
-        return np.swapaxes(b * s[..., None], 1, 2) @ b, np.einsum("crm,cr->cm", b, g)
-
-    P, h = zip(*local.executor.each(part, parts_of(n)), strict=True)
-    return Conditioned(neighbours, all_earlier, Coefficients.of(np.sum(P, axis=0), np.sum(h, axis=0)))
-
-
 @dataclass(frozen=True)
-class Cavity:
-    """Predictions of rows from all other rows (cavities), and the new sites that follow.
+class Sweep:
+    """Predictions of rows from all other rows (cavities) under given sites, and the new sites that follow.
 
     With s and g the ``site_terms`` of a row in q(z), beta = b.V b and t = 1 - s beta, the other rows' sites predict b.z
     of the row as normal with mean (b.w - beta g) / t and variance beta / t. The conditional given the neighbours is
@@ -139,12 +110,39 @@ class Cavity:
     """
 
     local: Local
-    neighbours: Conditional
+    given: Sites
+    neighbours: Conditional  # given all neighbours of a row
+    earlier: Conditional | None  # given only the neighbours that precede the row
+    q: Coefficients  # q(z), which the given sites determine
     terms: Sites  # s and g (C, n)
     b_mean: np.ndarray  # b.w (C, n)
     b_variance: np.ndarray  # beta (C, n)
-    sites_before: Sites
     own_share: np.ndarray  # (n,)
+
+    @classmethod
+    def of(cls, local: Local, sites: Sites, keep_all: bool = False) -> Sweep:
+        """Predict all rows: O(n (k^2 (m + d) + C (k^3 + m^2))).
+
+        By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds s b b^T and g b
+        to the natural parameters of q(z). ``keep_all`` also keeps the conditionals given earlier neighbours, and the
+        slopes of both. ValueError if q(z) is not proper.
+        """
+        at, n = local.neighbourhoods(sites), len(local.index)
+        neighbours, all_earlier = at.empty(n, with_slopes=keep_all), at.empty(n, with_slopes=True) if keep_all else None
+
+        def part(rows: slice) -> Sites:
+            earlier = all_earlier or at.empty(rows.stop - rows.start)
+            at.compiled.condition(rows.start, rows.stop, [neighbours, earlier])
+            b, variance, mean = (x[:, rows] if all_earlier else x for x in (earlier.b, earlier.variance, earlier.mean))
+            s, g = site_terms(variance, mean, (sites[0][:, rows], sites[1][:, rows]))
+            return np.swapaxes(b * s[..., None], 1, 2) @ b, np.einsum("crm,cr->cm", b, g)
+
+        P, h = zip(*local.executor.each(part, parts_of(n)), strict=True)
+        q = Coefficients.of(np.sum(P, axis=0), np.sum(h, axis=0))
+        terms = site_terms(neighbours.variance, neighbours.mean, sites)
+        own_share = local.link.own_share(local.labels[1])
+        b_mean, b_variance = moments(local.executor, neighbours.b, q)
+        return cls(local, sites, neighbours, all_earlier, q, terms, b_mean, b_variance, own_share)
 
     @cached_property
     def left(self) -> np.ndarray:
@@ -162,14 +160,14 @@ class Cavity:
     @cached_property
     def kept(self) -> tuple[np.ndarray, np.ndarray]:
         """Part of ``own_share`` that leaves a positive variance, and the share of the variance that is left by it."""
-        most, own = 1.0 - LEAST_WITHOUT, self.variance * self.own_share * self.sites_before[0]
+        most, own = 1.0 - LEAST_WITHOUT, self.variance * self.own_share * self.given[0]
         part = most / np.maximum(most, -own)
         return part, 1.0 / (1.0 + part * own)
 
     def marginals(self) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances (C, n) with the own sites' part."""
         part, share = self.kept
-        linear = part * self.own_share * self.sites_before[1]
+        linear = part * self.own_share * self.given[1]
         return (self.mean + self.variance * linear) * share, self.variance * share
 
     def sites(self) -> Sites:
@@ -181,7 +179,7 @@ class Cavity:
         The old sites are constants.
         """
         part, share = self.kept
-        precision, linear = (part * self.own_share * term for term in self.sites_before)
+        precision, linear = (part * self.own_share * term for term in self.given)
         d_mean, d_variance = self.local.sites_vjp(*self.marginals(), by_sites)
         d_variance = share**2 * (d_variance + d_mean * (linear - self.mean * precision))
         d_mean = share * d_mean
@@ -191,14 +189,6 @@ class Cavity:
         d_left[left == LEAST_LEFT] = 0.0
         of_variance, of_mean = site_terms_vjp(self.terms, -self.b_variance * d_left, -self.b_variance * by_mean)
         return by_mean, by_variance - g * by_mean - s * d_left, d_variance + of_variance, d_mean + of_mean
-
-
-def cavities(local: Local, sites: Sites, found: Conditioned) -> Cavity:
-    """Cavities of all rows, given all their neighbours; O(C n m (k + m))."""
-    neighbours, share = found.neighbours, local.link.own_share(local.labels[1])
-    terms = site_terms(neighbours.variance, neighbours.mean, sites)
-    b_mean, b_variance = moments(local.executor, neighbours.b, found.q)
-    return Cavity(local, neighbours, terms, b_mean, b_variance, sites, share)
 
 
 class Marginal(NamedTuple):
@@ -231,16 +221,15 @@ class GivenPrecisions:
     @classmethod
     def of(cls, local: Local, sites: Sites) -> GivenPrecisions:
         """Compute what does not depend on the linear terms; O(n (k^2 (m + d) + C (k^3 + m^2)))."""
-        neighbours, earlier, q = found = conditioned(local, sites, keep_all=True)
+        sweep, index = Sweep.of(local, sites, keep_all=True), local.index
+        neighbours, earlier, (part, share) = sweep.neighbours, sweep.earlier, sweep.kept
         assert earlier is not None
-        cavity, index = cavities(local, sites, found), local.index
-        part, share = cavity.kept
-        (s, _), b_variance = cavity.terms, cavity.b_variance / cavity.left
-        by_linear = cavity.variance * part * cavity.own_share - b_variance / (1.0 + sites[0] * neighbours.variance)
-        slopes = share * (1.0 + b_variance * s), share / cavity.left, share * by_linear
+        (s, _), b_variance = sweep.terms, sweep.b_variance / sweep.left
+        by_linear = sweep.variance * part * sweep.own_share - b_variance / (1.0 + sites[0] * neighbours.variance)
+        slopes = share * (1.0 + b_variance * s), share / sweep.left, share * by_linear
         weights = neighbours.slopes, neighbours.gamma, earlier.slopes, earlier.gamma
         matrices = list(zip(*(neighbour_matrices(index, one, len(index)) for one in weights), strict=True))
-        return cls(local, sites[0], q, earlier.variance, cavity.variance * share, slopes, matrices)
+        return cls(local, sites[0], sweep.q, earlier.variance, sweep.variance * share, slopes, matrices)
 
     def _means(self, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean of q(z), and marginal means (C, n) for linear terms (C, n); O(C n (k + m))."""
@@ -379,10 +368,10 @@ def _extrapolated(local: Local, sites: Sites) -> Iterator[tuple[float, Sites, Co
     points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
     while True:
         sites = point[0], point[1]
-        found = conditioned(local, sites)
-        step = np.stack(cavities(local, sites, found).sites()) - point
+        sweep = Sweep.of(local, sites)
+        step = np.stack(sweep.sites()) - point
         change = 2.0 * float(np.mean(np.abs(step)))
-        yield change, sites, found.q
+        yield change, sites, sweep.q
         if change > before:
             if len(points) < 2:
                 damping = max(LEAST_DAMPING, 0.5 * damping)

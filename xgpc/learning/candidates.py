@@ -1,13 +1,9 @@
-"""A richer model, kept if it is better: more inducing points, a kernel for each class, or neighbours.
-
-Each kind of richer model has a function that proposes two candidates for the same rows, the simpler and the richer one;
-``accept`` compares them.
-"""
+"""A richer model, kept if it is better: more inducing points, a kernel for each class, or neighbours."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,18 +12,11 @@ from ..inference.history import History
 
 # Nats by which a costlier model must raise the mean log probability of held-out rows, besides a standard error.
 LEAST_GAIN = 2e-3
-# Nats for each added inducing point by which the bound must rise; on magic, further learning then gained four times it.
+# Nats for each added inducing point by which the bound must rise; further learning then gains about four times as much.
 MIN_GAIN = 0.05
 
-T = TypeVar("T")
-
-
-class Rise(NamedTuple):
-    """Whether a rise is enough; the rise and the requirement in words."""
-
-    is_enough: bool
-    words: str
-    required: str
+# Whether a rise is enough; the rise and the requirement in words.
+Rise = tuple[bool, str, str]
 
 
 @dataclass(frozen=True)
@@ -59,7 +48,7 @@ class Scores:
         mean, error = gains.mean, gains.error
         of_rows = f"the mean log probability of {len(gains.values)} held-out rows changes by {mean:+.3g} +- {error:.2g}"
         required = f"it must rise by more than {LEAST_GAIN:g} and its standard error"
-        return Rise(mean > max(error, LEAST_GAIN), f"{of_rows} nats", required)
+        return mean > max(error, LEAST_GAIN), f"{of_rows} nats", required
 
 
 @dataclass(frozen=True)
@@ -75,23 +64,21 @@ class Bound:
         return (self.elbo - simpler.elbo) / (n_more * len(self.prior.groups))
 
     def rise_from(self, simpler: Bound) -> Rise:
-        gain, n_more = self.gain_per_point(simpler), self.prior.n_inducing - simpler.prior.n_inducing
-        whose = " and class" if len(self.prior.groups) > 1 else ""
-        total = gain * n_more * len(self.prior.groups)
+        gain, whose = self.gain_per_point(simpler), " and class" if len(self.prior.groups) > 1 else ""
+        total = self.elbo - simpler.elbo
         words = f"changes the bound by {total:+.3g} nats, {gain:+.3g} for each new point{whose}"
-        return Rise(gain >= MIN_GAIN, words, f"at least {MIN_GAIN:g} is required")
+        return gain >= MIN_GAIN, words, f"at least {MIN_GAIN:g} is required"
 
 
-class Candidate(NamedTuple, Generic[T]):
-    """A model, and its value on the rows on which it is compared."""
-
-    model: T
-    value: Any
+Value = TypeVar("Value", Scores, Bound)
 
 
-def accept(simpler: Candidate[Any], richer: Candidate[Any], subject: str, history: History, **columns: float) -> bool:
-    """Whether the richer model is kept; the history records why, in a sentence that begins with ``subject``."""
-    rise = richer.value.rise_from(simpler.value)
-    verdict = "taken" if rise.is_enough else f"not taken, as {rise.required}"
-    history.add(**columns, decision=f"{subject} {rise.words}: {verdict}.")
-    return bool(rise.is_enough)
+def accept(simpler: Value, richer: Value, subject: str, history: History, **columns: float) -> bool:
+    """Whether the richer model is kept, by the values of both on the same rows.
+
+    The history records why, in a sentence that begins with ``subject``.
+    """
+    is_enough, words, required = richer.rise_from(simpler)
+    verdict = "taken" if is_enough else f"not taken, as {required}"
+    history.add(**columns, decision=f"{subject} {words}: {verdict}.")
+    return is_enough

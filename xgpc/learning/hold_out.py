@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import PredefinedSplit
 
-# Rows held out for decisions: this share, but no more than this many. With a twentieth of magic's 17 000 rows the
-# standard error was as large as the gain.
+# Rows held out for decisions: this share, but no more than this many. With half as many the standard error can be as
+# large as the gain.
 DECISION_SHARE, DECISION_ROWS = 0.1, 4000
 # Share of a round's rows that are held out.
 QUERY_SHARE = 0.5
@@ -89,34 +89,31 @@ class HoldOut:
     @cached_property
     def _splits(self) -> list[Split]:
         """The splitter's last splits, computed once, because a splitter that shuffles would return others next time."""
-        n_rows, splitter = self.n_rows, self.splitter
+        n_rows, splitter, found = self.n_rows, self.splitter, list[Split]()
         if isinstance(splitter, PredefinedSplit):
             raise ValueError(
                 "query_split is a PredefinedSplit, which divides the rows that it was made for alone, but the rows "
-                "that remain after the first split are divided again. Give a splitter that divides any number of "
-                "rows, such as TimeSeriesSplit(), or leave query_split=None and mark rows that belong together with "
-                "fit(X, y, groups=...)."
+                "left after the first split are divided again. Give a splitter for any number of rows, such as "
+                "TimeSeriesSplit(), or mark rows that belong together with fit(X, y, groups=...)."
             )
         if n_rows < 2:
             raise ValueError(
-                f"query_split={splitter!r} leaves a single row to learn from after its last split is held out, and "
-                "one row cannot be divided again. Give more rows, a splitter whose last split holds out fewer rows, "
-                "or None for random splits."
+                f"query_split={splitter!r} leaves a single row to learn from after its last split is held out. Give "
+                "more rows, a splitter whose last split holds out fewer, or None for random splits."
             )
         try:
-            found = splitter.split(np.zeros((n_rows, 1)), self.labels, self.groups)
-            splits = deque((_checked(split, n_rows) for split in found), maxlen=KEPT_SPLITS)
-            if not splits:
+            splits = splitter.split(np.zeros((n_rows, 1)), self.labels, self.groups)
+            found.extend(deque((_checked(split, n_rows) for split in splits), maxlen=KEPT_SPLITS))
+            if not found:
                 raise ValueError("it gave no splits")
         # The splitter is the user's code and may raise any exception.
         except Exception as error:
             raise ValueError(
-                f"query_split={splitter!r} cannot divide {n_rows} rows: {str(error).rstrip('.')}. It must divide all "
-                "rows, and then those that are not held out, into pairs (rows to learn from, held-out rows) of "
-                "integer arrays. Give one that can (with fewer splits if there are few rows; with fit(X, y, "
-                "groups=...) if it needs groups), or None for random splits."
+                f"query_split={splitter!r} cannot divide {n_rows} rows: {str(error).rstrip('.')}. Give one that can "
+                "(with fewer splits if there are few rows; with fit(X, y, groups=...) if it needs groups), or None for "
+                "random splits."
             ) from error
-        return list(splits)
+        return found
 
 
 def _some(rows: np.ndarray, size: int, random_state: np.random.RandomState) -> np.ndarray:
@@ -127,23 +124,23 @@ def _checked(split: Any, n_rows: int) -> Split:
     """The splitter's pair of arrays as ascending row numbers; ValueError if it is no valid split of ``n_rows`` rows."""
     is_sequence = isinstance(split, tuple | list | np.ndarray)
     if not is_sequence or len(split) != 2:
-        raise ValueError(
-            f"a split must be a pair of arrays; it gave {f'{len(split)} parts' if is_sequence else repr(split)}"
-        )
+        given = f"{len(split)} parts" if is_sequence else repr(split)
+        raise ValueError(f"a split must be a pair of arrays; it gave {given}")
     support, held_out = map(np.asarray, split)
     for rows in (support, held_out):
         if rows.ndim != 1 or not len(rows) or rows.dtype.kind not in "iu":
             raise ValueError(
-                "both sides of a split must be arrays of row numbers, integers in one dimension (np.flatnonzero turns "
-                f"a mask into row numbers), and not empty; it gave an array of {rows.dtype} of shape {rows.shape}"
+                "both sides of a split must be row numbers, integers in one dimension (np.flatnonzero turns a mask "
+                f"into row numbers), and not empty; it gave an array of {rows.dtype} of shape {rows.shape}"
             )
-        if np.min(rows) < 0 or np.max(rows) >= n_rows:
-            outside = np.min(rows) if np.min(rows) < 0 else np.max(rows)
-            raise ValueError(f"row numbers must be from 0 to {n_rows - 1}; it gave {outside}")
-    counts = np.bincount(np.concatenate([support, held_out]).astype(np.intp))
+    support, held_out = np.sort(support).astype(np.intp), np.sort(held_out).astype(np.intp)
+    numbers, counts = np.unique(np.concatenate([support, held_out]), return_counts=True)
+    outside = numbers[(numbers < 0) | (numbers >= n_rows)]
+    if len(outside):
+        raise ValueError(f"row numbers must be from 0 to {n_rows - 1}; it gave {outside[0]}")
     if np.max(counts) > 1:
         raise ValueError(
-            f"a split may have each row once, on one side, or its own label would predict it; it gave row "
-            f"{np.argmax(counts > 1)} more than once (weights are given by fit(X, y, sample_weight=...))"
+            "a split may have each row once, on one side, or its own label would predict it; it gave row "
+            f"{numbers[np.argmax(counts > 1)]} more than once"
         )
-    return np.sort(support).astype(np.intp), np.sort(held_out).astype(np.intp)
+    return support, held_out

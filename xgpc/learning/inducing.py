@@ -19,8 +19,8 @@ from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked
 from ..rows.source import RowSource, dense
 from ..status import warn_user
 
-# n_inducing="auto" starts with FIRST_INDUCING points, or FIRST_OF_FEW for fewer than FEW_ROWS rows, and doubles them up
-# to MAX_INDUCING. With 700 rows of ten features, 32 points missed a relevant feature in 7 of 16 samples, 64 in none.
+# n_inducing="auto" starts with FIRST_INDUCING points, or with FIRST_OF_FEW for fewer than FEW_ROWS rows, where fewer
+# points miss relevant features, and doubles them up to MAX_INDUCING.
 FIRST_INDUCING, FIRST_OF_FEW, FEW_ROWS, MAX_INDUCING = 32, 64, 2000, 2048
 # Lloyd iterations: the optimizer moves the points anyway, so k-means need not converge.
 KMEANS_ITERATIONS = 30
@@ -28,26 +28,23 @@ KMEANS_ITERATIONS = 30
 ALIKE = 6
 # Rows sampled for start values and inducing points: this many in total, or this many for each point.
 SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT = 5_000, 20
-# Finding the process's thread pools takes milliseconds, so it is done once, after scikit-learn has loaded its own.
+# Made once, as it takes milliseconds, after scikit-learn has loaded its thread pools.
 OPENMP = ThreadpoolController()
 METHODS = ("kmeans", "random", "greedy", "all")
 # Candidates for the greedy choice: this many in total, or this many for each point. It stops when the candidates'
 # conditional variances sum to GREEDY_TRACE of their variances; the rest is jitter.
 GREEDY_ROWS, GREEDY_ROWS_PER_POINT, GREEDY_TRACE = 5000, 5, 1e-6
-# Bytes of a fit for each row and class (marginals and sites of two posteriors), and for each class and pair of inducing
-# points with a shared kernel or with own kernels (matrices of two posteriors). Measured with tracemalloc.
+# Measured bytes of a fit for each row and class (marginals and sites of two posteriors), and for each class and pair of
+# inducing points with a shared kernel or with own kernels (matrices of two posteriors).
 ROW_BYTES, PAIR_BYTES, OWN_PAIR_BYTES = 80, 200, 300
 # A fit that needs more memory warns, and defaults stay below: half of the memory of a small machine.
 MOST_BYTES = 4e9
-# Limit on rows x classes x points when points are added by default: on shuttle (52 200 rows, seven classes) 512 points
-# took over ten minutes for 0.002 nats a row.
+# Limit on rows x classes x points when points are added by default, for time.
 MOST_VALUES = 2.5e7
 
 
 class Sample:
-    """Distinct rows of a random sample of the data, with multiplicities.
-
-    A row of weight w counts as w rows, so that weights and repeated rows lead to the same start.
+    """Distinct rows of a random sample of the data; a row of weight w counts as w rows.
 
     Attributes
     ----------
@@ -56,8 +53,7 @@ class Sample:
     within_limits : (r, d) float64, the rows with values far from all others moved to the limits
     mean, scale : (d,) float64, mean and standard deviation of ``within_limits``
         The scale is 1 for a constant feature, and half the difference for a feature of two values, because the
-        deviation would put a rare value very far away. For the levels of a column it is the value for equally
-        frequent levels: the root of half the mean squared distance.
+        deviation would put a rare value very far away. The levels of a column count as equally frequent.
     """
 
     def __init__(self, source: RowSource, size: int, random_state: np.random.RandomState, groups: Groups | None = None):
@@ -84,7 +80,7 @@ def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np
     # Dividing by the largest deviation before squaring avoids overflow and underflow.
     largest = np.max(np.abs(deviation), axis=0)
     double = np.finfo(np.float64)
-    # A feature with equal values is constant, even if the rounding of its mean leaves deviations.
+    # Rounding of the mean may leave deviations of equal values.
     varies = np.ptp(rows, axis=0) > np.maximum(double.eps * np.abs(mean), double.tiny / double.eps)
     relative = np.divide(deviation, largest, out=np.zeros_like(deviation), where=varies)
     scale = largest * np.sqrt(np.average(relative**2, axis=0, weights=counts))
@@ -92,7 +88,7 @@ def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np
 
 
 def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation (d,) of all rows, block by block; constant features have deviation 0."""
+    """Weighted mean and standard deviation (d,) of all rows; constant features have deviation 0."""
     scaler = StandardScaler()
     for block in source.blocks():
         scaler.partial_fit(block.X, sample_weight=block.weight if len(block.weight) else None)
@@ -112,10 +108,7 @@ def inducing_points(
     random_state: np.random.RandomState,
     spec: KernelSpec,
 ) -> np.ndarray:
-    """Inducing points (m, d) by one of ``METHODS``, at most as many as the sample has distinct rows, or given ones.
-
-    The greedy choice depends on the kernel ``spec`` and its parameter values. ValueError for a bad array.
-    """
+    """Inducing points (m, d) by one of ``METHODS``, at most as many as the sample has distinct rows, or given ones."""
     rows, n_rows = sample.rows, len(sample.rows)
     if not isinstance(method, str):
         return given_points(method, rows.shape[1])
@@ -143,14 +136,9 @@ def inducing_points(
 
 
 def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: int) -> np.ndarray:
-    """Choose rows (n, d) in turn by the largest variance given the rows chosen before (pivoted Cholesky).
+    """Choose rows (n, d) in turn by the largest variance given the rows chosen before, until these explain all.
 
-    Stops at ``n_inducing`` rows, or when the conditional variances sum to ``GREEDY_TRACE`` of the variances. O(n m^2)
-    time and O(n m) memory.
-
-    References
-    ----------
-    Fine, Scheinberg. Efficient SVM training using low-rank kernel representations. JMLR 2001, figure 1.
+    The pivoted Cholesky factorisation of Fine & Scheinberg (JMLR 2001, figure 1): O(n m^2) time and O(n m) memory.
     """
     spec = spec.without_noise()
     variances = spec.at(rows[:1]).diagonals(rows)
@@ -174,8 +162,7 @@ def conditional_variance_sample(
 ) -> np.ndarray:
     """Draw at most ``n_more`` distinct rows, with probabilities proportional to their variance given inducing points.
 
-    ``rows`` (n, d) may be CSR; only the sampled rows become dense. The total number of points is at most the number of
-    distinct rows, to which ``n_before`` counts the rows that earlier points may have come from.
+    ``rows`` (n, d) may be CSR. In total there are at most as many points as distinct rows, which are ``n_before`` more.
     """
     if n_more <= 0:
         return np.empty((0, rows.shape[1]))
@@ -238,7 +225,7 @@ def given_points(points: ArrayLike, n_features: int) -> np.ndarray:
 
 
 def fit_bytes(n_rows: int, n_classes: int, n_inducing: int, own_kernels: bool) -> float:
-    """Memory of a fit with several latent functions, without its rows and without the caches, which have own limits."""
+    """Memory of a fit with several latent functions, without its rows and caches."""
     pairs = (OWN_PAIR_BYTES if own_kernels else PAIR_BYTES) * n_inducing**2
     return float(n_classes) * (ROW_BYTES * float(n_rows) + pairs)
 
@@ -259,7 +246,6 @@ def warn_of_many_classes(n_rows: int, n_classes: int, n_inducing: int, own_kerne
         one_kernel = "share='kernel', " if own_kernels else ""
         warn_user(
             f"A fit of {n_rows} rows to {n_classes} classes with {n_inducing} inducing points needs about "
-            f"{1e-9 * needed:.2g} GB of memory. To need less, use {one_kernel}fewer inducing points (n_inducing), "
-            "fewer rows, or sklearn.multiclass.OneVsRestClassifier(GPClassifier(...)), which keeps one class in "
-            "memory at a time."
+            f"{1e-9 * needed:.2g} GB of memory. Use {one_kernel}fewer inducing points (n_inducing), fewer rows, or "
+            "sklearn.multiclass.OneVsRestClassifier(GPClassifier(...)), which has one class in memory at a time."
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -15,10 +15,9 @@ from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, 
 from ..inference.history import History
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods import record_of
-from ..likelihoods.registry import LikelihoodBound
 from ..rows.source import labels_and_weights
 from ..statistics import FixedSites, PriorVariances, SitesAtPosterior, block_sites, prior_curvature, quadratic_constant
-from .optimizer import PATIENCE, Coordinates, Limits, Optimizer, Options, Outcome, lbfgs, least_bound, refused
+from .optimizer import PATIENCE, Coordinates, Limits, Options, Outcome, lbfgs, least_bound, refused
 
 POLYA_GAMMA = record_of("logit", "polya-gamma").site()
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
@@ -44,13 +43,10 @@ class FixedSitesBound:
     ):
         self.training, self.point, self.length_scale_prior = training, point, length_scale_prior
         self.coordinates = Coordinates(point.q.prior, learn_inducing)
+        self.limits: Limits = self.coordinates.limits
         self.start = self.vector = self.coordinates.pack(point.q.prior)
         self.value, self.q = -np.inf, point.q
         self.constant = point.log_likelihood + training.reduce(quadratic_constant, point.sites)
-
-    @property
-    def limits(self) -> Limits:
-        return self.coordinates.limits
 
     def _at_sites(
         self, vector: np.ndarray, sites: SitesAtPosterior | FixedSites, constant: float
@@ -85,15 +81,18 @@ class FixedSitesBound:
 class JointBound(FixedSitesBound):
     """Equation (14) of Izmailov & Kropotov 2016 in theta, Z and xi; the site parameters xi are the vector's last n."""
 
-    def __init__(self, training: Training, point: Point[KernelPosterior], *options: Any, **named: Any):
-        super().__init__(training, point, *options, **named)
+    def __init__(
+        self,
+        training: Training,
+        point: Point[KernelPosterior],
+        learn_inducing: bool,
+        length_scale_prior: LengthScalePrior = NO_PRIOR,
+    ):
+        super().__init__(training, point, learn_inducing, length_scale_prior)
         (self.prior_mean,) = point.site.prior_mean
         self.y, self.weight = labels_and_weights(training.source)
+        self.limits = [*self.limits, *[(None, None)] * len(self.y)]
         self.start = self.vector = np.concatenate([self.start, np.sqrt(self._second_moments(point.q))])
-
-    @property
-    def limits(self) -> Limits:
-        return self.coordinates.limits + [(None, None)] * len(self.y)
 
     def _second_moments(self, q: KernelPosterior) -> np.ndarray:
         """E[f^2] (n,) at all rows."""
@@ -125,90 +124,70 @@ def _slope_of_precision(xi: np.ndarray) -> np.ndarray:
     return np.where(small, series, (0.5 * x * (1.0 - t**2) - t) / (2.0 * x**2))
 
 
-class Alternate(Optimizer):
+def alternate(
+    training: Training,
+    start: KernelPosterior,
+    site: Site,
+    options: Options,
+    kind: type[FixedSitesBound] = FixedSitesBound,
+) -> Outcome:
     """vi-JJ, algorithm 1: site updates alternate with a few evaluations of L-BFGS; with the Taylor site vi-Taylor."""
 
-    needs = "likelihood 'logit', 'probit' or 'svm' without additive noise"
-    function: type[FixedSitesBound] = FixedSitesBound
+    def site_updates(q: KernelPosterior) -> Point[KernelPosterior]:
+        # With tolerance 0 exactly this many updates are made, unless one gains nothing.
+        return coordinate_ascent(training, q, site, tol=0.0, max_iter=SITE_UPDATES, history=History()).point
 
-    @staticmethod
-    def allows(record: LikelihoodBound) -> bool:
-        return record.has_quadratics
-
-    def run(self, training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
-        def site_updates(q: KernelPosterior) -> Point[KernelPosterior]:
-            # With tolerance 0 exactly this many updates are made, unless one gains nothing.
-            return coordinate_ascent(training, q, site, tol=0.0, max_iter=SITE_UPDATES, history=History()).point
-
-        point, value, least = site_updates(start), options.value, least_bound(training)
-        recent = deque([value(point)], maxlen=PATIENCE + 1)
-        if not Coordinates(point.q.prior, options.learn_inducing).limits:
-            return Outcome(point, 0)
-        for n_iter in range(1, options.max_iter + 1):
-            function = self.function(training, point, options.learn_inducing, options.length_scale_prior)
-            at_most = {"max_iter": EVALUATIONS, "max_evaluations": EVALUATIONS}
-            lbfgs(function, function.start, function.limits, tol=0.0, least=least, **at_most)
-            trial = site_updates(function.q)
-            if not site.record.is_safe:
-                # Taylor's quadratics are no bounds: move back toward their expansion point until the bound rises.
-                here, there = function.start, function.vector
-                for _ in range(MAX_HALVINGS):
-                    if value(trial) >= value(point):
-                        break
-                    there = 0.5 * (here + there)
-                    trial = site_updates(carry_over(training, point.q, function.coordinates.prior(there), site))
-                if value(trial) < value(point):
-                    return Outcome(point, n_iter)
-            point = trial
-            options.record(point.elbo, point.q.prior, evaluation=n_iter)
-            options.reached(point.q, point.site)
-            recent.append(value(point))
-            gain = abs(recent[-1] - recent[0])
-            if len(recent) > PATIENCE and gain < PATIENCE * options.tol * max(1.0, abs(recent[-1])):
+    point, value, least = site_updates(start), options.value, least_bound(training)
+    recent = deque([value(point)], maxlen=PATIENCE + 1)
+    if not Coordinates(point.q.prior, options.learn_inducing).limits:
+        return Outcome(point, 0)
+    for n_iter in range(1, options.max_iter + 1):
+        function = kind(training, point, options.learn_inducing, options.length_scale_prior)
+        at_most = {"max_iter": EVALUATIONS, "max_evaluations": EVALUATIONS}
+        lbfgs(function, function.start, function.limits, tol=0.0, least=least, **at_most)
+        trial = site_updates(function.q)
+        if not site.record.is_safe:
+            # Taylor's quadratics are no bounds: move back toward their expansion point until the bound rises.
+            here, there = function.start, function.vector
+            for _ in range(MAX_HALVINGS):
+                if value(trial) >= value(point):
+                    break
+                there = 0.5 * (here + there)
+                trial = site_updates(carry_over(training, point.q, function.coordinates.prior(there), site))
+            if value(trial) < value(point):
                 return Outcome(point, n_iter)
-        return Outcome(point, options.max_iter, options.too_few("the optimizer"))
+        point = trial
+        options.record(point.elbo, point.q.prior, evaluation=n_iter)
+        options.reached(point.q, point.site, None)
+        recent.append(value(point))
+        gain = abs(recent[-1] - recent[0])
+        if len(recent) > PATIENCE and gain < PATIENCE * options.tol * max(1.0, abs(recent[-1])):
+            return Outcome(point, n_iter)
+    return Outcome(point, options.max_iter, options.too_few("the optimizer"))
 
 
-class Hybrid(Alternate):
-    """vi-JJ-hybrid: vi-JJ in which L-BFGS moves xi, too."""
-
-    needs = "likelihood='logit' with bound='polya-gamma'"
-    function = JointBound
-
-    @staticmethod
-    def allows(record: LikelihoodBound) -> bool:
-        return record.is_jaakkola_jordan
+# vi-JJ-hybrid: vi-JJ in which L-BFGS moves xi, too.
+hybrid = partial(alternate, kind=JointBound)
 
 
-class Joint(Optimizer):
+def joint(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
     """vi-JJ-full: L-BFGS on theta, Z and xi together."""
+    point, evaluations = update(training, start, site), 0
+    function = JointBound(training, point, options.learn_inducing, options.length_scale_prior)
 
-    needs, allows = Hybrid.needs, Hybrid.allows
+    def recorded(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal evaluations
+        before, evaluations = function.value, evaluations + 1
+        value, gradient = function(vector)
+        if function.value > before:
+            options.reached(function.q, site, None)
+        log_prior = options.log_prior(function.q.prior)[0]
+        options.record(function.value - log_prior, function.q.prior, evaluation=evaluations)
+        return value, gradient
 
-    def run(self, training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
-        point, evaluations = update(training, start, site), 0
-        function = JointBound(training, point, options.learn_inducing, options.length_scale_prior)
-
-        def recorded(vector: np.ndarray) -> tuple[float, np.ndarray]:
-            nonlocal evaluations
-            before = function.value
-            value, gradient = function(vector)
-            if function.value > before:
-                options.reached(function.q, site)
-            evaluations += 1
-            log_prior = options.log_prior(function.q.prior)[0]
-            options.record(function.value - log_prior, function.q.prior, evaluation=evaluations)
-            return value, gradient
-
-        n_iter, status = lbfgs(
-            recorded,
-            function.start,
-            function.limits,
-            tol=options.tol,
-            max_iter=options.max_iter,
-            max_evaluations=2 * options.max_iter,
-            least=least_bound(training),
-        )
-        failed = f"the optimizer's line search failed after {n_iter} iterations"
-        problem = {"max_iter": options.too_few("the optimizer"), "line search": failed}.get(status)
-        return Outcome(update(training, function.q, site), n_iter, problem)
+    max_iter, least = options.max_iter, least_bound(training)
+    at_most = {"max_iter": max_iter, "max_evaluations": 2 * max_iter}
+    n_iter, status = lbfgs(recorded, function.start, function.limits, tol=options.tol, least=least, **at_most)
+    failed = f"the optimizer's line search failed after {n_iter} iterations"
+    problem = {"max_iter": options.too_few("the optimizer"), "line search": failed}.get(status)
+    return Outcome(update(training, function.q, site), n_iter, problem)

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
-from ..config import FitConfig
 from ..inference.ascent import Point
 from ..inference.history import History
 from ..inference.progress import State
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
-from ..likelihoods.registry import LikelihoodBound
 from .inducing import mean_and_scale
 
 # L-BFGS iterations over which the gain is averaged for the convergence test.
 PATIENCE = 5
-# Tolerances are relative to the bound, but to at least this many nats, in total and for each row: shuttle (52 200 rows,
-# bound -650) spent half of its time on 2e-4 nats a row.
+# Tolerances are relative to the bound, but to at least this many nats in total and for each row: long searches for
+# 2e-4 nats a row do not pay.
 LEAST_BOUND, LEAST_OF_ROW = 500.0, 0.05
 # L-BFGS's own test looks at single iterations, so it is set to round-off.
 FTOL, GTOL = 1e-12, 1e-6
-# Inducing points are scaled by the geometric mean of length scale and standard deviation times this; bounds after 100
-# iterations were higher than in units of standard deviations on five of five data sets.
+# Inducing points are scaled by this times the geometric mean of length scale and standard deviation, which led to
+# higher bounds than standard deviations alone.
 UNIT = 2.0
 # Pairs of steps and gradients that L-BFGS keeps; inducing points make many coordinates.
 MEMORY = 20
@@ -40,21 +37,19 @@ Limits = list[tuple[float | None, float | None]]
 class Coordinates:
     """Kernel parameters and, if they are learned, inducing points as one vector for an optimizer.
 
-    Kernel parameters are logarithms, as in scikit-learn, kernel by kernel. Inducing points are in units of ``UNIT``
-    times the geometric mean of their standard deviation and the initial length scale.
+    Kernel parameters are logarithms, as in scikit-learn, kernel by kernel. Inducing points are divided by ``unit``.
     """
 
     def __init__(self, start: KernelPrior, learn_inducing: bool):
         self.start, self.learn_inducing = start, learn_inducing
-        self._ends = np.cumsum([len(prior.spec.theta) for prior in start.groups])
-        self.n_theta = int(self._ends[-1])
+        self._ends = np.cumsum([len(group.spec.theta) for group in start.groups])
         units = []
-        for prior in start.groups:
-            spread = mean_and_scale(prior.Z, np.ones(len(prior.Z)))[1]
-            units.append(np.sqrt(spread) * np.sqrt(prior.spec.least_length_scales(spread)))
+        for group in start.groups:
+            spread = mean_and_scale(group.Z, np.ones(len(group.Z)))[1]
+            units.append(np.sqrt(spread) * np.sqrt(group.spec.least_length_scales(spread)))
         # Broadcasts against Z (m, d), or (C, m, d) for several kernels.
         self.unit = UNIT * (units[0] if start.Z.ndim == 2 else np.array(units)[:, None])
-        bounds = np.concatenate([prior.spec.bounds for prior in start.groups])
+        bounds = np.concatenate([group.spec.bounds for group in start.groups])
         self.limits: Limits = [(float(low), float(high)) for low, high in bounds]
         self.limits += [(None, None)] * (start.Z.size if learn_inducing else 0)
 
@@ -66,11 +61,9 @@ class Coordinates:
 
     def prior(self, vector: np.ndarray) -> KernelPrior:
         """The prior at a vector; ValueError if its covariance matrix cannot be factorised."""
-        Z = self.start.Z
-        if self.learn_inducing:
-            Z = vector[self.n_theta :].reshape(Z.shape) * self.unit
-        values = np.split(vector[: self.n_theta], self._ends[:-1])
-        specs = [prior.spec.with_theta(theta) for prior, theta in zip(self.start.groups, values, strict=True)]
+        *values, rest = np.split(vector, self._ends)
+        Z = rest.reshape(self.start.Z.shape) * self.unit if self.learn_inducing else self.start.Z
+        specs = [group.spec.with_theta(theta) for group, theta in zip(self.start.groups, values, strict=True)]
         return self.start.rebuilt(specs, Z)
 
 
@@ -89,11 +82,15 @@ class Model(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of an optimizer: the best posterior with its pass, the iterations, and a problem if there was one."""
+    """The result of an optimizer: the best posterior with its pass, the iterations, and a problem if there was one.
+
+    ``state`` has the arrays from which mini-batches continue.
+    """
 
     point: Point[KernelPosterior]
     n_iter: int
     problem: str | None = None
+    state: State | None = None
 
     @property
     def model(self) -> Model:
@@ -102,18 +99,26 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a run; ``tol`` is the average relative gain of an iteration below which it stops.
+    """Options of an optimizer, which maximises the bound plus the log ``length_scale_prior``.
 
-    Optimizers maximise the bound plus the log ``length_scale_prior``. They call ``reached`` with each posterior that
-    improves on the earlier ones, and its site.
+    Attributes
+    ----------
+    tol : average relative gain of an iteration below which the optimizer stops
+    reached : function that receives each better posterior, its site, and the state of mini-batches
+    batch_size, learning_rate, random_state : for mini-batches
+    state : arrays from which mini-batches continue, or None
     """
 
     learn_inducing: bool
     tol: float
     max_iter: int
     history: History
-    reached: Callable[[KernelPosterior, Site], None] = lambda q, site: None
+    reached: Callable[[KernelPosterior, Site, State | None], None] = lambda q, site, state: None
     length_scale_prior: LengthScalePrior = NO_PRIOR
+    batch_size: int | None = None
+    learning_rate: str | float | Sequence[float] = "adaptive"
+    random_state: np.random.RandomState | None = None
+    state: State | None = None
 
     def log_prior(self, prior: KernelPrior) -> tuple[float, np.ndarray]:
         """Log prior of all kernels' length scales, and its gradient by their parameters, kernel by kernel."""
@@ -132,34 +137,6 @@ class Options:
     def too_few(self, whose: str, limit: str = "") -> str:
         """The problem that the iterations ended before ``tol`` was reached."""
         return f"{limit or f'max_iter={self.max_iter} was'} reached before tol={self.tol:g} by {whose}"
-
-
-class Optimizer(ABC):
-    """Learns kernel parameters and inducing points.
-
-    Attributes
-    ----------
-    needs : what an error message says of the likelihoods and bounds that it is for
-    state : arrays by name from which the next run continues and which the present run has reached; None if a run always
-        starts at the given posterior
-    """
-
-    needs = "a bound other than 'taylor'"
-    state: State | None = None
-
-    @classmethod
-    def of(cls, config: FitConfig, random_state: np.random.RandomState) -> Self:
-        """The optimizer of a fit."""
-        return cls()
-
-    @staticmethod
-    def allows(record: LikelihoodBound) -> bool:
-        """Whether it supports a likelihood's bound."""
-        return record.is_bound
-
-    @abstractmethod
-    def run(self, training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
-        """Learn from the training rows, starting at a posterior."""
 
 
 def least_bound(training: Training) -> float:
@@ -184,18 +161,14 @@ def lbfgs(
 ) -> tuple[int, str]:
     """Minimise by L-BFGS-B until ``PATIENCE`` iterations gain less than ``tol * max(least, |value|)`` on average.
 
-    Returns
-    -------
-    n_iter : int
-    status : {"converged", "flat", "max_iter", "line search"}
-        "flat": the value no longer changes, but the gradient is not zero.
+    Returns the number of iterations and a status: "converged", "max_iter", "line search" (it failed), or "flat" if the
+    value no longer changes but the gradient is not zero.
     """
     recent: deque[float] = deque(maxlen=PATIENCE + 1)
 
     def look(*, intermediate_result: OptimizeResult) -> None:
         recent.append(float(intermediate_result.fun))
-        gain = recent[0] - recent[-1]
-        if len(recent) > PATIENCE and gain < PATIENCE * tol * max(least, abs(recent[-1])):
+        if len(recent) > PATIENCE and recent[0] - recent[-1] < PATIENCE * tol * max(least, abs(recent[-1])):
             raise StopIteration
 
     # If every coordinate is bounded, L-BFGS-B's first step is the whole gradient, which may end in a corner of the box

@@ -9,34 +9,37 @@ from dataclasses import replace
 import numpy as np
 
 from ..approximations.base import Training
-from ..approximations.local import LocalPosterior
 from ..approximations.sparse import SparsePosterior
 from ..config import FitConfig
 from ..inference.correction import correction_and_gap
 from ..inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep, from_some
 from ..inference.online import posterior_before, projected_sums
 from ..inference.run import Run
+from ..kernels.spec import KernelSpec
 from ..rows.coinciding import Distinct
 from ..rows.deadline import OutOfTime, during, stopped_by_interrupts
 from ..rows.executor import Executor, Threads
-from ..rows.source import ArraySource, labels_and_weights
+from ..rows.source import labels_and_weights
 from ..statistics import update
-from .candidates import Scores
 from .inducing import MAX_INDUCING, with_more_points
-from .messages import ended_early, more_iterations
+from .learn import learn
 from .optimizer import Model
-from .start import Data, FitResult, HyperparameterFit, InitialState, PreviousFit, first_state
-from .with_neighbours import learn_hyperparameters
+from .start import Data, FitResult, HyperparameterFit, InitialState, PreviousFit, start
 
-ONE_CLASS = (
-    "All rows are of one class, which does not determine the kernel: it stays as it is, and no neighbours are used."
-)
-# After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: with additive noise, 4 of 23 passes
-# made 1.0 of the 1.1 nats gained.
+# After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: most passes would gain little.
 AFTER_MINI_BATCHES = 100.0
 # After "stochastic", the posterior of a stream takes this many steps, each a pass over all rows, because mini-batches
-# have already learned from a random sample (measured on 11 000 000 rows).
+# have already learned from a random sample.
 STREAM_STEPS = 1
+# A kernel parameter whose logarithm is this near to a bound counts as being at the bound.
+AT_BOUND = 1e-3
+# A warning names at most this many parameters.
+LISTED = 5
+# A learned bound must exceed this multiple of the log likelihood of random guessing, or it counts as no gain.
+NO_GAIN = 0.999
+# A feature counts as switched off if its length scale exceeds this many standard deviations: rows four deviations apart
+# then have an RBF correlation above 0.99.
+SWITCHED_OFF = 30.0
 
 # Creates the executor from ``n_jobs`` and the run that watches it.
 MakeThreads = Callable[[int | None, Run], Threads]
@@ -51,60 +54,37 @@ def executing(run: Run, config: FitConfig, threads: MakeThreads = Threads) -> It
 
 
 def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads = Threads) -> FitResult:
-    """Choose the initial state, learn hyperparameters from it, and infer the posterior of all rows."""
+    """Choose the initial state, learn hyperparameters as long as time permits, and infer the posterior of all rows."""
     with executing(run, data.config, threads) as executor:
         initial = start(data, run, executor, previous)
-        learned = learn(data, run, initial)
+        try:
+            with run.reserving(data.n_rows, update), during("learning"):
+                learned = learn(data, run, initial)
+        except OutOfTime as end:
+            run.progress.skip(end.where, run.history)
+            latest, learned = run.progress.latest, HyperparameterFit(initial.model)
+            if latest is not None:
+                model = Model(latest.q.prior, latest.q, latest.site)
+                learned = HyperparameterFit(model, run.progress.n_updates)
+        if learned.n_iter:
+            kernels = ", ".join(str(group.spec.kernel) for group in learned.model.prior.groups)
+            run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
         return infer(data, run, initial, learned)
-
-
-def start(data: Data, run: Run, executor: Executor, previous: PreviousFit | None) -> InitialState:
-    """The initial state: chosen from the data, taken from a previous fit, or read from a checkpoint."""
-    run.history.tell(stage="start", n_rows=data.source.n_rows)
-    training = Training(data.source, executor, data.record.n_latents(len(data.classes)))
-    initial, store = first_state(data, run, training, previous), run.progress.store
-    resumed = None if store is None else store.load(initial.model.site, data.groups)
-    if resumed is None:
-        return initial
-    run.progress.resume(resumed)
-    run.history.add(decision=f"Learning resumes from the checkpoint {data.config.checkpoint}.")
-    return replace(initial, resumed=resumed)
-
-
-def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
-    """Learn hyperparameters and inducing points, and decide how many points to use."""
-    if data.is_of_one_class:
-        # The bound would rise with the variance without end.
-        run.history.add(decision=ONE_CLASS)
-        return HyperparameterFit(initial.model)
-    learned = _learned_in_time(data, run, initial)
-    if learned.n_iter:
-        kernels = ", ".join(str(group.spec.kernel) for group in learned.model.prior.groups)
-        run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
-    return learned
-
-
-def _learned_in_time(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
-    """Learn as long as time permits; then return the best result so far."""
-    progress = run.progress
-    try:
-        with run.reserving(data.n_rows, update), during("learning"):
-            return learn_hyperparameters(data, run, initial)
-    except OutOfTime as end:
-        progress.skip(end.where, run.history)
-    latest = progress.latest
-    if latest is None:
-        return HyperparameterFit(initial.model)
-    return HyperparameterFit(Model(latest.q.prior, latest.q, latest.site), progress.n_updates)
 
 
 def infer(
     data: Data, run: Run, initial: InitialState, learned: HyperparameterFit, leaves_prior: bool = False
 ) -> FitResult:
     """The posterior of all rows and its evidence; ``leaves_prior`` takes a first step even if its gain is below tol."""
-    if learned.local is not None:
-        return _infer_local(data, run, learned, *learned.local)
     history, config, training, (prior, q, site) = run.history, data.config, initial.training, learned.model
+    if learned.local is not None:
+        # Learning has already found the posterior of all rows.
+        local, scores = learned.local
+        history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
+        site = data.prior_mean.scaled(local.variance_scale).site(site, local.prior)
+        unfinished = _unfinished(run, learned, learned.problems)
+        labels = labels_and_weights(Distinct.of(data.source).source)
+        return FitResult(local, site, learned.n_iter, unfinished, learned.notes, None, labels, scores)
     history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
     history.tell(stage="posterior", n_rows=data.n_rows, n_inducing=prior.n_inducing)
     # Learned hyperparameters must beat those of the previous fit, unless inducing points were added.
@@ -155,18 +135,12 @@ def infer(
 
 
 def add_rows(
-    data: Data,
-    run: Run,
-    q: SparsePosterior,
-    evidence: Evidence,
-    forgetting_factor: float,
-    n_new: int,
+    data: Data, run: Run, q: SparsePosterior, evidence: Evidence, forgetting_factor: float, n_new: int
 ) -> FitResult:
     """The posterior of earlier rows, given by q, and of further rows; up to ``n_new`` of these become inducing points.
 
     The bound is that of the further rows given all rows before.
     """
-    assert isinstance(data.source, ArraySource)
     m, rows = q.prior.n_inducing, data.source.rows
     prior = with_more_points(q.prior, rows, min(n_new, MAX_INDUCING - m), run.random_state, n_before=m)
     before = prior.given(posterior_before(q, prior, forgetting_factor))
@@ -176,30 +150,90 @@ def add_rows(
         initial = InitialState(training, Model(before, None, site))
         # Take a step even if it gains less than tol: the gains of many batches add up.
         result = infer(data, run, initial, HyperparameterFit(initial.model), leaves_prior=True)
-    assert isinstance(result.q, SparsePosterior)
-    assert result.evidence is not None
     found = result.evidence
+    assert found is not None
     if evidence.correction is not None and found.correction is not None:
         pairs = zip(projected_sums(evidence.correction, q.prior, prior), found.correction, strict=True)
         P, h = (forgetting_factor * earlier + added for earlier, added in pairs)
         found = found._replace(correction=(P, h))
     # The same distribution as a posterior under the prior without earlier batches.
+    assert isinstance(result.q, SparsePosterior)
     return replace(result, q=replace(result.q, prior=prior), evidence=found)
 
 
-def _infer_local(data: Data, run: Run, learned: HyperparameterFit, local: LocalPosterior, scores: Scores) -> FitResult:
-    """The result of a fit with neighbours, for which learning has already found the posterior of all rows."""
-    assert isinstance(data.source, ArraySource)
-    labels = labels_and_weights(Distinct.of(data.source).source)
-    run.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
-    site = data.prior_mean.scaled(local.variance_scale).site(learned.model.site, local.prior)
-    unfinished = _unfinished(run, learned, learned.problems)
-    return FitResult(local, site, learned.n_iter, unfinished, learned.notes, None, labels, scores)
-
-
 def _unfinished(run: Run, learned: HyperparameterFit, problems: Sequence[str]) -> list[str]:
-    """Messages about parts of the fit that did not converge or were skipped."""
-    unfinished = [*more_iterations(problems), *filter(None, [learned.failed])]
-    if run.progress.skipped:
-        unfinished.insert(0, ended_early(run.deadline.reason, run.progress.skipped))
-    return unfinished
+    """Messages about parts of the fit that were skipped, did not converge, or failed.
+
+    All that did not converge shares one message, because advice for one kind alone may not help with the other.
+    """
+    found, skipped = [], ", ".join(run.progress.skipped)
+    if skipped:
+        usable = "The fit can be used; more time may give a higher bound."
+        found.append(f"{run.deadline.reason} left no time for {skipped}. {usable}")
+    if problems:
+        by_limit = ["max_iter" in problem for problem in problems]
+        advice = "more iterations do not help: raise tol, or scale the features"
+        if any(by_limit):
+            advice = (
+                "raise max_iter for a higher bound, or tol" if all(by_limit) else "raise tol, or scale the features"
+            )
+        found.append(f"{'; '.join(problems)}. The fit can be used; {advice}.")
+    return [*found, learned.failed] if learned.failed else found
+
+
+def no_gain(elbo: float, uniform_log_likelihood: float, base_rate: float) -> list[str]:
+    """A message if the bound is no better than the log likelihoods under equal and base-rate probabilities."""
+    if elbo > max(NO_GAIN * uniform_log_likelihood, base_rate):
+        return []
+    return [
+        f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class frequencies "
+        f"alone, {base_rate:.5g}: the fit has not shown that the features separate the classes. More rows may help, "
+        "or a kernel whose length scales start near the distance over which the classes change."
+    ]
+
+
+def parameters_at_bounds(
+    specs: Sequence[KernelSpec], classes: Sequence[str], features: Sequence[str], spread: np.ndarray
+) -> list[str]:
+    """Messages about kernel parameters at their bounds: one for irrelevant features, one for other parameters.
+
+    Parameters
+    ----------
+    specs : the learned kernel, or one for each class
+    classes, features : names for the messages
+    spread : (d,) standard deviations of the features
+    """
+    irrelevant, others, messages = [], [], []
+    for c, spec in enumerate(specs):
+        whose = f"class {classes[c]}: " if len(specs) > 1 else ""
+        for name, of, value, (low, high) in zip(spec.names, spec.features, spec.theta, spec.bounds, strict=True):
+            side = "lower" if abs(value - low) < AT_BOUND else "upper"
+            if low >= high or min(abs(value - low), abs(value - high)) >= AT_BOUND:
+                continue
+            parameter, feature = f"{name} = {np.exp(value):.4g}", ""
+            if of is not None:
+                feature = features[of[0]] if len(of) == 1 or spec.groups is None else spec.groups.name_of(of[0])
+                if side == "upper" and np.exp(value) > SWITCHED_OFF * np.hypot.reduce(spread[list(of)]):
+                    irrelevant.append(f"{whose}length scale of {feature} ({parameter})")
+                    continue
+            others.append(f"{whose}{parameter} is at its {side} bound{f' ({feature})' if feature else ''}")
+    if len(irrelevant) == 1:
+        messages.append(
+            f"The {irrelevant[0]} is at its upper bound: the feature is irrelevant; drop it or ignore this."
+        )
+    elif irrelevant:
+        messages.append(
+            f"Length scales are at their upper bounds: {_listed(irrelevant)}. The features are irrelevant; drop them "
+            "or ignore this."
+        )
+    if others:
+        messages.append(
+            f"Kernel parameters have run to their bounds: {_listed(others)}. The data may not determine them: widen "
+            "their bounds, or fix them. A variance at its upper bound means that the classes separate."
+        )
+    return messages
+
+
+def _listed(found: Sequence[str]) -> str:
+    more = f"; and {len(found) - LISTED} more" if len(found) > LISTED else ""
+    return "; ".join(found[:LISTED]) + more

@@ -6,22 +6,15 @@ import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
-from ..inference.ascent import (
-    ROUND_OFF,
-    Ascent,
-    coordinate_ascent,
-    is_small,
-    proper_posterior,
-    tolerance_unit,
-)
+from ..inference.ascent import ROUND_OFF, Ascent, coordinate_ascent, is_small, proper_posterior, tolerance_unit
 from ..inference.history import History
-from .optimizer import LEAST_BOUND, PATIENCE, Coordinates, Optimizer, Options, Outcome, lbfgs, least_bound, refused
+from .optimizer import LEAST_BOUND, PATIENCE, Coordinates, Options, Outcome, lbfgs, least_bound, refused
 
 # An inner solve stops at this share of the latest outer gain, so that its error does not disturb the line search; the
 # range avoids wasted precision in the first steps and the last.
 INNER_SHARE, INNER_RANGE = 0.02, (1e-4, 1.0)
-# Below this ``tol``, inexact gradients would spoil L-BFGS's curvature estimates: inner solves use a smaller share
-# (11 700 passes instead of 14 200 in 20 fits), and a fresh start must confirm convergence.
+# Below this ``tol``, inexact gradients would spoil L-BFGS's curvature estimates: inner solves use a smaller share, and
+# a fresh start must confirm convergence.
 PRECISE, PRECISE_SHARE = 1e-5, 0.005
 # Slow ascents can still gain up to this many times their last gain, so an inner solve continues while its bound is
 # below the best by less than that.
@@ -63,7 +56,7 @@ class ProfiledBound:
     def _keep(self, vector: np.ndarray, ascent: Ascent[KernelPosterior]) -> None:
         self.vector, self.point, self.solved = vector.copy(), ascent.point, ascent.converged
         self.value = self.options.value(ascent.point)
-        self.options.reached(ascent.q, ascent.point.site)
+        self.options.reached(ascent.q, ascent.point.site, None)
 
     @property
     def q(self) -> KernelPosterior:
@@ -79,99 +72,86 @@ class ProfiledBound:
         return max(wanted * self.tightening, ROUND_OFF * max(1.0, abs(self.value)))
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
-        """Negative value in nats and its gradient, for a minimiser."""
-        is_known = np.array_equal(vector, self.vector)
-        # At the optimizer's start everything but the gradient is known.
+        """Negative value in nats and its gradient, for a minimiser.
+
+        The posterior is found accurately enough to tell whether its value exceeds the best.
+        """
+        is_best, q, site = np.array_equal(vector, self.vector), self.q, self.point.site
+        is_known = is_best and self._has_stepped
         point, iterations = self.point, 0
-        if not (is_known and self._has_stepped) or self.evaluations:
-            q = self.q if is_known and self._has_stepped else self._carried_to(vector)
-            if q is None:
-                return refused(self.value, vector)
-            ascent, iterations = self._solve(q)
-            point, value = ascent.point, self.options.value(ascent.point)
+        # At the optimizer's start everything but the gradient is known.
+        if self.evaluations or not is_known:
+            if not is_known:
+                try:
+                    prior = self.coordinates.prior(vector)
+                except ValueError:
+                    return refused(self.value, vector)
+                carried = proper_posterior(self.training, self.point.sites, prior)
+                if carried is None:
+                    return refused(self.value, vector)
+                q = carried
+            least = self._least_gain()
+            # Each further digit of accuracy allows as many iterations again.
+            most = round(INNER_MAX_ITER * (1.0 + max(0.0, np.log10(INNER_RANGE[0] / least))))
+            nats = max(least, self.inner_gain * self.tightening)
+            while True:
+                tol, left = nats / tolerance_unit(self.value), most - iterations
+                ascent = coordinate_ascent(
+                    self.training, q, site, tol=tol, max_iter=left, history=History(), first_rate=self.first_rate
+                )
+                self.first_rate, point = ascent.first_rate, ascent.point
+                q, site, value = point.q, point.site, self.options.value(point)
+                iterations += ascent.n_iter
+                missing = self.value - value
+                if not ascent.converged or nats <= least or not 0.0 < missing < UNSURE * nats:
+                    break
+                nats = max(least, min(0.1 * nats, missing / UNSURE))
             if value > self.value:
-                if not is_known:
+                if not is_best:
                     gain = self.share * (value - self.value)
                     self.inner_gain = float(np.clip(gain, self._least_gain(), INNER_RANGE[1]))
                 self._keep(vector, ascent)
                 self._has_stepped = True
         self.evaluations += 1
-        columns = {"evaluation": self.evaluations, "inner_iterations": iterations}
-        self.options.record(point.elbo, point.q.prior, **columns)
+        self.options.record(point.elbo, point.q.prior, evaluation=self.evaluations, inner_iterations=iterations)
         d_theta, d_Z = point.q.gradient(self.training, point.sites, point.target)
-        by_theta = self.options.log_prior(point.q.prior)[1]
-        return -self.options.value(point), -self.coordinates.pack_gradient(d_theta + by_theta, d_Z)
-
-    def _carried_to(self, vector: np.ndarray) -> KernelPosterior | None:
-        """The posterior at a vector from the best evaluation's sites; None if a matrix cannot be factorised."""
-        try:
-            prior = self.coordinates.prior(vector)
-        except ValueError:
-            return None
-        return proper_posterior(self.training, self.point.sites, prior)
-
-    def _solve(self, q: KernelPosterior) -> tuple[Ascent[KernelPosterior], int]:
-        """Find the posterior, starting from q, accurately enough to tell whether its value exceeds the best.
-
-        Returns the last ascent and the total number of iterations.
-        """
-        least, total, site = self._least_gain(), 0, self.point.site
-        # Each further digit of accuracy allows as many iterations again.
-        max_iter = round(INNER_MAX_ITER * (1.0 + max(0.0, np.log10(INNER_RANGE[0] / least))))
-        nats = max(least, self.inner_gain * self.tightening)
-        while True:
-            ascent = coordinate_ascent(
-                self.training,
-                q,
-                site,
-                tol=nats / tolerance_unit(self.value),
-                max_iter=max_iter - total,
-                history=History(),
-                first_rate=self.first_rate,
-            )
-            self.first_rate, q, site = ascent.first_rate, ascent.q, ascent.point.site
-            total += ascent.n_iter
-            missing = self.value - self.options.value(ascent.point)
-            if not ascent.converged or nats <= least or not 0.0 < missing < UNSURE * nats:
-                return ascent, total
-            nats = max(least, min(0.1 * nats, missing / UNSURE))
+        log_prior, by_theta = self.options.log_prior(point.q.prior)
+        return -(point.elbo + log_prior), -self.coordinates.pack_gradient(d_theta + by_theta, d_Z)
 
 
-class Profile(Optimizer):
-    """Maximises the profiled bound over kernel parameters and inducing points by L-BFGS.
+def profile(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
+    """Maximise the profiled bound over kernel parameters and inducing points by L-BFGS.
 
     The inner tolerance follows the outer gain; a failed line search tightens it and restarts.
     """
-
-    def run(self, training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
-        function = ProfiledBound(training, site, start, options)
-        if not len(function.vector):
-            return Outcome(function.point, 0)
-        max_iter, n_iter, least, problem = options.max_iter, 0, least_bound(training), None
-        for _ in range(RESTARTS + 1):
-            before = function.value
-            iterations, status = lbfgs(
-                function,
-                function.vector,
-                function.coordinates.limits,
-                tol=options.tol,
-                max_iter=max_iter - n_iter,
-                max_evaluations=2 * max_iter,
-                least=least,
-            )
-            n_iter += iterations
-            gain = function.value - before
-            # An optimizer that is stuck with nothing left to gain has converged.
-            if status in ("flat", "line search") and is_small(gain, before, options.tol):
-                status = "converged"
-            confirmed = options.tol >= PRECISE or gain < PATIENCE * options.tol * max(least, abs(before))
-            if status == "converged" and function.solved and confirmed:
-                return Outcome(function.point, n_iter)
-            if n_iter >= max_iter or status == "max_iter":
-                limit = "" if n_iter >= max_iter else "twice max_iter evaluations were"
-                return Outcome(function.point, n_iter, options.too_few("the optimizer", limit))
-            function.tighten()
-            problem = f"the optimizer's line search failed after {n_iter} iterations"
-            if status == "converged":
-                problem = f"the optimizer could not confirm tol={options.tol:g}: ascents of the posterior are too slow"
-        return Outcome(function.point, n_iter, problem)
+    function = ProfiledBound(training, site, start, options)
+    if not len(function.vector):
+        return Outcome(function.point, 0)
+    max_iter, n_iter, least, problem = options.max_iter, 0, least_bound(training), None
+    for _ in range(RESTARTS + 1):
+        before = function.value
+        iterations, status = lbfgs(
+            function,
+            function.vector,
+            function.coordinates.limits,
+            tol=options.tol,
+            max_iter=max_iter - n_iter,
+            max_evaluations=2 * max_iter,
+            least=least,
+        )
+        n_iter += iterations
+        gain = function.value - before
+        # An optimizer that is stuck with nothing left to gain has converged.
+        if status in ("flat", "line search") and is_small(gain, before, options.tol):
+            status = "converged"
+        confirmed = options.tol >= PRECISE or gain < PATIENCE * options.tol * max(least, abs(before))
+        if status == "converged" and function.solved and confirmed:
+            return Outcome(function.point, n_iter)
+        if n_iter >= max_iter or status == "max_iter":
+            limit = "" if n_iter >= max_iter else "twice max_iter evaluations were"
+            return Outcome(function.point, n_iter, options.too_few("the optimizer", limit))
+        function.tighten()
+        problem = f"the optimizer's line search failed after {n_iter} iterations"
+        if status == "converged":
+            problem = f"the optimizer could not confirm tol={options.tol:g}: ascents of the posterior are too slow"
+    return Outcome(function.point, n_iter, problem)

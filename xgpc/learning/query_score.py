@@ -28,7 +28,7 @@ from ..approximations.local_rows import (
 )
 from ..approximations.sparse import SparsePrior
 from ..inference.links import Link
-from ..inference.local_sites import Cavity, Conditioned, Local, cavities, conditioned
+from ..inference.local_sites import Local, Sweep
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.executor import Executor
 from ..rows.source import ArraySource, labels_and_weights
@@ -81,18 +81,17 @@ class QueryScore:
         prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
         rows, query_rows = (local_rows(self.executor, prior, source.X) for source in (self.support, self.queries))
         local = Local(self.executor, self.support, prior.core, rows, self.index, self.n_earlier, self.link)
-        found = conditioned(local, self.sites, keep_all=True)
-        cavity = cavities(local, self.sites, found)
-        at = Neighbourhoods(prior.core, rows, cavity.sites(), query_rows, self.query_index)
+        sweep = Sweep.of(local, self.sites, keep_all=True)
+        at = Neighbourhoods(prior.core, rows, sweep.sites(), query_rows, self.query_index)
         answer = at.conditional(self.executor)
-        b_mean, b_variance = moments(self.executor, answer.b, found.q)
+        b_mean, b_variance = moments(self.executor, answer.b, sweep.q)
         mean, variance = answer.mean + b_mean, answer.variance + b_variance
         y, weight = self.labels
         values, (d_mean, d_variance) = self.link.scores(mean, scale * variance, y)
         share = weight / np.sum(weight)
         d_mean, d_variance = share * d_mean, scale * share * d_variance
         by_score = d_mean, d_variance, float(np.sum(d_variance * variance))
-        return Evaluated(self, prior, found, cavity, at, answer, Scores(values, weight), *by_score)
+        return Evaluated(self, prior, sweep, at, answer, Scores(values, weight), *by_score)
 
     def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """Negative of the mean score plus log priors of factor and length scales, and its gradient, for a minimiser.
@@ -124,8 +123,7 @@ class Evaluated:
     Attributes
     ----------
     prior : SparsePrior, at these parameters
-    found : Conditioned, of the support rows among themselves, with the given sites
-    cavity : Cavity of the support rows
+    sweep : Sweep of the support rows, from the given sites
     at, answer : neighbourhoods of the query rows, and the conditionals given their neighbours
     d_mean, d_variance, d_log_scale : (C, q), (C, q) and a number, derivatives of the mean score with respect to the
         predicted means and unscaled variances, and to the logarithm of the factor
@@ -133,8 +131,7 @@ class Evaluated:
 
     problem: QueryScore
     prior: SparsePrior
-    found: Conditioned
-    cavity: Cavity
+    sweep: Sweep
     at: Neighbourhoods
     answer: Conditional
     scores: Scores
@@ -144,7 +141,7 @@ class Evaluated:
 
     def gradient(self) -> np.ndarray:
         """Gradient of the mean score with respect to the parameters; it takes about four times as long as the score."""
-        executor, at, q, b = self.problem.executor, self.at, self.found.q, self.answer.b
+        executor, at, q, b = self.problem.executor, self.at, self.sweep.q, self.answer.b
 
         def given(rows: slice) -> list[ByConditional]:
             d_mean, d_variance = self.d_mean[:, rows].copy(), self.d_variance[:, rows].copy()
@@ -163,10 +160,10 @@ class Evaluated:
 
     def _through_sweep(self, by_sites: Sites, by_q: Coefficients) -> tuple[ByRows, list[np.ndarray]]:
         """Back-propagate through the sweep's sites and q(z); the sites before the sweep are constants."""
-        (neighbours, earlier, q), sites, executor = self.found, self.problem.sites, self.problem.executor
+        sweep, sites, executor = self.sweep, self.problem.sites, self.problem.executor
+        neighbours, earlier, q, among = sweep.neighbours, sweep.earlier, sweep.q, sweep.local.neighbourhoods(sites)
         assert earlier is not None
-        among = self.cavity.local.neighbourhoods(sites)
-        d_b_mean, d_b_variance, d_variance, d_mean = self.cavity.vjp(by_sites)
+        d_b_mean, d_b_variance, d_variance, d_mean = sweep.vjp(by_sites)
         more = by_coefficients(executor, neighbours.b, d_b_mean, d_b_variance)
         natural = by_natural(q, Coefficients(by_q.w + more.w, by_q.V + more.V))
         s, g = site_terms(earlier.variance, earlier.mean, sites)

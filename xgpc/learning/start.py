@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import xlogy
@@ -24,6 +24,7 @@ from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec
 from ..likelihoods import START_NOISE, LikelihoodBound
+from ..rows.executor import Executor
 from ..rows.source import ArraySource, RowSource
 from .candidates import Scores
 from .hold_out import HoldOut
@@ -116,9 +117,9 @@ class InitialState:
     length_scale_prior: LengthScalePrior = NO_PRIOR
     resumed: BestSoFar | None = None
 
-    def going_on(self, model: Model, **changes: Any) -> InitialState:
-        """The state from which learning continues with another model; ``changes`` are other fields."""
-        return replace(self, model=model, resumed=None, **changes)
+    def going_on(self, model: Model, grow_to: int | None = None) -> InitialState:
+        """The state from which learning continues with another model, and other numbers of points if given."""
+        return replace(self, model=model, resumed=None, grow_to=self.grow_to if grow_to is None else grow_to)
 
 
 @dataclass(frozen=True)
@@ -160,29 +161,23 @@ class FitResult:
     scores: Scores | None = None
 
 
-def first_state(data: Data, run: Run, training: Training, previous_fit: PreviousFit | None) -> InitialState:
-    """Choose kernel and inducing points; a warm start takes those of the previous fit if the data are alike."""
-    config, random_state, n_latents = data.config, run.random_state, training.n_latents
-    n_features, is_learned = training.source.n_features, config.optimizer is not None
-    previous, noise = None, START_NOISE
-    if previous_fit is not None:
-        previous = _posterior_of(previous_fit, data, n_features, n_latents)
+def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | None) -> InitialState:
+    """Choose kernel and inducing points, from the data or from a previous fit to alike data, or resume a checkpoint."""
+    config, random_state, source = data.config, run.random_state, data.source
+    run.history.tell(stage="start", n_rows=source.n_rows)
+    training = Training(source, executor, data.record.n_latents(len(data.classes)))
+    n_features, n_latents, is_learned = source.n_features, training.n_latents, config.optimizer is not None
+    previous = None if previous_fit is None else _posterior_of(previous_fit, data, n_features, n_latents)
     n_kernels = _number_of_kernels(config, n_latents, previous)
     if previous is not None and len(previous.prior.groups) != n_kernels:
         previous = None
-    if previous is not None and previous_fit is not None:
-        noise = previous_fit.label_noise
-    elif previous_fit is not None:
+    noise = START_NOISE if previous_fit is None or previous is None else previous_fit.label_noise
+    if previous_fit is not None and previous is None:
         what = "features, classes, or number of latent functions or kernels"
         run.history.add(decision=f"The previous fit had other {what}: this fit begins anew.")
-    site = data.record.site(len(data.classes), data.label_noise, noise)
     method = config.inducing_points if isinstance(config.inducing_points, str) else None
-    sample = Sample(
-        training.source,
-        len(training) if method == "all" else sample_size(config.n_inducing),
-        random_state,
-        data.groups,
-    )
+    size = source.n_rows if method == "all" else sample_size(config.n_inducing)
+    sample = Sample(source, size, random_state, data.groups)
     if previous is not None and (is_learned or config.kernel is None):
         kernels = [group.spec.kernel for group in previous.prior.groups]
     else:
@@ -195,7 +190,7 @@ def first_state(data: Data, run: Run, training: Training, previous_fit: Previous
                 f"n_restarts_optimizer needs finite bounds of all free kernel parameters; got {kernels[0]}."
             )
         specs = [spec.within_bounds() for spec in specs]
-    grow_to, dtype, length_scale_prior = 0, PRECISIONS[config.precision], _length_scale_prior(config, sample.scale)
+    grow_to, dtype = 0, PRECISIONS[config.precision]
     if method == "all":
         prior = grouped([FullPrior.build(specs[0], sample.rows, config.n_jobs)] * n_kernels)
     elif previous is not None and not previous.prior.is_full:
@@ -206,14 +201,21 @@ def first_state(data: Data, run: Run, training: Training, previous_fit: Previous
         if method is None and data.encoding is not None:
             Z = data.encoding.within_limits(Z)
         if isinstance(config.n_inducing, str) and method is not None:
-            grow_to = most_points(len(training), n_latents, n_kernels > 1)
+            grow_to = most_points(source.n_rows, n_latents, n_kernels > 1)
         prior = grouped([SparsePrior.build(specs[0], Z, dtype)] * n_kernels)
         if n_latents is not None:
-            warn_of_many_classes(len(training), n_latents, len(Z), n_kernels > 1)
+            warn_of_many_classes(source.n_rows, n_latents, len(Z), n_kernels > 1)
     if n_kernels > 1 and previous is not None and (prior.is_full or previous.prior.is_full):
         prior = prior.rebuilt(specs, prior.Z)
-    model = Model(prior, previous, data.prior_mean.site(site, prior))
-    return InitialState(training, model, grow_to, length_scale_prior)
+    site = data.prior_mean.site(data.record.site(len(data.classes), data.label_noise, noise), prior)
+    store, resumed = run.progress.store, None
+    if store is not None:
+        resumed = store.load(site, data.groups)
+    if resumed is not None:
+        run.progress.resume(resumed)
+        run.history.add(decision=f"Learning resumes from the checkpoint {config.checkpoint}.")
+    length_scale_prior = _length_scale_prior(config, sample.scale)
+    return InitialState(training, Model(prior, previous, site), grow_to, length_scale_prior, resumed)
 
 
 def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrior:

@@ -1,0 +1,428 @@
+"""Learning: without neighbours first, then richer models, each kept if it is better for held-out rows.
+
+The richer models are neighbours of each row, or a kernel for each class (``share="auto"``); more inducing points are
+added in ``stages``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..approximations.base import KernelPosterior, KernelPrior, SeparatePriors
+from ..approximations.sparse import SparsePrior
+from ..inference.ascent import Point
+from ..inference.history import History
+from ..inference.links import LINKS
+from ..inference.local_sites import start_sites
+from ..inference.progress import BestSoFar
+from ..inference.run import Run
+from ..inference.starts import starting_posterior
+from ..rows.deadline import OutOfTime, during
+from ..rows.source import labels_and_weights
+from ..status import warn_user
+from .candidates import Scores, accept
+from .hold_out import Split
+from .inducing import MOST_BYTES, fit_bytes
+from .local import (
+    LEAST_QUERIES,
+    LocalFit,
+    Task,
+    base_rate_scores,
+    beats_base_rate,
+    chosen,
+    first_round,
+    fit_sites,
+    predict_held_out,
+    rows_of_round,
+    second_round,
+)
+from .optimizer import Model, Options
+from .profile import profile
+from .stages import MAX_MOVING, Subsets, learn_in_stages, posterior_of, subset_sizes
+from .start import Data, HyperparameterFit, InitialState
+
+ONE_CLASS = (
+    "All rows are of one class, which does not determine the kernel: it stays as it is, and no neighbours are used."
+)
+# Default number of neighbours (fewer predict worse, more take longer for no gain); a number above MANY_NEIGHBORS gives
+# a warning.
+DEFAULT_NEIGHBORS, MANY_NEIGHBORS = 24, 200
+# Rows for each class and in total, and iterations, for learning without neighbours before they are tried; if neighbours
+# gain little, learning continues on all rows. This halves the time of some fits.
+START_CLASS_ROWS, START_ROWS, START_ITERATIONS, GROWN_ITERATIONS = 2000, 16_000, 30, 40
+# With fewer rows, a few per cent of them cannot show whether neighbours pay.
+MIN_ROWS = 2000
+# If neighbours gain less than this, in nats, for the first round's held-out rows, inducing points are added before
+# learning continues: they then help, too.
+SMALL_GAIN = 0.05
+# For each this many inducing points, the rest of the fit takes as long as the first round or less (measured: .4 to 1).
+POINTS_OF_A_ROUND = 32.0
+# Most rows times classes by default: the memory of a million rows of two classes, 2.5 GB.
+MOST_CLASS_ROWS = 1_000_000
+# Most inducing points, and most values of whitened rows: a sweep over 20 000 rows with 256 points takes .2 s.
+MOST_POINTS, MOST_VALUES = 256, 6_000_000
+# The smoother kernel must win by this many paired standard errors and nats for each doubling of the rows to come, as
+# more rows favour the rougher one. If points are added, it may lose by one standard error, as they suit smooth
+# functions.
+ERRORS_PER_DOUBLING, NATS_PER_DOUBLING, ERRORS_WITH_POINTS = 0.5, 0.003, -1.0
+# With fewer rows, held-out rows cannot decide about own kernels, and the bound never can, because it rewards kernels
+# that overfit.
+LEAST_ROWS = 1000
+# Share of all rows that is held out for that decision; with a fifth or less the standard error is as large as the gain.
+HELD_OUT_SHARE = 0.5
+# The trial of own kernels learns from at most this many of the other rows, or this many for each inducing point, so
+# that it costs only a part of the fit.
+TRIAL_ROWS, ROWS_PER_POINT = 1500, 15
+# Iterations of the trial, and most iterations of a later stage: ten make most of the gain, more than twenty may
+# overfit.
+TRIAL_ITERATIONS, EACH_ITERATIONS = 10, 20
+
+
+def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
+    """Learn kernels and inducing points, with neighbours or a kernel for each class if these are possible and pay."""
+    if data.is_of_one_class:
+        # The bound would rise with the variance without end.
+        run.history.add(decision=ONE_CLASS)
+        return HyperparameterFit(initial.model)
+    k, resumed, n_kernels = n_neighbors(data, run), initial.resumed, len(initial.model.prior.groups)
+    is_decided = resumed is not None and resumed.is_decided
+    if resumed is not None and is_decided and len(resumed.q.prior.groups) != n_kernels:
+        start = replace(initial, model=initial.model._replace(prior=resumed.q.prior))
+        return learn_in_stages(data, run, start, EACH_ITERATIONS)
+    split = None
+    # A warm start may have a kernel for each class; the number of kernels is decided only without neighbours.
+    if k and n_kernels == 1 and not is_decided:
+        split = data.hold_out.decision()
+        if data.config.has_auto_neighbors and not len(split[1]):
+            run.history.add(decision="No neighbours: there are too few rows, or groups of rows, to hold some out.")
+            split = None
+    if split is None:
+        learned = learn_in_stages(data, run, initial)
+    else:
+        try:
+            with during("neighbours"):
+                learned = learn_with_neighbors(data, run, initial, k, split)
+        except OutOfTime:
+            # Learning without neighbours may still end in time.
+            run.progress.skip("neighbours", run.history)
+            latest = run.progress.latest
+            if latest is None:
+                raise
+            model = Model(latest.q.prior, latest.q, latest.site)
+            learned = learn_in_stages(data, run, initial.going_on(model))
+    if is_decided or learned.local is not None or not _are_own_kernels_open(data, run, initial, learned):
+        return learned
+    return learn_own_kernels(data, run, initial, learned)
+
+
+# Neighbours.
+
+
+def n_neighbors(data: Data, run: Run) -> int:
+    """Number of neighbours, 0 for none; the history, and a warning if a given number is not followed, say why.
+
+    Raises
+    ------
+    ValueError
+        If a number of neighbours is given for a model that cannot have them.
+    """
+    given, is_auto, n_rows = data.config.n_neighbors, data.config.has_auto_neighbors, data.source.n_rows
+    if not is_auto and given == 0:
+        return 0
+    reason, values = _why_not(data), n_rows * len(data.classes)
+    if reason and not is_auto:
+        raise ValueError(f"n_neighbors={given} {reason}. Leave n_neighbors='auto', or give 0.")
+    note = ""
+    # All levels of a column are equally far apart, so many rows tie as neighbours.
+    if is_auto and data.encoding is not None and data.encoding.has_levels:
+        note = "with categorical columns, many rows are equally near."
+    elif data.source.makes_dense and n_rows >= MIN_ROWS:
+        note = "the distances need dense rows, and these are sparse."
+    elif reason or (is_auto and n_rows < MIN_ROWS):
+        return 0
+    elif data.config.has_batches(n_rows):
+        note = "fits in mini-batches do not support them."
+    elif data.stream is not None:
+        note = "they need all rows in memory."
+    elif is_auto and data.record.is_multi_class and values > MOST_CLASS_ROWS:
+        note = f"rows times classes are {values}, above the default limit of {MOST_CLASS_ROWS}."
+    if note:
+        run.history.add(decision=f"No neighbours: {note}")
+        if not is_auto:
+            warn_user(
+                f"n_neighbors={given} is not followed. No neighbours: {note} To use neighbours leave batch_size=None; "
+                "to use none give n_neighbors=0."
+            )
+        return 0
+    k = DEFAULT_NEIGHBORS if is_auto else min(int(given), n_rows)
+    if k > MANY_NEIGHBORS:
+        warn_user(
+            f"n_neighbors={given}: time grows with the cube of the number of neighbours, here {k}, for each row of a "
+            f"prediction and of some tens of sweeps over all {n_rows} rows. Tens are usual (n_neighbors='auto' takes "
+            f"{DEFAULT_NEIGHBORS}); inducing_points='all' uses all rows at once."
+        )
+    return k
+
+
+def _why_not(data: Data) -> str:
+    """Why the model cannot have neighbours; empty if it can."""
+    name, bound = data.record.key
+    if (name, bound) not in LINKS:
+        allowed = ", ".join(f"{one!r} with bound {of!r}" for one, of in LINKS)
+        return f"is for likelihood {allowed}; this model has {name!r} with bound {bound!r}"
+    if data.record.is_multi_class and data.config.share == "none":
+        return f"is for latent functions that share their kernel (share='kernel'); got share={data.config.share!r}"
+    if data.source.makes_dense:
+        return "keeps and compares all rows as dense rows, but X is sparse: convert it with X.toarray()"
+    if data.config.is_full:
+        return "is for models with inducing points; this one is a full Gaussian process"
+    return ""
+
+
+class Pair(NamedTuple):
+    """Candidates that learned from the same rows: ``sparse`` without neighbours, ``local`` with them.
+
+    Attributes
+    ----------
+    q : the posterior of these rows without neighbours
+    is_done : whether learning without neighbours is complete
+    notes : messages for the user about learning with neighbours
+    """
+
+    sparse: HyperparameterFit
+    q: KernelPosterior
+    is_done: bool
+    local: LocalFit
+    notes: tuple[str, ...]
+
+
+def learn_with_neighbors(data: Data, run: Run, initial: InitialState, k: int, split: Split) -> HyperparameterFit:
+    """Learn with k neighbours, or without if these do not pay.
+
+    Held-out rows, if any, decide whether "auto" keeps the neighbours.
+    """
+    (rows, held_out), is_auto, history = split, data.config.has_auto_neighbors, run.history
+    part = initial.training.part(rows if len(held_out) else None)
+    task = Task(data, run, replace(initial, training=part), data.hold_out.among(rows), k)
+    pair = propose_neighbors(task)
+    sparse, local_fit, scores = pair.sparse, pair.local, pair.local.scores
+    local, sweeps = fit_sites(task, local_fit, is_last=not len(held_out))
+    pays = True
+    if sweeps.converged and len(held_out):
+        source = data.source.sample(held_out)
+        predicted = predict_held_out(task, local, source, local_fit.log_scale)
+        scores = predicted.scores
+        if is_auto:
+            subject = f"With {k} neighbours of each row besides {sparse.model.prior.n_inducing} inducing points,"
+            columns = {"n_neighbors": k, "query_score": scores.mean}
+            pays = accept(predict_held_out(task, pair.q, source).scores, scores, subject, history, **columns)
+        if pays:
+            # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
+            log_scale, sites = local_fit.log_scale, start_sites(data.source, predicted.link)
+            if data.config.optimizer is not None:
+                log_scale = predicted.log_scale(log_scale)
+            for all_rows, of_rows, of_held_out in zip(sites, sweeps.sites, predicted.sites, strict=True):
+                all_rows[:, rows], all_rows[:, held_out] = of_rows, of_held_out
+            final = replace(local_fit, sites=sites, log_scale=log_scale)
+            local, sweeps = fit_sites(replace(task, initial=initial), final)
+    if not (pays and sweeps.converged):
+        failed = ""
+        if pays:
+            failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
+            history.add(decision=failed)
+        if not pair.is_done:
+            sparse = _learn_on(task, sparse, initial.grow_to)
+        return sparse if is_auto else replace(sparse, failed=f"{failed} {_advice(local_fit)}")
+    n_rows, n_copies = data.source.n_rows, data.source.n_rows - len(local.X)
+    if n_copies:
+        same = f"{n_copies} of {n_rows} rows have the features and the label of another"
+        history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
+    model, n_iter = sparse.model._replace(prior=local_fit.prior), sparse.n_iter + local_fit.n_iter
+    return replace(sparse, model=model, n_iter=n_iter, local=(local, scores), notes=() if is_auto else pair.notes)
+
+
+def _advice(local_fit: LocalFit) -> str:
+    """Advice if sites do not converge, which is rare."""
+    return (
+        "Large variances of the kernel cause this, mostly with several classes; here the kernel is "
+        f"{local_fit.prior.spec.kernel}. Bound its variance, for example with kernel=ConstantKernel(1.0, (0.01, "
+        "10.0)) * RBF(), use another number of neighbours, or give n_neighbors=0."
+    )
+
+
+def propose_neighbors(task: Task) -> Pair:
+    """Learn with and without neighbours from the task's rows; add inducing points if neighbours gain little."""
+    data, run, initial, rows, n_rows = task.data, task.run, task.initial, task.initial.training, task.source.n_rows
+    max_iter = 0 if data.config.optimizer is None else data.config.max_iter
+    subset = None
+    if max_iter and isinstance(data.config.subset_sizes, str):
+        size = min(START_ROWS, START_CLASS_ROWS * len(data.classes))
+        subset = Subsets(task.source.labels(), run.random_state).rows(size)
+    # With few rows learning takes little time.
+    has_many = n_rows >= MIN_ROWS
+    limit = START_ITERATIONS if has_many else None
+    start = replace(initial, training=rows.part(subset), grow_to=0)
+    sparse = learn_in_stages(data, run, start, limit)
+    began = run.deadline.now()
+    tried = first_round(task, _prior(sparse), initial.model.prior.groups[0].spec, max_iter)
+    q = posterior_of(rows, sparse.model, data.prior_mean, data.config).q
+    has_structure = any(beats_base_rate(task, one) for one in tried)
+    # With several classes, more points take longer than all other work, so they are added only if neighbours are
+    # rejected.
+    is_single = task.n_latents is None
+    is_done = subset is None and not initial.grow_to and (limit is None or max_iter <= limit)
+    if not is_done and (not has_structure or (is_single and _gain(task, tried[0], q) < SMALL_GAIN)):
+        before = sparse.model.prior.n_inducing
+        most = allowed = min(initial.grow_to, MOST_POINTS, MOST_VALUES // n_rows) if is_single else 0
+        if has_structure and most > before:
+            took = run.deadline.now() - began
+            in_time = POINTS_OF_A_ROUND * run.deadline.left / took if took > 0.0 else MOST_POINTS
+            allowed = min(most, int(min(MOST_POINTS, max(0.0, in_time))))
+        # If neighbours find no structure, this kernel is final and is learned without a limit.
+        limit = GROWN_ITERATIONS if has_structure and has_many else None
+        sparse = _learn_on(task, sparse, allowed if allowed > before else 0, limit)
+        n_inducing = sparse.model.prior.n_inducing
+        if allowed < most and allowed <= n_inducing:
+            run.progress.skip(f"more than {n_inducing} inducing points with neighbours", run.history)
+        is_done = not most <= n_inducing < initial.grow_to and (limit is None or max_iter <= limit)
+        q = posterior_of(rows, sparse.model, data.prior_mean, data.config).q
+    if sparse.model.prior.n_inducing > tried[0].prior.n_inducing:
+        local_fit = chosen(tried, ERRORS_WITH_POINTS, -np.inf)
+    else:
+        doublings = max(0.0, np.log2(n_rows / rows_of_round(0, task.n_latents)))
+        local_fit = chosen(tried, ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings)
+    notes, prior = () if has_structure or not max_iter else _notes(task, tried[0]), _prior(sparse)
+    # Without structure the second round has nothing to improve.
+    if has_structure:
+        prior = prior.rebuilt([local_fit.prior.spec], prior.Z)
+    local_fit = replace(local_fit, prior=prior)
+    if has_structure and max_iter:
+        local_fit = second_round(task, local_fit, max_iter)
+    return Pair(sparse, q, is_done, local_fit, notes)
+
+
+def _notes(task: Task, before: LocalFit) -> tuple[str, ...]:
+    """Messages for the user if the first round found no structure; the history records them, too."""
+    n_queries, kept = len(before.held_out), "The kernel is the one learned without neighbours"
+    if n_queries < LEAST_QUERIES:
+        few = f"{kept}: learning with them needs at least {LEAST_QUERIES} held-out rows, and there are {n_queries}."
+        task.run.history.add(decision=few)
+        return ()
+    base = base_rate_scores(task, before)
+    none = (
+        f"{kept}: from every start, {n_queries} held-out rows were not clearly better predicted with "
+        f"{task.n_neighbors} neighbours (mean log probability {before.learned.mean:.4g} nats) than by the class "
+        f"frequencies ({base.mean:.4g}, standard error of the difference {(before.learned - base).error:.2g})."
+    )
+    task.run.history.add(decision=none)
+    advice = (
+        "If the features separate the classes, more rows may show it, or a kernel whose length scales start near the "
+        "distance over which the classes change; n_neighbors=0 uses no neighbours."
+    )
+    return (f"{none} {advice}",)
+
+
+def _learn_on(
+    task: Task, sparse: HyperparameterFit, grow_to: int, most_iterations: int | None = None
+) -> HyperparameterFit:
+    """Continue learning without neighbours, with up to ``grow_to`` inducing points as long as they pay."""
+    start = task.initial.going_on(sparse.model, grow_to)
+    more = learn_in_stages(task.data, task.run, start, most_iterations)
+    return replace(more, n_iter=sparse.n_iter + more.n_iter)
+
+
+def _prior(sparse: HyperparameterFit) -> SparsePrior:
+    prior = sparse.model.prior.groups[0]
+    assert isinstance(prior, SparsePrior)
+    return prior
+
+
+def _gain(task: Task, local_fit: LocalFit, q: KernelPosterior) -> float:
+    """Gain of the mean log probability of the round's held-out rows over the sparse posterior, which has seen them."""
+    return local_fit.learned.mean - predict_held_out(task, q, task.source.sample(local_fit.held_out)).scores.mean
+
+
+# A kernel for each class.
+
+
+def learn_own_kernels(data: Data, run: Run, initial: InitialState, one: HyperparameterFit) -> HyperparameterFit:
+    """Try a kernel for each class, and learn further with these if held-out rows are better predicted.
+
+    ``one`` is the result with a kernel for all classes, from which the trial starts.
+    """
+    with during("the trial of a kernel for each class"):
+        candidates = _propose_own_kernels(data, initial, one.model)
+    subject = "With a kernel for each class in place of one for all,"
+    if candidates is None or not accept(candidates[0][1], candidates[1][1], subject, run.history):
+        assert run.progress.latest is not None
+        run.progress.decide(run.progress.latest)
+        return one
+    # From here on, own kernels count as decided, already from their first stage.
+    each = candidates[1][0]
+    run.progress.decide(BestSoFar(each.q, each.site, n_rows=0, is_growing=bool(initial.grow_to)))
+    model = Model(each.q.prior, each.q, each.site)
+    learned = learn_in_stages(data, run, initial.going_on(model), EACH_ITERATIONS)
+    return replace(learned, n_iter=one.n_iter + learned.n_iter)
+
+
+def _are_own_kernels_open(data: Data, run: Run, initial: InitialState, one: HyperparameterFit) -> bool:
+    """Whether the number of kernels is to be decided, and own kernels fit the memory limit."""
+    config, n_rows, n_classes = data.config, data.source.n_rows, len(data.classes)
+    is_open = (
+        config.share == "auto"
+        and data.record.is_multi_class
+        and n_classes > 2
+        and config.kernel is None
+        # A user who gives a number of neighbours has chosen one kernel, even if the sites do not converge.
+        and not config.given_neighbors
+        and config.optimizer == "profile"
+        # With fewer iterations the kernels hardly differ, and the trial would take as long as the fit.
+        and config.max_iter >= TRIAL_ITERATIONS
+        and not config.has_batches(n_rows)
+        and n_rows >= LEAST_ROWS
+        and not initial.model.prior.is_full
+        # A warm start keeps the number of kernels of the previous fit.
+        and initial.model.q is None
+    )
+    needed = fit_bytes(n_rows, n_classes, one.model.prior.n_inducing, own_kernels=True) if is_open else 0.0
+    if needed > MOST_BYTES:
+        run.history.add(
+            decision=f"A kernel for each class would take {1e-9 * needed:.2g} GB of memory, more than the limit of "
+            f"{1e-9 * MOST_BYTES:.2g} GB: not tried."
+        )
+    return is_open and needed <= MOST_BYTES
+
+
+Candidate = tuple[Point[KernelPosterior], Scores]
+
+
+def _propose_own_kernels(data: Data, initial: InitialState, model: Model) -> tuple[Candidate, Candidate] | None:
+    """The shared kernel and own kernels after some iterations on the same rows; None without rows to hold out.
+
+    The shared kernel was learned from the held-out rows too; its own further iterations remove this advantage.
+    """
+    config, n_inducing, site, training = data.config, model.prior.n_inducing, model.site, initial.training
+    # A separate random state: a fit resumed from a checkpoint has drawn other numbers but must decide by the same rows.
+    random_state = np.random.RandomState(data.seed)
+    rows, held_out = data.hold_out.decision(HELD_OUT_SHARE, random_state)
+    most = max(TRIAL_ROWS, ROWS_PER_POINT * min(n_inducing, MAX_MOVING))
+    size = min(most, subset_sizes(len(rows), n_inducing, config.subset_sizes)[0])
+    some = Subsets(data.source.labels()[rows], random_state).rows(size)
+    if not len(held_out):
+        return None
+    part, source = training.part(rows if some is None else rows[some]), data.source.sample(held_out)
+    y, weight = labels_and_weights(source)
+    learns_points, log_prior = config.learn_inducing and n_inducing <= MAX_MOVING, initial.length_scale_prior
+    options = Options(learns_points, config.tol, TRIAL_ITERATIONS, History(), length_scale_prior=log_prior)
+
+    def tried(prior: KernelPrior) -> Candidate:
+        point = profile(part, starting_posterior(part, model.q, prior, site), site, options).point
+        mean, variance = point.q.marginals(source.X, training.executor.n_threads)
+        mean = mean.T + point.site.prior_mean
+        found = data.record.log_probabilities(mean, variance.T, point.site.parameter)
+        return point, Scores(np.asarray(found[np.arange(len(y)), y.astype(np.intp)]), weight)
+
+    return tried(model.prior), tried(SeparatePriors((model.prior.groups[0],) * len(data.classes)))

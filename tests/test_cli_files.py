@@ -208,7 +208,7 @@ def test_an_index_in_a_parquet_file_is_told_of_and_no_feature(tmp_path, model, r
 @pytest.fixture
 def small_memory(monkeypatch):
     monkeypatch.setattr(commands, "IN_MEMORY", 1000)
-    monkeypatch.setattr(tables, "BATCH_ROWS", 60)
+    monkeypatch.setattr("xgpc.rows.columnar.BATCH_ROWS", 60)
     monkeypatch.setattr(tables, "BLOCK_BYTES", 4000)
 
 

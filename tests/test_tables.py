@@ -308,7 +308,7 @@ def test_an_encoding_is_a_value():
         {**data, "columns": [{**age, "fill": None}]},
         {**data, "columns": [{**age, "fill": float("nan")}]},
         {**data, "columns": [{**age, "has_missing": 1}]},
-        {**data, "columns": [{**age, "repeated": [2.0, 1.0]}]},
+        {**data, "columns": [{**age, "levels": [2.0, 1.0]}]},
     ):
         with pytest.raises(ValueError, match="its encoding is not valid"):
             Encoding.from_data(broken)
@@ -320,14 +320,14 @@ def test_values_that_many_rows_have_are_levels_too():
     gain[:3] = 100.0, 50.0, np.nan
     table = pd.DataFrame({"gain": gain, "age": np.arange(float(n)), "half": np.arange(n) % 2, "town": ["a", "b"] * 30})
     encoding = fitted(table, np.arange(n) % 2).encoding_
-    assert encoding.columns[0].repeated == (0.0, 3.0, 7.0)
-    assert [column.repeated for column in encoding.columns[1:3]] == [(), ()]
+    assert encoding.columns[0].levels == (0.0, 3.0, 7.0)
+    assert [column.levels for column in encoding.columns[1:3]] == [(), ()]
     assert encoding.length_scale_names[4:] == ("missingindicator_gain", "repeated_gain")
     assert encoding.matrix_names[-4:] == ("gain=0", "gain=3", "gain=7", "gain=unknown")
     rows = encoding.encode(table.iloc[[1, 2, 3, 5, 6]])[:, -4:]
     np.testing.assert_array_equal(rows, np.sqrt(0.5) * np.eye(4)[[3, 3, 0, 2, 1]])
     # Of few rows there are none.
-    assert fitted(table[::3], np.arange(20) % 2).encoding_.columns[0].repeated == ()
+    assert fitted(table[::3], np.arange(20) % 2).encoding_.columns[0].levels == ()
 
 
 Y = np.arange(6) % 2
@@ -342,8 +342,8 @@ REFUSED = {
     "text and numbers": (pd.DataFrame({"x": ["a", 1] * 3}), "both text and numbers"),
     "no values": (pd.DataFrame({"x": [None] * 6}), "no values; leave it out"),
     "infinity": (pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}), "X has a value of infinity, of 'x' in row 0"),
-    "one name": (ARROW, r"several columns of the same name: \['x'\]"),
-    "one name of pandas": (pd.DataFrame(np.ones((6, 2)), columns=["x", "x"]), "several columns of the same name"),
+    "one name": (ARROW, r"unique column names, got:\n- 'x' 2 times"),
+    "one name of pandas": (pd.DataFrame(np.ones((6, 2)), columns=["x", "x"]), "unique column names"),
     "no rows yet": (polars.LazyFrame({"x": [1.0] * 6}), r"LazyFrame of polars.*its collect\(\) makes"),
     "no rows": (pd.DataFrame({"x": np.empty(0)}), "X has 0 rows and 1 columns"),
     "no columns": (pd.DataFrame(index=range(6)), "X has 6 rows and 0 columns"),

@@ -20,7 +20,7 @@ from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .config import Rule, integer, is_name
-from .data.batches import checked_batches, reading
+from .data.batches import reading
 from .data.checks import checked_labels, class_numbers, site_labels
 from .data.encoding import Encoding, of_table
 from .data.training import rows_to_predict
@@ -201,14 +201,15 @@ class PosteriorClassifier(LatentClassifier):
         fitted = self._columns
         if fitted.names is not None and hasattr(source, "with_features"):
             source = source.with_features(fitted.names)
-        read = reading(source, again=False)
 
         def rows_of(batch: Any) -> Any:
             X = batch[0] if isinstance(batch, tuple) and batch else batch
             return rows_to_predict(X, fitted) if of_table(fitted.encoding) is None else self._rows(X)
 
+        read = reading(source, rows_of, again=False)
+
         def probabilities() -> Iterator[np.ndarray]:
-            with closing(read_ahead(lambda: checked_batches(source, read, rows_of))) as batches:
+            with closing(read_ahead(read)) as batches:
                 for rows in batches:
                     log_proba = self._log_probabilities(*self._latent_at(rows))
                     yield np.exp(log_proba, out=log_proba)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
-from .data.checks import check_same_classes, checked_classes, checked_groups, site_labels
+from .data.checks import checked_classes, checked_groups, site_labels
 from .data.draw import seed_of_keys
 from .data.frames import index_columns, note_of_index
 from .data.partitions import Partitions, survey_partitions
@@ -93,7 +93,7 @@ def further_rows(
 ) -> Data:
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
     if classes is not None:
-        check_same_classes(classes, model.classes_)
+        checked_classes(classes, model.classes_)
     (rows, codes, weight), _, columns = training_data(
         model._door, X, y, sample_weight, model.classes_, fitted=model._columns
     )

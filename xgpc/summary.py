@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import xlogy
 from sklearn.base import BaseEstimator
 
-from .data.encoding import LevelColumn, of_table
+from .data.encoding import of_table
 from .kernels.spec import KernelSpec
 
 # One (name, value) for each line.
@@ -46,7 +46,7 @@ def summary_rows(model: BaseEstimator) -> Rows:
     Z, counts, score = model.inducing_points_, model.class_count_, model.query_score_
     shares = counts / np.sum(counts)
     table = of_table(model.encoding_)
-    categorical = [] if table is None else [one.name for one in table.columns if isinstance(one, LevelColumn)]
+    categorical = [] if table is None else [one.name for one in table.columns if one.is_categorical]
     rows = [("rows", str(model.n_samples_seen_)), ("features", str(model.n_features_in_))]
     if categorical:
         rows.append(("categorical", ", ".join(map(repr, categorical))))

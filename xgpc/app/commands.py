@@ -17,11 +17,11 @@ from pyarrow import compute
 from ..catalogue import SYSTEMS
 from ..classifier import GPClassifier
 from ..config import PARAMETERS
-from ..data.encoding import LevelColumn, of_table
+from ..data.encoding import of_table
 from ..data.frames import note_of_index
 from ..files import check_replaceable, is_special
 from ..metrics import scores
-from ..rows.columnar import index_in
+from ..rows.columnar import index_in, is_number
 from ..summary import aligned, sentences, summary_rows
 from .arguments import MODEL_ENDING
 from .output import check_output, say, score_rows, writing
@@ -78,17 +78,13 @@ def _fit(model: GPClassifier, rows: Rows, features: list[str], categorical: list
         # Without the notes of pandas, which would take a feature for an index.
         model.fit(table.replace_schema_metadata(), y)
         return
-    of_levels = [one.name for one in X.schema if one.name in categorical or not _is_number(one.type)]
+    of_levels = [one.name for one in X.schema if one.name in categorical or not is_number(one.type)]
     if of_levels:
         raise ValueError(
             f"{rows.name!r}: the rows take more than {IN_MEMORY / 2**20:g} MiB and are read in batches, whose features "
             f"must be numbers; {short(of_levels)} are not: leave them out (--drop), or take fewer rows."
         )
     model.fit_batches(lambda: ((X, np.array(y.to_pylist())) for X, y in rows.batches(features, {}, may_miss=False)))
-
-
-def _is_number(kind: Any) -> bool:
-    return pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
 
 
 def _load(path: str) -> GPClassifier:
@@ -106,7 +102,7 @@ def _features(model: GPClassifier, rows: Rows) -> tuple[list[str], dict[str, Any
     table = of_table(model.encoding_)
     types = {}
     for name, column in zip_longest(names, [] if table is None else table.columns):
-        has_text = isinstance(column, LevelColumn) and any(isinstance(level, str) for level in column.levels)
+        has_text = column is not None and any(isinstance(level, str) for level in column.levels)
         types[name] = pa.string() if has_text else pa.float64()
     return names, types
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute, csv, parquet
 
-from ..rows.columnar import BATCH_ROWS, near_names, parquet_dataset
+from ..rows.columnar import in_order, near_names, parquet_dataset
 from .output import output
 
 # Bytes of CSV that are parsed at a time. The first block decides which columns are numbers.
@@ -70,9 +70,7 @@ class Rows:
     def _read(self, names: list[str], types: Mapping[str, Any]) -> Any:
         """An iterator over the record batches of some columns, or all if there are no names, in the file's order."""
         if self._dataset is not None:
-            # One batch after the other: Arrow would read ahead what it can.
-            order = {"batch_size": BATCH_ROWS, "batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
-            return self._dataset.to_batches(columns=names, **order)
+            return self._dataset.to_batches(columns=names, **in_order())
         known = {field.name: field.type for field in self.schema}
         # Truth values are numbers, too.
         known |= {name: kind for name, kind in types.items() if (known[name], kind) != (pa.bool_(), pa.float64())}

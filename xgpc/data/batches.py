@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any, TypeVar
 
 from ..rows.columnar import ArrowRows, NumpyRows
+from ..rows.executor import closed_at_end
 from .checks import BadRow
 
 T = TypeVar("T")
@@ -18,14 +19,16 @@ HOW_TO_READ_AGAIN = (
 )
 
 
-def reading(source: Any, again: bool = True) -> Callable[[], Iterator[Any]]:
-    """Return a function that reads a source of batches from the beginning each time it is called.
+def reading(source: Any, check: Callable[[Any], T], again: bool = True) -> Callable[[], Generator[T, None, None]]:
+    """Return a function that reads a source from the beginning at each call, and yields ``check(batch)`` of each batch.
 
     Parameters
     ----------
     source : a function without arguments that returns an iterator, an iterable, or an object with ``__len__`` and
         ``__getitem__``
-    again : whether it must be possible to read it more than once
+    check : a note of each of its errors names the batch, counted from 0, and the file, if the source's iterator has a
+        ``place``: the name of the last batch's file and the number of its first row there
+    again : whether it must be possible to read the source more than once
 
     Raises
     ------
@@ -44,14 +47,28 @@ def reading(source: Any, again: bool = True) -> Callable[[], Iterator[Any]]:
         raise ValueError(f"A source of batches must be a function or an iterable; got a {kind}. {how}.")
     if again and first is source:
         raise ValueError(f"The source is a {kind}, which can be read only once. {HOW_TO_READ_AGAIN}.")
+    # Another source may fill the memory of one batch with the next, which is read while the first is in use.
+    is_kept = isinstance(source, list | tuple | ArrowRows | NumpyRows)
 
-    def read() -> Iterator[Any]:
+    def read() -> Generator[T, None, None]:
         begun = source() if first is None else source
-        iterator = _iterator(begun)
-        if iterator is None:
+        batches, number = _iterator(begun), 0
+        if batches is None:
             kind = type(begun).__name__
             raise ValueError(f"The source's function must return an iterator of batches; it returned a {kind}.")
-        return iterator
+        with closed_at_end(batches):
+            try:
+                for batch in batches:
+                    yield check(batch if is_kept else deepcopy(batch))
+                    # The next batch is read while nobody holds the last one.
+                    del batch
+                    number += 1
+            except Exception as error:
+                name, row = getattr(batches, "place", (None, 0))
+                rows = f"row {row + error.row}" if isinstance(error, BadRow) else f"rows from {row} on"
+                where = "" if name is None else f"{rows} of {name!r}, "
+                error.add_note(f"({where}batch {number} of the source, counted from 0)")
+                raise
 
     return read
 
@@ -63,32 +80,3 @@ def _iterator(source: Any) -> Iterator[Any] | None:
     if not hasattr(source, "__iter__") and hasattr(source, "__len__") and hasattr(source, "__getitem__"):
         return (source[i] for i in range(len(source)))
     return iter(source) if hasattr(source, "__iter__") else None
-
-
-def checked_batches(
-    source: Any, read: Callable[[], Iterator[Any]], check: Callable[[Any], T]
-) -> Generator[T, None, None]:
-    """Yield ``check(batch)`` for each batch that ``read`` gives of a source.
-
-    A note of every error names the batch, counted from 0, and the file: an iterator over files has a ``place``, the
-    name of the last batch's file and the number of its first row there.
-    """
-    # Another source may fill the memory of one batch with the next, which is read while the first is in use.
-    is_kept = isinstance(source, list | tuple | ArrowRows | NumpyRows)
-    batches, number = read(), 0
-    try:
-        for batch in batches:
-            yield check(batch if is_kept else deepcopy(batch))
-            # The next batch is read while nobody holds the last one.
-            del batch
-            number += 1
-    except Exception as error:
-        name, first = getattr(batches, "place", (None, 0))
-        rows = f"row {first + error.row}" if isinstance(error, BadRow) else f"rows from {first} on"
-        where = "" if name is None else f"{rows} of {name!r}, "
-        error.add_note(f"({where}batch {number} of the source, counted from 0)")
-        raise
-    finally:
-        close = getattr(batches, "close", None)
-        if close is not None:
-            close()

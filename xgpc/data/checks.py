@@ -67,11 +67,9 @@ def said_missing(counts: Sequence[tuple[str, int]]) -> str:
 
 def missing_numbers(rows: Any, names: Sequence[str] | None) -> list[tuple[str, int]]:
     """Return the names of the features of rows (n, d), dense or CSR, with missing numbers, and how many these miss."""
-    if sparse.issparse(rows):
-        counts = np.bincount(rows.indices[np.isnan(rows.data)], minlength=rows.shape[1])
-    else:
-        counts = np.count_nonzero(np.isnan(rows), axis=0)
-    return [(name_of(int(j), names), int(counts[j])) for j in np.flatnonzero(counts)]
+    columns = rows.indices[np.isnan(rows.data)] if sparse.issparse(rows) else np.nonzero(np.isnan(rows))[1]
+    counts = np.bincount(columns, minlength=rows.shape[1]).tolist()
+    return [(name_of(j, names), count) for j, count in enumerate(counts) if count]
 
 
 def name_of(feature: int, names: Sequence[str] | None) -> str:
@@ -87,20 +85,16 @@ def check_features(rows: Any, names: Sequence[str] | None, how: str = HOW_TO_IMP
     largest = largest_size(rows)
     if largest <= LARGEST_FEATURE:
         return
-    values = rows.data if sparse.issparse(rows) else np.ravel(rows)
+    values = rows.data if sparse.issparse(rows) else rows
     is_bad = np.isnan(values) if np.isnan(largest) else ~(np.abs(values, dtype=np.float64) <= LARGEST_FEATURE)
-    place = int(np.argmax(is_bad))
-    row, column = divmod(place, rows.shape[1])
-    if sparse.issparse(rows):
-        row, column = int(np.searchsorted(rows.indptr, place, side="right")) - 1, int(rows.indices[place])
-    if np.isnan(largest):
-        message = f"X has {said_missing(missing_numbers(rows, names))}. {how}"
-    else:
-        size, how = f"size {abs(values[place]):.3g}", f"scale the features to at most {LARGEST_FEATURE:g}"
-        if np.isinf(values[place]):
-            size, how = "infinity", "leave out such rows, or put in numbers"
-        message = f"X has a value of {size}, of {name_of(column, names)} in row {row}; {how}."
-    raise BadRow(message, row)
+    places = [place[is_bad] for place in rows.tocoo().coords] if sparse.issparse(rows) else np.nonzero(is_bad)
+    (row, column), value = (int(place[0]) for place in places), values[is_bad][0]
+    if np.isnan(value):
+        raise BadRow(f"X has {said_missing(missing_numbers(rows, names))}. {how}", row)
+    size, how = f"size {abs(value):.3g}", f"scale the features to at most {LARGEST_FEATURE:g}"
+    if np.isinf(value):
+        size, how = "infinity", "leave out such rows, or put in numbers"
+    raise BadRow(f"X has a value of {size}, of {name_of(column, names)} in row {row}; {how}.", row)
 
 
 def missing_values(values: np.ndarray) -> np.ndarray:
@@ -122,15 +116,13 @@ def _refuse_kinds(labels: np.ndarray) -> None:
             f"Labels must be text, whole numbers or truth values; got an array of {labels.dtype}. np.char.decode(y) "
             "makes text of bytes."
         )
-    others = [one for one in labels.tolist() if not isinstance(one, str)] if labels.dtype.kind == "O" else []
-    if others:
+    other = next((one for one in labels.tolist() if not isinstance(one, str)), "") if labels.dtype.kind == "O" else ""
+    if other != "":
         raise ValueError(
-            f"Unknown label type: y is an array of objects with labels such as {others[0]!r} "
-            f"({type(others[0]).__name__}). Give text alone, or an array of numbers, such as y.astype(int) makes."
+            f"Unknown label type: y is an array of objects with labels such as {other!r} ({type(other).__name__}). "
+            "Give text alone, or an array of numbers, such as y.astype(int) makes."
         )
-    broken = (
-        np.flatnonzero(np.isinf(labels) | (labels != np.floor(labels))) if labels.dtype.kind == "f" else np.empty(0)
-    )
+    (broken,) = np.nonzero(np.isinf(labels) | (labels != np.floor(labels)) if labels.dtype.kind == "f" else ())
     if len(broken):
         what = f"the label {labels[broken[0]]}, which looks like a measurement: classes are text or whole numbers."
         raise BadRow(f"Unknown label type: row {broken[0]} of y has {what}", broken[0])
@@ -161,11 +153,11 @@ def refuse_rounded(labels: Iterable[Any], classes: np.ndarray) -> None:
         )
 
 
-def checked_classes(classes: Any) -> np.ndarray:
-    """Return the distinct labels (C,), sorted; raise ValueError unless they are two or more, of one kind."""
+def checked_classes(classes: Any, known: np.ndarray | None = None) -> np.ndarray:
+    """Return the distinct labels (C,), sorted; raise ValueError unless they are two or more, of one kind, and known."""
     values = list(classes) if np.ndim(np.asarray(classes, dtype=object)) == 1 else []
-    is_mixed = len({isinstance(value, str) for value in values}) > 1
-    values = [] if is_mixed or any(map(is_missing, values)) else values
+    if len({isinstance(value, str) for value in values}) > 1 or any(map(is_missing, values)):
+        values = []
     distinct = np.unique(np.asarray(values))
     refuse_rounded(values, distinct)
     if len(distinct) < 2 or (distinct.dtype.kind == "f" and np.any(distinct != np.floor(distinct))):
@@ -174,16 +166,12 @@ def checked_classes(classes: Any) -> np.ndarray:
             f"none of them missing; got {classes!r}."
         )
     _refuse_kinds(distinct)
-    return distinct
-
-
-def check_same_classes(classes: Any, known: np.ndarray) -> None:
-    """Raise ValueError unless ``classes`` are the model's."""
-    if checked_classes(classes).tolist() != known.tolist():
+    if known is not None and distinct.tolist() != known.tolist():
         raise ValueError(
             f"classes must be None or those of the first call, {known.tolist()}; got {classes!r}. A class that was not "
             "named then needs a new estimator."
         )
+    return distinct
 
 
 def class_numbers(labels: np.ndarray, classes: np.ndarray, how: str = "") -> np.ndarray:
@@ -221,26 +209,19 @@ def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_cla
 
 
 def checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
-    """Return a copy (n_rows,) of the weights; raise ValueError for all but real numbers, text with digits included."""
+    """Return a copy (n_rows,) of the weights; raise ValueError for all but real numbers that are not negative."""
     refuse_not_in_memory(sample_weight)
     what = f"sample_weight must be a real number for each of the {n_rows} rows, or one for all"
     try:
         values = np.asarray(sample_weight)
-    except ValueError as error:
-        raise ValueError(f"{what}; it is no array: {error}") from error
-    others: list[Any] = values.ravel()[:1].tolist() if values.dtype.kind not in "biuf" else []
-    if values.dtype.kind == "O":
-        others = [value for value in values.ravel() if not (isinstance(value, numbers.Number) or is_missing(value))]
-    if others:
-        raise ValueError(
-            f"{what}; it has {others[0]!r} of type {type(others[0]).__name__}. Give numbers, as "
-            "np.asarray(sample_weight, dtype=float) makes of numbers in strings; class_weight takes weights of classes."
-        )
+        # NumPy would make numbers of text, dates and complex numbers.
+        values = values.astype(np.float64, casting="unsafe" if values.dtype.kind == "O" else "same_kind")
+    except (TypeError, ValueError) as error:
+        given = reprlib.repr(sample_weight)
+        raise ValueError(f"{what}; got {given}: {error}. class_weight takes weights of classes.") from error
     if values.shape not in ((), (n_rows,)):
         raise ValueError(f"{what}; sample_weight.shape is {values.shape}.")
-    if values.dtype.kind == "O":
-        values = np.where([is_missing(value) for value in values.ravel()], np.nan, values)
-    weight = np.array(np.broadcast_to(values, n_rows), dtype=np.float64)
+    weight = np.array(np.broadcast_to(values, n_rows))
     (bad,) = np.nonzero(~(weight >= 0.0))
     if len(bad):
         raise BadRow(
@@ -271,23 +252,33 @@ def checked_groups(groups: Any, n_rows: int, sample_weight: Any) -> np.ndarray:
     return groups if sample_weight is None else groups[np.broadcast_to(sample_weight, groups.shape) > 0.0]
 
 
-def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the weights (C,) of the classes; "balanced": n / (C n_c) from the row ``counts`` of classes with rows.
+def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray | None:
+    """Return the weights (C,) of the classes or None; "balanced": n / (C n_c) from row ``counts`` of classes with rows.
 
     Rows count whatever their sample weights, as they do in scikit-learn's ``compute_class_weight``, SVC, ridge and tree
     classifiers. (Its LogisticRegression sums sample weights since 1.7.)
     """
-    is_dict = isinstance(class_weight, dict) and all(isinstance(one, numbers.Real) for one in class_weight.values())
-    if not is_dict and not (isinstance(class_weight, str) and class_weight == "balanced"):
+    if class_weight is None:
+        return None
+    if isinstance(class_weight, dict) and all(isinstance(one, numbers.Real) for one in class_weight.values()):
+        factors = compute_class_weight(class_weight, classes=classes, y=classes)
+    elif isinstance(class_weight, str) and class_weight == "balanced":
+        # A class without rows has no share.
+        factors = np.sum(counts) / (np.count_nonzero(counts) * np.maximum(counts, 1))
+    else:
         raise ValueError(
             "class_weight must be a dict of numbers, a weight for each class such as {'no': 1.0, 'yes': 5.0}, "
             f"'balanced' or None; got {class_weight!r}."
         )
-    if is_dict:
-        factors = compute_class_weight(class_weight, classes=classes, y=classes)
-    else:
-        # A class without rows has no share.
-        factors = np.sum(counts) / (np.count_nonzero(counts) * np.maximum(counts, 1))
     if not np.all((factors > 0.0) & np.isfinite(factors)):
         raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")
     return factors
+
+
+def times_class_weights(weight: np.ndarray, factors: np.ndarray | None, codes: np.ndarray) -> np.ndarray:
+    """Return the weights of rows, (n,) or (0,), times the weights (C,) of their classes, or None."""
+    if factors is None:
+        return weight
+    weight = factors[codes] * weight if len(weight) else factors[codes]
+    check_weight_range(weight)
+    return weight

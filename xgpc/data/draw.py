@@ -22,25 +22,18 @@ def seed_of_keys(random_state: np.random.RandomState) -> np.ndarray:
 
 
 def keys_from(seed: np.ndarray, start: int) -> np.random.Generator:
-    """Return a generator of the keys of the rows from row ``start`` on."""
-    # A key takes one step of the generator.
+    """Return a generator of the keys of the rows from row ``start`` on; a key takes one step of the generator."""
     return np.random.Generator(np.random.PCG64(seed).advance(start))
 
 
-def mean_numbers(counts: np.ndarray, size: int) -> np.ndarray:
-    """Return the mean numbers (C,) of rows of each class, of which there are ``counts``, in a sample of some size."""
-    return min(1.0, size / max(1, int(counts.sum()))) * counts
+def numbers_drawn(counts: np.ndarray, size: int, is_final: bool = True) -> np.ndarray:
+    """Return the numbers (C,) of rows of each class, of which there are ``counts``, in a sample of some size.
 
-
-def most_numbers(counts: np.ndarray, size: int) -> np.ndarray:
-    """Return bounds (C,) on the numbers of rows of each class that the final sample takes from the rows so far."""
-    means = mean_numbers(counts, size)
-    return np.ceil(means + MARGIN_ERRORS * np.sqrt(means) + MARGIN).astype(int)
-
-
-def whole_numbers(counts: np.ndarray, size: int) -> np.ndarray:
-    """Return the numbers (C,) of rows of each class in a sample of some size, rounded by largest remainders."""
-    means = mean_numbers(counts, size)
+    Largest remainders are rounded up. While rows still come, bounds on the numbers that the final sample takes.
+    """
+    means = min(1.0, size / max(1, int(counts.sum()))) * counts
+    if not is_final:
+        return np.ceil(means + MARGIN_ERRORS * np.sqrt(means) + MARGIN).astype(int)
     numbers = np.floor(means).astype(int)
     missing = min(size, int(counts.sum())) - int(numbers.sum())
     numbers[np.argsort(numbers - means, kind="stable")[:missing]] += 1
@@ -83,10 +76,6 @@ class Draw:
         self._parts: list[tuple[np.ndarray, Rows]] = []
         self._n_kept, self._most = 0, ROOM * size
 
-    @property
-    def n_rows(self) -> int:
-        return int(self.tally[0].sum())
-
     def add(self, rows: Rows, keys: np.ndarray) -> None:
         """Add rows with label numbers as y and a weight each; rows of weight 0 are counted, not drawn."""
         more = tally(rows.y, rows.weight, self.tally.shape[1])
@@ -97,17 +86,14 @@ class Draw:
         self._parts.append((keys[keep], rows.part(keep)))
         self._n_kept += int(np.count_nonzero(keep))
         if self._n_kept > self._most:
-            self._keep(most_numbers(self.tally[1], self.size))
+            self.sample(is_final=False)
             self._most = ROOM * max(self.size, self._n_kept)
 
-    def sample(self) -> Rows:
-        """Return the rows drawn so far, in order; all rows of positive weight if they fit."""
-        self._keep(whole_numbers(self.tally[1], self.size))
-        return self._parts[0][1]
-
-    def _keep(self, numbers: np.ndarray) -> None:
-        """Keep these numbers (C,) of rows of each class: the rows of least keys."""
+    def sample(self, is_final: bool = True) -> Rows:
+        """Return the rows drawn so far, in order, all rows of positive weight if they fit; and drop all others."""
         keys, rows = np.concatenate([keys for keys, _ in self._parts]), joined([rows for _, rows in self._parts])
+        numbers = numbers_drawn(self.tally[1], self.size, is_final)
         keep, self._limits = of_least_keys(keys, rows, numbers, self._limits)
         self._parts = [(keys[keep], rows.part(keep))]
         self._n_kept = int(np.count_nonzero(keep))
+        return self._parts[0][1]

@@ -27,8 +27,8 @@ IN_OWN_COLUMN = math.sqrt(0.5)
 MAX_LEVELS = 255
 INDICATOR, REPEATED = "missingindicator_", "repeated_"
 # A number that more than this share of the rows have is a state rather than a measure, and the others are often amounts
-# that rules fix. (On adult, two draws of 12 000 training rows, NLL of 8141 test rows was .285 and .291 with such
-# levels, .305 and .313 without.) Values of fewer rows than ten share a level, because little is known of each.
+# that rules fix (NLL of adult's test rows .285 with such levels, .305 without). Values of fewer than ten rows share one
+# level, because little is known of each.
 REPEATED_SHARE, LEAST_REPEATED = 0.5, 10
 HOW_TO_MISS = (
     "Put in numbers, as sklearn.impute.SimpleImputer does in a pipeline; or give a data frame of pandas or polars, or "
@@ -36,120 +36,106 @@ HOW_TO_MISS = (
 )
 
 
-def _check(is_valid: bool, data: object) -> None:
-    if not is_valid:
-        raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
-
-
-def _are_numbers(values: Sequence[object]) -> bool:
-    """Return whether all values are finite numbers of Python."""
-    return all(isinstance(value, int | float) and math.isfinite(value) for value in values)
-
-
 @dataclass(frozen=True)
-class LevelColumn:
-    """The encoding of a categorical column: one column for each level, and one for unknown levels.
+class ColumnEncoding:
+    """The encoding of a column of a table.
 
     Attributes
     ----------
     name : str
-    levels : tuple, of the training rows, sorted
-    has_missing : bool, whether a missing value is a level, too, the last
+    levels : tuple, sorted
+        The training rows' levels, if the column is categorical. Else values that many training rows have: they are
+        levels next to the number itself.
+    has_missing : bool
+        Whether the training rows missed some values: these are the last known level, or have an indicator.
+    fill : float or None
+        The training rows' mean, of values within limits, which stands for a missing number; None for a categorical
+        column.
     """
 
     name: str
     levels: tuple[Level, ...]
     has_missing: bool
+    fill: float | None
 
     def __post_init__(self) -> None:
-        levels = self.levels
-        are_text = all(isinstance(level, str) for level in levels)
-        is_valid = isinstance(self.name, str) and isinstance(self.has_missing, bool) and len(levels) <= MAX_LEVELS
-        _check(is_valid and (are_text or _are_numbers(levels)) and levels == tuple(sorted(set(levels))), self)
-
-    @classmethod
-    def learn(cls, column: Column, rows: np.ndarray) -> LevelColumn:
-        """Learn the levels of some rows."""
-        codes, levels = as_levels(column)
-        counts = np.bincount(codes[rows] + 1, minlength=len(levels) + 1)
-        present = sorted((level for level, count in zip(levels, counts[1:], strict=True) if count))
-        if not present:
-            raise ValueError(f"The column {column.name!r} has no values; leave it out.")
-        if len(present) > MAX_LEVELS:
-            raise ValueError(
-                f"The column {column.name!r} has {len(present)} distinct levels, such as {present[0]!r}; a categorical "
-                f"column has at most {MAX_LEVELS}. Leave it out if it names the rows; else put rare levels together, "
-                "or make a number of it, as sklearn.preprocessing.TargetEncoder does."
-            )
-        return cls(column.name, tuple(present), bool(counts[0]))
+        has_text = self.fill is None and all(isinstance(level, str) for level in self.levels)
+        numbers = [*(() if has_text else self.levels), *(() if self.fill is None else (self.fill,))]
+        is_valid = isinstance(self.name, str) and isinstance(self.has_missing, bool) and len(self.levels) <= MAX_LEVELS
+        is_valid &= all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
+        if not is_valid or self.levels != tuple(sorted(set(self.levels))) or (self.is_categorical and not self.levels):
+            raise ValueError(f"its encoding is not valid: {reprlib.repr(self)}")
 
     @property
-    def labels(self) -> list[tuple[str, str]]:
-        """Names of the columns of the matrix, and their names for messages."""
+    def is_categorical(self) -> bool:
+        return self.fill is None
+
+    @property
+    def n_known(self) -> int:
+        """Number of levels, a missing value included if it is one; unknown levels come after these."""
+        return len(self.levels) + (self.is_categorical and self.has_missing)
+
+    def labels(self, prefix: str) -> list[tuple[str, str]]:
+        """Return the names, and the names for messages, of the columns of the matrix in a part with this prefix."""
+        if not self.is_categorical and prefix != REPEATED:
+            return [(prefix + self.name, repr(prefix + self.name))]
         shown = [level if isinstance(level, str) else f"{level:.15g}" for level in self.levels]
-        levels = [(f"{self.name}={level}", f"level {level!r} of column {self.name!r}") for level in shown]
-        missing = [(f"{self.name}=missing", f"missing values of column {self.name!r}")] * self.has_missing
-        return [*levels, *missing, (f"{self.name}=unknown", f"unknown levels of column {self.name!r}")]
+        labels = [(f"{self.name}={level}", f"level {level!r} of column {self.name!r}") for level in shown]
+        if self.n_known > len(self.levels):
+            labels.append((f"{self.name}=missing", f"missing values of column {self.name!r}"))
+        return [*labels, (f"{self.name}=unknown", f"unknown levels of column {self.name!r}")]
 
     def places(self, column: Column) -> np.ndarray:
         """Return the position (n,) of each row's level among the columns of the matrix."""
         (codes, given), first = as_levels(column), self.levels[:1]
-        if len(given) and first and isinstance(given[0], str) != isinstance(first[0], str):
+        if len(given) and isinstance(given[0], str) != isinstance(first[0], str):
             here, there = ("text", "numbers") if isinstance(given[0], str) else ("numbers", "text")
             raise ValueError(
                 f"The column {self.name!r} has {here}, such as {given[0]!r}; the model was fitted to {there}, such as "
                 f"{first[0]!r}. Give it as it was."
             )
-        known, unknown = {level: place for place, level in enumerate(self.levels)}, len(self.levels) + self.has_missing
+        known = {level: place for place, level in enumerate(self.levels)}
         # The last is for missing values, whose code is -1.
-        places = [*(known.get(level, unknown) for level in given), len(self.levels)]
+        places = [*(known.get(level, self.n_known) for level in given), len(self.levels)]
         return np.array(places, dtype=np.intp)[codes]
 
 
-@dataclass(frozen=True)
-class NumberColumn:
-    """The encoding of a column of numbers: the numbers themselves.
+def learned_levels(column: Column, rows: np.ndarray) -> ColumnEncoding:
+    """Return the encoding of a categorical column with the levels of some rows."""
+    codes, levels = as_levels(column)
+    counts = np.bincount(codes[rows] + 1, minlength=len(levels) + 1)
+    present = sorted(level for level, count in zip(levels, counts[1:], strict=True) if count)
+    if not present:
+        raise ValueError(f"The column {column.name!r} has no values; leave it out.")
+    if len(present) > MAX_LEVELS:
+        raise ValueError(
+            f"The column {column.name!r} has {len(present)} distinct levels, such as {present[0]!r}; a categorical "
+            f"column has at most {MAX_LEVELS}. Leave it out if it names the rows; else put rare levels together, or "
+            "make a number of it, as sklearn.preprocessing.TargetEncoder does."
+        )
+    return ColumnEncoding(column.name, tuple(present), bool(counts[0]), None)
 
-    Attributes
-    ----------
-    name : str
-    fill : float
-        The training rows' mean, of values within limits, which stands for a missing number.
-    has_missing : bool, whether an indicator says which are missing: the training rows missed some
-    repeated : tuple of float
-        Values that are levels, too, next to the number itself, sorted; most columns have none.
-    """
 
-    name: str
-    fill: float
-    has_missing: bool
-    repeated: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        is_valid = isinstance(self.name, str) and isinstance(self.has_missing, bool)
-        _check(is_valid and _are_numbers([self.fill]) and LevelColumn("", self.repeated, False) is not None, self)
-
-    @classmethod
-    def learn(cls, column: Column, rows: np.ndarray, weight: np.ndarray) -> NumberColumn:
-        """Learn the mean of some rows with weights, (r,) or (0,) for ones, and the numbers that many of them have."""
-        given = as_numbers(column)[rows]
-        # Numbers that are infinite, or too large for a sum, are refused in the matrix.
-        known = np.abs(given, dtype=np.float64) <= LARGEST_FEATURE
-        if not np.any(known):
-            raise ValueError(f"The column {column.name!r} has no values; leave it out.")
-        weight = weight if len(weight) else np.ones(len(given))
-        values, weight = given[known].astype(np.float64), weight[known]
-        # Values that are far from all others, codes perhaps, would move the mean away from these.
-        low, high = limits(values, weight)
-        near = (values >= low) & (values <= high)
-        fill = float(np.average(values[near], weights=weight[near]))
-        distinct, inverse = np.unique(values, return_inverse=True)
-        counts = np.bincount(inverse, weight)
-        often = distinct[counts >= LEAST_REPEATED]
-        # In a column of two values, levels tell nothing that the number does not.
-        is_uneven = len(distinct) > 2 and np.max(counts) > REPEATED_SHARE * np.sum(counts)
-        repeated = often.tolist() if is_uneven and 1 < len(often) <= MAX_LEVELS else []
-        return cls(column.name, fill, bool(np.any(np.isnan(given))), tuple(repeated))
+def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
+    """Return the encoding of a column of numbers: the mean of some rows with weights, (r,) or (0,), and its levels."""
+    given = as_numbers(column)[rows]
+    # Numbers that are infinite, or too large for a sum, are refused in the matrix.
+    known = np.abs(given, dtype=np.float64) <= LARGEST_FEATURE
+    if not np.any(known):
+        raise ValueError(f"The column {column.name!r} has no values; leave it out.")
+    weight = weight if len(weight) else np.ones(len(given))
+    values, weight = given[known].astype(np.float64), weight[known]
+    # Values that are far from all others, codes perhaps, would move the mean away from these.
+    low, high = limits(values, weight)
+    near = (values >= low) & (values <= high)
+    fill = float(np.average(values[near], weights=weight[near]))
+    distinct, inverse = np.unique(values, return_inverse=True)
+    counts = np.bincount(inverse, weight)
+    often = distinct[counts >= LEAST_REPEATED]
+    # In a column of two values, levels tell nothing that the number does not.
+    is_uneven = len(distinct) > 2 and np.max(counts) > REPEATED_SHARE * np.sum(counts)
+    repeated = often.tolist() if is_uneven and 1 < len(often) <= MAX_LEVELS else []
+    return ColumnEncoding(column.name, tuple(repeated), bool(np.any(np.isnan(given))), fill)
 
 
 @dataclass(frozen=True)
@@ -165,14 +151,14 @@ class Encoding:
 
     Attributes
     ----------
-    columns : tuple of NumberColumn and LevelColumn; empty for an array, whose features stay as they are but for limits
+    columns : tuple of ColumnEncoding; empty for an array, whose features stay as they are but for limits
     dtype : "float32", if all numbers are, or "float64"; empty for an array
     limits : tuple of Limit
         Of the columns of the matrix that had values far from all others, and what stands for values beyond these: the
         prediction of a linear regression on the other columns, or the limit.
     """
 
-    columns: tuple[NumberColumn | LevelColumn, ...]
+    columns: tuple[ColumnEncoding, ...]
     dtype: str
     limits: tuple[Limit, ...] = ()
 
@@ -184,38 +170,29 @@ class Encoding:
 
         Columns of too many levels, of text that is not categorical, or without any number raise ValueError.
         """
-        found = [
-            LevelColumn.learn(column, rows) if categorical else NumberColumn.learn(column, rows, weight)
+        found = tuple(
+            learned_levels(column, rows) if categorical else learned_numbers(column, rows, weight)
             for column, categorical in zip(columns, is_categorical, strict=True)
-        ]
+        )
         given = [column.values.dtype for column in columns if column.levels is None]
-        return cls(tuple(found), str(np.result_type(*given)) if given else "float64")
+        return cls(found, str(np.result_type(*given)) if given else "float64")
 
     @cached_property
-    def _parts(self) -> list[tuple[int, str, LevelColumn | None]]:
-        """The matrix's parts in order: the number of a column of the table, a prefix, and levels if it has some."""
-        numbers = [(j, one) for j, one in enumerate(self.columns) if isinstance(one, NumberColumn)]
-        return [
-            *((j, "", one if isinstance(one, LevelColumn) else None) for j, one in enumerate(self.columns)),
-            *((j, INDICATOR, None) for j, one in numbers if one.has_missing),
-            *((j, REPEATED, LevelColumn(one.name, one.repeated, False)) for j, one in numbers if one.repeated),
+    def _parts(self) -> list[tuple[int, str, list[tuple[str, str]]]]:
+        """The matrix's parts in order: the number of a column of the table, a prefix, and the part's labels."""
+        numbers = [(j, one) for j, one in enumerate(self.columns) if not one.is_categorical]
+        places = [
+            *((j, "") for j in range(len(self.columns))),
+            *((j, INDICATOR) for j, one in numbers if one.has_missing),
+            *((j, REPEATED) for j, one in numbers if one.levels),
         ]
+        return [(j, prefix, self.columns[j].labels(prefix)) for j, prefix in places]
 
     @cached_property
     def groups(self) -> Groups:
         """The length scale of each column of the matrix, and the names of the length scales."""
-        widths = [1 if levels is None else len(levels.labels) for _, _, levels in self._parts]
-        names = tuple(before + self.columns[j].name for j, before, _ in self._parts)
-        return Groups(np.repeat(np.arange(len(widths)), widths), names)
-
-    @property
-    def _labels(self) -> list[tuple[str, str]]:
-        """Names of the columns of the matrix, and their names for messages."""
-        return [
-            label
-            for (_, _, levels), name in zip(self._parts, self.groups.names, strict=True)
-            for label in ([(name, repr(name))] if levels is None else levels.labels)
-        ]
+        names = tuple(prefix + self.columns[j].name for j, prefix, _ in self._parts)
+        return Groups(np.repeat(np.arange(len(names)), [len(labels) for *_, labels in self._parts]), names)
 
     @property
     def column_of_matrix(self) -> np.ndarray:
@@ -225,7 +202,7 @@ class Encoding:
     @property
     def has_levels(self) -> bool:
         """Whether there are categorical columns."""
-        return any(isinstance(one, LevelColumn) for one in self.columns)
+        return any(one.is_categorical for one in self.columns)
 
     @property
     def length_scale_names(self) -> tuple[str, ...]:
@@ -235,12 +212,12 @@ class Encoding:
     @property
     def matrix_names(self) -> tuple[str, ...]:
         """Names of the columns of the matrix, and of inducing points."""
-        return tuple(name for name, _ in self._labels)
+        return tuple(name for *_, labels in self._parts for name, _ in labels)
 
     @property
     def described_columns(self) -> list[str]:
         """Names of the columns of the matrix for messages."""
-        return [described for _, described in self._labels]
+        return [described for *_, labels in self._parts for _, described in labels]
 
     def encode(self, X: Any) -> np.ndarray:
         """Return the matrix (n, d) of a table or an array with the columns that the encoding was learned from.
@@ -271,22 +248,20 @@ class Encoding:
         """Encode columns; see ``encode``."""
         if len(columns) != len(self.columns):
             raise ValueError(f"X has {len(columns)} columns; the model was fitted to {len(self.columns)}.")
-        rows = np.arange(len(columns[0].values))
-        X = np.zeros((len(rows), len(self.groups.index)), dtype=self.dtype)
+        X = np.zeros((len(columns[0].values), len(self.groups.index)), dtype=self.dtype)
+        rows, start = np.arange(len(X)), 0
         unexpected: list[tuple[str, int]] = []
-        starts = np.searchsorted(self.groups.index, np.arange(len(self._parts)))
-        for start, (j, before, levels) in zip(starts, self._parts, strict=True):
+        for j, prefix, labels in self._parts:
             one = self.columns[j]
-            if levels is not None:
-                X[rows, start + levels.places(columns[j])] = IN_OWN_COLUMN
-                continue
-            values = as_numbers(columns[j])
-            missing = np.isnan(values)
-            X[:, start] = missing
-            if isinstance(one, NumberColumn) and before != INDICATOR:
-                X[:, start] = np.where(missing, one.fill, values)
+            if one.fill is None or prefix == REPEATED:
+                X[rows, start + one.places(columns[j])] = IN_OWN_COLUMN
+            else:
+                values = as_numbers(columns[j])
+                missing = np.isnan(values)
+                X[:, start] = missing if prefix == INDICATOR else np.where(missing, one.fill, values)
                 if not one.has_missing and np.any(missing):
                     unexpected.append((repr(one.name), int(np.sum(missing))))
+            start += len(labels)
         if unexpected and not allow_missing:
             raise ValueError(f"X has {said_missing(unexpected)}. {HOW_TO_MISS}")
         if unexpected:
@@ -302,19 +277,14 @@ class Encoding:
     def from_data(cls, data: Any) -> Encoding:
         """Return the encoding that ``to_data`` described; raise ValueError for anything else."""
         try:
-            columns = tuple(map(_column_from_data, data["columns"]))
+            columns = tuple(ColumnEncoding(**{**one, "levels": tuple(one["levels"])}) for one in data["columns"])
             found = cls(columns, data["dtype"], limits_from_data(data.get("limits", ())))
         except (TypeError, KeyError, IndexError, AttributeError) as error:
             raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}") from error
         # An array has limits alone.
-        is_array = not columns and found.dtype == "" and bool(found.limits)
-        _check(is_array or (bool(columns) and found.dtype in ("float32", "float64")), data)
+        if found.dtype not in (("float32", "float64") if columns else ("",)) or not (columns or found.limits):
+            raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
         return found
-
-
-def _column_from_data(data: dict[str, Any]) -> NumberColumn | LevelColumn:
-    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-    return LevelColumn(**fields) if "levels" in fields else NumberColumn(**fields)
 
 
 def of_table(encoding: Encoding | None) -> Encoding | None:

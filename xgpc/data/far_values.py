@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import reprlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,8 +12,8 @@ from ..rows.blas import single_threaded_blas
 from ..rows.source import dense
 
 # Values are far if a gap of so many times the range of all nearer values, from the other side's quartile on, separates
-# them. Codes such as -9999 leave gaps of 17 ranges and more in magic, and heavy tails thin out gradually. (In draws of
-# 3000 rows of 28 public data sets, five features of three sets have limits; these change NLL by .001 at most.)
+# them. Codes such as -9999 leave gaps of 17 ranges and more, and heavy tails thin out gradually. (Of 28 public data
+# sets, five features of three sets have limits; these change NLL by .001 at most.)
 FAR = 5.0
 # Several values can be far only if at most this share of the rows have them: what differs between more rows may tell.
 RARE = 0.05
@@ -22,15 +21,13 @@ RARE = 0.05
 REPEATED = 0.5
 # With fewer rows none is known to be far: three in a row and one aside are few, not wrong.
 LEAST_ROWS = 20
-# Rows that are looked at, evenly spread.
-LOOKED_AT = 131_072
-# Far values are predicted from the other features by a regression on so many rows, evenly spread, with a prior of so
-# many rows without any correlation, or of this share of the rows, as features may be copies of each other. (-9999 in
-# 1 % of the cells, 3000 rows, NLL above that of the clean rows, with far values at a limit, at the mean, and predicted:
-# waveform .021, .003, .002; cod-rna .024, .036, .016; magic .019, .011, .005.)
-REGRESSION_ROWS, UNCORRELATED_ROWS, LEAST_SHARE = 10_000, 10.0, 1e-8
-# With fewer features these tell too little of each other (banana, of two: .010, .027, .027), and with more the (d, d)
-# matrices take long.
+# Rows that are looked at, and rows of the regression that predicts far values, evenly spread.
+LOOKED_AT, REGRESSION_ROWS = 131_072, 10_000
+# The regression's prior counts as so many rows without any correlation, or as this share of the rows, because features
+# may be copies of each other. (-9999 in 1 % of the cells: NLL above that of the clean rows, with far values at a limit,
+# at the mean, and predicted, is .021, .003, .002 on waveform and .019, .011, .005 on magic.)
+UNCORRELATED_ROWS, LEAST_SHARE = 10.0, 1e-8
+# Fewer features tell too little of each other (banana, of two: .010, .027, .027), and more make large (d, d) matrices.
 FEATURES = range(4, 1001)
 
 
@@ -112,27 +109,22 @@ def limits(values: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
     is_repeated = mass[most] >= REPEATED * np.sum(mass)
     if is_repeated:
         others[most] = 0.0
-    low, high = _quartile(values, others), -_quartile(-values[::-1], others[::-1])
-    if is_repeated:
-        low, high = min(low, values[most]), max(high, values[most])
-    below = _upper(-values[::-1], mass[::-1], -high, -low)
-    return -below, _upper(values, mass, low, high)
 
+    def upper(values: np.ndarray, mass: np.ndarray, others: np.ndarray) -> float:
+        """Return the upper limit of distinct sorted values; that of the negated values is the lower limit."""
+        low = values[np.searchsorted(np.cumsum(others), 0.25 * np.sum(others))]
+        high = values[::-1][np.searchsorted(np.cumsum(others[::-1]), 0.25 * np.sum(others))]
+        if is_repeated:
+            low, high = min(low, values[np.argmax(mass)]), max(high, values[np.argmax(mass)])
+        nearer, reach = values[:-1], values[:-1] - low
+        is_rare = np.sum(mass) - np.cumsum(mass)[:-1] <= RARE * np.sum(mass)
+        # A single value can be a code however often it occurs.
+        is_rare[-1] = True
+        (places,) = np.nonzero((nearer >= high) & (reach > 0.0) & (np.diff(values) >= FAR * reach) & is_rare)
+        # Values of other rows may lie somewhat beyond the nearer ones.
+        return float(nearer[places[0]] + reach[places[0]]) if len(places) else np.inf
 
-def _quartile(values: np.ndarray, mass: np.ndarray) -> float:
-    """Return the first quartile of distinct sorted values with masses; for negated values it is the last one."""
-    return float(values[np.searchsorted(np.cumsum(mass), 0.25 * np.sum(mass))])
-
-
-def _upper(values: np.ndarray, mass: np.ndarray, low: float, high: float) -> float:
-    """Return the upper limit of distinct sorted values with masses, given the quartiles."""
-    nearer, reach = values[:-1], values[:-1] - low
-    is_rare = np.sum(mass) - np.cumsum(mass)[:-1] <= RARE * np.sum(mass)
-    # A single value can be a code however often it occurs.
-    is_rare[-1] = True
-    (places,) = np.nonzero((nearer >= high) & (reach > 0.0) & (np.diff(values) >= FAR * reach) & is_rare)
-    # Values of other rows may lie somewhat beyond the nearer ones.
-    return float(nearer[places[0]] + reach[places[0]]) if len(places) else np.inf
+    return -upper(-values[::-1], mass[::-1], others[::-1]), upper(values, mass, others)
 
 
 def limits_from_data(data: Sequence[Sequence[Any]]) -> tuple[Limit, ...]:
@@ -140,9 +132,9 @@ def limits_from_data(data: Sequence[Sequence[Any]]) -> tuple[Limit, ...]:
     found = tuple(Limit._make([*one[:5], tuple(one[5])]) for one in data)
     features = [one.feature for one in found]
     numbers = [number for one in found for number in (one.mean, one.intercept, *one.slopes)]
-    are_ends = all(type(one.feature) is int and one.feature >= 0 and float(one.low) < one.high for one in found)
-    are_numbers = all(type(number) is float and math.isfinite(number) for number in numbers)
-    if not (are_ends and are_numbers and features == sorted(set(features))):
+    is_valid = features == sorted(set(features)) and all(type(number) is float for number in numbers)
+    is_valid &= all(type(one.feature) is int and one.feature >= 0 and float(one.low) < one.high for one in found)
+    if not (is_valid and np.all(np.isfinite(numbers))):
         raise ValueError(f"its limits are not valid: {reprlib.repr(data)}")
     return found
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numbers
 import re
-import reprlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, time, timedelta
@@ -41,31 +39,26 @@ class Column:
         return int(np.count_nonzero(np.isnan(self.values) if self.levels is None else self.values < 0))
 
 
-def is_table(X: object) -> bool:
-    """Return whether X is a data frame (pandas, polars, ...), or a table or batch of Arrow."""
-    return nw.dependencies.is_into_dataframe(X) or _is_arrow_batch(X)
-
-
 def _is_arrow_batch(X: object) -> bool:
     """Return whether X is a record batch of Arrow, which narwhals does not read."""
     arrow = nw.dependencies.get_pyarrow()
     return arrow is not None and isinstance(X, arrow.RecordBatch)
 
 
-def _native(X: Any) -> Any:
-    """Unwrap a frame of narwhals, and turn a record batch of Arrow into a table."""
-    X = nw.to_native(X, pass_through=True)
-    return nw.dependencies.get_pyarrow().Table.from_batches([X]) if _is_arrow_batch(X) else X
+def is_table(X: object) -> bool:
+    """Return whether X is a data frame (pandas, polars, ...), or a table or batch of Arrow."""
+    return nw.dependencies.is_into_dataframe(X) or _is_arrow_batch(X)
 
 
-def _names(X: Any) -> list[Any]:
-    """Return the names of a native table's columns, as its library has them."""
-    return list(X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns)
+def _frame(X: Any) -> nw.DataFrame[Any]:
+    """Return a table as a frame of narwhals; raise ValueError if columns have the same name."""
+    table = nw.dependencies.get_pyarrow().Table.from_batches([X]) if _is_arrow_batch(X) else X
+    return nw.from_native(table, eager_only=True)
 
 
 def names_of(X: Any) -> tuple[str, ...] | None:
     """Return the names of a table's columns if all are text, or None."""
-    names = _names(_native(X)) if is_table(X) else []
+    names = _frame(X).columns if is_table(X) else []
     return tuple(names) if names and all(isinstance(name, str) for name in names) else None
 
 
@@ -75,12 +68,13 @@ def refuse_times(X: Any) -> None:
     if isinstance(X, np.ndarray) and _are_times(X):
         raise ValueError(f"X has dates or durations ({X.dtype}); {how}")
     if is_table(X):
-        # By the types, as to take a column out of a frame takes longer than to predict a row.
-        frame = nw.from_native(_native(X), eager_only=True)
-        types = frame.schema.items()
-        objects = [name for name, dtype in types if dtype in (nw.Object, nw.Unknown)]
-        times = [str(name) for name, dtype in types if dtype.is_temporal()]
-        times += [str(name) for name in objects if _are_times(frame.get_column(name))]
+        frame = _frame(X)
+        # To take a column out of a frame takes longer than to predict a row: only objects are looked at.
+        times = [
+            str(name)
+            for name, dtype in frame.schema.items()
+            if dtype.is_temporal() or (dtype in (nw.Object, nw.Unknown) and _are_times(frame.get_column(name)))
+        ]
         if times:
             raise ValueError(f"X has dates or durations in the columns {times}; {how}")
 
@@ -96,7 +90,7 @@ def index_columns(X: Any) -> list[str]:
     """Return the columns into which pandas wrote an index; in polars, those with a name that pandas made up."""
     if not is_table(X):
         return []
-    X = _native(X)
+    X = nw.to_native(X, pass_through=True)
     if hasattr(X, "schema") and hasattr(X.schema, "pandas_metadata"):
         return index_in(X.schema)
     is_polars = nw.dependencies.is_polars_dataframe(X)
@@ -118,14 +112,7 @@ def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
     """
     if not is_table(X):
         return X
-    X = _native(X)
-    repeated = [name for name, count in Counter(_names(X)).items() if count > 1]
-    if repeated:
-        raise ValueError(
-            f"X has several columns of the same name: {reprlib.repr(repeated)}; give each column a name of its own."
-        )
-    left_out = [name for name in index_columns(X) if name not in fitted]
-    return nw.from_native(X, eager_only=True).drop(left_out).to_native() if left_out else X
+    return _frame(X).drop([name for name in index_columns(X) if name not in fitted]).to_native()
 
 
 def columns_of(X: Any) -> list[Column]:
@@ -139,15 +126,14 @@ def columns_of(X: Any) -> list[Column]:
     ValueError
         For columns of something else, such as dates, which it names, and if there are no columns or no rows.
     """
+    X = _frame(X) if is_table(X) else X
     n_rows, n_columns = X.shape
     if not n_rows or not n_columns:
         raise ValueError(f"X has {n_rows} rows and {n_columns} columns; give a row and a column or more.")
     refuse_times(X)
-    if not is_table(X):
+    if isinstance(X, np.ndarray):
         return [_column(f"column {j}", X[:, j]) for j in range(n_columns)]
-    X = _native(X)
-    series = nw.from_native(X, eager_only=True).iter_columns()
-    return [_series_column(str(name), one) for name, one in zip(_names(X), series, strict=True)]
+    return [_series_column(str(name), one) for name, one in zip(X.columns, X.iter_columns(), strict=True)]
 
 
 def _series_column(name: str, series: nw.Series[Any]) -> Column:
@@ -166,28 +152,23 @@ def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
     """Return the column of an array (n,) of numbers, or of Python objects that are all text or all numbers."""
     if values.dtype.kind in "biuf" and values.ndim == 1:
         return Column(name, values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False))
-    given = values.astype(object).tolist()
-    missing = [is_missing(value) for value in given]
-    pairs = list(zip(given, missing, strict=True))
-    kinds = {type(value) for value, absent in pairs if not absent}
-    are_text, are_numbers = ({issubclass(kind, allowed) for kind in kinds} for allowed in (str, NUMBERS))
-    if kinds and False not in are_text:
-        are_levels = True
-    elif False in are_numbers and all(issubclass(kind, (str, *NUMBERS)) for kind in kinds):
-        raise ValueError(
-            f"The column {name!r} has both text and numbers; make them all one or the other, as astype(str) does."
-        )
-    elif False in are_numbers:
+    given = [None if is_missing(value) else value for value in values.astype(object).tolist()]
+    kinds = {type(value) for value in given if value is not None}
+    if any(not issubclass(kind, (str, *NUMBERS)) for kind in kinds):
         raise ValueError(
             f"The column {name!r} has values that are neither numbers nor text, such as a {type(given[0]).__name__}; "
             "make columns of these, or leave it out."
         )
-    if are_levels:
+    if len({issubclass(kind, str) for kind in kinds}) > 1:
+        raise ValueError(
+            f"The column {name!r} has both text and numbers; make them all one or the other, as astype(str) does."
+        )
+    if are_levels or any(issubclass(kind, str) for kind in kinds):
         places: dict[Any, int] = {}
-        codes = [-1 if absent else places.setdefault(value, len(places)) for value, absent in pairs]
+        codes = [-1 if value is None else places.setdefault(value, len(places)) for value in given]
         levels = [level if isinstance(level, str | int) else float(level) for level in places]
         return Column(name, np.array(codes, dtype=np.intp), levels)
-    return Column(name, np.array([np.nan if absent else float(value) for value, absent in pairs], dtype=float))
+    return Column(name, np.array([np.nan if value is None else float(value) for value in given]))
 
 
 def as_levels(column: Column) -> tuple[np.ndarray, Sequence[Level]]:

@@ -11,17 +11,16 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from ..rows.batches import BatchSource, Rows, joined
-from ..rows.block import Block
 from ..rows.executor import Function, Result, State, Threads, closed_at_end
 from ..rows.source import ArraySource, RowSource
 from .checks import class_numbers
-from .draw import keys_from, most_numbers, of_least_keys, seed_of_keys, whole_numbers
+from .draw import keys_from, numbers_drawn, of_least_keys, seed_of_keys
 from .far_values import Limit
 from .survey import Streamed, Summary, Survey, weights_of
 from .training import training_batch
@@ -29,10 +28,7 @@ from .training import training_batch
 
 @runtime_checkable
 class Partitions(Protocol):
-    """Batches (X, y) or (X, y, sample_weight), as for ``GPClassifier.fit_batches``, that need not be in this process.
-
-    Each is as large as the memory of who works on it allows, and may have no rows.
-    """
+    """Batches as for ``GPClassifier.fit_batches`` that need not be in this process, and may have no rows."""
 
     def __len__(self) -> int: ...
 
@@ -118,20 +114,20 @@ def survey_partitions(
     (n_rows, n_given), given = counts.tolist(), found.counts[1]
     places = list(map(Place, accumulate(n_rows, initial=0), accumulate(n_given, initial=0), n_rows))
     surveyed = Survey.of(found, allowed, class_weight)
-    limits = np.minimum(1.0, most_numbers(given, size) / np.maximum(1, given))
+    limits = np.minimum(1.0, numbers_drawn(given, size, is_final=False) / np.maximum(1, given))
     # Class weights come last.
     drawing = seed_of_keys(random_state), limits[surveyed.order], replace(surveyed, factors=None)
     keys, parts = zip(*partitions.run(candidates, drawing, places), strict=True)
     rows = joined([part for part in parts if len(part.X)])
-    keep, _ = of_least_keys(np.concatenate(keys), rows, whole_numbers(given, size)[surveyed.order], np.ones(len(given)))
+    keep, _ = of_least_keys(np.concatenate(keys), rows, numbers_drawn(given, size)[surveyed.order], np.ones(len(given)))
     return surveyed, surveyed.weighted(*rows.part(keep)), partial(PartitionedRows, partitions, places, surveyed)
 
 
 class PartitionedRows(BatchSource):
     """All rows of positive weight of surveyed partitions.
 
-    A ``RowSource``. Read here, its rows come one partition after the other; where ``OverPartitions`` works on it they
-    stay where they are, and each partition has blocks of its own.
+    A ``RowSource``. Read here, its rows come one partition after the other; where ``OverPartitions`` sums over them
+    they stay where they are, and each partition has blocks of its own.
     """
 
     def __init__(
@@ -149,12 +145,14 @@ class PartitionedRows(BatchSource):
     def _rows(self) -> Iterator[Rows]:
         return (rows for _, rows in self._partitions.run(prepared, self._found, self._places))
 
-    def reduced(self, function: Function[Result], state: State) -> Iterator[Result | None]:
-        """Yield the sums of the records of the partitions' blocks, in order; None for a partition without rows."""
-        return self._partitions.run(reduced, (function, state, self._found), self._places)
+    def sums(self, function: Function[Result], state: State) -> Iterator[Result]:
+        """Yield the sum of the records of each partition's blocks, in order; none for a partition without rows."""
+        with closed_at_end(self._partitions.run(summed, (function, state, self._found), self._places)) as sums:
+            # The first one is added to, and the worker may share it.
+            yield from (deepcopy(one) for one in sums if one is not None)
 
 
-def reduced(batch: Any, work: tuple[Function[Result], State, Survey], place: Place) -> Result | None:
+def summed(batch: Any, work: tuple[Function[Result], State, Survey], place: Place) -> Result | None:
     """Return the sum of the records of a partition's blocks, in order; None if it has no rows."""
     function, state, found = work
     # Caches would be lost with the task.
@@ -163,30 +161,10 @@ def reduced(batch: Any, work: tuple[Function[Result], State, Survey], place: Pla
         return executor.reduce(function, source, state) if source.n_rows else None
 
 
-def in_list(block: Block, state: State, function: Function[Result]) -> list[Result]:
-    """Return a function's record in a list, because lists add up to the list of all records."""
-    return [function(block, state)]
-
-
 class OverPartitions(Threads):
-    """Threads for rows in memory; for ``PartitionedRows`` a task on each partition works on its blocks."""
+    """Threads for rows in memory; for sums over ``PartitionedRows`` a task on each partition works on its blocks."""
 
-    @contextmanager
-    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Iterator[Result]]:
-        if not isinstance(source, PartitionedRows):
-            with super().records(function, source, state) as records:
-                yield records
-            return
-        with closed_at_end(source.reduced(partial(in_list, function=function), state)) as parts:
-            yield chain.from_iterable(records or () for records in parts)
-
-    @contextmanager
-    def sums(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Iterator[Result]]:
-        """Sums of the records of each partition, in order."""
-        if not isinstance(source, PartitionedRows):
-            with self.records(function, source, state) as records:
-                yield records
-            return
-        with closed_at_end(source.reduced(function, state)) as sums:
-            # The first one is added to, and the worker may share it.
-            yield (deepcopy(one) for one in sums if one is not None)
+    def sums(self, function: Function[Result], source: RowSource, state: State) -> Any:
+        if isinstance(source, PartitionedRows):
+            return closed_at_end(source.sums(function, state))
+        return self.records(function, source, state)

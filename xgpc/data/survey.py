@@ -12,11 +12,21 @@ import numpy as np
 
 from ..rows.batches import BatchSource, Rows, in_blocks, read_ahead
 from ..rows.source import NONE, RowSource
-from .batches import HOW_TO_READ_AGAIN, checked_batches, reading
-from .checks import check_classes_present, class_factors, class_numbers, kind_of, refuse_rounded
+from .batches import HOW_TO_READ_AGAIN, reading
+from .checks import (
+    check_classes_present,
+    class_factors,
+    class_numbers,
+    kind_of,
+    refuse_rounded,
+    times_class_weights,
+)
 from .draw import Draw, keys_from, seed_of_keys, tally
 from .far_values import Limit, within
-from .training import Columns, times_class_weights, training_batch
+from .training import Columns, training_batch
+
+# Makes the source of all rows of positive weight, from the site labels (C,) of the classes and the limits.
+Streamed = Callable[[np.ndarray, Sequence[Limit]], RowSource]
 
 
 @dataclass(frozen=True)
@@ -68,16 +78,11 @@ class Summary:
         """Numbers (3, k) of the rows, of the rows of positive weight, and sums of weights, of each label."""
         return np.transpose(list(self.tally.values()))
 
-    @property
-    def n_rows(self) -> int:
-        return int(self.counts[0].sum())
-
     def classes(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the sorted labels (C,) and their numbers; raise ValueError if one array of all labels rounds some."""
-        classes = np.unique(np.array(list(self.tally), dtype=self.label_dtype))
+        classes, numbers = np.unique(np.array(list(self.tally), dtype=self.label_dtype), return_index=True)
         refuse_rounded(self.tally, classes)
-        numbers = {label: number for number, label in enumerate(self.tally)}
-        return classes, np.array([numbers[label] for label in classes.tolist()], dtype=np.intp)
+        return classes, numbers
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class Survey:
     n_rows, n_given : numbers of rows, and of rows of positive weight
     has_weights : bool, whether any rows have weights
     factors : (C,) weights of the classes, or None
-    labels : (C,) what rows of each class have as y: class numbers, or site labels
+    labels : (C,) y of the rows of each class: class numbers, or site labels
     limits : of the features
     """
 
@@ -119,9 +124,9 @@ class Survey:
             raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
         n_each, n_given, totals = found.counts[:, order]
         check_classes_present(classes[totals > 0.0])
-        factors = None if class_weight is None else class_factors(class_weight, classes, n_each)
+        factors = class_factors(class_weight, classes, n_each)
         totals, numbers = totals if factors is None else factors * totals, np.arange(len(classes))
-        sizes = found.n_rows, int(n_given.sum())
+        sizes = int(n_each.sum()), int(n_given.sum())
         return cls(found.columns, found.dtype, classes, order, totals, *sizes, found.has_weights, factors, numbers)
 
     def rows(self, batch: Any) -> tuple[np.ndarray, Rows]:
@@ -145,10 +150,6 @@ class Survey:
         return Rows(X.astype(self.dtype, copy=False), codes, weight)
 
 
-# What makes the source of all rows of positive weight, from the site labels (C,) of the classes and the limits.
-Streamed = Callable[[np.ndarray, Sequence[Limit]], RowSource]
-
-
 def weights_of(rows: Rows) -> np.ndarray:
     """Return a weight (r,) for each row."""
     return rows.weight if len(rows.weight) else np.ones(len(rows.X))
@@ -170,20 +171,19 @@ def survey(
     allowed : the labels that there are, or None for those that turn up
     class_weight : the parameter of this name
     size : rows that are kept in memory, at most
-    random_state : its state is read and left as it is
+    random_state : its state is read and left as it is: a fit of few rows is the same as ``fit``
     progress : told how many rows were read, again and again
 
     Returns
     -------
-    Survey, a sample of the rows of positive weight, or all if they fit, with class numbers as y, and what makes a
-    ``BatchSource`` of all rows
+    Survey, a sample of the rows of positive weight, or all if they fit, with class numbers as y, and what makes the
+    source of all rows
 
     Raises
     ------
     ValueError
         For a bad source or batch; a note names the batch.
     """
-    # Other random numbers than those of learning, so that a fit of few rows is the same as ``fit``.
     draw, keys, found = Draw(size), keys_from(seed_of_keys(random_state), 0), None
 
     def rows_of(batch: Any) -> Rows:
@@ -199,11 +199,10 @@ def survey(
         numbers_here = np.array([numbers[label] for label in summary.tally])
         return Rows(checked[1].X, numbers_here[codes], weights_of(checked[1]))
 
-    read = reading(source)
-    with closing(read_ahead(lambda: checked_batches(source, read, rows_of))) as batches:
+    with closing(read_ahead(reading(source, rows_of))) as batches:
         for rows in in_blocks(batches):
             draw.add(rows, keys.random(len(rows.X)))
-            progress(draw.n_rows)
+            progress(int(draw.tally[0].sum()))
     if found is None:
         raise ValueError("The source has no rows. Give batches (X, y) that have some.")
     # Sums over blocks, whose bits do not depend on where batches end.
@@ -219,11 +218,12 @@ def streamed(source: Any, found: Survey, labels: np.ndarray, limits: Sequence[Li
     Every reading raises ValueError if the source has other rows than in the first one, as far as their number, columns
     and labels tell.
     """
-    begin, found = reading(source), replace(found, labels=labels, limits=limits)
+    found = replace(found, labels=labels, limits=limits)
+    begin = reading(source, found.rows)
 
     def read() -> Iterator[Rows]:
         n_rows = 0
-        with closing(checked_batches(source, begin, found.rows)) as batches:
+        with closing(begin()) as batches:
             for keep, rows in batches:
                 n_rows += len(keep)
                 if n_rows > found.n_rows:

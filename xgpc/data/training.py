@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 
-from ..ranges import LARGEST_FEATURE, check_weight_range, largest_size
+from ..ranges import LARGEST_FEATURE, largest_size
 from ..rows.batches import Rows
 from ..rows.source import NONE, dense
 from .checks import (
@@ -29,6 +29,7 @@ from .checks import (
     missing_numbers,
     refuse_not_in_memory,
     said_missing,
+    times_class_weights,
 )
 from .encoding import HOW_TO_MISS, Encoding, as_array, is_categorical, of_table, warn_of_means
 from .far_values import described, limits_of
@@ -119,46 +120,29 @@ def training_data(
     refuse_not_in_memory(X)
     table, chosen = ([], []) if fitted else _columns_to_encode(door, X)
     rows = None if table else checked_rows(door, X, fitted)
-    n_rows = rows.shape[0] if rows is not None else len(table[0].values)
+    n_rows = len(table[0].values) if rows is None else rows.shape[0]
     if not n_rows:
         raise ValueError("X has 0 samples; give a row or more.")
     labels, may_lack = checked_labels(y, n_rows), classes is not None
     if classes is None:
         check_classification_targets(labels)
-        classes = np.unique(labels)
-    else:
-        classes = checked_classes(classes)
-    codes, factors = class_numbers(labels, classes), None
-    if door.class_weight is not None:
-        factors = class_factors(door.class_weight, classes, np.bincount(codes, minlength=len(classes)))
+    classes = checked_classes(classes) if may_lack else np.unique(labels)
+    codes = class_numbers(labels, classes)
+    factors = class_factors(door.class_weight, classes, np.bincount(codes, minlength=len(classes)))
     weight = NONE if sample_weight is None else checked_weights(sample_weight, n_rows)
     (keep,) = np.nonzero(weight) if len(weight) else (np.arange(n_rows),)
     codes, weight = codes[keep], weight[keep] if len(weight) else weight
     check_classes_present(classes[np.unique(codes)], may_lack, door.takes_classes)
-    weight = times_class_weights(weight, factors, codes)
-    named = with_names(X)
+    weight, named = times_class_weights(weight, factors, codes), with_names(X)
     if rows is not None:
-        rows, columns = rows if len(keep) == n_rows else rows[keep], fitted or columns_named(named, rows.shape[1])
+        rows = rows if len(keep) == n_rows else rows[keep]
+        columns = fitted or Columns(rows.shape[1], names_of(named), labels_of(named))
         return TrainingData(Rows(rows, codes, weight), classes, columns)
     encoding = Encoding.learn(table, chosen, keep, weight)
     door.validate(named if is_table(X) else as_array(X), reset=True, skip_check_array=True)
     matrix = encoding.matrix([column.part(keep) for column in table])
-    columns = columns_named(named, len(table))._replace(encoding=encoding)
+    columns = Columns(len(table), names_of(named), labels_of(named), encoding)
     return TrainingData(Rows(matrix, codes, weight), classes, columns)
-
-
-def columns_named(X: Any, n_features: int) -> Columns:
-    """Return the columns of a table or array, whose index was left out, without an encoding."""
-    return Columns(n_features, names_of(X), labels_of(X))
-
-
-def times_class_weights(weight: np.ndarray, factors: np.ndarray | None, codes: np.ndarray) -> np.ndarray:
-    """Return the weights of rows, (n,) or (0,), times the weights (C,) of their classes, or None."""
-    if factors is None:
-        return weight
-    weight = factors[codes] * weight if len(weight) else factors[codes]
-    check_weight_range(weight)
-    return weight
 
 
 def _columns_to_encode(door: Door, X: Any) -> tuple[list[Column], list[bool]]:
@@ -251,20 +235,19 @@ def is_checked(X: object, fitted: Columns) -> bool:
 
 def _refuse_no_table(X: Any, n_features: int, takes_sparse: bool) -> None:
     """Raise ValueError if X is neither a table nor a two-dimensional array."""
-    if is_table(X) or (sparse.issparse(X) and takes_sparse):
+    if is_table(X) or (takes_sparse and sparse.issparse(X)):
         return
     try:
-        shape = np.shape(X)
+        shape = np.shape(() if sparse.issparse(X) else X)
     except ValueError:
         # Rows of unequal lengths.
         shape = ()
-    if len(shape) == 2 and not sparse.issparse(X):
-        return
-    what = f"a {type(X).__name__}" + (f" of shape {shape}" if shape else "")
-    raise ValueError(
-        f"X must be a table with the {n_features} columns that the model was fitted to, or an array (n, {n_features}); "
-        f"got {what}. Of a single row give [row], or a data frame of one row."
-    )
+    if len(shape) != 2:
+        raise ValueError(
+            f"X must be a table with the {n_features} columns that the model was fitted to, or an array "
+            f"(n, {n_features}); got a {type(X).__name__}{f' of shape {shape}' if shape else ''}. Of a single row give "
+            "[row], or a data frame of one row."
+        )
 
 
 def labels_of(X: Any) -> tuple[str, ...] | None:
@@ -332,16 +315,13 @@ def with_limits(rows: Rows, encoding: Encoding | None, names: list[str]) -> tupl
     limits = () if sparse.issparse(rows.X) else limits_of(rows.X, rows.weight)
     if not limits:
         return rows.X, encoding, ""
-    found = described(limits, names, LISTED)
-    if _is_mapped(rows.X):
-        why = "a memory map is read where it is"
-        return rows.X, encoding, f"Values that a wide gap separates from all others stay, as {why}: {found}."
+    base: Any = rows.X
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
     place = "are predicted from the other features" if limits[0].slopes else "are moved to limits"
-    told = f"Values that a wide gap separates from all others {place} (feature_transform=None leaves them): {found}."
+    place = f"{place} (feature_transform=None leaves them)" if base is None else "stay, because X is a memory map"
+    told = f"Values that a wide gap separates from all others {place}: {described(limits, names, LISTED)}."
+    if base is not None:
+        return rows.X, encoding, told
     encoding = replace(encoding or Encoding((), ""), limits=limits)
     return encoding.within_limits(rows.X), encoding, told
-
-
-def _is_mapped(X: Any) -> bool:
-    """Return whether an array is a memory map, or a part of one."""
-    return isinstance(X, np.memmap) or (isinstance(X, np.ndarray) and _is_mapped(X.base))

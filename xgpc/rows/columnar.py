@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from pyarrow import Array, Table
+    from pyarrow import Array, DataType, Schema, Table
     from pyarrow.dataset import Dataset, TaggedRecordBatch
 
 # Rows of a batch. Memory for two batches is 14 MB each with 28 float32 features and 100 MB with 200 float64 ones, and
@@ -21,7 +21,12 @@ BATCH_ROWS = 2**16
 Path = str | os.PathLike[str]
 
 
-def index_in(schema: Any) -> list[str]:
+def in_order() -> dict[str, Any]:
+    """Return the options of a scan, one batch after the other: by default Arrow reads ahead what it can."""
+    return {"batch_size": BATCH_ROWS, "batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
+
+
+def index_in(schema: Schema) -> list[str]:
     """Return the columns of an Arrow schema into which pandas wrote the index of a data frame."""
     described = schema.pandas_metadata or {}
     # An index that only counts the rows is described in the metadata and has no column.
@@ -72,13 +77,12 @@ class ArrowRows:
 
     def of_numbers(self) -> ArrowRows:
         """Return the rows; raise ValueError for features that are no numbers, and for files with other columns."""
-        kinds, first = _pyarrow("pyarrow.types"), self._dataset.schema
+        first = self._dataset.schema
         for name in self.feature_names:
-            kind = first.field(name).type
-            if not (kinds.is_floating(kind) or kinds.is_integer(kind) or kinds.is_boolean(kind)):
+            if not is_number(first.field(name).type):
                 raise ValueError(
-                    f"The feature {name!r} is of type {kind}: features must be numbers. Turn it into numbers, or leave "
-                    "it out of columns."
+                    f"The feature {name!r} is of type {first.field(name).type}: features must be numbers. Turn it into "
+                    "numbers, or leave it out of columns."
                 )
         for fragment in self._dataset.get_fragments():
             schema = fragment.physical_schema
@@ -97,24 +101,12 @@ class ArrowRows:
         return self
 
     def __iter__(self) -> ArrowBatches:
-        # By default Arrow reads ahead with threads for all cores, but one thread of the fit reads ahead already.
-        scanner = self._dataset.scanner(
-            columns=[*self.feature_names, *self._others],
-            batch_size=BATCH_ROWS,
-            batch_readahead=0,
-            fragment_readahead=0,
-            use_threads=False,
-        )
+        scanner = self._dataset.scanner(columns=[*self.feature_names, *self._others], **in_order())
         return ArrowBatches(scanner.scan_batches(), self.feature_names, self._others)
 
 
 class ArrowBatches:
-    """An iterator over the batches of ``ArrowRows``.
-
-    Attributes
-    ----------
-    place : (str or None, int), the file of the last batch, and the number of the batch's first row there, from 0
-    """
+    """An iterator over the batches of ``ArrowRows``; ``place`` is the last batch's file, and its first row there."""
 
     def __init__(self, tagged: Iterator[TaggedRecordBatch], features: list[str], others: list[str]):
         self.place: tuple[str | None, int] = (None, 0)
@@ -135,17 +127,21 @@ class ArrowBatches:
 
 def near_names(absent: Sequence[str], names: Sequence[str]) -> str:
     """Return, in brackets, the names that absent ones may have meant; empty if there are none."""
-    lower = {name.lower(): name for name in names}
-    found = [get_close_matches(name.lower(), lower, n=1) for name in absent]
-    near = [repr(lower[one]) for one, *_ in filter(None, found)]
+    lower = {name.lower(): repr(name) for name in names}
+    near = [lower[one] for name in absent for one in get_close_matches(name.lower(), lower, n=1)]
     return f" (did you mean {', '.join(near)}?)" if near else ""
 
 
-def _is_text(kind: Any) -> bool:
+def is_number(kind: DataType) -> bool:
+    """Return whether a type of Arrow is one of numbers or truth values."""
+    kinds = _pyarrow("pyarrow.types")
+    return bool(kinds.is_floating(kind) or kinds.is_integer(kind) or kinds.is_boolean(kind))
+
+
+def _is_text(kind: DataType) -> bool:
     """Return whether a column of this type is text, or a dictionary of text."""
     kinds = _pyarrow("pyarrow.types")
-    if kinds.is_dictionary(kind):
-        kind = kind.value_type
+    kind = kind.value_type if kinds.is_dictionary(kind) else kind
     return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
 
 
@@ -230,8 +226,7 @@ def from_parquet(
 def parquet_dataset(path: Path | Sequence[Path]) -> Dataset:
     """Return the Arrow data set of Parquet files, as ``from_parquet`` takes them."""
     datasets = _pyarrow("pyarrow.dataset")
-    # By default Arrow reads the next row groups whole. (Memory to read three of 112 MB: 536 MB with its buffer, 439 MB
-    # with a stream; ten of 22 MB: 516 MB with its buffer, 94 MB with a stream.)
+    # By default Arrow reads the next row groups whole: ten of 22 MB take 516 MB, and 94 MB with a stream.
     kind = datasets.ParquetFileFormat(pre_buffer=False, use_buffered_stream=True, page_checksum_verification=True)
     given: list[Any] = list(path) if isinstance(path, list | tuple) else [path]
     if not (given and all(isinstance(one, str | os.PathLike) for one in given)):
@@ -244,33 +239,19 @@ def parquet_dataset(path: Path | Sequence[Path]) -> Dataset:
 
 
 class NumpyRows:
-    """Rows of NumPy's files, which are mapped into memory, in batches (X, y) or (X, y, sample_weight)."""
+    """Batches (X, y) or (X, y, sample_weight) of arrays (n, d), (n,) and (n,), which may be memory maps."""
 
-    def __init__(self, paths: Sequence[Path]):
-        self._paths = paths
-        shapes = [array.shape for array in self._arrays()]
+    def __init__(self, arrays: Sequence[np.ndarray]):
+        self._arrays = arrays
+        shapes = [array.shape for array in arrays]
         if len(shapes[0]) != 2 or any(shape not in (shapes[0][:1], (shapes[0][0], 1)) for shape in shapes[1:]):
             raise ValueError(
                 f"X must have two dimensions, and y and weights a value for each row; the files have {shapes}."
             )
 
-    def _arrays(self) -> list[np.ndarray]:
-        """Map the files into memory."""
-        found: list[np.ndarray] = []
-        for path in self._paths:
-            try:
-                found.append(np.lib.format.open_memmap(os.fspath(path), mode="r"))
-            except ValueError as error:
-                raise ValueError(
-                    f"{os.fspath(path)!r} has no array that can be mapped into memory: {error} Save one array of "
-                    "numbers, or of text with a dtype such as 'U10', by np.save."
-                ) from None
-        return found
-
     def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
-        arrays = self._arrays()
-        for start in range(0, len(arrays[0]), BATCH_ROWS):
-            yield tuple(np.array(array[start : start + BATCH_ROWS]) for array in arrays)
+        for start in range(0, len(self._arrays[0]), BATCH_ROWS):
+            yield tuple(np.array(array[start : start + BATCH_ROWS]) for array in self._arrays)
 
 
 def from_npy(X_path: Path, y_path: Path, weight_path: Path | None = None) -> NumpyRows:
@@ -283,4 +264,13 @@ def from_npy(X_path: Path, y_path: Path, weight_path: Path | None = None) -> Num
     OSError
         If one cannot be read.
     """
-    return NumpyRows([X_path, y_path] if weight_path is None else [X_path, y_path, weight_path])
+    arrays = []
+    for path in (X_path, y_path) if weight_path is None else (X_path, y_path, weight_path):
+        try:
+            arrays.append(np.lib.format.open_memmap(os.fspath(path), mode="r"))
+        except ValueError as error:
+            raise ValueError(
+                f"{os.fspath(path)!r} has no array that can be mapped into memory: {error} Save one array of numbers, "
+                "or of text with a dtype such as 'U10', by np.save."
+            ) from None
+    return NumpyRows(arrays)

@@ -49,8 +49,7 @@ LEAST_EXPLAINED = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class ValueBasis(Value):
-    """The latent values at the distinct rows Z (n, d): every training row is equal to one, and sites of equal rows add
-    up."""
+    """The latent values at the distinct rows Z (n, d) of the training data; sites of equal rows add up."""
 
     Z: np.ndarray
     key: str = field(default_factory=new_key, init=False, repr=False)
@@ -88,10 +87,10 @@ class ValueBasis(Value):
 
 @dataclass(frozen=True, eq=False)
 class ValueMarginalizer:
-    """Marginals, with noise, of rows that are equal to distinct ones; mean and variance (C, n) are those of these."""
+    """Marginals, with noise, of rows that are equal to distinct ones."""
 
     basis: ValueBasis
-    mean: np.ndarray
+    mean: np.ndarray  # (C, n) at the distinct rows
     variance: np.ndarray
 
     @property
@@ -129,23 +128,20 @@ class Factor(Value):
 
 @dataclass(frozen=True, eq=False)
 class FactorMarginalizer:
-    """Marginals of any rows at O(n^2) each, by the factors of C latent functions and the weights alpha (C, n)."""
+    """Marginals of any rows at O(n^2) each."""
 
-    cores: Sequence[InducingKernel]
-    factors: Sequence[Factor]
-    alpha: np.ndarray
+    forms: Sequence[CovarianceForm]  # of C latent functions
 
     @property
     def cost(self) -> Cost:
-        C, n = self.alpha.shape
-        return Cost(C * n * (n + self.cores[0].n_features), 1)
+        core = self.forms[0].core
+        return Cost(len(self.forms) * core.n_inducing * (core.n_inducing + core.n_features), 1)
 
     def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        X, work = block.X, workspace(len(block), self.alpha.shape[1], self.cores[0].n_features)
-        each = zip(self.cores, self.factors, self.alpha, strict=True)
-        mean, variance = np.stack(
-            [_full.marginals_block(core, X, factor.H, factor.N, alpha, work) for core, factor, alpha in each], axis=1
-        )
+        core = self.forms[0].core
+        X, work = block.X, workspace(len(block), core.n_inducing, core.n_features)
+        each = [_full.marginals_block(one.core, X, one.explained, one.added, one.weights, work) for one in self.forms]
+        mean, variance = np.stack(each, axis=1)
         return mean, variance
 
 
@@ -265,7 +261,7 @@ class FullPosterior(KernelPosterior):
     """q(f) = N(K alpha, K - K M K) of one latent function, or of C independent ones, without noise."""
 
     prior: Any  # FullPrior, or SeparatePriors of them
-    precision: np.ndarray  # (n,), or (C, n), with ``linear`` the sites of the distinct rows: natural parameters
+    precision: np.ndarray  # (n,) or (C, n), with ``linear`` the sites of the distinct rows: natural parameters
     linear: np.ndarray
     factors: tuple[Factor, ...] = field(repr=False)  # one for each latent function
 
@@ -311,8 +307,7 @@ class FullPosterior(KernelPosterior):
     @property
     def marginalizer_anywhere(self) -> FactorMarginalizer:
         """With the factors, O(n^2) memory; it has other bits at the training rows."""
-        cores = [group.core for group in self.groups]
-        return FactorMarginalizer(cores, self.factors, np.atleast_2d(self.alpha))
+        return FactorMarginalizer(self.covariance_forms())
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
         return precision * self.mean
@@ -351,7 +346,7 @@ class FullPosterior(KernelPosterior):
         return float(0.5 * (trace + distance) + self._half_log_det - other._half_log_det)
 
     def first_order_gain(self, target: Natural, other: FullPosterior) -> float:
-        """O(C n): the gradients by a row's mean and variance are r' - r - missing mean and -missing / 2."""
+        """O(C n)."""
         missing = target[0] - self.precision
         by_mean = target[1] - self.linear - missing * self.mean
         linear = np.sum(by_mean * (other.mean - self.mean))
@@ -360,8 +355,8 @@ class FullPosterior(KernelPosterior):
     def gradient(
         self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
-        """dF/dK = (alpha alpha^T - M) / 2, and by the noise of each distinct row -lambda / 2. The rows do not move:
-        their gradient is given as zero. O(C n^3).
+        """dF/dK = (alpha alpha^T - M) / 2, and -lambda / 2 by the noise of each distinct row; the rows do not move.
+        O(C n^3).
         """
         alphas, precisions = np.atleast_2d(self.alpha), np.atleast_2d(natural[0])
         groups, gradients = self.prior.groups, []

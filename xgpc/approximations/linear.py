@@ -138,10 +138,7 @@ class LinearBasis:
 
 @dataclass(frozen=True, eq=False)
 class LinearMarginalizer(GaussianMarginalizer):
-    """The coefficients' distribution in the span of the training rows, and with ``is_anywhere`` their prior outside.
-
-    Blocks of rows with few values that are not zero stay sparse.
-    """
+    """The coefficients' distribution in the span of the training rows, and with ``is_anywhere`` their prior outside."""
 
     is_anywhere: bool = False
 

@@ -149,7 +149,7 @@ class SparsePrior(KernelPrior):
 
     @classmethod
     def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> SparsePrior:
-        """Factorise K_mm, with as little jitter as it takes; O(m^3). ValueError if even the largest is not enough."""
+        """Factorise K_mm, with as little jitter as it takes; O(m^3). ValueError if even the largest is too little."""
         if not np.all(np.isfinite(Z)):
             raise ValueError("The inducing points contain NaN or infinity.")
         core = spec.at(Z)
@@ -282,7 +282,7 @@ class SparsePosterior(KernelPosterior):
         return float(0.5 * (np.sum((self.Rinv @ other.R) ** 2) - self.w.size + np.sum(distance**2) - log_det))
 
     def first_order_gain(self, target: Natural, other: SparsePosterior) -> float:
-        """O(C m^3): the gradients by w and P^{-1} are h' - h - missing w and -missing / 2."""
+        """O(C m^3)."""
         missing = target[0] - self.P
         missing = missing + np.swapaxes(np.tril(missing, -1), -1, -2)
         by_mean = target[1] - self.h - (missing @ self.w[..., None])[..., 0]
@@ -292,9 +292,7 @@ class SparsePosterior(KernelPosterior):
     def gradient(
         self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
-        """At fixed q(u): dF/dK_nm = (r - lambda m) alpha^T + Lambda A (I - P^-1) L^-1; dF/dK_mm: see
-        ``matrix_gradients`` in ``src/xgpc/_engine.pyx``, at the optimum the textbook form. O(C n m^2 + n m d + C m^3).
-        """
+        """At fixed q(u), see ``matrix_gradients`` in ``src/xgpc/_engine.pyx``; O(C n m^2 + n m d + C m^3)."""
         Rinv, w = self.stacked()
         P, h = natural[0].reshape(Rinv.shape), natural[1].reshape(w.shape)
         M, alpha = np.empty_like(Rinv), np.empty_like(w)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any
+from typing import IO
 
 import pyarrow as pa
 from pyarrow import compute, csv, parquet
@@ -56,7 +56,7 @@ class Rows:
             raise ValueError(f"{name!r}: each column needs a name of its own in the header; got {short(wrong)}.")
         self.check_names([] if target is None else [target])
 
-    def _schema_of_csv(self) -> Any:
+    def _schema_of_csv(self) -> pa.Schema:
         """Find the delimiter, and the types of the columns from the first block."""
         with pa.input_stream(self._path) as file:
             header = file.read(BLOCK_BYTES).decode("utf-8", "replace").lstrip().partition("\n")[0]
@@ -67,15 +67,16 @@ class Rows:
         types = [_type_of(column, name == self.target) for name, column in zip(first.schema.names, first, strict=True)]
         return pa.schema(zip(first.schema.names, types, strict=True))
 
-    def _read(self, names: list[str], types: Mapping[str, Any]) -> Any:
+    def _read(self, names: list[str], types: Mapping[str, pa.DataType]) -> pa.RecordBatchReader:
         """An iterator over the record batches of some columns, or all if there are no names, in the file's order."""
         if self._dataset is not None:
             return self._dataset.to_batches(columns=names, **in_order())
         known = {field.name: field.type for field in self.schema}
         # Truth values are numbers, too.
         known |= {name: kind for name, kind in types.items() if (known[name], kind) != (pa.bool_(), pa.float64())}
-        cells: dict[str, Any] = {"null_values": MISSING, "strings_can_be_null": True}
-        options = csv.ConvertOptions(include_columns=names, column_types=known, **cells)
+        options = csv.ConvertOptions(
+            include_columns=names, column_types=known, null_values=MISSING, strings_can_be_null=True
+        )
         # With threads Arrow does not know the rows of wrong cells.
         return csv.open_csv(
             self._path, csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False), self._parsing, options
@@ -102,8 +103,8 @@ class Rows:
             raise ValueError(f"{self.name!r}: {text}") from None
 
     def batches(
-        self, features: list[str], types: Mapping[str, Any], may_miss: bool = True
-    ) -> Iterator[tuple[Any, Any]]:
+        self, features: list[str], types: Mapping[str, pa.DataType], may_miss: bool = True
+    ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
         """Yield batches of features, and arrays of labels or None without a target; without rows one empty batch.
 
         Parameters
@@ -138,14 +139,14 @@ class Rows:
         if not n_rows:
             yield pa.RecordBatch.from_pylist([], pa.schema([(name, types[name]) for name in features])), None
 
-    def refuse(self, bad: Any, n_before: int, column: str | None, what: str) -> None:
+    def refuse(self, bad: pa.Array, n_before: int, column: str | None, what: str) -> None:
         """Raise ValueError if the mask ``bad`` has a row, after ``n_before`` other rows."""
         if (row := compute.index(bad, True).as_py()) >= 0:
             how = "put in another value, or leave out such rows"
             raise ValueError(f"{self.name!r}, row {n_before + row + 1}, column {column!r}: {what}; {how}.")
 
 
-def _type_of(cells: Any, is_target: bool) -> Any:
+def _type_of(cells: pa.Array, is_target: bool) -> pa.DataType:
     """The type of a column of CSV, from its first cells: truth values, numbers or text."""
     kinds = pa.types
     if kinds.is_boolean(cells.type):
@@ -175,13 +176,13 @@ def opened(path: str, target: str | None = None) -> Iterator[Rows]:
         yield Rows(place, "standard input" if path == "-" else path, target)
 
 
-def write_rows(path: str | None, batches: Iterator[Any]) -> None:
+def write_rows(path: str | None, batches: Iterator[pa.RecordBatch]) -> None:
     """Write one record batch or more as the name says: .parquet, .gz for compressed CSV, else CSV; None: stdout."""
     first = next(batches)
     with ExitStack() as stack:
         if path is None and sys.stdout is None:
             raise ValueError("standard output is closed; use --output FILE.")
-        file: Any = sys.stdout.buffer if path is None else stack.enter_context(output(path))
+        file: IO[bytes] | gzip.GzipFile = sys.stdout.buffer if path is None else stack.enter_context(output(path))
         if path is not None and path.lower().endswith(".gz"):
             # Without the time the same predictions make the same file.
             file = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))

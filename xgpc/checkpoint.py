@@ -140,10 +140,10 @@ class Checkpoint:
                 header, arrays = read(file, "checkpoint")
                 belongs_to, self._writer = dict(header["belongs_to"]), str(header["fit"])
             if belongs_to != self.belongs_to:
+                found = f"which differs in {self._differences(belongs_to)}"
                 raise ValueError(
-                    f"{os.fspath(self.path)!r} is a checkpoint of another fit, which differs in "
-                    f"{self._differences(belongs_to)}. Give this fit another path; or delete the file, if the other fit "
-                    "has ended."
+                    f"{os.fspath(self.path)!r} is a checkpoint of another fit, {found}. Give this fit another path; or "
+                    "delete the file."
                 )
             with refusing(self.path, WHAT, ADVICE):
                 n_latents = len(arrays["h"]) if arrays["h"].ndim == 2 else None

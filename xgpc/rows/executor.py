@@ -92,16 +92,10 @@ class Pool(ThreadPoolExecutor):
 
 
 class Executor:
-    """Applies pure functions at module level to the blocks of a source, in the calling thread.
+    """Applies pure functions at module level to the blocks of a source, in the calling thread."""
 
-    Attributes
-    ----------
-    n_threads : int, threads of this process that other work, such as a search, may use
-    deadline : Deadline, whose methods the calling thread calls, and which may end a pass
-    """
-
-    n_threads: int = 1
-    deadline: Deadline = NEVER
+    n_threads: int = 1  # threads of this process that other work, such as a search, may use
+    deadline: Deadline = NEVER  # may end a pass
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         """Records of ``function(block, state)`` in the order of the blocks; consecutive ones may have been added."""

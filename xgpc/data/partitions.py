@@ -147,7 +147,7 @@ class PartitionedRows(BatchSource):
     def _rows(self) -> Iterator[Rows]:
         return (rows for _, rows in self._partitions.run(prepared, self._found, self._places))
 
-    def sums(self, function: Function[Result], state: State) -> Generator[Result, None, None]:
+    def sums(self, function: Function[Result], state: State) -> Iterator[Result]:
         """Yield the sum of the records of each partition's blocks, in order; none for a partition without rows."""
         with closing(self._partitions.run(summed, (function, state, self._found), self._places)) as sums:
             # The first one is added to, and the worker may share it.
@@ -166,7 +166,7 @@ def summed(batch: Any, work: tuple[Function[Result], State, Survey], place: Plac
 class OverPartitions(Threads):
     """Threads for rows in memory; for sums over ``PartitionedRows`` a task on each partition works on its blocks."""
 
-    def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result, None, None]:
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         if isinstance(source, PartitionedRows):
             return source.sums(function, state)
         return super().records(function, source, state)

@@ -38,14 +38,12 @@ FALLBACK_AFTER = 3
 # guessing, labels would carry hardly any information.
 LEAST_DELTA, LARGEST_DELTA = 1e-7, 0.9
 # Conjugate gradients for the mean of all classes stop at this share of the first residual, or after this many products.
-# A tolerance of .1 took as many passes as .02 with half of the products (18 ascents).
+# A smaller tolerance saves no passes.
 CG_TOL, CG_MAX_ITER = 0.1, 30
-# Share of a precision step for coupled variances (several classes, or additive noise), where a full step can overshoot:
-# seven ascents with additive noise took 441 passes, and 765 with full steps.
+# Share of a precision step for coupled variances (several classes, or additive noise), where a full step can overshoot.
 PRECISION_RATE = 2.0 / 3.0
 # Softmax takes half of the precision step, and half of that for its first step; later lengths follow from the gains.
-# Against 2/3 with CG_TOL this saved up to half of the products (shuttle: 964 and 1981). Not with label noise: better
-# steps for the first delta led to a worse optimum.
+# This saved up to half of the products. Not with label noise: better steps for the first delta led to a worse optimum.
 SOFTMAX_PRECISION_RATE, SOFTMAX_FIRST_RATE, SOFTMAX_CG_TOL = 0.5, 0.5, 0.2
 # Largest growth of a step length; a nearly straight parabola does not determine a larger one.
 LONGEST_GROWTH = 2.0
@@ -53,8 +51,7 @@ LONGEST_GROWTH = 2.0
 START_UPDATES = 3
 # Most updates for the posterior of the second start, and the gain that ends them.
 OTHER_UPDATES, OTHER_TOL = 30, 1e-4
-# Updates from each start before their bounds are compared. With logistic-softmax and 120 kernels either start alone
-# ended more than 1 % below the better one in 4 or 5 cases, the comparison in none.
+# Updates from each start before their bounds are compared: with logistic-softmax, either start alone can end far below.
 TRIAL_UPDATES = 40
 
 Q = TypeVar("Q", bound=KernelPosterior)
@@ -62,23 +59,14 @@ Q = TypeVar("Q", bound=KernelPosterior)
 
 @dataclass(frozen=True)
 class Point(Generic[Q]):
-    """A posterior and the result of a pass over the training rows.
-
-    Attributes
-    ----------
-    q : posterior
-    site : Site, with the best parameter for q if that is learned
-    sites : SitesAtPosterior of ``site`` under q, rescaled if the parameter was learned
-    log_likelihood, curved : float, sums of ell and of lambda v, as in ``Moments``
-    target : natural parameters of the sites, reached from q by a unit step
-    """
+    """A posterior and the result of a pass over the training rows."""
 
     q: Q
-    site: Site
-    sites: SitesAtPosterior
-    log_likelihood: float
-    curved: float
-    target: Natural
+    site: Site  # with the best parameter for q if that is learned
+    sites: SitesAtPosterior  # of ``site`` under q, rescaled if the parameter was learned
+    log_likelihood: float  # sum of ell
+    curved: float  # sum of lambda v
+    target: Natural  # natural parameters of the sites, reached from q by a unit step
 
     @cached_property
     def elbo(self) -> float:

@@ -11,7 +11,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training
 from ..approximations.sparse import SparsePosterior
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
-from ..rows.source import ArraySource, RowSource
+from ..rows.source import ArraySource, RowSource, labels_and_weights
 from .ascent import Point, carry_over, coordinate_ascent, natural_step, starting_posterior, update
 from .history import History
 from .mini_batch import Epochs, stochastic
@@ -132,12 +132,12 @@ def from_some(
     """
     memory = some.source
     assert isinstance(memory, ArraySource)
-    ratio = stream.total_weight / memory.total_weight
+    ratio, (y, weight) = stream.total_weight / memory.total_weight, labels_and_weights(memory)
     # Mini-batches are only for the posterior of all rows.
     in_memory = replace(options, batch_size=None, history=History())
     point = fit_posterior(some, q, prior, site, in_memory)[0]
     start = natural_step(prior.at_prior(some.n_latents), point.q.natural, ratio) or point.q
-    subsample = replace(some, source=memory.reweighted(ratio))
+    subsample = replace(some, source=ArraySource(memory.rows, y, ratio * weight, makes_dense=memory.makes_dense))
     return replace(some, source=stream, subsample=subsample), start, point.site
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -21,16 +20,8 @@ from .history import History
 # Arrays by name.
 State = Mapping[str, np.ndarray]
 # The field of ``FitState`` that a column of the history changes; a later column of a row has precedence.
-FIELDS = {
-    "n_rows": "n_rows",
-    "n_inducing": "n_inducing",
-    "epoch": "iteration",
-    "iteration": "iteration",
-    "evaluation": "iteration",
-    "elbo": "elbo",
-    "query_score": "query_score",
-    "learned_score": "query_score",
-}
+FIELDS = {name: name for name in ("n_rows", "n_inducing", "elbo", "query_score")}
+FIELDS |= {"epoch": "iteration", "iteration": "iteration", "evaluation": "iteration", "learned_score": "query_score"}
 
 
 @dataclass(frozen=True)
@@ -94,26 +85,15 @@ class CallbackError(Exception):
 
 @dataclass(frozen=True)
 class BestSoFar:
-    """The best result so far, from which a fit ends early or resumes at a checkpoint.
+    """The best result so far, from which a fit ends early or resumes at a checkpoint."""
 
-    Attributes
-    ----------
-    q : posterior of the rows of its stage
-    site : Site
-    n_rows : int, rows of the stage
-    is_growing : bool, whether more inducing points may be added
-    n_starts : int, number of completed starts that it is the best of; 0 during the first
-    is_decided : bool, whether the number of kernels is decided
-    state : arrays by name from which mini-batches continue, or None
-    """
-
-    q: KernelPosterior
+    q: KernelPosterior  # posterior of the rows of a stage
     site: Site
-    n_rows: int
-    is_growing: bool
-    n_starts: int = 0
-    is_decided: bool = False
-    state: State | None = None
+    n_rows: int  # rows of the stage
+    is_growing: bool  # whether more inducing points may be added
+    n_starts: int = 0  # completed starts that it is the best of; 0 during the first
+    is_decided: bool = False  # whether the number of kernels is decided
+    state: State | None = None  # arrays from which mini-batches continue
 
 
 class Store(Protocol):
@@ -129,21 +109,9 @@ class Store(Protocol):
 class Run:
     """A fit in progress: a context manager that re-raises a callback's exception.
 
-    Parameters
-    ----------
-    deadline : Deadline or None, never if None
-    status : Status or None, displays the progress
-    callback : function of a ``FitState``, or None
-        If it returns True or raises StopIteration, the deadline is set to now.
-    random_state : int, RandomState or None
-
-    Attributes
-    ----------
-    history : History
-    store : Store or None
-    best : BestSoFar or None
-    n_updates : int, results so far
-    skipped : descriptions of parts that there was no time for
+    ``status`` displays the progress. If ``callback``, a function of a ``FitState``, returns True or raises
+    StopIteration, the deadline is set to now. ``skipped`` describes the parts that there was no time for, and
+    ``n_updates`` counts the results so far.
     """
 
     def __init__(
@@ -166,9 +134,7 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._status is not None:
             self._status.close()
         if isinstance(error, CallbackError):

@@ -36,19 +36,10 @@ def during(what: str) -> Iterator[None]:
 
 
 class Deadline:
-    """The moment at which a fit has to end; by default never, unless ``stop`` is called.
+    """The moment at which a fit has to end, in ``seconds`` by a ``clock``, or now once the event ``stopped`` is set.
 
-    An executor calls ``begin`` and ``end`` of each pass, and ``check`` after some work, such as a block.
-
-    Parameters
-    ----------
-    seconds : float, from now on
-    clock : function that returns the time in seconds
-    stopped : Event, set when the moment is now; may be shared with another deadline
-
-    Attributes
-    ----------
-    report : function, called after each pass, and after other work of an executor
+    An executor calls ``begin`` and ``end`` of each pass, ``check`` after some work, such as a block, and ``report``
+    after other work than a pass.
     """
 
     def __init__(
@@ -60,12 +51,12 @@ class Deadline:
         self.now, self.seconds, self._end = clock, seconds, clock() + seconds
         self._stopped, self._stopped_by = stopped or threading.Event(), ""
         self.report: Callable[[], None] = lambda: None
+        self._n_rows = 0
+        self._final: object = None
         # For each step, seconds in passes for each row and multiply-add, and other seconds.
         self._steps: deque[tuple[float, float]] = deque(maxlen=LATEST_STEPS)
-        self._final: object = None
-        # The step at work: its rows and multiply-adds for each, its begin, and its seconds in passes.
-        self._n_rows, self._size, self._began, self._in_passes = 0, (0, 0.0), 0.0, 0.0
-        self._pass_began = 0.0
+        # The step at work: its rows and multiply-adds for each, its begin and that of the pass, its seconds in passes.
+        self._size, self._began, self._pass_began, self._in_passes = (0, 0.0), 0.0, 0.0, 0.0
 
     def stop(self, by: str = "an interrupt") -> None:
         """Set the moment to now; ``by`` names the cause."""
@@ -95,9 +86,8 @@ class Deadline:
     def reserving(self, n_rows: int, final: object) -> Iterator[None]:
         """Passes raise ``OutOfTime`` once the time left is needed for the posterior of ``n_rows`` rows.
 
-        The estimate is made from steps: a pass of the function ``final``, with all that happens until its next pass
-        over as many rows. Time in passes of any function counts as proportional to rows and multiply-adds, other time
-        as constant.
+        The estimate is made from steps: a pass of the function ``final``, and all until its next pass over as many
+        rows. Time in passes of any function is proportional to rows and multiply-adds, other time is constant.
         """
         self._n_rows, self._final = n_rows, final
         try:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from joblib import effective_n_jobs
@@ -92,27 +92,20 @@ class Pool(ThreadPoolExecutor):
 
 
 class Executor:
-    """Applies pure functions at module level to the blocks of a source, in the calling thread.
+    """Applies pure functions at module level to the blocks of a source, in the calling thread."""
 
-    Attributes
-    ----------
-    n_threads : int, threads of this process that other work, such as a search, may use
-    deadline : Deadline, whose methods the calling thread calls, and which may end a pass
-    """
+    n_threads: int = 1  # threads of this process that other work, such as a search, may use
+    deadline: Deadline = NEVER  # may end a pass
 
-    n_threads: int = 1
-    deadline: Deadline = NEVER
-
-    def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result, None, None]:
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         """Records of ``function(block, state)`` in the order of the blocks; consecutive ones may have been added."""
-        with closed_at_end(iter(source.blocks())) as blocks:
-            for block in blocks:
-                yield function(block, state)
+        blocks = source.blocks()
+        return map(function, blocks, repeat(state)) if isinstance(blocks, list) else read(function, blocks, state)
 
     def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
         """Sum of the records, added in the order of the blocks, to the first one in place if that is possible."""
         self.deadline.begin(function, source.n_rows, state.cost.work)
-        with single_threaded_blas(), closing(self.records(function, source, state)) as records:
+        with single_threaded_blas(), closed_at_end(self.records(function, source, state)) as records:
             total: Any = next(records)
             for record in records:
                 self.deadline.check()
@@ -135,6 +128,13 @@ class Executor:
 
     def _values(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         return list(map(function, items))
+
+
+def read(function: Function[Result], blocks: Iterable[Block], state: State) -> Iterator[Result]:
+    """Records of blocks that are not all in memory."""
+    with closed_at_end(iter(blocks)) as iterator:
+        for block in iterator:
+            yield function(block, state)
 
 
 def in_list(block: Block, state: State, function: Function[Result]) -> list[Result]:
@@ -211,11 +211,11 @@ class Threads(Executor):
         is_alone = self.n_threads == 1 or len(items) < 2
         return list(map(function, items) if is_alone else self._threads.map(function, items))
 
-    def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result, None, None]:
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         is_alone = self.n_threads == 1 or source.n_rows <= BLOCK_ROWS or is_small(source, state)
         return (super().records if is_alone else self._parallel)(function, source, state)
 
-    def _parallel(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result, None, None]:
+    def _parallel(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         group = max(1, min(GROUP, GROUP_BYTES // (8 * state.cost.numbers)))
         # A task has several blocks if these have little work.
         size = max(1, min(group, int(0.5 * MIN_PARALLEL_WORK / (BLOCK_ROWS * state.cost.work))))

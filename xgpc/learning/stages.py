@@ -11,12 +11,9 @@ import numpy as np
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..config import FitConfig
-from ..inference.ascent import Point, coordinate_ascent, tolerance_unit, update
-from ..inference.history import History
+from ..inference.ascent import Point, coordinate_ascent, starting_posterior, tolerance_unit, update
 from ..inference.prior_mean import PriorMean
-from ..inference.progress import BestSoFar, Progress, State
-from ..inference.run import Run
-from ..inference.starts import starting_posterior
+from ..inference.run import BestSoFar, Run, State
 from ..kernels.default import STARTS, other_start
 from ..likelihoods import LikelihoodBound
 from ..rows.deadline import OutOfTime, during
@@ -115,9 +112,7 @@ def posterior_of(
     site = prior_mean.site(model.site, model.prior)
     first = update(training, starting_posterior(training, model.q, model.prior, site), site)
     tol = options.tol if nats is None else nats / tolerance_unit(first.log_likelihood)
-    return coordinate_ascent(
-        training, first.q, site, tol=tol, max_iter=options.max_iter, history=History(), first=first
-    ).point
+    return coordinate_ascent(training, first.q, site, tol=tol, max_iter=options.max_iter, first=first).point
 
 
 class Learner:
@@ -126,8 +121,8 @@ class Learner:
     def __init__(self, data: Data, run: Run, initial: InitialState, max_iter: int):
         config, n_rows, is_full = data.config, len(initial.training), initial.model.prior.is_full
         self.training, self.history, self.random_state = initial.training, run.history, run.random_state
-        # ``progress`` receives every improvement; ``n_iter`` counts iterations of the optimizer.
-        self.progress, self.prior_mean, self.n_iter = run.progress, data.prior_mean, 0
+        # Improvements are kept, but for those of a restart; ``n_iter`` counts iterations of the optimizer.
+        self.run, self.is_restart, self.prior_mean, self.n_iter = run, False, data.prior_mean, 0
         # Without an optimizer kernel and inducing points stay, and only posteriors are fitted.
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]
         # Arrays from which the mini-batches of the next stage continue.
@@ -253,7 +248,8 @@ class Learner:
         return part, start, site, replace(options, reached=reached, learn_inducing=moves, state=self.state)
 
     def _report(self, size: int, is_growing: bool, q: KernelPosterior, site: Site, state: State | None) -> None:
-        self.progress.update(BestSoFar(q, site, size, is_growing, state=state))
+        if not self.is_restart:
+            self.run.update(BestSoFar(q, site, size, is_growing, state=state))
 
     def _posterior(self, size: int, model: Model, nats: float | None = None) -> Outcome:
         """Fit only the posterior on a subset, to within ``nats`` of its bound."""
@@ -291,7 +287,7 @@ class Learner:
             after = self._posterior(size, before.model._replace(prior=larger), nats)
         except OutOfTime:
             # Fewer points may still leave time for the posterior of all rows.
-            self.progress.skip(f"the trial of {larger.n_inducing} inducing points", self.history)
+            self.run.skip(f"the trial of {larger.n_inducing} inducing points")
             return None
         simpler, richer = Bound(before.point.elbo, model.prior), Bound(after.point.elbo, larger)
         columns = {"elbo": richer.elbo, "gain_per_point": richer.gain_per_point(simpler)}
@@ -327,7 +323,7 @@ def learn_in_stages(
         model = learner.best_start(model)
     outcome = learner.learn(model, grow_to, done)
     # Restarts report only the best result, after each of them.
-    learner.progress, prior = Progress(), initial.model.prior
+    learner.is_restart, prior = True, initial.model.prior
     for number in range(1, config.n_restarts_optimizer + 1 if learns else 1):
         specs = [
             group.spec.with_theta(np.asarray(run.random_state.uniform(*group.spec.bounds.T))) for group in prior.groups
@@ -337,6 +333,6 @@ def learn_in_stages(
         other = learner.learn(Model(prior.rebuilt(specs, prior.Z), None, initial.model.site), initial.grow_to)
         outcome = max(outcome, other, key=learner.comparable)
         best, n_rows = outcome.point, learner.sizes(outcome.model.prior)[-1]
-        run.progress.update(BestSoFar(best.q, best.site, n_rows, bool(initial.grow_to), number + 1))
+        run.update(BestSoFar(best.q, best.site, n_rows, bool(initial.grow_to), number + 1))
     problems = (outcome.problem,) if outcome.problem and max_iter == config.max_iter else ()
     return HyperparameterFit(outcome.model, initial.n_iter + learner.n_iter, problems)

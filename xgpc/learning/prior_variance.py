@@ -1,0 +1,86 @@
+"""The prior variance of a linear model, learned in alternation with its posterior."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._sites import Site
+from ..approximations.base import Training
+from ..approximations.linear import LinearPrior
+from ..approximations.sparse import SparsePosterior
+from ..inference.ascent import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, Point, coordinate_ascent, is_small, update
+from ..inference.history import History
+from ..inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule
+
+# Steps of q between two moves of the prior variance: enough to reach coordinate ascent's safe fallback.
+STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
+
+
+def ascend(
+    training: Training, prior: LinearPrior, site: Site, *, monotone: bool, tol: float, max_iter: int, history: History
+) -> tuple[Point[SparsePosterior], int, bool]:
+    """Alternate full-batch steps of q with moves of s^2; if ``monotone``, halve a move that lowers the bound.
+
+    Returns the last posterior with its pass, the number of steps, and whether q and s^2 both converged to ``tol``.
+    """
+    few = STEPS_PER_VARIANCE if prior.low < prior.high else max_iter
+    start = prior.at_prior(None)
+    best: Point[SparsePosterior] | None = None
+    elbo, n_iter, limit, fraction, log_t, settled = -np.inf, 0, few, 1.0, 0.0, False
+    while True:
+        history.context["prior_variance"] = start.prior.variance
+        ascent = coordinate_ascent(
+            training, start, site, tol=tol, max_iter=min(limit, max_iter - n_iter), history=history
+        )
+        n_iter += max(ascent.n_iter, 1)
+        rests = ascent.converged
+        if best is None or not monotone or ascent.elbo >= elbo - ROUND_OFF * abs(elbo):
+            best, elbo, fraction = ascent.point, ascent.elbo, 1.0
+            log_t, gain = best.q.prior.best_move(*sums_of_sites(best.q))
+            settled = is_small(gain, elbo, tol)
+        else:
+            fraction *= 0.5
+            settled, rests = fraction < 0.5**MAX_HALVINGS, False
+        if (rests and settled) or n_iter >= max_iter or not np.isfinite(elbo):
+            return best, n_iter, rests and settled
+        start, limit = best.q, max_iter
+        if not settled:
+            start, limit = moved(best.q, fraction * log_t), few
+
+
+def sums_of_sites(q: SparsePosterior) -> tuple[np.ndarray, np.ndarray]:
+    """The sums of lambda a a^T (lower triangle) and of r a over the rows, from the natural parameters of q."""
+    return q.P - np.eye(len(q.h)), q.h
+
+
+def moved(q: SparsePosterior, log_t: float) -> SparsePosterior:
+    """The posterior with the same sites after multiplying the prior variance by exp(log_t)."""
+    prior, t = q.prior.moved(log_t)
+    S, h = sums_of_sites(q)
+    return prior.proper_posterior(prior.with_sites(np.outer(t, t) * S, t * h))
+
+
+def stochastic_ascent(
+    training: Training, prior: LinearPrior, site: Site, options: Epochs
+) -> tuple[Point[SparsePosterior], int, bool]:
+    """Take mini-batch steps and move s^2 after every epoch; returns the same as ``ascend``."""
+    q = prior.at_prior(None)
+    assert options.batch_size is not None
+    schedule = learning_rate_schedule(options.learning_rate)
+    loop = MiniBatches(q, options.batch_size, len(training), len(prior.scale), schedule)
+    history, converged, epoch = options.history, False, 0
+    while epoch < options.max_iter and not converged:
+        epoch += 1
+        history.context.update(prior_variance=q.prior.variance)
+        estimate, rests = loop.epoch(training, q, site, options, epoch)
+        average = loop.posterior(q.prior, loop.average)
+        log_t, gain = q.prior.best_move(*sums_of_sites(average))
+        converged = rests and is_small(gain, estimate, options.tol)
+        if gain > 0.0 and not converged:
+            prior, t = q.prior.moved(log_t)
+            loop.rescale(t)
+            q = prior.at_prior(None)
+    point = update(training, loop.posterior(q.prior, loop.average), site)
+    history.context.update(prior_variance=q.prior.variance)
+    history.add(elbo=point.elbo)
+    return point, epoch, converged

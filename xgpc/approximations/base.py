@@ -150,6 +150,13 @@ class KernelPrior(Value):
         """q from its natural parameters, or None if they make none."""
         return self.groups[0].posterior_of(self, natural)
 
+    def proper_posterior(self, natural: Natural) -> Any:
+        """As ``posterior``; ValueError if the natural parameters make none."""
+        q = self.posterior(natural)
+        if q is None:
+            raise ValueError("The posterior precision is not positive definite; give moderate sample weights.")
+        return q
+
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
         """Natural parameters of the prior times sites with the statistics P and h of ``Moments``.
 
@@ -242,7 +249,6 @@ class KernelPosterior(Value, ABC):
     prior: Any  # KernelPrior
     natural: Any  # Natural
     marginalizer: Any  # Marginalizer for the rows that the posterior was made from
-    marginalizer_anywhere: Any  # Marginalizer for any rows
     kl: Any  # float, KL(q || p) in nats
     squared_norm: Any  # float, squared norm of the mean function's distance from the prior's
     # The mean, and the prior's precision times its distance from the prior's mean: conjugate gradients that keep such
@@ -287,6 +293,11 @@ class KernelPosterior(Value, ABC):
     def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, with the covariances C of one latent function at the
         rows of X and at them, from what s and t make as precisions and linear terms."""
+
+    @property
+    def marginalizer_anywhere(self) -> Any:
+        """Marginals of any rows."""
+        return self.marginalizer
 
     @property
     def shape(self) -> tuple[int, ...]:

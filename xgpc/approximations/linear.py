@@ -99,9 +99,6 @@ class LinearBasis:
     d: int  # coefficients without the intercept
     span: RowSpan
 
-    # Kernels.
-    n_groups = 1
-
     @property
     def cost(self) -> Cost:
         D = len(self.scale)
@@ -197,13 +194,6 @@ class LinearPrior(KernelPrior):
 
     def posterior_of(self, prior: Any, natural: Natural) -> LinearPosterior | None:
         return LinearPosterior.from_natural(self, *natural)
-
-    def proper_posterior(self, natural: Natural) -> SparsePosterior:
-        """q(z) from its natural parameters; O(D^3). ValueError if they make none."""
-        q = self.posterior(natural)
-        if q is None:
-            raise ValueError("The posterior precision is not positive definite; give moderate sample weights.")
-        return q
 
     def moved(self, log_t: float) -> tuple[LinearPrior, np.ndarray]:
         """The prior with exp(log_t) times s^2, and the factors (D,) of the whitened rows."""

@@ -195,22 +195,15 @@ class SeparatePriors(KernelPrior):
     members: tuple[Any, ...]
     key: str = field(default_factory=new_key, init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        members = self.members
+        derived = {"Z": np.stack([prior.Z for prior in members]), "jitter": max(prior.jitter for prior in members)}
+        vars(self).update(derived, is_full=members[0].is_full)
+        super().__post_init__()
+
     @property
     def groups(self) -> tuple[Any, ...]:
         return self.members
-
-    @property
-    def Z(self) -> np.ndarray:
-        return np.stack([prior.Z for prior in self.members])
-
-    @property
-    def jitter(self) -> float:
-        """The largest of any."""
-        return max(prior.jitter for prior in self.members)
-
-    @property
-    def is_full(self) -> bool:
-        return self.members[0].is_full
 
 
 def grouped(priors: Sequence[Any]) -> Any:

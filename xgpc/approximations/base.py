@@ -131,6 +131,7 @@ class KernelPrior(Value):
 
     Z: Any  # inducing points (m, d), or (C, m, d)
     jitter: Any  # float
+    key: str  # of whitened rows in caches, with inducing points
     is_full: Any = False  # bool, whether the points are all rows, which neither move nor become more
     before: Any = None  # posterior of earlier rows that is the prior of new ones, or None
 

@@ -162,7 +162,7 @@ class SparsePrior(KernelPrior):
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SparsePrior:
         return SparsePrior.build(specs[0], Z, self.dtype)
 
-    def basis_of(self, prior: Any, n_latents: int | None) -> InducingBasis:
+    def basis_of(self, prior: KernelPrior, n_latents: int | None) -> InducingBasis:
         groups = prior.groups
         each = [slice(c, c + 1) for c in range(len(groups))] if len(groups) > 1 else [slice(None)]
         parts = [(group.core, group.Linv, c) for group, c in zip(groups, each, strict=True)]
@@ -197,7 +197,7 @@ class SparsePosterior(KernelPosterior):
     w: np.ndarray = field(repr=False)  # (m,) mean
 
     @classmethod
-    def from_natural(cls, prior: Any, P: np.ndarray, h: np.ndarray) -> Self | None:
+    def from_natural(cls, prior: KernelPrior, P: np.ndarray, h: np.ndarray) -> Self | None:
         """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
         factors = [cholesky_and_inverse(matrix) for matrix in P.reshape(-1, *P.shape[-2:])]
         if any(found is None for found in factors):

@@ -21,7 +21,6 @@ from .config import Rule, integer, is_name
 from .data.batches import reading
 from .data.checks import checked_labels, class_numbers, site_labels
 from .data.encoding import Encoding, of_table
-from .data.training import rows_to_predict
 from .estimator import LatentClassifier
 from .inference.ascent import Point, coordinate_ascent
 from .inference.correction import corrected_marginals, correction_and_gap
@@ -188,13 +187,9 @@ class PosteriorClassifier(LatentClassifier):
         names = self._columns.names
         if names is not None and hasattr(source, "with_features"):
             source = source.with_features(names)
-        fitted = self._columns
-
-        def rows_of(batch: Any) -> Any:
-            X = batch[0] if isinstance(batch, tuple) and batch else batch
-            return rows_to_predict(X, fitted) if of_table(fitted.encoding) is None else self._rows(X)
-
-        return self._proba_batches(reading(source, rows_of, again=False))
+        return self._proba_batches(
+            reading(source, lambda batch: self._rows(batch[0] if isinstance(batch, tuple) and batch else batch), False)
+        )
 
     def _proba_batches(self, read: Callable[[], Iterator[Any]]) -> Iterator[np.ndarray]:
         with closing(read_ahead(read)) as batches:

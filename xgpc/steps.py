@@ -17,7 +17,7 @@ from .data.draw import seed_of_keys
 from .data.frames import index_columns, note_of_index
 from .data.partitions import Partitions, survey_partitions
 from .data.survey import Streamed, survey
-from .data.training import Columns, Door, training_data, with_limits
+from .data.training import Columns, training_data, with_limits
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
 from .learning import stages
@@ -47,7 +47,7 @@ def new_run(config: FitConfig) -> Iterator[Run]:
 
 
 def rows_in_memory(
-    door: Door,
+    model: PosteriorClassifier,
     config: FitConfig,
     run: Run,
     X: Any,
@@ -60,7 +60,7 @@ def rows_in_memory(
     note = note_of_index(index_columns(X))
     if note:
         run.history.add(decision=note)
-    checked = training_data(door, X, y, sample_weight, classes)
+    checked = training_data(model, X, y, sample_weight, classes)
     groups = None if groups is None else checked_groups(groups, len(y), sample_weight)
     return _data(config, run, *checked, groups=groups)
 
@@ -94,9 +94,7 @@ def further_rows(
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
     if classes is not None:
         checked_classes(classes, model.classes_)
-    (rows, codes, weight), _, columns = training_data(
-        model._door, X, y, sample_weight, model.classes_, fitted=model._columns
-    )
+    (rows, codes, weight), _, columns = training_data(model, X, y, sample_weight, model.classes_, model._columns)
     record, n_classes = model._record, len(model.classes_)
     source = source_of(rows, site_labels(codes, record.n_latents(n_classes)), weight)
     return Data(

@@ -45,16 +45,10 @@ def refuse_not_in_memory(*given: object) -> None:
             raise ValueError(f"Got a {kind} of {library}, a query that has no rows yet: give what its collect() makes.")
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """Return whether a value is None, NaN, NaT or pandas.NA."""
-    try:
-        return value is None or bool(value != value)
-    except TypeError:
-        # pandas.NA does not say whether it equals itself.
-        return True
-    except ValueError:
-        # An array, which is refused later.
-        return False
+    is_nan = isinstance(value, numbers.Number) and bool(value != value)
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def said_missing(counts: Sequence[tuple[str, int]]) -> str:

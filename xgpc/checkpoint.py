@@ -13,12 +13,12 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from ._sites import Site
+from .approximations.base import KernelPosterior
 from .config import PARAMETERS
 from .files import check_replaceable, read, refusing, regular, write
 from .inference.progress import BestSoFar
@@ -55,7 +55,7 @@ def fingerprint(data: Data, previous: PreviousFit | None) -> dict[str, str]:
     return found | {f"the parameter {name}": _described(getattr(data.config, name)) for name in names}
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     """A parameter in words that are the same in every process."""
     if isinstance(value, np.ndarray | list):
         return f"an array {np.shape(value)} {_hash(np.asarray(value))}"
@@ -156,7 +156,8 @@ class Checkpoint:
             with refusing(self.path, WHAT, ADVICE):
                 n_latents = len(arrays["h"]) if arrays["h"].ndim == 2 else None
                 check_arrays(arrays, n_latents, header["full"])
-                q: Any = posterior_from(header, arrays, n_latents, groups)
+                q = posterior_from(header, arrays, n_latents, groups)
+                assert isinstance(q, KernelPosterior)
                 site = site.with_parameter(float(header["label_noise"])) if site.learned else site
                 state = {name.removeprefix(STATE): one for name, one in arrays.items() if name.startswith(STATE)}
                 return BestSoFar(q, site, **{name: header[name] for name in PROGRESS}, state=state or None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from .learning import pipeline
 from .learning.start import Data, FitResult, PreviousFit
 from .likelihoods import START_NOISE
 from .predict import PosteriorClassifier
+from .rows.deadline import Deadline
 from .rows.executor import Threads
 from .steps import further_rows, new_run, publish, rows_in_batches, rows_in_memory
 
@@ -323,7 +325,7 @@ class GPClassifier(PosteriorClassifier):
             bounds; or if the model predicts no better than the class frequencies.
         """
         config = FitConfig.of(self)
-        with new_run(config) as run:
+        with new_run(config, self._deadline()) as run:
             data = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
             result = self._learned(data, run)
         publish(self, data, run, result)
@@ -382,7 +384,7 @@ class GPClassifier(PosteriorClassifier):
         check_stream(self, forgetting_factor, n_new_inducing)
         if not hasattr(self, "posterior_"):
             config = replace(config, n_neighbors=0)
-            with new_run(config) as run:
+            with new_run(config, self._deadline()) as run:
                 if forgetting_factor != 1.0 or n_new_inducing:
                     run.history.add(decision=FIRST_BATCH)
                 data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
@@ -394,10 +396,10 @@ class GPClassifier(PosteriorClassifier):
         # Nothing is learned, and all rows are in each iteration.
         config = replace(config, optimizer=None, batch_size=None)
         counts, n_seen, factor = self.class_count_, self.n_samples_seen_, float(forgetting_factor)
-        with new_run(config) as run:
+        with new_run(config, self._deadline()) as run:
             data = further_rows(self, config, run, X, y, sample_weight, classes)
             result = pipeline.add_rows(data, run, self.posterior_, self._evidence, factor, int(n_new_inducing))
-        publish(self, data, run, result, is_first=False)
+        publish(self, data, run, result)
         self.class_count_ = factor * counts + self.class_count_
         self.n_samples_seen_ += n_seen
 
@@ -441,10 +443,14 @@ class GPClassifier(PosteriorClassifier):
     def _fit_source(self, source: object, classes: ArrayLike | None, threads: pipeline.MakeThreads) -> None:
         """Fit to a source of batches; ``threads`` creates the executor, from ``n_jobs`` and the run."""
         config = FitConfig.of(self)
-        with new_run(config) as run:
+        with new_run(config, self._deadline()) as run:
             data = rows_in_batches(config, run, source, classes)
             result = self._learned(data, run, threads)
         publish(self, data, run, result)
+
+    def _deadline(self) -> Deadline:
+        """The end of a fit that starts now."""
+        return Deadline(math.inf if self.max_time is None else float(self.max_time))
 
     def _learned(self, data: Data, run: Run, threads: pipeline.MakeThreads = Threads) -> FitResult:
         """Learn from checked rows; a warm start continues the previous fit, and a checkpoint keeps the progress."""

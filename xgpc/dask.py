@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
 from .data.partitions import OverPartitions, in_partition
 from .estimator import all_or_nothing
-from .rows.executor import Result
+from .names import MatrixLike
 from .status import warn_user
 
 try:
@@ -26,6 +28,8 @@ try:
 except ImportError as error:
     raise ImportError("Fits on a cluster need dask: pip install 'xgpc[dask]'") from error
 
+# Rows or labels: dask has no types, so that a type checker takes all of it as Any.
+Collection: TypeAlias = array.Array | dataframe.DataFrame | dataframe.Series
 # A task that fails runs again this many times before its error ends the fit: storage may be out of reach for a moment.
 # The death of a worker is no failure of the task; dask allows ``distributed.scheduler.allowed-failures`` deaths.
 RETRIES = 2
@@ -38,10 +42,9 @@ WHAT_TO_DO = (
     "The usual reason is too little memory: divide the rows into more partitions (rechunk, repartition), give workers "
     "more memory or fewer threads, and look at their logs. The estimator is unchanged."
 )
-Collection = array.Array | dataframe.DataFrame | dataframe.Series
 
 
-def _apply(packed: tuple[Callable[..., Result], Any], each: Any, *batch: Any) -> Result:
+def _apply(packed: tuple[Callable[..., object], object], each: object, *batch: MatrixLike) -> object:
     function, common = packed
     return function(batch, common, each)
 
@@ -65,7 +68,7 @@ class DaskPartitions:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def run(self, function: Callable[[Any, Any, Any], Result], common: Any, each: Sequence[Any]) -> Iterator[Result]:
+    def run(self, function: Callable[..., Any], common: object, each: Sequence[object]) -> Iterator[Any]:
         # Dask would look for collections in the state, but not in bytes.
         name = f"xgpc-{function.__name__}-{uuid4().hex}"
         packed = delayed(pickle.loads)(pickle.dumps((function, common)), dask_key_name=f"{name}-state")
@@ -108,7 +111,7 @@ class DaskPartitions:
                 raise RuntimeError(f"The workers of the cluster have died, and no others have come. {WHAT_TO_DO}")
 
 
-def _batches(X: Any, y: Any, sample_weight: Any) -> list[tuple[Delayed, ...]]:
+def _batches(X: Collection, y: Collection, sample_weight: Collection | None) -> list[tuple[Delayed, ...]]:
     """Return X, y and, where there are some, weights of each partition.
 
     ValueError for anything but dask collections, and for partitions of different rows, as far as sizes are known.
@@ -127,12 +130,12 @@ def _batches(X: Any, y: Any, sample_weight: Any) -> list[tuple[Delayed, ...]]:
     return list(zip(*parts, strict=True))
 
 
-def _with_all_columns(X: Any) -> Any:
+def _with_all_columns(X: Collection) -> Collection:
     """Return X with all columns in each chunk; data frames are divided by rows alone."""
     return X.rechunk({1: -1}) if isinstance(X, array.Array) and X.numblocks[1] > 1 else X
 
 
-def _aligned(name: str, values: Any, X: Any) -> Any:
+def _aligned(name: str, values: Collection, X: Collection) -> Collection:
     """Return values in X's partitions, as far as the sizes of both are known."""
     are_arrays = [isinstance(one, array.Array) for one in (values, X)]
     if all(are_arrays) and values.chunks[0] != X.chunks[0]:
@@ -153,7 +156,7 @@ def _aligned(name: str, values: Any, X: Any) -> Any:
     return values
 
 
-def _predicted(rows: Any, model: GPClassifier, method: str, empty: np.ndarray, **options: bool) -> np.ndarray:
+def _predicted(rows: MatrixLike, model: GPClassifier, method: str, empty: np.ndarray, **options: bool) -> np.ndarray:
     """Return the predictions of a method of a fitted model, or ``empty`` without rows."""
     return getattr(model, method)(rows, **options) if len(rows) else empty
 
@@ -197,7 +200,7 @@ class DaskGPClassifier(GPClassifier):
     >>> model.fit(X, X[:, 0] > 0.0).predict_proba(X)  # doctest: +SKIP
     """
 
-    def __init__(self, kernel: Any = None, *, client: Any = None, **parameters: Any) -> None:
+    def __init__(self, kernel: Kernel | None = None, *, client: distributed.Client = None, **parameters: Any) -> None:
         super().__init__(kernel, **parameters)
         self.client = client
 
@@ -208,11 +211,11 @@ class DaskGPClassifier(GPClassifier):
     def _get_param_names(cls) -> list[str]:
         return sorted([*GPClassifier._get_param_names(), "client"])
 
-    def __getstate__(self) -> Any:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "client": None}
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> None:  # type: ignore[override]
+    def fit(self, X: Collection, y: Collection, sample_weight: Collection | None = None) -> None:  # type: ignore[override]
         """Fit kernel, inducing points and posterior.
 
         Parameters
@@ -266,27 +269,27 @@ class DaskGPClassifier(GPClassifier):
         model.__dict__ = {name: value for name, value in vars(self).items() if name != "client"}
         return model
 
-    def save(self, path: Any, rows_dtype: Any = None) -> None:
+    def save(self, path: str | os.PathLike[str], rows_dtype: str | None = None) -> None:
         """Write the fitted model to a file that ``GPClassifier.load`` reads, too; see ``GPClassifier.save``."""
         self.to_local().save(path, rows_dtype)
 
-    def predict_log_proba(self, X: Any, corrected: bool = False) -> Any:
+    def predict_log_proba(self, X: MatrixLike, corrected: bool = False) -> Collection:
         """Log probabilities (n, C); a lazy dask array of a dask array or data frame, else at once."""
         return self._lazily("predict_log_proba", X, corrected=corrected)
 
-    def predict_proba(self, X: Any, corrected: bool = False) -> Any:
+    def predict_proba(self, X: MatrixLike, corrected: bool = False) -> Collection:
         """Probabilities (n, C) in the order of ``classes_``; lazy as in ``predict_log_proba``."""
         return self._lazily("predict_proba", X, corrected=corrected)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: MatrixLike) -> Collection:
         """The most probable class of each row (n,); lazy as in ``predict_log_proba``."""
         return self._lazily("predict", X)
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: MatrixLike) -> Collection:
         """Log odds (n,), or log probabilities (n, C) of several classes; lazy as in ``predict_log_proba``."""
         return self._lazily("decision_function", X)
 
-    def _lazily(self, method: str, X: Any, **options: bool) -> Any:
+    def _lazily(self, method: str, X: MatrixLike, **options: bool) -> Collection:
         """Predictions by a method of ``GPClassifier``: lazy for collections of dask, else at once."""
         model = self.to_local()
         if not isinstance(X, array.Array | dataframe.DataFrame):

@@ -20,6 +20,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+Arrays = dict[str, np.ndarray]
+Header = dict[str, Any]
 # Opening a named pipe for reading would wait for a writer. Windows has no such pipes.
 NO_WAITING = getattr(os, "O_NONBLOCK", 0)
 SPECIAL = "{!r} is a device, a pipe or a socket; give the name of a file."
@@ -130,14 +132,14 @@ class _Chunks:
         return self._read(min(size, CHUNK) if size >= 0 else CHUNK)
 
 
-def write(path: str | os.PathLike[str], kind: str, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+def write(path: str | os.PathLike[str], kind: str, header: Header, arrays: Mapping[str, np.ndarray]) -> None:
     """Write header and arrays to a file of this kind, which takes the place of an older one at once."""
     text = to_json({"format": f"xgpc {kind} {FORMAT}", "arrays": sorted(arrays), **header})
     with replacing(path) as file:
         np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
 
 
-def to_json(header: Mapping[str, Any]) -> str:
+def to_json(header: Header) -> str:
     text = json.dumps(header, default=lambda value: np.asarray(value).tolist(), sort_keys=True)
     _check_length(text)
     return text
@@ -148,12 +150,12 @@ def _check_length(text: str) -> None:
         raise ValueError(f"The header of a file has at most {MAX_VALUES} values; the kernels have more parameters.")
 
 
-def read(file: BinaryIO, kind: str, only_header: bool = False) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read(file: BinaryIO, kind: str, only_header: bool = False) -> tuple[Header, Arrays]:
     """The header and the arrays of a file of this kind; any exception for other files (see ``refusing``)."""
     arrays = dict(_arrays(file, {"header"} if only_header else None))
     text = arrays.pop("header").tobytes().decode()
     _check_length(text)
-    header: dict[str, Any] = json.loads(text)
+    header: Header = json.loads(text)
     if (found := header.pop("format")) != f"xgpc {kind} {FORMAT}":
         raise ValueError(f"its format is {found!r}, but this version reads 'xgpc {kind} {FORMAT}'")
     if (expected := header.pop("arrays")) != sorted(arrays) and not only_header:

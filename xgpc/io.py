@@ -23,15 +23,13 @@ from .approximations.local import LocalPosterior
 from .approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from .config import PARAMETERS, check_parameters, is_integer, one_of
 from .data.encoding import Encoding, of_table
-from .files import KINDS, read, refusing, regular, to_json, write
+from .files import KINDS, Arrays, Header, read, refusing, regular, to_json, write
 from .inference.fitting import Evidence
 from .kernels.spec import KERNELS, Groups, KernelSpec, check_tree
 from .likelihoods import resolve
 from .ranges import LARGEST_FEATURE, largest_size
 from .rows.blas import single_threaded_blas
 
-Arrays = dict[str, np.ndarray]
-Header = dict[str, Any]
 Model = TypeVar("Model", bound=BaseEstimator)
 
 # The axes of each array. l: latent functions, none for a single one; L: the same, 1 for a single one; k: kernels, none

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from ._sites import Site
@@ -22,7 +23,7 @@ from .inference.mini_batch import Epochs
 from .inference.run import Run
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS, record_of
-from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodName
+from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodName, MatrixLike, RandomSeed
 from .ranges import check_latent, largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
@@ -126,7 +127,7 @@ class BayesianLinearClassifier(LatentClassifier):
         tol: float = 1e-4,
         class_weight: ClassWeight | None = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         verbose: int = 0,
     ) -> None:
         self.likelihood, self.bound, self.prior_variance = likelihood, bound, prior_variance
@@ -135,7 +136,7 @@ class BayesianLinearClassifier(LatentClassifier):
         self.n_jobs, self.random_state, self.verbose = n_jobs, random_state, verbose
 
     @all_or_nothing
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
+    def fit(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
         """Fit to rows X (n, d), dense or sparse, labels y (n,) of two classes, and non-negative weights (n,).
 
         Raises
@@ -161,7 +162,7 @@ class BayesianLinearClassifier(LatentClassifier):
         if messages:
             warn_user("\n".join(messages), ConvergenceWarning)
 
-    def _checked(self, X: Any, y: Any, sample_weight: Any) -> Data:
+    def _checked(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Data:
         """Check the training data; choose the first prior."""
         X, signs, weight = self._check_training_data(X, y, sample_weight)
         prior = self._first_prior(X, weight)
@@ -225,7 +226,9 @@ class BayesianLinearClassifier(LatentClassifier):
             },
         )
 
-    def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    def _check_training_data(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[MatrixLike, np.ndarray, np.ndarray]:
         """Rows of positive weight, their labels -1 or +1, and their weights, or (0,) for ones."""
         rows, self.classes_, _ = self._training_data(X, y, sample_weight)
         if len(self.classes_) > 2:
@@ -235,7 +238,7 @@ class BayesianLinearClassifier(LatentClassifier):
             )
         return rows.X, np.where(rows.y == 1, 1.0, -1.0), rows.weight
 
-    def _first_prior(self, X: Any, weight: np.ndarray) -> LinearPrior:
+    def _first_prior(self, X: MatrixLike, weight: np.ndarray) -> LinearPrior:
         """The prior with the given variance, or with a start and a range that the mean square of the rows gives."""
         largest = largest_size(X)
         if 0.0 < largest < LEAST_FEATURE:
@@ -254,12 +257,12 @@ class BayesianLinearClassifier(LatentClassifier):
     def coef_covariance_(self) -> np.ndarray:
         """Posterior covariance (D, D); each access takes O(D^2 r) time, with r as in the notes, and 8 D^2 bytes."""
         check_is_fitted(self)
-        q: Any = self.posterior_
+        q = self.posterior_
         with single_threaded_blas():
             root = q.Rinv * q.prior.scale
             return q.prior.span.covariance(root.T @ root, q.prior.variance)
 
-    def predict_latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def predict_latent(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at the rows of X (n, d), dense or sparse."""
         check_is_fitted(self)
         X = self._rows(X)
@@ -267,12 +270,12 @@ class BayesianLinearClassifier(LatentClassifier):
         check_latent(mean, variance, X)
         return mean, variance
 
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: MatrixLike) -> np.ndarray:
         """Log probabilities (n, 2) of the classes, which stay accurate where probabilities underflow."""
         mean, variance = self.predict_latent(X)
         return self._record.log_probabilities(mean, variance, None, on_threads(self.n_jobs))
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,7 @@ from ._sites import Site
 from .approximations.base import ColumnOf, KernelPosterior, Posterior, Training
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
+from .approximations.sparse import SparsePosterior
 from .config import Rule, integer, is_name
 from .data.batches import reading
 from .data.checks import checked_labels, class_numbers, site_labels
@@ -29,6 +30,7 @@ from .inference.history import History
 from .inference.starts import starting_posterior
 from .kernels.relevance import relevance
 from .likelihoods import LikelihoodBound, expected_log_likelihood
+from .names import MatrixLike, RandomSeed
 from .ranges import check_latent
 from .rows.batches import read_ahead
 from .rows.blas import single_threaded_blas
@@ -116,7 +118,7 @@ class PosteriorClassifier(LatentClassifier):
         check_is_fitted(self)
         return summary(self)
 
-    def _latent(self, X: Any, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def _latent(self, X: MatrixLike, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
         # This test comes first because check_is_fitted takes as long as evaluating the kernel at one row.
         if not hasattr(self, "posterior_"):
             check_is_fitted(self)
@@ -137,7 +139,7 @@ class PosteriorClassifier(LatentClassifier):
             parts.append(corrected_marginals(self._without_neighbors(), correction, rows, self.n_jobs))
         return self._with_mean(*_joined(parts))
 
-    def _latent_at(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _latent_at(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent functions at checked rows."""
         return self._with_mean(*self._marginals(self.posterior_, X))
 
@@ -145,7 +147,7 @@ class PosteriorClassifier(LatentClassifier):
         """Add the prior mean to posterior means (r,) or (C, r) that are measured from it."""
         return distance + np.reshape(self.mean_, (-1, 1)[: distance.ndim]), variance
 
-    def _marginals(self, q: Posterior, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _marginals(self, q: Posterior, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
         """Posterior means, measured from the prior mean, and variances."""
         mean, variance = _joined([q.marginals(rows, self.n_jobs) for rows in in_dense_parts(X)])
         check_latent(mean, variance, X)
@@ -164,7 +166,7 @@ class PosteriorClassifier(LatentClassifier):
         """Log probabilities (n, C), finite and accurate even where the probabilities underflow."""
         return self._log_probabilities(*self._latent(X, corrected))
 
-    def predict_proba_batches(self, source: Any) -> Iterator[np.ndarray]:
+    def predict_proba_batches(self, source: object) -> Iterator[np.ndarray]:
         """Predict rows that may not fit into memory: an array (r, C) of probabilities for each batch, in order.
 
         Parameters
@@ -187,11 +189,13 @@ class PosteriorClassifier(LatentClassifier):
         names = self._columns.names
         if names is not None and hasattr(source, "with_features"):
             source = source.with_features(names)
-        return self._proba_batches(
-            reading(source, lambda batch: self._rows(batch[0] if isinstance(batch, tuple) and batch else batch), False)
-        )
 
-    def _proba_batches(self, read: Callable[[], Iterator[Any]]) -> Iterator[np.ndarray]:
+        def rows_of(batch: object) -> MatrixLike:
+            return self._rows(batch[0] if isinstance(batch, tuple) and batch else batch)
+
+        return self._proba_batches(reading(source, rows_of, again=False))
+
+    def _proba_batches(self, read: Callable[[], Iterator[MatrixLike]]) -> Iterator[np.ndarray]:
         with closing(read_ahead(read)) as batches:
             for rows in batches:
                 log_proba = self._log_probabilities(*self._latent_at(rows))
@@ -222,9 +226,9 @@ class PosteriorClassifier(LatentClassifier):
 
     def _covariance(self, rows: np.ndarray) -> np.ndarray:
         """Joint covariance (n, n) or (C, n, n) at checked rows."""
-        q: Any = self.posterior_
+        q = self.posterior_
         if not len(rows):
-            return np.empty((*q.shape, 0, 0))
+            return np.empty((*np.shape(self.mean_), 0, 0))
         needed = q.covariance_bytes(len(rows))
         if needed > MOST_COVARIANCE_BYTES:
             raise ValueError(
@@ -236,7 +240,7 @@ class PosteriorClassifier(LatentClassifier):
         with single_threaded_blas():
             return q.covariance(rows)
 
-    def _covariance_columns(self, X: Any) -> ColumnOf:
+    def _covariance_columns(self, X: MatrixLike) -> ColumnOf:
         """The columns (C, n) of ``predict_latent(X, return_cov=True)``, each computed on request."""
         rows = dense(self._rows(X))
         return self.posterior_.covariance_columns(rows, self.n_jobs)
@@ -246,7 +250,7 @@ class PosteriorClassifier(LatentClassifier):
         return self.predict_latent(X)
 
     def sample_latent(
-        self, X: ArrayLike, n_samples: int = 1, random_state: Any = None, method: str = "auto"
+        self, X: ArrayLike, n_samples: int = 1, random_state: RandomSeed = None, method: str = "auto"
     ) -> np.ndarray:
         """Draw from the joint posterior of the latent function at all rows of X.
 
@@ -284,12 +288,13 @@ class PosteriorClassifier(LatentClassifier):
         integer(1).check("n_samples", n_samples)
         Rule(lambda value: is_name(value, METHODS), f"one of {list(METHODS)}").check("method", method)
         random, rows = check_random_state(random_state), dense(self._rows(X))
-        q: Any = self.posterior_
+        q = self.posterior_
         obstacle = pathwise_obstacle(q)
         if method == "pathwise" and obstacle:
             raise ValueError(f"method='pathwise' {obstacle}. Take method='exact'.")
         mean, _ = self._latent_at(rows)
         if method == "pathwise" or (method == "auto" and len(rows) > EXACT_ROWS and not obstacle):
+            assert isinstance(q, SparsePosterior)
             draws = pathwise_draws(q, rows, n_samples, random, self.n_jobs)
             draws += np.reshape(self.mean_, (-1, 1, 1)[: draws.ndim])
         else:
@@ -405,7 +410,7 @@ class PosteriorClassifier(LatentClassifier):
             )
         return self._evidence.gap
 
-    def save(self, path: str | os.PathLike[str], rows_dtype: Any = None) -> None:
+    def save(self, path: str | os.PathLike[str], rows_dtype: str | None = None) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects.
 
         With neighbours (``n_neighbors_`` above 0) the file holds all training rows and their sites, 8 d + 16 C bytes

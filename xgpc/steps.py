@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,10 +21,10 @@ from .inference.run import Run
 from .learning import stages
 from .learning.hold_out import HoldOut
 from .learning.inducing import mean_and_spread
-from .learning.pipeline import no_gain, parameters_at_bounds
 from .learning.stages import check_optimizer
 from .learning.start import Data, FitResult
 from .likelihoods import resolve
+from .names import MatrixLike
 from .predict import PosteriorClassifier
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
@@ -37,9 +35,8 @@ from .status import Status, warn_user
 
 
 @contextmanager
-def new_run(config: FitConfig) -> Iterator[Run]:
+def new_run(config: FitConfig, deadline: Deadline) -> Iterator[Run]:
     """The run of a fit that starts now, with BLAS on one thread."""
-    deadline = Deadline(math.inf if config.max_time is None else float(config.max_time))
     status = Status() if config.verbose else None
     with single_threaded_blas(), Run(deadline, status, config.callback, config.random_state) as run:
         run.history.tell(stage="checking")
@@ -50,22 +47,22 @@ def rows_in_memory(
     model: PosteriorClassifier,
     config: FitConfig,
     run: Run,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    groups: Any = None,
-    classes: Any = None,
+    X: MatrixLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    groups: ArrayLike | None = None,
+    classes: ArrayLike | None = None,
 ) -> Data:
     """Check the rows of ``fit``."""
     note = note_of_index(index_columns(X))
     if note:
         run.history.add(decision=note)
     checked = training_data(model, X, y, sample_weight, classes)
-    groups = None if groups is None else checked_groups(groups, len(y), sample_weight)
+    groups = None if groups is None else checked_groups(groups, np.shape(y)[0], sample_weight)
     return _data(config, run, *checked, groups=groups)
 
 
-def rows_in_batches(config: FitConfig, run: Run, source: Any, classes: ArrayLike | None) -> Data:
+def rows_in_batches(config: FitConfig, run: Run, source: object, classes: ArrayLike | None) -> Data:
     """Check rows that may not fit into memory: the first reading counts them and draws a sample to learn from."""
     if isinstance(source, ArrowRows) and source.index:
         run.history.add(decision=note_of_index(source.index))
@@ -78,9 +75,9 @@ def rows_in_batches(config: FitConfig, run: Run, source: Any, classes: ArrayLike
             check_streamed(config, stages.LAST_ROWS)
         run.history.tell(n_rows=n_rows)
 
-    read_first = survey_partitions if isinstance(source, Partitions) else survey
-    size, random_state = stages.LAST_ROWS, run.random_state
-    found, sample, stream = read_first(source, given, config.class_weight, size, random_state, progress)
+    size = stages.LAST_ROWS
+    how = given, config.class_weight, size, run.random_state, progress
+    found, sample, stream = survey_partitions(source, *how) if isinstance(source, Partitions) else survey(source, *how)
     if found.n_rows <= size:
         return _data(config, run, sample, found.classes, found.columns)
     n_sample = len(sample.X)
@@ -89,7 +86,13 @@ def rows_in_batches(config: FitConfig, run: Run, source: Any, classes: ArrayLike
 
 
 def further_rows(
-    model: PosteriorClassifier, config: FitConfig, run: Run, X: Any, y: Any, sample_weight: Any, classes: Any
+    model: PosteriorClassifier,
+    config: FitConfig,
+    run: Run,
+    X: MatrixLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    classes: ArrayLike | None,
 ) -> Data:
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
     if classes is not None:
@@ -160,37 +163,20 @@ def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.n
     return np.bincount(codes, weight if len(weight) else None, n_classes).astype(np.float64)
 
 
-def publish(model: PosteriorClassifier, data: Data, run: Run, result: FitResult, is_first: bool = True) -> None:
-    """Set the fitted attributes and warn; ``is_first`` is False if ``partial_fit`` continues from earlier rows."""
-    messages = [*result.unfinished, *result.notes, *_doubts(data, run, result, is_first)]
-    if messages:
-        warn_user("\n".join(messages), ConvergenceWarning)
+def publish(model: PosteriorClassifier, data: Data, run: Run, result: FitResult) -> None:
+    """Set the fitted attributes, and warn."""
+    if result.messages:
+        warn_user("\n".join(result.messages), ConvergenceWarning)
     model._set_columns(data.columns)
     model.classes_, model.encoding_ = data.classes, data.encoding
     model.feature_mean_, model.feature_spread_ = data.columns.mean, data.columns.spread
     model.class_count_, model.n_samples_seen_ = data.class_totals, (data.stream or data.source).n_rows
-    model.warnings_ = messages
+    model.warnings_ = result.messages
     site = result.site
     model._set_fit(result.q, data.record, site.parameter, site.prior_mean, result.evidence)
     model._distinct_labels = result.labels
     model.query_score_ = None if result.scores is None else (result.scores.mean, result.scores.error)
     model.n_iter_ = max(1, result.n_iter)
-    model.converged_ = not result.unfinished
+    model.converged_ = result.is_complete
     model.history_ = run.history.arrays()
     run.progress.close()
-
-
-def _doubts(data: Data, run: Run, result: FitResult, is_first: bool) -> list[str]:
-    """Warnings about a kernel that explains no more than the class frequencies, or has parameters at bounds."""
-    if result.notes or data.config.optimizer is None or data.is_of_one_class:
-        return []
-    found: list[str] = []
-    is_evidence = data.record.is_bound and data.record.is_probability
-    if result.evidence and is_first and is_evidence and not run.progress.skipped:
-        uniform_log_likelihood = -np.log(len(data.classes)) * data.total_weight
-        found += no_gain(result.evidence.elbo, uniform_log_likelihood, data.base_rate_log_score)
-    # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
-    if data.config.kernel is not None:
-        specs, labels = [group.spec for group in result.q.prior.groups], list(map(repr, data.classes.tolist()))
-        found += parameters_at_bounds(specs, labels, data.columns.described, data.columns.spread)
-    return found

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from io import TextIOWrapper
 
 from sklearn.exceptions import ConvergenceWarning
 
@@ -91,7 +91,6 @@ def command() -> int:
 
     signal.signal(signal.SIGTERM, end)
     # Names that a terminal has no code for are shown with escapes such as \xf6.
-    stdout: Any = sys.stdout
-    if stdout is not None:
-        stdout.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     return main()

@@ -8,7 +8,6 @@ from itertools import zip_longest
 from pathlib import Path
 from reprlib import repr as short
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -95,7 +94,7 @@ def _load(path: str) -> GPClassifier:
         raise ValueError(f"{what} Give a file that 'xgpc fit' saved.") from None
 
 
-def _features(model: GPClassifier, rows: Rows) -> tuple[list[str], dict[str, Any]]:
+def _features(model: GPClassifier, rows: Rows) -> tuple[list[str], dict[str, pa.DataType]]:
     """The columns of a model in a file, by name or, without names, all but the target; and their Arrow types."""
     names = list(getattr(model, "feature_names_in_", ())) or [name for name in rows.schema.names if name != rows.target]
     rows.check_names(names)
@@ -119,7 +118,7 @@ def predict(arguments: argparse.Namespace) -> None:
         write_rows(arguments.output, _predictions(model, rows))
 
 
-def _predictions(model: GPClassifier, rows: Rows) -> Iterator[Any]:
+def _predictions(model: GPClassifier, rows: Rows) -> Iterator[pa.RecordBatch]:
     """Record batches of predicted classes, probabilities and latent moments."""
     kind = pa.array(model.classes_.tolist()).type
     for X, _ in rows.batches(*_features(model, rows)):

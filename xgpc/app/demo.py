@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -46,7 +46,7 @@ def demo(arguments: argparse.Namespace) -> None:
         X, X_test, y, y_test, _, test_digits = train_test_split(
             pixels, odd, digits, train_size=TRAINING_ROWS, stratify=digits, random_state=arguments.seed + k
         )
-        models: dict[str, Any] = {
+        models: dict[str, BaseEstimator] = {
             OURS: GPClassifier(n_neighbors=N_NEIGHBORS, random_state=arguments.seed, n_jobs=-1),
             "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
             "boosted trees": HistGradientBoostingClassifier(random_state=arguments.seed),
@@ -75,7 +75,7 @@ def demo(arguments: argparse.Namespace) -> None:
         print("No picture without matplotlib: pip install 'xgpc[plot]'")
         return
     figure = Figure(figsize=(13.0, 5.4), layout="constrained")
-    halves: Any = figure.subfigures(1, 2)
+    halves = figure.subfigures(1, 2, squeeze=False)[0]
     calibration = halves[0].subplots()
     ReliabilityDisplay.from_estimator(models, X_test, y_test, ax=calibration)
     calibration.set_title(f"Calibration, {len(X_test)} test rows")

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any
+from typing import IO
 
 import pyarrow as pa
 from pyarrow import compute, csv, parquet
@@ -69,7 +69,7 @@ class Rows:
         types = [_type_of(column, name == self.target) for name, column in zip(first.schema.names, first, strict=True)]
         return pa.schema(zip(first.schema.names, types, strict=True))
 
-    def _read(self, names: list[str], types: Types) -> Any:
+    def _read(self, names: list[str], types: Types) -> pa.RecordBatchReader:
         """Return an iterator over record batches of some columns, or of all if there are no names, in order."""
         if self._dataset is not None:
             return self._dataset.to_batches(columns=names, **in_order())
@@ -103,7 +103,9 @@ class Rows:
             text = f"{text}. {HOW_TO_MEND}" if "conversion error" in text else text
             raise ValueError(f"{self.name!r}: {text}") from None
 
-    def batches(self, features: list[str], types: Types, may_miss: bool = True) -> Iterator[tuple[pa.RecordBatch, Any]]:
+    def batches(
+        self, features: list[str], types: Types, may_miss: bool = True
+    ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
         """Yield batches of features, and arrays of labels or None without a target; without rows one empty batch.
 
         Infinite numbers, missing labels, and a target without rows raise ValueError; missing numbers unless they
@@ -167,7 +169,7 @@ def write_rows(path: str | None, batches: Iterator[pa.RecordBatch]) -> None:
     with ExitStack() as stack:
         if path is None and sys.stdout is None:
             raise ValueError("standard output is closed; use --output FILE.")
-        file: Any = sys.stdout.buffer if path is None else stack.enter_context(output(path))
+        file: IO[bytes] | gzip.GzipFile = sys.stdout.buffer if path is None else stack.enter_context(output(path))
         if path is not None and path.lower().endswith(".gz"):
             # Without the time the same predictions make the same file.
             file = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))

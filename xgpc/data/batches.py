@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from ..names import MatrixLike
 from ..rows.columnar import ArrowRows, NumpyRows
 from ..rows.executor import closed_at_end
 from .checks import BadRow
@@ -19,7 +20,9 @@ HOW_TO_READ_AGAIN = (
 )
 
 
-def reading(source: Any, check: Callable[[Any], T], again: bool = True) -> Callable[[], Generator[T, None, None]]:
+def reading(
+    source: object, check: Callable[[MatrixLike], T], again: bool = True
+) -> Callable[[], Generator[T, None, None]]:
     """Return a function that reads a source from the beginning at each call, and yields ``check(batch)`` of each batch.
 
     Parameters
@@ -35,8 +38,8 @@ def reading(source: Any, check: Callable[[Any], T], again: bool = True) -> Calla
     ValueError
         If it is no such source, or an iterator, which can be read only once, where that is not enough.
     """
-    is_short = again and isinstance(source, tuple | list) and len(source) in (2, 3)
-    if is_short and [len(getattr(part, "shape", ())) for part in source[:2]] in ([2, 1], [2, 2]):
+    pair = source[:2] if isinstance(source, tuple | list) and len(source) in (2, 3) else ()
+    if again and [len(getattr(part, "shape", ())) for part in pair] in ([2, 1], [2, 2]):
         raise ValueError(
             "A source is a sequence of batches, each of them a tuple; got arrays, which seem to be X and y of one "
             "batch. Write fit_batches([(X, y)]), or fit(X, y)."
@@ -51,7 +54,7 @@ def reading(source: Any, check: Callable[[Any], T], again: bool = True) -> Calla
     is_kept = isinstance(source, list | tuple | ArrowRows | NumpyRows)
 
     def read() -> Generator[T, None, None]:
-        begun = source() if first is None else source
+        begun = source() if first is None and callable(source) else source
         batches, number = _iterator(begun), 0
         if batches is None:
             kind = type(begun).__name__
@@ -73,7 +76,7 @@ def reading(source: Any, check: Callable[[Any], T], again: bool = True) -> Calla
     return read
 
 
-def _iterator(source: Any) -> Iterator[Any] | None:
+def _iterator(source: object) -> Iterator[object] | None:
     """Return an iterator over a source; None if there is none, or if the items are no batches (tables and arrays)."""
     if isinstance(source, str | bytes | dict) or hasattr(source, "columns") or hasattr(source, "shape"):
         return None

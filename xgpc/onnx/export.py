@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 from onnx import ModelProto, TensorProto, checker, helper
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -26,7 +26,7 @@ DTYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 LABELS = {"U": TensorProto.STRING, "b": TensorProto.BOOL, "i": TensorProto.INT64, "f": TensorProto.DOUBLE}
 
 
-def to_onnx(model: BaseEstimator, dtype: str | type[np.floating[Any]] | np.dtype[Any] = "float64") -> ModelProto:
+def to_onnx(model: BaseEstimator, dtype: DTypeLike = "float64") -> ModelProto:
     """``predict_proba`` and ``predict`` of a fitted classifier as an ONNX model.
 
     Parameters

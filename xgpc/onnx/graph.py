@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 
@@ -16,7 +17,7 @@ class Graph:
         self.nodes: list[NodeProto] = []
         self.constants: list[TensorProto] = []
 
-    def constant(self, value: Any) -> Tensor:
+    def constant(self, value: ArrayLike) -> Tensor:
         """A constant from a number or an array; floating-point numbers become float64."""
         array = np.asarray(value)
         if array.dtype.kind == "f":
@@ -25,7 +26,7 @@ class Graph:
         self.constants.append(numpy_helper.from_array(array, name))
         return Tensor(self, name)
 
-    def apply(self, operator: str, *inputs: Any, **attributes: Any) -> Tensor:
+    def apply(self, operator: str, *inputs: Tensor | ArrayLike, **attributes: Any) -> Tensor:
         """The output of an operator; inputs that are not tensors become constants."""
         names = [(given if isinstance(given, Tensor) else self.constant(given)).name for given in inputs]
         tensor = Tensor(self, f"{operator}_{len(self.nodes)}")
@@ -37,11 +38,11 @@ class Graph:
         self.nodes.append(helper.make_node("Identity", [tensor.name], [name]))
 
 
-def _operator(name: str) -> Callable[[Tensor, Any], Tensor]:
+def _operator(name: str) -> Callable[[Tensor, Tensor | ArrayLike], Tensor]:
     return lambda self, other: self.apply(name, other)
 
 
-def _reflected(name: str) -> Callable[[Tensor, Any], Tensor]:
+def _reflected(name: str) -> Callable[[Tensor, ArrayLike], Tensor]:
     return lambda self, other: self.graph.apply(name, other, self)
 
 
@@ -54,7 +55,7 @@ class Tensor:
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph, self.name = graph, name
 
-    def apply(self, operator: str, *others: Any, **attributes: Any) -> Tensor:
+    def apply(self, operator: str, *others: Tensor | ArrayLike, **attributes: Any) -> Tensor:
         """The output of an operator with this tensor as its first input."""
         return self.graph.apply(operator, self, *others, **attributes)
 

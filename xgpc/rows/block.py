@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from .. import _sites
 from .._engine import RowCache
 from .._sites import Site
+from ..names import MatrixLike
 
+Made = TypeVar("Made")
 # Rows of a block. Their work is large against the (m, m) addition that ends it, and twenty thousand rows still balance
 # over many threads.
 BLOCK_ROWS = 1152
@@ -55,10 +57,10 @@ class Cache:
         known, value = self._last.get(kind, (None, None))
         return value if known == key else None
 
-    def keep(self, kind: str, key: object, value: Any) -> None:
+    def keep(self, kind: str, key: object, value: object) -> None:
         self._last[kind] = key, value
 
-    def made(self, kind: str, key: object, make: Callable[[], Any]) -> Any:
+    def made(self, kind: str, key: object, make: Callable[[], Made]) -> Made:
         """As ``get``; a missing value is made and kept."""
         if self.get(kind, key) is None:
             self.keep(kind, key, make())
@@ -83,7 +85,13 @@ class Block:
     """
 
     def __init__(
-        self, start: int, given: Any, y: np.ndarray, weight: np.ndarray, cache_bytes: int, makes_dense: bool = False
+        self,
+        start: int,
+        given: MatrixLike,
+        y: np.ndarray,
+        weight: np.ndarray,
+        cache_bytes: int,
+        makes_dense: bool = False,
     ):
         self.start, self.given, self.y, self.weight = start, given, y, weight
         self.cache_bytes, self.makes_dense, self.cache = cache_bytes, makes_dense, Cache()
@@ -91,11 +99,11 @@ class Block:
     def __len__(self) -> int:
         return self.given.shape[0]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "cache": Cache()}
 
     @property
-    def X(self) -> Any:
+    def X(self) -> MatrixLike:
         return np.asarray(self.given.toarray()) if self.makes_dense else self.given
 
     @property
@@ -111,7 +119,7 @@ class Block:
         if np.dtype(dtype).itemsize * n_groups * size > self.cache_bytes:
             size = 0
         shape = n_groups, size, dtype
-        memory = self.cache.made("memory", shape, lambda: [np.empty(size, dtype) for _ in range(n_groups)])
+        memory: np.ndarray = self.cache.made("memory", shape, lambda: np.empty((n_groups, size), dtype))
         return self.cache.made("whitened rows", (key, shape), lambda: [RowCache(values) for values in memory])
 
     def evaluated(self, site: Site, mean: np.ndarray, variance: np.ndarray) -> Sites:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy import sparse
 
+from ..names import MatrixLike
 from .block import BLOCK_ROWS, Block
 
 # Memory for whitened rows (n, m), which passes with the same kernel and inducing points share: they are 40 % of a pass.
@@ -21,7 +22,7 @@ NONE = np.empty(0)
 class Picked(NamedTuple):
     """Rows in memory: numbers (r,) of rows of X (n, d), with labels (n,) and weights (n,), or empty for ones."""
 
-    X: Any
+    X: MatrixLike
     y: np.ndarray
     weight: np.ndarray
     rows: np.ndarray
@@ -76,7 +77,7 @@ class ArraySource:
 
     def __init__(
         self,
-        rows: Any,
+        rows: MatrixLike,
         y: np.ndarray = NONE,
         weight: np.ndarray = NONE,
         cache_bytes: int = CACHE_BYTES,
@@ -94,7 +95,7 @@ class ArraySource:
             self._blocks.append(Block(first + start, rows[part], y[part], weight[part], memory, makes_dense))
 
     @property
-    def X(self) -> Any:
+    def X(self) -> MatrixLike:
         """All rows; those of a sparse matrix become a new dense array."""
         return dense(self.rows) if self.makes_dense else self.rows
 
@@ -124,7 +125,7 @@ class ArraySource:
         return ArraySource(self.rows, self.y, self.weight, 0, makes_dense=self.makes_dense)
 
 
-def source_of(X: Any, y: np.ndarray = NONE, weight: np.ndarray = NONE) -> ArraySource:
+def source_of(X: MatrixLike, y: np.ndarray = NONE, weight: np.ndarray = NONE) -> ArraySource:
     """Rows in memory, dense or CSR."""
     return ArraySource(X, y, weight, makes_dense=sparse.issparse(X))
 
@@ -139,12 +140,12 @@ def permuted(source: RowSource, size: int, random_state: np.random.RandomState) 
         order = order[size:]
 
 
-def dense(rows: Any) -> np.ndarray:
+def dense(rows: MatrixLike) -> np.ndarray:
     """Dense or sparse rows as an array."""
     return np.asarray(rows.toarray()) if sparse.issparse(rows) else rows
 
 
-def in_dense_parts(X: Any) -> Iterator[np.ndarray]:
+def in_dense_parts(X: MatrixLike) -> Iterator[np.ndarray]:
     """Rows (n, d) in order: an array as it is, a sparse matrix as some whole blocks at a time."""
     n, d = X.shape
     size = max(1, DENSE_VALUES // (BLOCK_ROWS * max(1, d))) * BLOCK_ROWS if sparse.issparse(X) else max(1, n)

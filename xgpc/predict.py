@@ -19,9 +19,9 @@ from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .config import Rule, integer, is_name
-from .data.batches import reading
 from .data.checks import checked_labels, class_numbers, site_labels
 from .data.encoding import Encoding, of_table
+from .data.survey import reading
 from .estimator import LatentClassifier
 from .inference.ascent import Point, coordinate_ascent
 from .inference.correction import corrected_marginals, correction_and_gap

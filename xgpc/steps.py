@@ -11,10 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
 from .data.checks import checked_classes, checked_groups, site_labels
-from .data.draw import seed_of_keys
 from .data.frames import index_columns, note_of_index
 from .data.partitions import Partitions, survey_partitions
-from .data.survey import Streamed, survey
+from .data.survey import Streamed, seed_of_keys, survey
 from .data.training import Columns, training_data, with_limits
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import reprlib
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE, largest_size
 from ..rows.batches import Rows
 from ..rows.source import NONE, dense
@@ -58,18 +60,18 @@ class Columns(NamedTuple):
     mean: np.ndarray = NONE
     spread: np.ndarray = NONE
 
-    def check_same(self, first: Columns, of_whom: str = "the first batch") -> None:
-        """Raise ValueError if a batch has other columns than ``first``, which messages call "the first batch"."""
+    def check_same(self, first: Columns) -> None:
+        """Raise ValueError if a batch has other columns than the first batch."""
         if self.n_features != first.n_features:
             raise ValueError(
-                f"The batch has {self.n_features} features, {of_whom} {first.n_features}: give all batches the same "
-                "columns."
+                f"The batch has {self.n_features} features, the first batch {first.n_features}: give all batches the "
+                "same columns."
             )
         if self.names != first.names:
             given, wanted = (list(one.names or ()) or "no names" for one in (self, first))
             raise ValueError(
-                f"The batch has other feature names than {of_whom}: {given} and {wanted}. Give all batches the same "
-                "columns in the same order."
+                f"The batch has other feature names than the first batch: {given} and {wanted}. Give all batches the "
+                "same columns in the same order."
             )
 
     @property
@@ -89,7 +91,12 @@ class TrainingData(NamedTuple):
 
 
 def training_data(
-    model: BaseEstimator, X: Any, y: Any, sample_weight: Any, classes: Any = None, fitted: Columns | None = None
+    model: BaseEstimator,
+    X: MatrixLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    classes: ArrayLike | None = None,
+    fitted: Columns | None = None,
 ) -> TrainingData:
     """Check training data; a table has no encoding if all columns are numbers and no number is missing.
 
@@ -126,7 +133,7 @@ def training_data(
     return TrainingData(Rows(matrix, codes, weight), classes, columns)
 
 
-def _columns_to_encode(model: BaseEstimator, X: Any) -> tuple[list[Column], list[bool]]:
+def _columns_to_encode(model: BaseEstimator, X: MatrixLike) -> tuple[list[Column], list[bool]]:
     """Return the columns of X, and which of them are categorical; empty lists if X needs no encoding."""
     setting = getattr(model, "categorical_features", None)
     names_columns = not (setting is None or isinstance(setting, str))
@@ -147,7 +154,7 @@ def _columns_to_encode(model: BaseEstimator, X: Any) -> tuple[list[Column], list
     return (columns, chosen) if any(chosen) or any(count for _, count in missing) else ([], [])
 
 
-def checked_rows(model: BaseEstimator, X: Any, fitted: Columns | None) -> Any:
+def checked_rows(model: BaseEstimator, X: MatrixLike, fitted: Columns | None) -> MatrixLike:
     """Return the rows (n, d) of X to fit, or to predict by a ``fitted`` model, encoded; there may be none to predict.
 
     Missing and too large numbers raise ValueError.
@@ -207,17 +214,27 @@ def checked_rows(model: BaseEstimator, X: Any, fitted: Columns | None) -> Any:
     return rows if known.encoding is None else known.encoding.within_limits(rows)
 
 
-def labels_of(X: Any) -> tuple[str, ...] | None:
+def labels_of(X: MatrixLike) -> tuple[str, ...] | None:
     """Return the column labels of a data frame, as text, if not all are text: scikit-learn does not compare these."""
-    labels: tuple[Any, ...] = tuple(X.columns) if hasattr(X, "columns") and hasattr(X, "iloc") else ()
+    labels = tuple(X.columns) if hasattr(X, "columns") and hasattr(X, "iloc") else ()
     return None if all(isinstance(label, str) for label in labels) else tuple(map(str, labels))
 
 
-def numbers_of(X: Any) -> tuple[Columns, np.ndarray]:
-    """Return a batch's columns, and its rows (r, d), finite and C-contiguous; sparse ones become dense.
+def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
+    """Check a batch (X, y) or (X, y, sample_weight) of numbers by itself; return None if it has no rows.
 
-    What is no table of finite numbers of moderate size raises ValueError, which names the first bad row.
+    Sparse rows become dense. Errors name the first bad row.
     """
+    parts = batch if isinstance(batch, tuple | list) else ()
+    if len(parts) not in (2, 3):
+        what = f"{len(parts)} parts" if len(parts) else f"a {type(batch).__name__}"
+        raise ValueError(
+            f"A batch must be a tuple (X, y) or (X, y, sample_weight); got {what}. For rows of from_parquet and "
+            "from_arrow name the column of the labels, target='...'."
+        )
+    X, y, weight = (*parts, None)[:3]
+    if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
+        return None
     refuse_not_in_memory(X)
     X = dense(with_names(X))
     names = names_of(X)
@@ -234,27 +251,12 @@ def numbers_of(X: Any) -> tuple[Columns, np.ndarray]:
         refuse_times(X)
         rows = check_array(X, dtype=FLOATS, order="C", ensure_all_finite=False, ensure_min_samples=0, input_name="X")
     check_features(rows, None if names is None else list(map(repr, names)))
-    return Columns(rows.shape[1], names), rows
-
-
-def training_batch(batch: Any) -> tuple[Columns, Rows] | None:
-    """Check a batch (X, y) or (X, y, sample_weight) by itself; return None if it has no rows."""
-    parts = batch if isinstance(batch, tuple | list) else ()
-    if len(parts) not in (2, 3):
-        what = f"{len(parts)} parts" if len(parts) else f"a {type(batch).__name__}"
-        raise ValueError(
-            f"A batch must be a tuple (X, y) or (X, y, sample_weight); got {what}. For rows of from_parquet and "
-            "from_arrow name the column of the labels, target='...'."
-        )
-    X, y, weight = (*parts, None)[:3]
-    if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
-        return None
-    columns, rows = numbers_of(X)
     labels = checked_labels(y, len(rows))
-    return columns, Rows(rows, labels, NONE if weight is None else checked_weights(weight, len(rows)))
+    weight = NONE if weight is None else checked_weights(weight, len(rows))
+    return Columns(rows.shape[1], names), Rows(rows, labels, weight)
 
 
-def with_limits(rows: Rows, encoding: Encoding | None, names: list[str]) -> tuple[Any, Encoding | None, str]:
+def with_limits(rows: Rows, encoding: Encoding | None, names: list[str]) -> tuple[MatrixLike, Encoding | None, str]:
     """Return the rows with all values within limits, the encoding with the limits, or None if there is neither, and a
     sentence on the limits, or an empty one.
 
@@ -263,7 +265,7 @@ def with_limits(rows: Rows, encoding: Encoding | None, names: list[str]) -> tupl
     limits = () if sparse.issparse(rows.X) else limits_of(rows.X, rows.weight)
     if not limits:
         return rows.X, encoding, ""
-    base: Any = rows.X
+    base: object = rows.X
     while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
         base = base.base
     place = "are predicted from the other features" if limits[0].slopes else "are moved to limits"

@@ -113,7 +113,8 @@ def with_names(X: MatrixLike, fitted: Sequence[str] = ()) -> MatrixLike:
     """
     if not is_table(X):
         return X
-    return _frame(X).drop([name for name in index_columns(X) if name not in fitted]).to_native()
+    frame, left_out = _frame(X), [name for name in index_columns(X) if name not in fitted]
+    return (frame.drop(left_out) if left_out else frame).to_native()
 
 
 def columns_of(X: MatrixLike) -> list[Column]:

@@ -6,8 +6,8 @@ any time. Records are added in the order of the partitions: the bits do not depe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ import numpy as np
 
 from ..names import ClassWeight, MatrixLike
 from ..rows.batches import BatchSource, Rows, joined
-from ..rows.executor import Function, Result, State, Threads, closed_at_end
+from ..rows.executor import Function, Result, State, Threads
 from ..rows.source import ArraySource, RowSource
 from .checks import class_numbers
 from .far_values import Limit
@@ -41,7 +41,9 @@ class Partitions(Protocol):
 
     def __len__(self) -> int: ...
 
-    def run(self, function: Callable[..., Result], common: object, each: Sequence[object]) -> Iterator[Result]:
+    def run(
+        self, function: Callable[..., Result], common: object, each: Sequence[object]
+    ) -> Generator[Result, None, None]:
         """``function(batch, common, each[i])`` of each partition i, in order, by a module-level, pure function.
 
         ``common`` and the items of ``each`` can be pickled. Errors name their partition by ``in_partition``.
@@ -113,7 +115,7 @@ def survey_partitions(
     leave their partitions. Parameters and results as of ``survey``; a note of an error names the partition.
     """
     found, counts = None, np.zeros((2, len(partitions)), dtype=np.int64)
-    with closed_at_end(partitions.run(summarized, allowed, [None] * len(partitions))) as summaries:
+    with closing(partitions.run(summarized, allowed, [None] * len(partitions))) as summaries:
         for number, summary in enumerate(summaries):
             if summary is not None:
                 counts[:, number] = summary.counts[:2].sum(axis=1)
@@ -158,7 +160,7 @@ class PartitionedRows(BatchSource):
 
     def sums(self, function: Function[Result], state: State) -> Iterator[Result]:
         """Yield the sum of the records of each partition's blocks, in order; none for a partition without rows."""
-        with closed_at_end(self._partitions.run(summed, (function, state, self._found), self._places)) as sums:
+        with closing(self._partitions.run(summed, (function, state, self._found), self._places)) as sums:
             # The first one is added to, and the worker may share it.
             yield from (deepcopy(one) for one in sums if one is not None)
 
@@ -175,9 +177,7 @@ def summed(batch: MatrixLike, work: tuple[Function[Result], State, Survey], plac
 class OverPartitions(Threads):
     """Threads for rows in memory; for sums over ``PartitionedRows`` a task on each partition works on its blocks."""
 
-    def sums(
-        self, function: Function[Result], source: RowSource, state: State
-    ) -> AbstractContextManager[Iterator[Result]]:
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         if isinstance(source, PartitionedRows):
-            return closed_at_end(source.sums(function, state))
-        return self.records(function, source, state)
+            return source.sums(function, state)
+        return super().records(function, source, state)

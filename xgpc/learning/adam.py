@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from .._moving import MovingPrior
+from .._moving import FreeParameters, MovingPrior
 from .._sites import Site
 from .._svi import SCHEDULES
 from ..approximations.base import KernelPosterior, KernelPrior, Training, grouped
@@ -142,9 +142,8 @@ def moving_priors(
         vector = np.concatenate([group.spec.theta, group.Z.ravel()[: len(points)] / points])
         limits = np.concatenate([group.spec.bounds, np.full((len(points), 2), [-np.inf, np.inf])])
         normal = _normal(length_scale_prior, group.spec)
-        moving.append(
-            MovingPrior(group.core, group.jitter, vector, limits.T, points, group.spec.logarithms, normal, rate, delay)
-        )
+        free = FreeParameters(vector, limits.T, points, group.spec.logarithms)
+        moving.append(MovingPrior(group.core, group.jitter, free, normal, rate, delay))
     return moving
 
 

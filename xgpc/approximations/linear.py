@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from .._engine import RowCache, WhitenedRows
 from .._sites import Site
+from .._svi import BatchRows
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
 from ..rows.source import Picked
@@ -70,11 +71,11 @@ class LinearBasis:
     def anywhere(self, marginalizer: LinearMarginalizer) -> LinearMarginalizer:
         return replace(marginalizer, is_anywhere=True)
 
-    def mini_batches(self, picked: Picked) -> tuple[list[None], np.ndarray, Picked]:
-        """Arguments of the compiled mini-batch loop: no kernel, and the whitened rows."""
+    def mini_batches(self, picked: Picked) -> BatchRows:
+        """The whitened rows for the compiled mini-batch loop."""
         X, y, weight, rows = picked
         weight = weight[rows] if len(weight) else weight
-        return [None], np.empty((1, 1, 1)), Picked(self.whitened(X[rows]), y[rows], weight, np.arange(len(rows)))
+        return BatchRows([None], np.empty((1, 1, 1)), self.whitened(X[rows]), y[rows], weight, np.arange(len(rows)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -326,7 +326,7 @@ class GPClassifier(PosteriorClassifier):
         """
         config = FitConfig.of(self)
         with new_run(config, self._deadline()) as run:
-            data = rows_in_memory(self._door, config, run, X, y, sample_weight, groups, classes)
+            data = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
             result = self._learned(data, run)
         publish(self, data, run, result)
 
@@ -387,7 +387,7 @@ class GPClassifier(PosteriorClassifier):
             with new_run(config, self._deadline()) as run:
                 if forgetting_factor != 1.0 or n_new_inducing:
                     run.history.add(decision=FIRST_BATCH)
-                data = rows_in_memory(self._door, config, run, X, y, sample_weight, classes=classes)
+                data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
                 result = self._learned(data, run)
             publish(self, data, run, result)
             return
@@ -461,7 +461,7 @@ class GPClassifier(PosteriorClassifier):
                 self.posterior_, self.classes_, self.encoding_, getattr(self, "label_noise_", START_NOISE)
             )
         if config.checkpoint is not None:
-            run.progress.store = Checkpoint(config.checkpoint, fingerprint(data, previous))
+            run.store = Checkpoint(config.checkpoint, fingerprint(data, previous))
         return pipeline.fit(data, run, previous, threads)
 
     # Copies and clones share these parameters instead of copying them.

@@ -20,16 +20,13 @@ from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .config import Rule, integer, is_name
-from .data.batches import reading
 from .data.checks import checked_labels, class_numbers, site_labels
 from .data.encoding import Encoding, of_table
-from .data.training import rows_to_predict
+from .data.survey import reading
 from .estimator import LatentClassifier
-from .inference.ascent import Point, coordinate_ascent
+from .inference.ascent import Point, coordinate_ascent, starting_posterior
 from .inference.correction import corrected_marginals, correction_and_gap
 from .inference.fitting import Evidence
-from .inference.history import History
-from .inference.starts import starting_posterior
 from .kernels.factors import FACTORS
 from .kernels.spec import KernelSpec
 from .likelihoods import LikelihoodBound, expected_log_likelihood
@@ -199,13 +196,12 @@ class PosteriorClassifier(LatentClassifier):
             If ``source`` is not a source or lacks columns. The iterator raises it for a bad batch and notes which one.
         """
         check_is_fitted(self)
-        fitted = self._columns
-        if fitted.names is not None and hasattr(source, "with_features"):
-            source = source.with_features(fitted.names)
+        names = self._columns.names
+        if names is not None and hasattr(source, "with_features"):
+            source = source.with_features(names)
 
         def rows_of(batch: object) -> MatrixLike:
-            X = batch[0] if isinstance(batch, tuple) and batch else batch
-            return rows_to_predict(X, fitted) if of_table(fitted.encoding) is None else self._rows(X)
+            return self._rows(batch[0] if isinstance(batch, tuple) and batch else batch)
 
         read = reading(source, rows_of, again=False)
 
@@ -400,7 +396,7 @@ class PosteriorClassifier(LatentClassifier):
                 training, site = Training(ArraySource(q.X, y, weight), executor, q.n_latents), self._site()
                 start = starting_posterior(training, None, q.prior, site)
                 tol, most = float(self.tol), int(self.max_iter)
-                ascent = coordinate_ascent(training, start, site, tol=tol, max_iter=most, history=History())
+                ascent = coordinate_ascent(training, start, site, tol=tol, max_iter=most)
                 point: Point[KernelPosterior] = ascent.point
                 self._sparse, self._evidence = point.q, Evidence(point.elbo, *correction_and_gap(training, point))
         return self._sparse

@@ -110,7 +110,8 @@ cdef class Neighbourhoods:
     cdef InducingKernel _kernel
 
     def __init__(self, InducingKernel kernel, tuple support, tuple rows, tuple sites, index, n_earlier=None):
-        (n, m), (r, k), C, F, d = np.shape(support[1]), np.shape(index), len(sites[0]), kernel.n_factors, kernel.n_features
+        (n, m), (r, k), C = np.shape(support[1]), np.shape(index), len(sites[0])
+        F, d = kernel.n_factors, kernel.n_features
         arrays = [*support, *sites, *rows, index, *([] if n_earlier is None else [n_earlier])]
         shapes = [np.shape(array) for array in arrays]
         expected = [(F, n, d), (n, m), (n,), (C, n), (C, n), (F, r, d), (r, m), (r,), (r, k), (r,)][:len(arrays)]

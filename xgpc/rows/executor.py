@@ -121,13 +121,14 @@ class Executor:
         """Values of a function at each item, in order; the function may write to arrays."""
         self.deadline.check()
         with single_threaded_blas():
-            values = self._values(function, items)
+            values = list(self._map(len(items))(function, items))
         self.deadline.report()
         self.deadline.check()
         return values
 
-    def _values(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        return list(map(function, items))
+    def _map(self, n_items: int) -> Callable[..., Iterator[Any]]:
+        """The function ``map`` for so many items."""
+        return map
 
 
 def read(function: Function[Result], blocks: Iterable[Block], state: State) -> Iterator[Result]:
@@ -207,9 +208,8 @@ class Threads(Executor):
             self._pool = Pool(self.n_threads)
         return self._pool
 
-    def _values(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        is_alone = self.n_threads == 1 or len(items) < 2
-        return list(map(function, items) if is_alone else self._threads.map(function, items))
+    def _map(self, n_items: int) -> Callable[..., Iterator[Any]]:
+        return map if self.n_threads == 1 or n_items < 2 else self._threads.map
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         is_alone = self.n_threads == 1 or source.n_rows <= BLOCK_ROWS or is_small(source, state)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import without_warnings
 
-from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc import GPClassifier
 
 # Data frames of dask are made of its own.
 pytest.importorskip("pandas")
@@ -181,21 +181,6 @@ def test_predictions_are_lazy_and_those_of_the_local_model(client, n_classes):
         model.predict(array.zeros((4, 3)))
     with pytest.raises(ValueError, match="DaskGPClassifier"):
         model.predict_latent(rows)
-
-
-def test_fits_of_one_process_refuse_rows_of_dask(client):
-    X, y, _ = problem(200)
-    rows, labels = of_known_sizes(X, (0, 200)), of_known_sizes(y, (0, 200))
-    frame = dataframe.from_pandas(pd.DataFrame(X), npartitions=2)
-    for given in ((rows, labels), (frame, y), (X, labels), (X, y, of_known_sizes(np.ones(200), (0, 200)))):
-        for model in (GPClassifier(), BayesianLinearClassifier()):
-            with pytest.raises(ValueError, match=r"xgpc\.dask\.DaskGPClassifier"):
-                model.fit(*given)
-            assert not hasattr(model, "classes_")
-    fitted = GPClassifier(**options(optimizer=None)).fit(X, y)
-    for given in (rows, frame):
-        with pytest.raises(ValueError, match=r"xgpc\.dask\.DaskGPClassifier"):
-            fitted.predict_proba(given)
 
 
 def bad(kind, folder):

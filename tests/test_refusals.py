@@ -91,8 +91,8 @@ REFUSED = {
     ),
     "a model before its fit": (lambda: select(GPClassifier(), X, 2), "not fitted"),
     "no path": (lambda: from_parquet(3), "a list of one file or more; got 3"),
-    "columns": (lambda: small(categorical_features=["c"]).fit(named(X), Y), "names 'c', which X does not have"),
-    "positions": (lambda: small(categorical_features=[4]).fit(X, Y), "categorical_features has 4; positions are from"),
+    "columns": (lambda: small(categorical_features=["c"]).fit(named(X), Y), "has 'c': names must be among"),
+    "positions": (lambda: small(categorical_features=[4]).fit(X, Y), r"has 4: .* positions are from"),
     "a mask of columns": (lambda: small(categorical_features=[True]).fit(X, Y), "is a mask of 1 columns; X has 2"),
     "planes": (
         lambda: DecisionBoundaryDisplay.from_estimator(fitted(), X, Y, features=(0, 2)),

@@ -42,8 +42,7 @@ from support.internals import (
 )
 from threadpoolctl import threadpool_info
 
-from xgpc.data.draw import Draw
-from xgpc.data.survey import Summary
+from xgpc.data.survey import Draw, Summary
 from xgpc.data.training import training_batch
 from xgpc.likelihoods import record_of
 from xgpc.rows.batches import Rows, in_blocks

@@ -293,7 +293,7 @@ NO_TABLES = ([1.0, 2.0], None, "down", np.zeros((2, 2, 2)), pd.Series([1.0, 2.0]
 def test_what_is_no_table_is_refused_in_one_way(names, value):
     table, y = frame()
     model = fitted(table[names], y, optimizer=None)
-    with pytest.raises(ValueError, match=rf"X must be a table with the \d columns .* got a {type(value).__name__}\b"):
+    with pytest.raises(ValueError, match=rf"Expected 2D array, or a table; got a {type(value).__name__}\b"):
         model.predict(value)
 
 

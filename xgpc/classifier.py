@@ -326,7 +326,7 @@ class GPClassifier(PosteriorClassifier):
         """
         config = FitConfig.of(self)
         with new_run(config, self._deadline()) as run:
-            data = rows_in_memory(self._door, config, run, X, y, sample_weight, groups, classes)
+            data = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
             result = self._learned(data, run)
         publish(self, data, run, result)
 
@@ -387,7 +387,7 @@ class GPClassifier(PosteriorClassifier):
             with new_run(config, self._deadline()) as run:
                 if forgetting_factor != 1.0 or n_new_inducing:
                     run.history.add(decision=FIRST_BATCH)
-                data = rows_in_memory(self._door, config, run, X, y, sample_weight, classes=classes)
+                data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
                 result = self._learned(data, run)
             publish(self, data, run, result)
             return

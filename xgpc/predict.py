@@ -101,12 +101,7 @@ class PosteriorClassifier(LatentClassifier):
     _distinct_labels: tuple[np.ndarray, np.ndarray] | None = None
 
     def _set_fit(
-        self,
-        q: Posterior,
-        record: LikelihoodBound,
-        label_noise: float,
-        mean: np.ndarray,
-        evidence: Evidence | None,
+        self, q: Posterior, record: LikelihoodBound, label_noise: float, mean: np.ndarray, evidence: Evidence | None
     ) -> None:
         """Set the attributes that follow from the posterior."""
         kernels = [prior.spec.kernel for prior in q.prior.groups]

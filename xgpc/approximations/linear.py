@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -13,6 +12,7 @@ from scipy.optimize import minimize_scalar
 
 from .._engine import RowCache, WhitenedRows
 from .._sites import Site
+from ..names import MatrixLike
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
 from ..rows.source import Picked
@@ -36,7 +36,7 @@ class RowSpan(Value):
     basis: np.ndarray | None  # (d, r) Q, or None: the features are the coordinates
 
     @classmethod
-    def of(cls, X: Any) -> tuple[RowSpan, Any]:
+    def of(cls, X: MatrixLike) -> tuple[RowSpan, MatrixLike]:
         """The span of X (n, d), dense or sparse, and the coordinates of its rows: with n < d a QR decomposition of X^T
         with pivoting, in O(n^2 d) time (a hundredth of a fit's) and 16 n d bytes.
         """
@@ -54,7 +54,7 @@ class RowSpan(Value):
         coordinates[order] = R[:r].T
         return cls(Q[:, :r]), coordinates
 
-    def coordinates(self, X: Any) -> tuple[Any, Any]:
+    def coordinates(self, X: MatrixLike) -> tuple[MatrixLike, np.ndarray | float]:
         """Coordinates of the rows of X (b, d), and the squared norms (b,) of what they leave out; 0 if that is none."""
         if self.basis is None:
             return X, 0.0
@@ -83,7 +83,7 @@ class RowSpan(Value):
         return covariance
 
 
-def squared_norms(X: Any) -> np.ndarray:
+def squared_norms(X: MatrixLike) -> np.ndarray:
     """Squared norms (b,) of rows (b, d), dense or sparse, in float64."""
     if sparse.issparse(X):
         return np.asarray(X.astype(np.float64).power(2).sum(axis=1)).ravel()
@@ -99,22 +99,19 @@ class LinearBasis:
     d: int  # coefficients without the intercept
     span: RowSpan
 
-    # Kernels.
-    n_groups = 1
-
     @property
     def cost(self) -> Cost:
         D = len(self.scale)
         return Cost(2.0 * D**2, D**2)
 
-    def whitened(self, X: Any) -> np.ndarray:
+    def whitened(self, X: MatrixLike) -> np.ndarray:
         """The rows (r, D) of X (r, d)."""
         a = np.empty((X.shape[0], len(self.scale)))
         np.multiply(X.toarray() if sparse.issparse(X) else X, self.scale[: self.d], out=a[:, : self.d])
         a[:, self.d :] = self.scale[self.d :]
         return a
 
-    def few(self, X: Any) -> Any:
+    def few(self, X: MatrixLike) -> MatrixLike | None:
         """The rows as CSR, if so few values are not zero that this is faster; else None."""
         if not sparse.issparse(X) or X.nnz >= SPARSE_BELOW * X.shape[0] * X.shape[1]:
             return None
@@ -161,7 +158,7 @@ class LinearMarginalizer(GaussianMarginalizer):
         P = np.tril((few.T @ few.multiply(sites.precision[0][:, None])).toarray())
         return sites, P[None], (few.T @ sites.linear[0])[None]
 
-    def _of_few(self, a: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _of_few(self, a: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
         """Means a_i . w and variances |R^{-1} a_i|^2 (1, rows) of sparse rows (rows, D)."""
         (Rinv,), (w,) = self.Rinv, self.w
         b = a @ Rinv.T
@@ -192,18 +189,11 @@ class LinearPrior(KernelPrior):
         """The prior of the d coordinates in a span, at most as many, of the same variance."""
         return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d, span=span)
 
-    def basis_of(self, prior: Any, n_latents: int | None) -> LinearBasis:
+    def basis_of(self, prior: KernelPrior, n_latents: int | None) -> LinearBasis:
         return LinearBasis(self.key, self.scale, self.d, self.span)
 
-    def posterior_of(self, prior: Any, natural: Natural) -> LinearPosterior | None:
+    def posterior_of(self, prior: KernelPrior, natural: Natural) -> LinearPosterior | None:
         return LinearPosterior.from_natural(self, *natural)
-
-    def proper_posterior(self, natural: Natural) -> SparsePosterior:
-        """q(z) from its natural parameters; O(D^3). ValueError if they make none."""
-        q = self.posterior(natural)
-        if q is None:
-            raise ValueError("The posterior precision is not positive definite; give moderate sample weights.")
-        return q
 
     def moved(self, log_t: float) -> tuple[LinearPrior, np.ndarray]:
         """The prior with exp(log_t) times s^2, and the factors (D,) of the whitened rows."""

@@ -183,6 +183,20 @@ def test_more_rows_than_memory_takes_are_read_in_batches(name, labels, tmp_path,
     assert sorted(os.listdir(tmp_path)) == sorted([name, os.path.basename(model)])
 
 
+@pytest.mark.parametrize("name", ["data.csv"])
+def test_more_rows_than_memory_takes_must_be_numbers(name, tmp_path, model, run, small_memory):
+    fit = ["fit", written(people(), tmp_path / name), "--target", "y", "--model", model, *OPTIONS]
+    for options, message in (
+        ([], "features must be numbers; ['name', 'town'] are not: leave them out (--drop)"),
+        (["--drop", "name", "town"], "row 4, column 'age': a missing value"),
+        (["--drop", "name", "town", "age", "--categorical", "code"], "must be numbers; ['code'] are not"),
+    ):
+        status, _, err = run(*fit, *options)
+        assert status == 2
+        assert message in err
+    assert run(*fit, "--drop", "name", "town", "age")[0] == 0
+
+
 BROKEN = {
     "cut.csv.gz": gzip.compress(b"a,class\n" + b"1,no\n" * 999)[:-20],
     "other.csv.gz": b"a,y\n1,no\n",

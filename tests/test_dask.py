@@ -365,3 +365,27 @@ def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, monkeypat
         with pytest.raises(RuntimeError, match=r"no others have come.*more memory"), waits:
             thread.submit(model.fit, of_unknown_sizes(X, (0, N)), labels).result(timeout=SECONDS)
         assert not hasattr(model, "classes_")
+
+
+def test_frames_that_are_divided_at_other_rows(client):
+    table = pd.DataFrame(problem(300)[0])
+    X, y = (dataframe.from_pandas(table, npartitions=n) for n in (2, 2))
+    y = y[0].repartition(divisions=[0, 10, 299])
+    with pytest.raises(ValueError, match="divided at different rows"):
+        DaskGPClassifier().fit(X, y)
+
+
+def test_without_a_cluster():
+    X, y, _ = problem()
+    with pytest.raises(ValueError, match=r"There is no dask cluster .* distributed\.Client"):
+        DaskGPClassifier().fit(of_known_sizes(X), of_known_sizes(y))
+    with pytest.raises(NotFittedError):
+        DaskGPClassifier().predict(of_known_sizes(X))
+
+
+def test_a_closed_client_is_refused(connected):
+    X, y, _ = problem()
+    client = Client(connected.scheduler.address, set_as_default=False)
+    client.close()
+    with pytest.raises(ValueError, match=r"The client is closed: give one that is connected"):
+        DaskGPClassifier(**options(client=client)).fit(of_known_sizes(X), of_known_sizes(y))

@@ -14,10 +14,10 @@ from support.gibbs import small as sampler
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.acquisition import mutual_information, select
+from xgpc.acquisition import mutual_information, predictive_entropy, select
 from xgpc.metrics import expected_calibration_error
-from xgpc.plotting import DecisionBoundaryDisplay, ImportanceDisplay
-from xgpc.rows import from_parquet
+from xgpc.plotting import DecisionBoundaryDisplay, ImportanceDisplay, ReliabilityDisplay
+from xgpc.rows import from_npy, from_parquet
 
 X, Y = moons(40)
 THREE = Y + (X[:, 0] > 1.0)
@@ -117,6 +117,22 @@ REFUSED = {
         lambda: clone_of(fitted(n_neighbors=5)).set_params(n_neighbors=0).partial_fit(X, Y),
         "predicts with 5 neighbours",
     ),
+    "unequal numbers": (lambda: expected_calibration_error([0, 1], [0.5]), "one-dimensional, not empty and of the"),
+    "a classifier without probabilities": (
+        lambda: predictive_entropy(LinearSVC().fit(X, Y), X),
+        "classifier with predict_log_proba; LinearSVC has no predict_log_proba",
+    ),
+    "a label of a picture": (
+        lambda: ReliabilityDisplay.from_estimator(small().fit(X, THREE), X, THREE, label=7),
+        "label must be one of",
+    ),
+    "a plane of levels": (
+        lambda: DecisionBoundaryDisplay.from_estimator(
+            small(categorical_features=[0], n_neighbors=0).fit(np.round(X), Y), np.round(X), Y
+        ),
+        "fitted to a table with levels",
+    ),
+    "huge points": (lambda: small(inducing_points=1e299 * np.ones((3, 2))).fit(X, Y), "value of size .*e"),
     "few draws": (lambda: sampler(n_samples=3).fit(X, Y), "n_samples must be an integer of at least 4"),
 }
 
@@ -132,6 +148,29 @@ def test_labels_that_could_not_be_read_are_not_written(tmp_path):
     with pytest.raises(ValueError, match="Only labels that are numbers, booleans or strings"):
         mixed_labels(tmp_path / "model.npz")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_not_alike_or_no_matrices_are_refused(tmp_path):
+    table = named(X).assign(y=Y)
+    others = {"lacking": table[["a", "y"]], "text": table.assign(b="x")}
+    for name, one in {"whole": table, **others}.items():
+        one.to_parquet(tmp_path / f"{name}.parquet")
+    for name in others:
+        with pytest.raises(ValueError, match=f"{name}.parquet' has"):
+            from_parquet([tmp_path / "whole.parquet", tmp_path / f"{name}.parquet"], target="y")
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", Y[:3])
+    (tmp_path / "text.npy").write_text("a,b")
+    with pytest.raises(ValueError, match="a value for each row"):
+        from_npy(tmp_path / "X.npy", tmp_path / "y.npy")
+    with pytest.raises(ValueError, match="no array that can be mapped"):
+        from_npy(tmp_path / "text.npy", tmp_path / "y.npy")
+
+
+def test_memory_that_is_not_there_is_told_of(monkeypatch):
+    monkeypatch.setattr("xgpc.learning.inducing.MOST_BYTES", 1e3)
+    with pytest.warns(UserWarning, match="with 5 inducing points needs about .* GB"):
+        small().fit(X, THREE)
 
 
 EXTRAS = {

@@ -45,7 +45,7 @@ from threadpoolctl import threadpool_info
 from xgpc.data.survey import Draw, Summary
 from xgpc.data.training import training_batch
 from xgpc.likelihoods import record_of
-from xgpc.rows.batches import Rows, in_blocks
+from xgpc.rows.batches import BatchSource, Rows, in_blocks
 
 N, D = 2 * BLOCK_ROWS + 100, 3
 KERNEL = ConstantKernel(3.0) * RBF(1.5) + WhiteKernel(0.1)
@@ -357,3 +357,25 @@ def test_every_row_is_as_likely_to_be_drawn():
     tenths = counts[: n // 10 * 10].reshape(10, -1).sum(axis=1)
     mean = repetitions * size / 10
     assert np.all(np.abs(tenths - mean) < 5.0 * np.sqrt(mean))
+
+
+@pytest.mark.parametrize("weight", [True, False])
+def test_a_source_of_batches_is_one_of_rows(weight):
+    everything = rows_of_batches(2 * BLOCK_ROWS + 5)
+    if not weight:
+        everything = everything._replace(weight=np.empty(0))
+    source, memory = (
+        BatchSource(lambda: iter(cut(everything, [3, 1000, 1300])), len(everything.X), 2, float(len(everything.X))),
+        ArraySource(*everything),
+    )
+    assert len(source.blocks()) == len(memory.blocks()) == 3
+    for one, other in zip(source.blocks(), memory.blocks(), strict=True):
+        assert (one.start, len(one)) == (other.start, len(other))
+        np.testing.assert_array_equal(one.X, other.X)
+        np.testing.assert_array_equal(one.weight, other.weight)
+    np.testing.assert_array_equal(source.labels(), memory.labels())
+    numbers = np.array([5, 2000, 17, 2000])
+    for scale in (1.0, 2.0):
+        one, other = source.sample(numbers, scale), memory.sample(numbers, scale)
+        for name in ("X", "y", "weight"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))

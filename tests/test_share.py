@@ -133,3 +133,8 @@ def test_decisions_repeat_and_do_not_depend_on_threads(separate):
     again = quietly(classifier(n_jobs=2), X, y)
     assert decision_of(again) == decision_of(separate)
     assert_same_fit(again, separate, X)
+
+
+def test_two_groups_of_which_none_can_be_kept_apart_share_a_kernel():
+    X, y = own_features()
+    assert quietly(classifier(max_iter=10), X, y, groups=np.arange(len(X)) > 50).share_ == "kernel"

@@ -111,7 +111,7 @@ class ArrowBatches:
     def __iter__(self) -> ArrowBatches:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         tagged = next(self._tagged)
         batch, name = tagged.record_batch, getattr(tagged.fragment, "path", None)
         self.place = (name, self.place[1] + self._n_last if name == self.place[0] else 0)

@@ -24,19 +24,12 @@ Split = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class HoldOut:
-    """Draws support rows, to learn from, and held-out rows.
-
-    Attributes
-    ----------
-    groups : (n,) labels of any kind, or None; all rows of a group are on the same side of a split
-    splitter : object with scikit-learn's ``split``, or None
-    labels : (n,) class numbers, for splitters that stratify
-    """
+    """Draws support rows, to learn from, and held-out rows."""
 
     n_rows: int
-    groups: np.ndarray | None
-    splitter: Any
-    labels: np.ndarray
+    groups: np.ndarray | None  # (n,) labels; all rows of a group are on the same side of a split
+    splitter: Any  # with scikit-learn's method ``split``, or None
+    labels: np.ndarray  # (n,) class numbers, for splitters that stratify
     random_state: np.random.RandomState
 
     def among(self, rows: np.ndarray) -> HoldOut:

@@ -10,10 +10,10 @@ import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from ..files import Header
 from ..kernels.spec import Groups
 from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE
@@ -270,12 +270,12 @@ class Encoding:
         check_features(X, self.described_columns)
         return X
 
-    def to_data(self) -> dict[str, Any]:
+    def to_data(self) -> Header:
         """Return the encoding as values that JSON can hold."""
         return {"dtype": self.dtype, "columns": [asdict(one) for one in self.columns], "limits": list(self.limits)}
 
     @classmethod
-    def from_data(cls, data: Any) -> Encoding:
+    def from_data(cls, data: Header) -> Encoding:
         """Return the encoding that ``to_data`` described; raise ValueError for anything else."""
         try:
             columns = tuple(ColumnEncoding(**{**one, "levels": tuple(one["levels"])}) for one in data["columns"])

@@ -22,7 +22,7 @@ from .history import History
 from .progress import Progress
 
 # For each field of the state: history columns, of which the first present gives its value, and its type.
-STATES: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
+STATES: dict[str, tuple[tuple[str, ...], Callable[..., object]]] = {
     "n_rows": (("n_rows",), int),
     "n_inducing": (("n_inducing",), int),
     "iteration": (("evaluation", "iteration", "epoch"), int),

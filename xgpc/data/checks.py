@@ -8,10 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 
+from ..names import ClassWeight, MatrixLike
 from ..ranges import LARGEST_FEATURE, check_weight_range, largest_size, refuse_masked
 
 # Columns that a message names.
@@ -26,7 +28,7 @@ class BadRow(ValueError):
         super().__init__(message)
         self.row = int(row)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Notes stay when the error comes from another process.
         return type(self), (str(self), self.row), vars(self)
 
@@ -45,7 +47,7 @@ def refuse_not_in_memory(*given: object) -> None:
             raise ValueError(f"Got a {kind} of {library}, a query that has no rows yet: give what its collect() makes.")
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """Return whether a value is None, NaN, NaT or pandas.NA."""
     try:
         return value is None or bool(value != value)
@@ -65,7 +67,7 @@ def said_missing(counts: Sequence[tuple[str, int]]) -> str:
     return f"{total} missing number{'s' if total > 1 else ''} (NaN): {listed}{others}"
 
 
-def missing_numbers(rows: Any, names: Sequence[str] | None) -> list[tuple[str, int]]:
+def missing_numbers(rows: MatrixLike, names: Sequence[str] | None) -> list[tuple[str, int]]:
     """Return the names of the features of rows (n, d), dense or CSR, with missing numbers, and how many these miss."""
     columns = rows.indices[np.isnan(rows.data)] if sparse.issparse(rows) else np.nonzero(np.isnan(rows))[1]
     counts = np.bincount(columns, minlength=rows.shape[1]).tolist()
@@ -77,7 +79,7 @@ def name_of(feature: int, names: Sequence[str] | None) -> str:
     return f"feature {feature}" if names is None else names[feature]
 
 
-def check_features(rows: Any, names: Sequence[str] | None, how: str = HOW_TO_IMPUTE) -> None:
+def check_features(rows: MatrixLike, names: Sequence[str] | None, how: str = HOW_TO_IMPUTE) -> None:
     """Raise ValueError for rows (n, d), dense or CSR, with numbers that are missing, infinite or too large.
 
     ``how`` says what to do about missing ones.
@@ -104,7 +106,7 @@ def missing_values(values: np.ndarray) -> np.ndarray:
     return np.flatnonzero([is_missing(value) for value in values] if values.dtype.kind == "O" else [])
 
 
-def kind_of(dtype: np.dtype[Any]) -> str:
+def kind_of(dtype: np.dtype[np.generic]) -> str:
     """Return the kind of labels, numbers (truth values included) or text; only labels of one kind can be sorted."""
     return "numbers" if dtype.kind in "biuf" else "text"
 
@@ -128,7 +130,7 @@ def _refuse_kinds(labels: np.ndarray) -> None:
         raise BadRow(f"Unknown label type: row {broken[0]} of y has {what}", broken[0])
 
 
-def checked_labels(y: Any, n_rows: int) -> np.ndarray:
+def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
     """Return the labels (n_rows,); raise ValueError for another number, missing labels and measurements."""
     refuse_not_in_memory(y)
     labels: np.ndarray = column_or_1d(y, warn=True)
@@ -142,7 +144,7 @@ def checked_labels(y: Any, n_rows: int) -> np.ndarray:
     return labels
 
 
-def refuse_rounded(labels: Iterable[Any], classes: np.ndarray) -> None:
+def refuse_rounded(labels: Iterable[object], classes: np.ndarray) -> None:
     """Raise ValueError for labels that the array of all classes rounds: large integers next to floats, for instance."""
     known = set(classes.tolist())
     lost = [label for label in labels if label not in known]
@@ -208,7 +210,7 @@ def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_cla
         )
 
 
-def checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
+def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> np.ndarray:
     """Return a copy (n_rows,) of the weights; raise ValueError for all but real numbers that are not negative."""
     refuse_not_in_memory(sample_weight)
     what = f"sample_weight must be a real number for each of the {n_rows} rows, or one for all"
@@ -233,7 +235,7 @@ def checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
     return weight
 
 
-def checked_groups(groups: Any, n_rows: int, sample_weight: Any) -> np.ndarray:
+def checked_groups(groups: ArrayLike, n_rows: int, sample_weight: ArrayLike | None) -> np.ndarray:
     """Return the groups (n,) of the rows of positive weight."""
     refuse_masked(groups)
     groups = np.asarray(groups)
@@ -252,7 +254,7 @@ def checked_groups(groups: Any, n_rows: int, sample_weight: Any) -> np.ndarray:
     return groups if sample_weight is None else groups[np.broadcast_to(sample_weight, groups.shape) > 0.0]
 
 
-def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray | None:
+def class_factors(class_weight: ClassWeight | None, classes: np.ndarray, counts: np.ndarray) -> np.ndarray | None:
     """Return the weights (C,) of the classes or None; "balanced": n / (C n_c) from row ``counts`` of classes with rows.
 
     Rows count whatever their sample weights, as they do in scikit-learn's ``compute_class_weight``, SVC, ridge and tree

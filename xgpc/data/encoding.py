@@ -10,11 +10,12 @@ import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from ..files import Header
 from ..kernels.spec import Groups
+from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE
 from ..status import warn_user
 from .checks import LISTED, check_features, said_missing
@@ -219,7 +220,7 @@ class Encoding:
         """Names of the columns of the matrix for messages."""
         return [described for *_, labels in self._parts for _, described in labels]
 
-    def encode(self, X: Any) -> np.ndarray:
+    def encode(self, X: MatrixLike) -> np.ndarray:
         """Return the matrix (n, d) of a table or an array with the columns that the encoding was learned from.
 
         Raises
@@ -240,7 +241,7 @@ class Encoding:
         X = with_names(X, [one.name for one in self.columns]) if is_table(X) else as_array(X)
         return self.within_limits(self.matrix(columns_of(X), allow_missing=is_table(X)))
 
-    def within_limits(self, X: Any) -> np.ndarray:
+    def within_limits(self, X: MatrixLike) -> np.ndarray:
         """Return rows (n, d) of the matrix, or of an array, with values beyond the limits replaced."""
         return within(X, self.limits)
 
@@ -269,12 +270,12 @@ class Encoding:
         check_features(X, self.described_columns)
         return X
 
-    def to_data(self) -> dict[str, Any]:
+    def to_data(self) -> Header:
         """Return the encoding as values that JSON can hold."""
         return {"dtype": self.dtype, "columns": [asdict(one) for one in self.columns], "limits": list(self.limits)}
 
     @classmethod
-    def from_data(cls, data: Any) -> Encoding:
+    def from_data(cls, data: Header) -> Encoding:
         """Return the encoding that ``to_data`` described; raise ValueError for anything else."""
         try:
             columns = tuple(ColumnEncoding(**{**one, "levels": tuple(one["levels"])}) for one in data["columns"])
@@ -292,7 +293,7 @@ def of_table(encoding: Encoding | None) -> Encoding | None:
     return encoding if encoding is not None and encoding.columns else None
 
 
-def is_categorical(setting: Any, X: object, columns: Sequence[Column]) -> list[bool]:
+def is_categorical(setting: Sequence[str | int] | str | None, X: object, columns: Sequence[Column]) -> list[bool]:
     """Return which columns of X the parameter ``categorical_features`` makes categorical.
 
     Names, positions or a mask that do not fit the columns raise ValueError.
@@ -327,7 +328,7 @@ def warn_of_means(counts: Sequence[tuple[str, int]]) -> None:
     )
 
 
-def as_array(X: Any) -> np.ndarray:
+def as_array(X: MatrixLike) -> np.ndarray:
     """Return a two-dimensional array of any dtype; raise ValueError for other shapes."""
     X = np.asarray(X)
     if X.ndim != 2:

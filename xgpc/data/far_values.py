@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..names import MatrixLike
 from ..rows.blas import single_threaded_blas
 from ..rows.source import dense
 
@@ -139,7 +140,7 @@ def limits_from_data(data: Sequence[Sequence[Any]]) -> tuple[Limit, ...]:
     return found
 
 
-def within(X: Any, limits: Sequence[Limit]) -> Any:
+def within(X: MatrixLike, limits: Sequence[Limit]) -> MatrixLike:
     """Return rows X (n, d) with all values within limits: X itself if they are. Limits make sparse rows dense."""
     if not limits:
         return X

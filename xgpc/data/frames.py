@@ -13,6 +13,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
+from ..names import MatrixLike
 from ..rows.columnar import index_in
 from .checks import is_missing
 
@@ -50,19 +51,19 @@ def is_table(X: object) -> bool:
     return nw.dependencies.is_into_dataframe(X) or _is_arrow_batch(X)
 
 
-def _frame(X: Any) -> nw.DataFrame[Any]:
+def _frame(X: MatrixLike) -> nw.DataFrame[Any]:
     """Return a table as a frame of narwhals; raise ValueError if columns have the same name."""
     table = nw.dependencies.get_pyarrow().Table.from_batches([X]) if _is_arrow_batch(X) else X
     return nw.from_native(table, eager_only=True)
 
 
-def names_of(X: Any) -> tuple[str, ...] | None:
+def names_of(X: MatrixLike) -> tuple[str, ...] | None:
     """Return the names of a table's columns if all are text, or None."""
     names = _frame(X).columns if is_table(X) else []
     return tuple(names) if names and all(isinstance(name, str) for name in names) else None
 
 
-def refuse_times(X: Any) -> None:
+def refuse_times(X: MatrixLike) -> None:
     """Raise ValueError for dates and durations, which would become numbers of a unit that nobody chose."""
     how = "turn them into numbers, such as days since a first date, or leave them out."
     if isinstance(X, np.ndarray) and _are_times(X):
@@ -86,7 +87,7 @@ def _are_times(values: Any) -> bool:
     return kind in "mM" or any(issubclass(one, TIMES) or one.__name__ == "Period" for one in first)
 
 
-def index_columns(X: Any) -> list[str]:
+def index_columns(X: MatrixLike) -> list[str]:
     """Return the columns into which pandas wrote an index; in polars, those with a name that pandas made up."""
     if not is_table(X):
         return []
@@ -105,7 +106,7 @@ def note_of_index(names: Sequence[str]) -> str:
     return f"{which} the index of a data frame that pandas wrote, and no feature."
 
 
-def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
+def with_names(X: MatrixLike, fitted: Sequence[str] = ()) -> MatrixLike:
     """Return a table without the columns of its index, as a type whose names scikit-learn reads; other X unchanged.
 
     Index columns that a model was ``fitted`` to stay. Columns of the same name raise ValueError.
@@ -115,7 +116,7 @@ def with_names(X: Any, fitted: Sequence[str] = ()) -> Any:
     return _frame(X).drop([name for name in index_columns(X) if name not in fitted]).to_native()
 
 
-def columns_of(X: Any) -> list[Column]:
+def columns_of(X: MatrixLike) -> list[Column]:
     """Return the columns of a table, or of an array (n, d).
 
     Text, and what a library calls categories, dictionaries or enumerations, are levels; numbers and truth values are
@@ -164,7 +165,7 @@ def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
             f"The column {name!r} has both text and numbers; make them all one or the other, as astype(str) does."
         )
     if are_levels or any(issubclass(kind, str) for kind in kinds):
-        places: dict[Any, int] = {}
+        places: dict[Level, int] = {}
         codes = [-1 if value is None else places.setdefault(value, len(places)) for value in given]
         levels = [level if isinstance(level, str | int) else float(level) for level in places]
         return Column(name, np.array(codes, dtype=np.intp), levels)

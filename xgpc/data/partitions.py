@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from ..names import ClassWeight
 from ..rows.batches import BatchSource, Rows, joined
 from ..rows.executor import Function, Result, State, Threads, closed_at_end
 from ..rows.source import ArraySource, RowSource
@@ -32,7 +33,7 @@ class Partitions(Protocol):
 
     def __len__(self) -> int: ...
 
-    def run(self, function: Callable[[Any, Any, Any], Result], common: Any, each: Sequence[Any]) -> Iterator[Result]:
+    def run(self, function: Callable[..., Result], common: object, each: Sequence[object]) -> Iterator[Result]:
         """``function(batch, common, each[i])`` of each partition i, in order, by a module-level, pure function.
 
         ``common`` and the items of ``each`` can be pickled. Errors name their partition by ``in_partition``.
@@ -57,7 +58,7 @@ class Place(NamedTuple):
     n_rows: int
 
 
-def summarized(batch: Any, allowed: np.ndarray | None, each: None) -> Summary | None:
+def summarized(batch: object, allowed: np.ndarray | None, each: None) -> Summary | None:
     """Check a partition and count its rows; return None if it has no rows."""
     checked = training_batch(batch)
     if checked is not None and allowed is not None:
@@ -65,7 +66,7 @@ def summarized(batch: Any, allowed: np.ndarray | None, each: None) -> Summary | 
     return None if checked is None else Summary.of(*checked)[0]
 
 
-def prepared(batch: Any, found: Survey, place: Place) -> tuple[np.ndarray, Rows]:
+def prepared(batch: object, found: Survey, place: Place) -> tuple[np.ndarray, Rows]:
     """Return which of a partition's rows have a positive weight, and these rows with site labels."""
     keep, rows = found.rows(batch)
     if len(keep) != place.n_rows:
@@ -76,7 +77,7 @@ def prepared(batch: Any, found: Survey, place: Place) -> tuple[np.ndarray, Rows]
     return keep, rows
 
 
-def candidates(batch: Any, drawing: tuple[np.ndarray, np.ndarray, Survey], place: Place) -> tuple[np.ndarray, Rows]:
+def candidates(batch: object, drawing: tuple[np.ndarray, np.ndarray, Survey], place: Place) -> tuple[np.ndarray, Rows]:
     """Return keys and rows of a partition's candidates for the sample, with class numbers as y.
 
     ``drawing`` has the seed of the keys, the keys (C,) below which a class's rows are candidates, and the survey.
@@ -91,7 +92,7 @@ def candidates(batch: Any, drawing: tuple[np.ndarray, np.ndarray, Survey], place
 def survey_partitions(
     partitions: Partitions,
     allowed: np.ndarray | None,
-    class_weight: Any,
+    class_weight: ClassWeight | None,
     size: int,
     random_state: np.random.RandomState,
     progress: Callable[[int], None],
@@ -152,7 +153,7 @@ class PartitionedRows(BatchSource):
             yield from (deepcopy(one) for one in sums if one is not None)
 
 
-def summed(batch: Any, work: tuple[Function[Result], State, Survey], place: Place) -> Result | None:
+def summed(batch: object, work: tuple[Function[Result], State, Survey], place: Place) -> Result | None:
     """Return the sum of the records of a partition's blocks, in order; None if it has no rows."""
     function, state, found = work
     # Caches would be lost with the task.

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from ..names import ClassWeight
 from ..rows.batches import BatchSource, Rows, in_blocks, read_ahead
 from ..rows.source import NONE, RowSource
 from .batches import HOW_TO_READ_AGAIN, reading
@@ -43,10 +43,10 @@ class Summary:
     """
 
     columns: Columns
-    dtype: np.dtype[Any]
-    label_dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
+    label_dtype: np.dtype[np.generic]
     has_weights: bool
-    tally: dict[Any, np.ndarray]
+    tally: dict[object, np.ndarray]
 
     @classmethod
     def of(cls, columns: Columns, rows: Rows) -> tuple[Summary, np.ndarray]:
@@ -104,7 +104,7 @@ class Survey:
     """
 
     columns: Columns
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     classes: np.ndarray
     order: np.ndarray
     totals: np.ndarray
@@ -116,7 +116,7 @@ class Survey:
     limits: Sequence[Limit] = ()
 
     @classmethod
-    def of(cls, found: Summary, allowed: np.ndarray | None, class_weight: Any) -> Survey:
+    def of(cls, found: Summary, allowed: np.ndarray | None, class_weight: ClassWeight | None) -> Survey:
         """Return the survey of rows with a summary; raise ValueError for too few classes or bad class weights."""
         classes, order = found.classes()
         absent = [] if allowed is None else np.setdiff1d(allowed, classes).tolist()
@@ -129,7 +129,7 @@ class Survey:
         sizes = int(n_each.sum()), int(n_given.sum())
         return cls(found.columns, found.dtype, classes, order, totals, *sizes, found.has_weights, factors, numbers)
 
-    def rows(self, batch: Any) -> tuple[np.ndarray, Rows]:
+    def rows(self, batch: object) -> tuple[np.ndarray, Rows]:
         """Return which rows (r,) of a batch that was read before have a positive weight, and these rows.
 
         A bad batch raises ValueError, and columns or labels that the source did not have before.
@@ -156,9 +156,9 @@ def weights_of(rows: Rows) -> np.ndarray:
 
 
 def survey(
-    source: Any,
+    source: object,
     allowed: np.ndarray | None,
-    class_weight: Any,
+    class_weight: ClassWeight | None,
     size: int,
     random_state: np.random.RandomState,
     progress: Callable[[int], None],
@@ -186,7 +186,7 @@ def survey(
     """
     draw, keys, found = Draw(size), keys_from(seed_of_keys(random_state), 0), None
 
-    def rows_of(batch: Any) -> Rows:
+    def rows_of(batch: object) -> Rows:
         nonlocal found
         checked = training_batch(batch)
         if checked is None:
@@ -212,7 +212,7 @@ def survey(
     return surveyed, sample, partial(streamed, source, surveyed)
 
 
-def streamed(source: Any, found: Survey, labels: np.ndarray, limits: Sequence[Limit]) -> BatchSource:
+def streamed(source: object, found: Survey, labels: np.ndarray, limits: Sequence[Limit]) -> BatchSource:
     """Return all rows of positive weight of a surveyed source, to be read in every pass.
 
     Every reading raises ValueError if the source has other rows than in the first one, as far as their number, columns

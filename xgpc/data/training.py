@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 
+from ..names import ClassWeight, MatrixLike
 from ..ranges import LARGEST_FEATURE, largest_size
 from ..rows.batches import Rows
 from ..rows.source import NONE, dense
@@ -50,12 +52,12 @@ class Door:
     categorical_features, class_weight : the parameters of these names
     """
 
-    validate: Callable[..., Any]
+    validate: Callable[..., MatrixLike]
     takes_sparse: bool
     takes_tables: bool
     takes_classes: bool
-    categorical_features: Any
-    class_weight: Any
+    categorical_features: Sequence[str | int] | str | None
+    class_weight: ClassWeight | None
 
 
 class Columns(NamedTuple):
@@ -108,7 +110,12 @@ class TrainingData(NamedTuple):
 
 
 def training_data(
-    door: Door, X: Any, y: Any, sample_weight: Any, classes: Any = None, fitted: Columns | None = None
+    door: Door,
+    X: MatrixLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    classes: ArrayLike | None = None,
+    fitted: Columns | None = None,
 ) -> TrainingData:
     """Check training data; a table has no encoding if all columns are numbers and no number is missing.
 
@@ -145,7 +152,7 @@ def training_data(
     return TrainingData(Rows(matrix, codes, weight), classes, columns)
 
 
-def _columns_to_encode(door: Door, X: Any) -> tuple[list[Column], list[bool]]:
+def _columns_to_encode(door: Door, X: MatrixLike) -> tuple[list[Column], list[bool]]:
     """Return the columns of X, and which of them are categorical; empty lists if X needs no encoding."""
     setting = door.categorical_features
     names_columns = not (setting is None or isinstance(setting, str))
@@ -166,7 +173,7 @@ def _columns_to_encode(door: Door, X: Any) -> tuple[list[Column], list[bool]]:
     return (columns, chosen) if any(chosen) or any(count for _, count in missing) else ([], [])
 
 
-def checked_rows(door: Door, X: Any, fitted: Columns | None) -> Any:
+def checked_rows(door: Door, X: MatrixLike, fitted: Columns | None) -> MatrixLike:
     """Return the rows (n, d) of X to fit, or to predict by a ``fitted`` model, encoded; there may be none to predict.
 
     Missing and too large numbers raise ValueError.
@@ -187,7 +194,7 @@ def checked_rows(door: Door, X: Any, fitted: Columns | None) -> Any:
         door.validate(X, reset=False, skip_check_array=True)
         return table.encode(X)
     refuse_times(X)
-    options: dict[str, Any] = {"accept_sparse": "csr"} if sparse.issparse(X) and door.takes_sparse else {}
+    options: dict[str, object] = {"accept_sparse": "csr"} if sparse.issparse(X) and door.takes_sparse else {}
     try:
         # An error below says where numbers are not finite.
         rows = door.validate(
@@ -233,12 +240,12 @@ def is_checked(X: object, fitted: Columns) -> bool:
     )
 
 
-def _refuse_no_table(X: Any, n_features: int, takes_sparse: bool) -> None:
+def _refuse_no_table(X: MatrixLike, n_features: int, takes_sparse: bool) -> None:
     """Raise ValueError if X is neither a table nor a two-dimensional array."""
     if is_table(X) or (takes_sparse and sparse.issparse(X)):
         return
     try:
-        shape = np.shape(() if sparse.issparse(X) else X)
+        shape: tuple[int, ...] = np.shape(() if sparse.issparse(X) else X)
     except ValueError:
         # Rows of unequal lengths.
         shape = ()
@@ -250,13 +257,13 @@ def _refuse_no_table(X: Any, n_features: int, takes_sparse: bool) -> None:
         )
 
 
-def labels_of(X: Any) -> tuple[str, ...] | None:
+def labels_of(X: MatrixLike) -> tuple[str, ...] | None:
     """Return the column labels of a data frame, as text, if not all are text: scikit-learn does not compare these."""
-    labels: tuple[Any, ...] = tuple(X.columns) if hasattr(X, "columns") and hasattr(X, "iloc") else ()
+    labels: tuple[object, ...] = tuple(X.columns) if hasattr(X, "columns") and hasattr(X, "iloc") else ()
     return None if all(isinstance(label, str) for label in labels) else tuple(map(str, labels))
 
 
-def numbers_of(X: Any) -> tuple[Columns, np.ndarray]:
+def numbers_of(X: MatrixLike) -> tuple[Columns, np.ndarray]:
     """Return a batch's columns, and its rows (r, d), finite and C-contiguous; sparse ones become dense.
 
     What is no table of finite numbers of moderate size raises ValueError, which names the first bad row.
@@ -280,7 +287,7 @@ def numbers_of(X: Any) -> tuple[Columns, np.ndarray]:
     return Columns(rows.shape[1], names), rows
 
 
-def rows_to_predict(X: Any, fitted: Columns) -> np.ndarray:
+def rows_to_predict(X: MatrixLike, fitted: Columns) -> np.ndarray:
     """Return the rows (r, d) of a batch of numbers to predict; names are compared if batch and model have names."""
     columns, rows = numbers_of(X)
     if columns.names is None or fitted.names is None:
@@ -289,7 +296,7 @@ def rows_to_predict(X: Any, fitted: Columns) -> np.ndarray:
     return rows if fitted.encoding is None else fitted.encoding.within_limits(rows)
 
 
-def training_batch(batch: Any) -> tuple[Columns, Rows] | None:
+def training_batch(batch: object) -> tuple[Columns, Rows] | None:
     """Check a batch (X, y) or (X, y, sample_weight) by itself; return None if it has no rows."""
     parts = batch if isinstance(batch, tuple | list) else ()
     if len(parts) not in (2, 3):
@@ -306,7 +313,7 @@ def training_batch(batch: Any) -> tuple[Columns, Rows] | None:
     return columns, Rows(rows, labels, NONE if weight is None else checked_weights(weight, len(rows)))
 
 
-def with_limits(rows: Rows, encoding: Encoding | None, names: list[str]) -> tuple[Any, Encoding | None, str]:
+def with_limits(rows: Rows, encoding: Encoding | None, names: list[str]) -> tuple[MatrixLike, Encoding | None, str]:
     """Return the rows with all values within limits, the encoding with the limits, or None if there is neither, and a
     sentence on the limits, or an empty one.
 
@@ -315,7 +322,7 @@ def with_limits(rows: Rows, encoding: Encoding | None, names: list[str]) -> tupl
     limits = () if sparse.issparse(rows.X) else limits_of(rows.X, rows.weight)
     if not limits:
         return rows.X, encoding, ""
-    base: Any = rows.X
+    base: MatrixLike = rows.X
     while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
         base = base.base
     place = "are predicted from the other features" if limits[0].slopes else "are moved to limits"

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from ..rows.deadline import Deadline, Reserve
@@ -21,7 +22,7 @@ from .history import History
 from .progress import Progress
 
 # For each field of the state: history columns, of which the first present gives its value, and its type.
-STATES: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
+STATES: dict[str, tuple[tuple[str, ...], Callable[..., object]]] = {
     "n_rows": (("n_rows",), int),
     "n_inducing": (("n_inducing",), int),
     "iteration": (("evaluation", "iteration", "epoch"), int),
@@ -112,7 +113,7 @@ class Run(Monitor):
         self,
         deadline: Deadline | None = None,
         status: Status | None = None,
-        callback: Callable[[FitState], Any] | None = None,
+        callback: Callable[[FitState], object] | None = None,
         random_state: int | np.random.RandomState | None = None,
     ):
         self.deadline, self.progress = deadline or Deadline(), Progress()
@@ -134,7 +135,7 @@ class Run(Monitor):
             raise error.raised from error.raised.__cause__
 
     @contextmanager
-    def reserving(self, n_rows: int, final: Function[Any]) -> Iterator[None]:
+    def reserving(self, n_rows: int, final: Function[object]) -> Iterator[None]:
         """Passes raise ``OutOfTime`` once the time left is needed for the posterior of all rows, see ``Reserve``."""
         self._reserve = Reserve(self.deadline, n_rows, final)
         try:
@@ -142,7 +143,7 @@ class Run(Monitor):
         finally:
             self._reserve = Monitor()
 
-    def begin(self, function: Function[Any], source: RowSource, state: PassState) -> None:
+    def begin(self, function: Function[object], source: RowSource, state: PassState) -> None:
         self._reserve.begin(function, source, state)
 
     def check(self) -> None:
@@ -165,10 +166,10 @@ class Run(Monitor):
         if self._callback is not None and self._ends(self._callback, state):
             self.deadline.stop("the callback")
 
-    def _listen(self, columns: dict[str, Any]) -> None:
+    def _listen(self, columns: dict[str, ArrayLike]) -> None:
         """Report a row of the history."""
         if "stage" in columns:
-            self._state = FitState(columns["stage"])
+            self._state = FitState(str(columns["stage"]))
         decision, found = str(columns.get("decision", "")), {}
         # The other columns of a decision describe an option that may have been rejected.
         if not decision:
@@ -178,7 +179,7 @@ class Run(Monitor):
                     found[name] = kind(given[0])
         self.report(decision, **found)
 
-    def _ends(self, callback: Callable[[FitState], Any], state: FitState) -> bool:
+    def _ends(self, callback: Callable[[FitState], object], state: FitState) -> bool:
         """Whether the callback ends the fit: only True does, because other values are often returned by accident."""
         try:
             answer = callback(state)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from sklearn.gaussian_process.kernels import (
@@ -40,6 +40,7 @@ MAX_FACTORS = 64
 MAX_NOISE = 1000
 # Largest number of kernels in a composed kernel, and its depth. A sum of MAX_FACTORS products of two has 255 kernels
 # and a depth of 65; recursion over deeper ones, here and in scikit-learn, would approach Python's limit.
+Node = TypeVar("Node")
 MAX_KERNELS, MAX_DEPTH = 256, 100
 # Largest number of feature names in a message.
 LISTED = 10
@@ -120,7 +121,7 @@ def _elementary(kernel: Kernel, offset: int) -> tuple[Term, int]:
     return (Term(noise=(leaf,)) if type(kernel) is WhiteKernel else Term(constants=((leaf, 1.0),))), offset
 
 
-def check_tree(root: Any, children: Callable[[Any], Iterable[Any]]) -> None:
+def check_tree(root: Node, children: Callable[[Node], Iterable[Node]]) -> None:
     """ValueError for a tree of too many kernels, after a look at ``MAX_KERNELS`` of them at most."""
     waiting, count = [(root, 1)], 0
     while waiting:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import BaseCrossValidator, PredefinedSplit
 
 # Rows held out for decisions: this share, but no more than this many. With half as many the standard error can be as
 # large as the gain.
@@ -35,7 +34,7 @@ class HoldOut:
 
     n_rows: int
     groups: np.ndarray | None
-    splitter: Any
+    splitter: BaseCrossValidator
     labels: np.ndarray
     random_state: np.random.RandomState
 
@@ -120,12 +119,12 @@ def _some(rows: np.ndarray, size: int, random_state: np.random.RandomState) -> n
     return np.sort(rows if size >= len(rows) else random_state.choice(rows, size, replace=False))
 
 
-def _checked(split: Any, n_rows: int) -> Split:
+def _checked(split: object, n_rows: int) -> Split:
     """The splitter's pair of arrays as ascending row numbers; ValueError if it is no valid split of ``n_rows`` rows."""
-    is_sequence = isinstance(split, tuple | list | np.ndarray)
-    if not is_sequence or len(split) != 2:
-        given = f"{len(split)} parts" if is_sequence else repr(split)
-        raise ValueError(f"a split must be a pair of arrays; it gave {given}")
+    if not isinstance(split, tuple | list | np.ndarray):
+        raise ValueError(f"a split must be a pair of arrays; it gave {split!r}")
+    if len(split) != 2:
+        raise ValueError(f"a split must be a pair of arrays; it gave {len(split)} parts")
     support, held_out = map(np.asarray, split)
     for rows in (support, held_out):
         if rows.ndim != 1 or not len(rows) or rows.dtype.kind not in "iu":

@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from pyarrow import Array, DataType, Schema, Table
+    from pyarrow import Array, DataType, RecordBatch, Schema, Table
     from pyarrow.dataset import Dataset, TaggedRecordBatch
 
 # Rows of a batch. Memory for two batches is 14 MB each with 28 float32 features and 100 MB with 200 float64 ones, and
@@ -21,7 +22,7 @@ BATCH_ROWS = 2**16
 Path = str | os.PathLike[str]
 
 
-def in_order() -> dict[str, Any]:
+def in_order() -> dict[str, object]:
     """Return the options of a scan, one batch after the other: by default Arrow reads ahead what it can."""
     return {"batch_size": BATCH_ROWS, "batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
 
@@ -115,7 +116,7 @@ class ArrowBatches:
     def __iter__(self) -> ArrowBatches:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> tuple[RecordBatch | Array, ...]:
         tagged = next(self._tagged)
         batch, name = tagged.record_batch, getattr(tagged.fragment, "path", None)
         self.place = (name, self.place[1] + self._n_last if name == self.place[0] else 0)
@@ -153,7 +154,7 @@ def _values(column: Array) -> np.ndarray:
     return values.astype(np.str_) if _is_text(column.type) and not column.null_count else values
 
 
-def _pyarrow(module: str) -> Any:
+def _pyarrow(module: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 from .executor import Function, Monitor, State
 from .source import RowSource
@@ -102,7 +101,7 @@ class Reserve(Monitor):
     final : function whose passes give the posterior of all rows
     """
 
-    def __init__(self, deadline: Deadline, n_rows: int, final: Function[Any]):
+    def __init__(self, deadline: Deadline, n_rows: int, final: Function[object]):
         self.deadline, self.n_rows, self.final = deadline, n_rows, final
         # For each step, seconds in passes for each row and multiply-add, and other seconds.
         self._steps: deque[tuple[float, float]] = deque(maxlen=LATEST_STEPS)
@@ -119,7 +118,7 @@ class Reserve(Monitor):
         in_passes, between = (sorted(values)[len(values) // 4] for values in zip(*self._steps, strict=True))
         return FINAL_STEPS * (self.n_rows * self._size[1] * in_passes + between)
 
-    def begin(self, function: Function[Any], source: RowSource, state: State) -> None:
+    def begin(self, function: Function[object], source: RowSource, state: State) -> None:
         self._began, self._is_final = self.deadline.now(), function is self.final
         if self._is_final:
             size = source.n_rows, state.cost.work

@@ -103,7 +103,7 @@ class Pool(ThreadPoolExecutor):
 class Monitor:
     """Receives calls from an executor in the calling thread; this one ignores them. Any call may raise."""
 
-    def begin(self, function: Function[Any], source: RowSource, state: State) -> None:
+    def begin(self, function: Function[object], source: RowSource, state: State) -> None:
         """A pass begins."""
 
     def check(self) -> None:
@@ -215,7 +215,7 @@ class Threads(Executor):
         self._blas.__enter__()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             _scratch.work = None
             if self._pool is not None:

@@ -148,7 +148,7 @@ def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
     rows, prior, site = hard_problem("wine", 100.0, "exact")
     start = starting_posterior(rows, None, prior, site)
     function = ProfiledBound(rows, site, start, Options(False, 1e-4, 100, History()))
-    vector = function.vector + np.array([0.1, -0.05])
+    vector = function.vector + np.array([0.1, -0.05, 0.0])
     for _ in range(3):
         gradient = -function(vector)[1]
 
@@ -158,7 +158,7 @@ def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
         return coordinate_ascent(rows, q, site, tol=1e-11, max_iter=2000, history=History()).elbo
 
     step = 1e-3
-    differences = [(solved(vector + e) - solved(vector - e)) / (2.0 * step) for e in step * np.eye(2)]
+    differences = [(solved(vector + e) - solved(vector - e)) / (2.0 * step) for e in step * np.eye(3)]
     assert_allclose(gradient, differences, rtol=0.0, atol=0.02 * np.abs(differences).max())
 
 

@@ -145,7 +145,7 @@ def test_a_larger_variance_is_evaluated_though_the_sites_do_not_fit_it():
     rows, prior = training(X, rows.source.y, n_latents=3), SparsePrior.build(KernelSpec(kernel, 2), X[::6])
     start = starting_posterior(rows, None, prior, site)
     function = ProfiledBound(rows, site, start, Options(False, 1e-4, 100, History()))
-    vector = function.vector + np.array([3.0, 0.0])
+    vector = function.vector + np.array([3.0, 0.0, 0.0])
     larger = function.coordinates.prior(vector)
     assert larger.posterior(projected(rows, function.point.sites, larger)) is None
     value, gradient = function(vector)

@@ -399,7 +399,7 @@ class GPClassifier(PosteriorClassifier):
         with new_run(config, self._deadline()) as run:
             data = further_rows(self, config, run, X, y, sample_weight, classes)
             result = pipeline.add_rows(data, run, self.posterior_, self._evidence, factor, int(n_new_inducing))
-        publish(self, data, run, result, is_first=False)
+        publish(self, data, run, result)
         self.class_count_ = factor * counts + self.class_count_
         self.n_samples_seen_ += n_seen
 

@@ -21,7 +21,6 @@ from .inference.run import Run
 from .learning import stages
 from .learning.hold_out import HoldOut
 from .learning.inducing import mean_and_spread
-from .learning.pipeline import no_gain, parameters_at_bounds
 from .learning.stages import check_optimizer
 from .learning.start import Data, FitResult
 from .likelihoods import resolve
@@ -166,37 +165,20 @@ def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.n
     return np.bincount(codes, weight if len(weight) else None, n_classes).astype(np.float64)
 
 
-def publish(model: PosteriorClassifier, data: Data, run: Run, result: FitResult, is_first: bool = True) -> None:
-    """Set the fitted attributes and warn; ``is_first`` is False if ``partial_fit`` continues from earlier rows."""
-    messages = [*result.unfinished, *result.notes, *_doubts(data, run, result, is_first)]
-    if messages:
-        warn_user("\n".join(messages), ConvergenceWarning)
+def publish(model: PosteriorClassifier, data: Data, run: Run, result: FitResult) -> None:
+    """Set the fitted attributes, and warn."""
+    if result.messages:
+        warn_user("\n".join(result.messages), ConvergenceWarning)
     model._set_columns(data.columns)
     model.classes_, model.encoding_ = data.classes, data.encoding
     model.feature_mean_, model.feature_spread_ = data.columns.mean, data.columns.spread
     model.class_count_, model.n_samples_seen_ = data.class_totals, (data.stream or data.source).n_rows
-    model.warnings_ = messages
+    model.warnings_ = result.messages
     site = result.site
     model._set_fit(result.q, data.record, site.parameter, site.prior_mean, result.evidence)
     model._distinct_labels = result.labels
     model.query_score_ = None if result.scores is None else (result.scores.mean, result.scores.error)
     model.n_iter_ = max(1, result.n_iter)
-    model.converged_ = not result.unfinished
+    model.converged_ = result.is_complete
     model.history_ = run.history.arrays()
     run.progress.close()
-
-
-def _doubts(data: Data, run: Run, result: FitResult, is_first: bool) -> list[str]:
-    """Warnings about a kernel that explains no more than the class frequencies, or has parameters at bounds."""
-    if result.notes or data.config.optimizer is None or data.is_of_one_class:
-        return []
-    found: list[str] = []
-    is_evidence = data.record.is_bound and data.record.is_probability
-    if result.evidence and is_first and is_evidence and not run.progress.skipped:
-        uniform_log_likelihood = -np.log(len(data.classes)) * data.total_weight
-        found += no_gain(result.evidence.elbo, uniform_log_likelihood, data.base_rate_log_score)
-    # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
-    if data.config.kernel is not None:
-        specs, labels = [group.spec for group in result.q.prior.groups], list(map(repr, data.classes.tolist()))
-        found += parameters_at_bounds(specs, labels, data.columns.described, data.columns.spread)
-    return found

@@ -1,10 +1,11 @@
-"""Calibration, beside trees and a logistic regression
+"""Calibration of xgpc, trees and a logistic regression
 
-The expected calibration error: the mean difference between the probability of the predicted class and the share of
-rows where it is right, in 15 bins of all test rows of three splits. Behind it stands what a calibrated model with the
-same probabilities would score by chance alone: an error within two standard deviations of that is no miscalibration, an
-error above (**bold**) is one. All methods have their defaults; LightGBM and CatBoost stop at the number of trees that
-is best on a tenth of the training rows. "In time" is as beside the trees.
+The expected calibration error is the mean difference between the probability of the predicted class and the frequency
+with which this prediction is right, in 15 bins of the test rows of three splits. In parentheses is the error that a
+calibrated model with the same probabilities would have by chance, with its standard deviation. **Bold** errors exceed
+this value by more than two standard deviations: these probabilities are not calibrated. All methods have their default
+parameters; LightGBM and CatBoost use a tenth of the training rows to choose the number of trees. In
+electricity-in-time, the last tenth of the time is for testing.
 """
 
 import numpy as np

@@ -1,12 +1,13 @@
 """Speed of the core and the machine's limits
 
-Whole fits and predictions of synthetic rows, kernel and inducing points given. The *ideal* time of a pass is
-(2 n m d + n m^2 + 2 C n m^2) flops for C latent functions that share a kernel, that of a prediction (2 n m d + n m^2 +
-C n m^2), at the rate of a dgemm of 1024 x 1024 times the number of threads; in mixed precision, too, at the rate of
-double precision. An iteration is half of what a fit of three takes longer than a fit of one. "Its BLAS calls" are those
-of a pass alone, on tiles of a block's size: no code around them can be nearer to the ideal. Ratios are medians of calls
-made in turn. Goals: an iteration at most 1.6 x ideal, two threads at least 1.8 x one. Steps of mini-batches are in
-[the guide](guide/papers.md#steps-a-second).
+Fits and predictions of synthetic rows with a given kernel and given inducing points. For n rows, m inducing points, d
+features, and C latent functions that share a kernel, a pass takes 2 n m d + n m^2 + 2 C n m^2 floating-point
+operations, and a prediction 2 n m d + n m^2 + C n m^2. The *ideal* time is this number divided by the rate of a product
+of two 1024 x 1024 matrices in double precision, also for mixed precision, and by the number of threads. The time of an
+iteration is half the difference between a fit of three iterations and a fit of one. "Its BLAS calls" is the time of the
+matrix products of a pass alone; no code around these products can be nearer to the ideal. Ratios are medians over calls
+that alternate. The goals are an iteration in 1.6 times the ideal time, and a fit with two threads 1.8 times as fast as
+with one. [The guide](guide/papers.md#steps-a-second) has the speed of mini-batches.
 """
 
 import statistics
@@ -136,4 +137,4 @@ def report(records):
     for name, record in records.items():
         sentence = next(text for key, text in SENTENCES.items() if key in record["numbers"])
         rows.append([name, sentence.format(**record["numbers"])])
-    return table(["what", "measured"], rows)
+    return table(["case", "measured"], rows)

@@ -1,11 +1,12 @@
-"""More rows than memory holds, and workers of a cluster
+"""Rows that do not fit into memory, and workers of a cluster
 
-Rows with 28 features in float32, in a Parquet file that is read block by block (`fit_batches`); 100 inducing points,
-the kernel learned, each fit in a process of its own. "In memory": the same rows as one array, which the process has
-before `fit(X, y)`; goal: no more than 1 GiB beyond it. "X-GPC": that system by its name, one thread; goal: 120 s and
-1 GiB. "Reading": the file read once and nothing done with it. Memory is the most that the process had, of which imports
-take 150 MB. The cluster is of dask's workers on one machine, processes of one thread, which hold the rows: the
-posterior at a given kernel, by one worker and by two in turn; goal: 1.7 times as fast.
+The rows have 28 features in float32. By default, `fit_batches` reads them from a Parquet file. All fits have 100
+inducing points, learn the kernel, and run in separate processes. "In memory" fits the same rows as one array with
+`fit(X, y)`; the goal is at most 1 GiB beyond this array. "X-GPC" is the paper's system with one thread; the goals are
+120 s and 1 GiB. "Reading" is the time to read the file once. Memory is the peak memory of the process, of which the
+imported modules take 150 MB. The cluster consists of dask workers on one machine, each a process with one thread, which
+hold the rows in memory. They find the posterior under a given kernel; the goal is that two workers are 1.7 times as
+fast as one.
 """
 
 import tempfile
@@ -134,5 +135,5 @@ def report(records):
         reading = f"{found['reading']:.1f} s" if "reading" in found else ""
         fits.append([name, f"{found['seconds']:.1f} s", reading, f"{found['gigabytes']:.2f} GB", beyond,
                      number(found["elbo"] / found["rows"], 4)])  # fmt: skip
-    header = ["fit", "seconds", "reading", "memory at most", "beyond the rows", "bound, nats a row"]
+    header = ["fit", "seconds", "reading", "peak memory", "beyond the rows", "bound per row, nats"]
     return f"{table(header, fits)}\n\n{table(['cluster', 'times as fast as one worker'], speed)}"

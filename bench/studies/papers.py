@@ -1,11 +1,11 @@
 """The papers' numbers beside ours
 
-The systems of the papers (`xgpc.systems`), one thread, features in units of the training rows' deviations. All tables
-are in [the guide](guide/papers.md), which says what the papers did differently; here are the errors and seconds of
-X-GPC, and X-GPC beside the SVGP of GPyTorch and GPflow with mini-batches of 100 rows, as in the paper. There a method
-is measured by the seconds to the test NLL that the maximum of its own bound has, plus .005, and to the lowest NLL that
-the method itself reaches, plus .005. "Profile" is this library's way to learn, for at most half a minute. Higgs, SUSY
-and covtype are samples; shuttle is class 0 against the rest.
+The systems of the papers (`xgpc.systems`) with one thread. Features are divided by the standard deviations of the
+training rows. [The guide](guide/papers.md) has all tables and the reasons for the differences. Here are the errors and
+times of X-GPC, and a comparison of X-GPC with the SVGP of GPyTorch and GPflow, with mini-batches of 100 rows as in the
+paper. Each method has two targets: the test NLL at the maximum of its own bound, plus .005; and the lowest test NLL
+that it reaches, plus .005. HIGGS, SUSY and covtype are samples; in statlog-shuttle the classes are class 0 and all
+others.
 """
 
 import time
@@ -285,8 +285,8 @@ def svgp_table(records):
             cells = ["never" if one is None else f"{one:.2f}" for one in (to_end, to_lowest, ours)]
             ratio = "" if ours is None or way == "X-GPC" else f"{to_lowest / ours:.0f}"
             rows.append([name, way, number(end["nll"], 4), cells[0], number(lowest, 4), *cells[1:], ratio])
-    header = ["set", "method", "NLL of its bound's maximum", "seconds to that + .005", "lowest NLL",
-              "seconds to that + .005", "X-GPC's to the same", "times as fast"]  # fmt: skip
+    header = ["set", "method", "NLL at the maximum of its bound", "seconds to this + .005", "lowest NLL",
+              "seconds to this + .005", "seconds of X-GPC to the same", "times as fast"]  # fmt: skip
     return table(header, rows)
 
 

@@ -1,10 +1,11 @@
 """Few rows: latency, and thousands of fits
 
-Rows from N(0, I) in five dimensions, labels from the logistic link of a draw of a Gaussian process, 2000 rows for
-testing. xgpc and scikit-learn's GaussianProcessClassifier start at the same kernel and learn its parameters; "defaults"
-is `GPClassifier()`, "full process" has all rows as inducing points; medians over five draws. "Thousands" are fits of
-one process to 100 rows, one after the other, with predictions and a copy of each model, as a package makes them that
-embeds the classifier: the time of a fit, the process's peak memory after the first fits, and what the others add.
+The rows are drawn from N(0, I) in five dimensions. A draw of a Gaussian process and the logistic link give the labels;
+2000 rows are for testing. xgpc and scikit-learn's `GaussianProcessClassifier` start at the same kernel and learn its
+parameters. "Defaults" is `GPClassifier()`, "full process" has all rows as inducing points. Numbers are medians over
+five draws. The table "thousands of fits" measures a package that embeds the classifier: one process fits 100 rows many
+times, each time predicts, and copies the model. It has the time of one fit, the peak memory of the process after the
+first fits, and the memory that all further fits add.
 """
 
 import pickle

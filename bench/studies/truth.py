@@ -1,12 +1,13 @@
-"""How near the truth: approximations, the sampler, and coverage of intervals
+"""Accuracy of the approximations, and coverage of intervals
 
-"Posterior": a full Gaussian process with the kernel that the exact bound learns, and draws of the true posterior by the
-Gibbs sampler. Differences are mean absolute ones of the latent means and variances at the test rows from those of one
-sampler's run; "again" is another run with another seed, whose difference is Monte Carlo error. "Coverage": the share of
-true latent values inside 95 % intervals, on data drawn from the prior itself (a variance times an RBF of length scale 2
-on [0, 10]^2), with standard errors over the repetitions; a share below .95 means intervals that are too short.
-"Effective draws": those of the latent values at simulated rows, beside a loop in NumPy with the polyagamma package and
-one linear solve a sweep, medians of three.
+"Difference of the posterior" compares full Gaussian processes, under the kernel that the exact bound learns, with the
+exact posterior, from which the Gibbs sampler draws. The numbers are mean absolute differences of the latent means and
+variances at the test rows, and the NLL. "Again" is a second run of the sampler with another seed; its difference is the
+Monte Carlo error. "Coverage" is the proportion of true latent values inside 95 % intervals, with standard errors over
+the repetitions. The data are drawn from the prior (a variance times an RBF kernel of length scale 2 on [0, 10]^2). A
+coverage below .95 means that intervals are too narrow. "Effective draws" counts independent draws of the latent values
+of simulated rows per second, as medians of three runs. The NumPy loop uses the polyagamma package and solves one linear
+system per sweep.
 """
 
 import time

@@ -18,8 +18,7 @@ from ..inference.ascent import best_parameter, update
 from ..inference.mini_batch import MiniBatches, Window, batch_rows, learning_rate_schedule
 from ..kernels.prior import LengthScalePrior
 from ..rows.source import permuted
-from .optimizer import Coordinates, Options, Outcome
-from .profile import profile
+from .optimizer import Coordinates, Options, Outcome, profile
 
 # Rate of Adam's step t: RATE / sqrt(1 + t / delay), times the root of the batch's rows / RATE_BATCH, at most
 # RATE_FACTOR; the delay is an epoch's steps, at least DELAY. Inducing points, whose many coordinates make noise, move
@@ -45,7 +44,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     inducing points over the steps, later ones weighted more. An iteration is an epoch.
     """
     coordinates, resumed, q = Coordinates(start.prior, options.learn_inducing), options.state, start
-    if not coordinates.limits or not isinstance(q, SparsePosterior):
+    if coordinates.is_empty or not isinstance(q, SparsePosterior):
         return Outcome(update(training, start, site), 0)
     assert options.random_state is not None
     n, n_features, size = len(training), training.source.n_features, options.batch_size

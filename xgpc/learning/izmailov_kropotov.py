@@ -13,7 +13,6 @@ from ..approximations.base import KernelPosterior, Training
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, update
 from ..inference.history import History
-from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods import record_of
 from ..rows.source import labels_and_weights
 from ..statistics import FixedSites, PriorVariances, SitesAtPosterior, block_sites, prior_curvature, quadratic_constant
@@ -30,19 +29,12 @@ class FixedSitesBound:
     """Bound with fixed quadratic sites, maximised over q, plus log p(theta), as a function of theta and Z.
 
     With Polya-Gamma's sites it is a lower bound of the evidence, equation (14) of Izmailov & Kropotov 2016; with
-    Taylor's sites it is their equation (19), with all constants. The log prior of the length scales is added.
-    ``point`` gives the sites.
+    Taylor's sites it is their equation (19), with all constants. ``point`` gives the sites.
     """
 
-    def __init__(
-        self,
-        training: Training,
-        point: Point[KernelPosterior],
-        learn_inducing: bool,
-        length_scale_prior: LengthScalePrior = NO_PRIOR,
-    ):
-        self.training, self.point, self.length_scale_prior = training, point, length_scale_prior
-        self.coordinates = Coordinates(point.q.prior, learn_inducing)
+    def __init__(self, training: Training, point: Point[KernelPosterior], options: Options):
+        self.training, self.point, self.options = training, point, options
+        self.coordinates = Coordinates(point.q.prior, options.learn_inducing)
         self.limits: Limits = self.coordinates.limits
         self.start = self.vector = self.coordinates.pack(point.q.prior)
         self.value, self.q = -np.inf, point.q
@@ -59,7 +51,7 @@ class FixedSitesBound:
             raise ValueError("The posterior precision is not positive definite.")
         residual = training.reduce(prior_curvature, PriorVariances(sites, q.basis)) - np.trace(P) + len(h)
         value = constant + 0.5 * float(h @ q.w) - float(np.sum(np.log(np.diag(q.R)))) - 0.5 * residual
-        log_prior, by_theta = self.length_scale_prior.of(prior.groups)
+        log_prior, by_theta = self.options.log_prior(prior)
         d_theta, d_Z = q.gradient(training, sites, natural)
         return value + log_prior, q, self.coordinates.pack_gradient(d_theta + by_theta, d_Z)
 
@@ -79,20 +71,14 @@ class FixedSitesBound:
 
 
 class JointBound(FixedSitesBound):
-    """Equation (14) of Izmailov & Kropotov 2016 in theta, Z and xi; the site parameters xi are the vector's last n."""
+    """Equation (14) of Izmailov & Kropotov 2016 in theta, Z and xi; the site parameters xi are before the last."""
 
-    def __init__(
-        self,
-        training: Training,
-        point: Point[KernelPosterior],
-        learn_inducing: bool,
-        length_scale_prior: LengthScalePrior = NO_PRIOR,
-    ):
-        super().__init__(training, point, learn_inducing, length_scale_prior)
+    def __init__(self, training: Training, point: Point[KernelPosterior], options: Options):
+        super().__init__(training, point, options)
         (self.prior_mean,) = point.site.prior_mean
         self.y, self.weight = labels_and_weights(training.source)
         self.limits = [*self.limits, *[(None, None)] * len(self.y)]
-        self.start = self.vector = np.concatenate([self.start, np.sqrt(self._second_moments(point.q))])
+        self.start = self.vector = np.insert(self.start, -1, np.sqrt(self._second_moments(point.q)))
 
     def _second_moments(self, q: KernelPosterior) -> np.ndarray:
         """E[f^2] (n,) at all rows."""
@@ -101,7 +87,7 @@ class JointBound(FixedSitesBound):
 
     def evaluate(self, vector: np.ndarray) -> tuple[float, KernelPosterior, np.ndarray]:
         n, weight, mean = len(self.y), self.weight, self.prior_mean
-        xi = vector[-n:]
+        others, xi, last = np.split(vector, [-n - 1, -1])
         # At m = xi, v = 0 and y = +1 the site's terms are log sigma(|xi|) and tanh(xi / 2) / (2 xi).
         log_sigma, precision, linear = np.empty((3, n))
         _sites.sites(POLYA_GAMMA, np.abs(xi), np.zeros(n), np.ones(n), weight, log_sigma, precision, linear)
@@ -110,9 +96,9 @@ class JointBound(FixedSitesBound):
         sites = FixedSites(precision[None], (linear - precision * mean)[None])
         at_mean = linear * mean - 0.5 * precision * mean**2
         constant = float(np.sum(log_sigma - 0.5 * weight * np.abs(xi) + 0.5 * precision * xi**2 + at_mean))
-        value, q, gradient = self._at_sites(vector[:-n], sites, constant)
+        value, q, gradient = self._at_sites(np.append(others, last), sites, constant)
         by_xi = 0.5 * weight * _slope_of_precision(xi) * (xi**2 - self._second_moments(q))
-        return value, q, np.concatenate([gradient, by_xi])
+        return value, q, np.insert(gradient, -1, by_xi)
 
 
 def _slope_of_precision(xi: np.ndarray) -> np.ndarray:
@@ -125,11 +111,7 @@ def _slope_of_precision(xi: np.ndarray) -> np.ndarray:
 
 
 def alternate(
-    training: Training,
-    start: KernelPosterior,
-    site: Site,
-    options: Options,
-    kind: type[FixedSitesBound] = FixedSitesBound,
+    training: Training, start: KernelPosterior, site: Site, options: Options, is_hybrid: bool = False
 ) -> Outcome:
     """vi-JJ, algorithm 1: site updates alternate with a few evaluations of L-BFGS; with the Taylor site vi-Taylor."""
 
@@ -138,11 +120,12 @@ def alternate(
         return coordinate_ascent(training, q, site, tol=0.0, max_iter=SITE_UPDATES, history=History()).point
 
     point, value, least = site_updates(start), options.value, least_bound(training)
+    kind = JointBound if is_hybrid else FixedSitesBound
     recent = deque([value(point)], maxlen=PATIENCE + 1)
-    if not Coordinates(point.q.prior, options.learn_inducing).limits:
+    if Coordinates(point.q.prior, options.learn_inducing).is_empty:
         return Outcome(point, 0)
     for n_iter in range(1, options.max_iter + 1):
-        function = kind(training, point, options.learn_inducing, options.length_scale_prior)
+        function = kind(training, point, options)
         at_most = {"max_iter": EVALUATIONS, "max_evaluations": EVALUATIONS}
         lbfgs(function, function.start, function.limits, tol=0.0, least=least, **at_most)
         trial = site_updates(function.q)
@@ -167,13 +150,12 @@ def alternate(
 
 
 # vi-JJ-hybrid: vi-JJ in which L-BFGS moves xi, too.
-hybrid = partial(alternate, kind=JointBound)
+hybrid = partial(alternate, is_hybrid=True)
 
 
 def joint(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
     """vi-JJ-full: L-BFGS on theta, Z and xi together."""
-    point, evaluations = update(training, start, site), 0
-    function = JointBound(training, point, options.learn_inducing, options.length_scale_prior)
+    function, evaluations = JointBound(training, update(training, start, site), options), 0
 
     def recorded(vector: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal evaluations

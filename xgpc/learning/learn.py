@@ -39,8 +39,7 @@ from .local import (
     rows_of_round,
     second_round,
 )
-from .optimizer import Model, Options
-from .profile import profile
+from .optimizer import Model, Options, profile
 from .stages import MAX_MOVING, Subsets, learn_in_stages, posterior_of, subset_sizes
 from .start import Data, HyperparameterFit, InitialState
 
@@ -104,21 +103,20 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     else:
         try:
             with during("neighbours"):
-                learned = learn_with_neighbors(data, run, initial, k, split)
+                rows, held_out = split
+                part = initial.training.part(rows if len(held_out) else None)
+                task = Task(data, run, replace(initial, training=part), data.hold_out.among(rows), k)
+                learned = accept_neighbors(task, propose_neighbors(task), initial, split)
         except OutOfTime:
             # Learning without neighbours may still end in time.
             run.progress.skip("neighbours", run.history)
             latest = run.progress.latest
             if latest is None:
                 raise
-            model = Model(latest.q.prior, latest.q, latest.site)
-            learned = learn_in_stages(data, run, initial.going_on(model))
+            learned = learn_in_stages(data, run, initial.going_on(HyperparameterFit(Model.of(latest))))
     if is_decided or learned.local is not None or not _are_own_kernels_open(data, run, initial, learned):
         return learned
     return learn_own_kernels(data, run, initial, learned)
-
-
-# Neighbours.
 
 
 def n_neighbors(data: Data, run: Run) -> int:
@@ -199,60 +197,6 @@ class Pair(NamedTuple):
     notes: tuple[str, ...]
 
 
-def learn_with_neighbors(data: Data, run: Run, initial: InitialState, k: int, split: Split) -> HyperparameterFit:
-    """Learn with k neighbours, or without if these do not pay.
-
-    Held-out rows, if any, decide whether "auto" keeps the neighbours.
-    """
-    (rows, held_out), is_auto, history = split, data.config.has_auto_neighbors, run.history
-    part = initial.training.part(rows if len(held_out) else None)
-    task = Task(data, run, replace(initial, training=part), data.hold_out.among(rows), k)
-    pair = propose_neighbors(task)
-    sparse, local_fit, scores = pair.sparse, pair.local, pair.local.scores
-    local, sweeps = fit_sites(task, local_fit, is_last=not len(held_out))
-    pays = True
-    if sweeps.converged and len(held_out):
-        source = data.source.sample(held_out)
-        predicted = predict_held_out(task, local, source, local_fit.log_scale)
-        scores = predicted.scores
-        if is_auto:
-            subject = f"With {k} neighbours of each row besides {sparse.model.prior.n_inducing} inducing points,"
-            columns = {"n_neighbors": k, "query_score": scores.mean}
-            pays = accept(predict_held_out(task, pair.q, source).scores, scores, subject, history, **columns)
-        if pays:
-            # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
-            log_scale, sites = local_fit.log_scale, start_sites(data.source, predicted.link)
-            if data.config.optimizer is not None:
-                log_scale = predicted.log_scale(log_scale)
-            for all_rows, of_rows, of_held_out in zip(sites, sweeps.sites, predicted.sites, strict=True):
-                all_rows[:, rows], all_rows[:, held_out] = of_rows, of_held_out
-            final = replace(local_fit, sites=sites, log_scale=log_scale)
-            local, sweeps = fit_sites(replace(task, initial=initial), final)
-    if not (pays and sweeps.converged):
-        failed = ""
-        if pays:
-            failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
-            history.add(decision=failed)
-        if not pair.is_done:
-            sparse = _learn_on(task, sparse, initial.grow_to)
-        return sparse if is_auto else replace(sparse, failed=f"{failed} {_advice(local_fit)}")
-    n_rows, n_copies = data.source.n_rows, data.source.n_rows - len(local.X)
-    if n_copies:
-        same = f"{n_copies} of {n_rows} rows have the features and the label of another"
-        history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
-    model, n_iter = sparse.model._replace(prior=local_fit.prior), sparse.n_iter + local_fit.n_iter
-    return replace(sparse, model=model, n_iter=n_iter, local=(local, scores), notes=() if is_auto else pair.notes)
-
-
-def _advice(local_fit: LocalFit) -> str:
-    """Advice if sites do not converge, which is rare."""
-    return (
-        "Large variances of the kernel cause this, mostly with several classes; here the kernel is "
-        f"{local_fit.prior.spec.kernel}. Bound its variance, for example with kernel=ConstantKernel(1.0, (0.01, "
-        "10.0)) * RBF(), use another number of neighbours, or give n_neighbors=0."
-    )
-
-
 def propose_neighbors(task: Task) -> Pair:
     """Learn with and without neighbours from the task's rows; add inducing points if neighbours gain little."""
     data, run, initial, rows, n_rows = task.data, task.run, task.initial, task.initial.training, task.source.n_rows
@@ -261,9 +205,12 @@ def propose_neighbors(task: Task) -> Pair:
     if max_iter and isinstance(data.config.subset_sizes, str):
         size = min(START_ROWS, START_CLASS_ROWS * len(data.classes))
         subset = Subsets(task.source.labels(), run.random_state).rows(size)
-    # With few rows learning takes little time.
-    has_many = n_rows >= MIN_ROWS
-    limit = START_ITERATIONS if has_many else None
+
+    def limited(iterations: int) -> int | None:
+        """A limit of learning from many rows; with few rows it takes little time."""
+        return iterations if n_rows >= MIN_ROWS and iterations < max_iter else None
+
+    limit = limited(START_ITERATIONS)
     start = replace(initial, training=rows.part(subset), grow_to=0)
     sparse = learn_in_stages(data, run, start, limit)
     began = run.deadline.now()
@@ -273,7 +220,7 @@ def propose_neighbors(task: Task) -> Pair:
     # With several classes, more points take longer than all other work, so they are added only if neighbours are
     # rejected.
     is_single = task.n_latents is None
-    is_done = subset is None and not initial.grow_to and (limit is None or max_iter <= limit)
+    is_done = subset is None and not initial.grow_to and limit is None
     if not is_done and (not has_structure or (is_single and _gain(task, tried[0], q) < SMALL_GAIN)):
         before = sparse.model.prior.n_inducing
         most = allowed = min(initial.grow_to, MOST_POINTS, MOST_VALUES // n_rows) if is_single else 0
@@ -282,12 +229,13 @@ def propose_neighbors(task: Task) -> Pair:
             in_time = POINTS_OF_A_ROUND * run.deadline.left / took if took > 0.0 else MOST_POINTS
             allowed = min(most, int(min(MOST_POINTS, max(0.0, in_time))))
         # If neighbours find no structure, this kernel is final and is learned without a limit.
-        limit = GROWN_ITERATIONS if has_structure and has_many else None
-        sparse = _learn_on(task, sparse, allowed if allowed > before else 0, limit)
+        limit = limited(GROWN_ITERATIONS) if has_structure else None
+        start = replace(initial.going_on(sparse), grow_to=allowed if allowed > before else 0)
+        sparse = learn_in_stages(data, run, start, limit)
         n_inducing = sparse.model.prior.n_inducing
         if allowed < most and allowed <= n_inducing:
             run.progress.skip(f"more than {n_inducing} inducing points with neighbours", run.history)
-        is_done = not most <= n_inducing < initial.grow_to and (limit is None or max_iter <= limit)
+        is_done = limit is None and not most <= n_inducing < initial.grow_to
         q = posterior_of(rows, sparse.model, data.prior_mean, data.config).q
     if sparse.model.prior.n_inducing > tried[0].prior.n_inducing:
         local_fit = chosen(tried, ERRORS_WITH_POINTS, -np.inf)
@@ -325,13 +273,55 @@ def _notes(task: Task, before: LocalFit) -> tuple[str, ...]:
     return (f"{none} {advice}",)
 
 
-def _learn_on(
-    task: Task, sparse: HyperparameterFit, grow_to: int, most_iterations: int | None = None
-) -> HyperparameterFit:
-    """Continue learning without neighbours, with up to ``grow_to`` inducing points as long as they pay."""
-    start = task.initial.going_on(sparse.model, grow_to)
-    more = learn_in_stages(task.data, task.run, start, most_iterations)
-    return replace(more, n_iter=sparse.n_iter + more.n_iter)
+def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split) -> HyperparameterFit:
+    """The posterior of all rows with neighbours; or, if these do not pay, complete learning without.
+
+    ``split`` has the task's rows, and held-out rows: these, if any, decide whether "auto" keeps the neighbours.
+    """
+    data, history, k, (rows, held_out) = task.data, task.run.history, task.n_neighbors, split
+    is_auto, sparse, local_fit, scores = data.config.has_auto_neighbors, pair.sparse, pair.local, pair.local.scores
+    local, sweeps = fit_sites(task, local_fit, is_last=not len(held_out))
+    pays = True
+    if sweeps.converged and len(held_out):
+        source = data.source.sample(held_out)
+        predicted = predict_held_out(task, local, source, local_fit.log_scale)
+        scores = predicted.scores
+        if is_auto:
+            subject = f"With {k} neighbours of each row besides {sparse.model.prior.n_inducing} inducing points,"
+            columns = {"n_neighbors": k, "query_score": scores.mean}
+            pays = accept(predict_held_out(task, pair.q, source).scores, scores, subject, history, **columns)
+        if pays:
+            # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
+            log_scale, sites = local_fit.log_scale, start_sites(data.source, predicted.link)
+            if data.config.optimizer is not None:
+                log_scale = predicted.log_scale(log_scale)
+            for all_rows, of_rows, of_held_out in zip(sites, sweeps.sites, predicted.sites, strict=True):
+                all_rows[:, rows], all_rows[:, held_out] = of_rows, of_held_out
+            final = replace(local_fit, sites=sites, log_scale=log_scale)
+            local, sweeps = fit_sites(replace(task, initial=initial), final)
+    if not (pays and sweeps.converged):
+        failed = ""
+        if pays:
+            failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
+            history.add(decision=failed)
+        if not pair.is_done:
+            sparse = learn_in_stages(data, task.run, task.initial.going_on(sparse))
+        return sparse if is_auto else replace(sparse, failed=f"{failed} {_advice(local_fit)}")
+    n_rows, n_copies = data.source.n_rows, data.source.n_rows - len(local.X)
+    if n_copies:
+        same = f"{n_copies} of {n_rows} rows have the features and the label of another"
+        history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
+    model, n_iter = sparse.model._replace(prior=local_fit.prior), sparse.n_iter + local_fit.n_iter
+    return replace(sparse, model=model, n_iter=n_iter, local=(local, scores), notes=() if is_auto else pair.notes)
+
+
+def _advice(local_fit: LocalFit) -> str:
+    """Advice if sites do not converge, which is rare."""
+    return (
+        "Large variances of the kernel cause this, mostly with several classes; here the kernel is "
+        f"{local_fit.prior.spec.kernel}. Bound its variance, for example with kernel=ConstantKernel(1.0, (0.01, "
+        "10.0)) * RBF(), use another number of neighbours, or give n_neighbors=0."
+    )
 
 
 def _prior(sparse: HyperparameterFit) -> SparsePrior:
@@ -343,9 +333,6 @@ def _prior(sparse: HyperparameterFit) -> SparsePrior:
 def _gain(task: Task, local_fit: LocalFit, q: KernelPosterior) -> float:
     """Gain of the mean log probability of the round's held-out rows over the sparse posterior, which has seen them."""
     return local_fit.learned.mean - predict_held_out(task, q, task.source.sample(local_fit.held_out)).scores.mean
-
-
-# A kernel for each class.
 
 
 def learn_own_kernels(data: Data, run: Run, initial: InitialState, one: HyperparameterFit) -> HyperparameterFit:
@@ -363,9 +350,8 @@ def learn_own_kernels(data: Data, run: Run, initial: InitialState, one: Hyperpar
     # From here on, own kernels count as decided, already from their first stage.
     each = candidates[1][0]
     run.progress.decide(BestSoFar(each.q, each.site, n_rows=0, is_growing=bool(initial.grow_to)))
-    model = Model(each.q.prior, each.q, each.site)
-    learned = learn_in_stages(data, run, initial.going_on(model), EACH_ITERATIONS)
-    return replace(learned, n_iter=one.n_iter + learned.n_iter)
+    start = initial.going_on(replace(one, model=Model.of(each)))
+    return learn_in_stages(data, run, start, EACH_ITERATIONS)
 
 
 def _are_own_kernels_open(data: Data, run: Run, initial: InitialState, one: HyperparameterFit) -> bool:

@@ -160,39 +160,46 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
     max_iter : most iterations of a round; 0 learns nothing
     """
     support, held_out = task.hold_out.draw(0, rows_of_round(0, task.n_latents))
-    looks: list[float] = []
+    n_iter, none = min(max_iter, ROUNDS[0][1]), Scores(np.empty(0), np.empty(0))
 
-    def begin(spec: KernelSpec, n_iter: int) -> LocalFit:
-        here = prior.rebuilt([spec], prior.Z)
-        none, sites = Scores(np.empty(0), np.empty(0)), start_sites(task.source, task.link(here, 0.0))
-        began = task.run.deadline.now()
-        found = _round(task, LocalFit(here, sites, 0.0, np.arange(0), none, none, 0), support, held_out, n_iter)
-        looks.append(task.run.deadline.now() - began)
-        return found
+    def start(spec: KernelSpec) -> LocalFit:
+        at = prior.rebuilt([spec], prior.Z)
+        return LocalFit(at, start_sites(task.source, task.link(at, 0.0)), 0.0, np.arange(0), none, none, 0)
 
-    def tried(spec: KernelSpec) -> list[LocalFit]:
-        kernels = [kernel := spec.kernel]
-        is_default = type(kernel) is Product and type(kernel.k1) is ConstantKernel and type(kernel.k2) is RBF
-        if task.data.config.kernel is None and is_default:
-            smooth, bounds = kernel.k2.length_scale, kernel.k2.length_scale_bounds
-            kernels = [kernel.k1 * Matern(smooth, bounds, nu=nu) for nu in ROUGHNESS]
-        return [begin(spec.compiled(one), min(max_iter, ROUNDS[0][1])) for one in kernels]
-
-    before = begin(prior.spec, 0)
+    began = task.run.deadline.now()
+    unchanged = _round(task, start(prior.spec), support, held_out, 0)
+    look = task.run.deadline.now() - began
     if not max_iter or len(held_out) < LEAST_QUERIES:
-        _check_time(task, min(looks), len(support), max_iter)
-        return [before]
+        _check_time(task, look, len(support), max_iter)
+        return [unchanged]
     X, n_threads = Distinct.of(task.source.sample(support)).source.X, task.executor.n_threads
     k = min(task.n_neighbors, len(X) - 1)
-    starts = [before, begin(first, 0), begin(nearer(first, X, k, n_threads), 0)]
-    _check_time(task, min(looks), len(support), max_iter)
-    found = tried(max(starts, key=lambda start: start.learned.mean).prior.spec)
+    starts = [unchanged]
+    for spec in (first, nearer(first, X, k, n_threads)):
+        began = task.run.deadline.now()
+        starts.append(_round(task, start(spec), support, held_out, 0))
+        look = min(look, task.run.deadline.now() - began)
+    _check_time(task, look, len(support), max_iter)
+    specs = _candidates(task, max(starts, key=lambda one: one.learned.mean).prior.spec)
+    found = [_round(task, start(spec), support, held_out, n_iter) for spec in specs]
     if not any(beats_base_rate(task, one) for one in found):
         # A kernel without structure may have scored best among the starts and stayed as it was; try short length
         # scales.
-        nearest = tried(nearer(first, X, min(NEAREST, k), n_threads))
-        found = nearest if any(beats_base_rate(task, one, fitted=len(one.parameters)) for one in nearest) else [before]
+        specs = _candidates(task, nearer(first, X, min(NEAREST, k), n_threads))
+        found = [_round(task, start(spec), support, held_out, n_iter) for spec in specs]
+        if not any(beats_base_rate(task, one, fitted=len(one.parameters)) for one in found):
+            return [unchanged]
     return found
+
+
+def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:
+    """Kernels that the first round fits, rough ones first: in place of the default kernel those of ``ROUGHNESS``."""
+    kernel = spec.kernel
+    is_default = type(kernel) is Product and type(kernel.k1) is ConstantKernel and type(kernel.k2) is RBF
+    if task.data.config.kernel is not None or not is_default:
+        return [spec]
+    smooth, bounds = kernel.k2.length_scale, kernel.k2.length_scale_bounds
+    return [spec.compiled(kernel.k1 * Matern(smooth, bounds, nu=nu)) for nu in ROUGHNESS]
 
 
 def _check_time(task: Task, look: float, n_support: int, max_iter: int) -> None:
@@ -241,18 +248,18 @@ def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
     )
 
 
-def _swept(
-    task: Task, start: LocalFit, distinct: Distinct, sites: Sites, k: int, is_exact: bool
-) -> tuple[Neighbours, Local, Sweeps]:
-    """Search the k neighbours of distinct rows, and sweep over their sites until these have converged."""
-    prior, rows, link = start.prior, distinct.source, task.link(start.prior, start.log_scale)
-    tol = None if is_exact or link.curvature is None else ROUND_TOLERANCE
+def _among(task: Task, start: LocalFit, distinct: Distinct, k: int) -> tuple[Neighbours, Local]:
+    """Search the k neighbours of distinct rows among themselves."""
+    prior, rows = start.prior, distinct.source
     near = Neighbours(rows.X * metric(prior.core))
     # Another row can have all rows as neighbours, a row itself only the others.
     index, n_earlier = in_order(near.of_rows(min(k, rows.n_rows - 1), task.executor.n_threads))
     whitened = local_rows(task.executor, prior, rows.X)
-    local = Local(task.executor, rows, prior.core, whitened, index, n_earlier, link)
-    return near, local, converged_sites(local, distinct.sums(sites), tol)
+    return near, Local(task.executor, rows, prior.core, whitened, index, n_earlier, task.link(prior, start.log_scale))
+
+
+def _round_tolerance(link: Link) -> float | None:
+    return None if link.curvature is None else ROUND_TOLERANCE
 
 
 def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarray, max_iter: int) -> LocalFit:
@@ -263,7 +270,8 @@ def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarra
     distinct, queries = Distinct.of(task.source.sample(support)), task.source.sample(held_out)
     k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
     here = start.sites[0][:, support], start.sites[1][:, support]
-    near, local, sweeps = _swept(task, start, distinct, here, k, is_exact=False)
+    near, local = _among(task, start, distinct, k)
+    sweeps = converged_sites(local, distinct.sums(here), _round_tolerance(local.link))
     query_index = near.of(queries.X * metric(prior.core), k, executor.n_threads)
     among = local.index, local.n_earlier, query_index, sweeps.sites
     score = QueryScore(executor, prior, local.source, queries, *among, local.link, task.initial.length_scale_prior)
@@ -312,7 +320,8 @@ def fit_sites(task: Task, local_fit: LocalFit, is_last: bool = True) -> tuple[Lo
     history.tell(stage="neighbours", **size)
     distinct = Distinct.of(source)
     k = min(task.n_neighbors, distinct.source.n_rows)
-    near, local, sweeps = _swept(task, local_fit, distinct, local_fit.sites, k, is_last)
+    near, local = _among(task, local_fit, distinct, k)
+    sweeps = converged_sites(local, distinct.sums(local_fit.sites), None if is_last else _round_tolerance(local.link))
     history.add(**size, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1)
     # The model keeps its own read-only copy of the rows.
     X, scale = np.array(distinct.source.X, order="C"), float(np.exp(local_fit.log_scale))

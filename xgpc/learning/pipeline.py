@@ -7,15 +7,16 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import xlogy
 
-from ..approximations.base import Training
+from ..approximations.base import KernelPosterior, Training
+from ..approximations.local import LocalPosterior
 from ..approximations.sparse import ConditionedPrior, SparsePosterior
 from ..config import FitConfig
 from ..inference.correction import correction_and_gap
 from ..inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep, from_some
 from ..inference.online import posterior_before, projected_sums
 from ..inference.run import Run
-from ..kernels.spec import KernelSpec
 from ..rows.coinciding import Distinct
 from ..rows.deadline import OutOfTime, during, stopped_by_interrupts
 from ..rows.executor import Executor, Threads
@@ -64,8 +65,7 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
             run.progress.skip(end.where, run.history)
             latest, learned = run.progress.latest, HyperparameterFit(initial.model)
             if latest is not None:
-                model = Model(latest.q.prior, latest.q, latest.site)
-                learned = HyperparameterFit(model, run.progress.n_updates)
+                learned = HyperparameterFit(Model.of(latest), run.progress.n_updates)
         if learned.n_iter:
             kernels = ", ".join(str(group.spec.kernel) for group in learned.model.prior.groups)
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
@@ -82,9 +82,8 @@ def infer(
         local, scores = learned.local
         history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
         site = data.prior_mean.scaled(local.variance_scale).site(site, local.prior)
-        unfinished = _unfinished(run, learned, learned.problems)
-        labels = labels_and_weights(Distinct.of(data.source).source)
-        return FitResult(local, site, learned.n_iter, unfinished, learned.notes, None, labels, scores)
+        told, labels = _messages(data, run, learned, local, learned.problems), Distinct.of(data.source).source
+        return FitResult(local, site, learned.n_iter, *told, None, labels_and_weights(labels), scores)
     history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
     history.tell(stage="posterior", n_rows=data.n_rows, n_inducing=prior.n_inducing)
     # Learned hyperparameters must beat those of the previous fit, unless inducing points were added.
@@ -130,8 +129,8 @@ def infer(
     elif not converged and max_iter == config.max_iter:
         problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
     history.tell(stage="done", n_rows=data.n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
-    unfinished = _unfinished(run, learned, problems)
-    return FitResult(point.q, point.site, learned.n_iter or n_steps, unfinished, learned.notes, evidence)
+    told = _messages(data, run, learned, point.q, problems, point.elbo)
+    return FitResult(point.q, point.site, learned.n_iter or n_steps, *told, evidence)
 
 
 def add_rows(
@@ -161,51 +160,55 @@ def add_rows(
     return replace(result, q=replace(result.q, prior=prior), evidence=found)
 
 
-def _unfinished(run: Run, learned: HyperparameterFit, problems: Sequence[str]) -> list[str]:
-    """Messages about parts of the fit that were skipped, did not converge, or failed.
+def _messages(
+    data: Data,
+    run: Run,
+    learned: HyperparameterFit,
+    q: KernelPosterior | LocalPosterior,
+    problems: Sequence[str],
+    elbo: float | None = None,
+) -> tuple[bool, list[str]]:
+    """Whether the fit is complete, and messages that the user can act on.
 
     All that did not converge shares one message, because advice for one kind alone may not help with the other.
     """
-    found, skipped = [], ", ".join(run.progress.skipped)
+    found, config, record, skipped = [], data.config, data.record, ", ".join(run.progress.skipped)
     if skipped:
         usable = "The fit can be used; more time may give a higher bound."
         found.append(f"{run.deadline.reason} left no time for {skipped}. {usable}")
     if problems:
         by_limit = ["max_iter" in problem for problem in problems]
-        advice = "more iterations do not help: raise tol, or scale the features"
-        if any(by_limit):
-            advice = (
-                "raise max_iter for a higher bound, or tol" if all(by_limit) else "raise tol, or scale the features"
-            )
+        advice = "raise tol, or scale the features"
+        if all(by_limit):
+            advice = "raise max_iter for a higher bound, or tol"
+        elif not any(by_limit):
+            advice = f"more iterations do not help: {advice}"
         found.append(f"{'; '.join(problems)}. The fit can be used; {advice}.")
-    return [*found, learned.failed] if learned.failed else found
+    if learned.failed:
+        found.append(learned.failed)
+    is_complete = not found
+    found += learned.notes
+    if learned.notes or config.optimizer is None or data.is_of_one_class:
+        return is_complete, found
+    if elbo is not None and record.is_bound and record.is_probability and not skipped:
+        totals = data.class_totals
+        uniform, base_rate = -np.log(len(totals)) * np.sum(totals), np.sum(xlogy(totals, totals / np.sum(totals)))
+        if elbo <= max(NO_GAIN * uniform, base_rate):
+            found.append(
+                f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class "
+                f"frequencies alone, {base_rate:.5g}: the fit has not shown that the features separate the classes. "
+                "More rows may help, or a kernel whose length scales start near the distance over which the classes "
+                "change."
+            )
+    # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
+    return is_complete, found if config.kernel is None else [*found, *_at_bounds(data, q)]
 
 
-def no_gain(elbo: float, uniform_log_likelihood: float, base_rate: float) -> list[str]:
-    """A message if the bound is no better than the log likelihoods under equal and base-rate probabilities."""
-    if elbo > max(NO_GAIN * uniform_log_likelihood, base_rate):
-        return []
-    return [
-        f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class frequencies "
-        f"alone, {base_rate:.5g}: the fit has not shown that the features separate the classes. More rows may help, "
-        "or a kernel whose length scales start near the distance over which the classes change."
-    ]
-
-
-def parameters_at_bounds(
-    specs: Sequence[KernelSpec], classes: Sequence[str], features: Sequence[str], spread: np.ndarray
-) -> list[str]:
-    """Messages about kernel parameters at their bounds: one for irrelevant features, one for other parameters.
-
-    Parameters
-    ----------
-    specs : the learned kernel, or one for each class
-    classes, features : names for the messages
-    spread : (d,) standard deviations of the features
-    """
-    irrelevant, others, messages = [], [], []
-    for c, spec in enumerate(specs):
-        whose = f"class {classes[c]}: " if len(specs) > 1 else ""
+def _at_bounds(data: Data, q: KernelPosterior | LocalPosterior) -> list[str]:
+    """Messages about kernel parameters at their bounds: one for irrelevant features, one for other parameters."""
+    irrelevant, others, messages, features = [], [], [], data.columns.described
+    for label, group in zip(data.classes.tolist(), q.prior.groups, strict=False):
+        spec, whose = group.spec, f"class {label!r}: " if len(q.prior.groups) > 1 else ""
         for name, of, value, (low, high) in zip(spec.names, spec.features, spec.theta, spec.bounds, strict=True):
             side = "lower" if abs(value - low) < AT_BOUND else "upper"
             if low >= high or min(abs(value - low), abs(value - high)) >= AT_BOUND:
@@ -213,7 +216,7 @@ def parameters_at_bounds(
             parameter, feature = f"{name} = {np.exp(value):.4g}", ""
             if of is not None:
                 feature = features[of[0]] if len(of) == 1 or spec.groups is None else spec.groups.name_of(of[0])
-                if side == "upper" and np.exp(value) > SWITCHED_OFF * np.hypot.reduce(spread[list(of)]):
+                if side == "upper" and np.exp(value) > SWITCHED_OFF * np.hypot.reduce(data.columns.spread[list(of)]):
                     irrelevant.append(f"{whose}length scale of {feature} ({parameter})")
                     continue
             others.append(f"{whose}{parameter} is at its {side} bound{f' ({feature})' if feature else ''}")

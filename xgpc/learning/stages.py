@@ -25,8 +25,7 @@ from .adam import adam, stochastic
 from .candidates import MIN_GAIN, Bound, accept
 from .inducing import MAX_INDUCING, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
-from .optimizer import Model, Options, Outcome
-from .profile import profile
+from .optimizer import Model, Options, Outcome, profile
 from .start import Data, HyperparameterFit, InitialState
 
 # Rows of the first subset, or rows for each inducing point; from fewer, later subsets keep a poor optimum.
@@ -210,15 +209,8 @@ class Learner:
         size = min(self.sizes(prior)[0], self._start_rows, LAST_ROWS)
         priors = [prior.rebuilt([other_start(group.spec, one) for group in prior.groups], prior.Z) for one in STARTS]
         found = [self._posterior(size, Model(other, None, model.site), NATS_OF_STARTS) for other in priors]
-        best = int(np.argmax([self.options.value(outcome.point) for outcome in found]))
-        if best:
-            length_scale, variance = STARTS[best]
-            told = (
-                f"Learning starts with {length_scale:g} times the usual length scales and {variance:g} times the usual "
-                f"variance: their bound is the highest of {len(STARTS)} starts."
-            )
-            self.history.tell(decision=told)
-        return found[best].model._replace(site=model.site)
+        best = max(found, key=lambda outcome: self.options.value(outcome.point))
+        return best.model._replace(site=model.site)
 
     def comparable(self, outcome: Outcome) -> float:
         """The bound plus log prior on the last stage's rows, so that results from other rows can be compared."""
@@ -338,11 +330,11 @@ def learn_in_stages(
     config, model, resumed, grow_to, done = data.config, initial.model, initial.resumed, initial.grow_to, 0
     learns = config.optimizer is not None
     if not learns and not grow_to:
-        return HyperparameterFit(model)
+        return HyperparameterFit(model, initial.n_iter)
     max_iter = config.max_iter if most_iterations is None else min(most_iterations, config.max_iter)
     learner = Learner(data, run, initial, max_iter)
     if resumed is not None:
-        model, learner.state, done = Model(resumed.q.prior, resumed.q, resumed.site), resumed.state, resumed.n_rows
+        model, learner.state, done = Model.of(resumed), resumed.state, resumed.n_rows
         grow_to = grow_to if resumed.is_growing else 0
     elif learns and config.kernel is None and model.q is None and len(initial.training) <= ROWS_OF_STARTS:
         model = learner.best_start(model)
@@ -356,9 +348,8 @@ def learn_in_stages(
         if resumed is not None and number < resumed.n_starts:
             continue
         other = learner.learn(Model(prior.rebuilt(specs, prior.Z), None, initial.model.site), initial.grow_to)
-        if learner.comparable(other) > learner.comparable(outcome):
-            outcome = other
+        outcome = max(outcome, other, key=learner.comparable)
         best, n_rows = outcome.point, learner.sizes(outcome.model.prior)[-1]
         run.progress.update(BestSoFar(best.q, best.site, n_rows, bool(initial.grow_to), number + 1))
     problems = (outcome.problem,) if outcome.problem and max_iter == config.max_iter else ()
-    return HyperparameterFit(outcome.model, learner.n_iter, problems)
+    return HyperparameterFit(outcome.model, initial.n_iter + learner.n_iter, problems)

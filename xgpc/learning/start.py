@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import xlogy
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, Training, grouped
@@ -74,16 +73,6 @@ class Data:
         return (self.stream or self.source).n_rows
 
     @property
-    def total_weight(self) -> float:
-        """Total weight of all rows."""
-        return float(np.sum(self.class_totals))
-
-    @property
-    def base_rate_log_score(self) -> float:
-        """Log likelihood of all labels, in nats, under the weighted class frequencies."""
-        return float(np.sum(xlogy(self.class_totals, self.class_totals / self.total_weight)))
-
-    @property
     def groups(self) -> Groups | None:
         """Which feature columns were made from the same column of a table."""
         table = of_table(self.encoding)
@@ -109,6 +98,7 @@ class InitialState:
     grow_to : int, largest number of inducing points if points may be added while they pay, else 0
     length_scale_prior : LengthScalePrior, of all kernels
     resumed : BestSoFar of an interrupted run of the same fit, or None
+    n_iter : int, iterations of the optimizer that led to the model
     """
 
     training: Training
@@ -116,10 +106,11 @@ class InitialState:
     grow_to: int = 0
     length_scale_prior: LengthScalePrior = NO_PRIOR
     resumed: BestSoFar | None = None
+    n_iter: int = 0
 
-    def going_on(self, model: Model, grow_to: int | None = None) -> InitialState:
-        """The state from which learning continues with another model, and other numbers of points if given."""
-        return replace(self, model=model, resumed=None, grow_to=self.grow_to if grow_to is None else grow_to)
+    def going_on(self, learned: HyperparameterFit) -> InitialState:
+        """The state from which learning continues with what was learned."""
+        return replace(self, model=learned.model, n_iter=learned.n_iter, resumed=None)
 
 
 @dataclass(frozen=True)
@@ -145,7 +136,7 @@ class HyperparameterFit:
 
 @dataclass(frozen=True)
 class FitResult:
-    """The posterior of all rows, which the model predicts with, its site, iterations and messages.
+    """The posterior of all rows, which the model predicts with, its site, and messages for the user.
 
     ``evidence`` is the bound of the posterior. A model with neighbours has None here and instead keeps the labels and
     weights of the distinct rows, from which the bound can be computed later, and the scores of held-out rows.
@@ -154,8 +145,8 @@ class FitResult:
     q: KernelPosterior | LocalPosterior
     site: Site
     n_iter: int
-    unfinished: list[str]
-    notes: tuple[str, ...]
+    is_complete: bool
+    messages: list[str]
     evidence: Evidence | None
     labels: tuple[np.ndarray, np.ndarray] | None = None
     scores: Scores | None = None

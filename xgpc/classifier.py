@@ -381,7 +381,7 @@ class GPClassifier(PosteriorClassifier):
         ``random_state`` is an integer or no inducing points are added.
         """
         config = FitConfig.of(self)
-        check_stream(self, forgetting_factor, n_new_inducing)
+        check_stream(config, self, forgetting_factor, n_new_inducing)
         if not hasattr(self, "posterior_"):
             config = replace(config, n_neighbors=0)
             with new_run(config, self._deadline()) as run:

@@ -30,7 +30,7 @@ try:
 except ImportError as error:
     raise ImportError("Fits on a cluster need dask: pip install 'xgpc[dask]'") from error
 
-# Rows or labels: dask has no types, so that a type checker takes all of it as Any.
+# Rows or labels.
 Collection: TypeAlias = array.Array | dataframe.DataFrame | dataframe.Series
 # A task that fails runs again this many times before its error ends the fit: storage may be out of reach for a moment.
 # The death of a worker is no failure of the task; dask allows ``distributed.scheduler.allowed-failures`` deaths.

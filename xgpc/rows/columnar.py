@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -229,12 +229,12 @@ def parquet_dataset(path: Path | Sequence[Path]) -> Dataset:
     datasets = _pyarrow("pyarrow.dataset")
     # By default Arrow reads the next row groups whole: ten of 22 MB take 516 MB, and 94 MB with a stream.
     kind = datasets.ParquetFileFormat(pre_buffer=False, use_buffered_stream=True, page_checksum_verification=True)
-    given: list[Any] = list(path) if isinstance(path, list | tuple) else [path]
+    given = path if isinstance(path, list | tuple) else [path]
     if not (given and all(isinstance(one, str | os.PathLike) for one in given)):
         raise ValueError(
             f"path must be the name of a Parquet file or folder, or a list of one file or more; got {path!r}."
         )
-    names = [os.fspath(one) for one in given]
+    names = [os.fspath(one) for one in given if isinstance(one, str | os.PathLike)]
     # Arrow takes a folder alone, not in a list.
     return datasets.dataset(names if len(names) > 1 else names[0], format=kind)
 

@@ -101,7 +101,7 @@ class Pool(ThreadPoolExecutor):
 
 
 class Monitor:
-    """Receives calls from an executor in the calling thread; this one ignores them. Any call may raise."""
+    """Receives calls from an executor in the calling thread; this one ignores them. Each call may raise."""
 
     def begin(self, function: Function[object], source: RowSource, state: State) -> None:
         """A pass begins."""

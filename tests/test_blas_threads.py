@@ -2,11 +2,13 @@
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +19,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.rows import blas
+from xgpc.rows.batches import read_ahead
 from xgpc.rows.blas import single_threaded_blas
 from xgpc.rows.executor import Cost, Threads
 from xgpc.rows.source import ArraySource
@@ -148,3 +151,54 @@ def test_an_interrupt_on_the_way_in_or_out_leaves_the_limits_as_they_were(two_th
     # Before the way out has begun: all that is left of it is the object.
     single_threaded_blas().__enter__()
     assert threads_of_blas() == two_threads
+
+
+# Interrupts while threads work: none ends the process, and none leaves threads behind.
+
+CAMPAIGN = Path(__file__).resolve().parents[1] / "tools" / "interrupts.py"
+needs_signals = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="interrupts of this system")
+
+
+@needs_signals
+def test_predictions_with_neighbours_survive_interrupts():
+    """As ``tools/interrupts.py`` has it, in short: no thread is left at work, and predictions have the same bits."""
+    options = ["--call", "predict", "--rows", "20000", "--interrupts", "10", "--runs", "0"]
+    done = subprocess.run([sys.executable, CAMPAIGN, *options], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_signals
+@pytest.mark.parametrize("kind", ["executor", "reader"])
+def test_threads_have_ended_where_an_interrupt_leaves_though_the_wait_for_them_is_interrupted_too(kind):
+    raised, left, is_alone = [threading.Event(), threading.Event()], threading.Event(), []
+
+    def interrupt(number, frame):
+        for event in raised:
+            if not event.is_set():
+                event.set()
+                raise KeyboardInterrupt
+
+    def work(item):
+        for event in raised:
+            # Again, if it came just before the main thread began to wait.
+            while not event.wait(0.05):
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        # Long for a thread, if nobody waits for this one.
+        is_alone.append(left.wait(0.3))
+        return item
+
+    def run():
+        if kind == "reader":
+            list(read_ahead(lambda: map(work, [0])))
+        else:
+            with Threads(2) as executor:
+                executor.each(lambda item: work(item) if item else item, [0, 1])
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run()
+        left.set()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert is_alone == [False]

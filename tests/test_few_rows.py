@@ -1,13 +1,21 @@
 """Default fits to few rows: no poor optimum in silence."""
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import log_loss
 from support.fits import quietly, warnings_of
+from support.online import CASES, FLOWERS, KINDS, NAMES, X, y
 
-from xgpc import GPClassifier
-from xgpc.acquisition import mutual_information
+from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.acquisition import latent_variance, mutual_information, predictive_entropy, probability_of_feasibility
+from xgpc.gibbs import GibbsClassifier
+from xgpc.likelihoods import MULTI_CLASS
 
 
 def disk(X):
@@ -71,3 +79,145 @@ def test_a_bound_below_the_classes_frequencies_is_warned_of():
     assert model.elbo_ <= 54 * np.log(0.9) + 6 * np.log(0.1)
     clear = (X[:, 0] > 1.0).astype(int)
     assert warnings_of(GPClassifier(random_state=0), X, clear) == []
+
+
+# Predictions of no rows, such as a filter leaves: arrays of no rows, of the type and width that others have.
+
+NUMBERS = pd.DataFrame(X, columns=["a", "b"])
+LEVELS = NUMBERS.assign(b=pd.Categorical(np.where(X[:, 1] > 0.0, "up", "down")))
+FEW = {"max_iter": 3, "n_inducing": 8, "random_state": 0}
+MODELS = {
+    "two classes": (GPClassifier(**FEW), X, y),
+    "several": (GPClassifier(**FEW), FLOWERS, KINDS),
+    "their own kernels": (GPClassifier(share="none", **FEW), FLOWERS, KINDS),
+    "full": (GPClassifier(inducing_points="all", max_iter=3), X, y),
+    "neighbours": (GPClassifier(n_neighbors=5, **FEW), X, y),
+    "neighbours, several": (GPClassifier(n_neighbors=5, **FEW), FLOWERS, KINDS),
+    "corrected": (GPClassifier(bound="polya-gamma", **FEW), X, y),
+    "float32": (GPClassifier(**FEW), X.astype(np.float32), y),
+    "sparse": (GPClassifier(**FEW), sparse.csr_matrix(X), y),
+    "frame": (GPClassifier(**FEW), NUMBERS, y),
+    "levels": (GPClassifier(**FEW), LEVELS, y),
+    "linear": (BayesianLinearClassifier(), X, y),
+    "gibbs": (GibbsClassifier(n_samples=10, n_warmup=2, thin=1, n_chains=2, random_state=0), X[:40], y[:40]),
+}
+CALLS = [
+    ("predict", {}),
+    ("predict_proba", {}),
+    ("predict_log_proba", {}),
+    ("decision_function", {}),
+    ("predict_latent", {}),
+    ("predict_latent", {"return_cov": True}),
+    ("sample_latent", {"n_samples": 2, "random_state": 0}),
+]
+
+
+def arrays(found):
+    return found if isinstance(found, tuple) else (found,)
+
+
+# Another number than those of classes and features.
+SOME = 7
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_predictions_of_no_rows(name):
+    model, rows, labels = MODELS[name]
+    fitted = quietly(model, rows, labels)
+    for method, options in CALLS:
+        # Other classifiers' options have other names.
+        if not isinstance(model, GPClassifier) and (options or not hasattr(model, method)):
+            continue
+        of_some, of_none = (arrays(getattr(fitted, method)(rows[:n], **options)) for n in (SOME, 0))
+        for one, other in zip(of_some, of_none, strict=True):
+            assert other.shape == tuple(0 if size == SOME else size for size in one.shape)
+            assert other.dtype == one.dtype
+
+
+def test_scores_of_no_rows():
+    fitted = quietly(*MODELS["several"])
+    for score in (predictive_entropy, latent_variance, mutual_information):
+        assert score(fitted, FLOWERS[:0]).shape == (0,)
+    assert probability_of_feasibility(fitted, FLOWERS[:0], 1).shape == (0,)
+
+
+# Fits to rows that lack classes, or are of a single one: what is learned, predicted and told.
+
+ONES = np.ones(len(X), dtype=int)
+FAR = np.array([[1e4, -1e4]])
+
+
+def strictly(model, *rows, **options):
+    """A fit that warns of nothing, whatever the test runner makes of warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return model.fit(*rows, **options)
+
+
+@pytest.mark.parametrize(("likelihood", "bound", "share"), CASES, ids=NAMES)
+def test_one_class_is_predicted_near_its_rows_and_guessed_far_away(likelihood, bound, share):
+    classes = [0, 1, 2] if likelihood in MULTI_CLASS else [0, 1]
+    model = GPClassifier(
+        likelihood=likelihood, bound=bound, share=share, optimizer="alternate" if bound == "taylor" else "profile"
+    )
+    proba = strictly(model, X, ONES, classes=classes).predict_proba(np.concatenate([X, FAR]))
+    assert model.classes_.tolist() == classes
+    np.testing.assert_allclose(np.sum(proba, axis=1), 1.0)
+    assert np.all(proba[:-1, 1] > 0.5)
+    assert np.all(proba[:, 0] > 0.0)
+    np.testing.assert_allclose(proba[-1], 1.0 / len(classes), atol=1e-4)
+    if len(classes) == 3:
+        # Alike, but for the integrals' points.
+        np.testing.assert_allclose(proba[:, 0], proba[:, 2], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"optimizer": "adam", "batch_size": 50}, {"inducing_points": "all"}, {"n_neighbors": 5}], ids=str
+)
+def test_rows_of_one_class_teach_no_kernel(params):
+    kernel = ConstantKernel(2.0, (2.0, 1e5)) * RBF([0.8, 1.1], (0.8, 10.0))
+    model = strictly(GPClassifier(kernel, n_inducing=16, random_state=0, **params), X, ONES, classes=[0, 1])
+    np.testing.assert_allclose(model.kernel_.theta, kernel.theta)
+    assert model.n_neighbors_ == 0
+    assert model.converged_
+    assert any("one class, which does not determine the kernel" in text for text in model.history_["decision"])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_the_first_rows_of_a_search(n):
+    model = strictly(GPClassifier(random_state=0), X[:n], ONES[:n], classes=[0, 1])
+    assert np.all(model.predict_proba(X[:n])[:, 1] > 0.5)
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced", {0: 1.0, 1: 2.0, 2: 5.0, 3: 1.0}], ids=str)
+def test_a_class_without_rows_is_improbable_where_others_are(class_weight):
+    labels = 2 * (X[:, 0] > 0.0)
+    options = {"class_weight": class_weight, "n_inducing": 16, "max_iter": 20, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = GPClassifier(**options).fit(X, labels, classes=[0, 1, 2, 3])
+    proba = model.predict_proba(X)
+    assert model.kernel_.theta.shape == (3,)
+    assert np.all(proba[:, [1, 3]] < 0.2)
+    assert np.mean(model.predict(X) == labels) > 0.8
+
+
+def test_a_stream_may_begin_with_one_class():
+    first = strictly(GPClassifier(n_inducing=16, n_neighbors=0, random_state=0), X, ONES, classes=[0, 1])
+    stream = GPClassifier(n_inducing=16, random_state=0).partial_fit(X, ONES, classes=[0, 1])
+    np.testing.assert_array_equal(stream.predict_proba(X), first.predict_proba(X))
+    later = X + 2.0
+    stream.partial_fit(later, np.zeros(len(later), dtype=int))
+    assert np.mean(stream.predict(np.concatenate([X - 1.0, later + 1.0]))) == pytest.approx(0.5, abs=0.2)
+
+
+def test_one_class_without_classes_is_an_error_that_tells_of_them():
+    for fit in (GPClassifier().fit, GPClassifier().partial_fit):
+        with pytest.raises(ValueError, match=r"two classes.*are of 1 class: \[1\]\. Give classes="):
+            fit(X, ONES)
+    with pytest.raises(ValueError, match=r"are of 1 class: \[1\]\.$"):
+        BayesianLinearClassifier().fit(X, ONES)
+    with pytest.raises(ValueError, match="classes must be a list of all labels"):
+        GPClassifier().fit(X, ONES, classes=[1])
+    with pytest.raises(ValueError, match="not in classes_"):
+        GPClassifier().fit(X, ONES, classes=[0, 2])

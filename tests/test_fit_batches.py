@@ -5,6 +5,7 @@ import threading
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import without_warnings
@@ -321,3 +322,99 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch):
     few, many = peak(40), peak(120)
     # A hundredth of the further rows, and what the interpreter itself takes now and then.
     assert many < few + 0.01 * 80 * X.nbytes + 2**17
+
+
+# Sources that fill the memory of one batch with the next.
+
+PART = 700
+
+
+class Frame:
+    """A table of which X is a view, as those of other libraries may be."""
+
+    def __init__(self, values):
+        self.values, self.shape = values, values.shape
+
+    def __len__(self):
+        return len(self.values)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values
+
+
+WRAPPED = {"array": lambda X: X, "frame": lambda X: pd.DataFrame(X, copy=False), "own type": Frame}
+
+
+def reusing(arrays, wrap):
+    """A function that gives the batches one after the other in the same memory, and clears it at the end."""
+
+    def read():
+        memory = [np.empty_like(array[:PART]) for array in arrays]
+        for start in range(0, N, PART):
+            part = slice(start, min(start + PART, N))
+            n = part.stop - part.start
+            for place, array in zip(memory, arrays, strict=True):
+                place[:n] = array[part]
+            yield wrap(memory[0][:n]), *(place[:n] for place in memory[1:])
+        for place in memory:
+            place[:] = 0
+
+    return read
+
+
+@pytest.mark.parametrize("kind", WRAPPED)
+@pytest.mark.parametrize("last_rows", [SIZE, N])
+def test_memory_that_is_used_again_makes_the_bits_of_batches_that_stay(kind, last_rows, monkeypatch):
+    """Whether all rows are kept, or each pass reads them; and of predictions."""
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", last_rows)
+    arrays, fitted = problem(), model(n_neighbors=0, optimizer=None, n_jobs=2)
+    table = pd.DataFrame(arrays[0]) if kind == "frame" else arrays[0]
+    found = []
+    for source, rows in (
+        (cut((table, *arrays[1:]), PART), cut((table,), PART)),
+        (reusing(arrays, WRAPPED[kind]), reusing(arrays[:1], WRAPPED[kind])),
+    ):
+        without_warnings(fitted.fit_batches, source)
+        said = fitted.predict_proba_batches(lambda rows=rows: (part for (part,) in rows()))
+        found.append((fitted.elbo_, np.vstack(list(said)).tobytes()))
+    assert found[0] == found[1]
+
+
+# Predictions.
+
+
+@pytest.mark.parametrize("kind", ["arrays", "with labels", "iterator", "names"])
+def test_predictions_of_batches(kind):
+    X, y = problem(700)[:2]
+    given = named(X) if kind == "names" else X
+    fitted = model(optimizer=None, n_neighbors=0).fit(given, y)
+    parts = [slice(0, 300), slice(300, 300), slice(300, 700)]
+    source = [(given[part], y[part]) if kind == "with labels" else given[part] for part in parts]
+    found = list(fitted.predict_proba_batches(iter(source) if kind == "iterator" else source))
+    assert [len(probability) for probability in found] == [300, 0, 400]
+    # A row's last bit may depend on where its block ends: the tiles' last rows do not fill a vector.
+    for part, probability in zip(parts[::2], found[::2], strict=True):
+        np.testing.assert_array_equal(probability, fitted.predict_proba(given[part]))
+    np.testing.assert_allclose(np.vstack(found), fitted.predict_proba(given), rtol=1e-13)
+
+
+def test_predictions_name_a_bad_batch_and_end_the_reader():
+    X, y = problem(700)[:2]
+    fitted = model(optimizer=None, n_neighbors=0).fit(named(X), y)
+    for bad, message in (
+        (X[:, :1], "1 features, the fit 2"),
+        (np.full((3, 2), np.nan), r"X has 6 missing numbers \(NaN\): 3 in feature 0"),
+        (named(X)[["b", "a"]], "other feature names"),
+    ):
+        found = fitted.predict_proba_batches([X[:5], bad])
+        assert next(found).shape == (5, 2)
+        with pytest.raises(ValueError, match=message) as caught:
+            next(found)
+        assert caught.value.__notes__ == ["(batch 1 of the source, counted from 0)"]
+        assert reader_is_gone()
+    with pytest.raises(ValueError, match="must be a function or an iterable"):
+        fitted.predict_proba_batches(X)
+    found = fitted.predict_proba_batches(lambda: (X for _ in range(100)))
+    next(found)
+    found.close()
+    assert reader_is_gone()

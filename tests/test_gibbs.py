@@ -1,16 +1,25 @@
 """The sampler's chains against integration over a grid, and what is made of their draws."""
 
+import pickle
+import warnings
 from functools import cache
 
 import mpmath
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from polyagamma import random_polyagamma
 from scipy.special import expit, log_expit, logsumexp
+from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from sklearn.utils.estimator_checks import check_estimator
 from support.gibbs import DATA, GRID, NEW, SMOOTH, TruePosterior, short_chains, small
-from support.internals import effective_sample_size, split_r_hat
+from support.internals import effective_sample_size, split, split_r_hat
+from support.reference import moons
 
+from xgpc import GPClassifier
 from xgpc.gibbs import GibbsClassifier
 
 # The chain as a whole.
@@ -212,3 +221,217 @@ def test_log_probabilities_are_accurate_in_the_tails(smooth, far):
     farther = model.predict_log_proba(1e4 * new)
     assert np.all(np.isfinite(farther))
     assert farther.min() < -30.0
+
+
+# Split R-hat and effective sample size: against loops, theory of autoregressions, and their invariances.
+
+repeatable = settings(deadline=None, derandomize=True, max_examples=40)
+shapes = {"seed": st.integers(0, 2**20), "c": st.integers(1, 5), "s": st.integers(4, 61)}
+
+
+def autoregression(rho, shape, random):
+    """Stationary chains (c, s, ...) of variance one, each value rho times the one before plus noise."""
+    x = random.normal(size=shape)
+    for t in range(1, shape[1]):
+        x[:, t] = rho * x[:, t - 1] + np.sqrt(1.0 - rho**2) * x[:, t]
+    return x
+
+
+def naive_halves(chains):
+    half = len(chains[0]) // 2
+    return [part for chain in chains for part in (chain[:half], chain[len(chain) - half :])]
+
+
+def naive_r_hat(chains):
+    """Bayesian data analysis, third edition, equations (11.1) to (11.4)."""
+    halves = naive_halves(chains)
+    m, n = len(halves), len(halves[0])
+    means = [sum(half) / n for half in halves]
+    grand = sum(means) / m
+    B = n / (m - 1) * sum((mean - grand) ** 2 for mean in means)
+    W = sum(sum((x - mean) ** 2 for x in half) / (n - 1) for half, mean in zip(halves, means, strict=True)) / m
+    return np.sqrt(((n - 1) / n * W + B / n) / W)
+
+
+def naive_effective_sample_size(chains):
+    """Vehtari et al. 2021, equations (10) to (13), the autocovariances summed as they are defined."""
+    halves = [np.array(half) for half in naive_halves(chains)]
+    m, n = len(halves), len(halves[0])
+    W = np.mean([half.var(ddof=1) for half in halves])
+    total = (n - 1) / n * W + np.var([half.mean() for half in halves], ddof=1)
+
+    def correlation(t):
+        if t == 0:
+            return 1.0
+        products = 0.0
+        for half in halves:
+            centred = half - half.mean()
+            rho = sum(centred[i] * centred[i + t] for i in range(n - t)) / sum(centred**2)
+            products += half.var(ddof=1) * rho / m
+        return 1.0 - (W - products) / total
+
+    tau, smallest = -1.0, np.inf
+    for k in range(n // 2):
+        pair = correlation(2 * k) + correlation(2 * k + 1)
+        if pair <= 0.0:
+            break
+        smallest = min(smallest, pair)
+        tau += 2.0 * smallest
+    return m * n / max(tau, 1.0 / np.log10(m * n))
+
+
+@repeatable
+@given(rho=st.floats(-0.9, 0.97), shift=st.sampled_from([0.0, 0.5, 10.0]), **shapes)
+def test_equal_the_loops_over_their_definitions(seed, c, s, rho, shift):
+    random = np.random.default_rng(seed)
+    chains = autoregression(rho, (c, s), random) + shift * np.arange(c)[:, None]
+    assert split_r_hat(chains) == pytest.approx(naive_r_hat(chains), rel=1e-10)
+    assert effective_sample_size(chains) == pytest.approx(naive_effective_sample_size(chains), rel=1e-8)
+
+
+@repeatable
+@given(**shapes)
+def test_trailing_axes_are_quantities_of_their_own(seed, c, s):
+    random = np.random.default_rng(seed)
+    chains = autoregression(0.5, (c, s, 2, 3), random) * random.uniform(0.1, 10.0, (2, 3))
+    chains[:, :, 1, 1] = 4.0
+    for diagnostic in (split_r_hat, effective_sample_size):
+        each = [[diagnostic(chains[:, :, i, j]) for j in range(3)] for i in range(2)]
+        assert diagnostic(chains).shape == (2, 3)
+        assert_allclose(diagnostic(chains), each, rtol=1e-10)
+        assert np.array_equal(np.isnan(diagnostic(chains)), [[False] * 3, [False, True, False]])
+    assert effective_sample_size(chains[..., :0, :]).shape == (0, 3)
+
+
+def test_an_odd_number_of_draws_leaves_the_middle_one_out():
+    chains = np.arange(14.0).reshape(2, 7)
+    assert np.array_equal(split(chains), [[0, 1, 2], [7, 8, 9], [4, 5, 6], [11, 12, 13]])
+    assert np.array_equal(split(chains[:, :6]), [[0, 1, 2], [7, 8, 9], [3, 4, 5], [10, 11, 12]])
+
+
+def test_constant_chains_that_differ_never_meet():
+    chains = np.repeat([[1.0], [2.0]], 10, axis=1)
+    assert split_r_hat(chains) == np.inf
+    assert np.isnan(effective_sample_size(chains))
+
+
+# The sampler as an estimator: conventions and faults.
+
+# The estimator.
+
+
+def test_scikit_learns_own_checks():
+    with warnings.catch_warnings():
+        # Raised by scikit-learn where its array-API switch is off; the check says nothing of this estimator.
+        warnings.simplefilter("ignore", SkipTestWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        results = check_estimator(small(RBF(1.0), n_samples=4, thin=1, n_proposals=2), on_fail=None)
+    assert [result["check_name"] for result in results if result["status"] not in ("passed", "skipped")] == []
+    assert [r["check_name"] for r in results if r["status"] == "skipped"] in ([], ["check_array_api_input"])
+
+
+@pytest.mark.parametrize("Z", ["all", GRID], ids=["all", "inducing points"])
+@short_chains
+def test_without_a_kernel_it_is_learned_as_by_a_classifier(Z):
+    X, y = DATA
+    model = small(None, inducing_points=Z).fit(X, y)
+    reference = GPClassifier(inducing_points=Z, learn_inducing=False, random_state=0).fit(X, y)
+    assert model.kernel_ == reference.kernel_
+    assert np.array_equal(model.inducing_points_, reference.inducing_points_)
+    fixed = small(model.kernel_, inducing_points=Z).fit(X, y)
+    assert fixed.kernel_ == model.kernel_
+    for ours, theirs in zip(fixed._whitening.rows(GRID), model._whitening.rows(GRID), strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+@short_chains
+def test_a_fitted_sampler_pickles():
+    X, y = DATA
+    model = small().fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.predict_proba(GRID), model.predict_proba(GRID))
+    assert np.array_equal(again.predict_latent(GRID), model.predict_latent(GRID))
+
+
+# Faults.
+
+FAULTS = {
+    "three classes": ({}, {"y": np.arange(40) % 3}, "two classes|binary classification"),
+    "one class": ({}, {"y": np.ones(40)}, "rows of two classes"),
+    "NaN": ({}, {"X": np.where(np.arange(80).reshape(40, 2) == 7, np.nan, DATA[0])}, "NaN"),
+    "huge": ({}, {"X": 1e200 * DATA[0]}, "scale the features"),
+    "lengths": ({}, {"y": DATA[1][:-1]}, "inconsistent"),
+    "k-means": ({"inducing_points": "kmeans"}, {}, "'all' or a numeric array \\(m, d\\); got 'kmeans'"),
+    "shape": ({"inducing_points": np.ones((3, 5))}, {}, "inducing_points"),
+    "n_jobs": ({"n_jobs": 0}, {}, "n_jobs"),
+    "kernel": ({"kernel": "rbf"}, {}, "kernel must be a scikit-learn kernel"),
+}
+FAULTS |= {
+    f"{name}={value}": (
+        {name: value},
+        {},
+        f"{name} must be (an integer of at least|an integer that is not negative|a positive integer)",
+    )
+    for name, least in (("n_samples", 4), ("thin", 1), ("n_warmup", 0), ("n_chains", 1), ("n_proposals", 0))
+    for value in (least - 1, float(least), True, None, "2")
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@short_chains
+def test_faults_are_named_and_leave_the_estimator_as_it_was(fault):
+    parameters, data, message = FAULTS[fault]
+    X, y = DATA
+    model = small().fit(X[:, :1], y)
+    model.set_params(**parameters)
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=message):
+        model.fit(**({"X": X, "y": y} | data))
+    assert vars(model).keys() == before.keys()
+    assert all(vars(model)[name] is value for name, value in before.items())
+
+
+@short_chains
+def test_a_chain_that_fails_leaves_the_estimator_as_it_was(monkeypatch):
+    X, y = DATA
+    model = small().fit(X[:, :1], y)
+    before = dict(vars(model))
+
+    def fail(c, rng):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("xgpc.gibbs.classifier._polya_gamma_sampler", lambda: fail)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X[:20], y[:20])
+    assert all(vars(model)[name] is value for name, value in before.items())
+
+
+def test_chains_that_disagree_warn_where_fit_was_called(monkeypatch):
+    X, y = DATA
+    monkeypatch.setattr("xgpc.gibbs.classifier.LARGEST_R_HAT", np.inf)
+    agreeing = small().fit(X, y)
+    monkeypatch.setattr("xgpc.gibbs.classifier.LARGEST_R_HAT", 0.5)
+    message = rf"R-hat is {agreeing.r_hat_:.4g}, above 0\.5: the chains disagree.* n_samples=20 or thin=10; .* n_warmup"
+    with pytest.warns(ConvergenceWarning, match=message) as caught:
+        model = small().fit(X, y)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert np.array_equal(model.samples_, agreeing.samples_)
+
+
+def test_an_interrupt_ends_all_chains(monkeypatch):
+    """After one chain fails, the others stop at their next sweep, of the million that they have before them."""
+    X, y = moons(30)
+    sweeps, honest = [], random_polyagamma
+
+    def draw(*given, **named):
+        sweeps.append(None)
+        if len(sweeps) == 20:
+            raise KeyboardInterrupt
+        return honest(*given, **named)
+
+    monkeypatch.setattr("polyagamma.random_polyagamma", draw)
+    model = GibbsClassifier(RBF(1.0), n_samples=1_000_000, thin=1, n_proposals=0, n_jobs=2, random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert len(sweeps) < 1000
+    assert not hasattr(model, "classes_")

@@ -1,18 +1,31 @@
 """Gradients of the bound by kernel parameters and inducing points against central finite differences."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic
+from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic, WhiteKernel
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from support.gradients import KERNELS, SOME_KERNELS, Problem, derivative, points_apart
+from support.gradients import KERNELS, SOME_KERNELS, derivative, points_apart
+from support.gradients import Problem as TwoClasses
 from support.internals import BLOCK_ROWS, Groups, KernelGradient, KernelSpec, update
 from support.kernels import kernel_trees, magnitude
+from support.latents import SEVERAL, Problem, assert_near, cases
 
 from xgpc import _engine
+from xgpc._moving import MovingPrior
+from xgpc._svi import SCHEDULES
+from xgpc.approximations.base import SeparatePriors
+from xgpc.approximations.sparse import SparsePosterior, SparsePrior
+from xgpc.inference import mini_batch
+from xgpc.inference.mini_batch import MiniBatches
+from xgpc.kernels.prior import NO_PRIOR
+from xgpc.learning.adam import moving_priors
+from xgpc.learning.optimizer import Coordinates
+from xgpc.rows.executor import Threads
 
 # Each kernel with one of the bounds, some with both: a gradient has them as factors.
 EACH = [(name, ("exact", "polya-gamma")[i % 2], i % 4 < 2) for i, name in enumerate(KERNELS)]
@@ -67,12 +80,12 @@ def check_gradient_at_fixed_q(problem):
     weighted=st.booleans(),
 )
 def test_gradient_of_any_profiled_bound(kernel, bound, seed, n, m, d, weighted):
-    check_profiled_gradient(Problem(kernel, bound, seed, n, m, d, weighted))
+    check_profiled_gradient(TwoClasses(kernel, bound, seed, n, m, d, weighted))
 
 
 @pytest.mark.parametrize(("kernel", "bound", "weighted"), EACH)
 def test_gradient_at_a_fixed_posterior(kernel, bound, weighted):
-    check_gradient_at_fixed_q(Problem(kernel, bound, m=4, d=3, weighted=weighted))
+    check_gradient_at_fixed_q(TwoClasses(kernel, bound, m=4, d=3, weighted=weighted))
 
 
 @settings(deadline=None, derandomize=True, max_examples=25)
@@ -87,7 +100,7 @@ def test_gradient_at_a_fixed_posterior(kernel, bound, weighted):
 def test_gradient_of_any_tree_at_a_fixed_posterior(tree, bound, seed, n, m, weighted):
     """The Matern kernel makes k(Z, Z) invertible, which differences of the bound depend on, whatever the tree."""
     kernel, d = tree
-    check_gradient_at_fixed_q(Problem(kernel + Matern(0.7, nu=0.5), bound, seed, n, m, d, weighted))
+    check_gradient_at_fixed_q(TwoClasses(kernel + Matern(0.7, nu=0.5), bound, seed, n, m, d, weighted))
 
 
 @settings(deadline=None, derandomize=True, max_examples=30)
@@ -127,7 +140,7 @@ def test_contractions_with_any_tree(tree, seed, m):
 @every_bound
 @pytest.mark.parametrize("kernel", ["sum", "product of sums"])
 def test_gradient_adds_up_over_blocks_and_tiles(kernel, bound):
-    check_gradient_at_fixed_q(Problem(kernel, bound, n=BLOCK_ROWS + 300, m=4, weighted=True))
+    check_gradient_at_fixed_q(TwoClasses(kernel, bound, n=BLOCK_ROWS + 300, m=4, weighted=True))
 
 
 GROUPS = Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"))
@@ -135,14 +148,14 @@ GROUPS = Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"))
 
 def test_gradient_where_some_factors_have_a_length_scale_for_each_feature_and_some_for_each_group():
     kernel = C(1.3) * RBF([0.7, 1.1, 2.0, 0.9, 1.6]) + Matern([1.5, 0.8, 1.2], nu=1.5) * RBF(2.0)
-    problem = Problem(kernel, "exact", d=5, groups=GROUPS)
+    problem = TwoClasses(kernel, "exact", d=5, groups=GROUPS)
     assert problem.spec.features == [None, (0,), (1,), (2,), (3,), (4,), (0,), (1, 2, 4), (3,), None]
     check_profiled_gradient(problem)
 
 
 def test_gradient_by_shared_length_scales_and_by_points():
     kernel = C(1.3) * RBF([0.7, 1.1, 2.0]) + Matern(1.5, nu=1.5) + DotProduct(0.5)
-    problem = Problem(kernel, "exact", d=5, groups=GROUPS)
+    problem = TwoClasses(kernel, "exact", d=5, groups=GROUPS)
     assert [name[-15:] for name in problem.spec.names[1:4]] == [f"length_scale[{j}]" for j in range(3)]
     check_profiled_gradient(problem)
 
@@ -171,3 +184,193 @@ def test_contractions_of_blocks_add_up_and_travel_as_bytes():
     _engine.gradient_of_gram(core, G + G.T, parts[0])
     np.testing.assert_array_equal(copied.values, parts[0].values)
     assert not np.array_equal(copied.values, before)
+
+
+# A kernel and inducing points that Adam moves between mini-batches: gradients, steps, limits and averages.
+
+# The posterior hardly moves.
+RESTING = (SCHEDULES["constant"], 1e-12, 0.0)
+
+
+def steps(rows, q, site, moving, batches, n_total=None, schedule=RESTING):
+    """Steps on batches of row numbers: the loop after them."""
+    order = np.concatenate(batches).astype(np.intp)
+    source = rows.source
+    loop = MiniBatches(q, len(batches[0]), n_total or len(rows), source.n_features, schedule, moving)
+    loop.run(q, source.pick(order), site, Threads(1))
+    return loop
+
+
+def slopes(rows, q, site, length_scale_prior=NO_PRIOR, learn_inducing=True, n_total=None, batch=None):
+    """Gradients by each kernel's vector, at the start, from one batch: of all rows by default."""
+    moving = moving_priors(Coordinates(q.prior, learn_inducing), length_scale_prior, 1e-12)
+    steps(rows, q, site, moving, [np.arange(len(rows)) if batch is None else batch], n_total)
+    return [one.gradient for one in moving]
+
+
+def moved(prior, vector, units):
+    """A prior at a vector of log parameters and inducing points in units."""
+    theta, Z = np.split(vector, [len(prior.spec.theta)])
+    return prior.rebuilt([prior.spec.with_theta(theta)], (Z * units).reshape(prior.Z.shape))
+
+
+def start_vector(prior, units):
+    return np.append(prior.spec.theta, prior.Z.ravel() / units)
+
+
+def units_of(prior):
+    return np.broadcast_to(moving_priors(Coordinates(prior, True), NO_PRIOR, 1.0)[0].units, prior.Z.size)
+
+
+@pytest.mark.parametrize(("kernel", "bound", "weighted"), [
+    (name, ("polya-gamma", "exact")[i % 2], i % 4 < 2) for i, name in enumerate(KERNELS)
+])  # fmt: skip
+def test_gradient_for_each_kernel(kernel, bound, weighted):
+    """Against differences of the dense bound, with scikit-learn's kernel, at a fixed q of the whitened values."""
+    problem = TwoClasses(kernel, bound, d=3, weighted=weighted)
+    q, theta, Z = problem.arbitrary_posterior(), problem.spec.theta, problem.Z
+    covariance, jitter = q.Rinv.T @ q.Rinv, q.prior.jitter
+    (gradient,) = slopes(problem.training(), q, problem.site)
+    units = units_of(q.prior)
+    n_theta = len(theta)
+    start = start_vector(q.prior, units)
+
+    def bound_at(vector):
+        theta, Z = vector[:n_theta], (vector[n_theta:] * units).reshape(problem.Z.shape)
+        K = problem.spec.kernel.clone_with_theta(theta)(Z, Z)
+        L = np.linalg.cholesky(K + jitter * np.mean(np.diag(K)) * np.eye(len(Z)))
+        return problem.bound_at(theta, Z, L @ q.w, L @ covariance @ L.T, jitter)
+
+    assert Z.size + n_theta == len(gradient)
+    expected = [derivative(lambda h, unit=unit: bound_at(start + h * unit), 1e-3) for unit in np.eye(len(start))]
+    np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=1e-7 * max(1.0, np.abs(expected).max()))
+
+
+@cases([(*site, share) for site in [*SEVERAL, ("step", "additive-noise")] for share in ("kernel", "none")
+        if site in SEVERAL or share == "kernel"])  # fmt: skip
+@pytest.mark.parametrize(("dtype", "weighted"), [(np.float64, True), (np.float32, False)], ids=["weighted", "single"])
+def test_gradient_for_each_likelihood(likelihood, bound, share, dtype, weighted):
+    """Of several classes with one kernel, or with one for each; of rows in single precision."""
+    problem = Problem(likelihood, bound, share, n=40, weighted=weighted, dtype=dtype)
+    q, site = problem.arbitrary_posterior(), problem.site()
+    groups = q.prior.groups
+    gradients = slopes(problem.training(), q, site)
+    assert len(gradients) == len(groups)
+    all_units = [one.units for one in moving_priors(Coordinates(q.prior, True), NO_PRIOR, 1.0)]
+    for number, (group, units, gradient) in enumerate(zip(groups, all_units, gradients, strict=True)):
+        start = start_vector(group, units)
+
+        def bound_at(h, unit, number=number, units=units, start=start):
+            others = list(groups)
+            others[number] = moved(groups[number], start + h * unit, units)
+            prior = SeparatePriors(tuple(others)) if len(others) > 1 else others[0]
+            return problem.dense_bound(site, problem.dense(SparsePosterior.from_natural(prior, q.P, q.h)))
+
+        expected = [derivative(partial(bound_at, unit=unit), 1e-3) for unit in np.eye(len(start))]
+        np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=1e-6 * np.abs(expected).max())
+
+
+def test_a_batch_stands_for_all_rows():
+    """Mean of the batches' gradients, each times as many rows as it stands for: the gradient of all rows."""
+    problem = Problem("softmax", "exact", "none", n=60, weighted=True)
+    q, site, rows = problem.arbitrary_posterior(), problem.site(), problem.training()
+    whole = slopes(rows, q, site)
+    parts = [slopes(rows, q, site, n_total=60, batch=np.arange(first, first + 15)) for first in range(0, 60, 15)]
+    for number, gradient in enumerate(whole):
+        assert_near(np.mean([part[number] for part in parts], axis=0), gradient, 1e-12)
+
+
+@pytest.mark.parametrize("share", ["kernel", "none"])
+@pytest.mark.parametrize("tile", [1, 7, 20, 64])
+def test_tiles_change_nothing_but_rounding(monkeypatch, share, tile):
+    problem = Problem("multinomial-probit", "additive-noise", share, n=60, weighted=True)
+    q, site, rows = problem.arbitrary_posterior(), problem.site(), problem.training()
+    batches = [np.random.default_rng(step).permutation(60)[:40] for step in range(6)]
+    found = []
+    for size in (40, tile):
+        monkeypatch.setattr(mini_batch, "TILE_ROWS", size)
+        moving = moving_priors(Coordinates(q.prior, True), NO_PRIOR, 0.05)
+        loop = steps(rows, q, site, moving, batches, schedule=(SCHEDULES["constant"], 0.3, 0.0))
+        found.append(
+            np.concatenate([loop.eta, loop.average, *(part for one in moving for part in (one.vector, one.gradient))])
+        )
+    assert_near(found[1], found[0], 1e-10)
+
+
+def test_posterior_steps_under_a_prior_that_rests_are_those_without():
+    problem = Problem("softmax", "exact", "none", n=60)
+    q, site, rows = problem.arbitrary_posterior(), problem.site(), problem.training()
+    batches = [np.arange(first, first + 20) for first in (0, 20, 40)]
+    schedule = (SCHEDULES["constant"], 0.5, 0.0)
+    loops = [
+        steps(rows, q, site, moving, batches, schedule=schedule)
+        for moving in (moving_priors(Coordinates(q.prior, True), NO_PRIOR, 1e-14), [])
+    ]
+    assert_near(loops[0].average, loops[1].average, 1e-9)
+
+
+class Walk:
+    """Steps of Adam one by one, with the gradient and the vector of each."""
+
+    def __init__(self, rate, kernel=None, n_steps=5, limits=None, delay=3.0):
+        self.problem = problem = Problem("logit", "exact", "kernel", n=60)
+        spec = KernelSpec(kernel or C(2.0) * RBF([1.0, 1.5]) + WhiteKernel(0.1), 2)
+        prior = SparsePrior.build(spec, problem.prior.Z)
+        q = prior.at_prior(None)
+        units = np.full(prior.Z.size, 0.7)
+        self.start = start_vector(prior, units)
+        limits = np.array([[-np.inf], [np.inf]]) if limits is None else limits
+        self.low, self.high = np.broadcast_to(limits, (2, len(self.start)))
+        self.moving = MovingPrior(
+            prior.core, prior.jitter, self.start, np.array([self.low, self.high]), units, spec.logarithms,
+            (np.empty((0, 0)), np.empty(0)), rate, delay,
+        )  # fmt: skip
+        rows, self.gradients, self.vectors = problem.training(), [], []
+        for step in range(n_steps):
+            steps(rows, q, problem.site(), [self.moving], [np.arange(10 * step, 10 * step + 10)], schedule=RESTING)
+            self.gradients.append(self.moving.gradient)
+            self.vectors.append(self.moving.vector.copy())
+
+
+def test_steps_are_kingmas_and_bas_with_a_falling_rate():
+    """Kingma & Ba 2015, algorithm 1, within the limits, at the rate .05 / sqrt(1 + t / 3)."""
+    limits = np.array([[-np.inf], [np.inf]]) * np.ones(18)
+    limits[:, 0] = np.log(2.0) + np.array([-0.03, 0.03])
+    walk = Walk(0.05, limits=limits)
+    vector, mean, square = walk.start, 0.0, 0.0
+    for t, (gradient, reached) in enumerate(zip(walk.gradients, walk.vectors, strict=True), 1):
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        rate = 0.05 / np.sqrt(1.0 + (t - 1) / 3.0)
+        vector = vector + rate * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + 1e-8)
+        vector = np.clip(vector, walk.low, walk.high)
+        np.testing.assert_allclose(reached, vector, rtol=1e-9, atol=1e-12)
+    assert vector[0] in walk.low[0] + np.array([0.0, 0.06])
+    assert walk.moving.steps == 5
+    assert walk.moving.failures == 0
+
+
+def test_the_average_weighs_later_steps_more():
+    """Step t with a weight in proportion to t (t + 1) (t + 2): Shamir & Zhang 2013, section 3.2, of degree 3."""
+    walk = Walk(0.05, n_steps=6)
+    t = np.arange(1.0, 7.0)
+    expected = np.average(walk.vectors, axis=0, weights=t * (t + 1.0) * (t + 2.0))
+    np.testing.assert_allclose(walk.moving.average, expected, rtol=1e-12)
+
+
+def test_the_compiled_kernel_is_the_one_at_the_vector():
+    walk = Walk(0.2, kernel=C(2.0) * RBF([1.0, 1.5]) + C(0.5, "fixed") * RBF(0.8))
+    moving, n_theta = walk.moving, 4
+    spec = KernelSpec(C(2.0) * RBF([1.0, 1.5]) + C(0.5, "fixed") * RBF(0.8), 2).with_theta(moving.vector[:n_theta])
+    prior = SparsePrior.build(spec, (moving.vector[n_theta:] * moving.units).reshape(-1, 2))
+    assert not np.allclose(moving.vector, walk.start)
+    np.testing.assert_allclose(moving.Linv, prior.Linv, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(moving.kernel.cross(walk.problem.X), prior.core.cross(walk.problem.X), rtol=1e-12)
+
+
+def test_a_step_whose_matrix_cannot_be_factorised_is_refused():
+    """Steps of 2000 in the logarithm of a variance, which overflows or vanishes."""
+    walk = Walk(2000.0, n_steps=3)
+    assert walk.moving.failures == walk.moving.steps == 3
+    for vector in [*walk.vectors, walk.moving.average]:
+        np.testing.assert_array_equal(vector, walk.start)
+    assert np.all(np.isfinite(walk.moving.Linv))

@@ -1,17 +1,22 @@
 """optimizer="stochastic": where mini-batches that learn end, for which models, and what they say of it."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.preprocessing import StandardScaler
 from support.fits import quietly, rows_of
 from support.latents import CASES, NOISY, SEVERAL, cases
-from support.reference import moons
+from support.reference import moons, ringnorm
 
+import xgpc
 from xgpc import GPClassifier
 from xgpc.approximations.sparse import SparsePrior
+from xgpc.learning import stages
 from xgpc.likelihoods import record_of
 
 X, Y = moons(300)
@@ -183,3 +188,137 @@ def test_few_rows(n, batch_size):
     assert np.isfinite(fitted.elbo_)
     assert np.all(np.isfinite(fitted.predict_proba(X)))
     assert np.all(np.isfinite(fitted.inducing_points_))
+
+
+# Mini-batches that learn from streams, and go on from checkpoints; rows in random order.
+
+
+def noisy_waves(n, seed):
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(n, 4))
+    return X, (np.sin(2.0 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * random.logistic(size=n) > 0).astype(int)
+
+
+def log_score(model, X, y):
+    return float(np.mean(np.log(model.predict_proba(X)[np.arange(len(y)), y])))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_stream_sorted_by_class_is_learned_as_rows_in_memory(monkeypatch, weighted):
+    monkeypatch.setattr(stages, "LAST_ROWS", 2000)
+    X, y = noisy_waves(20_000, 0)
+    order = np.argsort(y, kind="stable")
+    X, y = X[order], y[order]
+    weight = np.random.default_rng(1).uniform(0.5, 1.5, len(y))
+
+    class Source:
+        def __iter__(self):
+            for first in range(0, len(X), 1000):
+                part = slice(first, first + 1000)
+                yield (X[part], y[part], weight[part]) if weighted else (X[part], y[part])
+
+    params = {**xgpc.systems["X-GPC"], "n_inducing": 50, "random_state": 0}
+    streamed = GPClassifier(**params).fit_batches(Source())
+    in_memory = GPClassifier(**params).fit(X, y, weight if weighted else None)
+    test = noisy_waves(4000, 1)
+    assert streamed.converged_
+    assert log_score(streamed, *test) > log_score(in_memory, *test) - 0.01
+    # The bound is that of all rows.
+    assert streamed.elbo_ == pytest.approx(in_memory.elbo_, rel=0.03)
+
+
+def test_mini_batches_go_on_from_a_checkpoint_where_they_were(tmp_path):
+    X, y = noisy_waves(3000, 0)
+    params = {**xgpc.systems["X-GPC"], "n_inducing": 30, "random_state": 0}
+    whole = GPClassifier(**params).fit(X, y)
+    path, seen = tmp_path / "fit.npz", []
+
+    def stop(state):
+        return state.stage == "learning" and state.iteration == 5
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        GPClassifier(**params, checkpoint=path, callback=stop).fit(X, y)
+    assert path.exists()
+
+    def look(state):
+        if state.stage == "learning":
+            seen.append(state.iteration)
+
+    resumed = GPClassifier(**params, checkpoint=path, callback=look).fit(X, y)
+    assert min(number for number in seen if number) == 6
+    assert not path.exists()
+    # Adam's rates and the window are those of the fit that was killed: as many iterations as one has that was not.
+    assert resumed.n_iter_ == pytest.approx(whole.n_iter_, rel=0.2)
+    assert resumed.elbo_ == pytest.approx(whole.elbo_, abs=0.002 * len(y))
+
+
+# optimizer="adam": mini-batches that learn, and L-BFGS from where they end, which is where "profile" ends.
+
+FEW, FEW_LABELS = moons(200)
+
+
+def fit(X=FEW, y=FEW_LABELS, kernel=KERNEL, **params):
+    """With silence about iterations."""
+    params = {"optimizer": "adam", "inducing_points": X[:15], "random_state": 0, **params}
+    return quietly(GPClassifier(kernel, **params), X, y)
+
+
+def test_mini_batches_learn_and_are_determined_by_the_seed():
+    X, y = ringnorm(2000, np.random.default_rng(0))
+    kernel, Z = C(2.0) * RBF(np.full(20, 6.0)), X[:30]
+    given = fit(X, y, kernel, optimizer=None, inducing_points=Z)
+    params = {"inducing_points": Z, "batch_size": 100, "max_iter": 3}
+    models = [fit(X, y, kernel, **params, random_state=seed) for seed in (0, 0, 1)]
+    assert min(model.elbo_ for model in models) > given.elbo_ + 50.0
+    assert models[0].elbo_ == models[1].elbo_
+    assert np.array_equal(models[0].inducing_points_, models[1].inducing_points_)
+    assert models[0].elbo_ != models[2].elbo_
+
+
+@pytest.mark.parametrize("batch_size", [None, 30])
+@pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
+def test_it_ends_where_profile_does(bound, batch_size):
+    X, y = load_breast_cancer(return_X_y=True)
+    X, y = StandardScaler().fit_transform(X)[:150, :6], y[:150]
+    kernel = C(2.0) * RBF(np.full(6, 6**0.5))
+    profile = fit(X, y, kernel, bound=bound, optimizer="profile")
+    model = fit(X, y, kernel, bound=bound, batch_size=batch_size)
+    assert model.converged_
+    assert model.elbo_ > profile.elbo_ - 1.0
+    # The posterior is the best one for its kernel, not an average of mini-batches.
+    params = {"optimizer": None, "inducing_points": model.inducing_points_, "tol": 1e-8, "max_iter": 1000}
+    again = fit(X, y, model.kernel_, bound=bound, **params)
+    assert model.elbo_ == pytest.approx(again.elbo_, abs=0.01)
+
+
+@pytest.mark.parametrize("batch_size", [None, 30])
+def test_it_ends_no_lower_than_mini_batches_alone(batch_size):
+    adam, stochastic = (fit(optimizer=optimizer, batch_size=batch_size) for optimizer in ("adam", "stochastic"))
+    assert adam.n_iter_ >= stochastic.n_iter_
+    assert adam.elbo_ > stochastic.elbo_ - 0.01
+
+
+@pytest.mark.parametrize("batch_size", [None, 30])
+def test_tol_and_max_iter_are_obeyed(batch_size):
+    few = fit(batch_size=batch_size, max_iter=3, tol=0.0)
+    assert few.n_iter_ == 3
+    assert not few.converged_
+    loose, tight = (fit(batch_size=batch_size, tol=tol, max_iter=60) for tol in (1e-2, 1e-5))
+    assert loose.n_iter_ < tight.n_iter_
+    assert tight.elbo_ > loose.elbo_ - 0.1
+
+
+def test_the_learning_rate_of_mini_batches_is_honoured():
+    bounds = {fit(batch_size=10, max_iter=2, learning_rate=rate).elbo_ for rate in ("adaptive", 0.01, 0.5)}
+    assert len(bounds) == 3
+
+
+def test_label_noise_and_several_classes_are_learned_in_mini_batches():
+    y = np.where(FEW[:, 0] > 1.0, 2, FEW_LABELS)
+    params = {"batch_size": 50, "max_iter": 3}
+    noisy = fit(likelihood="step", **params)
+    assert 1e-6 < noisy.label_noise_ < 0.3
+    for share in ("kernel", "none"):
+        model, given = (fit(y=y, share=share, optimizer=optimizer, **params) for optimizer in ("adam", None))
+        assert model.elbo_ > given.elbo_ + 1.0

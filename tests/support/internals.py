@@ -13,8 +13,7 @@ from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.local import LocalPosterior
 from xgpc.approximations.local_rows import Neighbourhoods, in_order, local_rows, metric, predicted
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.data.partitions import OverPartitions, survey_partitions
-from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat
+from xgpc.gibbs.diagnostics import effective_sample_size, split, split_r_hat
 from xgpc.inference import ascent, fitting, mini_batch
 from xgpc.inference.ascent import (
     PRECISION_RATE,
@@ -28,11 +27,11 @@ from xgpc.inference.ascent import (
     steps_from,
     update,
 )
-from xgpc.inference.correction import SMALL_TILT, BothBounds, correction, correction_and_gap, polya_gamma_variance
+from xgpc.inference.correction import SMALL_TILT, BothBounds, correction, polya_gamma_variance
 from xgpc.inference.history import History
 from xgpc.inference.links import Softmax, TwoClasses
 from xgpc.inference.local_sites import Local, Sweep, converged_sites, start_sites
-from xgpc.inference.mini_batch import WINDOW, Epochs, MiniBatches, learning_rate_schedule, stochastic
+from xgpc.inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule, stochastic
 from xgpc.inference.online import projected_sums
 from xgpc.inference.starts import starting_posterior
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior

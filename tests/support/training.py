@@ -10,16 +10,9 @@ from .internals import (
     SparsePrior,
     Threads,
     Training,
-    adam,
-    ascent,
     block_sites,
     coordinate_ascent,
-    fitting,
     grouped,
-    izmailov_kropotov,
-    mini_batch,
-    prior_variance,
-    stages,
     update,
 )
 
@@ -60,16 +53,3 @@ def in_single_precision(q):
     """The same posterior, whose whitened rows are of single precision."""
     prior = grouped([SparsePrior.build(group.spec, group.Z, np.float32) for group in q.prior.groups])
     return SparsePosterior.from_natural(prior, q.P, q.h)
-
-
-def sizes_of_updates(monkeypatch):
-    """Numbers of rows of the updates from now on: a list that grows."""
-    sizes, honest = [], ascent.update
-
-    def update(rows, q, site):
-        sizes.append(len(rows))
-        return honest(rows, q, site)
-
-    for module in (ascent, fitting, mini_batch, adam, izmailov_kropotov, prior_variance, stages):
-        monkeypatch.setattr(module, "update", update)
-    return sizes

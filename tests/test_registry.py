@@ -266,7 +266,7 @@ def test_sites_survive_pickling(record, copied):
     site, m, v, y = problem(record, 7)
     site = record.site(4, None, 0.03)
     other = copied(site)
-    names = ("likelihood", "bound", "kind", "n_latents", "parameter", "learned", "key")
+    names = ("likelihood", "bound", "n_latents", "parameter", "learned", "key")
     assert [getattr(other, name) for name in names] == [getattr(site, name) for name in names]
     assert other.record is record
     for value, expected in zip(evaluate(other, m, v, y), evaluate(site, m, v, y), strict=True):

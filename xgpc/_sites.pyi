@@ -9,7 +9,6 @@ MULTI_CLASS: frozenset[tuple[str, str]]
 class Site:
     likelihood: str
     bound: str
-    kind: int
     n_latents: int
     parameter: float
     learned: bool

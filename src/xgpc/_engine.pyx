@@ -20,7 +20,7 @@ from ._kernels cimport (
     InducingKernel, KernelGradient, KernelScratch, cross_block, diagonal_block, diagonal_gradient_block, gradient_block,
     real,
 )
-from ._sites cimport Site, entry, evaluate, xg_multiclass_scratch
+from ._sites cimport Site, entry, evaluate, xg_moments, xg_multiclass_scratch, xg_site_arrays
 from ._tiles cimport (
     negative_rows, norms_and_means, scale_and_sum, squared_norms, widened, xg_add_lower, xg_gradient_tile, xg_narrow,
 )
@@ -262,6 +262,8 @@ def update_block(WhitenedRows block, const double[:, :, ::1] Rinv, const double[
     cdef double[:, ::1] mean = sites[0], variance = sites[1], precision = sites[2], linear = sites[3]
     cdef Workspace work = block.work
     cdef Tile tile
+    cdef xg_moments at
+    cdef xg_site_arrays out
     cdef Py_ssize_t t, i, j
     cdef double total = 0.0
     with nogil:
@@ -270,8 +272,9 @@ def update_block(WhitenedRows block, const double[:, :, ::1] Rinv, const double[
             tile = whitened(block, t)
             i = tile.start
             tile_marginals(block, tile, Rinv, w, work, mean, variance)
-            evaluate(site, tile.rows, block.n, &mean[0, i], &variance[0, i], &y[i], entry(weight, i), &work.site[0],
-                     &work.ell[0], &precision[0, i], &linear[0, i])
+            at = xg_moments(site.n_latents, tile.rows, block.n, block.n, &mean[0, i], &variance[0, i], &y[i])
+            out = xg_site_arrays(&work.ell[0], &precision[0, i], &linear[0, i])
+            evaluate(site, &at, entry(weight, i), &work.site[0], &out)
             for j in range(tile.rows):
                 total += work.ell[j]
             tile_statistics(block, tile, precision, linear, P, h)

@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t
 
 from ._engine cimport Workspace, add_gradient, tiles
 from ._kernels cimport InducingKernel, KernelGradient, real
+from ._sites cimport xg_moments
 
 cdef extern from "local.h" nogil:
     ctypedef struct xg_local_kernel:
@@ -64,12 +65,10 @@ cdef extern from "cavity.h" nogil:
     enum:
         XG_CAVITY_LOGIT
         XG_CAVITY_PROBIT
-    void xg_cavity_scores(int link, Py_ssize_t n, const double* m, const double* v, const double* y, double* value,
-                          double* d_m, double* d_v)
-    void xg_cavity_sites(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
-                         double* precision, double* linear)
-    void xg_cavity_vjp(int link, Py_ssize_t n, const double* m, const double* v, const double* y,
-                       const double* d_precision, const double* d_linear, double* d_m, double* d_v)
+    void xg_cavity_scores(int link, const xg_moments* at, double* value, double* d_m, double* d_v)
+    void xg_cavity_sites(int link, const xg_moments* at, double* precision, double* linear)
+    void xg_cavity_vjp(int link, const xg_moments* at, const double* d_precision, const double* d_linear,
+                       double* d_m, double* d_v)
 
 cdef extern from "spread.h" nogil:
     ctypedef struct xg_spread_rows:
@@ -226,9 +225,10 @@ def cavity_scores(int link, const double[::1] mean, const double[::1] variance, 
     out = np.empty((3, len(mean)))
     cdef double[:, ::1] o = out
     cdef Py_ssize_t n = mean.shape[0]
+    cdef xg_moments at = xg_moments(1, n, n, n, &mean[0], &variance[0], &y[0])
     if n:
         with nogil:
-            xg_cavity_scores(link, n, &mean[0], &variance[0], &y[0], &o[0, 0], &o[1, 0], &o[2, 0])
+            xg_cavity_scores(link, &at, &o[0, 0], &o[1, 0], &o[2, 0])
     return out[0], out[1], out[2]
 
 
@@ -237,9 +237,10 @@ def cavity_sites(int link, const double[::1] mean, const double[::1] variance, c
     out = np.empty((2, len(mean)))
     cdef double[:, ::1] o = out
     cdef Py_ssize_t n = mean.shape[0]
+    cdef xg_moments at = xg_moments(1, n, n, n, &mean[0], &variance[0], &y[0])
     if n:
         with nogil:
-            xg_cavity_sites(link, n, &mean[0], &variance[0], &y[0], &o[0, 0], &o[1, 0])
+            xg_cavity_sites(link, &at, &o[0, 0], &o[1, 0])
     return out[0], out[1]
 
 
@@ -249,10 +250,10 @@ def cavity_vjp(int link, const double[::1] mean, const double[::1] variance, con
     out = np.empty((2, len(mean)))
     cdef double[:, ::1] o = out
     cdef Py_ssize_t n = mean.shape[0]
+    cdef xg_moments at = xg_moments(1, n, n, n, &mean[0], &variance[0], &y[0])
     if n:
         with nogil:
-            xg_cavity_vjp(link, n, &mean[0], &variance[0], &y[0], &d_precision[0], &d_linear[0], &o[0, 0],
-                          &o[1, 0])
+            xg_cavity_vjp(link, &at, &d_precision[0], &d_linear[0], &o[0, 0], &o[1, 0])
     return out[0], out[1]
 
 

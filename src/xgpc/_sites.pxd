@@ -1,7 +1,25 @@
+cdef extern from "moments.h" nogil:
+    ctypedef struct xg_moments:
+        Py_ssize_t classes, n, m_stride, stride
+        const double* m
+        const double* v
+        const double* y
+    ctypedef struct xg_site_arrays:
+        double* ell
+        double* precision "lambda"
+        double* linear "r"
+
 cdef extern from "softmax.h" nogil:
     ctypedef struct xg_hazard_table:
         Py_ssize_t rows
         const double* values
+
+cdef extern from "sites.h" nogil:
+    ctypedef struct xg_likelihood:
+        int kind
+        const double* prior_mean
+        double delta
+        xg_hazard_table table
 
 cdef extern from "multiclass.h" nogil:
     Py_ssize_t xg_multiclass_scratch(Py_ssize_t classes)
@@ -10,18 +28,16 @@ cdef extern from "multiclass.h" nogil:
 cdef class Site:
     cdef readonly object likelihood, bound, record
     cdef readonly str key
-    cdef readonly int kind
     cdef readonly Py_ssize_t n_latents
     cdef readonly double parameter
     cdef readonly bint learned
     cdef const double[:, ::1] _table
-    cdef xg_hazard_table _hazards
     cdef const double[::1] _prior_mean
+    cdef xg_likelihood _core
 
 
-cdef int evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
-                  const double* y, const double* weight, double* scratch, double* ell, double* precision,
-                  double* linear) except -1 nogil
+cdef int evaluate(Site site, const xg_moments* at, const double* weight, double* scratch,
+                  const xg_site_arrays* out) except -1 nogil
 
 
 cdef inline const double* entry(const double[::1] values, Py_ssize_t i) noexcept nogil:

@@ -3,8 +3,6 @@ from uuid import uuid4
 
 import numpy as np
 
-from libc.math cimport log, log1p
-
 cdef extern from "vmath.h" nogil:
     void xg_scale(Py_ssize_t n, const double* factor, double* x)
 
@@ -13,23 +11,18 @@ cdef extern from "sites.h" nogil:
     const char* xg_site_likelihood(int i)
     const char* xg_site_bound(int i)
     bint xg_site_is_multi_class(int i)
-    int xg_sites(int kind, Py_ssize_t n, const double* m, const double* v, const double* y, double prior_mean,
-                 double log_right, double log_wrong, double* ell, double* precision, double* linear)
+    int xg_sites(const xg_likelihood* likelihood, const xg_moments* at, const xg_site_arrays* out)
 
 cdef extern from "softmax.h" nogil:
     Py_ssize_t XG_HAZARD_COLUMNS, XG_HAZARD_DEGREE
-    void xg_softmax_scores(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v, const double* y,
-                           const xg_hazard_table* table, double* scratch, double* value, double* by_mean,
-                           double* by_variance)
-    void xg_softmax_vjp(Py_ssize_t classes, Py_ssize_t n, const double* m, const double* v,
-                        const double* by_lambda, const double* by_r, const xg_hazard_table* table,
-                        double* scratch, double* by_mean, double* by_variance)
+    void xg_softmax_scores(const xg_moments* at, const xg_hazard_table* table, double* scratch, double* value,
+                           double* by_mean, double* by_variance)
+    void xg_softmax_vjp(const xg_moments* at, const double* by_lambda, const double* by_r,
+                        const xg_hazard_table* table, double* scratch, double* by_mean, double* by_variance)
 
 cdef extern from "multiclass.h" nogil:
-    int xg_multiclass_sites(int kind, Py_ssize_t classes, Py_ssize_t n, Py_ssize_t stride, const double* m,
-                            const double* v, const double* y, const double* prior_mean, double delta,
-                            const xg_hazard_table* table, double* scratch, double* ell, double* precision,
-                            double* linear)
+    int xg_multiclass_sites(const xg_likelihood* likelihood, const xg_moments* points, double* scratch,
+                            const xg_site_arrays* sites)
 
 # (likelihood, bound) -> number in the list of sites.h
 KINDS = {(xg_site_likelihood(i).decode(), xg_site_bound(i).decode()): i for i in range(xg_site_count())}
@@ -80,11 +73,11 @@ cdef class Site:
         if np.ndim(values) != 2 or len(values) < (2 if table is None else 4) or values.shape[1] != XG_HAZARD_COLUMNS:
             raise ValueError(f"table must be (rows + 2, {XG_HAZARD_COLUMNS}) with at least two rows; "
                              f"got {np.shape(values)}.")
-        self.likelihood, self.bound, self.kind = likelihood, bound, KINDS[key]
+        self.likelihood, self.bound = likelihood, bound
         self.n_latents, self.parameter, self.learned, self.record = n_latents, parameter, learned, record
-        self._table = values
-        self._hazards.rows, self._hazards.values = self._table.shape[0] - 2, &self._table[0, 0]
-        self._prior_mean = np.zeros(n_latents)
+        self._table, self._prior_mean = values, np.zeros(n_latents)
+        self._core = xg_likelihood(KINDS[key], &self._prior_mean[0], parameter,
+                                   xg_hazard_table(self._table.shape[0] - 2, &self._table[0, 0]))
         self.key = uuid4().hex
 
     def with_parameter(self, double delta):
@@ -108,7 +101,7 @@ cdef class Site:
 
     def _arguments(self, parameter):
         # Arguments of a site with another parameter only.
-        table = np.asarray(self._table) if self._hazards.rows else None
+        table = np.asarray(self._table) if self._core.table.rows else None
         return self.likelihood, self.bound, self.n_latents, parameter, self.learned, table, self.record
 
     def __reduce__(self):
@@ -119,33 +112,30 @@ def _site(key, prior_mean, *arguments):
     # A site with this prior mean, and with the key of the pickled site, or a new key for None.
     cdef Site site = Site(*arguments)
     site._prior_mean = np.array(prior_mean, dtype=np.float64)
+    site._core.prior_mean = &site._prior_mean[0]
     if key is not None:
         site.key = key
     return site
 
 
-cdef int evaluate(Site site, Py_ssize_t n, Py_ssize_t stride, const double* mean, const double* variance,
-                  const double* y, const double* weight, double* scratch, double* ell, double* precision,
-                  double* linear) except -1 nogil:
-    # Sites of n points. The mean, variance, precision and linear term of latent function c are at [c * stride]; means
-    # and linear terms are those of its distance from the prior mean. weight may be NULL.
+cdef int evaluate(Site site, const xg_moments* at, const double* weight, double* scratch,
+                  const xg_site_arrays* out) except -1 nogil:
+    # Sites of points, from the moments of the latent functions' distance from the prior mean. weight may be NULL.
     cdef Py_ssize_t c
     cdef int status
     if site.n_latents == 1:
-        status = xg_sites(site.kind, n, mean, variance, y, site._prior_mean[0], log1p(-site.parameter),
-                          log(site.parameter), ell, precision, linear)
+        status = xg_sites(&site._core, at, out)
     else:
-        status = xg_multiclass_sites(site.kind, site.n_latents, n, stride, mean, variance, y, &site._prior_mean[0],
-                                     site.parameter, &site._hazards, scratch, ell, precision, linear)
+        status = xg_multiclass_sites(&site._core, at, scratch, out)
     if status:
         with gil:
-            raise ValueError(f"Site {site.kind} of {site.n_latents} latent functions is not one of "
+            raise ValueError(f"Site {site._core.kind} of {site.n_latents} latent functions is not one of "
                              f"{KINDS}, or is without its table.")
     if weight:
-        xg_scale(n, weight, ell)
+        xg_scale(at.n, weight, out.ell)
         for c in range(site.n_latents):
-            xg_scale(n, weight, precision + c * stride)
-            xg_scale(n, weight, linear + c * stride)
+            xg_scale(at.n, weight, out.precision + c * at.stride)
+            xg_scale(at.n, weight, out.linear + c * at.stride)
     return 0
 
 
@@ -160,12 +150,13 @@ def sites(Site site, mean, variance, const double[::1] y, const double[::1] weig
     cdef double[:, ::1] precisions = precision.reshape(site.n_latents, n)
     cdef double[:, ::1] linears = linear.reshape(site.n_latents, n)
     cdef double[::1] scratch = np.empty(xg_multiclass_scratch(site.n_latents))
+    cdef xg_moments at = xg_moments(site.n_latents, n, n, n, &means[0, 0], &variances[0, 0], &y[0])
+    cdef xg_site_arrays out = xg_site_arrays(&ell[0], &precisions[0, 0], &linears[0, 0])
     cdef double total = 0.0
     cdef Py_ssize_t i
     if n:
         with nogil:
-            evaluate(site, n, n, &means[0, 0], &variances[0, 0], &y[0], entry(weight, 0), &scratch[0], &ell[0],
-                     &precisions[0, 0], &linears[0, 0])
+            evaluate(site, &at, entry(weight, 0), &scratch[0], &out)
             for i in range(n):
                 total += ell[i]
     return total
@@ -174,13 +165,13 @@ def sites(Site site, mean, variance, const double[::1] y, const double[::1] weig
 def softmax_scores(Site site, const double[:, ::1] mean, const double[:, ::1] variance, const double[::1] y):
     """log E[softmax_y(f)] (n,) of exact softmax, and its derivatives with respect to means and variances (C, n)."""
     cdef Py_ssize_t classes = mean.shape[0], n = mean.shape[1]
+    cdef xg_moments at = xg_moments(classes, n, n, n, &mean[0, 0], &variance[0, 0], &y[0])
     values, d_mean, d_variance = np.empty(n), np.empty((classes, n)), np.empty((classes, n))
     cdef double[::1] out = values, scratch = np.empty(xg_multiclass_scratch(classes))
     cdef double[:, ::1] by_mean = d_mean, by_variance = d_variance
     if n:
         with nogil:
-            xg_softmax_scores(classes, n, &mean[0, 0], &variance[0, 0], &y[0], &site._hazards, &scratch[0], &out[0],
-                              &by_mean[0, 0], &by_variance[0, 0])
+            xg_softmax_scores(&at, &site._core.table, &scratch[0], &out[0], &by_mean[0, 0], &by_variance[0, 0])
     return values, d_mean, d_variance
 
 
@@ -188,11 +179,12 @@ def softmax_vjp(Site site, const double[:, ::1] mean, const double[:, ::1] varia
                 const double[:, ::1] by_precision, const double[:, ::1] by_linear):
     """Derivatives by means and variances (C, n) from those by the precisions and linear terms of exact softmax."""
     cdef Py_ssize_t classes = mean.shape[0], n = mean.shape[1]
+    cdef xg_moments at = xg_moments(classes, n, n, n, &mean[0, 0], &variance[0, 0], NULL)
     d_mean, d_variance = np.empty((classes, n)), np.empty((classes, n))
     cdef double[::1] scratch = np.empty(xg_multiclass_scratch(classes))
     cdef double[:, ::1] by_mean = d_mean, by_variance = d_variance
     if n:
         with nogil:
-            xg_softmax_vjp(classes, n, &mean[0, 0], &variance[0, 0], &by_precision[0, 0], &by_linear[0, 0],
-                           &site._hazards, &scratch[0], &by_mean[0, 0], &by_variance[0, 0])
+            xg_softmax_vjp(&at, &by_precision[0, 0], &by_linear[0, 0], &site._core.table, &scratch[0],
+                           &by_mean[0, 0], &by_variance[0, 0])
     return d_mean, d_variance

@@ -13,7 +13,7 @@ from . cimport _blas
 from ._engine cimport Workspace, project
 from ._kernels cimport InducingKernel, diagonal_block, real
 from ._moving cimport GradientSums, MovingPrior, weight_of_latest
-from ._sites cimport Site, evaluate
+from ._sites cimport Site, evaluate, xg_moments, xg_site_arrays
 from ._tiles cimport xg_norms_and_means, xg_scale_and_sum, xg_squared_norms
 
 cdef extern from "vmath.h" nogil:
@@ -206,6 +206,8 @@ cdef class NaturalGradient:
                       double scale, BatchPart part, moving, bint is_moved):
         # Add the terms of the rows at ``order`` to the sums of a step.
         cdef Workspace work = part.work
+        cdef xg_moments at
+        cdef xg_site_arrays out = xg_site_arrays(&work.ell[0], &work.precision[0], &work.linear[0])
         cdef Py_ssize_t piece, rows, i, c, g, m = self.n_inducing, size = m * (m + 1), tile = work.rows
         cdef Py_ssize_t n_groups = len(kernels)
         cdef bint moves = len(moving) > 0, is_first = True
@@ -241,9 +243,8 @@ cdef class NaturalGradient:
                     part.labels[i] = y[index[i]]
                     if weight.shape[0]:
                         part.weights[i] = weight[index[i]]
-                evaluate(site, rows, rows, &work.mean[0], &work.variance[0], &part.labels[0],
-                         &part.weights[0] if weight.shape[0] else NULL, &work.site[0], &work.ell[0],
-                         &work.precision[0], &work.linear[0])
+                at = xg_moments(self.n_latents, rows, rows, rows, &work.mean[0], &work.variance[0], &part.labels[0])
+                evaluate(site, &at, &part.weights[0] if weight.shape[0] else NULL, &work.site[0], &out)
                 for i in range(rows):
                     part.log_likelihood += work.ell[i]
                 if is_moved:

@@ -1,7 +1,5 @@
 #include "cavity.h"
 
-#include "vmath.h"
-
 /* Least precision of a site, and least share of a cavity's variance that a site leaves: round-off. */
 #define LEAST_PRECISION 1e-12
 #define LEAST_SHARE 1e-9
@@ -80,10 +78,11 @@ XG_INLINE derivatives link_at(int link, double t, double v)
 }
 
 XG_CLONES
-void xg_cavity_scores(int link, ptrdiff_t n, const double *restrict m, const double *restrict v,
-                      const double *restrict y, double *restrict value, double *restrict d_m, double *restrict d_v)
+void xg_cavity_scores(int link, const xg_moments *restrict at, double *restrict value, double *restrict d_m,
+                      double *restrict d_v)
 {
-    for (ptrdiff_t i = 0; i < n; ++i) {
+    const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;
+    for (ptrdiff_t i = 0; i < at->n; ++i) {
         derivatives L = link_at(link, y[i] * m[i], v[i]);
         value[i] = L.value;
         d_m[i] = y[i] * L.first;
@@ -92,10 +91,10 @@ void xg_cavity_scores(int link, ptrdiff_t n, const double *restrict m, const dou
 }
 
 XG_CLONES
-void xg_cavity_sites(int link, ptrdiff_t n, const double *restrict m, const double *restrict v,
-                     const double *restrict y, double *restrict precision, double *restrict linear)
+void xg_cavity_sites(int link, const xg_moments *restrict at, double *restrict precision, double *restrict linear)
 {
-    for (ptrdiff_t i = 0; i < n; ++i) {
+    const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;
+    for (ptrdiff_t i = 0; i < at->n; ++i) {
         derivatives L = link_at(link, y[i] * m[i], v[i]);
         double curvature = xg_max(-L.second, LEAST_PRECISION);
         double share = xg_max(1.0 - curvature * v[i], LEAST_SHARE);
@@ -105,11 +104,11 @@ void xg_cavity_sites(int link, ptrdiff_t n, const double *restrict m, const doub
 }
 
 XG_CLONES
-void xg_cavity_vjp(int link, ptrdiff_t n, const double *restrict m, const double *restrict v,
-                   const double *restrict y, const double *restrict d_precision,
+void xg_cavity_vjp(int link, const xg_moments *restrict at, const double *restrict d_precision,
                    const double *restrict d_linear, double *restrict d_m, double *restrict d_v)
 {
-    for (ptrdiff_t i = 0; i < n; ++i) {
+    const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;
+    for (ptrdiff_t i = 0; i < at->n; ++i) {
         derivatives L = link_at(link, y[i] * m[i], v[i]);
         double g = xg_max(-L.second, LEAST_PRECISION), share = xg_max(1.0 - g * v[i], LEAST_SHARE);
         double first = y[i] * L.first, linear = first + g * m[i], square = share * share;

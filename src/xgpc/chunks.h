@@ -2,11 +2,12 @@
 #ifndef XGPC_CHUNKS_H
 #define XGPC_CHUNKS_H
 
-#include "vmath.h"
+#include "moments.h"
 
 /* Points are processed in chunks whose scratch, at most about 110 kB, stays in the cache. Rows must be long enough
  * for a loop, which matters more than the first-level cache: with 26 classes, chunks of 64 points are a tenth faster
- * than chunks of 16. Rows of a chunk are `pitch` doubles apart. */
+ * than chunks of 16. Classes are `pitch`
+ * doubles apart, in scratch and in the means of a chunk. */
 #define XG_CHUNK 64
 #define XG_CLASS_ROWS 6
 #define XG_POINT_ROWS 8
@@ -28,10 +29,10 @@ XG_INLINE void xg_of_label(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, con
             out[i] = y[i] == (double)c ? x[c * stride + i] : out[i];
 }
 
-/* From one class to the next, m is pitch doubles apart, and v, lambda and r are stride doubles apart. */
-#define XG_CHUNK_ARGUMENTS                                                                                           \
-    ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, ptrdiff_t pitch, const double *restrict m,                     \
-        const double *restrict v, const double *restrict y, double *restrict scratch, double *restrict ell,          \
-        double *restrict lambda, double *restrict r
+/* What a function of a chunk begins with: the fields of the moments ``at`` and of their sites ``out``. */
+#define XG_CHUNK_FIELDS                                                                                              \
+    ptrdiff_t classes = at->classes, n = at->n, stride = at->stride, pitch = at->m_stride;                           \
+    const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;                                      \
+    double *restrict ell = out->ell, *restrict lambda = out->lambda, *restrict r = out->r;
 
 #endif

@@ -16,11 +16,14 @@ static void xg_row(ptrdiff_t n, const double *w, const double *restrict a, doubl
         out[j] = w[0] * a[j] + w[1] * a[n + j] + w[2] * a[2 * n + j] + w[3] * a[3 * n + j];
 }
 
+/* row has the coefficients of psi and then those of slope, in the columns of the table. */
 XG_CLONES
-static void xg_along_row(ptrdiff_t n, ptrdiff_t columns, double low, double high, const double *restrict a,
-                         const double *restrict b, double scale, const double *restrict u, double *restrict psi,
-                         double *restrict slope)
+static void xg_along_row(const xg_table *restrict table, const double *restrict row, double scale, ptrdiff_t n,
+                         const double *restrict u, double *restrict psi, double *restrict slope)
 {
+    ptrdiff_t columns = table->columns;
+    const double *a = row, *b = row + columns + 2;
+    double low = table->low, high = table->high;
     double per_column = (double)(columns - 1) / (high - low), per_scale = 1.0 / scale;
     for (ptrdiff_t k = 0; k < n; ++k) {
         double w[4], x = (u[k] - XG_EULER) * per_scale;
@@ -36,13 +39,13 @@ static void xg_along_row(ptrdiff_t n, ptrdiff_t columns, double low, double high
 void xg_gumbel_normal(const xg_table *table, ptrdiff_t n, const double *u, double scale, double row, double *scratch,
                       double *psi, double *slope)
 {
-    ptrdiff_t columns = table->columns, width = columns + 2, first = (ptrdiff_t)row;
+    ptrdiff_t width = table->columns + 2, first = (ptrdiff_t)row;
     double low = table->low, high = table->high, per_scale = 1.0 / scale, w[4];
     first = first > table->rows - 2 ? table->rows - 2 : first;
     xg_spline_weights(row - (double)first, w);
     xg_row(width, w, table->psi + first * width, scratch);
     xg_row(width, w, table->slope + first * width, scratch + width);
-    xg_along_row(n, columns, low, high, scratch, scratch + width, scale, u, psi, slope);
+    xg_along_row(table, scratch, scale, n, u, psi, slope);
     for (ptrdiff_t k = 0; k < n; ++k) {
         double x = (u[k] - XG_EULER) * per_scale;
         if (x < low) {

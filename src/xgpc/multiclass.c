@@ -9,9 +9,11 @@ ptrdiff_t xg_multiclass_scratch(ptrdiff_t classes)
 }
 
 /* ell = -log(1 + sum_{c != y} exp(x_c)), x_c = m_c - m_y + (v_c + v_y) / 2. */
-void xg_softmax_additive_noise_chunk(XG_CHUNK_ARGUMENTS);
-XG_CLONES void xg_softmax_additive_noise_chunk(XG_CHUNK_ARGUMENTS)
+XG_CLONES
+static void xg_softmax_additive_noise_chunk(const xg_moments *restrict at, double *restrict scratch,
+                                            const xg_site_arrays *restrict out)
 {
+    XG_CHUNK_FIELDS
     ptrdiff_t block = classes * pitch;
     double *share = scratch, *top = share + block, *sum = top + pitch, *inverse = sum + pitch, *m_y = inverse + pitch,
            *v_y = m_y + pitch;
@@ -161,9 +163,11 @@ XG_INLINE void xg_logistic_softmax_class(double m, double v, double *t, double *
     *log_sigma = -(m < 0.0 ? high : low) - xg_log1p_unit(e);
 }
 
-void xg_logistic_softmax_chunk(XG_CHUNK_ARGUMENTS);
-XG_CLONES void xg_logistic_softmax_chunk(XG_CHUNK_ARGUMENTS)
+XG_CLONES
+static void xg_logistic_softmax_chunk(const xg_moments *restrict at, double *restrict scratch,
+                                      const xg_site_arrays *restrict out)
 {
+    XG_CHUNK_FIELDS
     ptrdiff_t block = classes * pitch;
     double *t = scratch, *mean = t + block, *u = mean + block, *alpha = u + pitch, *log_sigma = alpha + pitch,
            *bounded = log_sigma + pitch;
@@ -206,56 +210,55 @@ XG_CLONES void xg_logistic_softmax_chunk(XG_CHUNK_ARGUMENTS)
 #define XG_CASE_POINT_NOISE(number, term)
 #define XG_CASE_CLASSES(number, term)                                                                                \
     case number:                                                                                                     \
-        XG_FOR_CHUNKS(term(XG_CHUNK_OF_ROWS))                                                                        \
+        XG_FOR_CHUNKS(term(&at, scratch, &out))                                                                      \
         return 0;
 #define XG_CASE_CLASSES_TABLE(number, term)                                                                          \
     case number:                                                                                                     \
-        if (!table->rows)                                                                                            \
+        if (!likelihood->table.rows)                                                                                 \
             return -1;                                                                                               \
-        XG_FOR_CHUNKS(term(XG_CHUNK_OF_ROWS, table))                                                                 \
+        XG_FOR_CHUNKS(term(&at, &likelihood->table, scratch, &out))                                                  \
         return 0;
 #define XG_CASE_CLASSES_NOISE(number, term)                                                                          \
     case number:                                                                                                     \
         xg_multinomial_tables(classes, tables);                                                                      \
-        XG_FOR_CHUNKS(xg_multinomial_chunk(XG_CHUNK_OF_ROWS, term, delta, tables, work))                             \
+        XG_FOR_CHUNKS(xg_multinomial_chunk(&at, term, likelihood->delta, tables, scratch, work, &out))               \
         return 0;
 #define XG_FOR_CHUNKS(call)                                                                                          \
-    for (ptrdiff_t start = 0; start < n; start += pitch) {                                                           \
-        ptrdiff_t size = n - start < pitch ? n - start : pitch;                                                      \
-        xg_shift(classes, size, stride, pitch, m + start, prior_mean, shifted);                                      \
+    for (ptrdiff_t start = 0; start < points->n; start += pitch) {                                                   \
+        xg_moments at = xg_moments_from(points, start, pitch);                                                       \
+        xg_site_arrays out = xg_sites_from(sites, start);                                                            \
+        xg_shift(&at, prior_mean, pitch, shifted);                                                                   \
+        at.m = shifted;                                                                                              \
+        at.m_stride = pitch;                                                                                         \
         call;                                                                                                        \
-        xg_shift_back(classes, size, stride, prior_mean, lambda + start, r + start);                                 \
+        xg_shift_back(&at, prior_mean, &out);                                                                        \
     }
-#define XG_CHUNK_OF_ROWS                                                                                             \
-    classes, size, stride, pitch, shifted, v + start, y + start, scratch, ell + start, lambda + start, r + start
 
 /* Add the prior mean: means of the latent functions from means of their distances from it. */
-static void xg_shift(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, ptrdiff_t pitch, const double *m,
-                     const double *prior_mean, double *shifted)
+static void xg_shift(const xg_moments *at, const double *prior_mean, ptrdiff_t pitch, double *shifted)
 {
-    for (ptrdiff_t c = 0; c < classes; ++c)
-        for (ptrdiff_t i = 0; i < n; ++i)
-            shifted[c * pitch + i] = m[c * stride + i] + prior_mean[c];
+    for (ptrdiff_t c = 0; c < at->classes; ++c)
+        for (ptrdiff_t i = 0; i < at->n; ++i)
+            shifted[c * pitch + i] = at->m[c * at->m_stride + i] + prior_mean[c];
 }
 
 /* Subtract the prior mean: linear terms of the distances from those of the latent functions. */
-static void xg_shift_back(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *prior_mean,
-                          const double *lambda, double *r)
+static void xg_shift_back(const xg_moments *at, const double *prior_mean, const xg_site_arrays *out)
 {
-    for (ptrdiff_t c = 0; c < classes; ++c)
-        for (ptrdiff_t i = 0; i < n; ++i)
-            r[c * stride + i] -= lambda[c * stride + i] * prior_mean[c];
+    for (ptrdiff_t c = 0; c < at->classes; ++c)
+        for (ptrdiff_t i = 0, place = c * at->stride; i < at->n; ++i, ++place)
+            out->r[place] -= out->lambda[place] * prior_mean[c];
 }
 
-int xg_multiclass_sites(int kind, ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m, const double *v,
-                        const double *y, const double *prior_mean, double delta, const xg_hazard_table *table,
-                        double *scratch, double *ell, double *lambda, double *r)
+int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *points, double *scratch,
+                        const xg_site_arrays *sites)
 {
-    ptrdiff_t pitch = xg_chunk_size(classes);
+    ptrdiff_t classes = points->classes, pitch = xg_chunk_size(classes);
+    const double *prior_mean = likelihood->prior_mean;
     double *shifted = scratch + XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS),
            *tables = shifted + XG_CHUNK * classes, *work = tables + xg_multinomial_table_size(classes);
 
-    switch (kind) {
+    switch (likelihood->kind) {
         XG_SITE_LIST(XG_CASE)
     }
     return -1;

@@ -12,17 +12,14 @@
 #define XGPC_MULTICLASS_H
 
 #include "sites.h"
-#include "softmax.h"
 
 /* Number of doubles of scratch that xg_multiclass_sites needs. */
 ptrdiff_t xg_multiclass_scratch(ptrdiff_t classes);
 
-/* Sites of n points, classes >= 2. Element (c, i) of m, v, lambda and r is at [c * stride + i]; y[i] is one of
- * 0 .. classes - 1. m and r are those of f_c - prior_mean[c]; see xg_sites. delta, in (0, 1), is the probability of a
- * wrong label under XG_MULTINOMIAL_*. XG_SOFTMAX_EXACT needs the table. Returns 0; or returns -1 and writes nothing if
- * the kind has one latent function only, or if the table is missing. */
-int xg_multiclass_sites(int kind, ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m, const double *v,
-                        const double *y, const double *prior_mean, double delta, const xg_hazard_table *table,
-                        double *scratch, double *ell, double *lambda, double *r);
+/* Sites of points of two classes or more, from the moments of the distances f_c - prior_mean[c]; see xg_sites.
+ * XG_SOFTMAX_EXACT needs the table. Returns 0; or returns -1 and writes nothing if the kind has one latent function
+ * only, or if the table is missing. */
+int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *points, double *scratch,
+                        const xg_site_arrays *sites);
 
 #endif

@@ -205,8 +205,11 @@ XG_INLINE void xg_multinomial_begin(xg_multinomial_point *point, ptrdiff_t class
         point->shift[k] = point->scale[k] = 0.0;
 }
 
-XG_CLONES void xg_multinomial_chunk(XG_CHUNK_ARGUMENTS, double noise, double delta, const double *tables, double *work)
+XG_CLONES
+void xg_multinomial_chunk(const xg_moments *restrict at, double noise, double delta, const double *tables,
+                          double *restrict scratch, double *work, const xg_site_arrays *restrict out)
 {
+    XG_CHUNK_FIELDS
     ptrdiff_t block = classes * pitch, lanes = XG_LANES * classes;
     double *a = scratch, *b = a + block, *inverse = b + block, *shift = inverse + block, *scale = shift + block,
            *low = scale + block, *m_y = low + pitch, *s_y = m_y + pitch, *mean_y = s_y + pitch,

@@ -19,7 +19,8 @@ ptrdiff_t xg_multinomial_scratch(ptrdiff_t classes);
 
 /* Tables for a number of classes: abscissas and weights of the quadrature rules, and their steps. */
 void xg_multinomial_tables(ptrdiff_t classes, double *tables);
-/* work has xg_multinomial_scratch(classes) doubles. */
-void xg_multinomial_chunk(XG_CHUNK_ARGUMENTS, double noise, double delta, const double *tables, double *work);
+/* A chunk of points, with scratch as in chunks.h; work has xg_multinomial_scratch(classes) doubles. */
+void xg_multinomial_chunk(const xg_moments *at, double noise, double delta, const double *tables, double *scratch,
+                          double *work, const xg_site_arrays *out);
 
 #endif

@@ -1,11 +1,12 @@
 #include "sites.h"
 
 #define XG_SITE_LOOP(name, function)                                                                                 \
-    void name(ptrdiff_t, const double *, const double *, const double *, double, double *, double *, double *);      \
-    XG_CLONES void name(ptrdiff_t n, const double *restrict m, const double *restrict v, const double *restrict y,   \
-                        double prior_mean, double *restrict ell, double *restrict lambda, double *restrict r)        \
+    void name(double, const xg_moments *, const xg_site_arrays *);                                                   \
+    XG_CLONES void name(double prior_mean, const xg_moments *restrict at, const xg_site_arrays *restrict out)        \
     {                                                                                                                \
-        for (ptrdiff_t i = 0; i < n; ++i) {                                                                          \
+        const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;                                  \
+        double *restrict ell = out->ell, *restrict lambda = out->lambda, *restrict r = out->r;                       \
+        for (ptrdiff_t i = 0, n = at->n; i < n; ++i) {                                                               \
             xg_site site = function(m[i] + prior_mean, v[i], y[i]);                                                  \
             ell[i] = site.ell;                                                                                       \
             lambda[i] = site.lambda;                                                                                 \
@@ -22,12 +23,14 @@
 XG_SITE_LIST(XG_LOOP)
 
 XG_CLONES
-static void xg_additive_noise_loop(ptrdiff_t n, const double *restrict m, const double *restrict v,
-                                   const double *restrict y, double prior_mean, double noise, double log_right,
-                                   double log_wrong, double *restrict ell, double *restrict lambda,
-                                   double *restrict r)
+static void xg_additive_noise_loop(double noise, const xg_likelihood *likelihood, const xg_moments *restrict at,
+                                   const xg_site_arrays *restrict out)
 {
-    for (ptrdiff_t i = 0; i < n; ++i) {
+    double prior_mean = likelihood->prior_mean[0];
+    double log_right = log1p(-likelihood->delta), log_wrong = log(likelihood->delta);
+    const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;
+    double *restrict ell = out->ell, *restrict lambda = out->lambda, *restrict r = out->r;
+    for (ptrdiff_t i = 0, n = at->n; i < n; ++i) {
         xg_site site = xg_additive_noise(m[i] + prior_mean, v[i], y[i], noise, log_right, log_wrong);
         ell[i] = site.ell;
         lambda[i] = site.lambda;
@@ -38,20 +41,19 @@ static void xg_additive_noise_loop(ptrdiff_t n, const double *restrict m, const 
 #define XG_CASE(number, likelihood, bound, form, term) XG_CASE_##form(number, term)
 #define XG_CASE_POINT(number, term)                                                                                  \
     case number:                                                                                                     \
-        term##_loop(n, m, v, y, prior_mean, ell, lambda, r);                                                         \
+        term##_loop(likelihood->prior_mean[0], at, out);                                                             \
         return 0;
 #define XG_CASE_POINT_NOISE(number, term)                                                                            \
     case number:                                                                                                     \
-        xg_additive_noise_loop(n, m, v, y, prior_mean, term, log_right, log_wrong, ell, lambda, r);                  \
+        xg_additive_noise_loop(term, likelihood, at, out);                                                           \
         return 0;
 #define XG_CASE_CLASSES(number, term)
 #define XG_CASE_CLASSES_TABLE(number, term)
 #define XG_CASE_CLASSES_NOISE(number, term)
 
-int xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, double prior_mean,
-             double log_right, double log_wrong, double *ell, double *lambda, double *r)
+int xg_sites(const xg_likelihood *likelihood, const xg_moments *at, const xg_site_arrays *out)
 {
-    switch (kind) {
+    switch (likelihood->kind) {
         XG_SITE_LIST(XG_CASE)
     }
     return -1;

@@ -5,7 +5,7 @@
 #ifndef XGPC_SITES_H
 #define XGPC_SITES_H
 
-#include "vmath.h"
+#include "softmax.h"
 
 /* Variances of the normal noise that represents each likelihood; for the logistic one it has the least largest error
  * (Liu et al. 2019, section II-A). */
@@ -193,11 +193,18 @@ XG_INLINE double xg_logistic_normal_mean(double m, double v)
     return value;
 }
 
-/* Sites of n points as functions of the mean m of the distance f - prior_mean; r = d ell / d m + lambda m. Only
- * additive noise reads log_right = log(1 - delta) and log_wrong = log(delta). Returns 0; or returns -1 and writes
- * nothing if the kind has several latent functions. */
-int xg_sites(int kind, ptrdiff_t n, const double *m, const double *v, const double *y, double prior_mean,
-             double log_right, double log_wrong, double *ell, double *lambda, double *r);
+/* A likelihood with a bound: its number in the list, the prior mean of each latent function, the probability of a wrong
+ * label, in (0, 1), under additive noise, and the table of exact softmax, without rows for all others. */
+typedef struct {
+    int kind;
+    const double *prior_mean;
+    double delta;
+    xg_hazard_table table;
+} xg_likelihood;
+
+/* Sites of points under one latent function, from the moments of the distance f - prior_mean; r = d ell / d m + lambda
+ * m. Returns 0; or returns -1 and writes nothing if the kind has several latent functions. */
+int xg_sites(const xg_likelihood *likelihood, const xg_moments *at, const xg_site_arrays *out);
 void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v, double *out);
 
 /* log E[sigma(-f)] and log E[sigma(f)], f ~ N(m, v), into out (n, 2), from the mixture, and for |m| > v from the

@@ -55,11 +55,11 @@ typedef struct {
     double first[XG_GROUP], high[XG_GROUP]; /* left of low, and the end of the integral */
 } xg_range;
 
-/* Compute the polynomials and the means of f + g. Lanes from n on repeat the last point. From one class to the next,
- * m is m_stride doubles apart, and v is stride doubles apart. */
-XG_INLINE xg_range xg_prepare(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t m_stride, ptrdiff_t stride, const double *m,
-                              const double *v, const xg_hazard_table *table, double *scratch)
+/* Compute the polynomials and the means of f + g. Lanes from n on repeat the last point. */
+XG_INLINE xg_range xg_prepare(const xg_moments *at, const xg_hazard_table *table, double *scratch)
 {
+    ptrdiff_t classes = at->classes, n = at->n, m_stride = at->m_stride, stride = at->stride;
+    const double *m = at->m, *v = at->v;
     xg_range range;
     XG_EACH_LANE range.first[i] = range.high[i] = -HUGE_VAL;
     for (ptrdiff_t c = 0; c < classes; ++c) {
@@ -205,12 +205,13 @@ XG_INLINE void xg_clear_sums(ptrdiff_t classes, double *scratch)
         XG_EACH_LANE XG_AT(c, XG_FIRST_SUM)[i] = XG_AT(c, XG_SECOND_SUM)[i] = 0.0;
 }
 
-XG_CLONES static void xg_softmax_sites(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t m_stride, ptrdiff_t stride,
-                                       const double *m, const double *v, const double *y, const xg_hazard_table *table,
-                                       double *scratch, double *ell, double *lambda, double *linear)
+XG_CLONES static void xg_softmax_sites(const xg_moments *at, const xg_hazard_table *table, double *scratch,
+                                       const xg_site_arrays *out)
 {
+    ptrdiff_t classes = at->classes, n = at->n, m_stride = at->m_stride, stride = at->stride;
+    const double *m = at->m, *y = at->y;
     double F[XG_GROUP], R[XG_GROUP], slope[XG_GROUP], mass[XG_GROUP], moment[XG_GROUP], centre[XG_GROUP];
-    xg_range range = xg_prepare(classes, n, m_stride, stride, m, v, table, scratch);
+    xg_range range = xg_prepare(at, table, scratch);
     xg_rule rule = xg_rule_of(classes, &range, scratch);
 
     xg_clear_sums(classes, scratch);
@@ -239,37 +240,40 @@ XG_CLONES static void xg_softmax_sites(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t
     /* The mass is one, except for the error of the rule. */
     for (int i = 0; i < n; ++i) {
         double of_label = m[(ptrdiff_t)y[i] * m_stride + i];
-        ell[i] = xg_min((of_label - centre[i]) + (XG_EULER - moment[i] / mass[i]), 0.0);
+        out->ell[i] = xg_min((of_label - centre[i]) + (XG_EULER - moment[i] / mass[i]), 0.0);
     }
     for (ptrdiff_t c = 0; c < classes; ++c)
         for (int i = 0; i < n; ++i) {
             double p = XG_AT(c, XG_FIRST_SUM)[i] / mass[i], precision = XG_AT(c, XG_SECOND_SUM)[i];
-            lambda[c * stride + i] = precision;
-            linear[c * stride + i] = ((y[i] == (double)c ? 1.0 : 0.0) - p) + precision * m[c * m_stride + i];
+            out->lambda[c * stride + i] = precision;
+            out->r[c * stride + i] = ((y[i] == (double)c ? 1.0 : 0.0) - p) + precision * m[c * m_stride + i];
         }
 }
 
-void xg_softmax_exact_chunk(XG_CHUNK_ARGUMENTS, const xg_hazard_table *table)
+void xg_softmax_exact_chunk(const xg_moments *at, const xg_hazard_table *table, double *scratch,
+                            const xg_site_arrays *out)
 {
-    for (ptrdiff_t start = 0; start < n; start += XG_GROUP)
-        xg_softmax_sites(classes, n - start < XG_GROUP ? n - start : XG_GROUP, pitch, stride, m + start, v + start,
-                         y + start, table, scratch, ell + start, lambda + start, r + start);
+    for (ptrdiff_t start = 0; start < at->n; start += XG_GROUP) {
+        xg_moments group = xg_moments_from(at, start, XG_GROUP);
+        xg_site_arrays sites = xg_sites_from(out, start);
+        xg_softmax_sites(&group, table, scratch, &sites);
+    }
 }
 
 /* As dp_y/dm_d = -integral of T r_y r_d, dp_y/dv_d = half the integral of T r_y q_d for d != y (a normal variable's
  * variance makes half of the second derivative), and by parts dp_y/dv_y = -half the integral of T q_y (R - r_y). */
-XG_CLONES static void xg_softmax_score(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m,
-                                       const double *v, const double *y, const xg_hazard_table *table, double *scratch,
+XG_CLONES static void xg_softmax_score(const xg_moments *at, const xg_hazard_table *table, double *scratch,
                                        double *value, double *by_mean, double *by_variance)
 {
+    ptrdiff_t classes = at->classes, n = at->n, stride = at->stride;
     double F[XG_GROUP], R[XG_GROUP], slope[XG_GROUP], p[XG_GROUP], label[XG_GROUP], r_y[XG_GROUP], q_y[XG_GROUP];
-    xg_range range = xg_prepare(classes, n, stride, stride, m, v, table, scratch);
+    xg_range range = xg_prepare(at, table, scratch);
     xg_rule rule = xg_rule_of(classes, &range, scratch);
 
     xg_clear_sums(classes, scratch);
     for (int i = 0; i < XG_GROUP; ++i) {
         p[i] = 0.0;
-        label[i] = y[i < n ? i : n - 1];
+        label[i] = at->y[i < n ? i : n - 1];
     }
     XG_FOR_NODES(rule)
     {
@@ -315,20 +319,20 @@ XG_CLONES static void xg_softmax_score(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t
  *   dlambda_c/dm_d = integral of T q_c r_d, dlambda_c/dv_d = -half the integral of T q_c q_d,
  *
  * and for d = c the same with -S and S' + S^2, S = R - r_c, instead of r_d and q_d. */
-XG_CLONES static void xg_softmax_pulled(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, const double *m,
-                                        const double *v, const double *by_lambda, const double *by_r,
+XG_CLONES static void xg_softmax_pulled(const xg_moments *at, const double *by_lambda, const double *by_r,
                                         const xg_hazard_table *table, double *scratch, double *by_mean,
                                         double *by_variance)
 {
+    ptrdiff_t classes = at->classes, n = at->n, stride = at->stride;
     double F[XG_GROUP], R[XG_GROUP], slope[XG_GROUP], sum_a[XG_GROUP], sum_b[XG_GROUP];
-    xg_range range = xg_prepare(classes, n, stride, stride, m, v, table, scratch);
+    xg_range range = xg_prepare(at, table, scratch);
     xg_rule rule = xg_rule_of(classes, &range, scratch);
 
     xg_clear_sums(classes, scratch);
     for (ptrdiff_t c = 0; c < classes; ++c)
         for (int i = 0; i < XG_GROUP; ++i) {
             ptrdiff_t point = c * stride + (i < n ? i : n - 1);
-            XG_AT(c, XG_FIRST_WEIGHT)[i] = by_lambda[point] + by_r[point] * m[point];
+            XG_AT(c, XG_FIRST_WEIGHT)[i] = by_lambda[point] + by_r[point] * at->m[point];
             XG_AT(c, XG_SECOND_WEIGHT)[i] = -by_r[point];
         }
     XG_FOR_NODES(rule)
@@ -364,20 +368,21 @@ XG_CLONES static void xg_softmax_pulled(ptrdiff_t classes, ptrdiff_t n, ptrdiff_
         }
 }
 
-void xg_softmax_scores(ptrdiff_t classes, ptrdiff_t n, const double *m, const double *v, const double *y,
-                       const xg_hazard_table *table, double *scratch, double *value, double *by_mean,
-                       double *by_variance)
+void xg_softmax_scores(const xg_moments *at, const xg_hazard_table *table, double *scratch, double *value,
+                       double *by_mean, double *by_variance)
 {
-    for (ptrdiff_t start = 0; start < n; start += XG_GROUP)
-        xg_softmax_score(classes, n - start < XG_GROUP ? n - start : XG_GROUP, n, m + start, v + start, y + start,
-                         table, scratch, value + start, by_mean + start, by_variance + start);
+    for (ptrdiff_t start = 0; start < at->n; start += XG_GROUP) {
+        xg_moments group = xg_moments_from(at, start, XG_GROUP);
+        xg_softmax_score(&group, table, scratch, value + start, by_mean + start, by_variance + start);
+    }
 }
 
-void xg_softmax_vjp(ptrdiff_t classes, ptrdiff_t n, const double *m, const double *v, const double *by_lambda,
-                    const double *by_r, const xg_hazard_table *table, double *scratch, double *by_mean,
-                    double *by_variance)
+void xg_softmax_vjp(const xg_moments *at, const double *by_lambda, const double *by_r, const xg_hazard_table *table,
+                    double *scratch, double *by_mean, double *by_variance)
 {
-    for (ptrdiff_t start = 0; start < n; start += XG_GROUP)
-        xg_softmax_pulled(classes, n - start < XG_GROUP ? n - start : XG_GROUP, n, m + start, v + start,
-                          by_lambda + start, by_r + start, table, scratch, by_mean + start, by_variance + start);
+    for (ptrdiff_t start = 0; start < at->n; start += XG_GROUP) {
+        xg_moments group = xg_moments_from(at, start, XG_GROUP);
+        xg_softmax_pulled(&group, by_lambda + start, by_r + start, table, scratch, by_mean + start,
+                          by_variance + start);
+    }
 }

@@ -31,17 +31,16 @@ typedef struct {
 } xg_hazard_table;
 
 /* Sites: ell = E[log softmax_y(f)], lambda_c as above and r_c = 1{c = y} - p_c + lambda_c m_c. */
-void xg_softmax_exact_chunk(XG_CHUNK_ARGUMENTS, const xg_hazard_table *table);
+void xg_softmax_exact_chunk(const xg_moments *at, const xg_hazard_table *table, double *scratch,
+                            const xg_site_arrays *out);
 
-/* Arrays of n points have the shape (classes, n). */
+/* Derivatives have the shape (classes, n) of the moments, whose strides are n. */
 
 /* log p_y (n,), and its derivatives with respect to means and variances. */
-void xg_softmax_scores(ptrdiff_t classes, ptrdiff_t n, const double *m, const double *v, const double *y,
-                       const xg_hazard_table *table, double *scratch, double *value, double *by_mean,
-                       double *by_variance);
+void xg_softmax_scores(const xg_moments *at, const xg_hazard_table *table, double *scratch, double *value,
+                       double *by_mean, double *by_variance);
 /* Derivatives of sum_c by_lambda_c lambda_c + by_r_c r_c with respect to means and variances. */
-void xg_softmax_vjp(ptrdiff_t classes, ptrdiff_t n, const double *m, const double *v, const double *by_lambda,
-                    const double *by_r, const xg_hazard_table *table, double *scratch, double *by_mean,
-                    double *by_variance);
+void xg_softmax_vjp(const xg_moments *at, const double *by_lambda, const double *by_r, const xg_hazard_table *table,
+                    double *scratch, double *by_mean, double *by_variance);
 
 #endif

@@ -33,8 +33,7 @@ from ..status import warn_user
 from .chain import Chain, Conditional, Model, PolyaGamma, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
 
-# At 1000 rows, fifty proposals take two thirds of the time of a sweep, because one matrix product makes all of them.
-# Nine of ten states of sweeps alone are effective draws there, so that twenty warm-up sweeps are ample.
+# At 1000 rows, fifty proposals, made by one matrix product, take two thirds of the time of a sweep.
 N_PROPOSALS = 50
 # The diagnostics watch the latent values at this many rows, and the log likelihood.
 WATCHED = 100
@@ -104,7 +103,7 @@ class GibbsClassifier(LatentClassifier):
     -----
     A fit takes O(n_chains n_samples thin (S / (n_proposals + 1) + n m + m^2)) time, where S is the time of a sweep, and
     O(n (n + m) + n_chains (n_samples m + m^2)) memory, about 20 n^2 doubles for a full Gaussian process. The polyagamma
-    package draws the Polya-Gamma variables exactly (Devroye's method), in a hundredth of the time of a sweep.
+    package draws the Polya-Gamma variables exactly (Devroye's method).
 
     References
     ----------
@@ -146,17 +145,8 @@ class GibbsClassifier(LatentClassifier):
     def fit(self, X: ArrayLike, y: ArrayLike) -> None:
         """Run the chains for rows X (n, d) and labels y (n,) of two classes.
 
-        Raises
-        ------
-        ValueError
-            For bad data or parameters.
-        ImportError
-            Without the polyagamma package.
-
-        Warns
-        -----
-        ConvergenceWarning
-            If R-hat is above 1.01.
+        Raises ValueError for bad data or parameters, and ImportError without the polyagamma package; a
+        ConvergenceWarning says if R-hat is above 1.01.
         """
         self._check_parameters()
         data = self._training_data(X, y)

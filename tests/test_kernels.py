@@ -333,7 +333,7 @@ class Doubled(RBF):
         return 2.0 * super().__call__(X, Y, eval_gradient)
 
 
-UNSUPPORTED = r"not supported\. Supported: ConstantKernel, RBF, Matern .* and WhiteKernel"
+UNSUPPORTED = r"not supported\. Supported: ConstantKernel, RBF, Matern.* and WhiteKernel"
 NO_POWER = r"The exponent \S+ of .* is not supported\. Supported: .* integer exponent"
 TOO_MANY = rf"multiplies out to more than {MAX_FACTORS} factors; simplify it"
 REFUSED = {

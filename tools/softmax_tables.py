@@ -14,7 +14,13 @@ from scipy.ndimage import spline_filter, spline_filter1d
 from scipy.special import log_ndtr, wrightomega
 
 from xgpc._sites import HAZARD_DEGREE
-from xgpc.likelihoods.softmax import BENDS, GUMBEL_VARIANCE, HAZARD_ROWS, RHO_NODES, TABLES, X_HIGH, X_LOW, X_NODES
+from xgpc.likelihoods.softmax import GUMBEL_VARIANCE, RHO_NODES, X_HIGH, X_LOW, X_NODES
+
+# The table of the compiled sites has rows as that of the predictions. Each is a polynomial on a range of x; left of
+# this range H < exp(-14). The polynomial's variable bends so that the zeros of H in the complex plane, which slow the
+# convergence, are far away.
+HAZARD_ROWS = 91
+BENDS = 0.25, 0.6
 
 
 def gumbel_normal_row(ratio, x):
@@ -82,7 +88,7 @@ def hazard_table():
 
 if __name__ == "__main__":
     np.savez(
-        Path(__file__).parent.parent / "xgpc" / "likelihoods" / TABLES,
+        Path(__file__).parent.parent / "xgpc" / "likelihoods" / "softmax_tables.npz",
         gumbel_normal=gumbel_normal_tables(),
         hazard=hazard_table(),
     )

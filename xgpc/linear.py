@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -11,14 +10,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from ._sites import Site
 from .approximations.base import Training
-from .approximations.linear import LinearPrior
-from .approximations.row_span import RowSpan, squared_norms
-from .approximations.sparse import SparsePosterior
+from .approximations.linear import LinearPrior, RowSpan, squared_norms
 from .config import TRUTH, Rule, check_allowed, is_name, number, one_of
 from .estimator import LatentClassifier, all_or_nothing
-from .inference.ascent import Point
 from .inference.mini_batch import Epochs
 from .inference.run import Run
 from .learning.prior_variance import ascend, stochastic_ascent
@@ -37,13 +32,12 @@ BOUNDS = {
     for name, records in LIKELIHOODS.items()
     if (bounds := [bound for bound, record in records.items() if record.has_quadratics])
 }
-# A standard deviation of ten, the scale of the constant term in Gelman, Jakulin, Pittau & Su (2008), allows base rates
+# A standard deviation of ten, as for the constant term in Gelman, Jakulin, Pittau & Su (2008), allows base rates
 # down to 5e-5.
 INTERCEPT_VARIANCE = 100.0
-# Prior variance of the latent function without its intercept, averaged over the rows. The search starts where two
-# standard deviations are probabilities of .06 and .94. At the lower end of its range every probability is the base rate
-# within a per cent, at the upper end nearly all are 0 or 1. Within AT_BOUND of an end, in the logarithm, a warning says
-# so.
+# Prior variance of the latent function without its intercept, averaged over the rows: two standard deviations are
+# probabilities of .06 and .94 at the start; at the ends of the range every probability is the base rate within a per
+# cent, or nearly all are 0 or 1. Within AT_BOUND of an end, in the logarithm, a warning says so.
 START_VARIANCE, LATENT_VARIANCE_BOUNDS, AT_BOUND = 2.0, (1e-4, 1e5), 1e-3
 # The reciprocal of the square of the largest feature must not overflow.
 LEAST_FEATURE = 1e-140
@@ -52,15 +46,6 @@ VARIANCE_RANGE = (1e-100, 1e100)
 # With fewer steps per epoch, all rows make one batch: gradients that hardly differ give learning rates near one, and
 # nothing shortens a step that is too long.
 LEAST_STEPS = 10
-
-
-@dataclass(frozen=True)
-class Data:
-    """Checked training data in the coordinates of the rows' span, the first prior of the coefficients, and the site."""
-
-    source: ArraySource
-    prior: LinearPrior
-    site: Site
 
 
 class BayesianLinearClassifier(LatentClassifier):
@@ -102,10 +87,9 @@ class BayesianLinearClassifier(LatentClassifier):
     Notes
     -----
     A pass takes O(n r^2 + r^3) time, and a step with s rows O(s r^2 + r^3). Here r = d or, with fewer rows than
-    features, the rank of X: all coefficients have the same prior variance, so that labels inform the coefficients
-    within the span of the rows only. The basis of the span takes O(n^2 d) time. Memory beyond X is O(n + d^2), plus a
-    dense block of 1152 rows per thread, or O(n d) with fewer rows than features. X may be sparse, best in CSR format;
-    with fewer rows than features it is made dense.
+    features, the rank of X: labels inform the coefficients within the span of the rows only, whose basis takes O(n^2 d)
+    time. Memory beyond X is O(n + d^2), plus a dense block of 1152 rows per thread, or O(n d) with fewer rows than
+    features. X may be sparse, best in CSR format; with fewer rows than features it is made dense.
 
     References
     ----------
@@ -152,57 +136,51 @@ class BayesianLinearClassifier(LatentClassifier):
         self._check_parameters()
         status = Status() if self.verbose else None
         with single_threaded_blas(), Run(status=status, random_state=self.random_state) as run:
-            run.history.tell(stage="checking")
-            data = self._checked(X, y, sample_weight)
+            history = run.history
+            history.tell(stage="checking")
+            data, self.classes_, _ = self._training_data(X, y, sample_weight)
+            if len(self.classes_) > 2:
+                raise ValueError(
+                    "Only binary classification is supported. The type of the target is multiclass "
+                    f"({len(self.classes_)} classes); sklearn.multiclass.OneVsRestClassifier fits one classifier for "
+                    "each."
+                )
+            prior = self._first_prior(data.X, data.weight)
+            span, rows = RowSpan.of(data.X)
+            prior = prior.within(span, rows.shape[1])
+            # There is no cache, because whitened rows would take as much memory as the rows.
+            source = ArraySource(rows, np.where(data.y == 1, 1.0, -1.0), data.weight, cache_bytes=0)
+            bound = BOUNDS[self.likelihood][0] if self.bound == "auto" else self.bound
+            self._record = record_of(self.likelihood, bound)
+            site, tol, max_iter = self._record.site(), self.tol, self.max_iter
+            history.tell(stage="learning", n_rows=source.n_rows)
             with Threads(self.n_jobs, run) as executor:
-                point, n_iter, converged = self._learned(data, run, Training(data.source, executor))
-            self._set_fit(data, point)
-        self.n_iter_, self.converged_, self.history_ = n_iter, converged, run.history.arrays()
-        messages = self._doubts(point.q.prior, converged)
+                training, is_bound = Training(source, executor), self._record.is_bound
+                if self.batch_size is None or LEAST_STEPS * self.batch_size > len(training):
+                    found = ascend(
+                        training, prior, site, monotone=is_bound, tol=tol, max_iter=max_iter, history=history
+                    )
+                else:
+                    options = Epochs(int(self.batch_size), self.learning_rate, tol, max_iter, run.random_state, history)
+                    found = stochastic_ascent(training, prior, site, options)
+            point, self.n_iter_, self.converged_ = found
+            q, prior, self.elbo_ = point.q, point.q.prior, point.elbo
+            at = f"after {self.n_iter_} iterations, at a prior variance of {prior.variance:.4g}"
+            history.tell(decision=f"The bound is {self.elbo_:.2f} nats {at}.")
+        if not np.isfinite(self.elbo_):
+            raise ValueError(f"The bound is {self.elbo_}: give moderate sample weights and prior_variance.")
+        self.posterior_, self.prior_variance_, self.history_ = q, prior.variance, history.arrays()
+        b = prior.scale * q.w
+        self.coef_ = prior.span.coefficients(b[: prior.d])[None]
+        self.intercept_ = b[prior.d :] if self.fit_intercept else np.zeros(1)
+        messages = self._doubts(prior)
         if messages:
             warn_user("\n".join(messages), ConvergenceWarning)
 
-    def _checked(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Data:
-        """Check the training data; choose the first prior."""
-        X, signs, weight = self._check_training_data(X, y, sample_weight)
-        prior = self._first_prior(X, weight)
-        span, rows = RowSpan.of(X)
-        # There is no cache, because whitened rows would take as much memory as the rows.
-        source = ArraySource(rows, signs, weight, cache_bytes=0)
-        bound = BOUNDS[self.likelihood][0] if self.bound == "auto" else self.bound
-        return Data(source, prior.within(span, rows.shape[1]), record_of(self.likelihood, bound).site())
-
-    def _learned(self, data: Data, run: Run, training: Training) -> tuple[Point[SparsePosterior], int, bool]:
-        """Learn the prior variance and the posterior in turn."""
-        site, tol, max_iter, history = data.site, self.tol, self.max_iter, run.history
-        history.tell(stage="learning", n_rows=len(training))
-        if self.batch_size is None or LEAST_STEPS * self.batch_size > len(training):
-            monotone = site.record.is_bound
-            found = ascend(training, data.prior, site, monotone=monotone, tol=tol, max_iter=max_iter, history=history)
-        else:
-            options = Epochs(int(self.batch_size), self.learning_rate, tol, max_iter, run.random_state, history)
-            found = stochastic_ascent(training, data.prior, site, options)
-        point, n_iter, _ = found
-        at = f"after {n_iter} iterations, at a prior variance of {point.q.prior.variance:.4g}"
-        history.tell(decision=f"The bound is {point.elbo:.2f} nats {at}.")
-        return found
-
-    def _set_fit(self, data: Data, point: Point[SparsePosterior]) -> None:
-        """Set the attributes that follow from the posterior."""
-        q, prior = point.q, point.q.prior
-        if not np.isfinite(point.elbo):
-            raise ValueError(f"The bound is {point.elbo}: give moderate sample weights and prior_variance.")
-        b = prior.scale * q.w
-        self.posterior_, self.elbo_ = q, point.elbo
-        self.prior_variance_ = prior.variance
-        self.coef_ = prior.span.coefficients(b[: prior.d])[None]
-        self.intercept_ = b[prior.d :] if self.fit_intercept else np.zeros(1)
-        self._record = data.site.record
-
-    def _doubts(self, prior: LinearPrior, converged: bool) -> list[str]:
+    def _doubts(self, prior: LinearPrior) -> list[str]:
         """Warnings about a fit that did not converge, or whose prior variance is at the end of its range."""
         found, log_s2 = [], np.log(prior.variance)
-        if not converged:
+        if not self.converged_:
             found.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g}; raise max_iter, or tol.")
         if prior.low < prior.high and min(log_s2 - prior.low, prior.high - log_s2) < AT_BOUND:
             found.append(
@@ -225,18 +203,6 @@ class BayesianLinearClassifier(LatentClassifier):
                 "fit_intercept": TRUTH,
             },
         )
-
-    def _check_training_data(
-        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[MatrixLike, np.ndarray, np.ndarray]:
-        """Rows of positive weight, their labels -1 or +1, and their weights, or (0,) for ones."""
-        rows, self.classes_, _ = self._training_data(X, y, sample_weight)
-        if len(self.classes_) > 2:
-            raise ValueError(
-                f"Only binary classification is supported. The type of the target is multiclass ({len(self.classes_)} "
-                "classes); sklearn.multiclass.OneVsRestClassifier fits one classifier for each."
-            )
-        return rows.X, np.where(rows.y == 1, 1.0, -1.0), rows.weight
 
     def _first_prior(self, X: MatrixLike, weight: np.ndarray) -> LinearPrior:
         """The prior with the given variance, or with a start and a range that the mean square of the rows gives."""

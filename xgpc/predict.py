@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -29,7 +30,8 @@ from .inference.correction import corrected_marginals, correction_and_gap
 from .inference.fitting import Evidence
 from .inference.history import History
 from .inference.starts import starting_posterior
-from .kernels.relevance import relevance
+from .kernels.factors import FACTORS
+from .kernels.spec import KernelSpec
 from .likelihoods import LikelihoodBound, expected_log_likelihood
 from .names import MatrixLike, RandomSeed
 from .ranges import check_latent
@@ -41,18 +43,39 @@ from .summary import summary
 
 # Most bytes that a joint covariance may take while it is computed; a machine with 4 GB can hold this.
 MOST_COVARIANCE_BYTES = 3e9
-# Most rows for which draws are exact by default. At 3000 rows both methods take about 1 s for 20 draws; exact draws
-# grow with the square to the cube of the rows, pathwise draws linearly.
+# Most rows for which draws are exact by default: both methods take about 1 s for 20 draws at 3000 rows.
 EXACT_ROWS = 3000
 METHODS = ("auto", "exact", "pathwise")
+# Rows (r, d) and a number of threads -> means and variances, (r,) or (C, r).
+Marginals = Callable[[np.ndarray, int | None], tuple[np.ndarray, np.ndarray]]
 
 
-def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Concatenate means and variances, (r,) or (C, r), of consecutive parts of the rows."""
-    if len(parts) == 1:
-        return parts[0]
-    means, variances = zip(*parts, strict=True)
-    return np.concatenate(means, axis=-1), np.concatenate(variances, axis=-1)
+def _in_parts(marginals: Marginals, X: MatrixLike, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Checked means and variances, (r,) or (C, r), of dense rows, or of the rows of a sparse matrix part by part."""
+    parts = [marginals(rows, n_jobs) for rows in in_dense_parts(X)]
+    mean, variance = parts[0]
+    if len(parts) > 1:
+        mean, variance = (np.concatenate(found, axis=-1) for found in zip(*parts, strict=True))
+    check_latent(mean, variance, X)
+    return mean, variance
+
+
+def _relevance(spec: KernelSpec) -> np.ndarray | str:
+    """Root (d,) of the sum of variance / length_scale^2 over the factors of a kernel, or a reason why it is undefined.
+
+    Under the prior of a term s prod_f k_f(|x - x'| / l_f), the slope along feature j has the variance s sum_f c_f /
+    l_fj^2. The smoothness c_f counts as 1 for all kernels, because the Matern kernel with nu = 1/2 has no slope.
+    """
+    if not all(FACTORS[type(leaf.kernel)].has_length_scale for _, leaf in spec.factors):
+        return "it has a factor without length scales"
+    if spec.n_features > 1 and not any(np.size(leaf.kernel.length_scale) > 1 for _, leaf in spec.factors):
+        return "it has one length scale for all features"
+    total = np.zeros(spec.n_features)
+    for term in spec.without_noise().terms:
+        # A constant term has no factors.
+        for _, length_scale in spec.spectrum(term) or []:
+            total += spec.variance(term) / length_scale**2
+    return np.sqrt(total)
 
 
 class PosteriorClassifier(LatentClassifier):
@@ -114,12 +137,13 @@ class PosteriorClassifier(LatentClassifier):
 
         Length scales are in standard deviations of their features (``feature_spread_``). Beside the bound stands the
         mean log probability of the labels under the class frequencies alone, which a useful model should exceed. After
-        ``partial_fit``, rows and classes count all calls; bound, warnings and decisions are those of the last call.
+        ``partial_fit``, bound, warnings and decisions are those of the last call.
         """
         check_is_fitted(self)
         return summary(self)
 
     def _latent(self, X: MatrixLike, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (n,) or (C, n) of the latent functions."""
         # This test comes first because check_is_fitted takes as long as evaluating the kernel at one row.
         if not hasattr(self, "posterior_"):
             check_is_fitted(self)
@@ -135,24 +159,12 @@ class PosteriorClassifier(LatentClassifier):
                 f"corrected=True is for likelihood='logit' with bound='polya-gamma'; this fit has {likelihood!r} with "
                 f"{bound!r}."
             )
-        parts = []
-        for rows in in_dense_parts(X):
-            parts.append(corrected_marginals(self._without_neighbors(), correction, rows, self.n_jobs))
-        return self._with_mean(*_joined(parts))
+        return self._latent_at(X, partial(corrected_marginals, self._without_neighbors(), correction))
 
-    def _latent_at(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
+    def _latent_at(self, X: MatrixLike, marginals: Marginals | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent functions at checked rows."""
-        return self._with_mean(*self._marginals(self.posterior_, X))
-
-    def _with_mean(self, distance: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Add the prior mean to posterior means (r,) or (C, r) that are measured from it."""
+        distance, variance = _in_parts(marginals or self.posterior_.marginals, X, self.n_jobs)
         return distance + np.reshape(self.mean_, (-1, 1)[: distance.ndim]), variance
-
-    def _marginals(self, q: Posterior, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
-        """Posterior means, measured from the prior mean, and variances."""
-        mean, variance = _joined([q.marginals(rows, self.n_jobs) for rows in in_dense_parts(X)])
-        check_latent(mean, variance, X)
-        return mean, variance
 
     def predict_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d).
@@ -173,9 +185,9 @@ class PosteriorClassifier(LatentClassifier):
         Parameters
         ----------
         source : function, iterable, iterator or sequence
-            As for ``fit_batches``; an iterator is allowed too, because the source is read once. A batch is an array
-            X (r, d), which may be sparse, or a tuple that starts with one. From ``from_parquet`` and ``from_arrow``
-            the model takes the columns that it was fitted to by name, if it has names, and ignores other columns.
+            As for ``fit_batches``, or an iterator. A batch is an array X (r, d), which may be sparse, or a tuple that
+            starts with one. From ``from_parquet`` and ``from_arrow`` the model takes the columns that it was fitted to
+            by name, if it has names, and ignores other columns.
 
         Returns
         -------
@@ -187,22 +199,23 @@ class PosteriorClassifier(LatentClassifier):
             If ``source`` is not a source or lacks columns. The iterator raises it for a bad batch and notes which one.
         """
         check_is_fitted(self)
-        names = self._columns.names
-        if names is not None and hasattr(source, "with_features"):
-            source = source.with_features(names)
         fitted = self._columns
+        if fitted.names is not None and hasattr(source, "with_features"):
+            source = source.with_features(fitted.names)
 
         def rows_of(batch: object) -> MatrixLike:
             X = batch[0] if isinstance(batch, tuple) and batch else batch
             return rows_to_predict(X, fitted) if of_table(fitted.encoding) is None else self._rows(X)
 
-        return self._proba_batches(reading(source, rows_of, again=False))
+        read = reading(source, rows_of, again=False)
 
-    def _proba_batches(self, read: Callable[[], Iterator[MatrixLike]]) -> Iterator[np.ndarray]:
-        with closing(read_ahead(read)) as batches:
-            for rows in batches:
-                log_proba = self._log_probabilities(*self._latent_at(rows))
-                yield np.exp(log_proba, out=log_proba)
+        def probabilities() -> Iterator[np.ndarray]:
+            with closing(read_ahead(read)) as batches:
+                for rows in batches:
+                    log_proba = self._log_probabilities(*self._latent_at(rows))
+                    yield np.exp(log_proba, out=log_proba)
+
+        return probabilities()
 
     def _log_probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         delta = getattr(self, "label_noise_", None)
@@ -214,10 +227,10 @@ class PosteriorClassifier(LatentClassifier):
         """Posterior mean (n,) and variance (n,), or joint covariance (n, n), of the latent function.
 
         With C latent functions, which are independent, the shapes are (n, C) and (n, n, C). Variances include the
-        variance of a white kernel. ``corrected`` is for the Polya-Gamma bound of "logit": it corrects mean and variance
-        to second order in the error of the approximation ([1]_, appendix A.6, with a misprint mended). Variances that
-        the correction makes negative become 0 with a warning. The joint covariance has no correction. A joint
-        covariance that would take more than 3 GB (8600 rows of two classes) raises a ValueError.
+        variance of a white kernel. ``corrected``, for the Polya-Gamma bound of "logit", corrects mean and variance to
+        second order in the error of the approximation ([1]_, appendix A.6, with a misprint mended); variances that
+        become negative are 0, with a warning. A joint covariance has no correction, and raises a ValueError if it
+        would take more than 3 GB (8600 rows of two classes).
         """
         if corrected and return_cov:
             raise ValueError("There is no corrected joint covariance; give either return_cov or corrected.")
@@ -245,8 +258,7 @@ class PosteriorClassifier(LatentClassifier):
 
     def _covariance_columns(self, X: MatrixLike) -> ColumnOf:
         """The columns (C, n) of ``predict_latent(X, return_cov=True)``, each computed on request."""
-        rows = dense(self._rows(X))
-        return self.posterior_.covariance_columns(rows, self.n_jobs)
+        return self.posterior_.covariance_columns(dense(self._rows(X)), self.n_jobs)
 
     def latent_mean_and_variance(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """``predict_latent(X)`` under the name that scikit-learn's GaussianProcessClassifier uses."""
@@ -266,15 +278,14 @@ class PosteriorClassifier(LatentClassifier):
             "exact" factorises the joint covariance, that of ``predict_latent(X, return_cov=True)``. "pathwise" draws
             from the prior by random cosines and corrects the draws at the inducing points (Wilson et al., ICML 2020,
             equations (12) and (13)): mean, covariance and the distribution at a single row are exact, the joint
-            distribution of several rows is nearly normal. It needs inducing points and a kernel made of RBF, Matern
-            and RationalQuadratic by sums, products and constants, with or without white noise. "auto" takes "pathwise"
-            for more than 3000 rows where it is possible, else "exact". With neighbours draws are exact and come from
-            the joint distribution of the rows, each predicted from its own neighbours.
+            distribution of several rows is nearly normal. It needs inducing points, no neighbours, and a kernel made
+            of RBF, Matern and RationalQuadratic by sums, products and constants, with or without white noise. "auto"
+            takes "pathwise" for more than 3000 rows where it is possible, else "exact".
 
         Returns
         -------
-        (n, n_samples) array; (n, C, n_samples) for C latent functions, which are independent. The layout is that of
-        ``sample_y`` of scikit-learn's GaussianProcessRegressor.
+        (n, n_samples) array, or (n, C, n_samples) for C independent latent functions, as ``sample_y`` of scikit-learn's
+        GaussianProcessRegressor. Draws include the noise of a white kernel, and do not depend on ``n_jobs``.
 
         Raises
         ------
@@ -285,13 +296,12 @@ class PosteriorClassifier(LatentClassifier):
         Notes
         -----
         Exact: O(C n^2 (n + m + d + n_samples)). Pathwise: O(C n n_samples (F d + m)), with F = 512 cosines for each
-        term of the kernel. The result has the same bits for any ``n_jobs``. Draws include the noise of a white kernel.
+        term of the kernel.
         """
         check_is_fitted(self)
         integer(1).check("n_samples", n_samples)
         Rule(lambda value: is_name(value, METHODS), f"one of {list(METHODS)}").check("method", method)
-        random, rows = check_random_state(random_state), dense(self._rows(X))
-        q = self.posterior_
+        random, rows, q = check_random_state(random_state), dense(self._rows(X)), self.posterior_
         obstacle = pathwise_obstacle(q)
         if method == "pathwise" and obstacle:
             raise ValueError(f"method='pathwise' {obstacle}. Take method='exact'.")
@@ -318,11 +328,10 @@ class PosteriorClassifier(LatentClassifier):
     def feature_importances_(self) -> np.ndarray:
         """Relevance (d,) of the features, with sum 1: inverse length scale times the spread of the feature.
 
-        The spread is ``feature_spread_``, the standard deviation over the training rows. For a sum or product of
-        kernels the inverse length scale is the root of the sum of variance / length_scale^2 over the factors, which is
-        the prior's root mean squared slope up to the kernels' smoothness. If each class has a kernel, the classes'
-        values are averaged. If a table's column became several features, such as one for each level, its value is the
-        root of the sum of their squares.
+        The spread is ``feature_spread_``, the standard deviation over the training rows. Of several factors of a kernel
+        the inverse length scale is the root of the sum of variance / length_scale^2, the prior's root mean squared
+        slope up to the kernels' smoothness. Kernels of several classes are averaged. If a table's column became several
+        features, such as one for each level, its value is the root of the sum of their squares.
 
         The latent function may change along a relevant feature, but this need not improve predictions; permutation
         importance on other rows measures that (``sklearn.inspection.permutation_importance``).
@@ -335,7 +344,7 @@ class PosteriorClassifier(LatentClassifier):
         check_is_fitted(self)
         total = np.zeros(self.n_features_in_)
         for group in self.posterior_.prior.groups:
-            found = relevance(group.spec)
+            found = _relevance(group.spec)
             if isinstance(found, str):
                 raise AttributeError(
                     f"The kernel {group.spec.kernel} has no feature_importances_: {found}. Give a kernel such as "
@@ -358,7 +367,7 @@ class PosteriorClassifier(LatentClassifier):
         codes = class_numbers(checked_labels(y, rows.shape[0]), self.classes_)
         q = self._without_neighbors()
         labels = site_labels(codes, q.n_latents)
-        mean, variance = self._marginals(q, rows)
+        mean, variance = _in_parts(q.marginals, rows, self.n_jobs)
         return expected_log_likelihood(self._site(), mean, variance, labels) - q.kl
 
     @property
@@ -399,8 +408,8 @@ class PosteriorClassifier(LatentClassifier):
     def bound_gap(self) -> float:
         """Nats by which the exact bound exceeds the augmented one on the training data, at the same posterior.
 
-        For "polya-gamma" of "logit" and "augmented" of "svm" the gap is the expected divergence of the augmenting
-        variables from their conditional posterior ([1]_, section 4.2). For "exact" it is 0.
+        The gap is the expected divergence of the augmenting variables from their conditional posterior ([1]_, section
+        4.2); 0 for "exact".
         """
         check_is_fitted(self)
         self._without_neighbors()
@@ -417,14 +426,12 @@ class PosteriorClassifier(LatentClassifier):
         """Write the fitted model to one ``.npz`` file without pickled objects.
 
         With neighbours (``n_neighbors_`` above 0) the file holds all training rows and their sites, 8 d + 16 C bytes
-        for each row with C latent functions (1 for two classes). Whoever has the file can read these rows;
-        ``n_neighbors=0`` stores none. ``rows_dtype`` is "float32" (4 d + 16 C bytes; float64 rows are rounded),
-        "float64" or None.
+        for each row with C latent functions (1 for two classes); whoever has the file can read these rows.
+        ``rows_dtype`` is "float32" (4 d + 16 C bytes; float64 rows are rounded), "float64" or None.
 
         The file keeps all parameters except ``query_split``, ``checkpoint``, ``callback`` and a ``random_state`` that
         is not an integer; the loaded model has None for these. An existing file is replaced only when the new one is
-        complete and on the disk, so an OSError or an interrupt leaves the old file as it was, and a concurrent reader
-        finds the old model or the new one.
+        complete and on the disk: after an OSError or an interrupt the old file is as it was.
         """
         check_is_fitted(self)
         io.save(self, path, rows_dtype)
@@ -433,12 +440,7 @@ class PosteriorClassifier(LatentClassifier):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model that ``save`` wrote; on the same machine it predicts the same bits unless rows were rounded.
 
-        Nothing in the file is executed, and everything is checked before it is used. If a file is refused, its arrays
-        are not read unless they fit its header.
-
-        Raises
-        ------
-        ValueError
-            If the file is not such a model.
+        Nothing in the file is executed, and everything is checked before it is used. ValueError if the file is not
+        such a model.
         """
         return io.load(cls, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -28,21 +29,22 @@ ColumnOf = Callable[[int], np.ndarray]
 
 
 def new_key() -> str:
-    """A key that no other value has, in no process or thread: ``dataclasses.replace`` makes another, copies keep
-    theirs."""
+    """A key that no other value has, in no process or thread: copies and pickles keep it."""
     return uuid4().hex
 
 
-class Value:
-    """A record that does not change: its arrays are read-only, in copies and from pickles, too.
+def read_only(array: np.ndarray) -> np.ndarray:
+    array.setflags(write=False)
+    return array
 
-    Cached properties are not part of a pickle.
-    """
+
+class Value:
+    """A record whose arrays are read-only, also in copies and pickles; pickles leave cached properties out."""
 
     def __post_init__(self) -> None:
         for value in vars(self).values():
             if isinstance(value, np.ndarray):
-                value.setflags(write=False)
+                read_only(value)
 
     def __getstate__(self) -> dict[str, Any]:
         return {n: v for n, v in vars(self).items() if not isinstance(getattr(type(self), n, None), cached_property)}
@@ -93,7 +95,12 @@ class Posterior(Protocol):
     def prior(self) -> Any: ...
 
     @property
-    def n_latents(self) -> int | None: ...
+    def shape(self) -> tuple[int, ...]:
+        """() for one latent function, else (C,)."""
+
+    @property
+    def n_latents(self) -> int | None:
+        """C, or None for one latent function."""
 
     @property
     def n_neighbors(self) -> int:
@@ -118,23 +125,17 @@ class Posterior(Protocol):
 class KernelPrior(Value):
     """p of latent functions that share a kernel, or have one each.
 
-    A prior with one kernel is its own only group. Its class has, for a ``prior`` of such groups, itself or the
-    ``SeparatePriors`` that it is one of:
-
-    * ``basis_of(prior, n_latents)``: the basis with the kernels and points of all groups
-    * ``posterior_of(prior, natural)``: the posterior, or None if the natural parameters make none
-    * ``with_sites(P, h)``: natural parameters of the prior times sites with the statistics P and h of ``Moments``
-    * ``sites_shape``: the shape of P of a latent function
+    ``groups`` are the priors of the kernels, all of one class, which makes bases (``basis_of``) and posteriors
+    (``posterior_of``) for a prior with such groups. A prior with one kernel is its own only group.
     """
 
     Z: Any  # inducing points (m, d), or (C, m, d)
     jitter: Any  # float
     is_full: Any = False  # bool, whether the points are all rows, which neither move nor become more
-    before: Any = None  # posterior of earlier rows that is the prior of new ones, see ``ConditionedPrior``; or None
+    before: Any = None  # posterior of earlier rows that is the prior of new ones, or None
 
     @property
     def groups(self) -> tuple[Any, ...]:
-        """The priors of the latent functions: one for all, or one for each."""
         return (self,)
 
     @property
@@ -145,22 +146,37 @@ class KernelPrior(Value):
         """The basis in which ``n_latents`` latent functions (None: one) are linear."""
         return self.groups[0].basis_of(self, n_latents)
 
-    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
-        """Natural parameters of the prior times sites with the statistics P and h of ``Moments``."""
-        return self.groups[0].with_sites(P, h)
-
     def posterior(self, natural: Natural) -> Any:
         """q from its natural parameters, or None if they make none."""
         return self.groups[0].posterior_of(self, natural)
 
+    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
+        """Natural parameters of the prior times sites with the statistics P and h of ``Moments``.
+
+        Those of a full process are the sites alone.
+        """
+        if self.before is not None:
+            return self.before.P + P, self.before.h + h
+        return (P, h) if self.is_full else (P + np.eye(P.shape[-1]), h)
+
     def at_prior(self, n_latents: int | None) -> Any:
         """q = p."""
-        shape = () if n_latents is None else (n_latents,)
-        zeros = np.zeros((*shape, *self.groups[0].sites_shape)), np.zeros((*shape, self.n_inducing))
-        return self.posterior(self.with_sites(*zeros))
+        h = np.zeros((self.n_inducing,) if n_latents is None else (n_latents, self.n_inducing))
+        P = np.zeros(h.shape if self.is_full else (*h.shape, self.n_inducing))
+        return self.posterior(self.with_sites(P, h))
+
+    def given(self, before: Any) -> Any:
+        """The posterior of earlier rows, under this prior, as the prior of further rows, in the same basis.
+
+        Sites of further rows add to its natural parameters, and their bound is sum E_q[log p(y | f)] - KL(q || before)
+        (Broderick, Boyd, Wibisono, Wilson, Jordan, NIPS 2013, equation (4); Bui, Nguyen, Turner, NIPS 2017, section 3).
+        """
+        conditioned = copy.copy(self)
+        vars(conditioned)["before"] = before
+        return conditioned
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> Any:
-        """The same with other kernels, one for each group, and other inducing points."""
+        """p with other kernels, one for each group, and other inducing points, without earlier rows."""
         parts = zip(self.groups, specs, Z, strict=True)
         return SeparatePriors(tuple(group.rebuilt([spec], points) for group, spec, points in parts))
 
@@ -201,7 +217,7 @@ def groups_of_latents(prior: KernelPrior, n_latents: int) -> tuple[Any, ...]:
 
 
 def is_same_prior(one: KernelPrior, other: KernelPrior) -> bool:
-    """Whether two priors, built one by one perhaps, have the same kernels at the same points."""
+    """Whether two priors have the same kernels at the same points."""
     return len(one.groups) == len(other.groups) and all(
         a is b or (type(a) is type(b) and a.spec.kernel == b.spec.kernel and np.array_equal(a.Z, b.Z))
         for a, b in zip(one.groups, other.groups, strict=True)
@@ -232,7 +248,6 @@ class KernelPosterior(Value, ABC):
     # The mean, and the prior's precision times its distance from the prior's mean: conjugate gradients that keep such
     # pairs need no inverse of K. (mean, K^{-1} mean) of a full process; (w, w) of whitened coefficients.
     mean_pair: Any
-
     n_neighbors = 0
 
     @abstractmethod
@@ -249,17 +264,13 @@ class KernelPosterior(Value, ABC):
 
     @abstractmethod
     def at_mean(self, mean: Natural) -> Any:
-        """The posterior with q's precision and the mean of a pair as ``mean_pair``."""
+        """The posterior with q's precision and the mean of a pair as ``mean_pair``, up to rounding."""
 
     @abstractmethod
     def first_order_gain(self, target: Natural, other: Any) -> float:
-        """First-order gain of the bound, in nats, along the line of means and covariances to a posterior under the same
-        prior.
-
-        g (mean_other - mean) - tr (P' - P) (covariance_other - covariance) / 2, with the natural parameters ``target``,
-        (P', h'), that the sites make: the gradients by mean and covariance are g = h' - h - (P' - P) mean and
-        -(P' - P) / 2. It is not negative where the mean goes uphill and the precision towards P'.
-        """
+        """First-order gain of the bound, in nats, on the line of means and covariances to a posterior under the same
+        prior: g (mean_other - mean) - tr (P' - P) (covariance_other - covariance) / 2, where the sites make the natural
+        parameters (P', h') and g = h' - h - (P' - P) mean is the gradient by the mean."""
 
     @abstractmethod
     def gradient(
@@ -279,7 +290,6 @@ class KernelPosterior(Value, ABC):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """() for one latent function, else (C,)."""
         return self.natural[1].shape[:-1]
 
     @property

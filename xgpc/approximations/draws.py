@@ -1,15 +1,12 @@
-"""Draws of latent functions from a posterior: jointly at some rows, or as functions that any rows can be put into.
+"""Draws of latent functions from a posterior.
 
-Exact: mean + S e with a factor S S^T of the joint covariance and e ~ N(0, I); O(n^3).
-
-Pathwise (Matheron's rule): a draw f of the prior becomes one of the posterior by what inducing values drawn from q have
-other than its own,
+Exact: mean + S e with a factor S S^T of the joint covariance and e ~ N(0, I); O(n^3). Pathwise (Matheron's rule): a
+draw f of the prior, which is a sum of random cosines, becomes one of the posterior,
 
     f(x) + k(x, Z) K_mm^{-1} (u - f(Z) - e),    u ~ q(u),  e ~ N(0, jitter),
 
-which has the posterior's mean and covariance exactly if f has the prior's; O(n). f is a sum of random cosines. Each
-draw has frequencies of its own: its mean and covariance are then the prior's for any number of cosines, and at a single
-row it is normal. Together the values at several rows are nearly normal.
+in O(n). Each draw has frequencies of its own: mean, covariance and the distribution at a single row are then exact for
+any number of cosines, and several rows together are nearly normal.
 
 References
 ----------
@@ -21,16 +18,17 @@ Rahimi, Recht. Random features for large-scale kernel machines. NIPS 2007, theor
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 from scipy.linalg import lapack
 
+from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Threads, parts_of
-from .base import noise_variances
-from .sparse import SparsePosterior, SparsePrior
+from .base import Posterior, noise_variances
+from .sparse import SparsePosterior
 
 # Rows (r, d) -> values (n_draws, r).
 Draws = Callable[[np.ndarray], np.ndarray]
@@ -85,20 +83,7 @@ def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -
     return at
 
 
-def posterior_draws(
-    prior: SparsePrior, Rinv: np.ndarray, w: np.ndarray, n_draws: int, random: np.random.RandomState
-) -> Draws:
-    """Draws of a latent function with q(z) = N(w, Rinv^T Rinv), without noise; O(n_draws m (F d + m))."""
-    first = prior_draws(prior.spec, n_draws, random)
-    # K_mm = k(Z, Z) + jitter times its mean diagonal.
-    noise = np.mean(np.sum(prior.L**2, axis=1)) * prior.jitter / (1.0 + prior.jitter)
-    at_points = first(prior.Z) + np.sqrt(noise) * random.standard_normal((n_draws, len(w)))
-    z = w + random.standard_normal((n_draws, len(w))) @ Rinv
-    weights = (z - at_points @ prior.Linv.T) @ prior.Linv
-    return lambda X: first(X) + weights @ prior.core.cross(X).T
-
-
-def pathwise_obstacle(q: Any) -> str:
+def pathwise_obstacle(q: Posterior) -> str:
     """Why there are no pathwise draws of a posterior, if so."""
     if not isinstance(q, SparsePosterior):
         return "is for inducing points: not for neighbours (n_neighbors_ above 0), nor for inducing_points='all'"
@@ -116,15 +101,22 @@ def pathwise_draws(
     A white kernel's noise is drawn for each row and draw. The same bits for any ``n_jobs``.
     """
     Rinv, w = q.stacked()
-    X, values = np.asarray(X, dtype=np.float64), np.empty((len(w), len(X), n_draws))
+    X, values, rows = np.asarray(X, dtype=np.float64), np.empty((len(w), len(X), n_draws)), parts_of(len(X))
+
+    def add(first: Draws, weights: np.ndarray, core: InducingKernel, found: np.ndarray, part: slice) -> None:
+        found[part] = (first(X[part]) + weights @ core.cross(X[part]).T).T
+
     with single_threaded_blas(), Threads(n_jobs) as executor:
         for c, prior in enumerate(q.groups):
             for start in range(0, n_draws, DRAWS):
-                part = slice(start, min(n_draws, start + DRAWS))
-                draws = posterior_draws(prior, Rinv[c], w[c], part.stop - part.start, random)
-                rows = parts_of(len(X))
-                for here, drawn in zip(rows, executor.each(lambda one: draws(X[one]), rows), strict=True):  # noqa: B023
-                    values[c, here, part] = drawn.T
+                found = values[c, :, start : start + DRAWS]
+                first = prior_draws(prior.spec, found.shape[1], random)
+                # K_mm = k(Z, Z) + jitter times its mean diagonal.
+                noise = np.mean(np.sum(prior.L**2, axis=1)) * prior.jitter / (1.0 + prior.jitter)
+                at_points = first(prior.Z) + np.sqrt(noise) * random.standard_normal((found.shape[1], len(w[c])))
+                z = w[c] + random.standard_normal(at_points.shape) @ Rinv[c]
+                weights = (z - at_points @ prior.Linv.T) @ prior.Linv
+                executor.each(partial(add, first, weights, prior.core, found), rows)
             variance = noise_variances(prior, X)
             if np.any(variance):
                 values[c] += np.sqrt(variance)[:, None] * random.standard_normal(values[c].shape)

@@ -1,23 +1,20 @@
 """The full Gaussian process: a latent value at every distinct training row, and no inducing points.
 
-A white kernel's noise is no part of the latent function: q is over the function without it, and each row's own noise
-keeps its prior, which adds to the variance of the row's marginal. So it is in the sparse posterior too, which this one
-is the limit of: inducing points at all distinct rows.
-
-With K = k(X, X) without noise, sites of precision Lambda = diag(lambda) and linear terms r,
+A white kernel's noise is no part of the latent function: it adds to the variance of each row's marginal. With
+K = k(X, X) without noise, and sites of precision Lambda = diag(lambda) and linear terms r,
 
     q(f) = N(K alpha, K - K M K),  M = (K + Lambda^{-1})^{-1} = S B^{-1} S,  B = I + S K S,  S = Lambda^{1/2},
 
-where B has no eigenvalue below 1, however singular K is: no inverse of K is formed and no jitter needed (Rasmussen &
-Williams 2006, section 3.4.3). Sites of negative precision, which additive noise has, are taken in afterwards: with
-Sigma the covariance without them and T = |Lambda|^{1/2} of them alone, M is less by N^T N, where
-D D^T = I - T Sigma T has a Cholesky factor if and only if q exists, and N = D^{-1} T (I - K M) at their rows.
+where B has no eigenvalue below 1: no inverse of K is formed and no jitter needed (Rasmussen & Williams 2006, section
+3.4.3). Sites of negative precision are taken in afterwards: with Sigma the covariance without them and T the root of
+their |Lambda|, M is less by N^T N, where D D^T = I - T Sigma T has a Cholesky factor if and only if q exists, and
+N = D^{-1} T (I - K M) at their rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -41,6 +38,7 @@ from .base import (
     cholesky_and_inverse,
     groups_of_latents,
     new_key,
+    read_only,
 )
 
 # Distinct rows: with more, the five (n, n) matrices that are alive at a time take 16 GB, and each update 10^13 flops.
@@ -51,10 +49,7 @@ LEAST_EXPLAINED = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class ValueBasis(Value):
-    """The latent values at the distinct rows Z (n, d): a(x) picks one of them, as every training row is equal to one.
-
-    The sites of equal rows add up at their common latent value.
-    """
+    """The latent values at the distinct rows Z (n, d) of the training data; sites of equal rows add up."""
 
     Z: np.ndarray
     key: str = field(default_factory=new_key, init=False, repr=False)
@@ -64,7 +59,7 @@ class ValueBasis(Value):
         return Cost(1, len(self.Z))
 
     def places(self, block: Block) -> np.ndarray:
-        """Which of them each row of a block is equal to, (rows,)."""
+        """Which of the distinct rows each row of a block is equal to, (rows,)."""
         return block.cache.made("places", self.key, lambda: self._places(block.X))
 
     def _places(self, X: np.ndarray) -> np.ndarray:
@@ -92,10 +87,10 @@ class ValueBasis(Value):
 
 @dataclass(frozen=True, eq=False)
 class ValueMarginalizer:
-    """Marginals, with noise, of rows that are equal to distinct ones; mean and variance (C, n) are those of these."""
+    """Marginals, with noise, of rows that are equal to distinct ones."""
 
     basis: ValueBasis
-    mean: np.ndarray
+    mean: np.ndarray  # (C, n) at the distinct rows
     variance: np.ndarray
 
     @property
@@ -133,23 +128,20 @@ class Factor(Value):
 
 @dataclass(frozen=True, eq=False)
 class FactorMarginalizer:
-    """Marginals of any rows at O(n^2) each, by the factors of C latent functions and the weights alpha (C, n)."""
+    """Marginals of any rows at O(n^2) each."""
 
-    cores: Sequence[InducingKernel]
-    factors: Sequence[Factor]
-    alpha: np.ndarray
+    forms: Sequence[CovarianceForm]  # of C latent functions
 
     @property
     def cost(self) -> Cost:
-        C, n = self.alpha.shape
-        return Cost(C * n * (n + self.cores[0].n_features), 1)
+        core = self.forms[0].core
+        return Cost(len(self.forms) * core.n_inducing * (core.n_inducing + core.n_features), 1)
 
     def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        X, work = block.X, workspace(len(block), self.alpha.shape[1], self.cores[0].n_features)
-        each = zip(self.cores, self.factors, self.alpha, strict=True)
-        mean, variance = np.stack(
-            [_full.marginals_block(core, X, factor.H, factor.N, alpha, work) for core, factor, alpha in each], axis=1
-        )
+        core = self.forms[0].core
+        X, work = block.X, workspace(len(block), core.n_inducing, core.n_features)
+        each = [_full.marginals_block(one.core, X, one.explained, one.added, one.weights, work) for one in self.forms]
+        mean, variance = np.stack(each, axis=1)
         return mean, variance
 
 
@@ -197,10 +189,6 @@ class FullPrior(KernelPrior):
         """(n, d) distinct training rows."""
         return self.rows.Z
 
-    @property
-    def sites_shape(self) -> tuple[int]:
-        return (len(self.Z),)
-
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> FullPrior:
         rows = self.rows if np.array_equal(Z, self.Z) else None
         return FullPrior.build(specs[0], Z, self.n_jobs, rows)
@@ -209,15 +197,11 @@ class FullPrior(KernelPrior):
         """The latent values at the distinct rows, which all groups of ``prior`` share."""
         return self.rows
 
-    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
-        """P and h as they are: natural parameters are those that sites add to the prior's."""
-        return P, h
-
     def posterior_of(self, prior: KernelPrior, natural: Natural) -> FullPosterior | None:
         return FullPosterior.from_natural(prior, *natural)
 
     def gradient(self, training: Training, G: np.ndarray, by_noise: np.ndarray) -> KernelGradient:
-        """Contraction of the gradient G (n, n) by K, and by the noise of each row, with the kernel's derivatives."""
+        """The kernel's gradient from those by K, G (n, n), and by the noise of each row."""
         core, (n, d) = self.core, self.Z.shape
 
         def of_rows(rows: slice) -> KernelGradient:
@@ -277,12 +261,9 @@ class FullPosterior(KernelPosterior):
     """q(f) = N(K alpha, K - K M K) of one latent function, or of C independent ones, without noise."""
 
     prior: Any  # FullPrior, or SeparatePriors of them
-    precision: np.ndarray  # (n,), or (C, n), with ``linear`` the sites of the distinct rows: natural parameters
+    precision: np.ndarray  # (n,) or (C, n), with ``linear`` the sites of the distinct rows: natural parameters
     linear: np.ndarray
     factors: tuple[Factor, ...] = field(repr=False)  # one for each latent function
-    alpha: np.ndarray = field(repr=False)  # (n,) or (C, n), r - Lambda mean, so that K alpha is the mean
-    mean: np.ndarray = field(repr=False)  # (n,) or (C, n), without noise
-    variance: np.ndarray = field(repr=False)  # (n,) or (C, n), without noise
 
     @classmethod
     def from_natural(cls, prior: Any, precision: np.ndarray, linear: np.ndarray) -> FullPosterior | None:
@@ -290,21 +271,32 @@ class FullPosterior(KernelPosterior):
         precisions = np.atleast_2d(precision)
         each = zip(groups_of_latents(prior, len(precisions)), precisions, strict=True)
         factors = [group.factor(values) for group, values in each]
-        return None if any(factor is None for factor in factors) else cls.of_factors(prior, precision, linear, factors)
-
-    @classmethod
-    def of_factors(
-        cls, prior: Any, precision: np.ndarray, linear: np.ndarray, factors: Sequence[Factor]
-    ) -> FullPosterior:
-        """q from its sites and the factors that their precisions make; O(C n^2)."""
-        groups = groups_of_latents(prior, len(factors))
-        mean, alpha = _mean_and_alpha(groups, factors, linear)
-        variance = np.reshape([factor.variance for factor in factors], linear.shape)
-        return cls(prior, precision, linear, tuple(factors), alpha, mean, variance)
+        return None if any(factor is None for factor in factors) else cls(prior, precision, linear, tuple(factors))
 
     @property
     def natural(self) -> Natural:
         return self.precision, self.linear
+
+    @cached_property
+    def mean_pair(self) -> Natural:
+        """The mean and alpha = K^{-1} mean."""
+        mean, alpha = self.solve(self.linear)
+        return read_only(mean), read_only(alpha)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """(n,) or (C, n), without noise."""
+        return self.mean_pair[0]
+
+    @property
+    def alpha(self) -> np.ndarray:
+        """(n,) or (C, n), r - Lambda mean."""
+        return self.mean_pair[1]
+
+    @cached_property
+    def variance(self) -> np.ndarray:
+        """(n,) or (C, n), without noise."""
+        return read_only(np.reshape([factor.variance for factor in self.factors], self.linear.shape))
 
     @cached_property
     def marginalizer(self) -> ValueMarginalizer:
@@ -315,25 +307,22 @@ class FullPosterior(KernelPosterior):
     @property
     def marginalizer_anywhere(self) -> FactorMarginalizer:
         """With the factors, O(n^2) memory; it has other bits at the training rows."""
-        cores = [group.core for group in self.groups]
-        return FactorMarginalizer(cores, self.factors, np.atleast_2d(self.alpha))
+        return FactorMarginalizer(self.covariance_forms())
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
         return precision * self.mean
 
-    @property
-    def mean_pair(self) -> Natural:
-        """The mean and alpha = K^{-1} mean."""
-        return self.mean, self.alpha
-
     def solve(self, residual: np.ndarray) -> Natural:
-        """K alpha and alpha = K^{-1} (K^{-1} + Lambda)^{-1} residual; O(C n^2)."""
-        return _mean_and_alpha(self.groups, self.factors, residual)
+        """K alpha and alpha = (I - M K) residual, which is K^{-1} (K^{-1} + Lambda)^{-1} residual; O(C n^2)."""
+        each = zip(self.groups, self.factors, np.atleast_2d(residual), strict=True)
+        alpha = [r - factor.times(group.K @ r) for group, factor, r in each]
+        mean = [group.K @ a for group, a in zip(self.groups, alpha, strict=True)]
+        return np.reshape(mean, residual.shape), np.reshape(alpha, residual.shape)
 
     def at_mean(self, mean: Natural) -> FullPosterior:
-        """q with the mean of a pair (mean, K^{-1} mean): linear terms K^{-1} mean + lambda mean; O(C n^2)."""
+        """Linear terms K^{-1} mean + lambda mean; O(C n^2)."""
         value, alpha = mean
-        return FullPosterior.of_factors(self.prior, self.precision, alpha + self.precision * value, self.factors)
+        return replace(self, linear=alpha + self.precision * value)
 
     @cached_property
     def squared_norm(self) -> float:
@@ -357,7 +346,7 @@ class FullPosterior(KernelPosterior):
         return float(0.5 * (trace + distance) + self._half_log_det - other._half_log_det)
 
     def first_order_gain(self, target: Natural, other: FullPosterior) -> float:
-        """O(C n): the gradients by a row's mean and variance are r' - r - missing mean and -missing / 2."""
+        """O(C n)."""
         missing = target[0] - self.precision
         by_mean = target[1] - self.linear - missing * self.mean
         linear = np.sum(by_mean * (other.mean - self.mean))
@@ -366,8 +355,8 @@ class FullPosterior(KernelPosterior):
     def gradient(
         self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
-        """dF/dK = (alpha alpha^T - M) / 2, and by the noise of each distinct row -lambda / 2. The rows do not move:
-        their gradient is given as zero. O(C n^3).
+        """dF/dK = (alpha alpha^T - M) / 2, and -lambda / 2 by the noise of each distinct row; the rows do not move.
+        O(C n^3).
         """
         alphas, precisions = np.atleast_2d(self.alpha), np.atleast_2d(natural[0])
         groups, gradients = self.prior.groups, []
@@ -390,11 +379,3 @@ class FullPosterior(KernelPosterior):
         (factor,) = self.factors
         C = k - factor.times(k.T).T @ self.prior.K
         return C @ h, C**2 @ P
-
-
-def _mean_and_alpha(groups: Sequence[FullPrior], factors: Sequence[Factor], linear: np.ndarray) -> Natural:
-    """K alpha and alpha = (I - M K) r, shaped as the linear terms r (n,) or (C, n)."""
-    each = zip(groups, factors, np.atleast_2d(linear), strict=True)
-    alpha = [r - factor.times(group.K @ r) for group, factor, r in each]
-    mean = [group.K @ a for group, a in zip(groups, alpha, strict=True)]
-    return np.reshape(mean, linear.shape), np.reshape(alpha, linear.shape)

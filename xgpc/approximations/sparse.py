@@ -29,8 +29,8 @@ from .base import (
     new_key,
 )
 
-# Relative to the mean diagonal of k(Z, Z). Least jitter at which the Cholesky factorisation of a smooth kernel's
-# matrix succeeds in float64 with room to spare; escalated tenfold, at most so often, when it does not.
+# Relative to the mean diagonal of k(Z, Z): the Cholesky factorisation of a smooth kernel's matrix succeeds in float64
+# with room to spare. If it fails, the jitter grows tenfold, at most so often.
 JITTER = 1e-6
 JITTER_ESCALATIONS = 5
 # The types of whitened rows by what the parameter ``precision`` calls them.
@@ -39,16 +39,13 @@ PRECISIONS: dict[str, type] = {"double": np.float64, "mixed": np.float32}
 
 @dataclass(frozen=True, eq=False)
 class InducingBasis:
-    """Whitened rows a = L^{-1} k_m(x), of one kernel for all latent functions or of one for each.
-
-    If ``dtype`` is float32, so are the rows' products with R^{-1}, and the sums of a tile's outer products.
-    """
+    """Whitened rows a = L^{-1} k_m(x), of one kernel for all latent functions or of one for each."""
 
     key: str
     # For each kernel its compiled form, L^{-1} (m, m), and its latent functions as a slice of their axis.
     parts: tuple[tuple[InducingKernel, np.ndarray, slice], ...]
     n_latents: int  # C
-    dtype: type  # of whitened rows
+    dtype: type  # of whitened rows, of their products with R^{-1}, and of the sums of a tile's outer products
 
     @property
     def cost(self) -> Cost:
@@ -71,13 +68,6 @@ class InducingBasis:
             (WhitenedRows(core, X, Linv, cache, work), c)
             for (core, Linv, c), cache in zip(self.parts, caches, strict=True)
         ]
-
-    def marginalizer(self, Rinv: np.ndarray, w: np.ndarray) -> GaussianMarginalizer:
-        return GaussianMarginalizer(self, Rinv, w)
-
-    def anywhere(self, marginalizer: GaussianMarginalizer) -> GaussianMarginalizer:
-        """The marginalizer for other rows than those of the fit: the same."""
-        return marginalizer
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
         P, h = zero_moments(self.n_latents, self.parts[0][0].n_inducing)
@@ -159,7 +149,7 @@ class SparsePrior(KernelPrior):
 
     @classmethod
     def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> SparsePrior:
-        """Factorise K_mm, with as little jitter as it takes; O(m^3). ValueError if even the largest is not enough."""
+        """Factorise K_mm, with as little jitter as it takes; O(m^3). ValueError if even the largest is too little."""
         if not np.all(np.isfinite(Z)):
             raise ValueError("The inducing points contain NaN or infinity.")
         core = spec.at(Z)
@@ -178,10 +168,6 @@ class SparsePrior(KernelPrior):
             "parameters, or take fewer inducing points."
         )
 
-    @property
-    def sites_shape(self) -> tuple[int, int]:
-        return len(self.Z), len(self.Z)
-
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SparsePrior:
         return SparsePrior.build(specs[0], Z, self.dtype)
 
@@ -190,9 +176,6 @@ class SparsePrior(KernelPrior):
         each = [slice(c, c + 1) for c in range(len(groups))] if len(groups) > 1 else [slice(None)]
         parts = [(group.core, group.Linv, c) for group, c in zip(groups, each, strict=True)]
         return InducingBasis(prior.key, tuple(parts), n_latents or 1, self.dtype)
-
-    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
-        return P + np.eye(P.shape[-1]), h
 
     def posterior_of(self, prior: KernelPrior, natural: Natural) -> SparsePosterior | None:
         return SparsePosterior.from_natural(prior, *natural)
@@ -212,7 +195,7 @@ def mean_of(Rinv: np.ndarray, h: np.ndarray) -> np.ndarray:
 class SparsePosterior(KernelPosterior):
     """q(z) = N(w, P^{-1}) over whitened inducing values u = L z, of one latent function or of C independent ones.
 
-    If the prior is a ``ConditionedPrior``, KL, norm and products by the prior's precision are those of its ``before``.
+    If the prior has a posterior ``before``, KL, norm and products by the prior's precision are those of ``before``.
     """
 
     prior: Any  # SparsePrior, SeparatePriors of them, or another prior of whitened coefficients
@@ -247,11 +230,11 @@ class SparsePosterior(KernelPosterior):
 
     @cached_property
     def marginalizer(self) -> GaussianMarginalizer:
-        return self.basis.marginalizer(*self.stacked())
+        return GaussianMarginalizer(self.basis, *self.stacked())
 
     @property
-    def marginalizer_anywhere(self) -> Any:
-        return self.basis.anywhere(self.marginalizer)
+    def marginalizer_anywhere(self) -> GaussianMarginalizer:
+        return self.marginalizer
 
     def stacked(self) -> tuple[np.ndarray, np.ndarray]:
         """Rinv (C, m, m) and w (C, m), whatever the number of latent functions."""
@@ -299,7 +282,7 @@ class SparsePosterior(KernelPosterior):
         return float(0.5 * (np.sum((self.Rinv @ other.R) ** 2) - self.w.size + np.sum(distance**2) - log_det))
 
     def first_order_gain(self, target: Natural, other: SparsePosterior) -> float:
-        """O(C m^3): the gradients by w and P^{-1} are h' - h - missing w and -missing / 2."""
+        """O(C m^3)."""
         missing = target[0] - self.P
         missing = missing + np.swapaxes(np.tril(missing, -1), -1, -2)
         by_mean = target[1] - self.h - (missing @ self.w[..., None])[..., 0]
@@ -309,9 +292,7 @@ class SparsePosterior(KernelPosterior):
     def gradient(
         self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
-        """At fixed q(u): dF/dK_nm = (r - lambda m) alpha^T + Lambda A (I - P^-1) L^-1; dF/dK_mm: see
-        ``matrix_gradients`` in ``src/xgpc/_engine.pyx``, at the optimum the textbook form. O(C n m^2 + n m d + C m^3).
-        """
+        """At fixed q(u), see ``matrix_gradients`` in ``src/xgpc/_engine.pyx``; O(C n m^2 + n m d + C m^3)."""
         Rinv, w = self.stacked()
         P, h = natural[0].reshape(Rinv.shape), natural[1].reshape(w.shape)
         M, alpha = np.empty_like(Rinv), np.empty_like(w)
@@ -339,43 +320,3 @@ class SparsePosterior(KernelPosterior):
         """b.h and b^T P b (r,) for b = P_q^{-1} a: C_i = a^T P_q^{-1} a_i, h = sum t_i a_i, P = sum s_i a_i a_i^T."""
         b = (self.prior.core.cross(X) @ self.prior.Linv.T @ self.Rinv.T) @ self.Rinv
         return b @ h, np.einsum("ij,ij->i", b @ (np.tril(P) + np.tril(P, -1).T), b)
-
-
-@dataclass(frozen=True, eq=False)
-class ConditionedPrior(KernelPrior):
-    """The posterior q_0 = N(w_0, P_0^{-1}) of rows that are gone, ``before``, as the prior of rows that come.
-
-    It is what p(z) = N(0, I) is without earlier rows: sites of new rows add to (P_0, h_0), and their bound is
-    sum E_q[log p(y | f)] - KL(q || q_0).
-
-    References
-    ----------
-    Broderick, Boyd, Wibisono, Wilson, Jordan. Streaming variational Bayes. NIPS 2013, equation (4).
-    Bui, Nguyen, Turner. Streaming sparse Gaussian process approximations. NIPS 2017, section 3; with inducing points
-    that move. Here they stay, or more are added.
-    """
-
-    before: SparsePosterior
-
-    @property
-    def groups(self) -> tuple[Any, ...]:
-        return self.before.prior.groups
-
-    @property
-    def Z(self) -> np.ndarray:
-        return self.before.prior.Z
-
-    @property
-    def jitter(self) -> float:
-        return self.before.prior.jitter
-
-    def basis(self, n_latents: int | None) -> Any:
-        """The basis of p: a block keeps one set of whitened rows for both."""
-        return self.before.prior.basis(n_latents)
-
-    def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
-        return self.before.P + P, self.before.h + h
-
-    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> KernelPrior:
-        """p with other kernels and points: q_0 is one of these kernels and points."""
-        return self.before.prior.rebuilt(specs, Z)

@@ -232,11 +232,12 @@ class MiniBatches:
         m = self._loop.n_inducing
         parts = eta.reshape(self.latents, m * m + m)
         P, h = parts[:, : m * m].reshape(*self.shape, m, m).copy(), parts[:, m * m :].reshape(*self.shape, m).copy()
-        q = SparsePosterior.from_natural(prior, P, h)
+        q = prior.posterior((P, h))
         if q is None:
             raise ValueError(
                 "The posterior precision is not positive definite; scale the sample weights to moderate values."
             )
+        assert isinstance(q, SparsePosterior)
         return q
 
 

@@ -7,38 +7,27 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 
 from .spec import Groups, KernelSpec
 
-# Length scales start at sqrt(d / 2) standard deviations, which makes the mean scaled squared distance of two rows 4.
-# (From sqrt(d), where the kernel is nearly linear, learning missed a feature in ten of sixteen samples.)
+# Length scales start at sqrt(d / 2) standard deviations, where the mean scaled squared distance of two rows is 4: from
+# sqrt(d), where the kernel is nearly linear, learning missed a feature in ten of sixteen samples.
 START_LENGTH_SCALE = np.sqrt(0.5)
 # Bounds in units of sqrt(d) standard deviations: a feature is without effect at the upper bound, and any two rows
 # differ at the lower one.
 LENGTH_SCALE_RANGE = (1e-2, 1e3)
-# The upper bound of levels, in the same units. Each level has a length scale, as some levels of a column matter more
-# than others. But a fit that may switch off each of hundreds of levels overfits, and levels with long length scales
-# merge. (Mean NLL of held-out rows, of six parts of splice and five draws of the other sets, for bounds of two, three
-# and a thousand, and for one length scale per column: splice .113, .112, .140, .129; adult .316, .315, .317, .318;
-# german .503, .504, .516, .500; simulated pairs of levels .515, .516, .535, .528, motifs .472, .471, .479, .498, and
-# sums of levels .484, .482, .479, .476.)
+# The upper bound of levels, in the same units: a fit that may switch off each of hundreds of levels overfits, and
+# levels with long length scales merge.
 LONGEST_OF_LEVELS = 2.0
 # The latent standard deviation starts at 1.4, where two of them are probabilities of .06 and .94; at the upper bound
 # nearly all probabilities are 0 or 1.
 START_VARIANCE, VARIANCE_BOUNDS = 2.0, (1e-2, 1e5)
-# With few rows, learning starts from the fixed kernel with the highest bound. Each pair multiplies all length scales
-# and the variance; the first pair is the start itself. Classes in a disk or a ball need short scales and large
-# variances.
+# Factors of all length scales and of the variance: with few rows, learning starts from the fixed kernel with the
+# highest bound. Classes in a disk or a ball need short scales and large variances.
 STARTS = ((1.0, 1.0), (1.0, 10.0), (0.6, 1.0), (0.6, 10.0))
 
 
 def default_kernel(scale: np.ndarray, groups: Groups | None = None) -> Kernel:
-    """ConstantKernel * RBF with a length scale for each of the d features.
+    """ConstantKernel * RBF with a length scale for each of the d features, of standard deviations ``scale`` (d,).
 
-    Parameters
-    ----------
-    scale : (d,) array
-        Standard deviations of the features. The length scales start at these, times the root of half the number of
-        groups, or of d / 2 without groups.
-    groups : Groups, default=None
-        Features that share a group are levels.
+    The length scales start at ``scale`` times the root of half the number of groups, or of d / 2 without groups.
     """
     n_groups = len(scale) if groups is None else len(groups.names)
     unit = np.sqrt(n_groups) * scale

@@ -16,26 +16,14 @@ Draw = Callable[[np.random.RandomState, tuple[int, ...]], np.ndarray]
 
 @dataclass(frozen=True)
 class Factor:
-    """How a scikit-learn kernel maps to a family of ``src/xgpc/profiles.h``.
+    """How a scikit-learn kernel maps to a family of ``src/xgpc/profiles.h``."""
 
-    Attributes
-    ----------
-    family : function
-        Maps a kernel to a key of ``PROFILES``, or to "" if its parameters have no family.
-    shape : str or None
-        Name of the parameter whose ``power`` is the shape of the family.
-    has_length_scale : bool
-        False for kernels of the inner product x.z.
-    mixing : function or None
-        Maps a kernel and the value of its shape to a function that draws tau. The kernel is a mixture over tau of
-        exp(-tau r^2 / 2), r the scaled distance, so that its frequencies are sqrt(tau) times a standard normal vector.
-        None if the kernel has no spectrum.
-    """
-
-    family: Callable[[Kernel], str]
-    shape: str | None = None
+    family: Callable[[Kernel], str]  # a key of ``PROFILES``, or "" for parameters that have no family
+    shape: str | None = None  # name of the parameter whose ``power`` is the shape of the family
     power: float = 1.0
-    has_length_scale: bool = True
+    has_length_scale: bool = True  # False for kernels of the inner product x.z
+    # From a kernel and its shape, a function that draws tau: the kernel is a mixture over tau of exp(-tau r^2 / 2), r
+    # the scaled distance, and its frequencies are sqrt(tau) times a standard normal vector. None without a spectrum.
     mixing: Callable[[Kernel, float], Draw] | None = None
 
 

@@ -11,14 +11,11 @@ import numpy as np
 from .default import START_LENGTH_SCALE
 from .spec import KernelSpec
 
-# Standard deviation of the log length scales of the default kernel about their mean. It was chosen on held-out rows of
-# heart, breast cancer, waveform and german, with at most 400 training rows, and lowers the mean NLL by .003 to .029 on
-# six sets that had no part in the choice.
+# Standard deviation of the log length scales of the default kernel about their mean, chosen on held-out rows of heart,
+# breast cancer, waveform and german. It lowers the mean NLL of six other sets by .003 to .029.
 DEFAULT_SPREAD = 1.0
-# Standard deviation of the mean log length scale of the default kernel about its start; with probability .95 the mean
-# is within a factor of four. Without this prior, active learning from ten rows takes every length scale to a hundred
-# times the features' spread, and asks for corners. (Mean NLL of 52 problems with 20 to 1000 rows, tools/small_fits.py:
-# .3156 without, .3149 with it, .3155 with .5. A prior of the variance raised it: .317 to .3195.)
+# Standard deviation of the mean log length scale of the default kernel about its start: within a factor of four with
+# probability .95. Without it, active learning from ten rows takes every length scale to a hundred spreads.
 DEFAULT_LEVEL = 0.7
 
 
@@ -29,20 +26,11 @@ class LengthScalePrior:
     With u_j = log(l_j / s_j) for length scales l_1 .. l_k and spreads s_j of their features, the log density is, up to
     a constant, -1/2 sum_j (u_j - mean(u))^2 / spread^2 - 1/2 (mean(u) - log sqrt(k / 2))^2 / level^2. If several
     features share a length scale, as the levels of a column may, s_j belongs to the first; all levels have the same.
-
-    Attributes
-    ----------
-    spread : float
-        Standard deviation of u_j about their mean; infinity means no prior of the ratios.
-    unit : (d,) array
-        Spreads s_j of the features.
-    level : float
-        Standard deviation of the mean; infinity means no prior of the mean.
     """
 
-    spread: float = np.inf
-    unit: np.ndarray = field(default_factory=lambda: np.empty(0))
-    level: float = np.inf
+    spread: float = np.inf  # infinity: no prior of the ratios
+    unit: np.ndarray = field(default_factory=lambda: np.empty(0))  # (d,) spreads of the features
+    level: float = np.inf  # infinity: no prior of the mean
 
     @property
     def is_flat(self) -> bool:
@@ -53,7 +41,9 @@ class LengthScalePrior:
         value, gradient = 0.0, np.zeros(len(spec.theta))
         if self.is_flat:
             return value, gradient
-        for place in _length_scales(spec):
+        # The factors of a power have the same positions in theta.
+        places = [leaf.theta["length_scale"] for _, leaf in spec.factors if "length_scale" in leaf.theta]
+        for place in {place.start: place for place in places}.values():
             if place.stop - place.start == 1 and np.isinf(self.level):
                 continue
             first = [0 if features is None else features[0] for features in spec.features[place]]
@@ -69,12 +59,6 @@ class LengthScalePrior:
         """Log density of all kernels ``group.spec``, and its gradient in their concatenated ``theta``."""
         values, gradients = zip(*(self.at(group.spec) for group in groups), strict=True)
         return sum(values), np.concatenate(gradients)
-
-
-def _length_scales(spec: KernelSpec) -> list[slice]:
-    """Positions in ``theta`` of the length scales; the factors of a power have the same positions."""
-    places = [leaf.theta["length_scale"] for _, leaf in spec.factors if "length_scale" in leaf.theta]
-    return [slice(*ends) for ends in dict.fromkeys((place.start, place.stop) for place in places)]
 
 
 NO_PRIOR = LengthScalePrior()

@@ -28,22 +28,20 @@ COMPOSITIONS = (Sum, Product, Exponentiation)
 # All supported kernel classes by name; saved models may contain these only.
 KERNELS = {kind.__name__: kind for kind in (ConstantKernel, WhiteKernel, *FACTORS, *COMPOSITIONS)}
 SUPPORTED = (
-    "ConstantKernel, RBF, Matern (nu = 0.5, 1.5, 2.5 or inf), RationalQuadratic, DotProduct and WhiteKernel, their "
-    "sums and products, and their powers with a positive integer exponent (any exponent for constants)"
+    f"{', '.join(kind.__name__ for kind in (ConstantKernel, *FACTORS))} and WhiteKernel (Matern with nu = 0.5, 1.5, "
+    "2.5 or inf), their sums and products, and their powers with a positive integer exponent (any for constants)"
 )
 # The reciprocal of a smaller number overflows.
 LEAST_PARAMETER = 1e-300
-# Largest number of factors in all terms of a kernel. Every factor costs an exponential per row and inducing point, and
-# a power of a sum has many.
-MAX_FACTORS = 64
-# Largest number of white kernels in a term. They cost only the time to multiply out a power.
-MAX_NOISE = 1000
-# Largest number of kernels in a composed kernel, and its depth. A sum of MAX_FACTORS products of two has 255 kernels
-# and a depth of 65; recursion over deeper ones, here and in scikit-learn, would approach Python's limit.
-Node = TypeVar("Node")
+# Most factors in all terms of a kernel, each of which costs an exponential per row and inducing point, and most white
+# kernels in a term, which cost only the time to multiply out a power.
+MAX_FACTORS, MAX_NOISE = 64, 1000
+# Most kernels in a composed kernel, and its depth. A sum of MAX_FACTORS products of two has 255 kernels and a depth of
+# 65; recursion over deeper ones, here and in scikit-learn, would approach Python's limit.
 MAX_KERNELS, MAX_DEPTH = 256, 100
-# Largest number of feature names in a message.
+# Most feature names in a message.
 LISTED = 10
+Node = TypeVar("Node")
 
 
 @dataclass(frozen=True)
@@ -109,16 +107,15 @@ def _elementary(kernel: Kernel, offset: int) -> tuple[Term, int]:
     is_factor = type(kernel) in FACTORS and FACTORS[type(kernel)].family(kernel)
     if not is_factor and type(kernel) not in (ConstantKernel, WhiteKernel):
         raise ValueError(f"The kernel {kernel} ({type(kernel).__name__}) is not supported. Supported: {SUPPORTED}.")
-    theta = {}
+    leaf = Leaf(kernel, {})
     for parameter in kernel.hyperparameters:
         _check_parameter(kernel, parameter)
         if not parameter.fixed:
-            theta[parameter.name] = slice(offset, offset + parameter.n_elements)
+            leaf.theta[parameter.name] = slice(offset, offset + parameter.n_elements)
             offset += parameter.n_elements
-    leaf = Leaf(kernel, theta)
     if is_factor:
         return Term(factors=(leaf,)), offset
-    return (Term(noise=(leaf,)) if type(kernel) is WhiteKernel else Term(constants=((leaf, 1.0),))), offset
+    return Term(noise=(leaf,)) if type(kernel) is WhiteKernel else Term(constants=((leaf, 1.0),)), offset
 
 
 def check_tree(root: Node, children: Callable[[Node], Iterable[Node]]) -> None:
@@ -135,18 +132,11 @@ def check_tree(root: Node, children: Callable[[Node], Iterable[Node]]) -> None:
         waiting += [(child, depth + 1) for child in children(node)]
 
 
-def _parts(kernel: Kernel) -> list[Kernel]:
-    """The parts of a composed kernel."""
-    return [getattr(kernel, name) for name in ("k1", "k2", "kernel") if hasattr(kernel, name)]
-
-
-def _are_too_many(terms: list[Term]) -> bool:
-    factors = sum(max(1, len(term.factors)) for term in terms)
-    return factors > MAX_FACTORS or any(len(term.noise) > MAX_NOISE for term in terms)
-
-
-def _too_many(kernel: Kernel) -> ValueError:
-    return ValueError(f"The kernel {kernel} multiplies out to more than {MAX_FACTORS} factors; simplify it.")
+def _counted(terms: list[Term], kernel: Kernel) -> list[Term]:
+    """The terms; ValueError if they have too many factors."""
+    if sum(max(1, len(term.factors)) for term in terms) > MAX_FACTORS or any(len(t.noise) > MAX_NOISE for t in terms):
+        raise ValueError(f"The kernel {kernel} multiplies out to more than {MAX_FACTORS} factors; simplify it.")
+    return terms
 
 
 def _terms(kernel: Kernel, offset: int) -> tuple[list[Term], int]:
@@ -161,9 +151,7 @@ def _terms(kernel: Kernel, offset: int) -> tuple[list[Term], int]:
     else:
         term, end = _elementary(kernel, offset)
         terms = [term]
-    if _are_too_many(terms):
-        raise _too_many(kernel)
-    return terms, end
+    return _counted(terms, kernel), end
 
 
 def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
@@ -175,30 +163,19 @@ def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
         return [Term(constants=tuple((leaf, power * exponent) for leaf, power in terms[0].constants))]
     if not (exponent.is_integer() and exponent >= 1.0):
         raise ValueError(f"The exponent {kernel.exponent} of {kernel} is not supported. Supported: {SUPPORTED}.")
-    if exponent > MAX_NOISE:
-        raise _too_many(kernel)
     product = terms
-    for _ in range(int(exponent) - 1):
-        product = [a * b for a in product for b in terms]
-        if _are_too_many(product):
-            break
+    # One factor too many ends the loop: no power needs more steps.
+    for _ in range(int(min(exponent, MAX_NOISE + 1.0)) - 1):
+        product = _counted([a * b for a in product for b in terms], kernel)
     return product
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Groups of features that come from the same column of a table; a kernel may have one length scale per group.
+    """Groups of features that come from the same column of a table; a kernel may have one length scale per group."""
 
-    Attributes
-    ----------
-    index : (d,) array
-        The group of each feature, from 0.
-    names : tuple of str
-        Names of the groups.
-    """
-
-    index: np.ndarray
-    names: tuple[str, ...]
+    index: np.ndarray  # (d,) group of each feature, from 0
+    names: tuple[str, ...]  # of the groups
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Sums (groups,) of values (d,) within each group."""
@@ -238,17 +215,15 @@ class KernelSpec:
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel
-        Specifies values, bounds and fixed parameters; it is not modified.
+        Values, bounds and fixed parameters; it is not modified.
     n_features : int
     groups : Groups, default=None
         Features that may share a length scale; None means no sharing.
 
     Attributes
     ----------
-    theta : (n_theta,) array
-        Logarithms of the free parameters, as in scikit-learn.
-    bounds : (n_theta, 2) array
-        Bounds of ``theta``.
+    theta, bounds : (n_theta,) and (n_theta, 2) arrays
+        Logarithms of the free parameters and of their bounds, as in scikit-learn.
     names : list of str
         Names of the free parameters; elements of one parameter have an index.
     features : list of tuple or None
@@ -266,7 +241,7 @@ class KernelSpec:
         self.n_features, self.groups = n_features, groups
         self._template = kernel
         self._values: np.ndarray | None = None
-        check_tree(kernel, _parts)
+        check_tree(kernel, lambda one: [getattr(one, name) for name in ("k1", "k2", "kernel") if hasattr(one, name)])
         self.terms, _ = _terms(kernel, 0)
         if all(term.noise for term in self.terms):
             raise ValueError(f"The kernel {kernel} is white noise alone; add a covariance such as RBF().")
@@ -286,15 +261,17 @@ class KernelSpec:
         self.bounds = np.log(np.vstack([p.bounds for p in free])) if free else np.empty((0, 2))
         self.names = [f"{p.name}[{i}]" if p.n_elements > 1 else p.name for p in free for i in range(p.n_elements)]
         # Length scales are the only parameters with several elements.
-        self.features = [columns for p in free for columns in self._features_of(p.n_elements)]
+        self.features: list[tuple[int, ...] | None] = []
+        for p in free:
+            places = self._places(p.n_elements)
+            each = [tuple(np.flatnonzero(places == j).tolist()) for j in range(p.n_elements)]
+            self.features += [None] if p.n_elements == 1 else each
 
-    def _features_of(self, n_elements: int) -> list[tuple[int, ...] | None]:
-        """The features of each element of a parameter."""
-        if n_elements == 1:
-            return [None]
-        if self.groups is None or n_elements == self.n_features:
-            return [(j,) for j in range(n_elements)]
-        return [tuple(np.flatnonzero(self.groups.index == j).tolist()) for j in range(n_elements)]
+    def _places(self, size: int) -> np.ndarray:
+        """Which of so many length scales each feature (d,) has."""
+        if size == 1:
+            return np.zeros(self.n_features, int)
+        return np.arange(self.n_features) if self.groups is None or size == self.n_features else self.groups.index
 
     @property
     def factors(self) -> list[tuple[int, Leaf]]:
@@ -321,9 +298,9 @@ class KernelSpec:
         return self if np.array_equal(inside, self.theta) else self.with_theta(inside)
 
     def _length_scale(self, leaf: Leaf) -> np.ndarray:
-        """Length scales (d,) of the features, or one for all (1,)."""
+        """Length scales (d,) of the features."""
         value = leaf.value("length_scale", self._values)
-        return value if self.groups is None or len(value) in (1, self.n_features) else value[self.groups.index]
+        return value[self._places(len(value))]
 
     def compiled(self, kernel: Kernel) -> KernelSpec:
         """Another kernel for the same features."""
@@ -331,11 +308,7 @@ class KernelSpec:
 
     def least_length_scales(self, otherwise: np.ndarray) -> np.ndarray:
         """Least length scales (d,) over the factors, or ``otherwise`` if no factor has length scales."""
-        scales = [
-            np.broadcast_to(self._length_scale(leaf), self.n_features)
-            for _, leaf in self.factors
-            if FACTORS[type(leaf.kernel)].has_length_scale
-        ]
+        scales = [self._length_scale(leaf) for _, leaf in self.factors if FACTORS[type(leaf.kernel)].has_length_scale]
         return np.min(scales, axis=0) if scales else otherwise
 
     def spectrum(self, term: Term) -> list[tuple[Draw, np.ndarray]] | None:
@@ -346,8 +319,7 @@ class KernelSpec:
             if factor.mixing is None:
                 return None
             shape = 1.0 if factor.shape is None else float(leaf.value(factor.shape, self._values)[0])
-            scale = np.broadcast_to(self._length_scale(leaf), self.n_features)
-            found.append((factor.mixing(leaf.kernel, shape), scale))
+            found.append((factor.mixing(leaf.kernel, shape), self._length_scale(leaf)))
         return found
 
     def variance(self, term: Term) -> float:
@@ -428,12 +400,9 @@ class KernelSpec:
             first = n_terms + len(self.factors) + f * d
             free = leaf.theta.get("length_scale")
             if free is None:
-                offset[first : first + d] = np.log(np.broadcast_to(self._length_scale(leaf), d))
-                continue
-            size = free.stop - free.start
-            places = np.zeros(d, int) if size == 1 else np.arange(d)
-            if size not in (1, d) and self.groups is not None:
-                places = self.groups.index
-            entries += [(first + j, free.start + int(place), 1.0) for j, place in enumerate(places)]
+                offset[first : first + d] = np.log(self._length_scale(leaf))
+            else:
+                places = self._places(free.stop - free.start)
+                entries += [(first + j, free.start + int(place), 1.0) for j, place in enumerate(places)]
         rows, columns, powers = np.array(entries).reshape(-1, 3).T
         return Logarithms(offset, rows.astype(np.intp), columns.astype(np.intp), np.ascontiguousarray(powers))

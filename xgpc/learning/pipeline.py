@@ -11,7 +11,7 @@ from scipy.special import xlogy
 
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.local import LocalPosterior
-from ..approximations.sparse import ConditionedPrior, SparsePosterior
+from ..approximations.sparse import SparsePosterior
 from ..config import FitConfig
 from ..inference.correction import correction_and_gap
 from ..inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep, from_some
@@ -142,7 +142,7 @@ def add_rows(
     """
     m, rows = q.prior.n_inducing, data.source.rows
     prior = with_more_points(q.prior, rows, min(n_new, MAX_INDUCING - m), run.random_state, n_before=m)
-    before = ConditionedPrior(posterior_before(q, prior, forgetting_factor))
+    before = prior.given(posterior_before(q, prior, forgetting_factor))
     with executing(run, data.config) as executor:
         training = Training(data.source, executor, q.n_latents)
         site = data.record.site(len(data.classes), data.label_noise)

@@ -33,10 +33,9 @@ def logit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarra
 
     Notes
     -----
-    The function computes the probability of the less probable class: f ~ N(-a, v), a = |mean|, v = variance. The tail
-    of the normal scale mixture is too thin. For a > v the identity E[sigma(f)] = exp(v/2 - a) E[sigma(g)], with
-    g ~ N(a - v, v), has a second factor above one half. For other rows whose mixture value is small, the geometric
-    series of sigma on each side of zero gives, with x = a / sqrt(2 v) and t = sqrt(v / 2),
+    The less probable class has p = E[sigma(f)], f ~ N(-a, v), a = |mean|. The normal scale mixture's tail is too thin:
+    for a > v, E[sigma(f)] = exp(v/2 - a) E[sigma(g)] with g ~ N(a - v, v), whose second factor is above one half. Other
+    small values are the geometric series of sigma on each side of zero: with x = a / sqrt(2 v) and t = sqrt(v / 2),
 
         E[sigma(f)] = exp(-x^2) / 2 * (erfcx(x) + sum_{j >= 1} (-1)^(j-1) (erfcx(j t - x) - erfcx(j t + x))).
     """
@@ -62,17 +61,9 @@ def probit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarr
 def noisy_log_probabilities(mean: np.ndarray, variance: np.ndarray, noise_variance: float, delta: float) -> np.ndarray:
     """log p(y = -1) and log p(y = +1), (n, 2), under additive noise and labels flipped with probability delta.
 
-    log[(1 - delta) Phi(t) + delta Phi(-t)], t = -+ mean / sqrt(variance + noise_variance), to round-off. If both
-    variances are zero, the function returns the limit, a step at mean zero; the impossible side is -inf if delta is 0.
-
-    Parameters
-    ----------
-    mean, variance : (n,) arrays
-        Moments of the latent values.
-    noise_variance : float
-        0, 1 or 1.702^2 for the step, probit or (nearly) logistic likelihood.
-    delta : float
-        In [0, 1).
+    log[(1 - delta) Phi(t) + delta Phi(-t)], t = -+ mean / sqrt(variance + noise_variance), to round-off; for two zero
+    variances the limit, a step at mean zero. The noise variance is 0, 1 or 1.702^2 for the step, probit or (nearly)
+    logistic likelihood, and delta is in [0, 1).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(mean == 0.0, 0.0, mean / np.sqrt(variance + noise_variance))

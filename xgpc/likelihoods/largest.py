@@ -20,9 +20,8 @@ from scipy.special import logsumexp
 BLOCK = 120_000
 # Gauss-Legendre nodes on [-1, 1] and weights of every panel.
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
-# Panels are this wide, in units of the smallest scale among the classes near by. A class needs no fine panels beyond
-# CORE scales from its mean. The largest of many values is sharper than each: panels of 2.5 gave probit errors of 2e-8
-# for 30 classes and 3e-7 for 100.
+# Panels are this wide, in units of the smallest scale among the classes near by; a class needs no fine panels beyond
+# CORE scales from its mean. Panels of 2.5 gave probit errors of 2e-8 for 30 classes and 3e-7 for 100.
 PANEL, CORE = 1.7, 6.0
 # Points at which the panels' density is computed; 24 and 128 points gave the same errors, for scales of 1e-6 to 1e4.
 MESH = 48
@@ -32,36 +31,24 @@ TINY = 1e-200
 # cut there; a probability below exp(-30) then gets a lower bound, its floor.
 CUT, FLOOR_BELOW = 1e-9, -30.0
 FLOOR_AT = np.linspace(0.0, 1.0, 33)
-# Most refinements of the floors' points, and the least share of an interval on either side of a new point. With six
-# rounds the logarithms of 30 classes of very different scales were 6 % off, with seven 1 %, without a least share 30 %.
-# Each class adds at most one bend, so few classes take fewer rounds.
+# Most refinements of the floors' points, and the least share of an interval on either side of a new point: logarithms
+# of 30 classes of very different scales are 1 % off. Each class adds at most one bend.
 FLOOR_ROUNDS, LEAST_SHARE = 7, 0.1
 
 
 class Family(NamedTuple):
-    """Distribution of f + g, by functions of t - mean and of the scale, whose last axis has one element.
+    """Distribution H of f + g, by functions of t - mean and of the scale, whose last axis has one element."""
 
-    Attributes
-    ----------
-    terms : function
-        log H and h / H, for H > 0 in double precision.
-    logs : function
-        log H and log(h / H).
-    log_survival : function
-        log(1 - H).
-    """
-
-    terms: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-    logs: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-    log_survival: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    terms: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # log H and h / H, for H > 0 in doubles
+    logs: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # log H and log(h / H)
+    log_survival: Callable[[np.ndarray, np.ndarray], np.ndarray]  # log(1 - H)
 
 
 def _panel_edges(mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, ...]:
     """Mesh (n, MESH + 1) over [low, high], and the number of panels to the left of each point.
 
-    A mean is less than ten of its scales above low, so that a class needs fine panels within sixteen scales of low
-    only. The panels' width therefore grows with the distance from low, their number does not grow with the number of
-    classes, and the mesh is geometric.
+    A mean is less than ten of its scales above low: the panels' width grows with the distance from low, their number
+    does not grow with the number of classes, and the mesh is geometric.
     """
     # Points are no closer than the spacing of doubles near low.
     scale = np.maximum(scale, 8.0 * np.spacing(np.abs(low))[:, None])
@@ -117,21 +104,14 @@ def _largest_in_block(
     return value - logsumexp(value, axis=1, keepdims=True)
 
 
-def _interleaved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The columns of a (n, k + 1) with those of b (n, k) between them."""
-    both = np.empty((len(a), a.shape[1] + b.shape[1]))
-    both[:, ::2], both[:, 1::2] = a, b
-    return both
-
-
 def _root_of_sum(
     mean: np.ndarray, scale: np.ndarray, low: np.ndarray, fall: np.ndarray, family: Family
 ) -> tuple[np.ndarray, np.ndarray]:
     """Points t (n, m) up to low, and the root sqrt(-2 sum_c log H_c(t)) at these points.
 
     The first point is the lowest mean, or a point at which the sum is less than at low by at least ``fall`` (n,). The
-    root is about the norm of the standardised distances to the means above t: it is convex, and nearly linear except
-    for bends near the means. A new point is put where the tangents at two neighbouring points meet, which is at a bend.
+    root is convex, and nearly linear except for bends near the means: a new point is where the tangents at two
+    neighbouring points meet.
     """
 
     def root(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -156,8 +136,8 @@ def _root_of_sum(
             share = (slope[:, 1:] - np.diff(value, axis=1) / width) / np.diff(slope, axis=1)
         share = np.where(np.isfinite(share), share, 0.5)
         between = t[:, :-1] + np.clip(share, LEAST_SHARE, 1.0 - LEAST_SHARE) * width
-        more = between, *root(between)
-        t, value, slope = (_interleaved(*pair) for pair in zip((t, value, slope), more, strict=True))
+        pairs = zip((t, value, slope), (between, *root(between)), strict=True)
+        t, value, slope = (np.insert(old, range(1, t.shape[1]), new, axis=1) for old, new in pairs)
     return t, value
 
 

@@ -46,20 +46,12 @@ def multinomial_log_probabilities(
 ) -> np.ndarray:
     """log p(y = c), (n, C), under additive normal noise and labels replaced by any other with probability delta.
 
-    log[(1 - delta) p_y + delta / (C - 1) (1 - p_y)], where p_y is the probability that f_y + g_y is the largest.
+    log[(1 - delta) p_y + delta / (C - 1) (1 - p_y)], where p_y is the probability that f_y + g_y is the largest, for
+    means and variances (n, C), with a noise variance of 0, 1 or 1.702^2 as for two classes, and delta in [0, 1).
 
     For 2 to 300 classes, the largest measured errors of the quadrature are 1e-8 in p_y, 1e-5 in a logarithm above
     log 1e-6, and 5 % of a smaller logarithm. O(n C): a row takes up to .05, .4 and .9 ms for 10, 100 and 300 classes,
     and .2, 1.9 and 4.7 ms if most classes are impossible.
-
-    Parameters
-    ----------
-    mean, variance : (n, C) arrays
-        Moments of the latent values.
-    noise_variance : float
-        0, 1 or 1.702^2 as for two classes. The sum with ``variance`` counts as at least 1e-12.
-    delta : float
-        In [0, 1).
     """
     scale = np.sqrt(np.maximum(variance + noise_variance, LEAST_VARIANCE))
     value = largest_log_probabilities(mean, scale, normal_reach(scale), NORMAL)

@@ -38,45 +38,27 @@ Each = Callable[[Callable[[slice], None], Sequence[slice]], Iterable[None]]
 
 @dataclass(frozen=True, kw_only=True)
 class LikelihoodBound:
-    """A likelihood with one of its bounds: everything except the compiled site function.
+    """A likelihood with one of its bounds: everything except the compiled site function."""
 
-    Attributes
-    ----------
-    likelihood, bound : str
-        The name of a compiled site.
-    predictive : function
-        Maps means and variances of the latent values, and delta if there is label noise, to log probabilities
-        (n, classes).
-    is_probability : bool
-        False for a pseudo-likelihood, whose bound is no evidence.
-    has_label_noise : bool
-        The bound has a parameter delta, the probability that a label is not the one of the largest latent value. Such a
-        likelihood is not log-concave, so that precisions may be negative.
-    start : (likelihood, bound) or None
-        The bound whose updates make the first posterior, if the prior is a bad place to start.
-    other_start : (likelihood, bound) or None
-        A second bound whose posterior is tried as a start.
-    given_latent : function or None
-        Maps latent values (n, C) to log probabilities (n, C); None: ``predictive`` with zero variance does this.
-    expected_entropy : function or None
-        A closed form of the expected entropy (n,) of a label given the latent values, for means and variances (n, C).
-    curvature : function or None
-        Couples the classes of a likelihood that does not change when all latent values of a row are shifted alike.
-    table : function or None
-        Makes the table that the compiled site reads.
-    """
-
+    # The name of a compiled site.
     likelihood: str
     bound: str
+    # From means and variances of the latent values, and delta if there is label noise: log probabilities (n, classes).
     predictive: Callable[..., np.ndarray]
-    is_probability: bool = True
+    is_probability: bool = True  # False for a pseudo-likelihood, whose bound is no evidence
+    # Whether there is a parameter delta, the probability that a label is not that of the largest latent value. Such a
+    # likelihood is not log-concave, so that precisions may be negative.
     has_label_noise: bool = False
+    # The bound whose updates make the first posterior, if the prior is a bad place to start, and a second one to try.
     start: Key | None = None
     other_start: Key | None = None
+    # log probabilities (n, C) at latent values (n, C); None: those of ``predictive`` with zero variance.
     given_latent: Callable[[np.ndarray], np.ndarray] | None = None
+    # The expected entropy (n,) of a label given the latent values, from means and variances (n, C), in closed form.
     expected_entropy: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    # Couples the classes of a likelihood that does not change when all latent values of a row are shifted alike.
     curvature: Curvature | None = None
-    table: Callable[[], np.ndarray] | None = None
+    table: Callable[[], np.ndarray] | None = None  # makes the table that the compiled site reads
 
     @property
     def key(self) -> Key:
@@ -152,7 +134,7 @@ class LikelihoodBound:
     ) -> np.ndarray:
         """Predictive log probabilities (n, classes) for latent values N(mean, variance), (n,) or (n, C).
 
-        ``each`` applies a function to parts of the rows, as ``map`` does; it may use threads.
+        ``each`` applies a function to parts of the rows, as ``map`` does or with threads.
         """
         link = partial(self.predictive, delta=delta) if self.has_label_noise else self.predictive
         value = np.empty((len(mean), mean.shape[1] if self.is_multi_class else 2))

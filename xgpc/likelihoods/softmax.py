@@ -19,19 +19,11 @@ GUMBEL_VARIANCE = np.pi**2 / 6.0
 # are 8e-9 in H and 1.4e-8 in h times the standard deviation.
 X_LOW, X_HIGH, X_NODES, RHO_NODES = -11.0, 14.0, 301, 121
 
-# The table of the compiled sites has such rows too. Each is a polynomial on a range of x; left of this range
-# H < exp(-14). The polynomial's variable bends so that the zeros of H in the complex plane, which slow the convergence,
-# are far away.
-HAZARD_ROWS = 91
-BENDS = 0.25, 0.6
-# tools/softmax_tables.py makes this file.
-TABLES = "softmax_tables.npz"
-
 
 @lru_cache(maxsize=2)
 def _table(name: str) -> np.ndarray:
-    """One table of the file, read-only."""
-    with np.load(Path(__file__).with_name(TABLES)) as file:
+    """One table of the file that tools/softmax_tables.py makes, read-only."""
+    with np.load(Path(__file__).with_name("softmax_tables.npz")) as file:
         table: np.ndarray = file[name]
     table.flags.writeable = False
     return table
@@ -81,7 +73,7 @@ GUMBEL_NORMAL = Family(_gumbel_normal_terms, _gumbel_normal_logs, _gumbel_normal
 def gumbel_reach(sd: Any) -> tuple[Any, Any]:
     """Distances below and above the means of f that the integral covers, for arrays or ONNX tensors ``sd``.
 
-    There log H < -39 and 1 - H < 4e-9; both follow from bounds for f and g apart.
+    There log H < -39 and 1 - H < 4e-9, by bounds for f and g apart.
     """
     return 3.7 + 8.95 * sd, 20.0 + 6.0 * sd
 

@@ -234,7 +234,7 @@ class DaskGPClassifier(GPClassifier):
 
     @all_or_nothing
     def fit(self, X: Collection, y: Collection, sample_weight: Collection | None = None) -> None:  # type: ignore[override]
-        """Fit kernel, inducing points and posterior.
+        """Fit kernel, inducing points and posterior; the result is the classifier itself.
 
         Parameters
         ----------
@@ -244,10 +244,6 @@ class DaskGPClassifier(GPClassifier):
             In the same partitions as X; arrays whose chunks are known are divided like X.
         sample_weight : dask array (n,), or series, default=None
             Divided like y.
-
-        Returns
-        -------
-        self
 
         Raises
         ------

@@ -16,6 +16,7 @@ from scipy.linalg import lapack
 
 from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
+from ..names import MatrixLike
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
 from ..rows.executor import Executor, State, is_small, on_threads, parts_of
@@ -46,10 +47,10 @@ class Value:
             if isinstance(value, np.ndarray):
                 read_only(value)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {n: v for n, v in vars(self).items() if not isinstance(getattr(type(self), n, None), cached_property)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         Value.__post_init__(self)
 
@@ -304,7 +305,7 @@ class KernelPosterior(Value, ABC):
     def to_arrays(self) -> dict[str, np.ndarray]:
         return {"Z": self.prior.Z, "eta": self.natural[0], "h": self.natural[1]}
 
-    def marginals(self, X: Any, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def marginals(self, X: MatrixLike, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         marginalizer: Predictor = self.marginalizer_anywhere
         source = ArraySource(X, cache_bytes=0)
         if not source.n_rows:

@@ -13,6 +13,7 @@ from scipy.optimize import minimize_scalar
 
 from .._engine import RowCache, WhitenedRows
 from .._sites import Site
+from ..names import MatrixLike
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
 from ..rows.source import Picked
@@ -36,7 +37,7 @@ class RowSpan(Value):
     basis: np.ndarray | None  # (d, r) Q, or None: the features are the coordinates
 
     @classmethod
-    def of(cls, X: Any) -> tuple[RowSpan, Any]:
+    def of(cls, X: MatrixLike) -> tuple[RowSpan, MatrixLike]:
         """The span of X (n, d), dense or sparse, and the coordinates of its rows: with n < d a QR decomposition of X^T
         with pivoting, in O(n^2 d) time (a hundredth of a fit's) and 16 n d bytes.
         """
@@ -54,7 +55,7 @@ class RowSpan(Value):
         coordinates[order] = R[:r].T
         return cls(Q[:, :r]), coordinates
 
-    def coordinates(self, X: Any) -> tuple[Any, Any]:
+    def coordinates(self, X: MatrixLike) -> tuple[MatrixLike, MatrixLike]:
         """Coordinates of the rows of X (b, d), and the squared norms (b,) of what they leave out; 0 if that is none."""
         if self.basis is None:
             return X, 0.0
@@ -83,7 +84,7 @@ class RowSpan(Value):
         return covariance
 
 
-def squared_norms(X: Any) -> np.ndarray:
+def squared_norms(X: MatrixLike) -> np.ndarray:
     """Squared norms (b,) of rows (b, d), dense or sparse, in float64."""
     if sparse.issparse(X):
         return np.asarray(X.astype(np.float64).power(2).sum(axis=1)).ravel()
@@ -107,14 +108,14 @@ class LinearBasis:
         D = len(self.scale)
         return Cost(2.0 * D**2, D**2)
 
-    def whitened(self, X: Any) -> np.ndarray:
+    def whitened(self, X: MatrixLike) -> np.ndarray:
         """The rows (r, D) of X (r, d)."""
         a = np.empty((X.shape[0], len(self.scale)))
         np.multiply(X.toarray() if sparse.issparse(X) else X, self.scale[: self.d], out=a[:, : self.d])
         a[:, self.d :] = self.scale[self.d :]
         return a
 
-    def few(self, X: Any) -> Any:
+    def few(self, X: MatrixLike) -> MatrixLike:
         """The rows as CSR, if so few values are not zero that this is faster; else None."""
         if not sparse.issparse(X) or X.nnz >= SPARSE_BELOW * X.shape[0] * X.shape[1]:
             return None
@@ -161,7 +162,7 @@ class LinearMarginalizer(GaussianMarginalizer):
         P = np.tril((few.T @ few.multiply(sites.precision[0][:, None])).toarray())
         return sites, P[None], (few.T @ sites.linear[0])[None]
 
-    def _of_few(self, a: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _of_few(self, a: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
         """Means a_i . w and variances |R^{-1} a_i|^2 (1, rows) of sparse rows (rows, D)."""
         (Rinv,), (w,) = self.Rinv, self.w
         b = a @ Rinv.T

@@ -349,7 +349,7 @@ class GPClassifier(PosteriorClassifier):
         how they are divided into batches.
 
         ``elbo_``, ``bound_gap()``, ``n_iter_``, ``converged_`` and ``history_`` are those of the latest batch:
-        ``elbo_`` is then a lower bound of its log evidence given earlier rows. Result and warnings are those of ``fit``.
+        ``elbo_`` is then a bound of its log evidence given earlier rows. Result and warnings are those of ``fit``.
 
         Parameters
         ----------

@@ -76,26 +76,20 @@ class GibbsClassifier(LatentClassifier):
         Every ``thin``-th state of a chain is kept as a draw. Latent means and variances average over all states.
     n_warmup : int, default=20
         Number of sweeps at the start of each chain to discard, with their Metropolis steps. Twenty are ample if chains
-        mix well, and ``r_hat_`` shows whether they do.
-    n_chains : int, default=4
-        Number of independent chains.
-    n_proposals : int, default=50
-        Number of Metropolis steps after each sweep; 0 means sweeps alone.
-    n_jobs : int or None, default=None
-        Number of chains that run at the same time. Results do not depend on it.
-    random_state : int, RandomState or None, default=None
-    verbose : int, default=0
-        1 shows a progress bar.
+        mix well, which ``r_hat_`` shows.
+    n_chains, n_proposals : int, default=4 and 50
+        Number of independent chains, and of Metropolis steps after each sweep; 0 means sweeps alone.
+    n_jobs, random_state, verbose : as for ``GPClassifier``
+        ``n_jobs`` chains run at the same time. ``verbose=1`` shows a progress bar.
 
     Attributes
     ----------
     classes_, n_features_in_, kernel_, inducing_points_ : as in ``GPClassifier``
     samples_ : (n_chains, n_samples, r)
         Kept draws in r independent coordinates, at most m; ``sample_latent`` turns them into latent values.
-    r_hat_ : float
-        Largest split R-hat of the log likelihood and of the latent values at 100 training rows, from the kept draws.
-    ess_ : float
-        Smallest effective sample size of the same quantities.
+    r_hat_, ess_ : float
+        Largest split R-hat, and smallest effective sample size, of the kept draws: of the log likelihood and of the
+        latent values at 100 training rows.
     acceptance_rate_ : float
         Share of proposals that were accepted; NaN without proposals.
 

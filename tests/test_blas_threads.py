@@ -120,12 +120,13 @@ def test_overlapping_users_leave_the_limits_as_they_were(two_threads):
 
 
 def test_a_pass_outside_the_executors_context_leaves_the_limits_as_they_were(two_threads):
-    """A pass that is given up, too; within one, BLAS has one thread."""
+    """A pass that fails, too; within one, BLAS has one thread."""
     before = threads_of_blas()
     source, executor, state = ArraySource(np.zeros((3000, 1))), Threads(1), SimpleNamespace(cost=Cost(1.0, 1))
-    passes = executor.map(lambda block, state: threads_of_blas(), source, state)
-    assert set(next(passes)) == {1}
-    passes.close()
+    assert set(executor.map(lambda block, state: max(threads_of_blas()), source, state)) == {1}
+    assert threads_of_blas() == before
+    with pytest.raises(ZeroDivisionError):
+        executor.reduce(lambda block, state: 1 / 0, source, state)
     assert threads_of_blas() == before
 
 

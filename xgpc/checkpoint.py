@@ -1,8 +1,4 @@
-"""What a fit has learned so far, in a file from which a fit that was killed can go on.
-
-A checkpoint holds the posterior of the rows of the present stage, the progress of the fit, and a fingerprint of data
-and parameters.
-"""
+"""Checkpoints: the best result so far, and a fingerprint of data and parameters, in a file from which a fit resumes."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from ._sites import Site
 from .approximations.base import KernelPosterior
 from .config import PARAMETERS
 from .files import check_replaceable, read, refusing, regular, write
-from .inference.progress import BestSoFar
+from .inference.run import BestSoFar
 from .io import check_arrays, kernel_to_data, posterior_contents, posterior_from
 from .kernels.spec import Groups
 from .learning.start import Data, PreviousFit
@@ -92,10 +88,9 @@ class Checkpoint:
         self._writer: str | None = None
 
     def offer(self, best: BestSoFar, at_once: bool = False) -> None:
-        """Write a result, unless one was written a moment ago.
+        """Write a result, unless one was written a moment ago; the first failure is a warning.
 
-        If the file cannot be written, or another fit has written it meanwhile, the older file stays, and the fit goes
-        on; the first time there is a warning.
+        If the file cannot be written, or another fit has written it meanwhile, the older file stays.
         """
         if not at_once and self._clock() - self._last < SECONDS_BETWEEN:
             return
@@ -103,11 +98,9 @@ class Checkpoint:
             self._write(best)
         except OSError as error:
             if not self._has_failed:
-                self._has_failed = True
-                warn_user(
-                    f"The checkpoint {os.fspath(self.path)!r} could not be written: {error}. The fit goes on, and "
-                    "tries again later; an older checkpoint stays as it is."
-                )
+                name = f"The checkpoint {os.fspath(self.path)!r}"
+                warn_user(f"{name} could not be written: {error}. The fit goes on and tries again later.")
+            self._has_failed = True
         self._last = self._clock()
 
     def _write(self, best: BestSoFar) -> None:
@@ -138,8 +131,7 @@ class Checkpoint:
     def load(self, site: Site, groups: Groups | None = None) -> BestSoFar | None:
         """The result that an earlier fit has written, None without a file; ValueError for a file of another fit.
 
-        ``site`` gets the label noise of the earlier fit if it learns that. ``groups`` are features that share a length
-        scale.
+        ``site`` gets the learned label noise. ``groups`` are features that share a length scale.
         """
         if not os.path.exists(self.path):
             return None
@@ -148,10 +140,10 @@ class Checkpoint:
                 header, arrays = read(file, "checkpoint")
                 belongs_to, self._writer = dict(header["belongs_to"]), str(header["fit"])
             if belongs_to != self.belongs_to:
+                found = f"which differs in {self._differences(belongs_to)}"
                 raise ValueError(
-                    f"{os.fspath(self.path)!r} is a checkpoint of another fit, which differs in "
-                    f"{self._differences(belongs_to)}. Give this fit another path; or, if the other fit is neither "
-                    "running nor to be continued, delete the file."
+                    f"{os.fspath(self.path)!r} is a checkpoint of another fit, {found}. Give this fit another path; or "
+                    "delete the file."
                 )
             with refusing(self.path, WHAT, ADVICE):
                 n_latents = len(arrays["h"]) if arrays["h"].ndim == 2 else None

@@ -453,7 +453,7 @@ class GPClassifier(PosteriorClassifier):
                 self.posterior_, self.classes_, self.encoding_, getattr(self, "label_noise_", START_NOISE)
             )
         if config.checkpoint is not None:
-            run.progress.store = Checkpoint(config.checkpoint, fingerprint(data, previous))
+            run.store = Checkpoint(config.checkpoint, fingerprint(data, previous))
         return pipeline.fit(data, run, previous, threads)
 
     # Copies and clones share these parameters instead of copying them.

@@ -6,7 +6,7 @@ import math
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -73,7 +73,7 @@ class DaskPartitions:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def run(self, function: Callable[..., Any], common: object, each: Sequence[object]) -> Iterator[Any]:
+    def run(self, function: Callable[..., Any], common: object, each: Sequence[object]) -> Generator[Any, None, None]:
         # Dask would look for collections in the state, but not in bytes.
         name = f"xgpc-{function.__name__}-{uuid4().hex}"
         packed = delayed(pickle.loads)(pickle.dumps((function, common)), dask_key_name=f"{name}-state")

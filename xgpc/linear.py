@@ -154,7 +154,7 @@ class BayesianLinearClassifier(LatentClassifier):
             self._record = record_of(self.likelihood, bound)
             site, tol, max_iter = self._record.site(), self.tol, self.max_iter
             history.tell(stage="learning", n_rows=source.n_rows)
-            with Threads(self.n_jobs, run) as executor:
+            with Threads(self.n_jobs, run.deadline) as executor:
                 training, is_bound = Training(source, executor), self._record.is_bound
                 if self.batch_size is None or LEAST_STEPS * self.batch_size > len(training):
                     found = ascend(

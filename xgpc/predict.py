@@ -25,11 +25,9 @@ from .data.checks import checked_labels, class_numbers, site_labels
 from .data.encoding import Encoding, of_table
 from .data.training import rows_to_predict
 from .estimator import LatentClassifier
-from .inference.ascent import Point, coordinate_ascent
+from .inference.ascent import Point, coordinate_ascent, starting_posterior
 from .inference.correction import corrected_marginals, correction_and_gap
 from .inference.fitting import Evidence
-from .inference.history import History
-from .inference.starts import starting_posterior
 from .kernels.factors import FACTORS
 from .kernels.spec import KernelSpec
 from .likelihoods import LikelihoodBound, expected_log_likelihood
@@ -400,7 +398,7 @@ class PosteriorClassifier(LatentClassifier):
                 training, site = Training(ArraySource(q.X, y, weight), executor, q.n_latents), self._site()
                 start = starting_posterior(training, None, q.prior, site)
                 tol, most = float(self.tol), int(self.max_iter)
-                ascent = coordinate_ascent(training, start, site, tol=tol, max_iter=most, history=History())
+                ascent = coordinate_ascent(training, start, site, tol=tol, max_iter=most)
                 point: Point[KernelPosterior] = ascent.point
                 self._sparse, self._evidence = point.q, Evidence(point.elbo, *correction_and_gap(training, point))
         return self._sparse

@@ -1,8 +1,7 @@
-"""Statistics of a block of rows for inference and learning: functions of the block and a state, with additive records.
+"""Statistics of a block of rows: functions of the block and a state, with additive records.
 
 Of a posterior, a state has a ``Marginalizer``: a basis in which latent functions are linear, f(x) = a(x) . z plus a
-residual of the prior, and the distribution of z. A function changes nothing but the block's cache, where later calls
-find sites and whitened rows by the marginalizer, site and basis that they were computed with.
+residual of the prior, and the distribution of z. A function changes nothing but the block's cache.
 """
 
 from __future__ import annotations

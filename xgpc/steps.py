@@ -181,4 +181,4 @@ def publish(model: PosteriorClassifier, data: Data, run: Run, result: FitResult)
     model.n_iter_ = max(1, result.n_iter)
     model.converged_ = result.is_complete
     model.history_ = run.history.arrays()
-    run.progress.close()
+    run.close()

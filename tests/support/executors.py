@@ -1,7 +1,6 @@
 """Executors beside the threads of the package."""
 
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from itertools import repeat
 from multiprocessing import get_context
 
@@ -28,18 +27,14 @@ class Processes(Executor):
     def __exit__(self, *exception):
         self._pool.shutdown()
 
-    @contextmanager
     def records(self, function, source, state):
-        yield self._pool.map(function, source.blocks(), repeat(state))
+        return self._pool.map(function, source.blocks(), repeat(state))
 
 
 class Forgetful(Executor):
     """One thread, and blocks that keep nothing from earlier calls."""
 
-    @contextmanager
     def records(self, function, source, state):
-        def fresh(block):
+        for block in source.blocks():
             block.cache = Cache()
-            return function(block, state)
-
-        yield map(fresh, source.blocks())
+            yield function(block, state)

@@ -24,16 +24,16 @@ from xgpc.inference.ascent import (
     natural_step,
     projected,
     proper_posterior,
+    starting_posterior,
     steps_from,
     update,
 )
 from xgpc.inference.correction import SMALL_TILT, BothBounds, correction, polya_gamma_variance
+from xgpc.inference.fitting import projected_sums
 from xgpc.inference.history import History
 from xgpc.inference.links import Softmax, TwoClasses
 from xgpc.inference.local_sites import Local, Sweep, converged_sites, start_sites
 from xgpc.inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule, stochastic
-from xgpc.inference.online import projected_sums
-from xgpc.inference.starts import starting_posterior
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import Groups, KernelSpec
 from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages

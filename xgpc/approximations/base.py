@@ -77,7 +77,7 @@ class Training:
 
     def map(self, function: Callable[[Block, Any], Any], state: State) -> list[Any]:
         """Results of all blocks, in order."""
-        return list(self.executor.map(function, self.source, state))
+        return self.executor.map(function, self.source, state)
 
     def part(self, rows: np.ndarray | None, scale: float = 1.0) -> Training:
         """Some of the rows in memory, by their numbers, their weights times ``scale``; all of them for None."""

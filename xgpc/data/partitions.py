@@ -6,19 +6,19 @@ any time. Records are added in the order of the partitions: the bits do not depe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from ..names import ClassWeight
 from ..rows.batches import BatchSource, Rows, joined
-from ..rows.executor import Function, Result, State, Threads, closed_at_end
+from ..rows.executor import Function, Result, State, Threads
 from ..rows.source import ArraySource, RowSource
 from .checks import class_numbers
 from .draw import keys_from, numbers_drawn, of_least_keys, seed_of_keys
@@ -33,7 +33,9 @@ class Partitions(Protocol):
 
     def __len__(self) -> int: ...
 
-    def run(self, function: Callable[..., Result], common: object, each: Sequence[object]) -> Iterator[Result]:
+    def run(
+        self, function: Callable[..., Result], common: object, each: Sequence[object]
+    ) -> Generator[Result, None, None]:
         """``function(batch, common, each[i])`` of each partition i, in order, by a module-level, pure function.
 
         ``common`` and the items of ``each`` can be pickled. Errors name their partition by ``in_partition``.
@@ -103,7 +105,7 @@ def survey_partitions(
     leave their partitions. Parameters and results as of ``survey``; a note of an error names the partition.
     """
     found, counts = None, np.zeros((2, len(partitions)), dtype=np.int64)
-    with closed_at_end(partitions.run(summarized, allowed, [None] * len(partitions))) as summaries:
+    with closing(partitions.run(summarized, allowed, [None] * len(partitions))) as summaries:
         for number, summary in enumerate(summaries):
             if summary is not None:
                 counts[:, number] = summary.counts[:2].sum(axis=1)
@@ -148,7 +150,7 @@ class PartitionedRows(BatchSource):
 
     def sums(self, function: Function[Result], state: State) -> Iterator[Result]:
         """Yield the sum of the records of each partition's blocks, in order; none for a partition without rows."""
-        with closed_at_end(self._partitions.run(summed, (function, state, self._found), self._places)) as sums:
+        with closing(self._partitions.run(summed, (function, state, self._found), self._places)) as sums:
             # The first one is added to, and the worker may share it.
             yield from (deepcopy(one) for one in sums if one is not None)
 
@@ -165,7 +167,7 @@ def summed(batch: object, work: tuple[Function[Result], State, Survey], place: P
 class OverPartitions(Threads):
     """Threads for rows in memory; for sums over ``PartitionedRows`` a task on each partition works on its blocks."""
 
-    def sums(self, function: Function[Result], source: RowSource, state: State) -> Any:
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         if isinstance(source, PartitionedRows):
-            return closed_at_end(source.sums(function, state))
-        return self.records(function, source, state)
+            return source.sums(function, state)
+        return super().records(function, source, state)

@@ -14,7 +14,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training, is_same_prior
 from ..likelihoods import other_site
 from ..rows.block import Rescaling
-from ..rows.deadline import Deadline
+from ..rows.deadline import NEVER, Deadline
 from ..statistics import (
     FixedSites,
     Moments,
@@ -38,40 +38,35 @@ FALLBACK_AFTER = 3
 # guessing, labels would carry hardly any information.
 LEAST_DELTA, LARGEST_DELTA = 1e-7, 0.9
 # Conjugate gradients for the mean of all classes stop at this share of the first residual, or after this many products.
-# A tolerance of .1 took as many passes as .02 with half of the products (18 ascents).
+# A smaller tolerance saves no passes.
 CG_TOL, CG_MAX_ITER = 0.1, 30
-# Share of a precision step for coupled variances (several classes, or additive noise), where a full step can overshoot:
-# seven ascents with additive noise took 441 passes, and 765 with full steps.
+# Share of a precision step for coupled variances (several classes, or additive noise), where a full step can overshoot.
 PRECISION_RATE = 2.0 / 3.0
 # Softmax takes half of the precision step, and half of that for its first step; later lengths follow from the gains.
-# Against 2/3 with CG_TOL this saved up to half of the products (shuttle: 964 and 1981). Not with label noise: better
-# steps for the first delta led to a worse optimum.
+# This saved up to half of the products. Not with label noise: better steps for the first delta led to a worse optimum.
 SOFTMAX_PRECISION_RATE, SOFTMAX_FIRST_RATE, SOFTMAX_CG_TOL = 0.5, 0.5, 0.2
 # Largest growth of a step length; a nearly straight parabola does not determine a larger one.
 LONGEST_GROWTH = 2.0
+# Updates of another bound that give the first posterior if the bound itself has no good start at the prior.
+START_UPDATES = 3
+# Most updates for the posterior of the second start, and the gain that ends them.
+OTHER_UPDATES, OTHER_TOL = 30, 1e-4
+# Updates from each start before their bounds are compared: with logistic-softmax, either start alone can end far below.
+TRIAL_UPDATES = 40
 
 Q = TypeVar("Q", bound=KernelPosterior)
 
 
 @dataclass(frozen=True)
 class Point(Generic[Q]):
-    """A posterior and the result of a pass over the training rows.
-
-    Attributes
-    ----------
-    q : posterior
-    site : Site, with the best parameter for q if that is learned
-    sites : SitesAtPosterior of ``site`` under q, rescaled if the parameter was learned
-    log_likelihood, curved : float, sums of ell and of lambda v, as in ``Moments``
-    target : natural parameters of the sites, reached from q by a unit step
-    """
+    """A posterior and the result of a pass over the training rows."""
 
     q: Q
-    site: Site
-    sites: SitesAtPosterior
-    log_likelihood: float
-    curved: float
-    target: Natural
+    site: Site  # with the best parameter for q if that is learned
+    sites: SitesAtPosterior  # of ``site`` under q, rescaled if the parameter was learned
+    log_likelihood: float  # sum of ell
+    curved: float  # sum of lambda v
+    target: Natural  # natural parameters of the sites, reached from q by a unit step
 
     @cached_property
     def elbo(self) -> float:
@@ -136,10 +131,7 @@ def is_small(gain: float, elbo: float, tol: float) -> bool:
 
 
 def natural_step(q: Q, target: Natural, rate: float) -> Q | None:
-    """The posterior with natural parameters (1 - rate) eta + rate target, which interpolates the sites.
-
-    None if its precision is not positive definite.
-    """
+    """The posterior with natural parameters (1 - rate) eta + rate target; None if its precision is not proper."""
     (P, h), (target_P, target_h) = q.natural, target
     if rate == 1.0:
         return q.prior.posterior(target)
@@ -202,8 +194,8 @@ def coupled_end(training: Training, point: Point[Q]) -> KernelPosterior | None:
     else:
         # The pass has already summed this residual over all rows; a subsample approximates only the curvature.
         rows, residual = training.subsample, linear - q.times_mean(precision)
-    step, dual_step = trial.solve(residual)
-    direction, dual_direction, size = step, dual_step, float(np.sum(residual * step))
+    direction, dual_direction = trial.solve(residual)
+    size = float(np.sum(residual * direction))
     target = tol**2 * size
     for _ in range(CG_MAX_ITER):
         if not size > target:
@@ -295,9 +287,9 @@ def coordinate_ascent(
     *,
     tol: float,
     max_iter: int,
-    history: History,
+    history: History | None = None,
     first_rate: float = SOFTMAX_FIRST_RATE,
-    deadline: Deadline | None = None,
+    deadline: Deadline = NEVER,
     leaves_prior: bool = False,
     first: Point[Q] | None = None,
 ) -> Ascent[Q]:
@@ -309,10 +301,10 @@ def coordinate_ascent(
     the ``deadline`` leaves no time for another step, but not at the prior. ``leaves_prior`` takes a step from the prior
     even if it promises less than ``tol``. ``first`` is the pass at q if it was already made.
     """
-    deadline = deadline or Deadline()
     began = deadline.now()
     point = update(training, q, site) if first is None else first
-    history.add(iteration=0, elbo=point.elbo, learning_rate=np.nan)
+    if history is not None:
+        history.add(iteration=0, elbo=point.elbo, learning_rate=np.nan)
     measured = has_measured_steps(site)
     steps: Callable[[float], Q | None] | None = None
     rate, failures, is_first = first_rate if measured else 1.0, 0, True
@@ -351,10 +343,34 @@ def coordinate_ascent(
             rate *= 0.5
             continue
         point = reached
-        history.add(iteration=iteration, elbo=point.elbo, learning_rate=rate)
+        if history is not None:
+            history.add(iteration=iteration, elbo=point.elbo, learning_rate=rate)
         next_rate = best_rate(rate, promised, gain) if measured else min(1.0, 2.0 * rate)
         first_rate, is_first = next_rate if is_first else first_rate, False
         if is_small(gain / rate, point.elbo, tol):
             return Ascent(point, iteration, True, first_rate)
         steps, rate, failures = None, next_rate, 0
     return Ascent(point, max_iter, False, first_rate)
+
+
+def starting_posterior(
+    training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site, deadline: Deadline = NEVER
+) -> KernelPosterior:
+    """The start under ``prior``: from the sites of q if given, else from the better of the bound's starts.
+
+    The bounds of augmented likelihoods have poor optima at which all classes are about equally likely, and no single
+    start avoids them for all kernels. With q this takes one pass over the rows; else one for each update: at most
+    three, or 113 for bounds with two starts. After the ``deadline`` only the first start is used.
+    """
+    if q is not None:
+        return carry_over(training, q, prior, site)
+    first, other = site.record.start, site.record.other_start
+    ascend = partial(coordinate_ascent, training, deadline=deadline)
+    at_prior = start = prior.at_prior(training.n_latents)
+    if first is not None:
+        start = ascend(at_prior, other_site(first, site), tol=0.0, max_iter=START_UPDATES).point.q
+    if other is None or deadline.left <= 0.0:
+        return start
+    second = ascend(at_prior, other_site(other, site), tol=OTHER_TOL, max_iter=OTHER_UPDATES).point.q
+    trials = [ascend(each, site, tol=0.0, max_iter=TRIAL_UPDATES).point for each in (start, second)]
+    return max(trials, key=lambda point: point.elbo).q

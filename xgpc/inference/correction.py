@@ -70,12 +70,12 @@ def correction(block: Block, state: BothBounds) -> Moments:
 
 
 def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tuple[Natural | None, float | None]:
-    """The sums over training rows that the correction needs (None if there is no correction), and ``bound_gap``.
+    """The sums over training rows that the correction needs, or None, and ``bound_gap``; one pass, O(n m^2) or O(n).
 
     With inducing points the sums are s_i a_i a_i^T (m, m), lower triangle, and t_i a_i (m,); else s and t at the
     distinct rows (n,). The gap is E_q(f)[KL(q(omega) || p(omega | f, y))] (Wenzel et al. 2019, section 4.2): the nats
     by which the exact bound exceeds the augmented one. It is 0 for exact bounds, and None for bounds that are not
-    augmented or have no exact counterpart. One pass computes both; O(n m^2), or O(n).
+    augmented or have no exact counterpart.
     """
     record = point.site.record
     if record.exact is None:
@@ -107,7 +107,6 @@ def corrected_marginals(
     if negative:
         warn_user(
             f"The perturbative correction makes {negative} of {len(variance)} latent variances negative; they are "
-            "returned as 0. The second-order expansion is inaccurate at these rows; bound='exact' needs no "
-            "correction."
+            "returned as 0. It is inaccurate at these rows; bound='exact' needs no correction."
         )
     return mean, np.maximum(variance, 0.0)

@@ -1,19 +1,21 @@
-"""The last step of a fit: the posterior of all rows."""
+"""The last step of a fit: the posterior of all rows, or of further rows that follow earlier ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training
+from ..approximations.sparse import SparsePosterior
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
-from ..rows.source import ArraySource, RowSource
-from .ascent import Point, carry_over, coordinate_ascent, natural_step, update
+from ..rows.source import ArraySource, RowSource, labels_and_weights
+from .ascent import Point, carry_over, coordinate_ascent, natural_step, starting_posterior, update
 from .history import History
-from .mini_batch import Epochs, batch_rows, stochastic
+from .mini_batch import Epochs, stochastic
 from .prior_mean import OF_SITE, PriorMean
-from .starts import starting_posterior
 
 # A posterior with its pass over all rows, the number of iterations or epochs, and whether they converged.
 Fit = tuple[Point[Any], int, bool]
@@ -35,24 +37,17 @@ class PosteriorOptions(Epochs):
     maximises the bound plus the log ``length_scale_prior``. ``prior_mean`` gives the sites' mean under each prior.
     """
 
-    batch_size: int | None  # type: ignore[assignment]
     leaves_prior: bool = False
     length_scale_prior: LengthScalePrior = NO_PRIOR
     prior_mean: PriorMean = OF_SITE
-
-    def batch(self, n_rows: int) -> int | None:
-        """Rows of a mini-batch, or None if every step takes all ``n_rows``."""
-        if self.batch_size is None or self.batch_size >= n_rows:
-            return None
-        return batch_rows(int(self.batch_size), n_rows)
 
 
 def fit_posterior(
     training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site, options: PosteriorOptions
 ) -> Fit:
     """The posterior of all rows under ``prior``, from the sites of q if given; its bound is no lower than theirs."""
-    site, batch = options.prior_mean.site(site, prior), options.batch(len(training))
-    if batch is None:
+    site = options.prior_mean.site(site, prior)
+    if options.batch_size is None:
         ascent = coordinate_ascent(
             training,
             starting_posterior(training, q, prior, site, options.deadline),
@@ -64,7 +59,6 @@ def fit_posterior(
             leaves_prior=options.leaves_prior,
         )
         return ascent.point, ascent.n_iter, ascent.converged
-    options = replace(options, batch_size=batch)
     if q is None:
         return stochastic(training, prior.at_prior(training.n_latents), site, options)
     # Starting at the prior would raise learned label noise to that of guessing.
@@ -74,10 +68,8 @@ def fit_posterior(
     point, n_epochs, converged = stochastic(training, before.q, before.site, options)
     if before.elbo > point.elbo:
         # Noisy steps from an optimum can lower the bound.
-        reason = (
-            f"Mini-batches lowered the bound from {before.elbo:.6g} to {point.elbo:.6g} nats: the posterior that they "
-            "started from is kept."
-        )
+        fall = f"from {before.elbo:.6g} to {point.elbo:.6g} nats"
+        reason = f"Mini-batches lowered the bound {fall}: the posterior that they started from is kept."
         options.history.add(elbo=before.elbo, decision=reason)
         point = before
     return point, n_epochs, converged
@@ -97,10 +89,8 @@ def fit_posterior_or_keep(
     that is not an ascent, can make this worse for all rows. With full batches both posteriors are optimised; with
     mini-batches the previous posterior is evaluated as it is, because optimising it would take as long as the fit.
 
-    Parameters
-    ----------
-    learned, prior : q and prior of ``fit_posterior``
-    kept : the previous posterior, and a prior with as many inducing points that learning started from; or None
+    ``learned`` and ``prior`` are the first two of ``fit_posterior``. ``kept`` is None, or the previous posterior and a
+    prior with as many inducing points that learning started from.
     """
     if kept is None:
         return fit_posterior(training, learned, prior, site, options)
@@ -110,8 +100,7 @@ def fit_posterior_or_keep(
         carry_over(training, *kept, site_before),
         site_before,
         tol=options.tol,
-        max_iter=options.max_iter if options.batch(len(training)) is None else 0,
-        history=History(),
+        max_iter=options.max_iter if options.batch_size is None else 0,
         # The other half of the time is for the learned prior.
         deadline=options.deadline.earlier(0.5),
     ).point
@@ -143,10 +132,47 @@ def from_some(
     """
     memory = some.source
     assert isinstance(memory, ArraySource)
-    ratio = stream.total_weight / memory.total_weight
+    ratio, (y, weight) = stream.total_weight / memory.total_weight, labels_and_weights(memory)
     # Mini-batches are only for the posterior of all rows.
     in_memory = replace(options, batch_size=None, history=History())
     point = fit_posterior(some, q, prior, site, in_memory)[0]
     start = natural_step(prior.at_prior(some.n_latents), point.q.natural, ratio) or point.q
-    subsample = replace(some, source=memory.reweighted(ratio))
+    subsample = replace(some, source=ArraySource(memory.rows, y, ratio * weight, makes_dense=memory.makes_dense))
     return replace(some, source=stream, subsample=subsample), start, point.site
+
+
+def projected_sums(sums: Natural, before: KernelPrior, prior: KernelPrior) -> Natural:
+    """Sums P, h over earlier rows in the coefficients of ``prior``, whose points begin with those of ``before``.
+
+    Only the lower triangles of P are read and written. O(C m^3).
+    """
+    if prior is before:
+        return sums
+    P, h = sums
+    m, size = before.n_inducing, prior.n_inducing
+    # z = T z', with T = I unless the jitter, relative to the mean variance at all points, has changed.
+    changes = [old.Linv @ new.L[:m, :m] for old, new in zip(before.groups, prior.groups, strict=True)]
+    T = np.stack(changes).reshape(*before.Z.shape[:-2], m, m)
+    transposed = np.swapaxes(T, -1, -2)
+    wide_P, wide_h = np.zeros((*P.shape[:-2], size, size)), np.zeros((*h.shape[:-1], size))
+    wide_P[..., :m, :m] = np.tril(transposed @ (np.tril(P) + np.swapaxes(np.tril(P, -1), -1, -2)) @ T)
+    wide_h[..., :m] = (transposed @ h[..., None])[..., 0]
+    return wide_P, wide_h
+
+
+def posterior_before(q: SparsePosterior, prior: KernelPrior, forgetting_factor: float) -> SparsePosterior:
+    """q_0 for the next rows: the posterior q of all earlier rows, with its sites times a factor in [0, 1].
+
+    The sites of earlier rows, which are not kept, stay fixed in q's natural parameters. With whitened coefficients
+    z = L^{-1} u, q_0 has natural parameters I + P and h, where P and h are sums over the earlier rows. More inducing
+    points u' = (u, u_+) in ``prior``, after those of q, give L' = [[L, 0], [B, S]], so that z is the first part of z':
+    the sums get zeros for the new coefficients, and q_0(f) does not change.
+    """
+    P, h = projected_sums((np.tril(q.P) - np.eye(q.P.shape[-1]), q.h), q.prior, prior)
+    before = SparsePosterior.from_natural(prior, *prior.with_sites(forgetting_factor * P, forgetting_factor * h))
+    if before is None:
+        raise ValueError(
+            "The precision of the posterior of the earlier rows is no longer positive definite: fit again with fewer "
+            "inducing points, or scale the features."
+        )
+    return before

@@ -11,19 +11,16 @@ Iterations of the posterior
     ``iteration``, or ``epoch`` with mini-batches; ``elbo``; ``learning_rate``; with mini-batches also ``change`` and
     ``log_likelihood``.
 Decisions
-    ``decision``, a sentence, empty in all other rows (``decisions_`` lists them). Decisions are about the number of
-    inducing points, with ``gain_per_point``; neighbours, with ``query_score``; keeping the kernel learned without
-    neighbours if held-out rows show none better; a kernel for each class; the start kernel; a warm start that is not
-    possible, or a checkpoint that is resumed; parts skipped for lack of time; keeping the previous hyperparameters,
-    or the posterior before mini-batches; and columns that are the index of a data frame.
+    ``decision``, a sentence, empty in all other rows (``decisions_`` lists them), with ``gain_per_point`` of more
+    inducing points, or ``query_score`` of neighbours. Decisions are about the number of inducing points, neighbours, a
+    kernel for each class, the start kernel, a kernel or posterior that is kept from before, a warm start that is not
+    possible, a checkpoint that is resumed, parts skipped for lack of time, and columns that are the index of a table.
 Rounds with neighbours
     A round takes ``n_rows`` rows, of which some are held out and predicted from ``n_neighbors`` of the others. It
     makes ``searches`` for neighbours and ``sweeps`` over their sites, then maximises the mean log probability of the
     held-out rows: ``query_score`` before and ``learned_score`` after ``evaluations`` of the score and its gradient
-    (``evaluations`` is a count, ``evaluation`` a number). The first of these rows are starts, without
-    evaluations, and kernels of different roughness; the last is the second round. If the class frequencies predict
-    held-out rows nearly as well, the kernels are also tried from short length scales; if this does not help, or
-    held-out rows are too few, there is no second round.
+    (a count, whereas ``evaluation`` is a number). The first of these rows are starts, without evaluations, and kernels
+    of different roughness; the last is the second round, if there is one.
 Sites of all rows
     ``n_neighbors``, ``searches`` and ``sweeps``, alone or with the decision by held-out rows.
 """
@@ -40,23 +37,19 @@ from numpy.typing import ArrayLike
 class History:
     """Rows of named values, collected during a fit and returned as a dict of arrays.
 
-    Parameters
-    ----------
-    listener : function, default=None
-        Receives the columns of each row when it is added, and of rows that are not kept. A column ``stage`` means that
-        this stage begins.
-
     Attributes
     ----------
-    context : dict
-        Values that every row gets until they are changed.
+    context : dict, values that every row gets until they are changed
+    listener : function or None
+        Receives the columns of each row when it is added, and of rows that are not kept. A column ``stage`` means that
+        this stage begins.
     """
 
-    def __init__(self, listener: Callable[[dict[str, ArrayLike]], None] | None = None) -> None:
+    def __init__(self) -> None:
         self._start = time.perf_counter()
         self._parts: list[dict[str, ArrayLike]] = []
-        self._listener = listener
         self.context: dict[str, ArrayLike] = {}
+        self.listener: Callable[..., None] | None = None
 
     @property
     def seconds(self) -> float:
@@ -71,8 +64,8 @@ class History:
 
     def tell(self, **columns: ArrayLike) -> None:
         """Report a row to the listener without keeping it, such as the ``stage`` that begins."""
-        if self._listener is not None:
-            self._listener(columns)
+        if self.listener is not None:
+            self.listener(**columns)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One array for each column, with the rows on its first axis; missing values are NaN or empty strings."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,12 +14,12 @@ from .._sites import Site
 from .._svi import SCHEDULES, BatchPart, NaturalGradient
 from ..approximations.base import KernelPrior, Training
 from ..approximations.sparse import SparsePosterior
-from ..rows.deadline import Deadline
+from ..likelihoods import other_site
+from ..rows.deadline import NEVER, Deadline
 from ..rows.executor import Executor
 from ..rows.source import Picked
 from .ascent import Point, best_parameter, update
 from .history import History
-from .starts import start_site
 
 # Mini-batches averaged into the start of the adaptive rate.
 ADAPTIVE_START = 10
@@ -39,20 +39,15 @@ WORK_PER_CALL = 1e9
 def learning_rate_schedule(learning_rate: str | float | Sequence[float]) -> tuple[int, float, float]:
     """The compiled schedule of a ``learning_rate`` parameter.
 
-    Raises
-    ------
-    ValueError
-        If it is none of "adaptive", a number in (0, 1], or a pair (delay, forgetting).
+    ValueError if it is none of "adaptive", a number in (0, 1], or a pair (delay, forgetting).
     """
-    if isinstance(learning_rate, str):
+    is_name = isinstance(learning_rate, str)
+    if is_name and learning_rate == "adaptive":
+        return SCHEDULES["adaptive"], ADAPTIVE_START, 0.0
+    try:
+        values = np.asarray([] if is_name else learning_rate, dtype=np.float64)
+    except (TypeError, ValueError):
         values = np.empty(0)
-        if learning_rate == "adaptive":
-            return SCHEDULES["adaptive"], ADAPTIVE_START, 0.0
-    else:
-        try:
-            values = np.asarray(learning_rate, dtype=np.float64)
-        except (TypeError, ValueError):
-            values = np.empty(0)
     if not values.ndim and 0.0 < values <= 1.0 and not isinstance(learning_rate, bool | np.bool_):
         return SCHEDULES["constant"], float(values), 0.0
     if values.shape == (2,) and 1.0 <= values[0] < np.inf and 0.5 < values[1] <= 1.0:
@@ -61,24 +56,6 @@ def learning_rate_schedule(learning_rate: str | float | Sequence[float]) -> tupl
         "learning_rate must be 'adaptive', a constant in (0, 1], or a pair (delay, forgetting) with delay >= 1 and "
         f"0.5 < forgetting <= 1 for the rate (t + delay)^-forgetting; got {learning_rate!r}."
     )
-
-
-class Window:
-    """The latest relative changes of the natural parameters; at rest when their mean is below ``tol``."""
-
-    def __init__(self, tol: float):
-        self.tol = tol
-        self._changes: deque[float] = deque(maxlen=WINDOW)
-
-    @property
-    def changes(self) -> np.ndarray:
-        """The latest changes, at most ``WINDOW``."""
-        return np.array(self._changes)
-
-    def rests(self, changes: np.ndarray) -> bool:
-        """Whether it is at rest after further changes."""
-        self._changes.extend(changes)
-        return len(self._changes) == WINDOW and float(np.mean(self._changes)) < self.tol
 
 
 class MiniBatches:
@@ -97,6 +74,7 @@ class MiniBatches:
     ----------
     latents : int
     eta, average : natural parameters of the latest iterate, and averaged over iterates
+    changes : latest relative changes of the average, at most ``WINDOW``
     """
 
     def __init__(
@@ -117,6 +95,7 @@ class MiniBatches:
         parts = [np.tril(q.P).reshape(self.latents, m * m), q.h.reshape(self.latents, m)]
         self.eta = np.concatenate(parts, axis=1).ravel()  # updated in place
         self._loop = NaturalGradient(m, self.latents, self.eta, kind, a, b)
+        self.changes: deque[float] = deque(maxlen=WINDOW)
         rows = batch if batch < PARALLEL_ROWS else PART_ROWS
         self._part_rows = [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
         of_part = m, self.latents, tile, n_features, self._moving, q.basis.n_groups
@@ -129,11 +108,8 @@ class MiniBatches:
     def run(self, q: SparsePosterior, rows: Picked, site: Site, executor: Executor) -> np.ndarray:
         """A step for each ``batch`` consecutive rows, under q's prior or the moving ones.
 
-        The executor works on the parts of a large mini-batch, whose sums are added in their order.
-
-        Returns
-        -------
-        (3, steps) array: rate, relative change of the average, and estimate of the log-likelihood of all rows.
+        Returns an array (3, steps): rate, relative change of the average, and estimate of the log-likelihood of all
+        rows. The executor works on the parts of a large mini-batch, whose sums are added in their order.
         """
         kernels, Linv, (X, y, weight, order) = q.basis.mini_batches(rows)
         if self._moving:
@@ -171,39 +147,35 @@ class MiniBatches:
         work = m * self.latents * (m**2 + 3 * batch * m + batch * n_features)
         return max(1, int(WORK_PER_CALL / (5 * work if self._moving else work)))
 
-    def epoch(
-        self,
-        training: Training,
-        q: SparsePosterior,
-        site: Site,
-        random_state: np.random.RandomState,
-        window: Window,
-        number: int,
-        history: History,
-    ) -> tuple[float, bool]:
-        """Steps over all rows, freshly shuffled, under q's prior, until the window is at rest.
+    def rests(self, changes: np.ndarray, tol: float) -> bool:
+        """Whether the mean of the latest changes is below ``tol``, after further ones."""
+        self.changes.extend(changes)
+        return len(self.changes) == WINDOW and float(np.mean(self.changes)) < tol
 
-        Returns the mean estimate of the log-likelihood, and whether the window is at rest.
+    def epoch(
+        self, training: Training, q: SparsePosterior, site: Site, options: Epochs, number: int
+    ) -> tuple[float, bool]:
+        """Steps over all rows, freshly shuffled, under q's prior, until they are at rest.
+
+        Returns the mean estimate of the log-likelihood, and whether the steps are at rest.
         """
-        n, batch = len(training), self.batch
+        n, batch, log_likelihoods, rests = len(training), self.batch, list[np.ndarray](), False
         rows_per_call = batch * self.steps_per_call(training.source.n_features)
-        order = random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
-        log_likelihoods: list[np.ndarray] = []
-        rests = False
+        order = options.random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
         for start in range(0, len(order), rows_per_call):
             rows = training.source.pick(order[start : start + rows_per_call])
             rate, change, log_likelihood = self.run(q, rows, site, training.executor)
-            history.add(epoch=number, learning_rate=rate, change=change, log_likelihood=log_likelihood)
+            options.history.add(epoch=number, learning_rate=rate, change=change, log_likelihood=log_likelihood)
             log_likelihoods.append(log_likelihood)
-            rests = window.rests(change[rate > 0.0]) and number > MIN_EPOCHS
+            rests = self.rests(change[rate > 0.0], options.tol) and number > MIN_EPOCHS
             if rests:
                 break
         return float(np.mean(np.concatenate(log_likelihoods))), rests
 
     def state(self) -> dict[str, np.ndarray]:
         """Arrays from which steps continue, of the posterior and of the moving priors."""
-        names = "average", "mean_direction", "numbers"
-        state = {"natural": self.eta.copy(), **dict(zip(names, self._loop.state(), strict=True))}
+        average, mean_direction, numbers = self._loop.state()
+        state = {"natural": self.eta.copy(), "average": average, "mean_direction": mean_direction, "numbers": numbers}
         moving = [prior.state() for prior in self._moving]
         if moving:
             state["vectors"], state["steps"] = (np.stack(parts) for parts in zip(*moving, strict=True))
@@ -241,9 +213,12 @@ class MiniBatches:
         return q
 
 
-def batch_rows(batch_size: int, n_rows: int) -> int:
-    """Rows of a mini-batch: an epoch has two steps or more, because rates are estimated from how gradients differ."""
-    return max(1, min(batch_size, n_rows // 2))
+def batch_rows(batch_size: int | None, n_rows: int) -> int | None:
+    """Rows of a mini-batch, or None if every step takes all rows.
+
+    An epoch has two steps or more, because rates are estimated from how gradients differ.
+    """
+    return None if batch_size is None or batch_size >= n_rows else max(1, min(int(batch_size), n_rows // 2))
 
 
 @dataclass(frozen=True)
@@ -253,17 +228,13 @@ class Epochs:
     ``history`` gets a row for every step. After the first epoch the ``deadline`` may end them.
     """
 
-    batch_size: int
+    batch_size: int | None
     learning_rate: str | float | Sequence[float]
     tol: float
     max_iter: int
     random_state: np.random.RandomState
     history: History
-    deadline: Deadline = field(default_factory=Deadline)
-
-    @property
-    def schedule(self) -> tuple[int, float, float]:
-        return learning_rate_schedule(self.learning_rate)
+    deadline: Deadline = NEVER
 
 
 def stochastic(
@@ -276,18 +247,20 @@ def stochastic(
 
     Returns the posterior with a pass over all rows, the number of epochs, and whether they converged.
     """
-    n, history, deadline = len(training), options.history, options.deadline
-    loop = MiniBatches(q, min(options.batch_size, n), n, training.source.n_features, options.schedule)
+    n, deadline = len(training), options.deadline
+    schedule = learning_rate_schedule(options.learning_rate)
+    loop = MiniBatches(q, min(options.batch_size or n, n), n, training.source.n_features, schedule)
     # From the prior, the first epoch prepares the start of additive noise.
-    first_site = site if np.any(q.h) else start_site(site) or site
-    window, converged, epoch, began = Window(options.tol), False, 0, deadline.now()
+    start = site.record.start
+    first_site = site if start is None or np.any(q.h) else other_site(start, site)
+    converged, epoch, began = False, 0, deadline.now()
     while epoch < options.max_iter and not converged and (not epoch or deadline.allows_again(began)):
         began = deadline.now()
         epoch += 1
         current = first_site if epoch == 1 else site
-        estimate, converged = loop.epoch(training, q, current, options.random_state, window, epoch, history)
+        estimate, converged = loop.epoch(training, q, current, options, epoch)
         if site.learned and current is site and not converged:
             site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[0])
     point = update(training, loop.posterior(q.prior, loop.average), site)
-    history.add(epoch=epoch, elbo=point.elbo)
+    options.history.add(epoch=epoch, elbo=point.elbo)
     return point, epoch, converged

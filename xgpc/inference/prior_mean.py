@@ -23,8 +23,7 @@ class PriorMean:
     """Gives the ``prior_mean`` of a site under a prior: given means (L,), or those that predict a base rate (C,).
 
     With a base rate the mean depends on the prior's variance, which learning changes. A stage, or a round with
-    neighbours, keeps the mean of its first kernel; the posterior of all rows has that of the last kernel. Repeating
-    the learning until both agree changed the mean log probability of other rows by at most .005 nats.
+    neighbours, keeps the mean of its first kernel; the posterior of all rows has that of the last kernel.
     ``variance_scale`` multiplies the prior's variances in predictions.
     """
 
@@ -51,9 +50,7 @@ OF_SITE = PriorMean()
 
 
 def base_rates(totals: np.ndarray) -> np.ndarray:
-    """Shares (C,) of the classes' weights (C,). If a class has no rows, each class counts half a row more, because no
-    finite mean predicts probability zero.
-    """
+    """Shares (C,) of the classes' weights (C,), with half a row more for each class if one has no rows."""
     totals = totals if np.all(totals > 0.0) else totals + 0.5
     return totals / np.sum(totals)
 
@@ -83,7 +80,7 @@ def base_rate_mean(record: LikelihoodBound, base_rate: np.ndarray, variance: np.
     found = root(difference, start, method="hybr", tol=TOLERANCE, options={"eps": DIFFERENCE})
     if not np.all(np.isfinite(found.x)) or np.max(np.abs(found.fun)) > LARGEST_ERROR:
         raise ValueError(
-            "mean='base-rate': no prior mean was found for which the prior predicts the class frequencies "
-            f"{base_rate.tolist()}; give the mean as a list with one number for each class."
+            f"mean='base-rate': no prior mean predicts the class frequencies {base_rate.tolist()}; give the mean as a "
+            "list with one number for each class."
         )
     return np.asarray(found.x - np.mean(found.x))

@@ -1,34 +1,27 @@
-"""The context of a fit: history, progress, deadline, and reports to the user."""
+"""The context of a fit: history, deadline, the best result so far, and reports to the user."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from ..rows.deadline import Deadline, Reserve
-from ..rows.executor import Function, Monitor
-from ..rows.executor import State as PassState
-from ..rows.source import RowSource
+from .._sites import Site
+from ..approximations.base import KernelPosterior
+from ..kernels.spec import Groups
+from ..rows.deadline import Deadline
 from ..status import Status
 from .history import History
-from .progress import Progress
 
-# For each field of the state: history columns, of which the first present gives its value, and its type.
-STATES: dict[str, tuple[tuple[str, ...], Callable[..., object]]] = {
-    "n_rows": (("n_rows",), int),
-    "n_inducing": (("n_inducing",), int),
-    "iteration": (("evaluation", "iteration", "epoch"), int),
-    "elbo": (("elbo",), float),
-    "query_score": (("learned_score", "query_score"), float),
-}
+# Arrays by name.
+State = Mapping[str, np.ndarray]
+# The field of ``FitState`` that a column of the history changes; a later column of a row has precedence.
+FIELDS = {name: name for name in ("n_rows", "n_inducing", "elbo", "query_score")}
+FIELDS |= {"epoch": "iteration", "iteration": "iteration", "evaluation": "iteration", "learned_score": "query_score"}
 
 
 @dataclass(frozen=True)
@@ -90,23 +83,35 @@ class CallbackError(Exception):
         self.raised = raised
 
 
-class Run(Monitor):
-    """A fit in progress: a context manager that re-raises a callback's exception, and the monitor of its executor.
+@dataclass(frozen=True)
+class BestSoFar:
+    """The best result so far, from which a fit ends early or resumes at a checkpoint."""
 
-    Parameters
-    ----------
-    deadline : Deadline or None, never if None
-    status : Status or None, displays the progress
-    callback : function of a ``FitState``, or None
-        If it returns True or raises StopIteration, the deadline is set to now.
-    random_state : int, RandomState or None
+    q: KernelPosterior  # posterior of the rows of a stage
+    site: Site
+    n_rows: int  # rows of the stage
+    is_growing: bool  # whether more inducing points may be added
+    n_starts: int = 0  # completed starts that it is the best of; 0 during the first
+    is_decided: bool = False  # whether the number of kernels is decided
+    state: State | None = None  # arrays from which mini-batches continue
 
-    Attributes
-    ----------
-    deadline : Deadline
-    history : History
-    progress : Progress, keeps the best result so far
-    random_state : RandomState
+
+class Store(Protocol):
+    """Keeps results on disk for a later fit, see ``xgpc.checkpoint.Checkpoint``."""
+
+    def offer(self, best: BestSoFar, at_once: bool = False) -> None: ...
+
+    def load(self, site: Site, groups: Groups | None = None) -> BestSoFar | None: ...
+
+    def remove(self) -> None: ...
+
+
+class Run:
+    """A fit in progress: a context manager that re-raises a callback's exception.
+
+    ``status`` displays the progress. If ``callback``, a function of a ``FitState``, returns True or raises
+    StopIteration, the deadline is set to now. ``skipped`` describes the parts that there was no time for, and
+    ``n_updates`` counts the results so far.
     """
 
     def __init__(
@@ -116,75 +121,66 @@ class Run(Monitor):
         callback: Callable[[FitState], object] | None = None,
         random_state: int | np.random.RandomState | None = None,
     ):
-        self.deadline, self.progress = deadline or Deadline(), Progress()
+        self.deadline, self._status, self._callback = deadline or Deadline(), status, callback
         self.random_state: np.random.RandomState = check_random_state(random_state)
-        self._status, self._callback = status, callback
-        self._is_heard = status is not None or callback is not None
-        self.history = History(self._listen if self._is_heard else None)
-        self._state, self._reserve = FitState(), Monitor()
+        self.history, self._state = History(), FitState()
+        if status is not None or callback is not None:
+            self.history.listener = self.deadline.report = self._report
+        self.store: Store | None = None
+        self.best: BestSoFar | None = None
+        self.n_updates = 0
+        self.skipped: list[str] = []
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._status is not None:
             self._status.close()
         if isinstance(error, CallbackError):
             raise error.raised from error.raised.__cause__
 
-    @contextmanager
-    def reserving(self, n_rows: int, final: Function[object]) -> Iterator[None]:
-        """Passes raise ``OutOfTime`` once the time left is needed for the posterior of all rows, see ``Reserve``."""
-        self._reserve = Reserve(self.deadline, n_rows, final)
-        try:
-            yield
-        finally:
-            self._reserve = Monitor()
+    def update(self, best: BestSoFar, at_once: bool = False) -> None:
+        """Keep a better result; its checkpoint is written now and then, or ``at_once``."""
+        self.n_updates += 1
+        # Once the number of kernels is decided, it stays decided.
+        self.best = replace(best, is_decided=best.is_decided or (self.best is not None and self.best.is_decided))
+        if self.store is not None:
+            self.store.offer(self.best, at_once)
 
-    def begin(self, function: Function[object], source: RowSource, state: PassState) -> None:
-        self._reserve.begin(function, source, state)
+    def skip(self, what: str) -> None:
+        """Record that there was no time for a part of the fit, or for the rest of it."""
+        self.skipped.append(what)
+        self.history.add(decision=f"There was no time left for {what}.")
 
-    def check(self) -> None:
-        self._reserve.check()
+    def close(self) -> None:
+        """Remove the checkpoint of a complete fit; update that of a fit that ended early."""
+        if self.store is not None and not self.skipped:
+            self.store.remove()
+        elif self.store is not None and self.best is not None:
+            self.store.offer(self.best, at_once=True)
 
-    def end(self) -> None:
-        self._reserve.end()
-        self.report()
-
-    def report(self, decision: str = "", **changes: Any) -> None:
-        """Change the state and report it to the user."""
-        if not self._is_heard:
-            return
-        changes |= {"seconds": self.history.seconds, "seconds_left": max(0.0, self.deadline.left)}
-        self._state = state = replace(self._state, decision=decision, **changes)
+    def _report(self, **columns: Any) -> None:
+        """Report the state to the user, changed by the columns of a row of the history."""
+        if "stage" in columns:
+            self._state = FitState(columns["stage"])
+        decision = columns.get("decision", "")
+        # The other columns of a decision describe an option that may have been rejected.
+        found = {} if decision else {field: columns[name] for name, field in FIELDS.items() if name in columns}
+        seconds, left = self.history.seconds, max(0.0, self.deadline.left)
+        self._state = replace(self._state, **found, decision=decision, seconds=seconds, seconds_left=left)
         if self._status is not None:
             if decision:
                 self._status.say(decision)
-            self._status.update(state.__str__)
-        if self._callback is not None and self._ends(self._callback, state):
-            self.deadline.stop("the callback")
-
-    def _listen(self, columns: dict[str, ArrayLike]) -> None:
-        """Report a row of the history."""
-        if "stage" in columns:
-            self._state = FitState(str(columns["stage"]))
-        decision, found = str(columns.get("decision", "")), {}
-        # The other columns of a decision describe an option that may have been rejected.
-        if not decision:
-            for name, (names, kind) in STATES.items():
-                given = [columns[other] for other in names if other in columns]
-                if given:
-                    found[name] = kind(given[0])
-        self.report(decision, **found)
-
-    def _ends(self, callback: Callable[[FitState], object], state: FitState) -> bool:
-        """Whether the callback ends the fit: only True does, because other values are often returned by accident."""
+            self._status.update(self._state.__str__)
+        if self._callback is None:
+            return
         try:
-            answer = callback(state)
+            answer = self._callback(self._state)
         except StopIteration:
-            return True
+            answer = True
         except Exception as error:
             raise CallbackError(error) from error
-        return isinstance(answer, bool | np.bool_) and bool(answer)
+        # Other true values are often returned by accident.
+        if isinstance(answer, bool | np.bool_) and answer:
+            self.deadline.stop("the callback")

@@ -15,7 +15,7 @@ from .._svi import SCHEDULES
 from ..approximations.base import KernelPosterior, KernelPrior, Training, grouped
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import best_parameter, update
-from ..inference.mini_batch import MiniBatches, Window, batch_rows, learning_rate_schedule
+from ..inference.mini_batch import MiniBatches, batch_rows, learning_rate_schedule
 from ..kernels.prior import LengthScalePrior
 from ..rows.source import permuted
 from .optimizer import Coordinates, Options, Outcome, profile
@@ -47,9 +47,9 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     if coordinates.is_empty or not isinstance(q, SparsePosterior):
         return Outcome(update(training, start, site), 0)
     assert options.random_state is not None
-    n, n_features, size = len(training), training.source.n_features, options.batch_size
-    takes_all = size is None or size >= n
-    batch = n if size is None or takes_all else batch_rows(int(size), n)
+    n, n_features = len(training), training.source.n_features
+    some = batch_rows(options.batch_size, n)
+    batch, takes_all = some or n, some is None
     schedule = FULL_BATCH_RATE if takes_all else learning_rate_schedule(options.learning_rate)
     least, most = FULL_BATCH_STEPS if takes_all else MINI_BATCH_STEPS
     steps = min(most, max(least, -(-n // batch)))
@@ -59,13 +59,13 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     feed = permuted(training.source, batch * min(steps, loop.steps_per_call(n_features)), options.random_state)
     # Steps of large batches have less noise, go further, and cost more.
     of_batch = max(1.0, batch / RATE_BATCH)
-    window = Window(max(1.0, WINDOW_ROWS * loop.latents / n) ** 0.5 * of_batch * options.tol)
+    tol = max(1.0, WINDOW_ROWS * loop.latents / n) ** 0.5 * of_batch * options.tol
     rise, bounds, state = RISE * n * of_batch, list[float](), resumed
     at_rest = is_level = False
     if resumed:
         loop.restore(resumed)
         bounds = resumed["bounds"].tolist()
-        at_rest, is_level = window.rests(resumed["changes"]), _is_level(bounds, rise)
+        at_rest, is_level = loop.rests(resumed["changes"], tol), _is_level(bounds, rise)
         q = loop.posterior(_at_average(coordinates, moving, q.prior), loop.average)
     while len(bounds) < options.max_iter and not (at_rest and is_level):
         estimates: list[float] = []
@@ -74,7 +74,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
             run = partial(loop.run, q, site=site, executor=training.executor)
             ((rates, change, log_likelihood),) = training.executor.each(run, [next(feed)])
             estimates += log_likelihood.tolist()
-            at_rest = window.rests(change[rates > 0.0])
+            at_rest = loop.rests(change[rates > 0.0], tol)
         q = loop.posterior(_at_average(coordinates, moving, q.prior), loop.average)
         estimate = float(np.mean(estimates))
         if site.learned:
@@ -83,7 +83,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
         is_level = _is_level(bounds, rise)
         options.record(bounds[-1], q.prior, evaluation=len(bounds))
         units = np.stack([one.units for one in moving])
-        state = {**loop.state(), "changes": window.changes, "bounds": np.array(bounds), "units": units}
+        state = {**loop.state(), "changes": np.array(loop.changes), "bounds": np.array(bounds), "units": units}
         options.reached(q, site, state)
     limit = f"max_iter={len(bounds)} was"
     problem = None if at_rest and is_level else options.too_few("the mini-batches", limit)

@@ -12,7 +12,6 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, update
-from ..inference.history import History
 from ..likelihoods import record_of
 from ..rows.source import labels_and_weights
 from ..statistics import FixedSites, PriorVariances, SitesAtPosterior, block_sites, prior_curvature, quadratic_constant
@@ -117,7 +116,7 @@ def alternate(
 
     def site_updates(q: KernelPosterior) -> Point[KernelPosterior]:
         # With tolerance 0 exactly this many updates are made, unless one gains nothing.
-        return coordinate_ascent(training, q, site, tol=0.0, max_iter=SITE_UPDATES, history=History()).point
+        return coordinate_ascent(training, q, site, tol=0.0, max_iter=SITE_UPDATES).point
 
     point, value, least = site_updates(start), options.value, least_bound(training)
     kind = JointBound if is_hybrid else FixedSitesBound

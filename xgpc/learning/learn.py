@@ -13,13 +13,11 @@ import numpy as np
 
 from ..approximations.base import KernelPosterior, KernelPrior, SeparatePriors
 from ..approximations.sparse import SparsePrior
-from ..inference.ascent import Point
+from ..inference.ascent import Point, starting_posterior
 from ..inference.history import History
 from ..inference.links import LINKS
 from ..inference.local_sites import start_sites
-from ..inference.progress import BestSoFar
-from ..inference.run import Run
-from ..inference.starts import starting_posterior
+from ..inference.run import BestSoFar, Run
 from ..rows.deadline import OutOfTime, during
 from ..rows.source import labels_and_weights
 from ..status import warn_user
@@ -109,8 +107,8 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
                 learned = accept_neighbors(task, propose_neighbors(task), initial, split)
         except OutOfTime:
             # Learning without neighbours may still end in time.
-            run.progress.skip("neighbours", run.history)
-            latest = run.progress.latest
+            run.skip("neighbours")
+            latest = run.best
             if latest is None:
                 raise
             learned = learn_in_stages(data, run, initial.going_on(HyperparameterFit(Model.of(latest))))
@@ -234,7 +232,7 @@ def propose_neighbors(task: Task) -> Pair:
         sparse = learn_in_stages(data, run, start, limit)
         n_inducing = sparse.model.prior.n_inducing
         if allowed < most and allowed <= n_inducing:
-            run.progress.skip(f"more than {n_inducing} inducing points with neighbours", run.history)
+            run.skip(f"more than {n_inducing} inducing points with neighbours")
         is_done = limit is None and not most <= n_inducing < initial.grow_to
         q = posterior_of(rows, sparse.model, data.prior_mean, data.config).q
     if sparse.model.prior.n_inducing > tried[0].prior.n_inducing:
@@ -344,12 +342,13 @@ def learn_own_kernels(data: Data, run: Run, initial: InitialState, one: Hyperpar
         candidates = _propose_own_kernels(data, initial, one.model)
     subject = "With a kernel for each class in place of one for all,"
     if candidates is None or not accept(candidates[0][1], candidates[1][1], subject, run.history):
-        assert run.progress.latest is not None
-        run.progress.decide(run.progress.latest)
+        assert run.best is not None
+        run.update(replace(run.best, is_decided=True), at_once=True)
         return one
     # From here on, own kernels count as decided, already from their first stage.
     each = candidates[1][0]
-    run.progress.decide(BestSoFar(each.q, each.site, n_rows=0, is_growing=bool(initial.grow_to)))
+    decided = BestSoFar(each.q, each.site, n_rows=0, is_growing=bool(initial.grow_to), is_decided=True)
+    run.update(decided, at_once=True)
     start = initial.going_on(replace(one, model=Model.of(each)))
     return learn_in_stages(data, run, start, EACH_ITERATIONS)
 

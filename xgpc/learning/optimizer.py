@@ -15,7 +15,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..inference.ascent import ROUND_OFF, Ascent, Point, coordinate_ascent, is_small, proper_posterior, tolerance_unit
 from ..inference.history import History
-from ..inference.progress import BestSoFar, State
+from ..inference.run import BestSoFar, State
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from .inducing import mean_and_scale
 
@@ -228,9 +228,7 @@ class ProfiledBound:
         self.coordinates = Coordinates(start.prior, options.learn_inducing)
         # Nats that an inner solve may leave, and the factor by which failures of the optimizer have tightened them.
         self.inner_gain, self.tightening = float(np.clip(START_SHARE * training.total_weight, *INNER_RANGE)), 1.0
-        ascent = coordinate_ascent(
-            training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER, history=History()
-        )
+        ascent = coordinate_ascent(training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER)
         self.first_rate, self.evaluations = ascent.first_rate, 0
         self._keep(self.coordinates.pack(start.prior), ascent)
         # At the prior the gradient vanishes, so a start without any step is solved again.
@@ -279,9 +277,7 @@ class ProfiledBound:
             nats = max(least, self.inner_gain * self.tightening)
             while True:
                 tol, left = nats / tolerance_unit(self.value), most - iterations
-                ascent = coordinate_ascent(
-                    self.training, q, site, tol=tol, max_iter=left, history=History(), first_rate=self.first_rate
-                )
+                ascent = coordinate_ascent(self.training, q, site, tol=tol, max_iter=left, first_rate=self.first_rate)
                 self.first_rate, point = ascent.first_rate, ascent.point
                 q, site, value = point.q, point.site, self.options.value(point)
                 iterations += ascent.n_iter

@@ -14,11 +14,18 @@ from ..approximations.local import LocalPosterior
 from ..approximations.sparse import SparsePosterior
 from ..config import FitConfig
 from ..inference.correction import correction_and_gap
-from ..inference.fitting import Evidence, PosteriorOptions, fit_posterior_or_keep, from_some
-from ..inference.online import posterior_before, projected_sums
+from ..inference.fitting import (
+    Evidence,
+    PosteriorOptions,
+    fit_posterior_or_keep,
+    from_some,
+    posterior_before,
+    projected_sums,
+)
+from ..inference.mini_batch import batch_rows
 from ..inference.run import Run
 from ..rows.coinciding import Distinct
-from ..rows.deadline import OutOfTime, during, stopped_by_interrupts
+from ..rows.deadline import Deadline, OutOfTime, during, stopped_by_interrupts
 from ..rows.executor import Executor, Threads
 from ..rows.source import labels_and_weights
 from ..statistics import update
@@ -42,15 +49,15 @@ NO_GAIN = 0.999
 # then have an RBF correlation above 0.99.
 SWITCHED_OFF = 30.0
 
-# Creates the executor from ``n_jobs`` and the run that watches it.
-MakeThreads = Callable[[int | None, Run], Threads]
+# Creates the executor from ``n_jobs`` and the deadline that may end its passes.
+MakeThreads = Callable[[int | None, Deadline], Threads]
 
 
 @contextmanager
 def executing(run: Run, config: FitConfig, threads: MakeThreads = Threads) -> Iterator[Executor]:
     """The executor of a run; with ``keep_on_interrupt`` an interrupt ends the fit early."""
     ending = stopped_by_interrupts(run.deadline) if config.keep_on_interrupt else nullcontext()
-    with threads(config.n_jobs, run) as executor, ending:
+    with threads(config.n_jobs, run.deadline) as executor, ending:
         yield executor
 
 
@@ -59,13 +66,11 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
     with executing(run, data.config, threads) as executor:
         initial = start(data, run, executor, previous)
         try:
-            with run.reserving(data.n_rows, update), during("learning"):
+            with run.deadline.reserving(data.n_rows, update), during("learning"):
                 learned = learn(data, run, initial)
         except OutOfTime as end:
-            run.progress.skip(end.where, run.history)
-            latest, learned = run.progress.latest, HyperparameterFit(initial.model)
-            if latest is not None:
-                learned = HyperparameterFit(Model.of(latest), run.progress.n_updates)
+            run.skip(end.where)
+            learned = HyperparameterFit(initial.model if run.best is None else Model.of(run.best), run.n_updates)
         if learned.n_iter:
             kernels = ", ".join(str(group.spec.kernel) for group in learned.model.prior.groups)
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
@@ -96,7 +101,7 @@ def infer(
         max_iter = max_iter if data.stream is None else min(max_iter, STREAM_STEPS)
     options = PosteriorOptions(
         # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
-        None if config.learns_in_batches else config.batch_size,
+        None if config.learns_in_batches else batch_rows(config.batch_size, len(training)),
         config.learning_rate,
         tol,
         max_iter,
@@ -108,7 +113,7 @@ def infer(
         data.prior_mean,
     )
     # Mini-batches pass over all rows only a few times, so that a cache would not pay.
-    training = training if options.batch(len(training)) is None else training.uncached()
+    training = training if options.batch_size is None else training.uncached()
     if data.stream is not None:
         training, q, site = from_some(training, data.stream, q, prior, site, options)
         history.context.update(n_rows=len(training))
@@ -125,7 +130,7 @@ def infer(
     evidence, problems = Evidence(point.elbo, *correction_and_gap(training, point)), list(learned.problems)
     # A step that time did not permit would have taken at most as long as all steps before it together.
     if not converged and n_steps < max_iter and not run.deadline.allows_again(began):
-        run.progress.skip("more iterations of the posterior of all rows", history)
+        run.skip("more iterations of the posterior of all rows")
     elif not converged and max_iter == config.max_iter:
         problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
     history.tell(stage="done", n_rows=data.n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
@@ -172,7 +177,7 @@ def _messages(
 
     All that did not converge shares one message, because advice for one kind alone may not help with the other.
     """
-    found, config, record, skipped = [], data.config, data.record, ", ".join(run.progress.skipped)
+    found, config, record, skipped = [], data.config, data.record, ", ".join(run.skipped)
     if skipped:
         usable = "The fit can be used; more time may give a higher bound."
         found.append(f"{run.deadline.reason} left no time for {skipped}. {usable}")

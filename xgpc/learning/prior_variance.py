@@ -10,7 +10,7 @@ from ..approximations.linear import LinearPrior
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, Point, coordinate_ascent, is_small, update
 from ..inference.history import History
-from ..inference.mini_batch import Epochs, MiniBatches, Window
+from ..inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule
 
 # Steps of q between two moves of the prior variance: enough to reach coordinate ascent's safe fallback.
 STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
@@ -65,12 +65,14 @@ def stochastic_ascent(
 ) -> tuple[Point[SparsePosterior], int, bool]:
     """Take mini-batch steps and move s^2 after every epoch; returns the same as ``ascend``."""
     q = prior.at_prior(None)
-    loop = MiniBatches(q, options.batch_size, len(training), len(prior.scale), options.schedule)
-    history, window, converged, epoch = options.history, Window(options.tol), False, 0
+    assert options.batch_size is not None
+    schedule = learning_rate_schedule(options.learning_rate)
+    loop = MiniBatches(q, options.batch_size, len(training), len(prior.scale), schedule)
+    history, converged, epoch = options.history, False, 0
     while epoch < options.max_iter and not converged:
         epoch += 1
         history.context.update(prior_variance=q.prior.variance)
-        estimate, rests = loop.epoch(training, q, site, options.random_state, window, epoch, history)
+        estimate, rests = loop.epoch(training, q, site, options, epoch)
         average = loop.posterior(q.prior, loop.average)
         log_t, gain = q.prior.best_move(*sums_of_sites(average))
         converged = rests and is_small(gain, estimate, options.tol)

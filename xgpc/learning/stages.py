@@ -11,12 +11,9 @@ import numpy as np
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..config import FitConfig
-from ..inference.ascent import Point, coordinate_ascent, tolerance_unit, update
-from ..inference.history import History
+from ..inference.ascent import Point, coordinate_ascent, starting_posterior, tolerance_unit, update
 from ..inference.prior_mean import PriorMean
-from ..inference.progress import BestSoFar, Progress, State
-from ..inference.run import Run
-from ..inference.starts import starting_posterior
+from ..inference.run import BestSoFar, Run, State
 from ..kernels.default import STARTS, other_start
 from ..likelihoods import LikelihoodBound
 from ..rows.deadline import OutOfTime, during
@@ -121,9 +118,7 @@ def posterior_of(
     site = prior_mean.site(model.site, model.prior)
     first = update(training, starting_posterior(training, model.q, model.prior, site), site)
     tol = options.tol if nats is None else nats / tolerance_unit(first.log_likelihood)
-    return coordinate_ascent(
-        training, first.q, site, tol=tol, max_iter=options.max_iter, history=History(), first=first
-    ).point
+    return coordinate_ascent(training, first.q, site, tol=tol, max_iter=options.max_iter, first=first).point
 
 
 class Learner:
@@ -134,14 +129,15 @@ class Learner:
     optimize : function of a ``Scheme``, or None to keep kernel and inducing points and fit posteriors only
     options : Options of the last stage
     n_iter : int, iterations of the optimizer so far
-    progress : Progress, which receives every improvement
+    run : Run, which keeps every improvement
+    is_restart : bool, whether the improvements are not kept
     state : arrays from which the mini-batches of the next stage continue, or None
     """
 
     def __init__(self, data: Data, run: Run, initial: InitialState, max_iter: int):
         config, n_rows, is_full = data.config, len(initial.training), initial.model.prior.is_full
         self.training, self.history, self.random_state = initial.training, run.history, run.random_state
-        self.progress, self.prior_mean, self.n_iter = run.progress, data.prior_mean, 0
+        self.run, self.is_restart, self.prior_mean, self.n_iter = run, False, data.prior_mean, 0
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer].learn
         self.state: State | None = None
         self.options = Options(
@@ -250,7 +246,8 @@ class Learner:
         prior, q, site = model
 
         def reached(q: KernelPosterior, site: Site, state: State | None) -> None:
-            self.progress.update(BestSoFar(q, site, size, is_growing, state=state))
+            if not self.is_restart:
+                self.run.update(BestSoFar(q, site, size, is_growing, state=state))
 
         with during(f"learning with {prior.n_inducing} inducing points on {size} rows"):
             if self.optimize is None:
@@ -304,7 +301,7 @@ class Learner:
             after = self._posterior(size, before.model._replace(prior=larger), nats)
         except OutOfTime:
             # Fewer points may still leave time for the posterior of all rows.
-            self.progress.skip(f"the trial of {larger.n_inducing} inducing points", self.history)
+            self.run.skip(f"the trial of {larger.n_inducing} inducing points")
             return None
         simpler, richer = Bound(before.point.elbo, model.prior), Bound(after.point.elbo, larger)
         columns = {"elbo": richer.elbo, "gain_per_point": richer.gain_per_point(simpler)}
@@ -340,7 +337,7 @@ def learn_in_stages(
         model = learner.best_start(model)
     outcome = learner.learn(model, grow_to, done)
     # Restarts report only the best result, after each of them.
-    learner.progress, prior = Progress(), initial.model.prior
+    learner.is_restart, prior = True, initial.model.prior
     for number in range(1, config.n_restarts_optimizer + 1 if learns else 1):
         specs = [
             group.spec.with_theta(np.asarray(run.random_state.uniform(*group.spec.bounds.T))) for group in prior.groups
@@ -350,6 +347,6 @@ def learn_in_stages(
         other = learner.learn(Model(prior.rebuilt(specs, prior.Z), None, initial.model.site), initial.grow_to)
         outcome = max(outcome, other, key=learner.comparable)
         best, n_rows = outcome.point, learner.sizes(outcome.model.prior)[-1]
-        run.progress.update(BestSoFar(best.q, best.site, n_rows, bool(initial.grow_to), number + 1))
+        run.update(BestSoFar(best.q, best.site, n_rows, bool(initial.grow_to), number + 1))
     problems = (outcome.problem,) if outcome.problem and max_iter == config.max_iter else ()
     return HyperparameterFit(outcome.model, initial.n_iter + learner.n_iter, problems)

@@ -17,8 +17,7 @@ from ..data.encoding import Encoding, of_table
 from ..data.training import Columns
 from ..inference.fitting import Evidence
 from ..inference.prior_mean import OF_SITE, PriorMean
-from ..inference.progress import BestSoFar
-from ..inference.run import Run
+from ..inference.run import BestSoFar, Run
 from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import Groups, KernelSpec
@@ -199,11 +198,9 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
     if n_kernels > 1 and previous is not None and (prior.is_full or previous.prior.is_full):
         prior = prior.rebuilt(specs, prior.Z)
     site = data.prior_mean.site(data.record.site(len(data.classes), data.label_noise, noise), prior)
-    store, resumed = run.progress.store, None
-    if store is not None:
-        resumed = store.load(site, data.groups)
+    resumed = None if run.store is None else run.store.load(site, data.groups)
     if resumed is not None:
-        run.progress.resume(resumed)
+        run.best = resumed
         run.history.add(decision=f"Learning resumes from the checkpoint {config.checkpoint}.")
     length_scale_prior = _length_scale_prior(config, sample.scale)
     return InitialState(training, Model(prior, previous, site), grow_to, length_scale_prior, resumed)

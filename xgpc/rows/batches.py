@@ -41,9 +41,8 @@ def read_ahead(begin: Callable[[], Iterator[T]]) -> Generator[T, None, None]:
                 yield item
                 del item
         finally:
-            close = getattr(iterator, "close", None)
-            if close is not None:
-                thread.submit(close).result()
+            if hasattr(iterator, "close"):
+                thread.submit(iterator.close).result()
 
 
 def in_blocks(batches: Iterable[Rows]) -> Iterator[Rows]:
@@ -83,9 +82,6 @@ class BatchSource:
 
     def __init__(self, read: Callable[[], Iterator[Rows]], n_rows: int, n_features: int, total_weight: float):
         self.read, self.n_rows, self.n_features, self.total_weight = read, n_rows, n_features, total_weight
-
-    def __len__(self) -> int:
-        return -(-self.n_rows // BLOCK_ROWS)
 
     def __iter__(self) -> Iterator[Block]:
         start = 0

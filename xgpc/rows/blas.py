@@ -1,7 +1,6 @@
 """Limits the process's BLAS libraries to one thread, because the threads over blocks of rows are ours.
 
-OpenBLAS, BLIS and MKL, as threadpoolctl controls them, have one number of threads for the whole process. While a fit
-runs, BLAS calls of other threads have one thread too. Afterwards every library has the number that it had.
+The limit holds for the whole process while a fit runs. Afterwards every library has the number that it had.
 """
 
 from __future__ import annotations

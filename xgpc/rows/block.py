@@ -44,10 +44,7 @@ class Sites(NamedTuple):
 
 
 class Cache:
-    """Values computed from a block: the last one of each kind, with a key for its other arguments.
-
-    A function computes a value again if the key differs: a cache saves time and changes no bit.
-    """
+    """The last value of each kind computed from a block, with a key for its other arguments; it changes no bit."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[object, Any]] = {}
@@ -62,9 +59,11 @@ class Cache:
 
     def made(self, kind: str, key: object, make: Callable[[], Made]) -> Made:
         """As ``get``; a missing value is made and kept."""
-        if self.get(kind, key) is None:
-            self.keep(kind, key, make())
-        return self.get(kind, key)
+        value = self.get(kind, key)
+        if value is None:
+            value = make()
+            self.keep(kind, key, value)
+        return value
 
 
 class Block:
@@ -73,9 +72,7 @@ class Block:
     Parameters
     ----------
     start : int, number of the first row in the source
-    given : (rows, d) float32 or float64, any strides, or CSR
-    y : (rows,) float64, labels as the sites take them, or empty
-    weight : (rows,) float64, positive, or empty for ones
+    given, y, weight : rows (rows, d), labels (rows,) and weights (rows,) as of ``ArraySource``
     cache_bytes : int, memory for whitened rows
     makes_dense : bool, whether ``X`` makes rows of a sparse matrix dense on each access
 
@@ -131,7 +128,7 @@ class Block:
 
     def rescaled(self, sites: Sites, rescaling: Rescaling) -> Sites:
         """The sites that ``evaluated`` made, rescaled."""
+        mean, variance, precision, linear, total = sites
         factor, offset = rescaling
         total_weight = float(np.sum(self.weight)) if len(self.weight) else len(self)
-        total = factor * sites.log_likelihood + offset * total_weight
-        return Sites(sites.mean, sites.variance, factor * sites.precision, factor * sites.linear, total)
+        return Sites(mean, variance, factor * precision, factor * linear, factor * total + offset * total_weight)

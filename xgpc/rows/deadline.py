@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from .executor import Function, Monitor, State
-from .source import RowSource
-
 # Steps over all rows that time is kept for: one starts from the learned sites, one makes a step, one computes a
 # correction or gap, and one more because all rows are farther from the processor than few.
 FINAL_STEPS = 4.0
@@ -39,13 +36,10 @@ def during(what: str) -> Iterator[None]:
 
 
 class Deadline:
-    """The moment at which a fit has to end; by default never, unless ``stop`` is called.
+    """The moment at which a fit has to end, in ``seconds`` by a ``clock``, or now once the event ``stopped`` is set.
 
-    Parameters
-    ----------
-    seconds : float, from now on
-    clock : function that returns the time in seconds
-    stopped : Event, set when the moment is now; may be shared with another deadline
+    An executor calls ``begin`` and ``end`` of each pass, ``check`` after some work, such as a block, and ``report``
+    after other work than a pass.
     """
 
     def __init__(
@@ -54,10 +48,15 @@ class Deadline:
         clock: Callable[[], float] = time.monotonic,
         stopped: threading.Event | None = None,
     ):
-        self.now, self.seconds = clock, seconds
-        self.end = clock() + seconds
-        self._stopped = stopped or threading.Event()
-        self._stopped_by = ""
+        self.now, self.seconds, self._end = clock, seconds, clock() + seconds
+        self._stopped, self._stopped_by = stopped or threading.Event(), ""
+        self.report: Callable[[], None] = lambda: None
+        self._n_rows = 0
+        self._final: object = None
+        # For each step, seconds in passes for each row and multiply-add, and other seconds.
+        self._steps: deque[tuple[float, float]] = deque(maxlen=LATEST_STEPS)
+        # The step at work: its rows and multiply-adds for each, its begin and that of the pass, its seconds in passes.
+        self._size, self._began, self._pass_began, self._in_passes = (0, 0.0), 0.0, 0.0, 0.0
 
     def stop(self, by: str = "an interrupt") -> None:
         """Set the moment to now; ``by`` names the cause."""
@@ -65,80 +64,72 @@ class Deadline:
         self._stopped.set()
 
     @property
-    def is_stopped(self) -> bool:
-        return self._stopped.is_set()
-
-    @property
     def reason(self) -> str:
         """The cause of the end, in words."""
-        return self._stopped_by if self.is_stopped else f"max_time={self.seconds:g}"
+        return self._stopped_by if self._stopped.is_set() else f"max_time={self.seconds:g}"
 
     @property
     def left(self) -> float:
         """Seconds left."""
-        return -math.inf if self.is_stopped else self.end - self.now()
+        return -math.inf if self._stopped.is_set() else self._end - self.now()
 
     def earlier(self, share: float) -> Deadline:
         """A deadline after this share of the time left, which stops with this one."""
-        return Deadline(share * (self.end - self.now()), self.now, self._stopped)
+        return Deadline(share * (self._end - self.now()), self.now, self._stopped)
 
     def allows_again(self, since: float) -> bool:
         """Whether at least as much time is left as has passed since then."""
         now = self.now()
-        return not self.is_stopped and now + (now - since) <= self.end
+        return not self._stopped.is_set() and now + (now - since) <= self._end
 
+    @contextmanager
+    def reserving(self, n_rows: int, final: object) -> Iterator[None]:
+        """Passes raise ``OutOfTime`` once the time left is needed for the posterior of ``n_rows`` rows.
 
-class Reserve(Monitor):
-    """Raises ``OutOfTime`` once the time left is needed for the posterior of all rows.
-
-    The estimate is made from steps: a pass of the function ``final``, with all that happens until its next pass over as
-    many rows. Time in passes of any function counts as proportional to rows and multiply-adds, other time as constant.
-
-    Parameters
-    ----------
-    deadline : Deadline
-    n_rows : int, all rows
-    final : function whose passes give the posterior of all rows
-    """
-
-    def __init__(self, deadline: Deadline, n_rows: int, final: Function[object]):
-        self.deadline, self.n_rows, self.final = deadline, n_rows, final
-        # For each step, seconds in passes for each row and multiply-add, and other seconds.
-        self._steps: deque[tuple[float, float]] = deque(maxlen=LATEST_STEPS)
-        # The latest pass of ``final``: rows and multiply-adds for each, and its end. Since then: seconds in all passes,
-        # and in those of other functions.
-        self._size, self._ended, self._in_passes, self._in_others = (0, 0.0), 0.0, 0.0, 0.0
-        self._began, self._is_final = 0.0, False
+        The estimate is made from steps: a pass of the function ``final``, and all until its next pass over as many
+        rows. Time in passes of any function is proportional to rows and multiply-adds, other time is constant.
+        """
+        self._n_rows, self._final = n_rows, final
+        try:
+            yield
+        finally:
+            self._final = None
 
     @property
-    def seconds(self) -> float:
+    def reserved(self) -> float:
         """Seconds kept for the posterior."""
         if len(self._steps) < LEAST_STEPS:
             return 0.0
         in_passes, between = (sorted(values)[len(values) // 4] for values in zip(*self._steps, strict=True))
-        return FINAL_STEPS * (self.n_rows * self._size[1] * in_passes + between)
+        return FINAL_STEPS * (self._n_rows * self._size[1] * in_passes + between)
 
-    def begin(self, function: Function[object], source: RowSource, state: State) -> None:
-        self._began, self._is_final = self.deadline.now(), function is self.final
-        if self._is_final:
-            size = source.n_rows, state.cost.work
+    def begin(self, function: object, n_rows: int, work: float) -> None:
+        """A pass begins, of so many multiply-adds for each row."""
+        if self._final is None:
+            return
+        self._pass_began = self.now()
+        if function is self._final:
+            size = n_rows, work
             if size == self._size:
-                others = self._began - self._ended - self._in_others
-                self._steps.append((self._in_passes / math.prod(size), others))
-            self._size, self._in_passes, self._in_others = size, 0.0, 0.0
+                others = self._pass_began - self._began - self._in_passes
+                self._steps.append((self._in_passes / (n_rows * work), others))
+            self._size, self._began, self._in_passes = size, self._pass_began, 0.0
         self.check()
 
     def check(self) -> None:
-        if not self.deadline.left > self.seconds:
+        """Raise ``OutOfTime`` if only the reserved time is left."""
+        if self._final is not None and not self.left > self.reserved:
             raise OutOfTime
 
     def end(self) -> None:
-        now = self.deadline.now()
-        self._in_passes += now - self._began
-        if self._is_final:
-            self._ended = now
-        else:
-            self._in_others += now - self._began
+        """The pass is complete."""
+        if self._final is not None:
+            self._in_passes += self.now() - self._pass_began
+        self.report()
+
+
+# The default of what may have a deadline.
+NEVER = Deadline()
 
 
 @contextmanager
@@ -150,14 +141,13 @@ def stopped_by_interrupts(deadline: Deadline) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    is_first = True
+    n_signals = 0
 
     def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal is_first
-        if not is_first:
+        nonlocal n_signals
+        n_signals += 1
+        if n_signals > 1:
             raise KeyboardInterrupt
-        is_first = False
         deadline.stop()
 
     before = signal.signal(signal.SIGINT, stop)

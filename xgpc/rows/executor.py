@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice, repeat
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -19,6 +20,7 @@ from joblib import effective_n_jobs
 from .._engine import Workspace
 from .blas import single_threaded_blas
 from .block import BLOCK_ROWS, Block
+from .deadline import NEVER, Deadline
 from .source import RowSource
 
 # Rows of a tile, which a thread works on at a time: scratch (tile, 100) stays in a second-level cache of 1 MB. It is a
@@ -52,17 +54,6 @@ class State(Protocol):
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Function = Callable[[Block, Any], Result]
-
-
-@contextmanager
-def closed_at_end(iterator: Iterator[Result]) -> Iterator[Iterator[Result]]:
-    """Close the iterator at the end, if it can be closed: an iterator over blocks may have a thread that reads."""
-    try:
-        yield iterator
-    finally:
-        close = getattr(iterator, "close", None)
-        if close is not None:
-            close()
 
 
 class Pool(ThreadPoolExecutor):
@@ -100,75 +91,65 @@ class Pool(ThreadPoolExecutor):
             raise
 
 
-class Monitor:
-    """Receives calls from an executor in the calling thread; this one ignores them. Each call may raise."""
-
-    def begin(self, function: Function[object], source: RowSource, state: State) -> None:
-        """A pass begins."""
-
-    def check(self) -> None:
-        """Some work is done, such as a block."""
-
-    def end(self) -> None:
-        """The pass is complete."""
-
-    def report(self) -> None:
-        """Work on arrays in memory is complete."""
-
-
 class Executor:
-    """Applies pure functions at module level to the blocks of a source, in the calling thread.
+    """Applies pure functions at module level to the blocks of a source, in the calling thread."""
 
-    Attributes
-    ----------
-    n_threads : int, threads of this process that other work, such as a search, may use
-    monitor : Monitor
-    """
+    n_threads: int = 1  # threads of this process that other work, such as a search, may use
+    deadline: Deadline = NEVER  # may end a pass
 
-    n_threads: int = 1
-    monitor: Monitor = Monitor()
-
-    @contextmanager
-    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Iterator[Result]]:
-        """Context with the records of ``function(block, state)`` in the order of the blocks."""
-        with closed_at_end(iter(source.blocks())) as blocks:
-            yield map(function, blocks, repeat(state))
-
-    def sums(self, function: Function[Result], source: RowSource, state: State) -> Any:
-        """As ``records``, but consecutive records may have been added."""
-        return self.records(function, source, state)
-
-    def map(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
-        """Records of all blocks, in order; few of them exist at a time."""
-        self.monitor.begin(function, source, state)
-        with single_threaded_blas(), self.records(function, source, state) as records:
-            for record in records:
-                yield record
-                self.monitor.check()
-        self.monitor.end()
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
+        """Records of ``function(block, state)`` in the order of the blocks; consecutive ones may have been added."""
+        blocks = source.blocks()
+        return map(function, blocks, repeat(state)) if isinstance(blocks, list) else read(function, blocks, state)
 
     def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
         """Sum of the records, added in the order of the blocks, to the first one in place if that is possible."""
-        self.monitor.begin(function, source, state)
-        with single_threaded_blas(), self.sums(function, source, state) as records:
+        self.deadline.begin(function, source.n_rows, state.cost.work)
+        with single_threaded_blas(), closed_at_end(self.records(function, source, state)) as records:
             total: Any = next(records)
             for record in records:
-                self.monitor.check()
+                self.deadline.check()
                 total += record
-        self.monitor.end()
+        self.deadline.end()
         return total
+
+    def map(self, function: Function[Result], source: RowSource, state: State) -> list[Result]:
+        """Records of all blocks, in order."""
+        return self.reduce(partial(in_list, function=function), source, state)
 
     def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Values of a function at each item, in order; the function may write to arrays."""
-        self.monitor.check()
+        self.deadline.check()
         with single_threaded_blas():
             values = self._values(function, items)
-        self.monitor.report()
-        self.monitor.check()
+        self.deadline.report()
+        self.deadline.check()
         return values
 
     def _values(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         return list(map(function, items))
+
+
+def read(function: Function[Result], blocks: Iterable[Block], state: State) -> Iterator[Result]:
+    """Records of blocks that are not all in memory."""
+    with closed_at_end(iter(blocks)) as iterator:
+        for block in iterator:
+            yield function(block, state)
+
+
+def in_list(block: Block, state: State, function: Function[Result]) -> list[Result]:
+    """The record of a function in a list: the sum of lists is the list of all records."""
+    return [function(block, state)]
+
+
+@contextmanager
+def closed_at_end(iterator: Iterator[Result]) -> Iterator[Iterator[Result]]:
+    """Close the iterator at the end, if it can be closed: one over blocks may have a thread that reads."""
+    try:
+        yield iterator
+    finally:
+        if hasattr(iterator, "close"):
+            iterator.close()
 
 
 _scratch = threading.local()
@@ -199,15 +180,11 @@ def parts_of(n_rows: int) -> list[slice]:
 class Threads(Executor):
     """Threads of this process; a context manager, in which BLAS has one thread.
 
-    Parameters
-    ----------
-    n_jobs : int or None
-        As in scikit-learn: None means one unless in a ``joblib.parallel_config`` context, -1 all cores.
-    monitor : Monitor
+    ``n_jobs`` is as in scikit-learn: None means one unless in a ``joblib.parallel_config`` context, -1 all cores.
     """
 
-    def __init__(self, n_jobs: int | None = None, monitor: Monitor = Executor.monitor):
-        self.n_threads, self.monitor = max(1, effective_n_jobs(n_jobs)), monitor
+    def __init__(self, n_jobs: int | None = None, deadline: Deadline = NEVER):
+        self.n_threads, self.deadline = max(1, effective_n_jobs(n_jobs)), deadline
         self._pool: Pool | None = None
         self._blas = single_threaded_blas()
 
@@ -224,30 +201,21 @@ class Threads(Executor):
         finally:
             self._blas.__exit__(*error)
 
-    def threads_for(self, source: RowSource, state: State) -> int:
-        """Number of threads for a pass."""
-        return 1 if is_small(source, state) else min(self.n_threads, len(source.blocks()))
-
-    @contextmanager
-    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Iterator[Result]]:
-        with closed_at_end(iter(source.blocks())) as blocks:
-            if self.threads_for(source, state) == 1:
-                yield map(function, blocks, repeat(state))
-            else:
-                with closed_at_end(self._parallel(function, blocks, state)) as records:
-                    yield records
-
-    def _values(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        is_alone = self.n_threads == 1 or len(items) < 2
-        return list(map(function, items) if is_alone else self._threads.map(function, items))
-
     @property
     def _threads(self) -> Pool:
         if self._pool is None:
             self._pool = Pool(self.n_threads)
         return self._pool
 
-    def _parallel(self, function: Function[Result], blocks: Iterator[Block], state: State) -> Iterator[Result]:
+    def _values(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        is_alone = self.n_threads == 1 or len(items) < 2
+        return list(map(function, items) if is_alone else self._threads.map(function, items))
+
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
+        is_alone = self.n_threads == 1 or source.n_rows <= BLOCK_ROWS or is_small(source, state)
+        return (super().records if is_alone else self._parallel)(function, source, state)
+
+    def _parallel(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         group = max(1, min(GROUP, GROUP_BYTES // (8 * state.cost.numbers)))
         # A task has several blocks if these have little work.
         size = max(1, min(group, int(0.5 * MIN_PARALLEL_WORK / (BLOCK_ROWS * state.cost.work))))
@@ -256,19 +224,20 @@ class Threads(Executor):
         def of_blocks(some: list[Block]) -> list[Result]:
             return [function(block, state) for block in some]
 
-        pending: deque[Future[list[Result]]] = deque()
-        try:
-            while some := list(islice(blocks, size)):
-                pending.append(self._threads.submit(of_blocks, some))
-                if len(pending) == self.n_threads + waited:
-                    pending[waited - 1].exception()
-                    for _ in range(waited):
-                        yield from pending.popleft().result()
-            while pending:
-                yield from pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        pending = deque[Future[list[Result]]]()
+        with closed_at_end(iter(source.blocks())) as blocks:
+            try:
+                while some := list(islice(blocks, size)):
+                    pending.append(self._threads.submit(of_blocks, some))
+                    if len(pending) == self.n_threads + waited:
+                        pending[waited - 1].exception()
+                        for _ in range(waited):
+                            yield from pending.popleft().result()
+                while pending:
+                    yield from pending.popleft().result()
+            finally:
+                for future in pending:
+                    future.cancel()
 
 
 def on_threads(n_jobs: int | None) -> Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]]:

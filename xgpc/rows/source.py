@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -28,14 +28,6 @@ class Picked(NamedTuple):
     rows: np.ndarray
 
 
-class Blocks(Protocol):
-    """Blocks in order, which need not all be in memory."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Block]: ...
-
-
 class RowSource(Protocol):
     """Training rows.
 
@@ -49,8 +41,8 @@ class RowSource(Protocol):
     n_features: int
     total_weight: float
 
-    def blocks(self) -> Blocks:
-        """All rows in blocks, each time the same ones in the same order."""
+    def blocks(self) -> Iterable[Block]:
+        """All rows in blocks, each time the same ones in the same order; they need not all be in memory."""
 
     def labels(self) -> np.ndarray:
         """Labels (n,) of all rows."""
@@ -90,16 +82,16 @@ class ArraySource:
         share = cache_bytes / max(1, self.n_rows)
         self._blocks = []
         for start in range(0, self.n_rows, BLOCK_ROWS):
-            part = slice(start, min(start + BLOCK_ROWS, self.n_rows))
-            memory = int(share * (part.stop - start))
-            self._blocks.append(Block(first + start, rows[part], y[part], weight[part], memory, makes_dense))
+            end = min(start + BLOCK_ROWS, self.n_rows)
+            arrays = rows[start:end], y[start:end], weight[start:end]
+            self._blocks.append(Block(first + start, *arrays, int(share * (end - start)), makes_dense))
 
     @property
     def X(self) -> MatrixLike:
         """All rows; those of a sparse matrix become a new dense array."""
         return dense(self.rows) if self.makes_dense else self.rows
 
-    def blocks(self) -> Sequence[Block]:
+    def blocks(self) -> list[Block]:
         return self._blocks
 
     def labels(self) -> np.ndarray:
@@ -114,11 +106,6 @@ class ArraySource:
             return Picked(self.rows, self.y, self.weight, rows)
         weight = self.weight[rows] if len(self.weight) else self.weight
         return Picked(dense(self.rows[rows]), self.y[rows], weight, np.arange(len(rows)))
-
-    def reweighted(self, scale: float) -> ArraySource:
-        """The same rows with weights times ``scale``."""
-        weight = scale * (self.weight if len(self.weight) else np.ones(self.n_rows))
-        return ArraySource(self.rows, self.y, weight, makes_dense=self.makes_dense)
 
     def uncached(self) -> ArraySource:
         """The same rows without memory for whitened ones."""
@@ -155,6 +142,6 @@ def in_dense_parts(X: MatrixLike) -> Iterator[np.ndarray]:
 
 def labels_and_weights(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
     """Labels and weights (n,) of all rows."""
-    blocks = source.blocks()
-    weights = [block.weight if len(block.weight) else np.ones(len(block)) for block in blocks]
-    return np.concatenate([block.y for block in blocks]), np.concatenate(weights)
+    each = [(block.y, block.weight if len(block.weight) else np.ones(len(block))) for block in source.blocks()]
+    y, weight = map(np.concatenate, zip(*each, strict=True))
+    return y, weight
